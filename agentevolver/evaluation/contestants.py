@@ -34,6 +34,11 @@ from context_manager.registry import checked_template
 ACTING = Role.EXPLORER
 BUILT_IN = "pocket"
 """What is played where nobody says it: the world that needs nothing."""
+QUIET = {
+    **{"VLLM_LOGGING_LEVEL": "ERROR", "TRANSFORMERS_VERBOSITY": "error", "TORCH_CPP_LOG_LEVEL": "ERROR"},
+    **{"TQDM_DISABLE": "1", "VERL_LOGGING_LEVEL": "ERROR"},
+}
+"""Variables that keep libraries quiet, read when they are imported."""
 WrapEngine = Callable[[Any, Any], Any]
 
 
@@ -127,6 +132,8 @@ async def policy(
             "this configuration is for a GPU, and there is none here: give --conf FILE device=cpu, where FILE is the "
             "experiment's yaml"
         )
+    # Of an episode's engine nobody wants to read; what fails is raised.
+    set_environment(QUIET)
     set_environment(engine_environment(verl, game.settings.device_env))
     from transformers import AutoTokenizer
 

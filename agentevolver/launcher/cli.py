@@ -7,7 +7,8 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -57,7 +58,7 @@ def _do(options: Options, arguments: list[str], root: Path) -> int:
         return 0
     if options.stop is not None:
         _stop(registry, options.stop)
-    if options.kill and not options.dry_run:
+    if options.kill and not (options.dry_run or options.show_config):
         _kill(registry)
     if not options.starts_something:
         return 0
@@ -74,7 +75,7 @@ def _do(options: Options, arguments: list[str], root: Path) -> int:
             f"--resume {resumed}: this would run in {configuration.experiment_dir}; give --conf for an experiment of "
             "its own"
         )
-    if options.dry_run:
+    if options.dry_run or options.show_config:
         print(_dry_run(options, configuration, registry))
         return 0
     from agentevolver.launcher.experiment import check_disk
@@ -90,7 +91,22 @@ def _do(options: Options, arguments: list[str], root: Path) -> int:
         refuse_mixing(configuration.experiment_dir, resolve_config(configuration.config))
     plan = asyncio.run(_plan(options, configuration, registry))
     logger.info("run %s on %s, writes to %s", plan.run_id, plan.device, configuration.experiment_dir)
-    return carry_out(plan, registry, masked_arguments(arguments), root)
+    return _told(plan, configuration, lambda: carry_out(plan, registry, masked_arguments(arguments), root))
+
+
+def _told(plan: Plan, configuration: Resolved, work: Callable[[], int]) -> int:
+    """Carry a plan out, and say in the end what it came to, however it ended."""
+    from agentevolver.monitor.ending import ending
+
+    code, began = LaunchError.exit_code, time.monotonic()
+    try:
+        code = work()
+        return code
+    finally:
+        if plan.job is not None:
+            seconds, ledger = time.monotonic() - began, configuration.settings.usage_ledger
+            for line in ending(plan.experiment_dir, code=code, seconds=seconds, ledger=ledger):
+                logger.info("%s", line)
 
 
 def _view(options: Options) -> int:
@@ -207,8 +223,10 @@ def _dry_run(options: Options, configuration: Resolved, registry: RunRegistry) -
         facts += _estimate(configuration)
         facts += [f"WARNING: {line}" for line in _warnings(options, configuration)]
     lines = [*facts, *(f"as things are now, a start would fail: {obstacle}" for obstacle in obstacles)]
-    shown = masked_text("\n".join([plan.describe(), *lines]))
-    return f"{shown}\n\n# the resolved configuration\n{masked(plan.config)}"
+    shown = masked_text("\n".join([plan.describe(commands=options.show_config), *lines]))
+    if options.show_config:
+        return f"{shown}\n\n# the resolved configuration\n{masked(plan.config)}"
+    return f"{shown}\n--show-config prints the commands and the whole configuration; nothing was started"
 
 
 def _estimate(configuration: Resolved) -> list[str]:

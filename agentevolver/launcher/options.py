@@ -49,6 +49,7 @@ class Options:
     resume: str | None = None
     allow_changes: bool = False
     dry_run: bool = False
+    show_config: bool = False
     status: bool = False
     view: Path | None = None
     host: str = "127.0.0.1"
@@ -126,7 +127,12 @@ def help_text(prog: str) -> str:
 
 def _check_stop_and_resume(options: Options) -> None:
     if options.stop is not None and (
-        options.starts_something or options.kill or options.status or options.view or options.dry_run
+        options.starts_something
+        or options.kill
+        or options.status
+        or options.view
+        or options.dry_run
+        or options.show_config
     ):
         raise UsageError("--stop stops runs and starts none; give it alone")
     if options.resume is not None and options.conf is not None:
@@ -176,7 +182,12 @@ def parser(prog: str = "launcher.py") -> argparse.ArgumentParser:
     add(
         "--dry-run",
         action="store_true",
-        help="check everything, print the plan and the resolved configuration, start nothing",
+        help="check everything, print the plan on a screen, start nothing",
+    )
+    add(
+        "--show-config",
+        action="store_true",
+        help="as --dry-run, with every command and the resolved configuration",
     )
     add("--status", action="store_true", help="show the runs that launchers of this checkout have started")
     add(

@@ -72,7 +72,7 @@ def test_every_experiment_can_be_planned(
     arguments = [
         "--conf",
         str(EXAMPLES / name),
-        "--dry-run",
+        "--show-config",
         f"device={device}",
         f"experiment.root={tmp_path}",
         "ray.dashboard=false",
@@ -106,9 +106,11 @@ def test_every_launch_that_a_header_prints_can_be_planned(
     monkeypatch.setattr(
         "agentevolver.launcher.experiment.check_model", lambda path: None
     )  # a folder of the reader's own is not here
-    dry = [] if "--dry-run" in words else ["--dry-run"]
     assert (
-        cli.main([*words[2:], *dry, "device=cuda", f"experiment.root={tmp_path}", "ray.dashboard=false"], tmp_path) == 0
+        cli.main(
+            [*words[2:], "--show-config", "device=cuda", f"experiment.root={tmp_path}", "ray.dashboard=false"], tmp_path
+        )
+        == 0
     )
     printed = capsys.readouterr().out
     config = yaml.safe_load(printed.partition("# the resolved configuration\n")[2])
@@ -124,7 +126,7 @@ def test_the_whole_loop_can_be_planned_on_every_environment(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-nobody")
     overall = [f"env_service.env_type={env_type}", f"experiment.root={tmp_path}", "ray.dashboard=false", "device=cpu"]
-    arguments = ["--conf", str(EXAMPLES / "overall.yaml"), "--dry-run", *overall]
+    arguments = ["--conf", str(EXAMPLES / "overall.yaml"), "--show-config", *overall]
     assert cli.main([*arguments, "llm.base_url=http://127.0.0.1:9/v1", "llm.model=some-model"], tmp_path) == 0
     printed = capsys.readouterr()
     config = yaml.safe_load(printed.out.partition("# the resolved configuration\n")[2])

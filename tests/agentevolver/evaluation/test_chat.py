@@ -1,4 +1,4 @@
-"""`agentevolver chat` without a terminal: lines say what to do, and an action of the person's takes the policy's place."""
+"""`agentevolver chat` without a terminal: lines say what to do, and what is typed takes the policy's place."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def test_a_conf_beside_oneself_needs_no_folder(
     assert "experiments/agentevolver/mine" in capfd.readouterr().out
 
 
-def test_a_dry_run_prints_plan_and_configuration_and_does_nothing(
+def test_show_config_prints_plan_and_configuration_and_does_nothing(
     capfd: pytest.CaptureFixture[str], conf: Path, model: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     async def never(*arguments: object, **options: object) -> None:
@@ -137,7 +137,7 @@ def test_a_dry_run_prints_plan_and_configuration_and_does_nothing(
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", never)
     before = sorted(tmp_path.rglob("*"))
-    assert cli.main(["--conf", str(conf), model, "trainer.total_epochs=3", "--dry-run"], tmp_path) == 0
+    assert cli.main(["--conf", str(conf), model, "trainer.total_epochs=3", "--show-config"], tmp_path) == 0
     plan, _, text = capfd.readouterr().out.partition("# the resolved configuration\n")
     assert plan.index("starts ray") < plan.index("starts env_service") < plan.index("-m agentevolver.run.main --config")
     assert f"trains {tmp_path / 'model'}: " in plan and "attention torch_varlen, 1 device(s) a node" in plan
@@ -150,7 +150,7 @@ def test_a_second_configuration_in_one_experiment_is_refused_before_anything_sta
     capfd: pytest.CaptureFixture[str], tmp_path: Path, conf: Path, model: str
 ) -> None:
     arguments = ["--conf", str(conf), model]
-    assert cli.main([*arguments, "--dry-run"], tmp_path) == 0
+    assert cli.main([*arguments, "--show-config"], tmp_path) == 0
     folder = tmp_path / "experiments" / "agentevolver" / "mine"
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(capfd.readouterr().out.partition("# the resolved configuration\n")[2])
@@ -177,7 +177,7 @@ def test_an_experiment_goes_on_as_it_was_started(
     record = {"cwd": str(tmp_path), "argv": ["--conf", conf.name, model, "data.seed=7", "--with-gymnasium"]}
     (launches / "1.json").write_text(json.dumps(record))
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["--resume", "mine", "trainer.total_training_steps=9", "--dry-run"], tmp_path) == 0
+    assert cli.main(["--resume", "mine", "trainer.total_training_steps=9", "--show-config"], tmp_path) == 0
     plan, _, text = capfd.readouterr().out.partition("# the resolved configuration\n")
     config = OmegaConf.create(text)
     assert (config.data.seed, config.trainer.total_training_steps) == (7, 9)
@@ -187,6 +187,16 @@ def test_an_experiment_goes_on_as_it_was_started(
     (launches / "2.json").write_text(json.dumps({**record, "argv": [*record["argv"], "llm.judge.api_key=***"]}))
     code, line = failure(capfd, ["--resume", "mine"], tmp_path)
     assert code == 2 and "llm.judge.api_key was given on the command line and is not written down" in line
+
+
+def test_a_dry_run_is_a_screen(capfd: pytest.CaptureFixture[str], conf: Path, model: str, tmp_path: Path) -> None:
+    assert cli.main(["--conf", str(conf), model, "trainer.total_training_steps=40", "--dry-run"], tmp_path) == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert len(lines) <= 24 and "# the resolved configuration" not in lines
+    assert any(line.startswith("40 steps of 32 tasks x 8 rollouts") for line in lines)
+    assert any(line.startswith("validates dev x 4, every ") for line in lines)
+    assert "runs -m agentevolver.run.main" in lines and "--show-config" in lines[-1]
+    assert not any("CPUs" in line for line in lines), "Ray's slots are no property of the machine"
 
 
 def test_a_dry_run_on_a_busy_machine_says_so_and_succeeds(

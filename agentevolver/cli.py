@@ -6,27 +6,38 @@ was asked for is wrong (one line says what), 130 interrupted.
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from difflib import get_close_matches
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-"""The checkout: `.env` and the records of its runs lie there, as for launcher.py."""
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+# Neither pathlib nor typing above: each costs a tenth of what `--help` may take.
+_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PROG = "agentevolver"
 _HELP = ("-h", "--help")
 
 
-@dataclass(frozen=True)
 class Verb:
-    """A verb: its arguments and a sentence for the help, and what carries it out."""
+    """A verb: its arguments and a sentence for the help, and what carries it out; `own_help`: whether that answers
+    `--help`, too."""
 
-    arguments: str
-    sentence: str
-    run: Callable[[list[str]], int]
-    own_help: bool = False
-    """Whether `--help` is answered by what carries it out."""
+    __slots__ = ("arguments", "own_help", "run", "sentence")
+
+    def __init__(self, arguments: str, sentence: str, run: Callable[[list[str]], int], own_help: bool = False) -> None:
+        self.arguments = arguments
+        self.sentence = sentence
+        self.run = run
+        self.own_help = own_help
+
+
+def root() -> Path:
+    """Return the checkout: `.env` and the records of its runs lie there, as for launcher.py."""
+    from pathlib import Path
+
+    return Path(_ROOT).resolve()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -43,6 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     name, rest = given[0], given[1:]
     verb = VERBS.get(name)
     if verb is None:
+        from difflib import get_close_matches
+
         near = get_close_matches(name, VERBS, 1)
         meant = f"did you mean {near[0]}?" if near else f"one of {', '.join(VERBS)}"
         return _refuse(f"there is no verb {name!r}: {meant} (see {PROG} --help)")
@@ -64,13 +77,15 @@ def version() -> str:
         number = installed(PROG)
     except PackageNotFoundError:
         number = "(not installed)"
-    commit = _commit(ROOT / ".git")
+    commit = _commit(root() / ".git")
     return f"{PROG} {number}" + (f" at {commit[:12]}" if commit else "")
 
 
 def _commit(git: Path) -> str | None:
     """Return the commit that is checked out, read from git's files; None where they do not say."""
     try:
+        from pathlib import Path
+
         if git.is_file():  # a worktree: its own folder is elsewhere
             git = Path(git.read_text(encoding="utf-8").removeprefix("gitdir:").strip())
         head = (git / "HEAD").read_text(encoding="utf-8").strip()
@@ -97,7 +112,7 @@ def _overview() -> str:
 def _launch(verb: str, arguments: list[str]) -> int:
     from agentevolver.launcher.cli import main as launch
 
-    return launch(arguments, ROOT, f"{PROG} {verb}")
+    return launch(arguments, root(), f"{PROG} {verb}")
 
 
 def _run(rest: list[str]) -> int:
@@ -119,7 +134,7 @@ def _status(rest: list[str]) -> int:
 def _doctor(rest: list[str]) -> int:
     from agentevolver.launcher.doctor import main as doctor
 
-    return doctor(rest, ROOT)
+    return doctor(rest, root())
 
 
 COMMANDS = {"eval": "evaluate", "chat": "chat", "export": "export", "table": "table"}
@@ -132,7 +147,7 @@ def _command(verb: str) -> Callable[[list[str]], int]:
     def run(rest: list[str]) -> int:
         from importlib import import_module
 
-        return int(import_module(f"agentevolver.commands.{COMMANDS[verb]}").main(rest, ROOT))
+        return int(import_module(f"agentevolver.commands.{COMMANDS[verb]}").main(rest, root()))
 
     return run
 

@@ -100,6 +100,9 @@ def fish(sentences: Mapping[str, str], words: Words) -> str:
         "        string replace -r '^experiments/(.*)/launches$' '$1' -- $folder",
         "    end",
         "end",
+        "function __agentevolver_yaml",
+        "    __fish_complete_suffix .yaml | string match -r '^[^\\t]*(?:/|\\.ya?ml)(?:\\t.*)?$'",
+        "end",
         f"complete -c {PROG} -f",
         f"complete -c {PROG} -n __fish_use_subcommand -l version -d 'print the version'",
     ]
@@ -111,5 +114,5 @@ def fish(sentences: Mapping[str, str], words: Words) -> str:
         if KINDS.get(name) == EXPERIMENTS:
             lines.append(f"{seen} -a '(__agentevolver_experiments) (__fish_complete_directories)'")
         elif KINDS.get(name) == YAML:
-            lines.append(f"{seen} -a '(__fish_complete_suffix .yaml)'")
+            lines.append(f"{seen} -a '(__agentevolver_yaml)'")
     return "\n".join(lines)

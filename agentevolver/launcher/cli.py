@@ -223,7 +223,9 @@ def _dry_run(options: Options, configuration: Resolved, registry: RunRegistry) -
         facts += _estimate(configuration)
         facts += [f"WARNING: {line}" for line in _warnings(options, configuration)]
     lines = [*facts, *(f"as things are now, a start would fail: {obstacle}" for obstacle in obstacles)]
-    shown = masked_text("\n".join([plan.describe(commands=options.show_config), *lines]))
+    # Line by line: an experiment `basic` at the end of one is no scheme of the next.
+    told = "\n".join([plan.describe(commands=options.show_config), *lines]).splitlines()
+    shown = "\n".join(masked_text(line) for line in told)
     if options.show_config:
         return f"{shown}\n\n# the resolved configuration\n{masked(plan.config)}"
     return f"{shown}\n--show-config prints the commands and the whole configuration; nothing was started"

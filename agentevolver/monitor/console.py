@@ -203,9 +203,11 @@ def line_of(record: Mapping[str, Any], total: int | None = None, left: str = "")
         if len(f"{step}  reward 0.000  success 0.000{speed}{tail}") > WIDTH:
             speed = f"  {record.get('timing_s/step', 0.0):.0f} s"
         plain += f"  reward {record['rollout/reward/mean']:.3f}  success {record[SUCCESS]:.3f}"
-        plain += _fitting(apart, ", ", WIDTH - len(plain) - len(speed) - len(tail) - len(" (update 123.4 sync 123.4)"))
         times = {name: record[key] for name, key in PHASES.items() if key in record}
         longest = sorted(times, key=lambda name: -times[name])
+        # The two longest phases tell more than a third environment.
+        kept = sum(len(f" {name} {times[name]:.1f}") for name in longest[:2]) + 2
+        plain += _fitting(apart, ", ", WIDTH - len(plain) - len(speed) - len(tail) - (kept if times else 0))
         room = WIDTH - len(plain) - len(speed) - len(tail)
         shown = next(
             (

@@ -193,8 +193,8 @@ def test_a_dry_run_is_a_screen(capfd: pytest.CaptureFixture[str], conf: Path, mo
     assert cli.main(["--conf", str(conf), model, "trainer.total_training_steps=40", "--dry-run"], tmp_path) == 0
     lines = capfd.readouterr().out.splitlines()
     assert len(lines) <= 24 and "# the resolved configuration" not in lines
-    assert any(line.startswith("40 steps of 32 tasks x 8 rollouts") for line in lines)
-    assert any(line.startswith("validates dev x 4, every ") for line in lines)
+    assert "40 steps of 8 tasks x 8 rollouts" in lines
+    assert any(line.startswith("validates dev x ") for line in lines)
     assert "runs -m agentevolver.run.main" in lines and "--show-config" in lines[-1]
     assert not any("CPUs" in line for line in lines), "Ray's slots are no property of the machine"
 

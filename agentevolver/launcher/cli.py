@@ -96,7 +96,7 @@ def _do(options: Options, arguments: list[str], root: Path) -> int:
 
 def _told(plan: Plan, configuration: Resolved, work: Callable[[], int]) -> int:
     """Carry a plan out, and say in the end what it came to, however it ended."""
-    from agentevolver.monitor.ending import ending
+    from agentevolver.launcher.ending import ending
 
     code, began = LaunchError.exit_code, time.monotonic()
     try:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from agentevolver.checkpoints import seal
+from agentevolver.launcher.ending import ending, name_of
 from agentevolver.llm.store import Ledger, Usage
-from agentevolver.monitor.ending import ending, name_of
 from agentevolver.monitor.results import compare, spent, task_scores
 from agentevolver.utils.files import compress, write_json, write_jsonl
 from agentevolver.utils.statistics import Estimate

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import json
 from contextlib import AbstractAsyncContextManager
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,7 +94,20 @@ def game(options: argparse.Namespace) -> tuple[Source | None, Game]:
     from agentevolver.export.source import find_source
 
     source = find_source(options.what, options.step) if options.what else None
+    if source is not None and source.experiment is not None and not options.env_modules:
+        options.env_modules = _launched_with(source.experiment)
     return source, game_of(source, options.conf, options.overrides)
+
+
+def _launched_with(experiment: Path) -> list[str]:
+    """Return the classes that a run was told of (`--env-module`), by its last launch."""
+    for path in sorted((experiment / "launches").glob("*.json"), reverse=True):
+        try:
+            argv = [str(item) for item in json.loads(path.read_text(encoding="utf-8"))["argv"]]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        return [after for item, after in pairwise(argv) if item == "--env-module"]
+    return []
 
 
 def contestant(

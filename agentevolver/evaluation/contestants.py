@@ -49,11 +49,6 @@ class Game:
     config: DictConfig
     settings: Settings
 
-    @property
-    def env_type(self) -> str:
-        """The environment's name."""
-        return self.settings.env_service.env_type
-
 
 @dataclass(frozen=True, slots=True)
 class Contestant:

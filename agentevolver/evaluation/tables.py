@@ -264,7 +264,7 @@ def differences(found: Figures, baseline: str) -> dict[str, dict[str, Estimate]]
         without = found.get(source.removesuffix(GUIDED).rstrip("/"), {})
         against = by_condition.get(baseline) or without.get(baseline) or {}
         for condition, by_seed in by_condition.items():
-            pair = paired(by_seed, against)  # type: ignore[arg-type]
+            pair = paired(by_seed, against)
             if condition != baseline and pair is not None:
                 made.setdefault(source, {})[condition] = pair
     return made

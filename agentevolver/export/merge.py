@@ -96,8 +96,8 @@ def _load(model: Any, state: Mapping[str, torch.Tensor], where: str) -> None:
         missing, unexpected = model.load_state_dict(state, strict=False)
     except RuntimeError as error:
         raise LaunchError(f"{where} does not fit its config.json: {str(error).splitlines()[-1].strip()}") from error
-    tied = set(getattr(model, "all_tied_weights_keys", None) or ())
-    if unexpected or (lacking := [name for name in missing if name not in tied and "lm_head" not in name]):
+    tied = {"lm_head.weight"} if getattr(model.config, "tie_word_embeddings", False) else set()
+    if unexpected or (lacking := [name for name in missing if name.removeprefix(_PEFT) not in tied]):
         name = unexpected[0] if unexpected else lacking[0]
         raise LaunchError(f"{where} does not fit its config.json: {'unknown' if unexpected else 'missing'} {name}")
     model.tie_weights()
@@ -147,6 +147,6 @@ def _write_adapted(
     else:
         _load(model, state, source.weights.folder)
     if adapters == "keep":
-        model.save_pretrained(target)
+        model.save_pretrained(str(target))
     else:
         _save(model.merge_and_unload(), target)

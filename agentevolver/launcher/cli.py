@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentevolver.errors import LaunchError, UsageError
+from agentevolver.errors import LaunchError, TrainingFailed, UsageError
 from agentevolver.launcher.options import Options, parse
 from agentevolver.utils.secrets import MASK, masked_arguments, masked_text
 
@@ -105,8 +105,11 @@ def _told(plan: Plan, configuration: Resolved, work: Callable[[], int]) -> int:
     finally:
         if plan.job is not None:
             seconds, ledger = time.monotonic() - began, configuration.settings.usage_ledger
-            for line in ending(plan.experiment_dir, code=code, seconds=seconds, ledger=ledger):
-                logger.info("%s", line)
+            try:
+                for line in ending(plan.experiment_dir, code=code, seconds=seconds, ledger=ledger):
+                    logger.info("%s", line)
+            except (OSError, TrainingFailed) as error:  # what is told in the end is no reason to end otherwise
+                logger.warning("what the run came to cannot be told: %s", error)
 
 
 def _view(options: Options) -> int:

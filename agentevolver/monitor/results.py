@@ -104,8 +104,7 @@ def compare(folder: Path, until: int | None = None) -> list[Comparison]:
             if step not in scores:
                 scores[step] = task_scores(folder, step)
         before, after = (_of_source(scores[one.step], one) for one in (first, last))
-        known = before and after and first.step != last.step
-        gain = paired(after, before) if known else None  # type: ignore[arg-type]
+        gain = paired(after, before) if first.step != last.step else None
         found.append(Comparison(source, first, last, estimate([*before.values()]), estimate([*after.values()]), gain))
     return found
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import atan, comb, cos, inf, pi, sin, sqrt
 from statistics import NormalDist, mean, stdev
-from typing import Any
+from typing import Any, TypeVar
 
+K = TypeVar("K", bound=Hashable)
 LEVEL = 0.95
 # From so many degrees of freedom on, the expansion below is exact to seven digits.
 _MANY = 200
@@ -50,7 +51,7 @@ def half_width(values: Sequence[float]) -> float | None:
     return t_quantile(len(values) - 1) * stdev(values) / sqrt(len(values)) if len(values) > 1 else None
 
 
-def paired(ours: Mapping[Hashable, float], theirs: Mapping[Hashable, float]) -> Estimate | None:
+def paired(ours: Mapping[K, float], theirs: Mapping[K, float]) -> Estimate | None:
     """Return the mean difference of what both have (seeds, tasks) under the same key; None if they share nothing."""
     return estimate([value - theirs[key] for key, value in ours.items() if key in theirs])
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from omegaconf import OmegaConf
 from rich.console import Console
 
 from agentevolver import cli
 from agentevolver.builtin.seed import seed_policy_path
 from agentevolver.coevolve.player import engine as player_engine
+from agentevolver.config.checks import load
+from agentevolver.config.load import resolved_tree
 from agentevolver.engine import Generated
 from agentevolver.evaluation.play import Episode
 from agentevolver.evaluation.report import Evaluation, read_evaluation, table
@@ -105,6 +109,33 @@ def test_a_folder_of_weights_is_played_as_validation_plays(
     assert engine.closed and written["figures"]["success avg@4"]["mean"] == 0.0 and len(written["tasks"]) == 3
     assert set(written["figures"]) == {"success avg@4", "pass@2", "pass@4", "reward avg@4", "steps an episode"}
     assert len({sampled["seed"] for sampled in engine.sampled}) == len(engine.sampled), "each call draws by itself"
+
+
+def test_a_run_is_played_as_it_was_launched(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own configuration, and the environment's class that the launch was told of."""
+
+    async def start(config: Any, folder: Path, tokenizer: Any, **given: Any) -> ScriptedEngine:
+        return ScriptedEngine(tokenizer)
+
+    monkeypatch.setattr(player_engine, "start_engine", start)
+    own, run = "mine=env_service.environments.pocket.env:PocketEnv", tmp_path / "pocket" / "run"
+    (run / "launches").mkdir(parents=True)
+    (run / "launches" / "1.json").write_text(json.dumps({"argv": ["--conf", "x.yaml", "--env-module", own]}))
+    config = resolved_tree(load(None, [CPU, "env_service.env_type=mine", "data.val_splits=[test]"]).config)
+    (run / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(config)))
+    shutil.copytree(seed_policy_path(), run / "checkpoints" / "global_step_3" / "actor" / "huggingface")
+    checkpoint, out = run / "checkpoints" / "global_step_3", tmp_path / "run.json"
+    assert cli.main(["eval", str(checkpoint), "--tasks", "2", "--n", "1", "--out", str(out)]) == 0
+    written = json.loads(out.read_text())
+    assert (written["environment"], written["split"], written["step"]) == ("mine", "test", 3)
+    assert written["name"] == "pocket/run step 3"
+    assert (
+        cli.main(["eval", str(checkpoint), "--tasks", "2", "--n", "1", "data.val_splits=[dev]", "--out", str(out)]) == 0
+    )
+    assert json.loads(out.read_text())["split"] == "dev"
+    assert "actor_rollout_ref.rollout.x" in refused(capfd, str(checkpoint), "actor_rollout_ref.rollout.x=1")
 
 
 def episodes(task: str, *scores: float | None) -> list[Episode]:

@@ -67,6 +67,20 @@ def test_transformers_loads_what_the_ranks_saved(tmp_path: Path, ranks: int, dty
     AutoTokenizer.from_pretrained(tmp_path / "out")
 
 
+def test_a_checkpoint_that_lacks_a_tensor_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    class Headless:
+        """The model without its head, which is not the embedding's own tensor."""
+
+        config = tiny_model().config
+
+        def state_dict(self) -> dict[str, torch.Tensor]:
+            return {name: value for name, value in tiny_model().state_dict().items() if name != "lm_head.weight"}
+
+    save(tmp_path / "global_step_1", Headless())
+    line = refused(capfd, str(tmp_path / "global_step_1"), "--to", str(tmp_path / "out"), code=1)
+    assert "missing lm_head.weight" in line and not (tmp_path / "out").exists()
+
+
 def test_a_folder_of_weights_is_copied_or_rounded(tmp_path: Path) -> None:
     model = tiny_model()
     model.save_pretrained(tmp_path / "hf")

@@ -13,6 +13,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agentevolver.trainer.shards import whole_state
+from tests.agentevolver.evaluation.servers import chat_server
 from tests.e2e.runs import ROOT, Launched, launch
 
 pytestmark = [pytest.mark.e2e, pytest.mark.chaos, pytest.mark.timeout(1500)]
@@ -73,3 +74,15 @@ def test_the_policy_is_watched_step_by_step(trained: Launched) -> None:
     said = verb("chat", str(trained.directory), "--task", "note_add.k1.50000", said="note.add mug fun\n\n\n\n\nq\n")
     assert "user: add note mug with tag fun" in said and "environment: ok n2" in said
     assert "solved, score" in said or "left" in said
+
+
+def test_an_environment_that_runs_code_gets_a_service_that_ends_with_the_evaluation(tmp_path: Path) -> None:
+    out = tmp_path / "python.json"
+    with chat_server(lambda messages: "I do not know.") as (url, _):
+        how = ["--api", url, "--model", "m", "--key-env", "none", "--env", "python", "--split", "dev", "device=cpu"]
+        said = verb("eval", *how, "--tasks", "1", "--n", "1", "--out", str(out))
+    assert "python/dev" in said and json.loads(out.read_text())["failed"] == {}
+    left = subprocess.run(
+        ["pgrep", "-f", "env_service serve --env python"], capture_output=True, text=True, check=False
+    )
+    assert left.stdout == ""

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -82,7 +83,5 @@ def test_an_environment_that_runs_code_gets_a_service_that_ends_with_the_evaluat
         how = ["--api", url, "--model", "m", "--key-env", "none", "--env", "python", "--split", "dev", "device=cpu"]
         said = verb("eval", *how, "--tasks", "1", "--n", "1", "--out", str(out))
     assert "python/dev" in said and json.loads(out.read_text())["failed"] == {}
-    left = subprocess.run(
-        ["pgrep", "-f", "env_service serve --env python"], capture_output=True, text=True, check=False
-    )
-    assert left.stdout == ""
+    commands = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
+    assert not [command for command in commands if command[1:6] == ["-m", "env_service", "serve", "--env", "python"]]

@@ -23,8 +23,8 @@ def parser() -> Parser:
     """Return the arguments of the verb."""
     made = Parser(
         "completion",
-        'Prints a script for a shell. bash and zsh: eval "$(agentevolver completion bash)" in ~/.bashrc, '
-        "or zsh in ~/.zshrc; fish: agentevolver completion fish | source",
+        "Prints a script for a shell. bash: source <(agentevolver completion bash) in ~/.bashrc; zsh: the same with "
+        "zsh, in ~/.zshrc; fish: agentevolver completion fish | source",
     )
     made.add_argument("shell", choices=SHELLS)
     return made

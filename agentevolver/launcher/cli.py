@@ -38,8 +38,7 @@ def main(arguments: Sequence[str], root: Path, prog: str = "launcher") -> int:
         _set_up_logging()
         return _do(options, list(arguments), root)
     except LaunchError as error:
-        print(f"{prog}: error: {error}", file=sys.stderr)
-        return error.exit_code
+        return _fail(error, prog)
     except KeyboardInterrupt:
         return 130
 
@@ -355,3 +354,8 @@ def _set_up_logging() -> None:
     package.handlers[:] = [handler]
     package.setLevel(os.environ.get("AGENTEVOLVER_LOG_LEVEL", "INFO").upper())
     package.propagate = False
+
+
+def _fail(error: LaunchError, prog: str = "launcher") -> int:
+    print(f"{prog}: error: {error}", file=sys.stderr)
+    return error.exit_code

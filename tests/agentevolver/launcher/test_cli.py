@@ -8,6 +8,7 @@ import secrets
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from omegaconf import OmegaConf
@@ -322,3 +323,31 @@ def test_kill_ends_what_this_checkout_recorded_and_no_other_python(
         for process in (ours, neighbour):
             process.kill()
             process.communicate()
+
+
+@pytest.mark.parametrize("how", ["ends", "fails", "cannot tell"])
+def test_however_a_run_ends_it_says_what_it_came_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def work() -> int:
+        if how != "ends":
+            raise LaunchError("a service died")
+        return 0
+
+    def lost(*arguments: object, **options: object) -> list[str]:
+        raise OSError("the disk is gone")
+
+    (tmp_path / "metrics.jsonl").write_text('{"step": 3, "rollout/reward/mean": 0.5}\n')
+    plan = SimpleNamespace(job=object(), experiment_dir=tmp_path)
+    configuration = SimpleNamespace(settings=SimpleNamespace(usage_ledger=tmp_path / "none.sqlite"))
+    if how == "cannot tell":
+        monkeypatch.setattr("agentevolver.launcher.ending.ending", lost)
+    cli._set_up_logging()
+    if how == "ends":
+        assert cli._told(plan, configuration, work) == 0
+    else:
+        with pytest.raises(LaunchError, match="a service died"):
+            cli._told(plan, configuration, work)
+    said = capfd.readouterr().err
+    expected = {"ends": "finished after", "fails": "failed with exit code 1", "cannot tell": "the disk is gone"}[how]
+    assert expected in said and (how == "cannot tell" or "step 3" in said)

@@ -6,28 +6,38 @@ was asked for is wrong (one line says what), 130 interrupted.
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
-from agentevolver.utils.names import did_you_mean
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-"""The checkout: `.env` and the records of its runs lie there, as for launcher.py."""
+# Neither pathlib nor typing above: each costs a tenth of what `--help` may take.
+_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PROG = "agentevolver"
 _HELP = ("-h", "--help")
 
 
-@dataclass(frozen=True)
 class Verb:
-    """A verb: its arguments and a sentence for the help, and what carries it out."""
+    """A verb: its arguments and a sentence for the help, and what carries it out; `own_help`: whether that answers
+    `--help`, too."""
 
-    arguments: str
-    sentence: str
-    run: Callable[[list[str]], int]
-    own_help: bool = False
-    """Whether `--help` is answered by what carries it out."""
+    __slots__ = ("arguments", "own_help", "run", "sentence")
+
+    def __init__(self, arguments: str, sentence: str, run: Callable[[list[str]], int], own_help: bool = False) -> None:
+        self.arguments = arguments
+        self.sentence = sentence
+        self.run = run
+        self.own_help = own_help
+
+
+def root() -> Path:
+    """Return the checkout: `.env` and the records of its runs lie there, as for launcher.py."""
+    from pathlib import Path
+
+    return Path(_ROOT).resolve()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,11 +46,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given and given[0] in _HELP:
         print(_overview())
         return 0
+    if given in (["--version"], ["-V"]):
+        print(version())
+        return 0
     if not given:
         return _refuse(f"no verb given: one of {', '.join(VERBS)} (see {PROG} --help)")
     name, rest = given[0], given[1:]
     verb = VERBS.get(name)
     if verb is None:
+        from agentevolver.utils.names import did_you_mean
+
         meant = did_you_mean(name, VERBS, f"one of {', '.join(VERBS)}", quote="")
         return _refuse(f"there is no verb {name!r}: {meant} (see {PROG} --help)")
     if not verb.own_help and any(item in _HELP for item in rest):
@@ -52,16 +67,51 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
+def version() -> str:
+    """Return the program's name, its version, and the commit of a checkout that git can tell."""
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as installed
+
+    try:
+        number = installed(PROG)
+    except PackageNotFoundError:
+        number = "(not installed)"
+    commit = _commit(root() / ".git")
+    return f"{PROG} {number}" + (f" at {commit[:12]}" if commit else "")
+
+
+def _commit(git: Path) -> str | None:
+    """Return the commit that is checked out, read from git's files; None where they do not say."""
+    try:
+        from pathlib import Path
+
+        if git.is_file():  # a worktree: its own folder is elsewhere
+            git = Path(git.read_text(encoding="utf-8").removeprefix("gitdir:").strip())
+        head = (git / "HEAD").read_text(encoding="utf-8").strip()
+        if not head.startswith("ref: "):
+            return head
+        common = git / "commondir"
+        shared = git / common.read_text(encoding="utf-8").strip() if common.is_file() else git
+        name = head.removeprefix("ref: ")
+        if (loose := shared / name).is_file():
+            return loose.read_text(encoding="utf-8").strip()
+        packed = (shared / "packed-refs").read_text(encoding="utf-8").splitlines()
+        return next((line.split()[0] for line in packed if line.endswith(f" {name}")), None)
+    except OSError:
+        return None
+
+
 def _overview() -> str:
     width = max(map(len, VERBS))
     lines = [f"  {name:{width}}  {verb.sentence}" for name, verb in VERBS.items()]
-    return "\n".join([f"usage: {PROG} VERB ...", "", *lines, "", f"{PROG} VERB --help says what a verb takes."])
+    last = f"{PROG} VERB --help says what a verb takes, {PROG} --version which version this is."
+    return "\n".join([f"usage: {PROG} VERB ...", "", *lines, "", last])
 
 
-def _launch(arguments: list[str]) -> int:
+def _launch(verb: str, arguments: list[str]) -> int:
     from agentevolver.launcher.cli import main as launch
 
-    return launch(arguments, ROOT)
+    return launch(arguments, root(), f"{PROG} {verb}")
 
 
 def _run(rest: list[str]) -> int:
@@ -70,18 +120,67 @@ def _run(rest: list[str]) -> int:
 
         print(help_text(f"{PROG} run"))
         return 0
-    return _launch(rest)
+    return _launch("run", rest)
 
 
 def _status(rest: list[str]) -> int:
     # What is left over could start a run, as `launcher.py --status --conf FILE` does.
-    return _refuse(f"status takes no argument, {rest[0]!r} was given") if rest else _launch(["--status"])
+    if rest:
+        return _refuse(f"it takes no argument, {rest[0]!r} was given", "status")
+    return _launch("status", ["--status"])
 
 
 def _doctor(rest: list[str]) -> int:
     from agentevolver.launcher.doctor import main as doctor
 
-    return doctor(rest, ROOT)
+    return doctor(rest, root())
+
+
+COMMANDS = {"eval": "evaluate", "chat": "chat", "export": "export", "table": "table"}
+"""Verbs that `agentevolver.commands.MODULE` carries out."""
+
+
+def _command(verb: str) -> Callable[[list[str]], int]:
+    """Return what hands a verb over to its module."""
+
+    def run(rest: list[str]) -> int:
+        from importlib import import_module
+
+        return int(import_module(f"agentevolver.commands.{COMMANDS[verb]}").main(rest, root()))
+
+    return run
+
+
+def _completion(rest: list[str]) -> int:
+    from agentevolver.commands.completion import parser, script
+    from agentevolver.commands.verbs import carried_out
+
+    def work() -> int:
+        shell = parser().parse_args(rest).shell
+        print(script(shell, {name: verb.sentence for name, verb in VERBS.items()}, _words()))
+        return 0
+
+    return carried_out("completion", work)
+
+
+def _words() -> dict[str, list[str]]:
+    """Return each verb's options and fixed arguments, for the completion."""
+    from importlib import import_module
+
+    from agentevolver.commands.completion import SHELLS
+    from agentevolver.launcher.doctor import parser as of_doctor
+    from agentevolver.launcher.options import parser as of_run
+    from env_service.cli import parser_of
+
+    found: dict[str, list[str]] = {name: [] for name in VERBS}
+    found |= {"resume": ["--allow-changes", "--dry-run", "--show-config"], "view": ["--host", "--port"]}
+    parsers = {"run": of_run(), "doctor": of_doctor(), "new": parser_of("new"), "check": parser_of("check")}
+    for name, module in COMMANDS.items():
+        parsers[name] = import_module(f"agentevolver.commands.{module}").parser()
+    for name, made in parsers.items():
+        options = {text for action in made._actions for text in action.option_strings if text.startswith("--")}
+        found[name] = sorted(options)
+    return found | {"completion": list(SHELLS)}
 
 
 def _env_service(verb: str) -> Callable[[list[str]], int]:
@@ -93,8 +192,8 @@ def _env_service(verb: str) -> Callable[[list[str]], int]:
     return run
 
 
-def _refuse(message: str) -> int:
-    print(f"{PROG}: error: {message}", file=sys.stderr)
+def _refuse(message: str, verb: str = "") -> int:
+    print(f"{PROG} {verb}".rstrip() + f": error: {message}", file=sys.stderr)
     return 2
 
 
@@ -103,18 +202,27 @@ VERBS = {
     "resume": Verb(
         "NAME [options] [key=value ...]",
         "go on with an experiment: its folder, project/experiment or experiment",
-        lambda rest: _launch(["--resume", *rest]),
+        lambda rest: _launch("resume", ["--resume", *rest]),
     ),
     "view": Verb(
-        "FOLDER... [--host HOST] [--port PORT]",
+        "NAME... [--host HOST] [--port PORT]",
         "show a run on a web page, or compare several, until Ctrl-C",
-        lambda rest: _launch(["--view", *rest]),
+        lambda rest: _launch("view", ["--view", *rest]),
     ),
     "status": Verb("", "show the runs of this checkout and what they are doing", _status),
     "stop": Verb(
-        "[NAME]", "stop the runs of this checkout in order, or that one", lambda rest: _launch(["--stop", *rest])
+        "[NAME]",
+        "stop the runs of this checkout in order, or that one",
+        lambda rest: _launch("stop", ["--stop", *rest]),
     ),
+    "eval": Verb("", "measure a policy or an API model on a split of an environment", _command("eval"), own_help=True),
+    "chat": Verb(
+        "", "watch a policy in its environment, step by step, or act in its place", _command("chat"), own_help=True
+    ),
+    "export": Verb("", "write a policy as a Hugging Face folder with a model card", _command("export"), own_help=True),
+    "table": Verb("", "train conditions with several seeds, and write their table", _command("table"), own_help=True),
     "new": Verb("", "write a working skeleton of an environment", _env_service("new"), own_help=True),
     "check": Verb("", "run the contract against an environment", _env_service("check"), own_help=True),
     "doctor": Verb("", "look at this machine, a configuration and its language models", _doctor, own_help=True),
+    "completion": Verb("", "print the completion of this command for a shell", _completion, own_help=True),
 }

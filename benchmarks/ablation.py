@@ -18,13 +18,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 
 from rich.console import Console
 from rich.table import Table
-from scipy.stats import t
 
 from agentevolver.utils.files import read_jsonl
+from agentevolver.utils.statistics import estimate, half_width
 
 BASE, BASELINE = "base", "basic"
 CONDITIONS = (BASE, BASELINE, "questioning", "navigating", "attributing", "overall")
@@ -95,16 +95,9 @@ def curves_of(runs: dict[str, Run], split: str) -> list[Curve]:
     return [run.curves[split] for run in runs.values() if split in run.curves]
 
 
-def half_width(values: Sequence[float]) -> float | None:
-    """Return half the width of the mean's 95 % interval; None for fewer than two values."""
-    return float(t.ppf(0.975, len(values) - 1)) * stdev(values) / len(values) ** 0.5 if len(values) > 1 else None
-
-
 def interval(values: Sequence[float], sign: str = "") -> str:
-    if not values:
-        return ""
-    width = half_width(values)
-    return f"{mean(values):{sign}.3f}" + ("" if width is None else f" ± {width:.3f}")
+    found = estimate(values)
+    return "" if found is None else found.shown(sign)
 
 
 def reached(runs: dict[str, Run], split: str, level: float) -> str:

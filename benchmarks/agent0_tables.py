@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from benchmarks.ablation import half_width
+from agentevolver.utils.statistics import half_width
 
 # A condition, and the one that it is compared with.
 PAIRS = (

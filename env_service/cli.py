@@ -19,6 +19,7 @@ class _Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m env_service") -> int:
     """Run a command; returns the exit status. `prog` is what the help and errors call the command."""
     options = _parser(prog).parse_args(arguments)
+    options.prog = prog
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     return int(options.run(options))
@@ -26,7 +27,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m env_serv
 
 def _parser(prog: str = "python -m env_service") -> argparse.ArgumentParser:
     parser = _Parser(prog=prog, description="Gym-style environments for LLM agents behind HTTP.")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", dest="command")
     with_defaults = argparse.ArgumentDefaultsHelpFormatter
     _add_serve(commands.add_parser("serve", help="serve environments over HTTP", formatter_class=with_defaults))
     _add_list(commands.add_parser("list", help="list the environments that can be served"))
@@ -36,6 +37,13 @@ def _parser(prog: str = "python -m env_service") -> argparse.ArgumentParser:
     )
     _add_bench(commands.add_parser("bench", help="measure a running service", formatter_class=with_defaults))
     return parser
+
+
+def parser_of(command: str) -> argparse.ArgumentParser:
+    """Return the arguments of one command."""
+    commands = next(item for item in _parser()._actions if isinstance(item, argparse._SubParsersAction))
+    chosen: argparse.ArgumentParser = commands.choices[command]
+    return chosen
 
 
 def _add_list(parser: argparse.ArgumentParser) -> None:
@@ -153,14 +161,16 @@ def _serve(options: argparse.Namespace) -> int:
     try:
         environments = resolve(options.env, options.env_module)
     except RegistryError as error:
-        return _fail(str(error))
+        return _fail(options, str(error))
     from agentevolver.utils.secrets import SECRETS, forget
     from env_service.hosting.processes import secret_variables
     from env_service.http.app import StartError, serve, take_token
     from env_service.settings import ServiceSettings
 
     chosen = {
-        name: value for name, value in vars(options).items() if name not in ("run", "env", "env_module", "pass_env")
+        name: value
+        for name, value in vars(options).items()
+        if name not in ("run", "env", "env_module", "pass_env", "prog", "command")
     }
     try:
         token = take_token(options.host)
@@ -170,7 +180,7 @@ def _serve(options: argparse.Namespace) -> int:
         forget(name for name in hidden if not name.startswith("RAY_"))
         serve(ServiceSettings(environments, token=token, pass_env=tuple(options.pass_env), **chosen))
     except StartError as error:
-        return _fail(str(error))
+        return _fail(options, str(error))
     return 0
 
 
@@ -180,7 +190,7 @@ def _list(options: argparse.Namespace) -> int:
     try:
         known = known_environments(options.env_module)
     except RegistryError as error:
-        return _fail(str(error))
+        return _fail(options, str(error))
     width = max(len(name) for name in known)
     for name in sorted(known):
         print(f"{name:{width}}  {known[name]}")
@@ -200,9 +210,9 @@ def _new(options: argparse.Namespace) -> int:
         else:
             written = write_skeleton(options.name, Path(options.dir))
     except SkeletonError as error:
-        return _fail(str(error), 2)
+        return _fail(options, str(error), 2)
     except (OSError, ImportError) as error:
-        return _fail(str(error))
+        return _fail(options, str(error))
     for path in written:
         print(f"wrote {path}")
     env_class = "".join(part.capitalize() for part in options.name.split("_")) + "Env"
@@ -224,7 +234,7 @@ def _check(options: argparse.Namespace) -> int:
         try:
             probe = LocalProbe(load(resolve([options.name], options.env_module)[options.name]))
         except RegistryError as error:
-            return _fail(str(error), 2)
+            return _fail(options, str(error), 2)
     problems = 0
     for finding in run_checks(probe, split=options.split, action=options.action):
         problems += bool(finding.problem)
@@ -252,7 +262,7 @@ def _bench(options: argparse.Namespace) -> int:
     try:
         report = asyncio.run(load)
     except EnvServiceError as error:
-        return _fail(str(error))
+        return _fail(options, str(error))
     print(
         f"{report.instances} instances, {report.steps} steps in {report.seconds:.2f} s: {report.steps_per_s:.0f} "
         "steps/s"
@@ -262,6 +272,6 @@ def _bench(options: argparse.Namespace) -> int:
     return 0
 
 
-def _fail(message: str, status: int = 1) -> int:
-    print(f"env_service: {message}", file=sys.stderr)
+def _fail(options: argparse.Namespace, message: str, status: int = 1) -> int:
+    print(f"{options.prog} {options.command}: error: {message}", file=sys.stderr)
     return status

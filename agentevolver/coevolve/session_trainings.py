@@ -21,7 +21,8 @@ from agentevolver.coevolve.trainings import LOG, Told, Trained, Training, finish
 from agentevolver.config.checks import for_verl, from_config
 from agentevolver.config.schema import Settings
 from agentevolver.errors import ConfigError, TrainingFailed
-from agentevolver.monitor.console import line_of
+from agentevolver.monitor.console import line_of, validation_lines
+from agentevolver.monitor.results import validations_of
 from agentevolver.run import main as job
 from env_service.client import EnvServiceError
 
@@ -59,7 +60,9 @@ class SessionTrainings:
             for record in steps_of(training.folder):
                 if int(record["step"]) not in begun:
                     begun.add(int(record["step"]))
-                    self._show(f"    {Text.from_markup(line_of(record)).plain}")
+                    lines = [Text.from_markup(line_of(record)).plain, *validation_lines(validations_of(record), {})]
+                    for line in lines:
+                        self._show(f"    {line}")
 
         following = asyncio.create_task(follow(training.folder, tell))
         log = training.folder / "logs" / LOG

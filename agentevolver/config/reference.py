@@ -43,7 +43,7 @@ AgentEvolver](from_agentevolver.md).
 The layers, weakest first: verl's defaults, `agentevolver/config/agentevolver.yaml`, \
 `agentevolver/config/device/<device>.yaml`, the
 preset of `exp_manager` (for verl's keys), the experiment's yaml (`--conf`), `key=value` on the launcher's command line.
-`--dry-run` prints the result.
+`--show-config` prints the result.
 
 * A key that is not known is refused, at any depth, with the nearest known name; so is a section that gets a value, a \
 value of the

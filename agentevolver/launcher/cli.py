@@ -7,12 +7,13 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentevolver.errors import LaunchError, UsageError
+from agentevolver.errors import LaunchError, TrainingFailed, UsageError
 from agentevolver.launcher.options import Options, parse
 from agentevolver.utils.secrets import MASK, masked_arguments, masked_text
 
@@ -24,24 +25,28 @@ if TYPE_CHECKING:
 logger = logging.getLogger("agentevolver.launcher")
 
 
-def main(arguments: Sequence[str], root: Path) -> int:
-    """Do what the command line says; `root` is the checkout, where `.env` and the records of runs lie.
+def main(arguments: Sequence[str], root: Path, prog: str = "launcher") -> int:
+    """Do what the command line says; returns the exit code.
 
-    Returns the exit code.
+    Args:
+        arguments: of the command line.
+        root: the checkout, where `.env` and the records of runs lie.
+        prog: what errors begin with.
     """
     try:
         options = parse(arguments)
         _set_up_logging()
         return _do(options, list(arguments), root)
     except LaunchError as error:
-        return _fail(error, error.exit_code)
+        return _fail(error, prog)
     except KeyboardInterrupt:
         return 130
 
 
 def _do(options: Options, arguments: list[str], root: Path) -> int:
-    from agentevolver.launcher.experiment import find_experiment, refuse_mixing
+    from agentevolver.launcher.experiment import refuse_mixing
     from agentevolver.launcher.records import RunRegistry
+    from agentevolver.utils.experiments import find_experiment
 
     if options.view:
         read_dotenv(root)
@@ -52,12 +57,14 @@ def _do(options: Options, arguments: list[str], root: Path) -> int:
         return 0
     if options.stop is not None:
         _stop(registry, options.stop)
-    if options.kill and not options.dry_run:
+    if options.kill and not (options.dry_run or options.show_config):
         _kill(registry)
     if not options.starts_something:
         return 0
     read_dotenv(root)
-    resumed = find_experiment(options.resume) if options.resume is not None else None
+    resumed = (
+        find_experiment(options.resume, asked=f"--resume {options.resume}") if options.resume is not None else None
+    )
     if resumed is not None:
         options = _as_started(options, resumed)
         arguments = options.arguments()
@@ -67,7 +74,7 @@ def _do(options: Options, arguments: list[str], root: Path) -> int:
             f"--resume {resumed}: this would run in {configuration.experiment_dir}; give --conf for an experiment of "
             "its own"
         )
-    if options.dry_run:
+    if options.dry_run or options.show_config:
         print(_dry_run(options, configuration, registry))
         return 0
     from agentevolver.launcher.experiment import check_disk
@@ -83,13 +90,35 @@ def _do(options: Options, arguments: list[str], root: Path) -> int:
         refuse_mixing(configuration.experiment_dir, resolve_config(configuration.config))
     plan = asyncio.run(_plan(options, configuration, registry))
     logger.info("run %s on %s, writes to %s", plan.run_id, plan.device, configuration.experiment_dir)
-    return carry_out(plan, registry, masked_arguments(arguments), root)
+    return _told(plan, configuration, lambda: carry_out(plan, registry, masked_arguments(arguments), root))
+
+
+def _told(plan: Plan, configuration: Resolved, work: Callable[[], int]) -> int:
+    """Carry a plan out, and say in the end what it came to, however it ended."""
+    from agentevolver.launcher.ending import ending
+
+    code, began = LaunchError.exit_code, time.monotonic()
+    try:
+        code = work()
+        return code
+    finally:
+        if plan.job is not None:
+            seconds, ledger = time.monotonic() - began, configuration.settings.usage_ledger
+            try:
+                for line in ending(plan.experiment_dir, code=code, seconds=seconds, ledger=ledger):
+                    logger.info("%s", line)
+            except (OSError, TrainingFailed) as error:  # what is told in the end is no reason to end otherwise
+                logger.warning("what the run came to cannot be told: %s", error)
 
 
 def _view(options: Options) -> int:
+    from agentevolver.utils.experiments import find_experiment
     from agentevolver.view.app import view
 
-    view(options.view, options.host, options.port)
+    named = [
+        path if path.is_dir() or path.is_absolute() else find_experiment(str(path)) for path in options.view
+    ]
+    view(named, options.host, options.port)
     return 0
 
 
@@ -196,8 +225,12 @@ def _dry_run(options: Options, configuration: Resolved, registry: RunRegistry) -
         facts += _estimate(configuration)
         facts += [f"WARNING: {line}" for line in _warnings(options, configuration)]
     lines = [*facts, *(f"as things are now, a start would fail: {obstacle}" for obstacle in obstacles)]
-    shown = masked_text("\n".join([plan.describe(), *lines]))
-    return f"{shown}\n\n# the resolved configuration\n{masked(plan.config)}"
+    # Line by line: an experiment `basic` at the end of one is no scheme of the next.
+    told = "\n".join([plan.describe(commands=options.show_config), *lines]).splitlines()
+    shown = "\n".join(masked_text(line) for line in told)
+    if options.show_config:
+        return f"{shown}\n\n# the resolved configuration\n{masked(plan.config)}"
+    return f"{shown}\n--show-config prints the commands and the whole configuration; nothing was started"
 
 
 def _estimate(configuration: Resolved) -> list[str]:
@@ -323,6 +356,6 @@ def _set_up_logging() -> None:
     package.propagate = False
 
 
-def _fail(error: Exception, code: int) -> int:
-    print(f"launcher: error: {error}", file=sys.stderr)
-    return code
+def _fail(error: LaunchError, prog: str = "launcher") -> int:
+    print(f"{prog}: error: {error}", file=sys.stderr)
+    return error.exit_code

@@ -34,17 +34,8 @@ class Check:
 
 def main(arguments: Sequence[str], root: Path) -> int:
     """Print the report; returns 0 if nothing is wrong, 1 if something is, 2 for a wrong configuration or argument."""
-    parser = Parser(
-        prog="agentevolver doctor",
-        description="Looks at this machine, a configuration and its language models. Each model is asked a few short "
-        "questions, which costs a few calls.",
-        allow_abbrev=False,
-    )
-    parser.add_argument("conf", nargs="?", metavar="FILE", help="the experiment's yaml; without it the defaults")
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="keys that differ")
-    parser.add_argument("--no-llm", action="store_true", help="ask no language model")
     try:
-        options = parser.parse_args(list(arguments))
+        options = parser().parse_args(list(arguments))
         given = [item for item in (options.conf, *options.overrides) if item is not None]
         conf, overrides = split_conf(None, given)
         logging.basicConfig(level=logging.ERROR, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
@@ -54,6 +45,20 @@ def main(arguments: Sequence[str], root: Path) -> int:
     except LaunchError as error:
         print(f"agentevolver doctor: error: {error}", file=sys.stderr)
         return error.exit_code
+
+
+def parser() -> Parser:
+    """Return the arguments of the verb."""
+    made = Parser(
+        prog="agentevolver doctor",
+        description="Looks at this machine, a configuration and its language models. Each model is asked a few short "
+        "questions, which costs a few calls.",
+        allow_abbrev=False,
+    )
+    made.add_argument("conf", nargs="?", metavar="FILE", help="the experiment's yaml; without it the defaults")
+    made.add_argument("overrides", nargs="*", metavar="key=value", help="keys that differ")
+    made.add_argument("--no-llm", action="store_true", help="ask no language model")
+    return made
 
 
 def _report(options: Options, configuration: Resolved, root: Path, *, ask: bool) -> int:

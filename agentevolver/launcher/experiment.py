@@ -40,7 +40,6 @@ LEARNED = (
     "experience.sqlite",
 )
 LISTING = ("tasks/train.jsonl", "tasks/val.jsonl", "tasks/questions.json")
-SHOWN = 8
 
 
 def has_learned(folder: Path) -> bool:
@@ -87,24 +86,6 @@ def forget_listing(folder: Path, config: Mapping[str, Any]) -> None:
             (folder / name).unlink(missing_ok=True)
 
 
-def find_experiment(name: str, root: Path = Path("experiments")) -> Path:
-    """Return the folder of an experiment that was started before, by its path, by project/experiment, or by experiment.
-
-    Raises:
-        UsageError: there is none, or more than one.
-    """
-    found = [
-        path
-        for path in dict.fromkeys((Path(name), root / name, *sorted(root.glob(f"*/{name}"))))
-        if (path / "launches").is_dir()
-    ]
-    if not found:
-        raise UsageError(f"--resume {name}: no experiment of that name was started here; {_known(root)}")
-    if len(found) > 1:
-        raise UsageError(f"--resume {name} may be {' or '.join(map(str, found))}: give the folder")
-    return found[0]
-
-
 def last_launch(folder: Path) -> dict[str, Any]:
     """Return the record of an experiment's last launch that trained.
 
@@ -118,11 +99,6 @@ def last_launch(folder: Path) -> dict[str, Any]:
         if isinstance(record, dict) and "--conf" in record.get("argv", ()):
             return record
     raise UsageError(f"{folder} holds no record of a launch with --conf: start it with the experiment's yaml")
-
-
-def _known(root: Path) -> str:
-    names = sorted({f"{path.parent.parent.name}/{path.parent.name}" for path in root.glob("*/*/launches")})
-    return f"there are {', '.join(names[:SHOWN])}" if names else f"{root} holds none"
 
 
 def _read(path: Path) -> Any:

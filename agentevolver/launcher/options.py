@@ -50,6 +50,7 @@ class Options:
     resume: str | None = None
     allow_changes: bool = False
     dry_run: bool = False
+    show_config: bool = False
     status: bool = False
     view: tuple[Path, ...] = ()
     host: str = "127.0.0.1"
@@ -84,7 +85,7 @@ def parse(arguments: Sequence[str]) -> Options:
         UsageError: an option is not known or contradicts another.
         SystemExit: the help was asked for and printed.
     """
-    known, rest = _parser().parse_known_args(list(arguments))
+    known, rest = parser().parse_known_args(list(arguments))
     services = tuple(dict.fromkeys(item.removeprefix(_WITH) for item in rest if item.startswith(_WITH)))
     unknown = [item for item in rest if item.startswith("-") and not item.startswith(_WITH)]
     if unknown:
@@ -127,12 +128,17 @@ def split_conf(conf: Path | None, items: Sequence[str]) -> tuple[Path | None, tu
 
 def help_text(prog: str) -> str:
     """Return the help under the name of the command that was called."""
-    return _parser(prog).format_help()
+    return parser(prog).format_help()
 
 
 def _check_stop_and_resume(options: Options) -> None:
     if options.stop is not None and (
-        options.starts_something or options.kill or options.status or options.view or options.dry_run
+        options.starts_something
+        or options.kill
+        or options.status
+        or options.view
+        or options.dry_run
+        or options.show_config
     ):
         raise UsageError("--stop stops runs and starts none; give it alone")
     if options.resume is not None and options.conf is not None:
@@ -166,8 +172,9 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message} (see --help)")
 
 
-def _parser(prog: str = "launcher.py") -> argparse.ArgumentParser:
-    parser = Parser(
+def parser(prog: str = "launcher.py") -> argparse.ArgumentParser:
+    """Return the arguments of a launch, without what is free in form (`--with-NAME`, key=value)."""
+    made = Parser(
         prog=prog,
         usage=f"{prog} [[--conf] FILE] [options] [--with-NAME ...] [key=value ...]",
         description="Starts a training run and the services it needs, and stops what it started.",
@@ -175,12 +182,17 @@ def _parser(prog: str = "launcher.py") -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    add = parser.add_argument
+    add = made.add_argument
     add("--conf", type=Path, metavar="FILE", help="the experiment's yaml, examples/basic.yaml for example")
     add(
         "--dry-run",
         action="store_true",
-        help="check everything, print the plan and the resolved configuration, start nothing",
+        help="check everything, print the plan on a screen, start nothing",
+    )
+    add(
+        "--show-config",
+        action="store_true",
+        help="as --dry-run, with every command and the resolved configuration",
     )
     add("--status", action="store_true", help="show the runs that launchers of this checkout have started")
     add(
@@ -235,4 +247,4 @@ def _parser(prog: str = "launcher.py") -> argparse.ArgumentParser:
         metavar="TAGS",
         help="debug: breakpoints with these tags (separated by |) stop, and Ray keeps failed tasks for a debugger",
     )
-    return parser
+    return made

@@ -85,8 +85,8 @@ class Plan:
         """Where every process of the run writes."""
         return self.experiment_dir / "logs"
 
-    def describe(self) -> str:
-        """Return the plan as text."""
+    def describe(self, *, commands: bool = False) -> str:
+        """Return the plan as text; `commands`: with what is executed for each service and the main job."""
         lines = [f"run {self.run_id} on {self.device}", f"writes to {self.experiment_dir}"]
         if model := select(self.config, "actor_rollout_ref.model"):
             attention = select(model, "override_config.attn_implementation")
@@ -94,12 +94,32 @@ class Plan:
             lines.append(
                 f"trains {model['path']}: {DESCRIPTIONS[self.device]}, attention {attention}, {gpus} device(s) a node"
             )
+        lines += self._sizes() if self.job is not None else []
         lines += [f"uses {text}" for text in self.reused]
         for spec in self.services:
-            lines += [f"starts {spec.name}: {spec.title}", f"    {spec.command}"]
+            lines += [f"starts {spec.name}: {spec.title}", *([f"    {spec.command}"] if commands else [])]
         if self.job is not None:
-            lines += ["runs the main job:", f"    {self.job.command}"]
+            module = " ".join(self.job.argv[1:3])
+            lines += ["runs the main job:", f"    {self.job.command}"] if commands else [f"runs {module}"]
         return "\n".join(lines)
+
+    def _sizes(self) -> list[str]:
+        """Say how much is trained and validated, as far as the configuration says it."""
+
+        def told(path: str) -> Any:
+            return select(self.config, path)
+
+        steps, epochs = told("trainer.total_training_steps"), told("trainer.total_epochs")
+        batch, n = told("data.train_batch_size"), told("actor_rollout_ref.rollout.n")
+        if batch is None or n is None:
+            return []
+        how_long = f"{steps} steps" if steps is not None else f"{epochs} epochs"
+        lines = [f"{how_long} of {batch} tasks x {n} rollouts"]
+        splits, val_n = told("data.val_splits"), told("actor_rollout_ref.rollout.val_kwargs.n")
+        often, save = told("trainer.test_freq"), told("trainer.save_freq")
+        validated = f"validates {', '.join(splits)} x {val_n}" if splits else "validates nothing"
+        lines.append(f"{validated}, every {often} steps; a checkpoint every {save} steps")
+        return lines
 
 
 def new_run_id() -> str:

@@ -246,7 +246,7 @@ class _Signals:
             logger.info("%s again: killing", number.name)
             self.hurry.set()
         else:
-            logger.info("%s: stopping (once more kills at once)", number.name)
+            logger.info("%s: stopping in order, each process has seconds to end; once more kills at once", number.name)
             self.first.set_result(number)
 
 
@@ -422,6 +422,7 @@ class _Run:
         assert job is not None
         keep_history(job.log)
         logger.info("running %s (log: %s)", " ".join(job.argv[1:3]), job.log)
+        logger.info("Ctrl-C stops in order; the same command goes on from the newest checkpoint")
         sys.stdout.flush()
         with Tee(job.log, sys.stdout.fileno(), sys.stderr.fileno()) as tee:
             try:

@@ -146,7 +146,7 @@ def ray_head(section: RaySettings, *, temp_dir: Path, logs: Path, env: Mapping[s
         # Nothing is left to drain when it is stopped, and the whole group is: draining would wait for a GCS that has
         # ended.
         env={**env, "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0"},
-        title=f"head at {LOOPBACK}:{gcs}, {section.num_cpus} CPUs and {section.num_gpus} GPUs declared{shown}",
+        title=f"head at {LOOPBACK}:{gcs}{shown}",
         health_urls=(f"http://{LOOPBACK}:{agent}/api/local_raylet_healthz", *pages),
         ready_timeout_s=180.0,
         # Ray gives its own node 30 s and has no setting for it, and chooses ports of its own that another process may

@@ -1,7 +1,8 @@
-"""Progress output of a run: phase, one line per step, progress bar with the time left.
+"""Progress output of a run: phase, one line per step, a small table per validation, a bar with the time left.
 
 Reads `status.json` and `metrics.jsonl` of the experiment, which the trainer writes in its own process; shows nothing
-that is not on disk. Without a terminal it prints the lines alone.
+that is not on disk. Without a terminal it prints the lines alone, and the time left in them. No line is wider than
+`WIDTH`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -27,9 +28,11 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from agentevolver.monitor.results import Validation, records, validations_of
 from agentevolver.utils.files import parse
 
 REFRESH_S = 0.5
+WIDTH = 100
 SUCCESS = "rollout/success"
 PHASES = {
     "gen": "timing_s/gen",
@@ -50,9 +53,15 @@ class Console:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="console", daemon=True)
         self._offset = 0
+        self._first: dict[str, Validation] = {}
+        self._pace = Pace()
+        self._steps = Pace()
 
     def __enter__(self) -> Console:
         metrics = self._directory / "metrics.jsonl"
+        for record in records(self._directory):
+            for one in validations_of(record):
+                self._first.setdefault(one.source, one)
         self._offset = metrics.stat().st_size if metrics.exists() else 0
         self._began = time.time()
         self._thread.start()
@@ -82,16 +91,36 @@ class Console:
                 status = self._status()
                 if status.get("phase", phase) != phase:
                     phase = status["phase"]
-                    if not self._console.is_terminal:
-                        self._console.print(phase, highlight=False)
+                    self._tell_phase(phase, status)
                 for text in new_warnings(told, status):
                     self._console.print(f"[yellow]warning: {escape(text)}[/]", highlight=False, soft_wrap=True)
-                progress.update(task, description=phase or "starting", total=status.get("total_steps"))
+                total, done = status.get("total_steps"), status.get("step")
+                if "total" in status:  # before training: tasks that are made, experience that is gathered
+                    total, done = status["total"], status.get("done", 0)
+                progress.update(task, description=phase or "starting", total=total)
+                if done is not None:
+                    progress.update(task, completed=done)
                 for record in self._new_records():
-                    self._console.print(line_of(record), highlight=False, soft_wrap=True)
+                    self._tell_step(record, status.get("total_steps"))
                     progress.update(task, completed=record["step"])
                 if stopping:
                     return
+
+    def _tell_phase(self, phase: str, status: Mapping[str, Any]) -> None:
+        left = ""
+        if "total" in status:
+            left = self._pace.left(phase.partition(":")[0], int(status.get("done", 0)), int(status["total"]))
+        if not self._console.is_terminal:
+            self._console.print(f"{phase}{left}", highlight=False, markup=False, soft_wrap=True)
+
+    def _tell_step(self, record: dict[str, Any], total: int | None) -> None:
+        left = self._steps.left("step", int(record["step"]), total) if total is not None else ""
+        self._console.print(line_of(record, total, left), highlight=False, soft_wrap=True)
+        found = validations_of(record)
+        for one in found:
+            self._first.setdefault(one.source, one)
+        for line in validation_lines(found, self._first):
+            self._console.print(f"[green]{escape(line)}[/]", highlight=False, soft_wrap=True)
 
     def _status(self) -> dict[str, Any]:
         try:
@@ -124,31 +153,99 @@ def new_warnings(told: dict[str, str], status: Mapping[str, Any]) -> list[str]:
     return new
 
 
-def line_of(record: dict[str, Any]) -> str:
-    """Return a step's metrics as one line of rich markup."""
-    parts = [f"[bold]step {record['step']:>4}[/]"]
+class Pace:
+    """How fast something goes on, from when it was first seen."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._what = ""
+        self._began = (0.0, 0)
+
+    def left(self, what: str, done: int, total: int) -> str:
+        """Return `, 12 min left`; nothing before two counts of the same are known, and at the end."""
+        now = self._clock()
+        if what != self._what or done < self._began[1]:
+            self._what, self._began = what, (now, done)
+        began, first = self._began
+        if not first < done < total:
+            return ""
+        return f", {duration((now - began) / (done - first) * (total - done))} left"
+
+
+def duration(seconds: float) -> str:
+    """Return a time as a person says it: `40 s`, `12 min`, `3.5 h`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def line_of(record: Mapping[str, Any], total: int | None = None, left: str = "") -> str:
+    """Return a step's metrics as one line of rich markup, at most `WIDTH` columns wide without it.
+
+    What is less important is left out where it does not fit: the shorter phases, then environments apart.
+
+    Args:
+        record: of metrics.jsonl.
+        total: steps of the run, None: not known.
+        left: what is said of the time left.
+    """
+    step = f"step {record['step']:>4}" + (f"/{total}" if total is not None else "")
+    failed = f"  {record['rollout/failed']:.0f} rollouts failed" if record.get("rollout/failed") else ""
+    # Where rollouts go on over updates.
+    aged = f"  {record['rollout/age/mean']:.1f} steps old" if "rollout/age/mean" in record else ""
+    tail = f"{aged}{failed}{left}"
+    plain = step
     if "rollout/reward/mean" in record:
         apart = [
-            f"{name} {value:.3f}" for key, value in record.items() if (name := key.removeprefix(f"{SUCCESS}/")) != key
+            f"{name} {value:.3f}"
+            for key, value in record.items()
+            if (name := key.removeprefix(f"{SUCCESS}/")) != key and "/" not in name
         ]
-        own = f" ({', '.join(apart)})" if apart else ""
-        parts.append(f"reward {record['rollout/reward/mean']:.3f}  success {record[SUCCESS]:.3f}{own}")
-        parts.append(f"{record.get('rollout/tokens_per_s', 0.0):.0f} tok/s")
-        times = [f"{name} {record[key]:.1f}" for name, key in PHASES.items() if key in record]
-        parts.append(f"{record.get('timing_s/step', 0.0):.1f} s ({' '.join(times)})")
-    if "rollout/age/mean" in record:  # where rollouts go on over updates
-        parts.append(f"{record['rollout/age/mean']:.1f} steps old")
-    if record.get("rollout/failed"):
-        parts.append(f"[red]{record['rollout/failed']:.0f} rollouts failed[/]")
-    parts.extend(
-        f"[green]{short_name(key)} {value:.3f}[/]"
-        for key, value in sorted(record.items())
-        if key.startswith("val-core/")
-    )
-    return "  ".join(parts)
+        speed = f"  {record.get('rollout/tokens_per_s', 0.0):.0f} tok/s  {record.get('timing_s/step', 0.0):.1f} s"
+        if len(f"{step}  reward 0.000  success 0.000{speed}{tail}") > WIDTH:
+            speed = f"  {record.get('timing_s/step', 0.0):.0f} s"
+        plain += f"  reward {record['rollout/reward/mean']:.3f}  success {record[SUCCESS]:.3f}"
+        times = {name: record[key] for name, key in PHASES.items() if key in record}
+        longest = sorted(times, key=lambda name: -times[name])
+        # The two longest phases tell more than a third environment.
+        kept = sum(len(f" {name} {times[name]:.1f}") for name in longest[:2]) + 2
+        plain += _fitting(apart, ", ", WIDTH - len(plain) - len(speed) - len(tail) - (kept if times else 0))
+        room = WIDTH - len(plain) - len(speed) - len(tail)
+        shown = next(
+            (
+                text
+                for count in range(len(longest), 0, -1)
+                if len(text := f" ({' '.join(f'{n} {v:.1f}' for n, v in times.items() if n in longest[:count])})")
+                <= room
+            ),
+            "",
+        )
+        plain += speed + shown + aged
+    marked = escape(plain).replace(step, f"[bold]{step}[/]", 1)
+    return marked + (f"[red]{failed}[/]" if failed else "") + left
 
 
-def short_name(key: str) -> str:
-    """Return a validation metric's name without its section: `val-core/pocket/reward/mean@4` is `pocket avg@4`."""
-    source, _, metric = key.removeprefix("val-core/").partition("/reward/")
-    return f"{source} {metric.removesuffix('/mean').replace('mean@', 'avg@')}"
+def _fitting(parts: Sequence[str], between: str, room: int) -> str:
+    """Return as many parts in brackets as fit, nothing if none does."""
+    for count in range(len(parts), 0, -1):
+        more = "" if count == len(parts) else f"{between}…"
+        if len(text := f" ({between.join(parts[:count])}{more})") <= room:
+            return text
+    return ""
+
+
+def validation_lines(found: Sequence[Validation], first: Mapping[str, Validation]) -> list[str]:
+    """Return the table of a validation: a line a source, with the change since its first one; nothing without one."""
+    if not found:
+        return []
+    width = min(40, max(len("validation"), *(len(one.source) for one in found)))
+    lines = [f"  {'validation':<{width}}  {'avg@n':>12}  {'best@n':>13}  since the first"]
+    for one in found:
+        since = first.get(one.source)
+        change = (
+            "" if since is None or since.step >= one.step else f"{one.average - since.average:+.3f} (step {since.step})"
+        )
+        best = "" if one.best is None else f"{one.best:.3f} best@{one.n}"
+        source = one.source if len(one.source) <= width else f"{one.source[: width - 1]}…"
+        lines.append(f"  {source:<{width}}  {f'{one.average:.3f} avg@{one.n}':>12}  {best:>13}  {change}".rstrip())
+    return lines

@@ -144,6 +144,7 @@ def _progress(status: Status, watchdog: Watchdog, where: str = "") -> Callable[[
         watchdog.enter("the next exploration")
         if done * LINES // total > told:
             told = done * LINES // total
-            status.set(f"making tasks{where}: {done} of {total} explorations, {kept} tasks kept")
+            what = f"making tasks{where}: {done} of {total} explorations, {kept} tasks kept"
+            status.set(what, done=done, total=total)
 
     return tell

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from math import comb
 
 import numpy as np
 
 from agentevolver.rollout.tool_calls import PROBLEMS
 from agentevolver.trainer.gateway import gateway_metrics
 from agentevolver.types import Step, StopReason, Trajectory
+from agentevolver.utils.statistics import best_at_k, sizes_of_k
 from context_manager.samples import DROPPED
 from task_manager.graders.registry import agreement_metrics
 
@@ -130,24 +130,6 @@ def task_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
                 np.mean([one.outcome.success for one in group if one.outcome is not None])
             )
     return metrics | agreement_metrics(graded)
-
-
-def best_at_k(scores: Sequence[float], k: int) -> float:
-    """Return the expected maximum of `k` of the scores, drawn without replacement.
-
-    With the scores sorted upwards as s_1..s_n this is sum_i s_i C(i-1, k-1) / C(n, k); for scores of 0 and 1 it is
-    1 - C(n-c, k) / C(n, k), the unbiased pass@k of c successes. Raises ValueError unless 1 <= k <= n.
-    """
-    n = len(scores)
-    if not 1 <= k <= n:
-        raise ValueError(f"best@{k} needs between 1 and {n} rollouts")
-    ordered = sorted(scores)
-    return float(sum(score * comb(i, k - 1) for i, score in enumerate(ordered)) / comb(n, k))
-
-
-def sizes_of_k(n: int) -> list[int]:
-    """Return the k that are reported for n rollouts: 2, 4, 8 … below n, and n itself."""
-    return [2**i for i in range(1, n.bit_length()) if 2**i < n] + [n]
 
 
 def validation_metrics(

@@ -250,7 +250,8 @@ class EvolverTrainer(PPOTrainer):
 
         def tell(done: int, total: int) -> None:
             self._watchdog.enter(f"filling the experience pool ({name})")
-            self.status.set(f"filling the experience pool ({name}): {done} of {total} tasks", step=self.global_steps)
+            what = f"filling the experience pool ({name}): {done} of {total} tasks"
+            self.status.set(what, step=self.global_steps, done=done, total=total)
 
         self._experience.fill(name, read_tasks(path), partial(self._roll_out, name), tell, step=step)
         self._watchdog.leave()

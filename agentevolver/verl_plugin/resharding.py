@@ -14,32 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor import DTensor, distribute_tensor
 from verl.utils.checkpoint.fsdp_checkpoint_manager import FSDPCheckpointManager
 from verl.workers.engine import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
 from agentevolver.checkpoints import EXTRA, MODEL, OPTIMIZER, check_ranks, layout_of, shard
-
-
-@torch.no_grad()
-def joined(pieces: Sequence[DTensor]) -> torch.Tensor:
-    """Return the whole tensor of which each rank wrote a piece.
-
-    Args:
-        pieces: what the ranks wrote, in their order.
-
-    Raises:
-        ValueError: it is split along more than one dimension of the mesh, or is a partial sum.
-    """
-    placements, mesh = pieces[0].placements, pieces[0].device_mesh.mesh
-    split = [place.dim for place in placements if isinstance(place, Shard)]
-    if len(split) > 1 or not all(isinstance(place, Shard | Replicate) for place in placements):
-        raise ValueError(f"a tensor with the placements {placements} cannot be joined")
-    # Along a dimension of the mesh that replicates, the first is as good as any.
-    owners = mesh[tuple(slice(None) if isinstance(place, Shard) else 0 for place in placements)].reshape(-1)
-    own = [pieces[int(rank)].to_local() for rank in owners]
-    return torch.cat(own, dim=split[0]) if split else own[0]
+from agentevolver.trainer.shards import joined, read_shards
 
 
 def resharded(pieces: Sequence[Any], model: torch.Tensor) -> Any:
@@ -91,9 +72,9 @@ class ReshardingCheckpointManager(FSDPCheckpointManager):
         folder = Path(local_path)
         check_ranks(folder, self.world_size, tuple(self.checkpoint_load_contents))
         if self.should_load_model:
-            self._load_model(_read(folder, MODEL, layout.ranks))
+            self._load_model(read_shards(folder, MODEL, layout.ranks))
         if self.should_load_optimizer:
-            self._load_optimizer(_read(folder, OPTIMIZER, layout.ranks))
+            self._load_optimizer(read_shards(folder, OPTIMIZER, layout.ranks))
         if self.should_load_extra:
             self._load_extra(folder, layout.ranks)
         torch.distributed.barrier()
@@ -165,10 +146,3 @@ def register() -> None:
     EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cuda", vendor="nvidia")(
         ReshardingEngine
     )
-
-
-def _read(folder: Path, kind: str, ranks: int) -> list[dict[str, Any]]:
-    return [
-        torch.load(shard(folder, kind, ranks, rank), map_location="cpu", mmap=True, weights_only=False)
-        for rank in range(ranks)
-    ]

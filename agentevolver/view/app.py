@@ -23,7 +23,7 @@ from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from agentevolver.errors import LaunchError
+from agentevolver.errors import LaunchError, UsageError
 from agentevolver.utils.health import PAGE, health_facts
 from agentevolver.utils.net import LOGVIEW_PORT, port_is_free, take_port_from
 from agentevolver.utils.secrets import secret
@@ -181,12 +181,13 @@ def view(
         idle_minutes: it also ends when nobody has looked for so long; None: it does not.
 
     Raises:
-        LaunchError: a folder holds no run, or the port is taken.
+        UsageError: a folder holds no run.
+        LaunchError: the port is taken.
     """
     try:
         runs = [Experiment(folder) for given in folders for folder in experiments_in(given)]
     except NotAnExperiment as error:
-        raise LaunchError(str(error)) from error
+        raise UsageError(str(error)) from error
     chosen = take_port_from(LOGVIEW_PORT) if port is None else port
     if chosen is None or (port is not None and not port_is_free(port, host)):
         raise LaunchError(f"port {port or LOGVIEW_PORT} is taken; give another one with --port")

@@ -1,5 +1,6 @@
 """The command `agentevolver`: each verb reaches what does it, wrong input is one line and exit code 2, help is fast."""
 
+import shutil
 import subprocess
 import sys
 import time
@@ -27,6 +28,8 @@ def failure(capfd: pytest.CaptureFixture[str], *arguments: str) -> str:
     printed = capfd.readouterr()
     (line,) = printed.err.splitlines()
     assert code == 2 and printed.out == ""
+    verb = f" {arguments[0]}" if arguments and arguments[0] in cli.VERBS else ""
+    assert line.startswith(f"agentevolver{verb}: error: "), "one form for all verbs"
     return line
 
 
@@ -43,9 +46,9 @@ def failure(capfd: pytest.CaptureFixture[str], *arguments: str) -> str:
 )
 def test_verbs_of_the_launcher(monkeypatch: pytest.MonkeyPatch, arguments: list[str], launched: list[str]) -> None:
     seen = []
-    monkeypatch.setattr(launcher, "main", lambda given, root: seen.append((given, root)) or 7)
+    monkeypatch.setattr(launcher, "main", lambda given, root, prog: seen.append((given, root, prog)) or 7)
     assert cli.main(arguments) == 7
-    assert seen == [(launched, ROOT)]
+    assert seen == [(launched, ROOT, f"agentevolver {arguments[0]}")]
     parse(launched)
 
 
@@ -70,7 +73,16 @@ def test_a_yaml_needs_no_conf() -> None:
         (["resume", "e", "x.yaml"], "--resume takes the yaml"),
         (["view"], "--view: expected at least one argument"),
         (["view", "x", "--port", "70000"], "no port"),
-        (["status", "--conf"], "status takes no argument"),
+        (["view", "/nosuch"], "there is no such folder"),
+        (["view", "no_such_experiment"], "no experiment of that name"),
+        (["status", "--conf"], "it takes no argument"),
+        (["export"], "required"),
+        (["eval"], "name a RUN"),
+        (["chat"], "name a RUN"),
+        (["table"], "required: FILE"),
+        (["table", "nope.yaml"], "nope.yaml: no such file"),
+        (["completion"], "required: shell"),
+        (["completion", "tcsh"], "tcsh"),
         (["stop", "no_such_run"], "no run of this checkout"),
         (["new"], "required: name"),
         (["new", "No-Name"], "No-Name"),
@@ -111,6 +123,61 @@ def test_python_m_answers_in_a_fifth_of_a_second() -> None:
         subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
         seconds.append(time.perf_counter() - began)
     assert min(seconds) <= 0.2
+
+
+def test_the_version_names_the_commit() -> None:
+    done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    number = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    assert cli.version().startswith(f"agentevolver {number}")
+    if done.returncode == 0:
+        assert cli.version().endswith(f" at {done.stdout[:12]}")
+
+
+def completed(shell: str, folder: Path, *words: str) -> set[str]:
+    """Type words in a shell whose completion is ours; returns what is offered for the last one."""
+    script = folder / f"completion.{shell}"
+    if not script.exists():
+        made = subprocess.run(
+            [sys.executable, "-m", "agentevolver", "completion", shell], cwd=ROOT, capture_output=True
+        )
+        script.write_bytes(made.stdout)
+    typed = " ".join(f"{word!r}" for word in ("agentevolver", *words))
+    if shell == "fish":
+        command = f"source {script}; complete -C {chr(39)}agentevolver {' '.join(words)}{chr(39)}"
+    else:
+        command = (
+            f"source {script}; COMP_WORDS=({typed}); COMP_CWORD={len(words)}; _agentevolver; "
+            "printf '%s\\n' \"${COMPREPLY[@]}\""
+        )
+    arguments = [shell, "--norc", "-c", command] if shell == "bash" else [shell, "-c", command]
+    done = subprocess.run(arguments, cwd=folder, capture_output=True, text=True, check=True, timeout=30)
+    assert done.stderr == ""
+    return {line.split("\t")[0] for line in done.stdout.splitlines()}
+
+
+@pytest.mark.parametrize("shell", ["bash", "fish"])
+def test_the_shell_completes_verbs_options_experiments_and_files(shell: str, tmp_path: Path) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"no {shell} here")
+    (tmp_path / "experiments" / "pocket" / "basic" / "launches").mkdir(parents=True)
+    (tmp_path / "mine.yaml").touch()
+    (tmp_path / "notes.txt").touch()
+    assert completed(shell, tmp_path, "ex") == {"export"}
+    assert "pocket/basic" in completed(shell, tmp_path, "export", "")
+    assert {"--adapters", "--dtype"} <= completed(shell, tmp_path, "export", "--")
+    offered = completed(shell, tmp_path, "run", "")
+    assert "mine.yaml" in offered and "notes.txt" not in offered
+    assert completed(shell, tmp_path, "completion", "z") == {"zsh"}
+
+
+def test_zsh_takes_its_script(tmp_path: Path) -> None:
+    if shutil.which("zsh") is None:
+        pytest.skip("no zsh here")
+    made = subprocess.run([sys.executable, "-m", "agentevolver", "completion", "zsh"], cwd=ROOT, capture_output=True)
+    (tmp_path / "script").write_bytes(made.stdout)
+    command = f"source {tmp_path / 'script'}; print -r -- $_comps[agentevolver]"
+    done = subprocess.run(["zsh", "-f", "-c", command], capture_output=True, text=True, timeout=30, check=True)
+    assert "_agentevolver" in done.stdout and done.stderr == ""
 
 
 def test_the_console_script_is_declared() -> None:

@@ -70,7 +70,9 @@ def test_a_dry_run_on_cuda_says_who_has_which_gpus(
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7")
     assert (
-        cli.main(["--conf", str(AGENT0), "--dry-run", f"experiment.root={tmp_path}", "ray.dashboard=false"], tmp_path)
+        cli.main(
+            ["--conf", str(AGENT0), "--show-config", f"experiment.root={tmp_path}", "ray.dashboard=false"], tmp_path
+        )
         == 0
     )
     printed = capsys.readouterr().out

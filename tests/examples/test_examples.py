@@ -1,6 +1,7 @@
 """What lies in examples/: every experiment can be planned on both devices, every script and manifest parses and names
 what exists."""
 
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -9,11 +10,14 @@ from typing import Any
 import pytest
 import yaml
 
+from agentevolver.checkpoints import seal
+from agentevolver.commands.table import carry_out
 from agentevolver.commands.task_manager import main as task_manager
 from agentevolver.config.checks import load
 from agentevolver.config.load import compose_defaults, merge, read_overrides, refuse_unknown
 from agentevolver.config.parts import from_experiment
 from agentevolver.errors import UsageError
+from agentevolver.evaluation.tables import Plan, read_table
 from agentevolver.launcher import cli
 from agentevolver.launcher.options import parse
 from env_service.cli import main as env_service
@@ -69,7 +73,7 @@ def test_every_experiment_can_be_planned(
     arguments = [
         "--conf",
         str(EXAMPLES / name),
-        "--dry-run",
+        "--show-config",
         f"device={device}",
         f"experiment.root={tmp_path}",
         "ray.dashboard=false",
@@ -104,9 +108,11 @@ def test_every_launch_that_a_header_prints_can_be_planned(
     monkeypatch.setattr(
         "agentevolver.launcher.experiment.check_model", lambda path: None
     )  # a folder of the reader's own is not here
-    dry = [] if "--dry-run" in words else ["--dry-run"]
     assert (
-        cli.main([*words[2:], *dry, "device=cuda", f"experiment.root={tmp_path}", "ray.dashboard=false"], tmp_path) == 0
+        cli.main(
+            [*words[2:], "--show-config", "device=cuda", f"experiment.root={tmp_path}", "ray.dashboard=false"], tmp_path
+        )
+        == 0
     )
     printed = capsys.readouterr().out
     config = yaml.safe_load(printed.partition("# the resolved configuration\n")[2])
@@ -123,7 +129,7 @@ def test_the_whole_loop_can_be_planned_on_every_environment(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-nobody")
     overall = [f"env_service.env_type={env_type}", f"experiment.root={tmp_path}", "ray.dashboard=false", "device=cpu"]
-    arguments = ["--conf", str(EXAMPLES / "overall.yaml"), "--dry-run", *overall]
+    arguments = ["--conf", str(EXAMPLES / "overall.yaml"), "--show-config", *overall]
     assert cli.main([*arguments, "llm.base_url=http://127.0.0.1:9/v1", "llm.model=some-model"], tmp_path) == 0
     printed = capsys.readouterr()
     config = yaml.safe_load(printed.out.partition("# the resolved configuration\n")[2])
@@ -184,7 +190,11 @@ def test_every_script_that_a_header_prints_hands_on_what_it_is_given(
     if Path(script).name == "setup.sh":
         assert all(re.search(rf"^\s*{argument}\)", (ROOT / script).read_text(), re.MULTILINE) for argument in arguments)
         return
-    launches = [line for line in carried_out(tmp_path, script, arguments, variables) if line[0].endswith("launcher.py")]
+    calls = carried_out(tmp_path, script, arguments, variables)
+    if Path(script).name == "ablation.sh":  # its table launches, see below
+        assert calls[0][:3] == ["-m", "agentevolver", "table"] and set(arguments) < set(calls[0])
+        return
+    launches = [line for line in calls if line[0].endswith("launcher.py")]
     assert launches
     for _, *given in launches:
         assert given[len(given) - len(arguments) :] == arguments
@@ -276,10 +286,25 @@ def test_every_script_parses_and_starts_an_experiment_that_exists(script: str) -
 FAKE_PYTHON = """#!/usr/bin/env bash
 call=$(IFS=$'\\x1f'; echo "$*")
 echo "$call" >> calls
-name=$(sed -n 's/.*trainer.experiment_name=\\([^\\x1f]*\\).*/\\1/p' <<< "$call")
-mkdir -p "experiments/ablation/$name"
-case $name in navigating* | overall*) touch "experiments/ablation/$name/experience.sqlite" ;; esac
 """
+
+
+class Launcher:
+    """Stands for the launcher: keeps what it was called with, and leaves what a run leaves."""
+
+    def __init__(self, experiments: Path) -> None:
+        self.experiments = experiments
+        self.calls: list[list[str]] = []
+
+    def __call__(self, arguments: list[str]) -> int:
+        self.calls.append(arguments)
+        name = next(item.partition("=")[2] for item in arguments if item.startswith("trainer.experiment_name="))
+        checkpoint = self.experiments / "ablation" / name / "checkpoints" / "global_step_80"
+        checkpoint.mkdir(parents=True)
+        seal(checkpoint)
+        if name.startswith(("navigating", "overall")):
+            (self.experiments / "ablation" / name / "experience.sqlite").touch()
+        return 0
 
 
 def checkout(folder: Path, name: str, python: str) -> Path:
@@ -295,26 +320,37 @@ def checkout(folder: Path, name: str, python: str) -> Path:
 
 
 @pytest.mark.thorough
-def test_every_launch_of_the_ablation_can_be_planned(tmp_path: Path) -> None:
-    script = checkout(tmp_path, "ablation.sh", FAKE_PYTHON)
+def test_the_table_of_the_ablation_launches_what_its_script_did(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`ablation_launches.json` is what examples/ablation.sh launched before there was a table."""
+    written = json.loads((Path(__file__).parent / "ablation_launches.json").read_text())
+    monkeypatch.chdir(tmp_path)
+    table = read_table(EXAMPLES / "tables" / "ablation.yaml")
+    plan = Plan(table, Path("examples") / "tables", seeds=[1, 2], every=["ray.dashboard=false"])
+    launcher = Launcher(Path("experiments"))
     for _ in range(2):
-        subprocess.run(["bash", str(script)], env={"PATH": "/usr/bin:/bin", "SEEDS": "1"}, check=True)
-    *launches, table, again = [line.split("\x1f") for line in (tmp_path / "calls").read_text().splitlines()]
-    assert table[0] == again[0] == "benchmarks/ablation.py" and len(launches) == 1 + 2 * 5, (
-        "what is finished is not done again"
-    )
-    for program, *arguments in launches:
+        carry_out(plan, launcher)  # what is finished is not done again
+    assert [[item.replace(str(tmp_path), "ROOT") for item in call] for call in launcher.calls] == written
+    for arguments in launcher.calls:
         options = parse(arguments)
-        assert program == "launcher.py" and options.conf is not None
-        settings = load(ROOT / options.conf, ["device=cpu", *options.overrides]).settings
+        settings = load(ROOT / str(options.conf), ["device=cpu", *options.overrides]).settings
         if "trainer.val_only=true" in options.overrides:
-            with_pool = any(
-                f"trainer.experiment_name={name}" in item
-                for name in ("navigating", "overall")
-                for item in options.overrides
-            )
+            with_pool = any(name in str(settings.experiment_dir) for name in ("navigating", "overall"))
             assert settings.exp_manager.val_rollout_mode == ("both" if with_pool else "woexp")
             assert settings.exp_manager.scout.split == ("test" if with_pool else None)
+
+
+def test_the_script_of_the_ablation_hands_over_to_its_table(tmp_path: Path) -> None:
+    script = checkout(tmp_path, "ablation.sh", FAKE_PYTHON)
+    variables = {"PATH": "/usr/bin:/bin", "SEEDS": "1", "STEPS": "20", "CONDITIONS": "basic overall"}
+    subprocess.run(["bash", str(script), "ray.dashboard=false"], env=variables, check=True)
+    table, figure = (tmp_path / "calls").read_text().replace("\x1f", " ").splitlines()
+    assert table == (
+        "-m agentevolver table examples/tables/ablation.yaml ray.dashboard=false --train "
+        "trainer.total_training_steps=20 --seeds 1 --conditions base,basic,overall"
+    )
+    assert figure.startswith("benchmarks/ablation.py ")
 
 
 def test_every_shell_block_of_several_nodes_parses() -> None:

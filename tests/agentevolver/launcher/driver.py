@@ -37,4 +37,4 @@ cli._set_up_logging()
 try:
     sys.exit(carry_out(plan, RunRegistry(folder / "run"), ["--test"], folder))
 except LaunchError as error:
-    sys.exit(cli._fail(error, error.exit_code))
+    sys.exit(cli._fail(error))

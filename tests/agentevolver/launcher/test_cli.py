@@ -8,6 +8,7 @@ import secrets
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from omegaconf import OmegaConf
@@ -129,7 +130,7 @@ def test_a_conf_beside_oneself_needs_no_folder(
     assert "experiments/agentevolver/mine" in capfd.readouterr().out
 
 
-def test_a_dry_run_prints_plan_and_configuration_and_does_nothing(
+def test_show_config_prints_plan_and_configuration_and_does_nothing(
     capfd: pytest.CaptureFixture[str], conf: Path, model: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     async def never(*arguments: object, **options: object) -> None:
@@ -137,7 +138,7 @@ def test_a_dry_run_prints_plan_and_configuration_and_does_nothing(
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", never)
     before = sorted(tmp_path.rglob("*"))
-    assert cli.main(["--conf", str(conf), model, "trainer.total_epochs=3", "--dry-run"], tmp_path) == 0
+    assert cli.main(["--conf", str(conf), model, "trainer.total_epochs=3", "--show-config"], tmp_path) == 0
     plan, _, text = capfd.readouterr().out.partition("# the resolved configuration\n")
     assert plan.index("starts ray") < plan.index("starts env_service") < plan.index("-m agentevolver.run.main --config")
     assert f"trains {tmp_path / 'model'}: " in plan and "attention torch_varlen, 1 device(s) a node" in plan
@@ -150,7 +151,7 @@ def test_a_second_configuration_in_one_experiment_is_refused_before_anything_sta
     capfd: pytest.CaptureFixture[str], tmp_path: Path, conf: Path, model: str
 ) -> None:
     arguments = ["--conf", str(conf), model]
-    assert cli.main([*arguments, "--dry-run"], tmp_path) == 0
+    assert cli.main([*arguments, "--show-config"], tmp_path) == 0
     folder = tmp_path / "experiments" / "agentevolver" / "mine"
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(capfd.readouterr().out.partition("# the resolved configuration\n")[2])
@@ -177,7 +178,7 @@ def test_an_experiment_goes_on_as_it_was_started(
     record = {"cwd": str(tmp_path), "argv": ["--conf", conf.name, model, "data.seed=7", "--with-gymnasium"]}
     (launches / "1.json").write_text(json.dumps(record))
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["--resume", "mine", "trainer.total_training_steps=9", "--dry-run"], tmp_path) == 0
+    assert cli.main(["--resume", "mine", "trainer.total_training_steps=9", "--show-config"], tmp_path) == 0
     plan, _, text = capfd.readouterr().out.partition("# the resolved configuration\n")
     config = OmegaConf.create(text)
     assert (config.data.seed, config.trainer.total_training_steps) == (7, 9)
@@ -187,6 +188,16 @@ def test_an_experiment_goes_on_as_it_was_started(
     (launches / "2.json").write_text(json.dumps({**record, "argv": [*record["argv"], "llm.judge.api_key=***"]}))
     code, line = failure(capfd, ["--resume", "mine"], tmp_path)
     assert code == 2 and "llm.judge.api_key was given on the command line and is not written down" in line
+
+
+def test_a_dry_run_is_a_screen(capfd: pytest.CaptureFixture[str], conf: Path, model: str, tmp_path: Path) -> None:
+    assert cli.main(["--conf", str(conf), model, "trainer.total_training_steps=40", "--dry-run"], tmp_path) == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert len(lines) <= 24 and "# the resolved configuration" not in lines
+    assert "40 steps of 8 tasks x 8 rollouts" in lines
+    assert any(line.startswith("validates dev x ") for line in lines)
+    assert "runs -m agentevolver.run.main" in lines and "--show-config" in lines[-1]
+    assert not any("CPUs" in line for line in lines), "Ray's slots are no property of the machine"
 
 
 def test_a_dry_run_on_a_busy_machine_says_so_and_succeeds(
@@ -312,3 +323,31 @@ def test_kill_ends_what_this_checkout_recorded_and_no_other_python(
         for process in (ours, neighbour):
             process.kill()
             process.communicate()
+
+
+@pytest.mark.parametrize("how", ["ends", "fails", "cannot tell"])
+def test_however_a_run_ends_it_says_what_it_came_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def work() -> int:
+        if how != "ends":
+            raise LaunchError("a service died")
+        return 0
+
+    def lost(*arguments: object, **options: object) -> list[str]:
+        raise OSError("the disk is gone")
+
+    (tmp_path / "metrics.jsonl").write_text('{"step": 3, "rollout/reward/mean": 0.5}\n')
+    plan = SimpleNamespace(job=object(), experiment_dir=tmp_path)
+    configuration = SimpleNamespace(settings=SimpleNamespace(usage_ledger=tmp_path / "none.sqlite"))
+    if how == "cannot tell":
+        monkeypatch.setattr("agentevolver.launcher.ending.ending", lost)
+    cli._set_up_logging()
+    if how == "ends":
+        assert cli._told(plan, configuration, work) == 0
+    else:
+        with pytest.raises(LaunchError, match="a service died"):
+            cli._told(plan, configuration, work)
+    said = capfd.readouterr().err
+    expected = {"ends": "finished after", "fails": "failed with exit code 1", "cannot tell": "the disk is gone"}[how]
+    assert expected in said and (how == "cannot tell" or "step 3" in said)

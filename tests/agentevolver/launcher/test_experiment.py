@@ -16,7 +16,6 @@ from agentevolver.config.checks import load
 from agentevolver.config.load import paths
 from agentevolver.errors import UsageError
 from agentevolver.launcher.experiment import (
-    find_experiment,
     forget_listing,
     has_learned,
     last_launch,
@@ -188,20 +187,6 @@ def test_lists_of_tasks_of_a_launch_that_learned_nothing_are_made_anew(
     (experiment / "metrics.jsonl").write_text('{"step": 0}\n')
     forget_listing(experiment, changed(before, "data.train_filter.n=5"))
     assert listing.exists(), "a run that has begun keeps its tasks"
-
-
-def test_an_experiment_is_found_by_its_name(tmp_path: Path) -> None:
-    root = tmp_path / "experiments"
-    for name in ("pocket/basic", "pocket/twice", "other/twice"):
-        (root / name / "launches").mkdir(parents=True)
-    assert find_experiment("basic", root) == find_experiment("pocket/basic", root) == root / "pocket" / "basic"
-    assert find_experiment(str(root / "pocket" / "basic"), root) == root / "pocket" / "basic"
-    with pytest.raises(
-        UsageError, match="no experiment of that name was started here; there are other/twice, pocket/basic"
-    ):
-        find_experiment("basics", root)
-    with pytest.raises(UsageError, match=r"--resume twice may be .*other/twice or .*pocket/twice"):
-        find_experiment("twice", root)
 
 
 def test_the_last_launch_that_trained_says_how_an_experiment_goes_on(tmp_path: Path) -> None:

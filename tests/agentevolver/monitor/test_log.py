@@ -8,7 +8,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from agentevolver.monitor.console import line_of, new_warnings, short_name
+from agentevolver.monitor.console import line_of, new_warnings
 from agentevolver.monitor.log import SUPERSEDED, RunLog, Status, last_step, plain_number, supersede_metrics
 from agentevolver.utils.files import read_jsonl, write_jsonl
 
@@ -132,7 +132,7 @@ def test_the_status_is_replaced(tmp_path):
     assert saved["phase"] == "training" and saved["step"] == 3
 
 
-def test_the_consoles_line_shows_reward_speed_phases_and_validation():
+def test_the_consoles_line_shows_reward_speed_phases_and_failures():
     line = line_of(
         {
             "step": 20,
@@ -141,11 +141,10 @@ def test_the_consoles_line_shows_reward_speed_phases_and_validation():
             "rollout/tokens_per_s": 900.0,
             "timing_s/step": 4.2,
             "timing_s/gen": 2.0,
-            "val-core/pocket/reward/mean@4": 0.61,
             "rollout/failed": 2.0,
         }
     )
-    for part in ("20", "reward 0.500", "900 tok/s", "4.2 s (gen 2.0)", "pocket avg@4 0.610", "2 rollouts failed"):
+    for part in ("20", "reward 0.500", "900 tok/s", "4.2 s (gen 2.0)", "2 rollouts failed"):
         assert part in line
 
 
@@ -159,11 +158,6 @@ def test_the_consoles_line_tells_environments_apart():
     apart = {"rollout/success/lake": 0.25, "rollout/success/pocket": 0.5}
     assert "success 0.400 (lake 0.250, pocket 0.500)" in line_of(record | apart)
     assert "(" not in line_of(record).split("tok/s")[0]
-
-
-def test_validation_metrics_have_short_names():
-    assert short_name("val-core/pocket/reward/mean@4") == "pocket avg@4"
-    assert short_name("val-core/pocket/dev/reward/best@8/mean") == "pocket/dev best@8"
 
 
 def test_a_disk_that_fills_up_leaves_what_was_there_and_no_draft(tmp_path):

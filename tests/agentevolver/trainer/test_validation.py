@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentevolver.trainer.metrics import best_at_k, sizes_of_k, validation_metrics, validation_metrics_apart
+from agentevolver.trainer.metrics import validation_metrics, validation_metrics_apart
+from agentevolver.utils.statistics import best_at_k, sizes_of_k
 
 
 @given(scores=st.lists(st.floats(0, 1), min_size=1, max_size=7), data=st.data())

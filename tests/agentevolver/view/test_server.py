@@ -104,7 +104,7 @@ def test_what_is_no_run_and_a_port_that_is_taken_are_one_line(run: Path, tmp_pat
         ([str(tmp_path / "x")], "there is no such folder"),
     ):
         done = subprocess.run([*LAUNCHER, "--view", *arguments], capture_output=True, text=True, cwd=ROOT)
-        assert done.returncode == 1 and message in done.stderr and len(done.stderr.splitlines()) == 1
+        assert done.returncode == 2 and message in done.stderr and len(done.stderr.splitlines()) == 1
     with serving(str(run)) as (_, address):
         port = address.rstrip("/").rpartition(":")[2]
         done = subprocess.run([*LAUNCHER, "--view", str(run), "--port", port], capture_output=True, text=True, cwd=ROOT)

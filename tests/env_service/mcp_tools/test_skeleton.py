@@ -63,7 +63,7 @@ def test_servers_that_cannot_be_used_are_one_line_and_leave_nothing_behind(
 ) -> None:
     assert main(["new", "my_notes", "--mcp", str(servers(tmp_path, **change)), "--dir", str(tmp_path)]) == 2
     said = capsys.readouterr().err
-    assert said.startswith("env_service: ") and problem in said
+    assert said.startswith("python -m env_service new: error: ") and problem in said
     assert not (tmp_path / "my_notes").exists()
 
 

@@ -1,0 +1,108 @@
+"""Chat with a policy in its environment: somebody sees each step, and may say something else in the policy's place.
+
+It sits on both sides of a rollout: before the engine, whose reply is shown and may be replaced, and before the
+environment, whose answers are shown. The episode stays a rollout like any other, with its template, limits and grade.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from agentevolver.engine import Engine, Generated
+from agentevolver.rollout.policy import ChatEngine, ChatReply
+
+TYPED = "you"
+
+
+class Quit(Exception):
+    """Somebody wants no further step."""
+
+
+class Screen(Protocol):
+    """Shows what happens, and asks what to do."""
+
+    def opening(self, messages: list[dict[str, Any]]) -> None: ...
+
+    def reply(self, text: str) -> None: ...
+
+    def choice(self) -> str | None:
+        """Return an action in the place of the policy's, None to take the policy's. Raises Quit."""
+        ...
+
+    def observation(self, messages: list[dict[str, Any]], reward: float, over: bool) -> None: ...
+
+
+class WatchedPolicy:
+    """A policy whose replies are shown and may be replaced; `Engine`'s methods."""
+
+    def __init__(self, engine: Engine, tokenizer: Any, screen: Screen) -> None:
+        self._engine = engine
+        self._tokenizer = tokenizer
+        self._screen = screen
+
+    async def generate(self, request_id: str, prompt_ids: list[int], sampling_params: dict[str, Any]) -> Generated:
+        """Sample a reply; return it, or the tokens of what was typed. Raises EngineError, Quit."""
+        said = await self._engine.generate(request_id, prompt_ids, sampling_params)
+        self._screen.reply(self._tokenizer.decode(said.ids, skip_special_tokens=True))
+        typed = self._screen.choice()
+        if typed is None:
+            return said
+        ids = [*self._tokenizer.encode(typed, add_special_tokens=False), self._tokenizer.eos_token_id]
+        return Generated(ids, [0.0] * len(ids), said.min_version, said.max_version)
+
+
+class WatchedModel:
+    """A chat model whose replies are shown and may be replaced; `ChatEngine`'s method."""
+
+    def __init__(self, engine: ChatEngine, screen: Screen) -> None:
+        self._engine = engine
+        self._screen = screen
+
+    async def converse(
+        self,
+        request_id: str,
+        messages: list[dict[str, Any]],
+        sampling_params: dict[str, Any],
+        tools: list[dict[str, Any]] | None = None,
+    ) -> ChatReply:
+        """Ask the model; return its reply, or what was typed. Raises EngineError, Quit."""
+        offered = {} if tools is None else {"tools": tools}
+        said = await self._engine.converse(request_id, messages, sampling_params, **offered)
+        self._screen.reply(said.written)
+        typed = self._screen.choice()
+        return said if typed is None else ChatReply(typed)
+
+
+def watched(screen: Screen) -> Callable[[Any, Any], Any]:
+    """Return what puts a person between an engine and its rollouts."""
+
+    def wrap(engine: Any, tokenizer: Any) -> Any:
+        if isinstance(engine, ChatEngine):
+            return WatchedModel(engine, screen)
+        return WatchedPolicy(engine, tokenizer, screen)
+
+    return wrap
+
+
+class WatchedWorld:
+    """An environment's client whose answers are shown."""
+
+    def __init__(self, client: Any, screen: Screen) -> None:
+        self._client = client
+        self._screen = screen
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    async def create_instance(self, *arguments: Any, **options: Any) -> Any:
+        """Open an instance and show its opening."""
+        state = await self._client.create_instance(*arguments, **options)
+        self._screen.opening(state["state"])
+        return state
+
+    async def step(self, *arguments: Any, **options: Any) -> Any:
+        """Apply an action and show what came of it."""
+        result = await self._client.step(*arguments, **options)
+        self._screen.observation(result["state"], float(result["reward"]), bool(result["is_terminated"]))
+        return result

@@ -1,0 +1,260 @@
+"""Contestants of an evaluation: a policy whose weights lie here, in vLLM, or a chat model behind an API.
+
+Both play the rollouts of training: the same templates, limits, flows and grades. What a run's checkpoint plays with is
+the run's own configuration, so that the figures are those of its validation.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from agentevolver.config.checks import from_config, load
+from agentevolver.config.load import read_overrides, resolved_tree
+from agentevolver.config.overlay import check_overlay, flat, laid_over
+from agentevolver.config.schema import Settings
+from agentevolver.errors import ConfigError, LaunchError, UsageError
+from agentevolver.export.source import Source, tokenizer_folder
+from agentevolver.flows import flow_chooser
+from agentevolver.llm import LLM, LLMSettings, Role
+from agentevolver.rollout.attempt import RolloutPolicy
+from agentevolver.rollout.policy import LLMEngine, plain_renderer, role_summariser
+from agentevolver.rollout.rollout import RolloutRunner
+from agentevolver.rollout.tool_calls import ToolUse
+from context_manager.registry import checked_template
+
+# The role whose model acts in an environment.
+ACTING = Role.EXPLORER
+BUILT_IN = "pocket"
+"""What is played where nobody says it: the world that needs nothing."""
+QUIET = {
+    **{"VLLM_LOGGING_LEVEL": "ERROR", "TRANSFORMERS_VERBOSITY": "error", "TORCH_CPP_LOG_LEVEL": "ERROR"},
+    **{"TQDM_DISABLE": "1", "VERL_LOGGING_LEVEL": "ERROR"},
+}
+"""Variables that keep libraries quiet, read when they are imported."""
+WrapEngine = Callable[[Any, Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Game:
+    """What is played, and how: the configuration with its typed view."""
+
+    config: DictConfig
+    settings: Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    """Who plays: runs episodes, with the sampling parameters of its calls; `spent` returns prompt and reply tokens of
+    an API, nothing of a policy's."""
+
+    name: str
+    runner: Callable[[Any], RolloutRunner]
+    sampling: Mapping[str, Any]
+    spent: Callable[[], Mapping[str, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A chat model's endpoint; `key_env` names the variable that holds its key, None: it wants none."""
+
+    url: str
+    model: str
+    key_env: str | None
+    temperature: float | None = None
+    max_tokens: int | None = None
+
+
+def game_of(source: Source | None, conf: Path | None, overrides: Sequence[str]) -> Game:
+    """Return what is played: by a yaml, else as the checkpoint's own run played, else the built-in world.
+
+    Args:
+        source: of the weights; None: a chat model plays.
+        conf: the experiment's yaml.
+        overrides: `key=value`, the strongest layer.
+
+    Raises ConfigError, UsageError.
+    """
+    written = None if source is None or source.experiment is None else source.experiment / "config.yaml"
+    if conf is not None or written is None or not written.is_file():
+        named = [] if source is None else [f"actor_rollout_ref.model.path={tokenizer_folder(source.weights)}"]
+        named += [f"env_service.env_type={BUILT_IN}"] if conf is None else []
+        resolved = load(conf, [*named, *overrides])
+        return Game(OmegaConf.create(resolved_tree(resolved.config)), resolved.settings)
+    tree = OmegaConf.to_container(OmegaConf.load(written), resolve=False)
+    if not isinstance(tree, dict):
+        raise ConfigError(f"{written} is no configuration")
+    plain = {str(key): value for key, value in tree.items()}
+    if not overrides:
+        config = OmegaConf.create(plain)
+        return Game(config, from_config(config))
+    overlay = flat(read_overrides(list(overrides)), plain)
+    settings = check_overlay(plain, overlay, "the command line")
+    return Game(laid_over(plain, overlay), settings)
+
+
+@asynccontextmanager
+async def policy(
+    source: Source, game: Game, *, temperature: float | None, wrap: WrapEngine | None = None
+) -> AsyncIterator[Contestant]:
+    """Start vLLM with a policy's weights; a checkpoint's files are merged into a folder that goes afterwards.
+
+    Args:
+        source: of the weights.
+        game: what is played.
+        temperature: of the samples; None: as validation samples.
+        wrap: puts something between the engine and the rollouts, given the engine and the tokenizer.
+
+    Raises:
+        UsageError: the weights are of a GPU's run, and there is none here.
+        LaunchError: the weights cannot be read, or vLLM does not start.
+    """
+    # vLLM is imported behind the settings that it reads when it is imported.
+    from agentevolver.coevolve.player.engine import engine_environment, set_environment, start_engine
+    from agentevolver.coevolve.player.play import sampling_of
+    from agentevolver.config.checks import for_verl
+
+    verl = for_verl(game.config)
+    if verl.trainer.device == "cuda" and not _has_gpu():
+        raise UsageError(
+            "this configuration is for a GPU, and there is none here: give --conf FILE device=cpu, where FILE is the "
+            "experiment's yaml"
+        )
+    # Of an episode's engine nobody wants to read; what fails is raised.
+    set_environment(QUIET)
+    set_environment(engine_environment(verl, game.settings.device_env))
+    from transformers import AutoTokenizer
+
+    from agentevolver.coevolve.player.client import PlayerRefused
+    from agentevolver.rollout.agent_loop import make_runner
+
+    with tempfile.TemporaryDirectory(prefix="agentevolver-weights-") as scratch:
+        folder = _huggingface(source, Path(scratch), game)
+        model = verl.actor_rollout_ref.model
+        tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=bool(model.trust_remote_code))
+        try:
+            engine = await start_engine(
+                verl,
+                folder,
+                tokenizer,
+                gpus=0,
+                timeout_s=game.settings.rollout.step_timeout_s,
+                seeded=True,
+                on_death=lambda: None,
+            )
+        except PlayerRefused as error:
+            raise LaunchError(str(error)) from error
+        sampling = dict(sampling_of(game.config)[1])
+        if temperature is not None:
+            sampling["temperature"] = temperature
+        used = engine if wrap is None else wrap(engine, tokenizer)
+        kwargs = game.config.data.get("apply_chat_template_kwargs")
+
+        def runner(world: Any) -> RolloutRunner:
+            return make_runner(game.settings, used, tokenizer, kwargs, client=world)
+
+        try:
+            yield Contestant(source.name, runner, sampling, dict)
+        finally:
+            engine.close()
+
+
+def _huggingface(source: Source, scratch: Path, game: Game) -> Path:
+    from agentevolver.export.merge import write_folder
+
+    if source.weights.kind == "huggingface" and any(Path(source.weights.folder).glob("*.safetensors")):
+        return Path(source.weights.folder)
+    folder = scratch / "weights"
+    folder.mkdir()
+    base = str(game.config.actor_rollout_ref.model.path)
+    try:
+        write_folder(source, folder, dtype=None, adapters="merge", base=base)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return folder
+
+
+def _has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+@asynccontextmanager
+async def chat_model(endpoint: Endpoint, game: Game, *, wrap: WrapEngine | None = None) -> AsyncIterator[Contestant]:
+    """Open an OpenAI-compatible endpoint. Its contexts count about four characters as a token.
+
+    Raises ConfigError for settings that cannot be used.
+    """
+    settings, rollout = game.settings, game.settings.rollout
+    if rollout.agent_function is not None or rollout.agent_command:
+        raise UsageError(
+            "the configuration has an agent of its own play, which would call the policy's server, not --api"
+        )
+    try:
+        llm_settings = LLMSettings.model_validate(
+            {
+                **settings.llm.model_dump(),
+                "base_url": endpoint.url,
+                "model": endpoint.model,
+                "api_key_env": endpoint.key_env,
+                "roles": {},
+                "cache": False,
+                "ledger": None,
+                "sampling": _own_sampling(settings, endpoint),
+            }
+        )
+    except ValueError as error:
+        first = error.errors()[0] if hasattr(error, "errors") else {"loc": ("api",), "msg": str(error)}
+        raise UsageError(f"--api {endpoint.url}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    template, limits = checked_template(rollout), settings.context_limits
+    async with LLM(llm_settings) as llm:
+        engine: Any = LLMEngine(llm, ACTING, seed=False)
+        renderer = plain_renderer()
+        used = engine if wrap is None else wrap(engine, renderer.tokenizer)
+        summariser = role_summariser(llm) if rollout.summary_by == "summariser" else None
+        native = rollout.tool_format != "none"
+        tool_use = ToolUse(None, rollout.max_tool_calls, rollout.parallel_tool_calls) if native else None
+        how = RolloutPolicy(
+            max_steps=rollout.max_steps,
+            max_tries=rollout.max_rollout_tries,
+            sparse=rollout.sparse,
+            unavailable_timeout_s=settings.env_service.unavailable_timeout_s,
+            no_think=rollout.use_qwen3,
+            by_text=frozenset(one.env_type for one in settings.environments if not one.native_tools),
+        )
+
+        def runner(world: Any) -> RolloutRunner:
+            return RolloutRunner(
+                how,
+                world,
+                used,
+                lambda: template(renderer, limits, rollout),
+                flow_chooser(rollout),
+                summariser,
+                tool_use=tool_use,
+            )
+
+        def spent() -> dict[str, float]:
+            total = llm.ledger.spent()
+            return {
+                "calls": total.calls,
+                "prompt_tokens": total.prompt_tokens,
+                "completion_tokens": total.completion_tokens,
+                "cost": total.cost,
+            }
+
+        yield Contestant(endpoint.model, runner, {}, spent)
+
+
+def _own_sampling(settings: Settings, endpoint: Endpoint) -> dict[str, Any]:
+    own = {"temperature": endpoint.temperature, "max_tokens": endpoint.max_tokens}
+    return {**settings.llm.sampling, **{name: value for name, value in own.items() if value is not None}}

@@ -1,0 +1,95 @@
+"""Episodes of an evaluation: n of each task, many at once, each graded by its environment."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agentevolver.config.schema import Settings
+from agentevolver.errors import LaunchError, UsageError
+from agentevolver.rollout.rollout import RolloutRunner
+from agentevolver.types import Task, Trajectory
+from agentevolver.utils import seeds
+from env_service.client import EnvRequestError, EnvServiceError
+from task_manager.tasks import environment_tasks
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """What came of an episode: its score in 0..1, success and steps; `error` says why there is none."""
+
+    task_id: str
+    number: int
+    score: float | None
+    success: bool
+    steps: int
+    stop_reason: str
+    error: str = ""
+
+
+async def list_tasks(world: Any, settings: Settings, env_type: str, split: str, first: int | None) -> list[Task]:
+    """Return the tasks of a split, at most `first` of them, spread over the list.
+
+    Raises:
+        UsageError: the environment has no such split, or no task in it.
+        LaunchError: it cannot say.
+    """
+    own = settings.environment(env_type)
+    try:
+        tasks = await environment_tasks(world, env_type, split, validation=True, params=dict(own.val_filter))
+    except (ValueError, EnvRequestError) as error:
+        raise UsageError(f"--split {split}: {error}") from error
+    except EnvServiceError as error:
+        raise LaunchError(f"{env_type}: its tasks cannot be listed: {error}") from error
+    if first is None or first >= len(tasks):
+        return tasks
+    return [tasks[i * len(tasks) // first] for i in range(first)]
+
+
+async def play(
+    runner: RolloutRunner, tasks: Sequence[Task], n: int, settings: Settings, sampling: Mapping[str, Any], *, seed: int,
+    at_once: int, told: Callable[[Episode], None], kept: Callable[[Trajectory], None] = lambda trajectory: None,
+) -> list[Episode]:  # fmt: skip
+    """Play n episodes of each task; returns them in the order of tasks.
+
+    Args:
+        runner: plays.
+        tasks: what is played.
+        n: episodes of each.
+        settings: of the run.
+        sampling: parameters of the calls.
+        seed: of all draws; what is sampled here follows from it, the task and the number alone.
+        at_once: episodes in flight.
+        told: is told each that has ended.
+        kept: is given each trajectory.
+    """
+    slots = asyncio.Semaphore(at_once)
+
+    async def one(task: Task, number: int) -> Episode:
+        params = settings.environment(task.env_type).params(validation=True)
+        async with slots:
+            with seeds.drawing(seed, "eval", task.task_id, number):
+                rollout = await runner.run(task, task.task_id, number, dict(sampling), params)
+        kept(rollout.trajectory)
+        episode = _read(rollout.trajectory, number)
+        told(episode)
+        return episode
+
+    async with asyncio.TaskGroup() as group:
+        playing = [group.create_task(one(task, number)) for task in tasks for number in range(n)]
+    return [task.result() for task in playing]
+
+
+def _read(trajectory: Trajectory, number: int) -> Episode:
+    outcome = trajectory.outcome
+    return Episode(
+        trajectory.task.task_id,
+        number,
+        None if outcome is None else outcome.score,
+        outcome is not None and outcome.success,
+        len(trajectory.steps),
+        trajectory.stop_reason.value,
+        trajectory.error if outcome is None else "",
+    )

@@ -1,0 +1,161 @@
+"""Report of an evaluation: avg@k, unbiased pass@k, their 95 % intervals over tasks, and others beside it.
+
+An interval is Student's, over the tasks' own means: it says how far another draw of tasks and episodes may be. Others
+on the same tasks are compared in pairs, task by task, which is narrower.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from rich.table import Table
+
+from agentevolver.errors import UsageError
+from agentevolver.evaluation.play import Episode
+from agentevolver.utils.statistics import Estimate, best_at_k, estimate, paired, sizes_of_k
+
+SCHEMA = 1
+DIGITS = 3
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What somebody reached on a split: scores, successes and steps of each task's episodes, in their order. Failed
+    episodes, which say nothing of the policy, are counted by their reason."""
+
+    name: str
+    env_type: str
+    split: str
+    n: int
+    scores: Mapping[str, Sequence[float]]
+    successes: Mapping[str, Sequence[bool]]
+    steps: Mapping[str, Sequence[int]]
+    failed: Mapping[str, int] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, name: str, env_type: str, split: str, n: int, episodes: Sequence[Episode], facts: Mapping[str, Any]
+    ) -> Self:
+        """Gather episodes."""
+        scores: dict[str, list[float]] = defaultdict(list)
+        successes: dict[str, list[bool]] = defaultdict(list)
+        steps: dict[str, list[int]] = defaultdict(list)
+        for episode in episodes:
+            if episode.score is not None:
+                scores[episode.task_id].append(episode.score)
+                successes[episode.task_id].append(episode.success)
+                steps[episode.task_id].append(episode.steps)
+        failed = Counter(episode.stop_reason for episode in episodes if episode.score is None)
+        return cls(name, env_type, split, n, dict(scores), dict(successes), dict(steps), dict(failed), dict(facts))
+
+    @property
+    def where(self) -> str:
+        """The split that was played."""
+        return f"{self.env_type}/{self.split}"
+
+    def average(self) -> dict[str, float]:
+        """Return each task's share of success."""
+        return {task: sum(own) / len(own) for task, own in self.successes.items()}
+
+    def measures(self) -> dict[str, Estimate]:
+        """Return the figures by name: success avg@n, pass@k for each k up to n, the mean reward, steps an episode.
+
+        A task with fewer than k graded episodes is left out of pass@k.
+        """
+        found = {f"success avg@{self.n}": estimate([*self.average().values()])}
+        for k in sizes_of_k(self.n):
+            if k > 1:
+                own = [best_at_k([float(s) for s in each], k) for each in self.successes.values() if len(each) >= k]
+                found[f"pass@{k}"] = estimate(own)
+        found[f"reward avg@{self.n}"] = estimate([sum(own) / len(own) for own in self.scores.values()])
+        found["steps an episode"] = estimate([sum(own) / len(own) for own in self.steps.values()])
+        return {name: value for name, value in found.items() if value is not None}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON-ready data, the figures included."""
+        figures = {}
+        for name, value in self.measures().items():
+            ends = value.within(*_bounds(name))
+            figures[name] = {**value.to_dict(), "interval_95": None if ends is None else list(ends)}
+        return {
+            "schema": SCHEMA,
+            "name": self.name,
+            "environment": self.env_type,
+            "split": self.split,
+            "n": self.n,
+            "figures": figures,
+            "failed": dict(self.failed),
+            **self.facts,
+            "tasks": {
+                task: {"scores": list(self.scores[task]), "successes": list(own), "steps": list(self.steps[task])}
+                for task, own in self.successes.items()
+            },
+        }
+
+
+def read_evaluation(path: Path) -> Evaluation:
+    """Read what `to_dict` wrote. Raises UsageError for a file that is no evaluation."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if int(data["schema"]) > SCHEMA:
+            raise UsageError(
+                f"{path} was written by a newer release (schema {data['schema']}, this one reads {SCHEMA})"
+            )
+        tasks = data["tasks"]
+        return Evaluation(
+            str(data["name"]),
+            str(data["environment"]),
+            str(data["split"]),
+            int(data["n"]),
+            {task: [float(score) for score in own["scores"]] for task, own in tasks.items()},
+            {task: [bool(success) for success in own["successes"]] for task, own in tasks.items()},
+            {task: [int(steps) for steps in own["steps"]] for task, own in tasks.items()},
+            data.get("failed") or {},
+        )
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(f"{path} is no evaluation (what `agentevolver eval --out` writes): {error!r}") from error
+
+
+def table(evaluations: Sequence[Evaluation]) -> Table:
+    """Return evaluations side by side; the last row is each one's difference from the first, task by task."""
+    first = evaluations[0]
+    made = Table(title=first.where, title_justify="left")
+    made.add_column("")
+    for one in evaluations:
+        made.add_column(one.name if one.where == first.where else f"{one.name} ({one.where})", overflow="fold")
+    measured = [one.measures() for one in evaluations]
+    for name in dict.fromkeys(name for own in measured for name in own):
+        made.add_row(name, *(_cell(name, own.get(name)) for own in measured))
+    counts = [f"{len(one.scores)} x {one.n}" for one in evaluations]
+    made.add_row("tasks x episodes", *counts)
+    if any(one.failed for one in evaluations):
+        made.add_row("failed, not counted", *(str(sum(one.failed.values())) for one in evaluations))
+    if len(evaluations) > 1:
+        made.add_row("success minus the first", "", *(_difference(one, first) for one in evaluations[1:]))
+    return made
+
+
+def _cell(name: str, value: Estimate | None) -> str:
+    if value is None:
+        return ""
+    ends = value.within(*_bounds(name))
+    return f"{value.mean:.{DIGITS}f}" + ("" if ends is None else f" [{ends[0]:.{DIGITS}f}, {ends[1]:.{DIGITS}f}]")
+
+
+def _bounds(name: str) -> tuple[float, float]:
+    return (0.0, float("inf")) if name.startswith("steps") else (0.0, 1.0)
+
+
+def _difference(one: Evaluation, first: Evaluation) -> str:
+    if one.where != first.where:
+        return "another split"
+    found = paired(one.average(), first.average())
+    return "no task in common" if found is None else f"{found.shown('+')} ({found.n} tasks)"

@@ -1,0 +1,301 @@
+"""Tables of experiments: conditions x seeds as one yaml says them, their launches, and the figures of what is there.
+
+A condition is an experiment's yaml with overrides. Each is trained with each seed and then, where the yaml has a
+section `evaluation`, measured by a launch of its own that validates alone. Differences are taken seed by seed.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from agentevolver.checkpoints import whole_checkpoints
+from agentevolver.errors import LaunchError, UsageError
+from agentevolver.monitor.results import validations
+from agentevolver.utils.experiments import ROOT
+from agentevolver.utils.statistics import Estimate, estimate, paired
+
+FINISHED = "finished"
+POOL = "experience.sqlite"
+GUIDED = "guided"
+Overrides = dict[str, Any]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Condition(_Section):
+    """A condition: its experiment and what differs in it."""
+
+    experiment: Path | None = None
+    """None: the table's."""
+    overrides: Overrides = Field(default_factory=dict)
+    train: bool = True
+    """False: the model as it is, which is evaluated alone."""
+
+
+class Evaluating(_Section):
+    """How what was trained is measured, with the run's own pool of experience where it has one."""
+
+    experiment: Path | None = None
+    overrides: Overrides = Field(default_factory=dict)
+    with_experience: Condition | None = None
+    """In the place of `experiment`, beside `overrides`, for runs that have a pool."""
+
+
+class Table(_Section):
+    """A table's yaml. Paths of experiments count from the yaml's folder."""
+
+    project: str = Field(min_length=1, pattern=r"[\w.-]+")
+    experiment: Path | None = None
+    seeds: list[int] = Field(min_length=1)
+    seed_keys: list[str] = ["data.seed", "actor_rollout_ref.rollout.seed"]
+    train: Overrides = Field(default_factory=dict)
+    """Overrides of every training."""
+    conditions: dict[str, Condition] = Field(min_length=1)
+    evaluation: Evaluating | None = None
+    baseline: str | None = None
+    """The condition that the others are compared with; null: the first that is trained."""
+    root: Path = ROOT
+    out: Path | None = None
+    """Of csv and markdown, without suffix; null: the project's folder."""
+
+    @field_validator("conditions")
+    @classmethod
+    def _can_be_told_apart(cls, value: dict[str, Condition]) -> dict[str, Condition]:
+        for name in value:
+            if not name.replace("_", "a").isalnum():
+                raise ValueError(f"{name!r}: a condition's name has letters, digits and _ alone")
+        return value
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        if self.baseline is not None and self.baseline not in self.conditions:
+            raise ValueError(f"baseline {self.baseline!r} is none of the conditions {', '.join(self.conditions)}")
+        for name, condition in self.conditions.items():
+            if condition.experiment is None and self.experiment is None:
+                raise ValueError(f"condition {name!r} has no experiment, and the table has none for all")
+            if not condition.train and self.evaluation is None:
+                raise ValueError(f"condition {name!r} is not trained, and there is no section evaluation to measure it")
+        return self
+
+    @property
+    def compared_with(self) -> str:
+        """The baseline's name."""
+        return self.baseline or next(
+            (name for name, one in self.conditions.items() if one.train), next(iter(self.conditions))
+        )
+
+
+def read_table(path: Path) -> Table:
+    """Read a table's yaml; raises UsageError with one line for what is wrong in it."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: {(error.strerror or str(error)).lower()}") from error
+    except yaml.YAMLError as error:
+        raise UsageError(f"{path} is no yaml: {' '.join(str(error).split())}") from error
+    try:
+        table = Table.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise UsageError(f"{path}: {'.'.join(map(str, first['loc'])) or 'the file'}: {first['msg']}") from error
+    parts: list[Any] = [table, *table.conditions.values(), table.evaluation]
+    parts.append(table.evaluation.with_experience if table.evaluation is not None else None)
+    for named in (part.experiment for part in parts if part is not None and part.experiment is not None):
+        if not (path.parent / named).is_file():
+            raise UsageError(f"{path}: experiment {named} is not there ({path.parent / named})")
+    return table
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One start of the launcher. `copy` is a pool that is copied into its folder first."""
+
+    name: str
+    conf: Path
+    overrides: tuple[str, ...]
+    copy: Path | None = None
+
+    def arguments(self) -> list[str]:
+        """Return the launcher's."""
+        return ["--conf", str(self.conf), *self.overrides]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A condition with a seed."""
+
+    condition: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """What its training is called."""
+        return f"{self.condition}-{self.seed}"
+
+
+class Plan:
+    """Launches of a table.
+
+    Args:
+        table: what the yaml says.
+        folder: where the yaml lies.
+        seeds, conditions: which of them; None: all.
+        train: further overrides of every training.
+        every: further overrides of every launch.
+
+    Raises:
+        UsageError: a condition is not in the table.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        folder: Path,
+        *,
+        seeds: Sequence[int] | None = None,
+        conditions: Sequence[str] | None = None,
+        train: Sequence[str] = (),
+        every: Sequence[str] = (),
+    ) -> None:
+        unknown = sorted(set(conditions or ()) - set(table.conditions))
+        if unknown:
+            raise UsageError(f"there is no condition {unknown[0]!r} in the table: {', '.join(table.conditions)}")
+        self.table = table
+        self.folder = table.root / table.project
+        self.conditions = [name for name in table.conditions if conditions is None or name in conditions]
+        self.seeds = list(seeds or table.seeds)
+        self._yaml_folder, self._train, self._every = folder, tuple(train), tuple(every)
+
+    def cells(self) -> list[Cell]:
+        """Return all conditions with a seed, then with the next one."""
+        return [Cell(name, seed) for seed in self.seeds for name in self.conditions]
+
+    def training(self, cell: Cell) -> Launch | None:
+        """Return a cell's training; None for one that has none."""
+        condition = self.table.conditions[cell.condition]
+        if not condition.train:
+            return None
+        own = (*_items(self.table.train), *_items(condition.overrides), *self._train)
+        return self._launch(cell.name, condition.experiment, cell.seed, own)
+
+    def evaluation(self, cell: Cell) -> Launch | None:
+        """Return a cell's evaluation, as its training has left it; None where nothing is evaluated.
+
+        Raises:
+            LaunchError: the training has no whole checkpoint.
+        """
+        section, condition = self.table.evaluation, self.table.conditions[cell.condition]
+        if section is None:
+            return None
+        own, conf, pool = [*_items(section.overrides)], section.experiment or condition.experiment, None
+        if condition.train:
+            whole = whole_checkpoints(self.folder / cell.name / "checkpoints")
+            if not whole:
+                raise LaunchError(f"{self.folder / cell.name} has no whole checkpoint to evaluate")
+            checkpoint = Path(os.path.abspath(whole[-1].folder))
+            own += ["trainer.resume_mode=resume_path", f"trainer.resume_from_path={checkpoint}"]
+            found = self.folder / cell.name / POOL
+            if section.with_experience is not None and found.exists():
+                pool, conf = found, section.with_experience.experiment or conf
+                own += _items(section.with_experience.overrides)
+        return self._launch(f"{cell.name}-eval", conf, cell.seed, own, pool)
+
+    def _launch(self, name: str, conf: Path | None, seed: int, own: Sequence[str], copy: Path | None = None) -> Launch:
+        chosen = conf or self.table.experiment
+        assert chosen is not None
+        root = [] if self.table.root == ROOT else [f"experiment.root={self.table.root}"]
+        named = [*root, f"trainer.project_name={self.table.project}", f"trainer.experiment_name={name}"]
+        seeds = [f"{key}={seed}" for key in self.table.seed_keys]
+        conf_path = Path(os.path.normpath(self._yaml_folder / chosen))
+        return Launch(name, conf_path, (*named, *seeds, *own, *self._every), copy)
+
+    def finished(self, launch: Launch) -> Path:
+        """Return the file that says that a launch went to its end."""
+        return self.folder / launch.name / FINISHED
+
+
+def _items(overrides: Mapping[str, Any]) -> list[str]:
+    return [f"{key}={_text(value)}" for key, value in overrides.items()]
+
+
+def _text(value: Any) -> str:
+    """Write a value as OmegaConf's command line reads it."""
+    if value is None or isinstance(value, bool | int | float):
+        return json.dumps(value)
+    if isinstance(value, list):
+        return f"[{','.join(map(_text, value))}]"
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{key}:{_text(one)}" for key, one in value.items()) + "}"
+    return str(value)
+
+
+Figures = dict[str, dict[str, dict[int, float]]]
+"""By split, condition and seed."""
+
+
+def figures(plan: Plan) -> Figures:
+    """Return the average reward of what is finished: of the evaluations, or without them of the last validations."""
+    found: Figures = {}
+    for cell in plan.cells():
+        name = cell.name if plan.table.evaluation is None else f"{cell.name}-eval"
+        if not (plan.folder / name / FINISHED).exists():
+            continue
+        for source, steps in validations(plan.folder / name).items():
+            found.setdefault(source, {}).setdefault(cell.condition, {})[cell.seed] = steps[-1].average
+    return found
+
+
+def differences(found: Figures, baseline: str) -> dict[str, dict[str, Estimate]]:
+    """Return each condition minus the baseline, seed by seed. With experience it is compared with the baseline's own,
+    or, where that has none, with the baseline without."""
+    made: dict[str, dict[str, Estimate]] = {}
+    for source, by_condition in found.items():
+        without = found.get(source.removesuffix(GUIDED).rstrip("/"), {})
+        against = by_condition.get(baseline) or without.get(baseline) or {}
+        for condition, by_seed in by_condition.items():
+            pair = paired(by_seed, against)
+            if condition != baseline and pair is not None:
+                made.setdefault(source, {})[condition] = pair
+    return made
+
+
+def markdown(plan: Plan, found: Figures) -> str:
+    """Return the table: mean ± half the width of the 95 % interval over the seeds, then the paired differences."""
+    conditions = [name for name in plan.conditions if any(name in by_condition for by_condition in found.values())]
+    baseline = plan.table.compared_with
+    counts = {name: max(len(by.get(name, {})) for by in found.values()) for name in conditions}
+    lines = [
+        f"| reward (seeds) | {' | '.join(f'{name} ({counts[name]})' for name in conditions)} |",
+        "|---" * (len(conditions) + 1) + "|",
+    ]
+    for source, by_condition in found.items():
+        cells = (estimate([*by_condition.get(name, {}).values()]) for name in conditions)
+        lines.append(f"| {source} | {' | '.join('' if one is None else one.shown() for one in cells)} |")
+    others, pairs = [name for name in conditions if name != baseline], differences(found, baseline)
+    if others and pairs:
+        lines += ["", f"| minus {baseline}, seed by seed | {' | '.join(others)} |", "|---" * (len(others) + 1) + "|"]
+        for source, by_name in pairs.items():
+            shown = (by_name[name].shown("+") if name in by_name else "" for name in others)
+            lines.append(f"| {source} | {' | '.join(shown)} |")
+    return "\n".join(lines) + "\n"
+
+
+def write_csv(found: Figures, path: Path) -> None:
+    """Write a line for each split, condition and seed."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["split", "condition", "seed", "reward"])
+        for source, by_condition in found.items():
+            for condition, by_seed in by_condition.items():
+                writer.writerows([source, condition, seed, f"{value:.6f}"] for seed, value in sorted(by_seed.items()))

@@ -1,0 +1,100 @@
+"""End of a run, told to a person: what it reached, what it cost, where things are, what to do next.
+
+Reads the experiment's folder alone, so that it says the same after an end, Ctrl-C and a failure.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from agentevolver.checkpoints import whole_checkpoints
+from agentevolver.monitor.console import duration
+from agentevolver.monitor.results import Comparison, compare, records, spent
+from agentevolver.utils.experiments import ROOT
+from agentevolver.utils.statistics import Estimate
+
+LEDGER = "llm_usage.sqlite"
+SIGNALLED = 128
+
+
+def ending(folder: Path, *, code: int, seconds: float, ledger: Path | None = None) -> list[str]:
+    """Return the lines of a run's end; none for one that has measured and trained nothing.
+
+    Args:
+        folder: the experiment's.
+        code: the exit code.
+        seconds: that this launch took.
+        ledger: of language models' calls; None: the run's own.
+    """
+    steps = [int(record["step"]) for record in records(folder)]
+    whole = whole_checkpoints(folder / "checkpoints")
+    if not steps and not whole:
+        return []
+    name, step = name_of(folder), max(steps, default=0)
+    lines = [f"{name} {_how(code)} after {duration(seconds)}, step {step}{_of_total(folder)}"]
+    for one in compare(folder):
+        lines.append(f"  {_compared(one)}")
+    if (used := spent(ledger or folder / LEDGER)) is not None:
+        cost = f", cost {used.cost:.2f}" if used.cost else ""
+        lines.append(
+            f"  language models: {used.calls:,} calls, {used.prompt_tokens:,} tokens in, {used.completion_tokens:,} "
+            f"out{cost}"
+        )
+    if whole:
+        lines.append(f"  checkpoint: {_short(whole[-1].folder)}")
+        if whole[-1].step < step:
+            lines.append(f"  the {step - whole[-1].step} steps after it are repeated when the run goes on")
+    todo = [("look at it", f"view {name}"), ("go on", f"resume {name}")]
+    if code == 0 and whole:
+        todo[1] = ("train on", f"resume {name} trainer.total_training_steps={2 * step}")
+    if whole:
+        todo += [
+            ("measure", f"eval {name} --out {folder.name}.json"),
+            ("compare", f"eval {name} --beside OTHER.json"),
+            ("talk to it", f"chat {name}"),
+            ("take it home", f"export {name} --to {folder.name}-policy"),
+        ]
+    return [*lines, *(f"  {what + ':':<14}agentevolver {verb}" for what, verb in todo)]
+
+
+def name_of(folder: Path) -> str:
+    """Return what verbs call an experiment: project/experiment below `experiments/`, else its folder."""
+    resolved = folder.resolve()
+    return "/".join(resolved.parts[-2:]) if resolved.parent.parent == ROOT.resolve() else _short(folder)
+
+
+def _short(path: Path) -> str:
+    resolved, here = path.resolve(), Path.cwd()
+    return str(resolved.relative_to(here)) if resolved.is_relative_to(here) else str(resolved)
+
+
+def _how(code: int) -> str:
+    if code == 0:
+        return "finished"
+    return "was stopped" if code > SIGNALLED else f"failed with exit code {code}"
+
+
+def _of_total(folder: Path) -> str:
+    try:
+        total = json.loads((folder / "status.json").read_text(encoding="utf-8")).get("total_steps")
+    except (OSError, ValueError, AttributeError):
+        return ""
+    return f" of {total}" if isinstance(total, int) else ""
+
+
+def _compared(one: Comparison) -> str:
+    last = f"{_figure(one.last.average, one.after)} avg@{one.last.n}"
+    if one.first.step == one.last.step:
+        return f"{one.source}: {last} (step {one.last.step})"
+    difference = one.last.average - one.first.average
+    gain = f"{difference:+.3f}" if one.gain is None else f"{one.gain.shown('+')}, {one.gain.n} tasks in pairs"
+    return (
+        f"{one.source}: {_figure(one.first.average, one.before)} -> {last} (steps {one.first.step}, {one.last.step}): "
+        f"{gain}"
+    )
+
+
+def _figure(average: float, interval: Estimate | None) -> str:
+    ends = None if interval is None else interval.within(0, 1)
+    return f"{average:.3f}" + ("" if ends is None else f" [{ends[0]:.3f}, {ends[1]:.3f}]")

@@ -1,0 +1,69 @@
+"""Files of a checkpoint's ranks, read by one process and joined: each rank wrote its piece of every tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed.tensor import DTensor, Replicate, Shard
+
+from agentevolver.checkpoints import MODEL, layout_of, shard
+from agentevolver.errors import TrainingFailed
+
+
+@torch.no_grad()
+def joined(pieces: Sequence[DTensor]) -> torch.Tensor:
+    """Return the whole tensor of which each rank wrote a piece.
+
+    Args:
+        pieces: what the ranks wrote, in their order.
+
+    Raises:
+        ValueError: it is split along more than one dimension of the mesh, or is a partial sum.
+    """
+    placements, mesh = pieces[0].placements, pieces[0].device_mesh.mesh
+    split = [place.dim for place in placements if isinstance(place, Shard)]
+    if len(split) > 1 or not all(isinstance(place, Shard | Replicate) for place in placements):
+        raise ValueError(f"a tensor with the placements {placements} cannot be joined")
+    # Along a dimension of the mesh that replicates, the first is as good as any.
+    owners = mesh[tuple(slice(None) if isinstance(place, Shard) else 0 for place in placements)].reshape(-1)
+    own = [pieces[int(rank)].to_local() for rank in owners]
+    return torch.cat(own, dim=split[0]) if split else own[0]
+
+
+def read_shards(folder: Path, kind: str, ranks: int) -> list[dict[str, Any]]:
+    """Return what each rank wrote of a kind (`checkpoints.KINDS`), its tensors mapped from the files."""
+    return [
+        torch.load(shard(folder, kind, ranks, rank), map_location="cpu", mmap=True, weights_only=False)
+        for rank in range(ranks)
+    ]
+
+
+def whole_state(actor: Path) -> dict[str, torch.Tensor]:
+    """Return the policy's tensors of a checkpoint's `actor` folder, each whole and as it was stored.
+
+    Raises:
+        TrainingFailed: a file is missing or torn, or the pieces do not make one tensor.
+    """
+    layout = layout_of(actor)
+    if layout is None:
+        raise TrainingFailed(f"{actor} does not say how many ranks wrote it")
+    try:
+        saved = read_shards(actor, MODEL, layout.ranks)
+        return {name: _whole(name, [pieces[name] for pieces in saved]) for name in saved[0]}
+    except (OSError, RuntimeError, EOFError, KeyError, ValueError) as error:
+        raise TrainingFailed(f"the {layout.ranks} files of {actor} cannot be joined: {error}") from error
+
+
+def _whole(name: str, pieces: Sequence[Any]) -> torch.Tensor:
+    first = pieces[0]
+    if isinstance(first, DTensor):
+        return joined(pieces)
+    if not isinstance(first, torch.Tensor):
+        raise ValueError(f"{name} is a {type(first).__name__}, which only the ranks that wrote it can read")
+    # What FSDP does not split is the same on all ranks.
+    if any(piece.shape != first.shape or not torch.equal(piece, first) for piece in pieces[1:]):
+        raise ValueError(f"{name} differs between the ranks and does not say how it is split")
+    return first

@@ -1,0 +1,118 @@
+"""Client of environments in this process: no server, no Ray, for a command that plays a few episodes.
+
+Calls go through the code that hosts instances in production (`InstanceHost`), each in a thread. Only classes that
+declare `isolation = "shared"` may be held so: the others run what an agent wrote, and want a process of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Iterable
+from typing import Any
+
+from env_service.client import EnvCrashed, EnvRequestError
+from env_service.contract import checked_action
+from env_service.hosting.wire import Decoder, Frame, Kind, pack, unpack
+from env_service.hosting.worker import InstanceHost
+from env_service.registry import load, resolve
+
+MAX_REPLY_BYTES = 16 * 1024 * 1024
+
+
+def is_shared(name: str, modules: Iterable[str] = ()) -> bool:
+    """Whether an environment may be held in a process with others; imports it. Raises RegistryError."""
+    return load(resolve([name], modules)[name]).isolation == "shared"
+
+
+class LocalClient:
+    """What is used of `AsyncEnvClient`, with instances in this process; for one event loop.
+
+    Args:
+        names: environments that are known.
+        modules: `NAME=package.module:Class` of others.
+
+    Raises RegistryError for a name or class that cannot be used.
+    """
+
+    def __init__(self, names: Iterable[str], modules: Iterable[str] = ()) -> None:
+        self._hosts = {
+            name: InstanceHost(load(spec), MAX_REPLY_BYTES) for name, spec in resolve(names, modules).items()
+        }
+        self._instances: dict[str, tuple[str, asyncio.Lock]] = {}
+
+    async def health(self) -> bool:
+        """Return that instances can be created."""
+        return True
+
+    async def get_env_profile(
+        self, env_type: str, split: str = "train", params: dict[str, Any] | None = None
+    ) -> list[str]:
+        """Return the task ids of a split."""
+        return list(await self._call(env_type, Kind.PROFILE, "/get_env_profile", {"split": split, "params": params}))
+
+    async def create_instance(
+        self, env_type: str, task_id: str, instance_id: str | None = None, params: dict[str, Any] | None = None
+    ) -> Any:
+        """Open an instance."""
+        name = instance_id or uuid.uuid4().hex
+        request = {"slot": name, "instance_id": name, "task_id": task_id, "params": params or {}}
+        state = await self._call(env_type, Kind.CREATE, "/create", request, name)
+        self._instances[name] = env_type, asyncio.Lock()
+        return state
+
+    async def step(
+        self, instance_id: str, action: Any, params: dict[str, Any] | None = None, step_index: int | None = None
+    ) -> Any:
+        """Apply an action."""
+        try:
+            checked = checked_action(action)
+        except ValueError as error:
+            raise EnvRequestError(str(error), url="/step", instance_id=instance_id) from error
+        return await self._of(instance_id, Kind.STEP, "/step", {"action": checked, "params": params or {}})
+
+    async def evaluate(self, instance_id: str, messages: Any = None, params: dict[str, Any] | None = None) -> float:
+        """Return the score of the episode in 0..1."""
+        asked = {"messages": messages, "params": params or {}}
+        return float(await self._of(instance_id, Kind.EVALUATE, "/evaluate", asked))
+
+    async def get_tools_info(self, instance_id: str, messages: Any = None, params: dict[str, Any] | None = None) -> Any:
+        """Return what the environment tells about the instance."""
+        return await self._of(instance_id, Kind.INFO, "/get_info", {"messages": messages, "params": params or {}})
+
+    async def release_instance(self, instance_id: str) -> bool:
+        """Close the instance; false if there is none."""
+        if instance_id not in self._instances:
+            return False
+        await self._of(instance_id, Kind.CLOSE, "/release", {})
+        del self._instances[instance_id]
+        return True
+
+    async def close(self) -> None:
+        """Close what is open."""
+        for instance_id in list(self._instances):
+            await self.release_instance(instance_id)
+
+    async def _of(self, instance_id: str, kind: Kind, route: str, request: dict[str, Any]) -> Any:
+        if instance_id not in self._instances:
+            raise EnvRequestError("there is no such instance", url=route, instance_id=instance_id)
+        env_type, turn = self._instances[instance_id]
+        async with turn:
+            return await self._call(env_type, kind, route, {"slot": instance_id, **request}, instance_id)
+
+    async def _call(
+        self, env_type: str, kind: Kind, route: str, request: dict[str, Any], instance_id: str | None = None
+    ) -> Any:
+        host = self._hosts.get(env_type)
+        if host is None:
+            raise EnvRequestError(
+                f"environment {env_type!r} is not served; there are {', '.join(self._hosts)}", url=route
+            )
+        encoded = await asyncio.to_thread(host.answer, Frame(0, kind, pack(request)))
+        (reply,) = Decoder().feed(encoded)
+        body = unpack(reply.payload)
+        if reply.kind is Kind.OK:
+            return body
+        if reply.kind is Kind.BAD_REQUEST:
+            raise EnvRequestError(body["message"], url=route, instance_id=instance_id)
+        raise EnvCrashed(f"{body['type']}: {body['message']}", url=route, instance_id=instance_id)

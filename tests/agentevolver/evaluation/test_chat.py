@@ -1,0 +1,101 @@
+"""`agentevolver chat` without a terminal: lines say what to do, and what is typed takes the policy's place."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentevolver import cli
+from agentevolver.builtin.seed import seed_policy_path
+from agentevolver.coevolve.player import engine as player_engine
+from tests.agentevolver.evaluation.servers import chat_server, notes_alone
+from tests.agentevolver.evaluation.test_eval import CPU, ScriptedEngine
+
+TASK = ["--task", "note_add.k1.50000"]
+
+
+def chat(monkeypatch: pytest.MonkeyPatch, lines: str, *arguments: str) -> int:
+    monkeypatch.setattr("sys.stdin", io.StringIO(lines))
+    return cli.main(["chat", *arguments, CPU])
+
+
+@pytest.mark.service
+def test_enter_takes_the_models_action_and_shows_each_step(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with chat_server(notes_alone) as (url, requests):
+        assert chat(monkeypatch, "\n\n", "--api", url, "--model", "m", "--key-env", "none", *TASK) == 0
+    printed = capfd.readouterr().out
+    for shown in (
+        "user: add note mug with tag fun",
+        "policy, step 1: note.add mug fun",
+        "environment: ok n2",
+        "solved, score 1",
+    ):
+        assert shown in printed
+    assert len(requests) == 2 and requests[1]["messages"][-2]["content"] == "note.add mug fun"
+
+
+@pytest.mark.service
+def test_what_is_typed_takes_the_models_place_in_its_own_context(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with chat_server(lambda messages: "done") as (url, requests):
+        assert chat(monkeypatch, "note.add mug fun\n\n", "--api", url, "--model", "m", "--key-env", "none", *TASK) == 0
+    assert "solved, score 1" in capfd.readouterr().out
+    assert requests[1]["messages"][-2] == {"role": "assistant", "content": "note.add mug fun"}
+
+
+@pytest.mark.parametrize("lines", ["q\n", ""])
+def test_quit_and_the_end_of_the_lines_end_it(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], lines: str
+) -> None:
+    made: list[ScriptedEngine] = []
+
+    async def start(config: Any, folder: Path, tokenizer: Any, **given: Any) -> ScriptedEngine:
+        made.append(ScriptedEngine(tokenizer))
+        return made[-1]
+
+    monkeypatch.setattr(player_engine, "start_engine", start)
+    assert chat(monkeypatch, lines, str(seed_policy_path()), *TASK) == 0
+    printed = capfd.readouterr().out
+    assert "policy, step 1: done" in printed and "environment:" not in printed and printed.rstrip().endswith("left")
+    assert made[0].closed
+
+
+def test_a_typed_action_becomes_the_policys_tokens(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async def start(config: Any, folder: Path, tokenizer: Any, **given: Any) -> ScriptedEngine:
+        return ScriptedEngine(tokenizer)
+
+    monkeypatch.setattr(player_engine, "start_engine", start)
+    assert chat(monkeypatch, "note.add mug fun\n\n", str(seed_policy_path()), *TASK) == 0
+    assert "environment: ok n2" in (printed := capfd.readouterr().out) and "solved, score 1" in printed
+
+
+def test_auto_asks_nothing_and_plays_one_episode(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async def start(config: Any, folder: Path, tokenizer: Any, **given: Any) -> ScriptedEngine:
+        return ScriptedEngine(tokenizer)
+
+    monkeypatch.setattr(player_engine, "start_engine", start)
+    assert chat(monkeypatch, "", str(seed_policy_path()), "--auto") == 0
+    assert "not solved, score 0" in capfd.readouterr().out
+
+
+def test_wrong_input_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
+    seed = str(seed_policy_path())
+    for arguments, message in (
+        ([], "name a RUN"),
+        ([seed, "--task", "nope", CPU], "--task nope: there is no such task"),
+        ([seed, "--split", "nope", CPU], "--split nope"),
+        (["--api", "http://127.0.0.1:9/v1"], "--api needs --model"),
+    ):
+        assert cli.main(["chat", *arguments]) == 2
+        (line,) = capfd.readouterr().err.splitlines()
+        assert line.startswith("agentevolver chat: error: ") and message in line

@@ -1,0 +1,190 @@
+"""`agentevolver eval` on the built-in world: an API model, a policy with a fake engine, others beside it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+from rich.console import Console
+
+from agentevolver import cli
+from agentevolver.builtin.seed import seed_policy_path
+from agentevolver.coevolve.player import engine as player_engine
+from agentevolver.config.checks import load
+from agentevolver.config.load import resolved_tree
+from agentevolver.engine import Generated
+from agentevolver.evaluation.play import Episode
+from agentevolver.evaluation.report import Evaluation, read_evaluation, table
+from tests.agentevolver.evaluation.servers import chat_server, notes_alone
+
+CPU = "device=cpu"
+
+
+def refused(capfd: pytest.CaptureFixture[str], *arguments: str, code: int = 2) -> str:
+    assert cli.main(["eval", *arguments]) == code
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("agentevolver eval: error: ")
+    return line
+
+
+@pytest.mark.service
+def test_a_model_behind_an_api_is_measured_and_shown_beside_another(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_KEY", "k-1234")
+    monkeypatch.setenv("COLUMNS", "160")
+    out, lines = tmp_path / "notes.json", tmp_path / "episodes.jsonl"
+    with chat_server(notes_alone, "k-1234") as (url, requests):
+        how = ["--api", url, "--model", "notes", "--key-env", "MY_KEY", "--split", "dev", "--tasks", "30", "--n", "2"]
+        first = [*how, "--temperature", "0", "--out", str(out), "--trajectories", str(lines), CPU]
+        assert cli.main(["eval", *first]) == 0
+        assert cli.main(["eval", *how, "--name", "again", "--beside", str(out), CPU]) == 0
+    printed = capfd.readouterr().out
+    assert (
+        "notes on pocket/dev: 60 episodes" in printed
+        and "60 of 60" in printed
+        and "+0.000 ± 0.000 (30 tasks)" in printed
+    )
+    assert "again" in printed and "pass@2" in printed and "success avg@2" in printed
+    assert all(request["temperature"] == 0 for request in requests[:60]) and requests[0]["model"] == "notes"
+    written, episodes = json.loads(out.read_text()), [json.loads(line) for line in lines.read_text().splitlines()]
+    solved = [task for task, own in written["tasks"].items() if all(own["successes"])]
+    assert solved and all(task.startswith("note_add") for task in solved) and len(solved) < 30
+    assert written["figures"]["success avg@2"]["mean"] == pytest.approx(len(solved) / 30)
+    assert written["figures"]["pass@2"]["mean"] == pytest.approx(len(solved) / 30)
+    assert written["spent"]["calls"] == len(requests) / 2 and written["failed"] == {}
+    assert len(episodes) == 60 and {one["task"]["metadata"]["split"] for one in episodes} == {"dev"}
+
+
+@pytest.mark.service
+def test_an_endpoint_that_refuses_is_one_line_with_its_reason(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_KEY", "wrong")
+    with chat_server(notes_alone, "right") as (url, _):
+        line = refused(
+            capfd, "--api", url, "--model", "m", "--key-env", "MY_KEY", "--tasks", "1", "--n", "1", CPU, code=1
+        )
+    assert "no episode could be graded" in line and "HTTP 401" in line
+
+
+class ScriptedEngine:
+    """Stands for vLLM: says `done` to everything."""
+
+    dead = False
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._ids = [*tokenizer.encode("done", add_special_tokens=False), tokenizer.eos_token_id]
+        self.closed = False
+        self.sampled: list[dict[str, Any]] = []
+
+    async def generate(self, request_id: str, prompt_ids: list[int], sampling_params: dict[str, Any]) -> Generated:
+        self.sampled.append(sampling_params)
+        return Generated(self._ids, [0.0] * len(self._ids), 0, 0)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_folder_of_weights_is_played_as_validation_plays(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Any] = []
+
+    async def start(config: Any, folder: Path, tokenizer: Any, **given: Any) -> ScriptedEngine:
+        assert (folder / "model.safetensors").exists()
+        made.append(ScriptedEngine(tokenizer))
+        return made[-1]
+
+    monkeypatch.setattr(player_engine, "start_engine", start)
+    out = tmp_path / "seed.json"
+    arguments = [str(seed_policy_path()), "--tasks", "3", "--n", "4", "--out", str(out), CPU]
+    assert cli.main(["eval", *arguments]) == 0
+    (engine,) = made
+    written = json.loads(out.read_text())
+    assert engine.closed and written["figures"]["success avg@4"]["mean"] == 0.0 and len(written["tasks"]) == 3
+    assert set(written["figures"]) == {"success avg@4", "pass@2", "pass@4", "reward avg@4", "steps an episode"}
+    assert len({sampled["seed"] for sampled in engine.sampled}) == len(engine.sampled), "each call draws by itself"
+
+
+def test_a_run_is_played_as_it_was_launched(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own configuration, and the environment's class that the launch was told of."""
+
+    async def start(config: Any, folder: Path, tokenizer: Any, **given: Any) -> ScriptedEngine:
+        return ScriptedEngine(tokenizer)
+
+    monkeypatch.setattr(player_engine, "start_engine", start)
+    own, run = "mine=env_service.environments.pocket.env:PocketEnv", tmp_path / "pocket" / "run"
+    (run / "launches").mkdir(parents=True)
+    (run / "launches" / "1.json").write_text(json.dumps({"argv": ["--conf", "x.yaml", "--env-module", own]}))
+    config = resolved_tree(load(None, [CPU, "env_service.env_type=mine", "data.val_splits=[test]"]).config)
+    (run / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(config)))
+    shutil.copytree(seed_policy_path(), run / "checkpoints" / "global_step_3" / "actor" / "huggingface")
+    checkpoint, out = run / "checkpoints" / "global_step_3", tmp_path / "run.json"
+    assert cli.main(["eval", str(checkpoint), "--tasks", "2", "--n", "1", "--out", str(out)]) == 0
+    written = json.loads(out.read_text())
+    assert (written["environment"], written["split"], written["step"]) == ("mine", "test", 3)
+    assert written["name"] == "pocket/run step 3"
+    assert (
+        cli.main(["eval", str(checkpoint), "--tasks", "2", "--n", "1", "data.val_splits=[dev]", "--out", str(out)]) == 0
+    )
+    assert json.loads(out.read_text())["split"] == "dev"
+    assert "actor_rollout_ref.rollout.x" in refused(capfd, str(checkpoint), "actor_rollout_ref.rollout.x=1")
+
+
+def episodes(task: str, *scores: float | None) -> list[Episode]:
+    return [
+        Episode(task, i, s, s == 1.0, 2, "finished" if s is not None else "env_error") for i, s in enumerate(scores)
+    ]
+
+
+def test_the_figures_are_unbiased_and_leave_out_what_failed() -> None:
+    one = Evaluation.of("a", "pocket", "dev", 4, [*episodes("t", 1.0, 0.0, 0.0, 1.0), *episodes("u", 0.5, None)], {})
+    found = one.measures()
+    assert found["success avg@4"].mean == 0.25 and found["reward avg@4"].mean == 0.5
+    assert found["pass@2"].mean == pytest.approx(1 - 1 / 6) and found["pass@2"].n == 1
+    assert one.failed == {"env_error": 1}
+    other = Evaluation.of("b", "pocket", "dev", 2, [*episodes("t", 1.0, 1.0), *episodes("v", 0.0)], {})
+    console = Console(width=120, record=True)
+    console.print(table([one, other]))
+    text = console.export_text()
+    assert "+0.500 (1 tasks)" in text and "failed, not counted" in text
+
+
+def test_what_was_written_is_read_again(tmp_path: Path) -> None:
+    one = Evaluation.of("a", "pocket", "dev", 2, episodes("t", 1.0, 0.0), {"spent": {}})
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(one.to_dict()))
+    assert read_evaluation(path).measures() == one.measures()
+
+
+def test_wrong_input_is_one_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    (tmp_path / "bad.json").write_text("{}")
+    api, seed = ["--api", "http://127.0.0.1:9/v1"], str(seed_policy_path())
+    for arguments, message in (
+        ([], "name a RUN"),
+        ([seed, *api], "name weights or an endpoint"),
+        (api, "--api needs --model"),
+        ([*api, "--model", "m", CPU], "OPENAI_API_KEY is not set"),
+        (["--api", "nope", "--model", "m", "--key-env", "none", CPU], "base_url: "),
+        ([seed, "--model", "m"], "those of --api"),
+        ([seed, "--n", "0"], "at least 1"),
+        ([seed, "--split", "nope", CPU], "--split nope"),
+        ([seed, "--env", "poket", CPU], "did you mean 'pocket'"),
+        ([seed, CPU, "trainer.total_epoch=1"], "trainer.total_epoch"),
+        (["nope"], "no experiment of that name"),
+        ([seed, "other"], "can play"),
+        (["--beside", str(tmp_path / "bad.json")], "is no evaluation"),
+        ([seed, "--out", str(tmp_path / "no" / "x.json")], "there is no folder"),
+        ([seed, "--env-url", "nope", CPU], "http"),
+    ):
+        assert message in refused(capfd, *arguments), arguments

@@ -1,0 +1,176 @@
+"""`agentevolver table`: what is launched and in which order, what goes on where, and the figures of what is there."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from agentevolver import cli
+from agentevolver.checkpoints import seal
+from agentevolver.evaluation.tables import differences, read_table
+from agentevolver.utils.files import write_jsonl
+
+YAML = """\
+project: mine
+experiment: base.yaml
+seeds: [1, 2]
+train: {trainer.total_training_steps: 2}
+conditions:
+  plain: {}
+  other: {experiment: other.yaml, overrides: {data.val_splits: [dev, test], exp_manager.scout.split: null}}
+"""
+EVALUATION = "evaluation: {overrides: {trainer.val_only: true}}\n"
+REWARDS = {("plain", 1): 0.5, ("plain", 2): 0.25, ("other", 1): 0.75, ("other", 2): 0.75}
+
+
+class Launcher:
+    """Stands at the edge of the process: notes launches, and leaves what a run leaves; `fails` names one that ends with
+    1."""
+
+    def __init__(self, fails: str = "") -> None:
+        self.calls: list[list[str]] = []
+        self.fails = fails
+
+    def __call__(self, command: list[str]) -> int:
+        arguments = command[2:]
+        self.calls.append(arguments)
+        given = dict(item.split("=", 1) for item in arguments if "=" in item)
+        name = given["trainer.experiment_name"]
+        if name == self.fails:
+            return 1
+        folder = Path("experiments") / "mine" / name
+        condition, seed = name.split("-")[:2]
+        if "trainer.val_only" not in given:
+            (folder / "checkpoints" / "global_step_2").mkdir(parents=True)
+            seal(folder / "checkpoints" / "global_step_2")
+        metrics = [{"step": 0, "val-core/pocket/reward/mean@4": 0.0}]
+        write_jsonl(
+            folder / "metrics.jsonl",
+            [*metrics, {"step": 2, "val-core/pocket/reward/mean@4": REWARDS[condition, int(seed)]}],
+        )
+        return 0
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in ("base.yaml", "other.yaml"):
+        (tmp_path / name).touch()
+    (tmp_path / "table.yaml").write_text(YAML)
+    return tmp_path
+
+
+def run(monkeypatch: pytest.MonkeyPatch, launcher: Launcher, *arguments: str) -> int:
+    monkeypatch.setattr(subprocess, "call", launcher)
+    return cli.main(["table", "table.yaml", *arguments])
+
+
+def names(launcher: Launcher) -> list[str]:
+    return [next(item.partition("=")[2] for item in call if "experiment_name=" in item) for call in launcher.calls]
+
+
+def test_each_condition_with_each_seed_and_the_table_of_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    launcher = Launcher()
+    assert run(monkeypatch, launcher, "ray.dashboard=false", "--train", "data.seed=9") == 0
+    assert names(launcher) == ["plain-1", "other-1", "plain-2", "other-2"]
+    assert launcher.calls[1] == [
+        "--conf", "other.yaml", "trainer.project_name=mine", "trainer.experiment_name=other-1", "data.seed=1",
+        "actor_rollout_ref.rollout.seed=1", "trainer.total_training_steps=2", "data.val_splits=[dev,test]",
+        "exp_manager.scout.split=null", "data.seed=9", "ray.dashboard=false",
+    ]  # fmt: skip
+    text = (folder / "experiments" / "mine" / "table.md").read_text()
+    assert "| pocket | 0.375 ± 1.588 | 0.750 ± 0.000 |" in text
+    assert "| minus plain, seed by seed | other |" in text and "| pocket | +0.375 ± 1.588 |" in text
+    assert text in capfd.readouterr().out
+    rows = (folder / "experiments" / "mine" / "table.csv").read_text().splitlines()
+    assert rows[0] == "split,condition,seed,reward" and "pocket,other,1,0.750000" in rows and len(rows) == 5
+
+
+def test_what_failed_goes_on_and_what_is_finished_is_left_alone(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "table.yaml").write_text(YAML + EVALUATION)
+    first = Launcher(fails="other-1-eval")
+    assert run(monkeypatch, first) == 1
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line == "agentevolver table: error: other-1-eval ended with exit code 1; the same command goes on with it"
+    assert names(first) == ["plain-1", "plain-1-eval", "other-1", "other-1-eval"]
+    second = Launcher()
+    assert run(monkeypatch, second) == 0
+    assert names(second) == ["other-1-eval", "plain-2", "plain-2-eval", "other-2", "other-2-eval"]
+    assert f"trainer.resume_from_path={folder}/experiments/mine/plain-2/checkpoints/global_step_2" in second.calls[2]
+    third = Launcher()
+    assert run(monkeypatch, third) == 0 and third.calls == []
+
+
+def test_a_dry_run_prints_the_launches_and_starts_none(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "table.yaml").write_text(YAML + EVALUATION)
+    launcher = Launcher()
+    assert run(monkeypatch, launcher, "--dry-run", "--seeds", "7", "--conditions", "other") == 0
+    first, second = capfd.readouterr().out.splitlines()
+    assert "trainer.experiment_name=other-7" in first and second.startswith("then other-7-eval") and not launcher.calls
+
+
+def test_a_table_of_what_is_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    launcher = Launcher()
+    assert run(monkeypatch, launcher, "--seeds", "1", "--conditions", "plain") == 0
+    assert run(monkeypatch, launcher, "--only-table", "--out", str(folder / "out" / "mine")) == 0
+    assert len(launcher.calls) == 1 and "| pocket | 0.500 |" in (folder / "out" / "mine.md").read_text()
+
+
+def test_experience_is_compared_with_a_baseline_that_has_none() -> None:
+    found = {"pocket/dev": {"plain": {1: 0.5}, "other": {1: 0.6}}, "pocket/dev/guided": {"other": {1: 0.9}}}
+    pairs = differences(found, "plain")
+    assert pairs["pocket/dev"]["other"].mean == pytest.approx(0.1)
+    assert pairs["pocket/dev/guided"]["other"].mean == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seeds: [1, 2]": "seeds: []"}, "seeds: "),
+        ({"project: mine": "projekt: mine"}, "project: "),
+        ({"other.yaml": "none.yaml"}, "experiment none.yaml is not there"),
+        ({"  plain: {}": "  pl-ain: {}"}, "letters, digits and _"),
+        ({"experiment: base.yaml\n": ""}, "'plain' has no experiment"),
+        ({"  plain: {}": "  plain: {train: false}"}, "no section evaluation"),
+        ({"project": "baseline: none\nproject"}, "baseline 'none'"),
+        ({"seeds: [1, 2]": "seeds: ["}, "is no yaml"),
+    ],
+)
+def test_a_yaml_that_is_wrong_is_one_line(
+    folder: Path, capfd: pytest.CaptureFixture[str], change: dict[str, str], message: str
+) -> None:
+    ((before, after),) = change.items()
+    (folder / "table.yaml").write_text(YAML.replace(before, after, 1))
+    assert cli.main(["table", "table.yaml"]) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("agentevolver table: error: table.yaml") and message in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--conditions", "nope"], 2, "there is no condition 'nope'"),
+        (["--seeds", "x"], 2, "whole numbers"),
+        (["nope"], 2, "is no override"),
+        (["--only-table"], 1, "holds no finished run"),
+    ],
+)
+def test_arguments_that_are_wrong_are_one_line(
+    folder: Path, capfd: pytest.CaptureFixture[str], arguments: list[str], code: int, message: str
+) -> None:
+    assert cli.main(["table", "table.yaml", *arguments]) == code
+    (line,) = capfd.readouterr().err.splitlines()
+    assert message in line
+
+
+def test_the_shipped_table_reads() -> None:
+    table = read_table(Path(__file__).parents[3] / "examples" / "tables" / "ablation.yaml")
+    assert table.compared_with == "basic" and next(iter(table.conditions)) == "base"

@@ -41,6 +41,7 @@ from agentevolver.config.schema import (
     own_places,
     place_of,
 )
+from agentevolver.config.self_play_checks import check_self_play
 from agentevolver.config.verl_keys import Layer
 from agentevolver.config.verl_keys import check as check_verl_keys
 from agentevolver.errors import ConfigError
@@ -249,6 +250,7 @@ def _typed(config: DictConfig) -> Settings:
         if problem := look(lambda path: _resolved(config, path)):
             raise ConfigError(problem)
     check_settings(settings, config)
+    check_self_play(settings, config)
     return settings
 
 

@@ -22,6 +22,7 @@ from advantage_processor.settings import AttributionSettings, StageSettings
 from agentevolver.config.agent import AgentSettings
 from agentevolver.config.coevolve import CoevolveSettings
 from agentevolver.config.devices import Device
+from agentevolver.config.self_play import SelfPlaySettings
 from agentevolver.flows import FlowSettings
 from agentevolver.llm.settings import LLMSettings, Role
 from agentevolver.tools.formats import TOOL_FORMATS, VLLM
@@ -386,6 +387,7 @@ class Settings(Section):
     task_manager: TaskManagerSettings
     exp_manager: ExperienceSettings
     coevolve: CoevolveSettings
+    self_play: SelfPlaySettings
     experiment_dir: Path = Field(description="where everything of the run is written")
     shared_files: bool = Field(
         False, description="files of the run have the modes of the umask; false: their owner alone may read them"

@@ -47,6 +47,8 @@ from agentevolver.utils import net
 from agentevolver.utils.secrets import SECRETS, masked_tree, secrets_in
 from env_service.registry import RegistryError, known_environments, resolve
 
+PLAYER_URL = "ENV_PLAYER_URL"
+"""The variable that tells environments where frozen policies answer."""
 HUB_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 """Variables of the Hugging Face hub's token, in the order in which its library looks."""
 
@@ -134,13 +136,20 @@ def make_plan(options: Options, configuration: Resolved, presence: Presence, reg
     cluster = _Cluster("", env) if alone else _cluster(options, configuration, run_id, logs, registry, env)
     services, reused, config = [*cluster.services], [*cluster.reused], configuration.config
     env = cluster.env | ({SECRETS: str(kept)} if hidden else {})
+    self_play = None
+    if configuration.settings.self_play.enable and options.conf is not None:
+        self_play = player_service(
+            configuration.settings.self_play.url, folder / "config.yaml", "self_play.url", logs=logs, env=env
+        )
+        config = OmegaConf.merge(config, {"self_play": {"url": self_play[0]}})  # type: ignore[assignment]
     if presence.whose is not None and not alone:
         reused.append(f"the environment service at {configuration.env_service.env_url}, {presence.whose}")
     elif not alone:
+        serving = env if self_play is None else env | {PLAYER_URL: self_play[0]}
         names, modules = served_names(options, configuration), options.env_modules
         services.append(
             environment_service(
-                configuration.env_service, names, modules=modules, ray_address=cluster.address, logs=logs, env=env
+                configuration.env_service, names, modules=modules, ray_address=cluster.address, logs=logs, env=serving
             )
         )
     serves_experience = REME in own and not is_described(REME)
@@ -166,9 +175,11 @@ def make_plan(options: Options, configuration: Resolved, presence: Presence, reg
         section = configuration.coevolve
         own_gpus = _gpus(configuration)
         played_env = env | ({"CUDA_VISIBLE_DEVICES": own_gpus[1]} if own_gpus is not None else {})
-        url, spec = player_service(section.url, folder / "config.yaml", logs=logs, env=played_env)
+        url, spec = player_service(section.url, folder / "config.yaml", "coevolve.url", logs=logs, env=played_env)
         config = OmegaConf.merge(config, {"coevolve": {"url": url}})  # type: ignore[assignment]
         services.append(spec)
+    if self_play is not None:
+        services.append(self_play[1])
     return Plan(
         run_id=run_id,
         device=configuration.device,

@@ -178,9 +178,7 @@ class Endpoint:
         try:
             return complete(self.url, self.key, body)
         except EndpointFailed as error:
-            raise UserFailed(
-                f"the model {self.model!r} at {self.url} that plays the user failed: {error}"
-            ) from error
+            raise UserFailed(f"the model {self.model!r} at {self.url} that plays the user failed: {error}") from error
 
 
 def user_of(kind: str, domain: Domain, task: Any) -> User | None:

@@ -103,7 +103,7 @@ def _three_prisoners(game: Any, seat: int) -> list[str]:
     return [" ".join(f"[{o} {c}]" for o, c in zip(others, both, strict=True)) for both in choices]
 
 
-_CARDS = "A 2 3 4 5 6 7 8 9 10 J Q K".split()
+_CARDS = ["A", "2", "3", "4", "5", "6", "7", "8", "9", "10", "J", "Q", "K"]
 _UNITS = ("Wheat", "Wood", "Sheep", "Brick", "Ore")
 
 

@@ -29,8 +29,8 @@ class TaskId:
         match = _ID.fullmatch(task_id)
         if match is None or match["game"] not in GAMES:
             raise ValueError(
-                f"there is no textarena task {task_id[:80]!r}; an id reads like `TicTacToe-v0.0.1000.random`: a game of "
-                f"{', '.join(GAMES)}, the agent's seat, a seed below 1,000,000 and who plays the other seats"
+                f"there is no textarena task {task_id[:80]!r}; an id reads like `TicTacToe-v0.0.1000.random`: a game "
+                f"of {', '.join(GAMES)}, the agent's seat, a seed below 1,000,000 and who plays the other seats"
             )
         found = cls(match["game"], int(match["seat"]), int(match["seed"]), match["others"])
         if found.seat >= GAMES[found.game].seats:

@@ -6,6 +6,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+CHECKPOINT = "checkpoint"
+"""The parameter of create by which an environment is told whom its player `policy` is."""
+
 
 class SelfPlaySettings(BaseModel):
     """The section `self_play`."""

@@ -35,7 +35,6 @@ from agentevolver.rollout.container import ContainerAgent, engine_of
 from agentevolver.rollout.policy import Summariser, VerlEngine, role_summariser
 from agentevolver.rollout.rollout import RolloutPolicy, RolloutRunner
 from agentevolver.rollout.rows import group_name, group_place, to_outputs, to_row
-from agentevolver.rollout.seats import against_start
 from agentevolver.rollout.served import MAX_SAMPLES, Serving
 from agentevolver.rollout.session import EnvClient
 from agentevolver.rollout.tool_calls import ToolUse
@@ -102,8 +101,6 @@ class Episode(AgentLoopBase):
         shared = self._shared
         task = Task.from_dict(row["task"])
         validation = task.is_validation
-        if validation:
-            task = against_start(task, shared.settings.self_play)
         env_params = shared.settings.environment(task.env_type).params(validation=validation)
         rollout_id, step, seed = int(row["session_id"]), int(row["global_steps"]), shared.settings.data.seed
         # verl names the groups of a validation at random; nothing may follow from that.

@@ -19,9 +19,8 @@ from typing import Any
 
 from agentevolver.checkpoints import ACTOR
 from agentevolver.config.schema import Settings
-from agentevolver.config.self_play import SelfPlaySettings
+from agentevolver.config.self_play import CHECKPOINT, SelfPlaySettings
 from agentevolver.errors import TrainingFailed
-from agentevolver.rollout.seats import seated
 from agentevolver.trainer.elo import FIRST, expected, gain, wilson
 from agentevolver.types import Trajectory
 from agentevolver.utils import seeds
@@ -32,6 +31,8 @@ logger = logging.getLogger(__name__)
 STATE = "self_play.json"
 FOLDER = "self_play"
 START = "start"
+# Of a task's metadata: what its episodes are created with on top of the configuration's.
+_PARAMS = "env_params"
 _HUGGING_FACE = "huggingface"
 
 
@@ -212,6 +213,12 @@ class SelfPlay:
         except OSError:
             remove_tree(folder)
             shutil.copytree(weights, folder)
+
+
+def seated(task: Mapping[str, Any], folder: str) -> dict[str, Any]:
+    """Return a task, as data, whose episodes are played against the policy of a folder."""
+    metadata = dict(task.get("metadata") or {})
+    return {**task, "metadata": {**metadata, _PARAMS: {**metadata.get(_PARAMS, {}), CHECKPOINT: folder}}}
 
 
 def win_rates(trajectories: Sequence[Trajectory], section: SelfPlaySettings) -> dict[str, float]:

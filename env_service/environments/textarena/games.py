@@ -140,7 +140,6 @@ GAMES: Mapping[str, Game] = MappingProxyType(
         "Othello-v0": Game(2, _numbers("[{}, {}]", _EIGHT, _EIGHT)),
         "PigDice-v0-short": Game(2, _numbers("[{}]", ("roll", "hold"))),
         "Poker-v0-small": Game(3, _chips),
-        "QuantumTicTacToe-v0": Game(2, _numbers("[{},{}]", _NINE, _NINE)),
         "SecretMafia-v0": Game(6, _mafia),
         "SimpleNegotiation-v0": Game(2, _negotiation),
         "SimpleTak-v0": Game(2, _numbers("[{}]", range(16))),

@@ -16,6 +16,9 @@ from env_service.chat_endpoint import EndpointFailed, complete
 from env_service.environments.textarena.games import GAMES
 from env_service.environments.textarena.match import Match
 
+NO_MOVE = "I have no legal move."
+"""Said where none was found: the game's rules decide what that is worth."""
+
 PLAYERS = ("random", "minimax", "policy", "llm")
 POLICY_URL, POLICY_KEY = "ENV_PLAYER_URL", "PLAYER_TOKEN"
 _LLM = "ENV_TEXTARENA_LLM"
@@ -40,10 +43,7 @@ class RandomPlayer:
     rng: random.Random
 
     def move(self, match: Match, rules: str, heard: str) -> str:
-        found = match.legal_moves(self.rng)
-        if not found:
-            raise PlayerFailed(f"{match.game_id}: no legal move was found for seat {match.turn}")
-        return found[0]
+        return next(iter(match.legal_moves(self.rng)), NO_MOVE)
 
 
 @dataclass
@@ -65,7 +65,7 @@ class Minimax:
             assert after is not None
             values[option] = self._value(after, seat, depth - 1)
         if not values:
-            raise PlayerFailed(f"{match.game_id}: no legal move was found for seat {seat}")
+            return NO_MOVE
         best = max(values.values())
         return self.rng.choice([option for option, value in values.items() if value == best])
 

@@ -137,9 +137,9 @@ def make_plan(options: Options, configuration: Resolved, presence: Presence, reg
     services, reused, config = [*cluster.services], [*cluster.reused], configuration.config
     env = cluster.env | ({SECRETS: str(kept)} if hidden else {})
     self_play = None
-    if configuration.settings.self_play.enable and options.conf is not None:
+    if configuration.self_play.enable and options.conf is not None:
         self_play = player_service(
-            configuration.settings.self_play.url, folder / "config.yaml", "self_play.url", logs=logs, env=env
+            configuration.self_play.url, folder / "config.yaml", "self_play.url", logs=logs, env=env
         )
         config = OmegaConf.merge(config, {"self_play": {"url": self_play[0]}})  # type: ignore[assignment]
     if presence.whose is not None and not alone:

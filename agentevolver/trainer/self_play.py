@@ -71,10 +71,10 @@ class Pool:
         weights = [expected(member.elo, self.elo) for member in self.members]
         return rng.choices(self.members, weights)[0]
 
-    def rate(self, folder: str, scores: Sequence[float]) -> None:
-        """Take the policy's scores (0..1) of games against the member of a folder. The start's rating stays."""
+    def rate(self, name: str, scores: Sequence[float]) -> None:
+        """Take the policy's scores (0..1) of games against a member. The start's rating stays."""
         for place, member in enumerate(self.members):
-            if member.folder == folder and scores:
+            if member.name == name and scores:
                 points = gain(self.elo, member.elo, sum(scores) / len(scores), self._settings.k)
                 self.elo += points
                 elo = member.elo if member.name == START else member.elo - points
@@ -135,7 +135,7 @@ class SelfPlay:
             for one in trajectories
             if one.outcome is not None and one.stop_reason.happened and one.task.env_type == self._settings.env_type
         ]
-        self.pool.rate(opponent.folder, scores)
+        self.pool.rate(opponent.name, scores)
         rated = next(member for member in self.pool.members if member.name == opponent.name)
         write_json(self._directory / STATE, {"step": step, **self.pool.state_dict()})
         metrics = {

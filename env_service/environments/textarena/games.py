@@ -149,7 +149,6 @@ GAMES: Mapping[str, Game] = MappingProxyType(
         "ThreePlayerIPD-v0": Game(3, _three_prisoners),
         "ThreePlayerTicTacToe-v0": Game(3, _numbers("[{}]", range(25))),
         "TicTacToe-v0": Game(2, _numbers("[{}]", _NINE), 4),
-        "UltimateTicTacToe-v0": Game(2, _numbers("[{} {}]", _NINE, _NINE)),
         "WildTicTacToe-v0": Game(2, _numbers("[{} {}]", "XO", _NINE), 2),
     }
 )

@@ -128,28 +128,29 @@ def make_plan(options: Options, configuration: Resolved, presence: Presence, reg
     env = _environment(configuration, options)
     if options.plays(rounds=configuration.coevolve.enable) and (split := _gpus(configuration)) is not None:
         env["CUDA_VISIBLE_DEVICES"] = split[0]
+    self_play: ServiceSpec | None = None
+    config = configuration.config
+    if configuration.self_play.enable and options.conf is not None:
+        asked = configuration.self_play.url
+        url, self_play = player_service(asked, folder / "config.yaml", "self_play.url", logs=logs, env={})
+        config = OmegaConf.merge(config, {"self_play": {"url": url}})  # type: ignore[assignment]
+        # Also for Ray, whose processes hold the environments.
+        env[PLAYER_URL] = url
     hidden = tuple(secrets_in(os.environ, _key_variables(configuration.config)))
     kept = registry.secrets_path(run_id).resolve()
     if token := next((name for name in HUB_TOKENS if name in hidden), None):
         # In place of a file of the user's own too, over which the variable counts where it is one.
         env["HF_TOKEN_PATH"] = str(kept / token)
     cluster = _Cluster("", env) if alone else _cluster(options, configuration, run_id, logs, registry, env)
-    services, reused, config = [*cluster.services], [*cluster.reused], configuration.config
+    services, reused = [*cluster.services], [*cluster.reused]
     env = cluster.env | ({SECRETS: str(kept)} if hidden else {})
-    self_play = None
-    if configuration.self_play.enable and options.conf is not None:
-        self_play = player_service(
-            configuration.self_play.url, folder / "config.yaml", "self_play.url", logs=logs, env=env
-        )
-        config = OmegaConf.merge(config, {"self_play": {"url": self_play[0]}})  # type: ignore[assignment]
     if presence.whose is not None and not alone:
         reused.append(f"the environment service at {configuration.env_service.env_url}, {presence.whose}")
     elif not alone:
-        serving = env if self_play is None else env | {PLAYER_URL: self_play[0]}
         names, modules = served_names(options, configuration), options.env_modules
         services.append(
             environment_service(
-                configuration.env_service, names, modules=modules, ray_address=cluster.address, logs=logs, env=serving
+                configuration.env_service, names, modules=modules, ray_address=cluster.address, logs=logs, env=env
             )
         )
     serves_experience = REME in own and not is_described(REME)
@@ -179,7 +180,7 @@ def make_plan(options: Options, configuration: Resolved, presence: Presence, reg
         config = OmegaConf.merge(config, {"coevolve": {"url": url}})  # type: ignore[assignment]
         services.append(spec)
     if self_play is not None:
-        services.append(self_play[1])
+        services.append(replace(self_play, env=env))
     return Plan(
         run_id=run_id,
         device=configuration.device,

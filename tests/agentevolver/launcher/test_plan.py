@@ -411,8 +411,9 @@ def test_in_self_play_environments_are_told_where_frozen_policies_answer(configu
     section = SelfPlaySettings(enable=True, url=f"http://127.0.0.1:{free_port()}")
     made = plan(replace(configuration, self_play=section))
     assert [spec.name for spec in made.services] == ["ray", "env_service", "player"]
-    environments, player = made.services[1:]
-    assert environments.env["ENV_PLAYER_URL"] == made.config["self_play"]["url"] == section.url
+    ray, environments, player = made.services
+    told = {spec.env["ENV_PLAYER_URL"] for spec in (ray, environments)}
+    assert told == {made.config["self_play"]["url"]} == {section.url}, "Ray's processes hold the environments"
     assert player.health_urls == (f"{section.url}/healthz",) and player.needed and player.restarts > 0
     assert made.job is not None and made.job.argv[2] == "agentevolver.run.main"
     with pytest.raises(UsageError, match=r"self_play\.url=http://elsewhere:1"):

@@ -38,13 +38,20 @@ def complete(url: str, key: str | None, body: Mapping[str, Any], timeout_s: floa
     parts = urlsplit(url)
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     # Reading the certificates of authorities takes 25 ms of each call, and plain HTTP needs none.
-    how = {"verify": parts.scheme != "http", "trust_env": not is_loopback(parts.hostname or "")}
+    verify, proxies = parts.scheme != "http", not is_loopback(parts.hostname or "")
     reason = ""
     for attempt in range(_TRIES):
         if attempt:
             time.sleep(2.0 ** (attempt - 1))
         try:
-            response = httpx.post(f"{url}/chat/completions", json=dict(body), headers=headers, timeout=timeout_s, **how)
+            response = httpx.post(
+                f"{url}/chat/completions",
+                json=dict(body),
+                headers=headers,
+                timeout=timeout_s,
+                verify=verify,
+                trust_env=proxies,
+            )
             response.raise_for_status()
             message = response.json()["choices"][0]["message"]
             if isinstance(message, dict):

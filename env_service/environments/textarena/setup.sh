@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes the venv that the textarena environment imports textarena from. Safe to run again: it does what is missing, and nothing else.
 #
-#   bash env_service/environments/textarena/setup.sh           seconds, 20 MB
+#   bash env_service/environments/textarena/setup.sh           seconds, 34 MB
 #   bash env_service/environments/textarena/setup.sh --force   throw the venv away first
 #
 # TEXTARENA_VENV   where the venv goes       (default: .venvs/textarena in the repository; elsewhere, set TEXTARENA_SITE for the service)

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal
 from env_service.base import BaseEnv, InitState, Message, StepResult
 from env_service.environments.textarena.match import Match
 from env_service.environments.textarena.package import installed, package
-from env_service.environments.textarena.players import PlayerFailed, SeatPlayer, player_of
+from env_service.environments.textarena.players import SeatPlayer, player_of
 from env_service.environments.textarena.tasks import TaskId, task_ids
 from env_service.parameters import laid_over, read_flags
 
@@ -177,8 +177,6 @@ class TextarenaEnv(BaseEnv):
         """Return the task ids of train, dev or test; see `tasks.task_ids` for `games`, `seeds` and `others`."""
         return task_ids(split, params)
 
-
-__all__ = ["PlayerFailed", "TextarenaEnv", "TextarenaParams"]
 
 if installed():
     # Instances are forked from the process that has imported this module: the package is loaded for all of them.

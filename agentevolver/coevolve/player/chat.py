@@ -7,6 +7,7 @@ policy at a time (`turns.py`): whoever asks for another waits until it is loaded
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,6 +24,8 @@ from agentevolver.engine import Engine, EngineError
 from agentevolver.rollout.agent_loop import stop_ids
 from context_manager.chat import ChatRenderer, ChatTemplateError
 
+logger = logging.getLogger(__name__)
+
 
 class ChatEngine(Engine, Weights, Protocol):
     """An engine that samples, and whose weights can be changed."""
@@ -36,6 +39,7 @@ class FrozenChat:
         renderer: of the run's chat template.
         sampling: parameters of training's samples.
         response_length: tokens of a reply at most.
+        max_model_len: tokens of conversation and reply.
         loaded: the folder whose weights the engine has; None: nobody knows.
         at_once: replies that are sampled at a time.
     """
@@ -46,18 +50,21 @@ class FrozenChat:
         renderer: ChatRenderer,
         sampling: Mapping[str, Any],
         response_length: int,
+        max_model_len: int,
         loaded: Path | None,
         at_once: int,
     ) -> None:
         self._engine = engine
         self._renderer = renderer
         self._sampling = {**sampling, "max_tokens": response_length}
+        self._room = max_model_len - response_length
         self._slots = asyncio.Semaphore(at_once)
         self._known: set[str] = set()
         self.turns = Turns(engine.load, None if loaded is None else identify(loaded))
 
     async def reply(self, checkpoint: Path | str, messages: Sequence[dict[str, Any]], seed: int | None = None) -> str:
-        """Return what the policy of a folder says next.
+        """Return what the policy of a folder says next: nothing, where the conversation leaves no room for a reply (in
+        training its episode would have ended there).
 
         Args:
             checkpoint: a Hugging Face folder.
@@ -75,12 +82,15 @@ class FrozenChat:
             prompt = self._renderer.opening(messages)
         except ChatTemplateError as error:
             raise PlayerRefused(f"the conversation cannot be rendered: {error}") from error
+        if len(prompt) > self._room:
+            return ""
         key = await asyncio.to_thread(self._checked, checkpoint)
         sampling = {**self._sampling, **({} if seed is None else {"seed": seed})}
         try:
             async with self.turns.of(key), self._slots:
                 said = await self._engine.generate(uuid.uuid4().hex, prompt, sampling)
         except EngineError as error:
+            logger.warning("no reply of %s: %s", checkpoint, error)
             kind = PlayerUnavailable if self._engine.dead else PlayFailed
             raise kind(f"checkpoint {checkpoint}: {error}") from error
         return self._renderer.text(said.ids)
@@ -108,5 +118,6 @@ def make_chat(config: DictConfig, settings: Settings, engine: ChatEngine, tokeni
         config.data.get("apply_chat_template_kwargs") or OmegaConf.create(), resolve=True
     )
     renderer = ChatRenderer(tokenizer, dict(kwargs), stop_ids(tokenizer.name_or_path))
-    sampling, at_once = sampling_of(config)[0], settings.rollout.max_env_worker
-    return FrozenChat(engine, renderer, sampling, settings.sizes.response_length, loaded, at_once)
+    sampling, sizes = sampling_of(config)[0], settings.sizes
+    at_once = settings.rollout.max_env_worker
+    return FrozenChat(engine, renderer, sampling, sizes.response_length, sizes.max_model_len, loaded, at_once)

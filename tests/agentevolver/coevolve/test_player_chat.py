@@ -52,7 +52,7 @@ def made(tmp_path: Path) -> tuple[FrozenChat, NamedEngine]:
     for name in ("start", "step_10", "other"):
         write_model(tmp_path / name)
     engine = NamedEngine()
-    return FrozenChat(engine, ChatRenderer(PlainTokenizer()), {"temperature": 1.0}, 7, None, 4), engine
+    return FrozenChat(engine, ChatRenderer(PlainTokenizer()), {"temperature": 1.0}, 7, 1000, None, 4), engine
 
 
 async def test_each_is_answered_by_the_weights_it_asked_for(tmp_path: Path) -> None:
@@ -65,6 +65,12 @@ async def test_each_is_answered_by_the_weights_it_asked_for(tmp_path: Path) -> N
     assert sampling == {"temperature": 1.0, "max_tokens": 7, "seed": 0}
     await chat.reply(tmp_path / "start", TALK)
     assert "seed" not in engine.asked[-1][1]
+
+
+async def test_a_conversation_that_leaves_no_room_is_answered_with_nothing(tmp_path: Path) -> None:
+    chat, engine = made(tmp_path)
+    long = [*TALK, {"role": "assistant", "content": "x" * 4000}, TALK[1]]
+    assert await chat.reply(tmp_path / "start", long) == "" and engine.asked == []
 
 
 async def test_what_cannot_be_replied_to_is_an_error_of_its_kind(tmp_path: Path) -> None:

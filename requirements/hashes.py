@@ -17,9 +17,13 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+OWN_VENVS = ("appworld", "tau2", "textarena", "textworld")
 LOCKS = (
     *sorted(ROOT.glob("requirements/*.lock")),
-    *(ROOT / "env_service" / "environments" / name / "requirements.lock" for name in ("appworld", "tau2", "textworld")),
+    *(
+        ROOT / "env_service" / "environments" / name / "requirements.lock"
+        for name in ("appworld", "tau2", "textarena", "textworld")
+    ),
 )
 PYTHONS = ("3.11.9", "3.12.9")
 PLATFORM = "x86_64-manylinux_2_40"

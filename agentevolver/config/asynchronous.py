@@ -73,6 +73,8 @@ def _unfit(settings: Settings, config: DictConfig) -> Iterator[str]:
         yield f"algorithm.update_order has ratios to the policy that sampled, which here are several: {instead}"
     if settings.coevolve.enable:
         yield f"coevolve.enable trains several times on the same engines, where nothing may be left running: {instead}"
+    if settings.self_play.enable:
+        yield f"self_play.enable has one opponent a step, and here rollouts go on over steps: {instead}"
     if settings.trainer.deterministic:
         yield f"trainer.deterministic cannot be held, which weights sample a token depends on how fast it is: {instead}"
     section = settings.task_manager

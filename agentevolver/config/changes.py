@@ -46,6 +46,7 @@ NEUTRAL = (
     "coevolve.stop.*",
     "coevolve.url",
     "coevolve.executor.gpus",
+    "self_play.url",
     "ray.*",
     "ray_kwargs.*",
     "transfer_queue.*",

@@ -42,6 +42,8 @@ from agentevolver.config.schema import (
     own_places,
     place_of,
 )
+from agentevolver.config.self_play import SelfPlaySettings
+from agentevolver.config.self_play_checks import check_self_play
 from agentevolver.config.verl_keys import Layer
 from agentevolver.config.verl_keys import check as check_verl_keys
 from agentevolver.config.verl_keys.ignored import MODE
@@ -79,6 +81,11 @@ class Resolved:
     def coevolve(self) -> CoevolveSettings:
         """The section `coevolve`."""
         return self.settings.coevolve
+
+    @property
+    def self_play(self) -> SelfPlaySettings:
+        """The section `self_play`."""
+        return self.settings.self_play
 
     @property
     def ray(self) -> RaySettings:
@@ -253,6 +260,7 @@ def _typed(config: DictConfig) -> Settings:
             raise ConfigError(problem)
     check_settings(settings, config)
     check_asynchronous(settings, config)
+    check_self_play(settings, config)
     return settings
 
 

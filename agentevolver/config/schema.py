@@ -22,6 +22,7 @@ from advantage_processor.settings import AttributionSettings, StageSettings
 from agentevolver.config.agent import AgentSettings
 from agentevolver.config.coevolve import CoevolveSettings
 from agentevolver.config.devices import Device
+from agentevolver.config.self_play import CHECKPOINT, SelfPlaySettings
 from agentevolver.flows import FlowSettings
 from agentevolver.llm.settings import LLMSettings, Role
 from agentevolver.tools.formats import TOOL_FORMATS, VLLM
@@ -378,6 +379,7 @@ class Settings(Section):
     task_manager: TaskManagerSettings
     exp_manager: ExperienceSettings
     coevolve: CoevolveSettings
+    self_play: SelfPlaySettings
     experiment_dir: Path = Field(description="where everything of the run is written")
     shared_files: bool = Field(
         False, description="files of the run have the modes of the umask; false: their owner alone may read them"
@@ -400,6 +402,9 @@ class Settings(Section):
             given = {name: value for name in common if (value := getattr(own, name)) is not None}
             values = {**common, **given}
             values["val_splits"] = tuple(values["val_splits"])
+            if self.self_play.enable and env_type == self.self_play.env_type:
+                # Whoever is not told of another opponent (validation, a look at the openings) plays the start.
+                values["env_params"] = {**values["env_params"], CHECKPOINT: self.self_play.start}
             found.append(Environment(env_type=env_type, weight=service.weight(env_type), **values))
         return tuple(found)
 

@@ -158,9 +158,10 @@ class Demand:
         """Say why it cannot fit, and what to do, or None."""
         if self.beside and self.held + 2 * self.share * memory > memory:
             return (
-                f"{UTILISATION}={self.share:g} is taken twice, by the training's vLLM and by the frozen policies' "
-                f"(coevolve.executor.gpus=0), while the trainer holds {_gib(self.held)} of {_gib(memory)} GiB: lower "
-                f"it to {max(0.05, (1 - self.held / memory - 0.05) / 2):.2f}, or give them a GPU of their own"
+                f"{UTILISATION}={self.share:g} is taken twice, by the training's vLLM and by the frozen policies', "
+                f"while the trainer holds {_gib(self.held)} of {_gib(memory)} GiB: lower "
+                f"it to {max(0.05, (1 - self.held / memory - 0.05) / 2):.2f}, or give them a GPU of their own "
+                "(in rounds: coevolve.executor.gpus)"
             )
         engine = self.beside * memory + (0.0 if self.sleeps else self.share * memory)
         if self.states + engine > memory:
@@ -270,8 +271,15 @@ def demand(config: DictConfig, model: Decoder) -> Demand:
         engine=weights + length * model.kv_bytes() / parallel + ENGINE,
         share=float(read("rollout.gpu_memory_utilization", 0.5)),
         sleeps=bool(read("rollout.free_cache_engine", True)),
-        frozen=int(config.coevolve.executor.gpus) if OmegaConf.select(config, "coevolve.enable") else None,
+        frozen=_frozen(config),
     )
+
+
+def _frozen(config: Any) -> int | None:
+    """GPUs of the frozen policies' server: in self-play it shares the training's; None without a server."""
+    if OmegaConf.select(config, "coevolve.enable"):
+        return int(config.coevolve.executor.gpus)
+    return 0 if OmegaConf.select(config, "self_play.enable") else None
 
 
 def _tokens(read: Any) -> float:

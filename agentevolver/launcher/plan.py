@@ -47,6 +47,8 @@ from agentevolver.utils import net
 from agentevolver.utils.secrets import SECRETS, masked_tree, secrets_in
 from env_service.registry import RegistryError, known_environments, resolve
 
+PLAYER_URL = "ENV_PLAYER_URL"
+"""The variable that tells environments where frozen policies answer."""
 HUB_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 """Variables of the Hugging Face hub's token, in the order in which its library looks."""
 
@@ -146,13 +148,21 @@ def make_plan(options: Options, configuration: Resolved, presence: Presence, reg
     env = _environment(configuration, options)
     if options.plays(rounds=configuration.coevolve.enable) and (split := _gpus(configuration)) is not None:
         env["CUDA_VISIBLE_DEVICES"] = split[0]
+    self_play: ServiceSpec | None = None
+    config = configuration.config
+    if configuration.self_play.enable and options.conf is not None:
+        asked = configuration.self_play.url
+        url, self_play = player_service(asked, folder / "config.yaml", "self_play.url", logs=logs, env={})
+        config = OmegaConf.merge(config, {"self_play": {"url": url}})  # type: ignore[assignment]
+        # Also for Ray, whose processes hold the environments.
+        env[PLAYER_URL] = url
     hidden = tuple(secrets_in(os.environ, _key_variables(configuration.config)))
     kept = registry.secrets_path(run_id).resolve()
     if token := next((name for name in HUB_TOKENS if name in hidden), None):
         # In place of a file of the user's own too, over which the variable counts where it is one.
         env["HF_TOKEN_PATH"] = str(kept / token)
     cluster = _Cluster("", env) if alone else _cluster(options, configuration, run_id, logs, registry, env)
-    services, reused, config = [*cluster.services], [*cluster.reused], configuration.config
+    services, reused = [*cluster.services], [*cluster.reused]
     env = cluster.env | ({SECRETS: str(kept)} if hidden else {})
     if presence.whose is not None and not alone:
         reused.append(f"the environment service at {configuration.env_service.env_url}, {presence.whose}")
@@ -186,9 +196,11 @@ def make_plan(options: Options, configuration: Resolved, presence: Presence, reg
         section = configuration.coevolve
         own_gpus = _gpus(configuration)
         played_env = env | ({"CUDA_VISIBLE_DEVICES": own_gpus[1]} if own_gpus is not None else {})
-        url, spec = player_service(section.url, folder / "config.yaml", logs=logs, env=played_env)
+        url, spec = player_service(section.url, folder / "config.yaml", "coevolve.url", logs=logs, env=played_env)
         config = OmegaConf.merge(config, {"coevolve": {"url": url}})  # type: ignore[assignment]
         services.append(spec)
+    if self_play is not None:
+        services.append(replace(self_play, env=env))
     return Plan(
         run_id=run_id,
         device=configuration.device,

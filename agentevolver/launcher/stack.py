@@ -244,12 +244,13 @@ def teacher_service(
     return settings, spec
 
 
-def player_service(url: str, config: Path, *, logs: Path, env: Mapping[str, str]) -> tuple[str, ServiceSpec]:
-    """Describe the server of frozen policies, on the first free port from its URL's on;
-    returns its URL with that port too.
+def player_service(url: str, config: Path, key: str, *, logs: Path, env: Mapping[str, str]) -> tuple[str, ServiceSpec]:
+    """Describe the server of frozen policies, on the first free port from its URL's on; returns its URL with that port
+    too.
 
     Args:
         config: where the run's configuration is written.
+        key: of the configuration, that the URL stands in.
 
     Raises:
         UsageError: a service cannot be started at this URL.
@@ -257,10 +258,10 @@ def player_service(url: str, config: Path, *, logs: Path, env: Mapping[str, str]
     """
     parts = urlsplit(url)
     if _bind_options(url) is None:
-        raise UsageError(f"coevolve.url={url}: it is started here, so it must be http://127.0.0.1:PORT")
+        raise UsageError(f"{key}={url}: it is started here, so it must be http://127.0.0.1:PORT")
     port = take_port_from(parts.port or 0)
     if port is None:
-        raise LaunchError(f"no port is free from coevolve.url={url} on; set another one")
+        raise LaunchError(f"no port is free from {key}={url} on; set another one")
     url = f"http://{parts.hostname}:{port}"
     spec = ServiceSpec(
         name="player",

@@ -77,6 +77,7 @@ from agentevolver.trainer.mismatch import MismatchWatch, of_batch
 from agentevolver.trainer.no_signal import make_watch
 from agentevolver.trainer.reward_stages import RewardStages
 from agentevolver.trainer.row_clips import ClipWatch, RowClips, inert_warning
+from agentevolver.trainer.self_play import SelfPlay, win_rates
 from agentevolver.trainer.sequential import TurnUpdates
 from agentevolver.trainer.tasks import TrainingTasks
 from agentevolver.trainer.timing import timed_whole
@@ -135,6 +136,7 @@ class EvolverTrainer(PPOTrainer):
         )
         order = self.settings.algorithm.update_order
         self._turn_updates = None if order is None else TurnUpdates(order, self.settings.algorithm.sequential_clip)
+        self._self_play = SelfPlay(self.settings) if self.settings.self_play.enable else None
         self._tasks: TrainingTasks | None = None
         self._experience: RunExperience | None = None
         self._retention = Retention(self.directory, self.settings.retention)
@@ -178,6 +180,8 @@ class EvolverTrainer(PPOTrainer):
     def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
         prompts = super()._next_train_batch(num_prompts)
         self._places.name(prompts, self.global_steps)
+        if self._self_play is not None:
+            tu.assign_non_tensor_stack(prompts, "task", self._self_play.seat(list(prompts["task"]), self.global_steps))
         return prompts
 
     @property
@@ -334,6 +338,8 @@ class EvolverTrainer(PPOTrainer):
                 self._experience.save(folder)
             if self._tasks is not None:
                 self._tasks.save(folder)
+            if self._self_play is not None:
+                self._self_play.save(folder, self.global_steps)
             save_state(folder, failed_in_a_row=self._failures.in_a_row, pool=pool_of(self.settings))
             finish(folder, kept(self.config.trainer))
         self._sealed_s = time.perf_counter() - began
@@ -362,6 +368,8 @@ class EvolverTrainer(PPOTrainer):
             self._failures.in_a_row = restore_state(folder, pool=pool)
             if self._tasks is not None:
                 self._tasks.restore(folder)
+            if self._self_play is not None:
+                self._self_play.restore(folder)
             # A run that goes on was validated when it stopped; one that only validates is there for that.
             trainer.val_before_train = validates
 
@@ -437,6 +445,8 @@ class EvolverTrainer(PPOTrainer):
             self._rollout_metrics |= metrics_apart(trajectories)
         if self._tasks is not None:
             self._rollout_metrics |= self._tasks.record(self.global_steps, trajectories)
+        if self._self_play is not None:
+            self._rollout_metrics |= self._self_play.record(self.global_steps, trajectories)
         if self._experience is not None:
             self._experience.submit(self.global_steps, trajectories)
         mask_rows(batch, withdrawn)
@@ -592,6 +602,8 @@ class EvolverTrainer(PPOTrainer):
             metrics = validation_metrics(sources, prompts, values, masked, n)
         if self._experience is not None:
             metrics |= self._experience.collect()
+        if self._self_play is not None:
+            metrics |= win_rates(trajectories, self.settings.self_play)
         turns = [turn for turn, failed in zip(sample_turns, masked, strict=True) if not failed]
         metrics |= {"val-aux/num_turns/mean": sum(turns) / len(turns), "val-aux/num_turns/max": float(max(turns))}
         metrics["val-aux/never_acted"] = float(turns.count(0))

@@ -23,6 +23,7 @@ from agentevolver.builtin.seed.policy import build as build_policy
 from agentevolver.builtin.seed.syntax import HERMES
 from agentevolver.builtin.seed.training import Recipe
 from agentevolver.utils.files import read_jsonl
+from env_service.environments.textarena import package as textarena
 from tests.agents.playing import VENV, need_agents
 from tests.e2e.runs import ROOT, Launched
 from tests.e2e.test_recipes import RECIPES
@@ -57,7 +58,7 @@ FEW_OF_A_BENCHMARK = (
 @dataclass(frozen=True)
 class Case:
     """How an example is made small, and which of its parts must have worked (`questioning`, `navigating`, `labels`,
-    `loop`)."""
+    `loop`, `self_play`)."""
 
     sizes: tuple[str, ...] = ()
     parts: frozenset[str] = frozenset()
@@ -103,6 +104,16 @@ CASES = {
     "pocket_long": Case(("data.val_filter.n=4", f"{ROLLOUT}multi_turn.max_steps=24")),
     "cold_start": Case((*FEW_TASKS, "cold_start.epochs=1")),
     "gpu": Case((*FEW_TASKS, *SHORT), model=True, room=4352),
+    "self_play": Case(
+        (
+            *("data.val_filter.seeds=2", "data.max_prompt_length=1024", *SHORT),
+            *("trainer.val_before_train=true", "trainer.save_freq=1", "self_play.every=1"),
+        ),
+        frozenset({"self_play"}),
+        model=True,
+        room=4352,
+        needs="textarena",
+    ),
     "bfcl": Case(
         (
             *(*FEW_OF_A_BENCHMARK, *SHORT, "data.val_filter.categories=[multi_turn_base]"),
@@ -121,7 +132,7 @@ CASES = {
 
 
 def test_every_example_has_its_case() -> None:
-    rounds = {*RECIPES, "agent0_gpu", "tau2"}  # whose sizes want GPUs: planned in tests/examples
+    rounds = {*RECIPES, "agent0_gpu", "tau2", "secret_mafia"}  # whose sizes want GPUs: planned in tests/examples
     assert {path.stem for path in (ROOT / "examples").glob("*.yaml")} <= set(CASES) | rounds
 
 
@@ -171,6 +182,8 @@ def world(needs: str) -> dict[str, str]:
         return agents_package(Path(tempfile.mkdtemp(prefix="agents")))
     if needs == "bfcl" and not bfcl_is_there():
         pytest.skip("bfcl-eval is not installed (see env_service/environments/bfcl/README.md)")
+    if needs == "textarena" and not textarena.installed():
+        pytest.skip(f"textarena is not installed; run `{textarena.SETUP}`")
     if needs != "appworld":
         return {}
     python = tiny_world.interpreter()
@@ -240,6 +253,13 @@ def check_parts(launched: Launched, parts: frozenset[str]) -> None:
         assert sum(last[f"closed_loop/{name}"] for name in ("uncertain", "stuck", "forgotten", "mastered")) > 0
         asked = json.loads((launched.directory / "tasks" / "rounds" / "rounds.json").read_text())["rounds"]
         assert asked[0]["step"] == 1 and asked[0]["focus"], "what failed in the first step is asked for after it"
+    if "self_play" in parts:
+        state = json.loads((launched.directory / "self_play.json").read_text())
+        assert [member["name"] for member in state["members"]] == ["start", "step_1", "step_2"]
+        assert first["self_play/games"] == 16 and first["self_play/elo/opponent"] == 1000
+        met = {record["task"]["metadata"]["env_params"]["checkpoint"].rpartition("/")[2] for record in records}
+        assert met <= {state["members"][0]["folder"].rpartition("/")[2], "step_1"}
+        assert metrics_of(launched)[-1]["val-self_play/games"] == 8
     if "navigating" in parts:
         assert first["exp_manager/pool_size"] > 0
         assert sum(record["guidance_wanted"] for record in records) == len(records) / 2

@@ -12,6 +12,7 @@ from tiny_world import build, interpreter
 
 from env_service.environments.reasoning_gym.library import Library, NotInstalled
 from env_service.environments.tau2 import package as tau2
+from env_service.environments.textarena import package as textarena
 from env_service.environments.textworld import games as textworld
 from env_service.registry import BUILT_IN
 
@@ -25,7 +26,7 @@ NEEDS = {"bfcl": "bfcl_eval", "gymnasium": "gymnasium", "mcp": "mcp", "python": 
 def test_check_passes(name: str) -> None:
     if name in NEEDS:
         pytest.importorskip(NEEDS[name], reason=f"see the README of {name}")
-    for known, package in (("tau2", tau2), ("textworld", textworld)):
+    for known, package in (("tau2", tau2), ("textarena", textarena), ("textworld", textworld)):
         if name == known and not package.installed():
             pytest.skip(f"its package is not installed; run `{package.SETUP}`")
     if name == "reasoning_gym":

@@ -19,14 +19,16 @@ from hypothesis import strategies as st
 from ray_service import Served, free_port, leaking_nothing, start, stop
 
 from env_service.client import EnvClient
-from env_service.environments.tau2.package import installed
+from env_service.environments.tau2 import package as tau2
+from env_service.environments.textarena import package as textarena
 from env_service.http.routes import MANY, ROUTES
 
 schemathesis = pytest.importorskip("schemathesis", reason="needs schemathesis (requirements/dev.lock)")
 
 pytestmark = [pytest.mark.service, pytest.mark.timeout(600)]
 
-ENVIRONMENTS = ("pocket", "bfcl", "gymnasium", "python", *(("tau2",) if installed() else ()))
+ENVIRONMENTS = ("pocket", "bfcl", "gymnasium", "python")
+ENVIRONMENTS += tuple(name for name, own in (("tau2", tau2), ("textarena", textarena)) if own.installed())
 EXAMPLES = {"positive": 80, "negative": 40}
 CHECKS = (
     "status_code_conformance",
@@ -60,6 +62,7 @@ def real(served: Served) -> dict[str, list[Any]]:
         "```python\n1 + 1\n```",
         '<tool_call>{"name": "pwd", "arguments": {}}</tool_call>',
         "\\boxed{1}",
+        "[4]",
     ]
     return {
         "env_type": [*ENVIRONMENTS],

@@ -209,6 +209,7 @@ def carried_out(folder: Path, script: str, arguments: list[str], variables: dict
         "install.sh",
         "env_service/environments/bfcl/setup.sh",
         "env_service/environments/appworld/setup.sh",
+        "env_service/environments/textarena/setup.sh",
         ".venv/bin/python",
     ):
         (folder / stub).parent.mkdir(parents=True, exist_ok=True)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
+from agentevolver.coevolve.player.chat import make_chat
 from agentevolver.coevolve.player.client import PLAYER_TOKEN, PlayerRefused
 from agentevolver.coevolve.player.engine import engine_environment, set_environment, start_engine
 from agentevolver.coevolve.player.play import make_player
@@ -74,7 +75,7 @@ async def _serve(config: DictConfig, port: int) -> int:
         verl,
         folder,
         tokenizer,
-        gpus=settings.coevolve.executor.gpus if settings.device != "cpu" else 0,
+        gpus=settings.coevolve.executor.gpus if settings.device != "cpu" and settings.coevolve.enable else 0,
         timeout_s=settings.rollout.step_timeout_s,
         # As in training: where kernels are not deterministic, seeds cost and give nothing.
         seeded=settings.trainer.deterministic or bool(verl.actor_rollout_ref.rollout.get("full_determinism")),
@@ -83,9 +84,11 @@ async def _serve(config: DictConfig, port: int) -> int:
     service = settings.env_service
     client = AsyncEnvClient(service.env_url, timeout_s=service.timeout_s)
     try:
-        player = make_player(config, settings, engine, tokenizer, folder, client)
+        # In self-play games ask for replies; their episodes are the training's own.
+        chat = make_chat(config, settings, engine, tokenizer, folder) if settings.self_play.enable else None
+        player = None if chat is not None else make_player(config, settings, engine, tokenizer, folder, client)
         access = Access(HOST, secret(PLAYER_TOKEN), PLAYER_TOKEN)
-        app = make_app(player, access=access, status=lambda: "the engine has ended" if engine.dead else "ok")
+        app = make_app(player, chat=chat, access=access, status=lambda: "the engine has ended" if engine.dead else "ok")
         server = Server(server_config(app, LIMITS, host=HOST, port=port, log_level="warning", stop_s=5))
         serving = asyncio.create_task(server.serve())
         print(f"plays {folder} and what it is asked for, at http://{HOST}:{port}", flush=True)

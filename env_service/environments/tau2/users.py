@@ -10,13 +10,11 @@ from __future__ import annotations
 import json
 import os
 import re
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import httpx
-
+from env_service.chat_endpoint import EndpointFailed, complete
 from env_service.environments.tau2.package import Domain, prompt, user_guidelines
 from env_service.environments.tau2.prompts import GREETING, OUT_OF_SCOPE, STOP, TRANSFER
 from env_service.tool_calls import ToolCall, structured_calls
@@ -24,9 +22,6 @@ from env_service.tool_calls import ToolCall, structured_calls
 USERS = ("scripted", "llm", "solo")
 MOST_CALLS = 20
 """Times that a user may call its tools before it has to speak."""
-
-_TRIES = 3
-_TIMEOUT_S = 60.0
 
 
 class UserFailed(RuntimeError):
@@ -177,30 +172,13 @@ class Endpoint:
 
     def reply(self, messages: list[dict[str, Any]], tools: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Return the model's message; raises UserFailed."""
-        headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
         body: dict[str, Any] = {"model": self.model, "temperature": 0, "messages": messages}
         if tools:
             body["tools"] = list(tools)
-        reason = ""
-        for attempt in range(_TRIES):
-            if attempt:
-                time.sleep(2.0 ** (attempt - 1))
-            try:
-                response = httpx.post(f"{self.url}/chat/completions", json=body, headers=headers, timeout=_TIMEOUT_S)
-                response.raise_for_status()
-                message = response.json()["choices"][0]["message"]
-                if isinstance(message, dict):
-                    return message
-                reason = "its answer holds no message"
-            except httpx.HTTPStatusError as error:
-                reason = f"HTTP {error.response.status_code}"
-                if error.response.status_code < 500 and error.response.status_code not in (408, 429):
-                    break
-            except httpx.HTTPError as error:
-                reason = f"{type(error).__name__}: {error}"
-            except (ValueError, KeyError, IndexError, TypeError) as error:
-                reason = f"its answer is no chat completion ({type(error).__name__})"
-        raise UserFailed(f"the model {self.model!r} at {self.url} that plays the user failed: {reason}")
+        try:
+            return complete(self.url, self.key, body)
+        except EndpointFailed as error:
+            raise UserFailed(f"the model {self.model!r} at {self.url} that plays the user failed: {error}") from error
 
 
 def user_of(kind: str, domain: Domain, task: Any) -> User | None:

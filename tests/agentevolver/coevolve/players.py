@@ -11,6 +11,7 @@ from pathlib import Path
 
 import uvicorn
 
+from agentevolver.coevolve.player.chat import FrozenChat
 from agentevolver.coevolve.player.client import Player
 from agentevolver.coevolve.player.server import LIMITS, make_app
 from agentevolver.coevolve.types import Play
@@ -47,10 +48,12 @@ class ScriptedPlayer:
 
 
 @asynccontextmanager
-async def served(player: Player, token: str = "", port: int = 0) -> AsyncIterator[str]:
-    """Serve a player on loopback; yields its URL."""
+async def served(
+    player: Player | None, token: str = "", port: int = 0, chat: FrozenChat | None = None
+) -> AsyncIterator[str]:
+    """Serve a player on loopback, or one that replies; yields its URL."""
     listening = socket.create_server(("127.0.0.1", port))
-    app = make_app(player, access=Access("127.0.0.1", token, "PLAYER_TOKEN"))
+    app = make_app(player, chat=chat, access=Access("127.0.0.1", token, "PLAYER_TOKEN"))
     server = uvicorn.Server(server_config(app, LIMITS, stop_s=1, log_level="error"))
     serving = asyncio.create_task(server._serve([listening]))
     try:

@@ -98,6 +98,7 @@ def test_their_keys_are_refused_where_nothing_reads_them(override):
     ("overrides", "named"),
     [
         (["trainer.deterministic=true"], "trainer.deterministic"),
+        (["self_play.enable=true"], "self_play.enable"),
         (
             ["algorithm.update_order=reverse", "actor_rollout_ref.actor.policy_loss.loss_mode=gspo"],
             "algorithm.update_order",

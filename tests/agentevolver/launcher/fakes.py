@@ -19,6 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from agentevolver.config.coevolve import CoevolveSettings
 from agentevolver.config.schema import EnvServiceSettings, RaySettings
+from agentevolver.config.self_play import SelfPlaySettings
 from agentevolver.launcher.records import RunRegistry
 from agentevolver.launcher.stack import JobSpec, ServiceSpec
 from agentevolver.llm.settings import TeacherSettings
@@ -182,6 +183,7 @@ class FakeConfiguration:
     env_service: EnvServiceSettings = field(default_factory=env_section)
     ray: RaySettings = field(default_factory=ray_section)
     coevolve: CoevolveSettings = field(default_factory=CoevolveSettings)
+    self_play: SelfPlaySettings = field(default_factory=SelfPlaySettings)
     teacher: TeacherSettings | None = None
     experience_backend: str = "embedded"
     experience_url: str = "http://127.0.0.1:8001"

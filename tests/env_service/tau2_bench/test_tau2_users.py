@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
 from calling import calling
+from chat_model import Model, served
 
 from env_service.environments.tau2.env import Tau2Env
 from env_service.environments.tau2.users import Endpoint, UserFailed
@@ -63,45 +61,14 @@ def test_the_customers_phone_is_not_the_agents() -> None:
     assert "not found" in refused["info"]["refused"]
 
 
-class Model:
-    """A chat API that gives prepared replies, a status where one is a number, and notes what it is asked."""
-
-    def __init__(self) -> None:
-        self.replies: list[Any] = []
-        self.asked: list[dict[str, Any]] = []
-        self.keys: list[str | None] = []
-        model = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                model.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-                model.keys.append(self.headers["Authorization"])
-                reply = model.replies.pop(0)
-                body = b"" if isinstance(reply, int) else json.dumps({"choices": [{"message": reply}]}).encode()
-                self.send_response(reply if isinstance(reply, int) else 200)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *args: Any) -> None:
-                pass
-
-        self.server = HTTPServer(("127.0.0.1", 0), Handler)
-
-
 @pytest.fixture
 def model(monkeypatch: pytest.MonkeyPatch) -> Iterator[Model]:
-    made = Model()
-    thread = threading.Thread(target=made.server.serve_forever, daemon=True)
-    thread.start()
-    monkeypatch.setenv("ENV_TAU2_USER_URL", f"http://127.0.0.1:{made.server.server_port}/v1")
-    monkeypatch.setenv("ENV_TAU2_USER_MODEL", "player")
-    monkeypatch.setenv("ENV_TAU2_USER_KEY", "sk-secret")
-    monkeypatch.setattr("time.sleep", lambda seconds: None)
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
-    thread.join()
+    with served() as made:
+        monkeypatch.setenv("ENV_TAU2_USER_URL", f"{made.url}/v1")
+        monkeypatch.setenv("ENV_TAU2_USER_MODEL", "player")
+        monkeypatch.setenv("ENV_TAU2_USER_KEY", "sk-secret")
+        monkeypatch.setattr("time.sleep", lambda seconds: None)
+        yield made
 
 
 @pytest.mark.service

@@ -1,0 +1,53 @@
+"""Settings of the section `self_play`: games against earlier checkpoints of the policy that is trained."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+CHECKPOINT = "checkpoint"
+"""The parameter of create by which an environment is told whom its player `policy` is."""
+
+
+class SelfPlaySettings(BaseModel):
+    """The section `self_play`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    enable: bool = Field(
+        False,
+        description="the player `policy` of a game is a frozen checkpoint: of the pool in training, the start in "
+        "validation",
+    )
+    env_type: str = Field(
+        "textarena",
+        description="the environment whose episodes are told the checkpoint, as the parameter `checkpoint` of create",
+    )
+    start: str | None = Field(
+        None,
+        description="the policy that the pool begins with and validation is played against: a Hugging Face folder; "
+        "agentevolver.yaml has actor_rollout_ref.model.path",
+    )
+    every: int = Field(
+        10,
+        ge=1,
+        description="training steps after which the policy's checkpoint joins the pool, a multiple of "
+        "trainer.save_freq",
+    )
+    pool: int = Field(
+        8, ge=1, description="checkpoints of the pool beside the start; the oldest makes room for a new one"
+    )
+    draw: Literal["matched", "uniform", "latest"] = Field(
+        "matched",
+        description="the opponent of a step: by how likely it is to win, of its rating (matched); each as likely "
+        "(uniform); the newest (latest)",
+    )
+    k: float = Field(
+        64.0, gt=0, description="rating points that a step moves a rating by at most (Elo's K, a step being one game)"
+    )
+    url: str = Field(
+        "http://127.0.0.1:8096",
+        pattern=r"^http://[^/]+$",
+        description="where the launcher starts the frozen policies' server, on the first free port from there on",
+    )

@@ -1,0 +1,242 @@
+"""Self-play: the pool of frozen checkpoints that the policy plays against, their ratings, and who plays in which step.
+
+A step has one opponent, so that the server of frozen policies loads weights once a step. It is drawn by the run's seed
+and the step, of the ratings as they were: a step that is repeated after a resume meets the same one. The policy has one
+seat of each game; the same game with the seats changed is another task, and so another group of the advantage.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from agentevolver.checkpoints import ACTOR
+from agentevolver.config.schema import Settings
+from agentevolver.config.self_play import CHECKPOINT, SelfPlaySettings
+from agentevolver.errors import TrainingFailed
+from agentevolver.trainer.elo import FIRST, expected, gain, wilson
+from agentevolver.types import Trajectory
+from agentevolver.utils import seeds
+from agentevolver.utils.files import remove_tree, write_json
+
+logger = logging.getLogger(__name__)
+
+STATE = "self_play.json"
+FOLDER = "self_play"
+START = "start"
+# Of a task's metadata: what its episodes are created with on top of the configuration's.
+_PARAMS = "env_params"
+_HUGGING_FACE = "huggingface"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A frozen policy of the pool: its name, its folder (below the experiment's, but for the start), its rating and the
+    games that it was rated by."""
+
+    name: str
+    folder: str
+    elo: float
+    games: int = 0
+
+
+class Pool:
+    """The frozen policies, the start first, and the rating of the policy that is trained.
+
+    Args:
+        settings: the section `self_play`.
+        start: the folder of the policy that it begins with.
+    """
+
+    def __init__(self, settings: SelfPlaySettings, start: str) -> None:
+        self._settings = settings
+        self.members = [Member(START, start, FIRST)]
+        self.elo = FIRST
+
+    def draw(self, seed: int, step: int) -> Member:
+        """Return the opponent of a step."""
+        rng = random.Random(seeds.derived(seed, "self-play", step))
+        if self._settings.draw == "latest":
+            return self.members[-1]
+        if self._settings.draw == "uniform":
+            return rng.choice(self.members)
+        # Prioritised fictitious self-play (Vinyals et al. 2019): whoever is likely to win is met more often.
+        weights = [expected(member.elo, self.elo) for member in self.members]
+        return rng.choices(self.members, weights)[0]
+
+    def rate(self, name: str, scores: Sequence[float]) -> None:
+        """Take the policy's scores (0..1) of games against a member. The start's rating stays."""
+        for place, member in enumerate(self.members):
+            if member.name == name and scores:
+                points = gain(self.elo, member.elo, sum(scores) / len(scores), self._settings.k)
+                self.elo += points
+                elo = member.elo if member.name == START else member.elo - points
+                self.members[place] = replace(member, elo=elo, games=member.games + len(scores))
+
+    def join(self, name: str, folder: str) -> list[Member]:
+        """Let the policy as it is now join; returns those that make room for it."""
+        kept = [member for member in self.members if member.name != name]
+        kept.append(Member(name, folder, self.elo))
+        gone = kept[1 : max(1, len(kept) - self._settings.pool)]
+        self.members = [member for member in kept if member not in gone]
+        return gone
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return ratings and members as JSON-ready data."""
+        return {"elo": self.elo, "members": [asdict(member) for member in self.members]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from `state_dict`; raises KeyError, TypeError or ValueError for anything else."""
+        members = [Member(**member) for member in state["members"]]
+        if not members or members[0].name != START:
+            raise ValueError("the pool does not begin with the start")
+        self.elo, self.members = float(state["elo"]), members
+
+
+class SelfPlay:
+    """The pool of a training run, its files and its metrics.
+
+    `self_play/<step>` of the experiment holds the weights of a member, `self_play.json` the ratings; a checkpoint holds
+    the ratings as they were.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        section = settings.self_play
+        assert section.start is not None  # agentevolver.yaml refers to the model's path
+        self._settings = section
+        self._directory = settings.experiment_dir
+        self._seed = settings.data.seed
+        self._opponent: dict[int, str] = {}
+        self.pool = Pool(section, section.start)
+
+    def opponent(self, step: int) -> Member:
+        """Return the opponent of a step; the first answer for a step stands."""
+        if step not in self._opponent:
+            self._opponent = {step: self.pool.draw(self._seed, step).name}
+        return next(member for member in self.pool.members if member.name == self._opponent[step])
+
+    def seat(self, tasks: Sequence[Mapping[str, Any]], step: int) -> list[dict[str, Any]]:
+        """Return a step's tasks (as data), those of the game told whom they are played against."""
+        folder = self._place(self.opponent(step))
+        return [seated(task, folder) if task["env_type"] == self._settings.env_type else dict(task) for task in tasks]
+
+    def record(self, step: int, trajectories: Sequence[Trajectory]) -> dict[str, float]:
+        """Rate by a step's rollouts; returns its metrics."""
+        opponent = self.opponent(step)
+        scores = [
+            one.outcome.score
+            for one in trajectories
+            if one.outcome is not None and one.stop_reason.happened and one.task.env_type == self._settings.env_type
+        ]
+        self.pool.rate(opponent.name, scores)
+        rated = next(member for member in self.pool.members if member.name == opponent.name)
+        write_json(self._directory / STATE, {"step": step, **self.pool.state_dict()})
+        metrics = {
+            "self_play/elo/policy": self.pool.elo,
+            "self_play/elo/opponent": rated.elo,
+            "self_play/pool": float(len(self.pool.members)),
+            "self_play/games": float(len(scores)),
+        }
+        if scores:
+            metrics["self_play/score"] = sum(scores) / len(scores)
+        return metrics
+
+    def save(self, checkpoint: Path, step: int) -> None:
+        """Write the ratings into a checkpoint's folder, and let its policy join the pool where that is due.
+
+        Raises:
+            TrainingFailed: the checkpoint holds no weights in the form of Hugging Face.
+        """
+        if step % self._settings.every == 0:
+            name = f"step_{step}"
+            self._keep(checkpoint / ACTOR / _HUGGING_FACE, self._directory / FOLDER / name)
+            for gone in self.pool.join(name, f"{FOLDER}/{name}"):
+                logger.info("self-play: %s leaves the pool for %s", gone.name, name)
+        write_json(checkpoint / STATE, self.pool.state_dict())
+        self._tidy(checkpoint.parent)
+        write_json(self._directory / STATE, {"step": step, **self.pool.state_dict()})
+
+    def restore(self, checkpoint: Path) -> None:
+        """Go on with the pool of a checkpoint.
+
+        Raises:
+            TrainingFailed: it has none, or the weights of a member are gone.
+        """
+        path = checkpoint / STATE
+        try:
+            self.pool.load_state_dict(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise TrainingFailed(
+                f"{path} cannot be read ({error}), so that nobody knows the pool of self-play: start over in a run of "
+                "its own with trainer.experiment_name=NAME"
+            ) from error
+        for member in self.pool.members:
+            if member.name != START and not (Path(self._place(member)) / "config.json").is_file():
+                raise TrainingFailed(
+                    f"{self._place(member)} is gone, a member of self-play's pool that {checkpoint} knows: put it "
+                    "back, or start over in a run of its own with trainer.experiment_name=NAME"
+                )
+
+    def _tidy(self, checkpoints: Path) -> None:
+        """Remove the weights of members that neither the pool nor a checkpoint knows any more."""
+        known = {member.folder for member in self.pool.members}
+        for path in checkpoints.glob(f"global_step_*/{STATE}"):
+            try:
+                known |= {str(member["folder"]) for member in json.loads(path.read_text(encoding="utf-8"))["members"]}
+            except (OSError, ValueError, KeyError, TypeError):
+                return  # of a checkpoint that is torn: nobody knows what it needs
+        for folder in (self._directory / FOLDER).glob("step_*"):
+            if f"{FOLDER}/{folder.name}" not in known:
+                remove_tree(folder)
+
+    def _place(self, member: Member) -> str:
+        return member.folder if member.name == START else str((self._directory / member.folder).resolve())
+
+    @staticmethod
+    def _keep(weights: Path, folder: Path) -> None:
+        """Keep a checkpoint's weights when the checkpoint goes: by hard links, where the file system has them."""
+        if not (weights / "config.json").is_file():
+            raise TrainingFailed(
+                f"{weights} holds no model for self-play's pool: actor_rollout_ref.actor.checkpoint.save_contents must "
+                "name hf_model"
+            )
+        remove_tree(folder)
+        try:
+            shutil.copytree(weights, folder, copy_function=os.link)
+        except OSError:
+            remove_tree(folder)
+            shutil.copytree(weights, folder)
+
+
+def seated(task: Mapping[str, Any], folder: str) -> dict[str, Any]:
+    """Return a task, as data, whose episodes are played against the policy of a folder."""
+    metadata = dict(task.get("metadata") or {})
+    return {**task, "metadata": {**metadata, _PARAMS: {**metadata.get(_PARAMS, {}), CHECKPOINT: folder}}}
+
+
+def win_rates(trajectories: Sequence[Trajectory], section: SelfPlaySettings) -> dict[str, float]:
+    """Return what a validation says of the games against the start: the mean score, the share of wins with its interval
+    at 95 %, and how many games there were."""
+    scores = [
+        one.outcome.score
+        for one in trajectories
+        if one.outcome is not None and one.stop_reason.happened and one.task.env_type == section.env_type
+    ]
+    if not scores:
+        return {}
+    wins, games = sum(score >= 1.0 for score in scores), len(scores)
+    low, high = wilson(wins, games)
+    return {
+        "val-self_play/score": sum(scores) / games,
+        "val-self_play/win_rate": wins / games,
+        "val-self_play/win_rate_low": low,
+        "val-self_play/win_rate_high": high,
+        "val-self_play/games": float(games),
+    }

@@ -1,0 +1,68 @@
+"""A chat model that an environment asks, by OpenAI's API: who plays a user or another seat.
+
+Which one is said where the service starts, by variables, and never by a request. For processes that hold one episode:
+a call waits.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from agentevolver.utils.web.access import is_loopback
+
+_TRIES = 3
+_TIMEOUT_S = 60.0
+
+
+class EndpointFailed(RuntimeError):
+    """No reply, after all tries; the message says why, and holds no key."""
+
+
+def complete(url: str, key: str | None, body: Mapping[str, Any], timeout_s: float = _TIMEOUT_S) -> dict[str, Any]:
+    """Return the message of a chat completion.
+
+    Args:
+        url: of the endpoint, up to `/v1`.
+        key: its key; None: it asks for none.
+        body: the request: `model`, `messages` and what else the endpoint knows.
+        timeout_s: seconds for each try.
+
+    Raises:
+        EndpointFailed: it refused, or did not answer three times.
+    """
+    parts = urlsplit(url)
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    # Reading the certificates of authorities takes 25 ms of each call, and plain HTTP needs none.
+    verify, proxies = parts.scheme != "http", not is_loopback(parts.hostname or "")
+    reason = ""
+    for attempt in range(_TRIES):
+        if attempt:
+            time.sleep(2.0 ** (attempt - 1))
+        try:
+            response = httpx.post(
+                f"{url}/chat/completions",
+                json=dict(body),
+                headers=headers,
+                timeout=timeout_s,
+                verify=verify,
+                trust_env=proxies,
+            )
+            response.raise_for_status()
+            message = response.json()["choices"][0]["message"]
+            if isinstance(message, dict):
+                return message
+            reason = "its answer holds no message"
+        except httpx.HTTPStatusError as error:
+            reason = f"HTTP {error.response.status_code}"
+            if error.response.status_code < 500 and error.response.status_code not in (408, 429):
+                break
+        except httpx.HTTPError as error:
+            reason = f"{type(error).__name__}: {error}"
+        except (ValueError, KeyError, IndexError, TypeError) as error:
+            reason = f"its answer is no chat completion ({type(error).__name__})"
+    raise EndpointFailed(reason)

@@ -31,6 +31,7 @@ BUILT_IN = {
     "reasoning_gym": "env_service.environments.reasoning_gym.env:ReasoningGymEnv",
     "propose": "env_service.environments.propose.env:ProposeEnv",
     "tau2": "env_service.environments.tau2.env:Tau2Env",
+    "catalogue": "env_service.environments.catalogue.env:CatalogueEnv",
     "textworld": "env_service.environments.textworld.env:TextworldEnv",
 }
 ENTRY_POINT_GROUP = "agentevolver.environments"

@@ -36,6 +36,4 @@ def scores(vectors: Vectors, query: Vectors, past: Vectors | None = None, places
 
 def best(found: Vectors, k: int) -> list[int]:
     """Return the places of the `k` highest scores, the highest first; of equal ones the first."""
-    k = min(k, len(found))
-    top = np.argpartition(-found, k - 1)[:k] if k else np.zeros(0, dtype=np.int64)
-    return [int(place) for place in sorted(top, key=lambda place: (-found[place], place))]
+    return [int(place) for place in np.argsort(-found, kind="stable")[:k]]

@@ -78,7 +78,11 @@ def json_schema(value: Any) -> Any:
         return [json_schema(item) for item in value]
     if not isinstance(value, dict):
         return value
-    kept = {key: json_schema(item) for key, item in value.items() if key not in ("type", "optional")}
+    kept = {
+        key: json_schema(item)
+        for key, item in value.items()
+        if key != "type" and not (key == "optional" and isinstance(item, bool))
+    }
     kind = value.get("type")
     if isinstance(kind, str):
         kept["type"] = _JSON_TYPES.get(kind, kind)

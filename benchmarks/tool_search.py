@@ -4,9 +4,9 @@
 
 `tool_search/queries.jsonl` has, for each of 226 tools, two queries written by hand: for BFCL's functions from a task's
 question, for the others from a line about what they do, in other words. The tools are all of PocketWorld and random
-ones of BFCL (125 that answers call), AppWorld (65) and MCP (15), drawn once and none left out. Recall is measured on `query`;
-`earlier` is what the index has seen succeed in the rows "learnt". Only one tool counts as right, however
-many others would serve as well. For the speed, tools beyond those that there are are random vectors.
+ones of BFCL (125 that answers call), AppWorld (65) and MCP (15), drawn once, none left out. Recall is measured on
+`query`; `earlier` is what the index has seen succeed in the rows "learnt". Only one tool counts as right, however many
+others would serve as well. For the speed, tools beyond those that there are are random vectors.
 """
 
 from __future__ import annotations

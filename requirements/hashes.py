@@ -19,7 +19,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 LOCKS = (
     *sorted(ROOT.glob("requirements/*.lock")),
-    *(ROOT / "env_service" / "environments" / name / "requirements.lock" for name in ("appworld", "scienceworld", "tau2", "textworld")),
+    *(
+        ROOT / "env_service" / "environments" / name / "requirements.lock"
+        for name in ("appworld", "scienceworld", "tau2", "textworld")
+    ),
 )
 PYTHONS = ("3.11.9", "3.12.9")
 PLATFORM = "x86_64-manylinux_2_40"

@@ -20,7 +20,7 @@ from env_service.environments.scienceworld import simulator
 from env_service.environments.scienceworld.env import ScienceworldEnv, read_id
 from env_service.environments.scienceworld.simulator import ScienceworldNotInstalled, Simulator, splits
 
-SHORT = ["find-animal.0", "lifespan-longest-lived.0", "find-plant.151", "identify-life-stages-2.7", "chemistry-mix.3"]
+SHORT = ["find-animal.0", "lifespan-longest-lived.0", "find-plant.151"]
 
 
 def begun(task_id: str, **params: Any) -> ScienceworldEnv:
@@ -112,9 +112,7 @@ def test_the_gold_path_of_every_task_solves_it(task: str) -> None:
 @pytest.mark.service
 def test_a_wrong_focus_fails_the_task_for_good() -> None:
     env = begun("find-animal.0")
-    result = does(env, "focus on door")
-    if not result["is_terminated"]:
-        result = does(env, "focus on agent")
+    result = does(env, "focus on picture")
     assert result["info"]["stop_reason"] == "failed" and not result["info"]["finished"]
     assert (result["reward"], env.evaluate(params={"sparse": False})) == (0.0, 0.0)
     with pytest.raises(ValueError, match="over"):

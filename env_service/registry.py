@@ -33,6 +33,7 @@ BUILT_IN = {
     "tau2": "env_service.environments.tau2.env:Tau2Env",
     "catalogue": "env_service.environments.catalogue.env:CatalogueEnv",
     "scienceworld": "env_service.environments.scienceworld.env:ScienceworldEnv",
+    "webshop": "env_service.environments.webshop.env:WebshopEnv",
     "textworld": "env_service.environments.textworld.env:TextworldEnv",
 }
 ENTRY_POINT_GROUP = "agentevolver.environments"

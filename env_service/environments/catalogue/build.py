@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from env_service.environments.catalogue import sources
@@ -38,16 +38,15 @@ def build(
     """
     found: list[list[Tool]] = []
     missing: dict[str, str] = {}
-    makers = {
+    makers: dict[str, Callable[[], Iterable[Tool]]] = {
         "pocket": sources.pocket,
         "bfcl": sources.bfcl,
         "appworld": lambda: sources.appworld(appworld_python),
         "mcp": lambda: sources.mcp(servers),
     }
     for name in names:
-        made: Iterable[Tool] = makers[name]()
         try:
-            found.append(list(made))
+            found.append(list(makers[name]()))
         except sources.Missing as error:
             missing[name] = str(error)
             print(f"{name}: left out: {error}", file=sys.stderr)

@@ -7,6 +7,7 @@ its standard input, which closes with the host, whatever ends that, and it ends 
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import logging
@@ -99,7 +100,10 @@ class Simulator:
     def shared(cls) -> Simulator:
         """Return this process's simulator, started when first asked for and again after its Java process has ended."""
         with cls._making:
-            if cls._one is None or cls._one.process.poll() is not None:
+            if cls._one is not None and cls._one.process.poll() is not None:
+                cls._one._close_pipes()
+                cls._one = None
+            if cls._one is None:
                 cls._one = cls()
             return cls._one
 
@@ -122,10 +126,15 @@ class Simulator:
             if Simulator._one is self:
                 Simulator._one = None
         self._gateway.shutdown()
-        self.process.stdin.close()
+        self.process.stdin.close()  # which it reads, and then ends
         self.process.wait(10)
-        if self.process.stdout is not None:
-            self.process.stdout.close()
+        self._close_pipes()
+
+    def _close_pipes(self) -> None:
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
 
     def _release(self, there: Any) -> None:
         with self._lock:

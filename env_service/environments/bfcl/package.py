@@ -154,6 +154,7 @@ def _import(name: str) -> Any:
 
 
 def use_checkout() -> None:
+    """Put the folder that `BFCL_ROOT` names on the path; raises RuntimeError if it holds no package."""
     root = os.environ.get(ROOT_VARIABLE)
     if not root:
         return

@@ -32,6 +32,9 @@ BUILT_IN = {
     "propose": "env_service.environments.propose.env:ProposeEnv",
     "tau2": "env_service.environments.tau2.env:Tau2Env",
     "textarena": "env_service.environments.textarena.env:TextarenaEnv",
+    "catalogue": "env_service.environments.catalogue.env:CatalogueEnv",
+    "scienceworld": "env_service.environments.scienceworld.env:ScienceworldEnv",
+    "webshop": "env_service.environments.webshop.env:WebshopEnv",
     "textworld": "env_service.environments.textworld.env:TextworldEnv",
 }
 ENTRY_POINT_GROUP = "agentevolver.environments"

@@ -22,7 +22,7 @@ LOCKS = (
     *sorted(ROOT.glob("requirements/*.lock")),
     *(
         ROOT / "env_service" / "environments" / name / "requirements.lock"
-        for name in ("appworld", "tau2", "textarena", "textworld")
+        for name in ("appworld", "scienceworld", "tau2", "textarena", "textworld")
     ),
 )
 PYTHONS = ("3.11.9", "3.12.9")

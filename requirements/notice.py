@@ -68,7 +68,7 @@ def report(lock: Path) -> list[dict[str, Any]]:
 
 
 def label(lock: Path) -> str:
-    """Return what a lock is called in NOTICE: cpu, cuda, dev, appworld, tau2, textarena, textworld."""
+    """Return what a lock is called in NOTICE: cpu, cuda, dev, appworld, scienceworld, tau2, textarena, textworld."""
     return lock.stem if lock.stem != "requirements" else lock.parent.name
 
 

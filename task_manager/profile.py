@@ -141,9 +141,8 @@ def save_profile(profile: EnvProfile, path: Path) -> None:
 
 
 def shipped_profile(env_type: str) -> EnvProfile:
-    """Return the profile that comes with an environment, beside its class or with us;
-    raises ProfileError if none does."""
-    places = [resources.files("task_manager") / "profiles" / f"{env_type}.json"]
+    """Return the profile that comes with an environment, beside its class; raises ProfileError if none does."""
+    places = []
     if (spec := known_environments().get(env_type)) is not None:
         package = spec.partition(":")[0].rpartition(".")[0]
         try:

@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 from tiny_world import build, interpreter
 
+from env_service.environments.catalogue.build import build as build_catalogue
+from env_service.environments.catalogue.tools import FOLDER_VARIABLE
 from env_service.environments.reasoning_gym.library import Library, NotInstalled
+from env_service.environments.scienceworld import simulator as scienceworld
 from env_service.environments.tau2 import package as tau2
 from env_service.environments.textarena import package as textarena
 from env_service.environments.textworld import games as textworld
@@ -23,10 +26,11 @@ NEEDS = {"bfcl": "bfcl_eval", "gymnasium": "gymnasium", "mcp": "mcp", "python": 
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
-def test_check_passes(name: str) -> None:
+def test_check_passes(name: str, tmp_path: Path) -> None:
     if name in NEEDS:
         pytest.importorskip(NEEDS[name], reason=f"see the README of {name}")
-    for known, package in (("tau2", tau2), ("textarena", textarena), ("textworld", textworld)):
+    own = (("scienceworld", scienceworld), ("tau2", tau2), ("textarena", textarena), ("textworld", textworld))
+    for known, package in own:
         if name == known and not package.installed():
             pytest.skip(f"its package is not installed; run `{package.SETUP}`")
     if name == "reasoning_gym":
@@ -35,6 +39,9 @@ def test_check_passes(name: str) -> None:
         except NotInstalled as missing:
             pytest.skip(str(missing))
     environ = {variable: text for variable, text in os.environ.items() if not variable.startswith("ENV_")}
+    if name == "catalogue":
+        build_catalogue(tmp_path, ["pocket", "bfcl"], "hashing")
+        environ[FOLDER_VARIABLE] = str(tmp_path)
     if name == "appworld":
         python = interpreter()
         environ |= {"APPWORLD_PYTHON": str(python), "APPWORLD_ROOT": str(build(python))}

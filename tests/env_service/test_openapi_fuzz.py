@@ -19,6 +19,9 @@ from hypothesis import strategies as st
 from ray_service import Served, free_port, leaking_nothing, start, stop
 
 from env_service.client import EnvClient
+from env_service.environments.catalogue.build import build
+from env_service.environments.catalogue.tools import FOLDER_VARIABLE
+from env_service.environments.scienceworld import simulator as scienceworld
 from env_service.environments.tau2 import package as tau2
 from env_service.environments.textarena import package as textarena
 from env_service.http.routes import MANY, ROUTES
@@ -27,8 +30,9 @@ schemathesis = pytest.importorskip("schemathesis", reason="needs schemathesis (r
 
 pytestmark = [pytest.mark.service, pytest.mark.timeout(600)]
 
-ENVIRONMENTS = ("pocket", "bfcl", "gymnasium", "python")
-ENVIRONMENTS += tuple(name for name, own in (("tau2", tau2), ("textarena", textarena)) if own.installed())
+OWN = (("tau2", tau2), ("textarena", textarena), ("scienceworld", scienceworld))
+ENVIRONMENTS = ("pocket", "bfcl", "gymnasium", "python", "catalogue")
+ENVIRONMENTS += tuple(name for name, own in OWN if own.installed())
 EXAMPLES = {"positive": 80, "negative": 40}
 CHECKS = (
     "status_code_conformance",
@@ -42,11 +46,19 @@ LISTINGS = ("/healthz", "/metrics", "/instances")
 
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[Served]:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """One service for all operations; what it holds is counted before the first and after the last."""
+    catalogue = tmp_path_factory.mktemp("catalogue")
+    build(catalogue, ["pocket", "bfcl"], "hashing")
     names = [part for name in ENVIRONMENTS for part in ("--env", name)]
-    service = start(free_port(), *names, "--max-instances", "24", "--warm", "2", "--shared-hosts", "1")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(FOLDER_VARIABLE, str(catalogue))
+        service = start(free_port(), *names, "--max-instances", "24", "--warm", "2", "--shared-hosts", "1")
     service.wait_until_healthy()
+    if "scienceworld" in ENVIRONMENTS:  # its Java process stays with the host, and is no leak
+        with EnvClient(service.url) as client:
+            client.create_instance("scienceworld", client.get_env_profile("scienceworld")[0], "first")
+            client.release_instance("first")
     with leaking_nothing(service):
         yield service
     stop(service)

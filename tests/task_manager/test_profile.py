@@ -8,7 +8,7 @@ from env_service.registry import BUILT_IN
 from task_manager.profile import EnvProfile, ProfileError, load_profile, profile_for, save_profile, shipped_profile
 
 
-@pytest.mark.parametrize("env_type", ["webshop", *BUILT_IN])
+@pytest.mark.parametrize("env_type", BUILT_IN)
 def test_the_shipped_profiles_say_what_there_is(env_type):
     profile = shipped_profile(env_type)
     text = profile.instruction()

@@ -89,8 +89,8 @@ def load_package() -> BfclPackage:
 
 @cache
 def _load() -> BfclPackage:
-    _use_checkout()
-    with _project_root():
+    use_checkout()
+    with project_root():
         loader = _import("bfcl_eval.utils")
         checker = _import("bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker")
         config = _import("bfcl_eval.constants.executable_backend_config")
@@ -153,7 +153,8 @@ def _import(name: str) -> Any:
         ) from error
 
 
-def _use_checkout() -> None:
+def use_checkout() -> None:
+    """Put the folder that `BFCL_ROOT` names on the path; raises RuntimeError if it holds no package."""
     root = os.environ.get(ROOT_VARIABLE)
     if not root:
         return
@@ -165,9 +166,9 @@ def _use_checkout() -> None:
 
 
 @contextmanager
-def _project_root() -> Iterator[None]:
-    """Point the package's project root, unless the server's owner did,
-    to a folder that lives as long as the loading."""
+def project_root() -> Iterator[None]:
+    """Point the package's project root, unless the server's owner did, to a folder that lives as long as the
+    loading."""
     variable = "BFCL_PROJECT_ROOT"
     if os.environ.get(variable):
         yield

@@ -1,0 +1,11 @@
+"""The action format of a catalogue: function calls; a message `Answer: ...` ends the episode."""
+
+from __future__ import annotations
+
+from env_service.environments.mcp_tools.action_format import Format as McpFormat
+
+
+class Format(McpFormat):
+    """As that of MCP's tools, explored for longer."""
+
+    exploration = (4, 16)

@@ -1,0 +1,127 @@
+"""The tools of a catalogue as data, and the folder that a catalogue lies in.
+
+A folder holds `tools.jsonl` (a tool a line), `vectors.npy` (a unit vector a tool, float32, in the same order) and
+`facts.json` (the encoder's name, tools by source, what was not there). `build.py` writes it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vectors = NDArray[np.float32]
+
+FOLDER_VARIABLE = "CATALOGUE_FOLDER"
+SETUP = "bash env_service/environments/catalogue/setup.sh"
+_UNFIT = re.compile(r"[^A-Za-z0-9_-]+")
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_LONGEST_NAME = 64
+_LONGEST_TEXT = 900
+
+
+class CatalogueNotBuilt(RuntimeError):
+    """There is no catalogue in the folder, or one that cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool: its name as chat APIs take it, its name in its world, that world, what it does, its JSON schema."""
+
+    name: str
+    name_there: str
+    source: str
+    description: str
+    parameters: dict[str, Any]
+
+    def schema(self) -> dict[str, Any]:
+        """Return the tool as OpenAI's chat API takes it."""
+        function = {"name": self.name, "description": self.description, "parameters": self.parameters}
+        return {"type": "function", "function": function}
+
+    def text(self) -> str:
+        """Return what the index knows of the tool: the words of its name, its description, its parameters' names."""
+        parameters = " ".join(words(name) for name in self.parameters.get("properties", {}))
+        return f"{words(self.name_there)}. {self.description[:_LONGEST_TEXT]} ({parameters})"
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """All tools with their vectors, (n, d)."""
+
+    tools: tuple[Tool, ...]
+    vectors: Vectors
+    encoder: str
+
+    def by_name(self) -> dict[str, Tool]:
+        """Return the tools by the name that an agent calls them by."""
+        return {tool.name: tool for tool in self.tools}
+
+
+def words(name: str) -> str:
+    """Return the words of a name as text: `getUser_byID2` is `get user by id 2`."""
+    return " ".join(word.lower() for word in _WORD.findall(name))
+
+
+def fit_name(name: str, taken: Iterable[str] = ()) -> str:
+    """Return a name that chat APIs take and that is not taken, differing in case alone included."""
+    used = {other.casefold() for other in taken}
+    plain = _UNFIT.sub("_", name).strip("_")[:_LONGEST_NAME] or "tool"
+    found, number = plain, 2
+    while found.casefold() in used:
+        tail = f"_{number}"
+        found, number = plain[: _LONGEST_NAME - len(tail)] + tail, number + 1
+    return found
+
+
+def default_folder() -> Path:
+    """Return the folder that `CATALOGUE_FOLDER` names, else the one in the user's cache."""
+    return Path(os.environ.get(FOLDER_VARIABLE) or Path.home() / ".cache" / "agentevolver" / "catalogue")
+
+
+def write_catalogue(folder: Path, tools: Sequence[Tool], vectors: Vectors, encoder: str, facts: dict[str, Any]) -> None:
+    """Write a catalogue, its facts last: a folder that has them is whole."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "facts.json").unlink(missing_ok=True)
+    with (folder / "tools.jsonl").open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps(asdict(tool), ensure_ascii=False) + "\n" for tool in tools)
+    np.save(folder / "vectors.npy", vectors)
+    told = {"encoder": encoder, "tools": len(tools), **facts}
+    (folder / "facts.json").write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+
+
+def is_built(folder: Path | None = None) -> bool:
+    """Whether a folder holds a whole catalogue."""
+    return ((folder or default_folder()) / "facts.json").is_file()
+
+
+def load_catalogue(folder: Path | None = None) -> Catalogue:
+    """Return the catalogue of a folder, read once a process; raises CatalogueNotBuilt."""
+    return _load(folder or default_folder())
+
+
+@lru_cache(maxsize=2)
+def _load(folder: Path) -> Catalogue:
+    try:
+        facts = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
+        lines = (folder / "tools.jsonl").read_text(encoding="utf-8").splitlines()
+        tools = tuple(Tool(**json.loads(line)) for line in lines)
+        vectors = np.load(folder / "vectors.npy", allow_pickle=False)
+    except (OSError, ValueError, TypeError) as error:
+        raise CatalogueNotBuilt(
+            f"there is no tool catalogue in {folder} ({error}); build one with `{SETUP}`, or name its folder with "
+            f"{FOLDER_VARIABLE}"
+        ) from error
+    if vectors.shape[:1] != (len(tools),):
+        raise CatalogueNotBuilt(
+            f"{folder} holds {len(tools)} tools and {len(vectors)} vectors; build it anew: `{SETUP}`"
+        )
+    return Catalogue(tools, vectors.astype(np.float32, copy=False), str(facts["encoder"]))

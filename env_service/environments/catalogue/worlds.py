@@ -1,0 +1,229 @@
+"""The worlds that tasks of a catalogue come from: what a request asks, which tools serve it, and how it is graded.
+
+A world carries out calls of its own tools and grades what was done as it does itself: PocketWorld by the state it is
+in, BFCL's single-turn tasks by the package's checker of the calls that were made, which have no implementation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Protocol
+
+from env_service.environments.bfcl.single_turn import (
+    SingleTurnTask,
+    is_right,
+    reference_calls,
+    share_right,
+    single_turn_tasks,
+)
+from env_service.environments.catalogue.sources import json_schema
+from env_service.environments.catalogue.tools import Tool
+from env_service.environments.pocket.calls import Call, CallError, call_of, undotted
+from env_service.environments.pocket.families import LEVELS
+from env_service.environments.pocket.grading import score
+from env_service.environments.pocket.quirks import quirks_of, signature
+from env_service.environments.pocket.tasks import Task, make_task, task_ids
+from env_service.tool_calls import ToolCall
+
+MOST_TOOLS = 3
+POCKET_ALWAYS = ("doc", "done")
+WORLDS = ("pocket", "bfcl")
+_BFCL_SHARES = (("train", 0.6), ("dev", 0.7), ("test", 1.0))
+
+
+class Refused(Exception):
+    """A call that was not carried out; the text is for the agent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A call of a reference solution: the tool as its world names it, and its arguments."""
+
+    tool: str
+    arguments: Mapping[str, Any]
+
+
+class World(Protocol):
+    """One task in its world."""
+
+    source: str
+    system: str
+    query: str
+
+    def call(self, tool: Tool, arguments: Mapping[str, Any]) -> str:
+        """Carry out a call of one of this world's tools; raises Refused."""
+
+    def finish(self, answer: str) -> None:
+        """Take the answer that ends the episode."""
+
+    def evaluate(self, *, sparse: bool) -> float:
+        """Grade what was done, 0..1."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a task may change."""
+
+    def solution(self) -> list[Step]:
+        """Return the reference: calls of the catalogue's tools, and of those that are always there."""
+
+    def answer(self) -> str:
+        """Return the reference's answer, "" if the task asks for none."""
+
+
+class PocketTask:
+    """A task of PocketWorld, whose tools are in the catalogue but for `doc`."""
+
+    source = "pocket"
+
+    def __init__(self, name: str) -> None:
+        """Build the start state; raises ValueError if there is no such task."""
+        self._task: Task = make_task(name)
+        if not 1 <= len(pocket_tools(self._task)) <= MOST_TOOLS:
+            raise ValueError(f"task {name!r} needs {len(pocket_tools(self._task))} tools of the catalogue, not 1 to 3")
+        self._world = self._task.world("json")
+        self.system = f"site k{self._task.site}"
+        self.query = self._task.query
+
+    def call(self, tool: Tool, arguments: Mapping[str, Any]) -> str:
+        """Carry out a call in the world; raises Refused."""
+        try:
+            call = call_of(ToolCall(tool.name_there, dict(arguments)), "call a tool")
+            return undotted(self._world.carry_out(call))
+        except CallError as error:
+            raise Refused(undotted(f"err {error}")) from error
+
+    def call_compact(self, tool: str, words: tuple[str, ...]) -> str:
+        """Carry out a call whose arguments are in their order; raises Refused."""
+        try:
+            return undotted(self._world.carry_out(Call(tool, words)))
+        except CallError as error:
+            raise Refused(undotted(f"err {error}")) from error
+
+    def finish(self, answer: str) -> None:
+        """Close the world with an answer."""
+        self._world.carry_out(Call("done", tuple(answer.split())))
+
+    def evaluate(self, *, sparse: bool) -> float:
+        """Grade the state as PocketWorld does."""
+        return score(self._task, self._world, sparse=sparse)
+
+    def facts(self) -> dict[str, Any]:
+        """Return the tables' rows."""
+        return {" ".join(map(str, key)): value for key, value in sorted(self._world.tables.facts().items(), key=str)}
+
+    def solution(self) -> list[Step]:
+        """Return the reference's calls without `done`."""
+        return [
+            Step(call.tool, dict(zip(self._keys(call), call.args, strict=False)))
+            for call in self._task.solution
+            if call.tool != "done"
+        ]
+
+    def _keys(self, call: Call) -> tuple[str, ...]:
+        """The names of a call's arguments, in the order that the site wants them in."""
+        return tuple(param.key for param in signature(call.tool, quirks_of(self._task.site)))
+
+    def answer(self) -> str:
+        """Return what the task asks for."""
+        return self._task.answer or ""
+
+
+class BfclTask:
+    """A single-turn task of BFCL. Its calls are written down: the functions do nothing."""
+
+    source = "bfcl"
+
+    def __init__(self, name: str) -> None:
+        """Raises ValueError if there is no such task, RuntimeError without the package."""
+        tasks = single_turn_tasks()
+        if name not in tasks:
+            raise ValueError(f"BFCL has no single-turn task {name[:80]!r}")
+        self._task: SingleTurnTask = tasks[name]
+        self._calls: list[tuple[str, dict[str, Any]]] = []
+        self.system = self._task.system
+        self.query = self._task.question
+
+    def call(self, tool: Tool, arguments: Mapping[str, Any]) -> str:
+        """Write a call down; raises Refused if a parameter is missing or unknown."""
+        known, required = tool.parameters.get("properties", {}), tool.parameters.get("required", [])
+        if missing := [name for name in required if name not in arguments]:
+            raise Refused(f"Error: {tool.name} needs {', '.join(missing)}.")
+        if unknown := sorted(set(arguments) - set(known)):
+            raise Refused(f"Error: {tool.name} has no parameter {unknown[0]!r}; it has: {', '.join(known) or 'none'}.")
+        self._calls.append((tool.name_there, dict(arguments)))
+        return "Done: the call is written down; it gives no result."
+
+    def finish(self, answer: str) -> None:
+        """Nothing is asked of the answer."""
+
+    def evaluate(self, *, sparse: bool) -> float:
+        """Grade the calls by the package's checker; dense: the share of the answer's calls that were made."""
+        return float(is_right(self._task, self._calls)) if sparse else share_right(self._task, self._calls)
+
+    def facts(self) -> dict[str, Any]:
+        """Return the calls by their number."""
+        return {str(number): [name, arguments] for number, (name, arguments) in enumerate(self._calls, 1)}
+
+    def solution(self) -> list[Step]:
+        """Return calls that the package's answer allows."""
+        return [Step(name, arguments) for name, arguments in reference_calls(self._task)]
+
+    def answer(self) -> str:
+        """No answer is asked for."""
+        return ""
+
+
+def make_world(task_id: str) -> PocketTask | BfclTask:
+    """Return the world of a task id `WORLD.ID`, in its start state; raises ValueError."""
+    world, _, name = task_id.partition(".")
+    if world == "pocket":
+        return PocketTask(name)
+    if world == "bfcl":
+        return BfclTask(name)
+    raise ValueError(f"task id {task_id[:80]!r} must begin with one of: {', '.join(f'{name}.' for name in WORLDS)}")
+
+
+def pocket_tools(task: Task) -> set[str]:
+    """Return the tools that a reference solution takes from the catalogue."""
+    return {call.tool for call in task.solution} - set(POCKET_ALWAYS)
+
+
+def pocket_ids(split: str, levels: tuple[int, ...], n: int | None) -> list[str]:
+    """Return ids of PocketWorld's split whose reference needs 1 to 3 tools of the catalogue; raises ValueError."""
+    ids = task_ids(split, None, levels or LEVELS)
+    fit = [f"pocket.{name}" for name in ids if 1 <= len(pocket_tools(make_task(name))) <= MOST_TOOLS]
+    return fit[:n]
+
+
+def bfcl_ids(split: str, tools: Mapping[str, Tool], n: int | None) -> list[str]:
+    """Return ids of BFCL's tasks whose answer calls 1 to 3 functions that the catalogue has as the task documents them;
+    raises ValueError, RuntimeError without the package."""
+    if split not in dict(_BFCL_SHARES):
+        raise ValueError(f"unknown split {split!r}; bfcl's tasks here have: {', '.join(dict(_BFCL_SHARES))}")
+    there = {tool.name_there: tool for tool in tools.values() if tool.source == "bfcl"}
+    found = [f"bfcl.{name}" for name in _usable(frozenset(there)) if _split_of(name) == split]
+    return [task for task in found if _documented(task.partition(".")[2], there)][:n]
+
+
+@cache
+def _usable(known: frozenset[str]) -> tuple[str, ...]:
+    return tuple(
+        name
+        for name, task in single_turn_tasks().items()
+        if 1 <= len(task.names()) <= MOST_TOOLS and task.names() <= known and is_right(task, reference_calls(task))
+    )
+
+
+def _documented(name: str, there: Mapping[str, Tool]) -> bool:
+    """Whether the catalogue has the functions that an answer calls with the parameters that the task knows."""
+    task = single_turn_tasks()[name]
+    docs = {doc["name"]: doc for doc in task.functions}
+    return all(json_schema(docs[wanted]["parameters"]) == there[wanted].parameters for wanted in task.names())
+
+
+def _split_of(name: str) -> str:
+    """Return the split of a BFCL task: 60, 10 and 30 in a hundred by a fixed hash of its id."""
+    place = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") / 2**32
+    return next(split for split, until in _BFCL_SHARES if place < until)

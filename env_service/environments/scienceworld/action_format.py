@@ -1,0 +1,11 @@
+"""The action format of ScienceWorld: `action: COMMAND`; `action: done` ends an episode without a goal."""
+
+from __future__ import annotations
+
+from env_service.environments.gymnasium.action_format import Format as GymnasiumFormat
+
+
+class Format(GymnasiumFormat):
+    """As Gymnasium's; explored for longer."""
+
+    exploration = (4, 30)

@@ -1,0 +1,11 @@
+"""The action format of WebShop: `search[...]` and `click[...]`; buying ends an episode."""
+
+from __future__ import annotations
+
+from env_service.action_format import PlainFormat
+
+
+class Format(PlainFormat):
+    """Actions in brackets."""
+
+    exploration = (4, 12)

@@ -1,0 +1,77 @@
+"""The reward of WebShop (Yao et al. 2022, arXiv 2207.01206, section 3): how well a purchase fits a request.
+
+    r = r_type * (|U_att & Y_att| + |U_opt & Y_opt| + [y_price <= u_price]) / (|U_att| + |U_opt| + 1)
+
+U is what is wanted, Y what was bought. r_type compares the titles of the wanted article and the bought one: 0 without a
+common word, 0.1 for a share below 0.1, 0.5 for at most 0.2 unless query or category are the same, else 1. Attributes
+and options match where their words do for the most part, as published.
+
+Two things differ from the published code: it takes titles' nouns, found by spaCy, where here stand all words but a few
+that say nothing; and it compares texts by thefuzz's token_set_ratio above 85, which is computed here with difflib.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+
+from env_service.environments.webshop.products import Goal, Product
+
+_WORD = re.compile(r"[a-z0-9]+")
+_EMPTY = frozenset(
+    ["a", "an", "and", "as", "at", "by", "for", "from", "in", "is", "it", "of", "on", "or", "the", "to", "with"]
+)
+ALIKE = 0.85
+
+
+def type_reward(wanted: Product, bought: Product) -> float:
+    """Return r_type: 0, 0.1, 0.5 or 1."""
+    desired, found = _title(wanted), _title(bought)
+    share = len(desired & found) / len(desired) if desired else 0.2
+    if share == 0:
+        return 0.0
+    if share < 0.1:
+        return 0.1
+    parts = [set(map(str.strip, product.category.split(">"))) - {""} for product in (wanted, bought)]
+    is_same = wanted.query == bought.query or len(parts[0] & parts[1]) >= 2
+    return 1.0 if share > 0.2 or is_same else 0.5
+
+
+def attributes_met(goal: Goal, bought: Product) -> int:
+    """Return how many of the wanted attributes the bought product has, by its list or its text."""
+    text = bought.text().lower()
+    return sum(_is_among(name, bought.attributes) or name.lower() in text for name in goal.attributes)
+
+
+def options_met(goal: Goal, chosen: Sequence[str]) -> int:
+    """Return how many of the wanted options were chosen."""
+    return sum(_is_among(value, chosen) for value in goal.options)
+
+
+def reward(goal: Goal, wanted: Product, bought: Product, chosen: Sequence[str]) -> float:
+    """Return the reward of a purchase, 0..1."""
+    met = attributes_met(goal, bought) + options_met(goal, chosen) + (bought.price <= goal.price_upper)
+    return type_reward(wanted, bought) * met / (len(goal.attributes) + len(goal.options) + 1)
+
+
+def _title(product: Product) -> set[str]:
+    return set(_WORD.findall(product.name.lower())) - _EMPTY
+
+
+def _is_among(text: str, others: Iterable[str]) -> bool:
+    return any(alike(text, other) > ALIKE for other in others)
+
+
+def alike(one: str, other: str) -> float:
+    """Return the token set ratio of two texts, 0..1: the greatest of the ratios of their common words, and of these
+    with the rest of either."""
+    first, second = set(_WORD.findall(one.lower())), set(_WORD.findall(other.lower()))
+    if not first or not second:
+        return 0.0
+    common = " ".join(sorted(first & second))
+    texts = [f"{common} {' '.join(sorted(rest))}".strip() for rest in (first - second, second - first)]
+    pairs = [(texts[0], texts[1])]
+    if common:
+        pairs += [(common, texts[0]), (common, texts[1])]
+    return max(difflib.SequenceMatcher(None, left, right).ratio() for left, right in pairs)

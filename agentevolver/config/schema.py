@@ -467,9 +467,13 @@ class Settings(Section):
         section = self.coevolve
         if not section.enable or self.env_service.env_types == (PROPOSE_ENV,):  # a proposer's own training asks nobody
             return ()
-        proposing = (Role.PROPOSER,) if section.proposer.by == "role" else ()
+        proposing = {
+            "policy": (),
+            "role": (Role.PROPOSER,),
+            "explorer": self.task_manager.roles_of_making,
+        }[section.proposer.by]
         judging = (Role.JUDGE,) if section.gate == "judge" else ()
-        return (*proposing, *judging)
+        return tuple(dict.fromkeys((*proposing, *judging)))
 
     @property
     def context_limits(self) -> ContextLimits:

@@ -116,10 +116,10 @@ def seed_ids(split: str, params: Mapping[str, Any] | None = None) -> list[str]:
             f"parameter levels={levels!r} must be a list of whole numbers from {min(LEVELS)} to {max(LEVELS)}"
         )
     if free:
-        return [
-            f"{world}.{FREE}.{number:05}"
-            for number in range(FIRST_NUMBER[split] + offset, FIRST_NUMBER[split] + offset + size)
-        ]
+        numbers = range(FIRST_NUMBER[split] + offset, FIRST_NUMBER[split] + offset + size)
+        if numbers.stop > next((first for first in FIRST_NUMBER.values() if first > FIRST_NUMBER[split]), _MOST):
+            raise ValueError(f"offset={offset} and count={size} are more than {split} has")
+        return [f"{world}.{FREE}.{number:05}" for number in numbers]
     combinations = list(product(FAMILIES, DIGITS, OPERATORS)) if world == "calc" else [
         (topic, skill, str(level)) for topic, skill, level in product(TOPICS, SKILLS, sorted(set(chosen)))
     ]  # fmt: skip

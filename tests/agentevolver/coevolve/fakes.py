@@ -65,7 +65,9 @@ def configuration(folder: Path, name: str = "experiment", **overrides: Any) -> d
         "coevolve.stop.val_drop": "null",
         **overrides,
     }
-    text = _composed(tuple(f"{key}={value}".replace(str(folder), _FOLDER) for key, value in given.items() if value is not None))
+    text = _composed(
+        tuple(f"{key}={value}".replace(str(folder), _FOLDER) for key, value in given.items() if value is not None)
+    )
     tree: dict[str, Any] = json.loads(text.replace(_FOLDER, str(folder)))
     return tree
 

@@ -11,6 +11,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from agentevolver.config.coevolve import WORLDS, CoevolveSettings
+from agentevolver.config.loss_modes import inert_clips
 from agentevolver.config.schema import PROPOSE_ENV, Settings, place_of
 from agentevolver.errors import ConfigError
 
@@ -74,8 +75,8 @@ def check_rounds(settings: Settings, config: DictConfig, layers: Layers) -> None
     _check_written(settings.coevolve, layers)
 
 
-def warnings(settings: Settings) -> list[str]:
-    """Return what is allowed and likely to go wrong, as lines."""
+def warnings(settings: Settings, config: DictConfig) -> list[str]:
+    """Return what is allowed and likely to go wrong, as lines; `config` is the composed tree."""
     section, found = settings.coevolve, []
     if not section.enable:
         return []
@@ -85,12 +86,10 @@ def warnings(settings: Settings) -> list[str]:
             "calc's forerunner: success .50, .68, .56, .52, .34 over four rounds, labels right .90, .37, .13, .09. "
             "executed holds, where proposals carry a program"
         )
-    sizes = settings.sizes
-    if section.adpo.enable and section.adpo.bonus and sizes.train_batch_size == sizes.ppo_mini_batch_size:
-        found.append(
-            "coevolve.adpo.bonus widens the upper clip, and with one optimiser step a batch no ratio reaches it: set "
-            "actor_rollout_ref.actor.ppo_mini_batch_size to half of data.train_batch_size or less"
-        )
+    steps = settings.sizes.train_batch_size // settings.sizes.ppo_mini_batch_size
+    inert = inert_clips(steps * int(config.actor_rollout_ref.actor.ppo_epochs))
+    if section.adpo.enable and section.adpo.bonus and inert is not None:
+        found.append(f"coevolve.adpo.bonus widens the upper clip: {inert}")
     return found
 
 

@@ -151,13 +151,20 @@ def test_an_explorer_asks_who_makes_tasks() -> None:
         rounds("coevolve.proposer.by=explorer", "env_service.env_type=python")
 
 
+def warned(*overrides: str) -> list[str]:
+    made = rounds(*overrides)
+    return warnings(made.settings, made.config)
+
+
 def test_the_vote_and_an_inert_clip_are_warned_of() -> None:
-    assert warnings(rounds().settings) == []
-    (vote,) = warnings(rounds("coevolve.gate=vote").settings)
+    one_step = "actor_rollout_ref.actor.ppo_mini_batch_size=8"
+    assert warned() == warned(one_step, "actor_rollout_ref.actor.ppo_epochs=2") == []
+    (vote,) = warned("coevolve.gate=vote")
     assert ".50, .68, .56, .52, .34" in vote
-    (inert,) = warnings(rounds("actor_rollout_ref.actor.ppo_mini_batch_size=8").settings)
-    assert "with one optimiser step a batch no ratio reaches it" in inert
-    assert warnings(load(None, ["device=cpu", "coevolve.gate=vote"]).settings) == []
+    (inert,) = warned(one_step)
+    assert inert.startswith("coevolve.adpo.bonus widens the upper clip: with one optimiser step a batch every ratio")
+    without = load(None, ["device=cpu", "coevolve.gate=vote"])
+    assert warnings(without.settings, without.config) == []
 
 
 @pytest.mark.parametrize(

@@ -206,7 +206,8 @@ class RaySettings(Section):
     num_gpus: int = Field(1, ge=1, description="its logical GPUs: one a rank, also on a machine without any")
     preload: bool = Field(
         False,
-        description="import everything once, and fork the main job, Ray's workers and vLLM's engine; on a CPU alone",
+        description="import everything once, and fork the main job, the player, Ray's workers and vLLM's engine; on a "
+        "CPU alone",
     )
     dashboard: bool = Field(True, description="serve Ray's dashboard")
     dashboard_port: int = Field(

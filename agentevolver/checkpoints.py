@@ -36,6 +36,16 @@ KINDS = {"model": MODEL, "optimizer": OPTIMIZER, "extra": EXTRA}
 # Of the manifest: what a release writes, and the newest that it reads. A manifest without one is of the first.
 SCHEMA = 1
 _PREFIX = "global_step_"
+# Of a model's configuration (`config.json`), what says nothing of its tensors.
+INCIDENTAL = frozenset(
+    {"_name_or_path", "architectures", "attn_implementation", "_attn_implementation", "_attn_implementation_autoset"}
+    | {"dtype", "torch_dtype", "transformers_version", "use_cache", "bos_token_id", "eos_token_id", "pad_token_id"}
+)
+
+
+def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Return the keys by which two configurations are of different models, in order; what is null may be left out."""
+    return [name for name in sorted({*one, *other} - INCIDENTAL) if one.get(name) != other.get(name)]
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from agentevolver.utils.statistics import half_width
 PAIRS = (
     *(("executed", "frozen"), ("executed", "equal_updates"), ("executed", "vote"), ("executed", "no_tool")),
     *(("executed", "no_adpo"), ("narrow", "narrow_frozen")),
+    *(("narrow_malformed", "narrow_frozen"), ("narrow_steps", "narrow_frozen")),
 )
 # Half the width of a normal distribution's 95 % interval, in standard errors.
 NORMAL = 1.96

@@ -1,16 +1,25 @@
 #!/usr/bin/env bash
 # The runs of docs/results.md on Agent0, one after the other, and their tables; what is finished is not done again, and what was ended
-# goes on where it was:
+# goes on where it was. A run of four rounds takes 20 to 30 minutes of two cores:
 #   bash examples/agent0_tables.sh
+#   bash examples/agent0_tables.sh --narrow       # whether training the proposer pays where it starts below the frontier: 6 runs
 #   SEEDS=1 ROUNDS=2 CONDITIONS="executed vote" bash examples/agent0_tables.sh
 # executed: gate executed, proposer trained. frozen: the same with a proposer that stays as it is, at equal rollouts of the executor (what
 # the proposer's training had measured is drawn and labelled instead). vote: labels by vote. equal_updates: frozen at equal draws, so
-# at equal updates alone. no_tool: no bonus for tool calls. no_adpo. narrow, narrow_frozen: the proposer begins with short problems.
+# at equal updates alone. no_tool: no bonus for tool calls. no_adpo. narrow, narrow_frozen: the proposer begins with short problems; with
+# --narrow three seeds of these two alone. Where narrow does not beat narrow_frozen, two causes, at equal rollouts too, which are run when
+# they are named: narrow_malformed (too long a problem costs nothing, where it costs as much as the longest earns) and narrow_steps (more
+# steps of the proposer, fewer draws):
+#   SEEDS=1 CONDITIONS="narrow_malformed narrow_steps" bash examples/agent0_tables.sh
 # Other than in the example no pool is ever full (pool = the most draws), so that every condition draws and labels all that it may.
-# Arguments go to every launch.
+# Other arguments go to every launch.
 set -euo pipefail
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
 cd "$root"
+if [[ ${1:-} == --narrow ]]; then
+    shift
+    SEEDS=${SEEDS:-1 2 3} CONDITIONS=${CONDITIONS:-narrow narrow_frozen}
+fi
 rounds=${ROUNDS:-4} conditions=${CONDITIONS:-executed frozen vote equal_updates no_tool no_adpo narrow narrow_frozen}
 bash install.sh
 python=.venv/bin/python project=agent0
@@ -40,6 +49,9 @@ for condition in $conditions; do
         no_tool) own=(coevolve.reward.tool=0) ;;
         no_adpo) own=(coevolve.adpo.enable=false) ;;
         narrow) own=("coevolve.proposer.path=$narrow") ;;
+        narrow_malformed) own=("coevolve.proposer.path=$narrow" coevolve.reward.malformed=0) ;;
+        # 22 x 8 x 6 x 6 episodes and 278 labels of 10 are as many as 15 x 8 x 6 x 6 and 480 of 10, but for 4.
+        narrow_steps) own=("coevolve.proposer.path=$narrow" coevolve.proposer.steps=22 coevolve.draws=278 coevolve.pool=278) ;;
         narrow_frozen) own=("coevolve.proposer.path=$narrow" coevolve.proposer.trained=false coevolve.draws=912 coevolve.pool=912) ;;
         *) echo "there is no condition $condition" >&2 && exit 2 ;;
     esac

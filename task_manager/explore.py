@@ -38,6 +38,7 @@ from agentevolver.llm.errors import (
 )
 from agentevolver.llm.prompts import Messages, StepText, cut
 from agentevolver.llm.settings import Role
+from agentevolver.utils.files import cut_torn
 from env_service.protocol import EnvServiceError, Instances
 from task_manager import prompts
 from task_manager.acting import Actor, Tools
@@ -101,17 +102,14 @@ class StepLog:
             self._path.unlink(missing_ok=True)
 
     def _read(self, path: Path) -> None:
-        text = path.read_bytes()
-        whole = text[: text.rfind(b"\n") + 1]
+        cut_torn(path)
         try:
-            lines: list[Any] = [orjson.loads(line) for line in whole.splitlines()]
+            lines: list[Any] = [orjson.loads(line) for line in path.read_bytes().splitlines()]
             if lines:
                 self.opening, self.steps = str(lines[0]["opening"]), [ExploredStep(**line) for line in lines[1:]]
         except (orjson.JSONDecodeError, KeyError, TypeError) as error:
             logger.warning("%s holds no exploration under way (%s); it is begun anew", path, error)
             return
-        if len(whole) < len(text):
-            path.write_bytes(whole)
 
 
 class Strategy(Protocol):

@@ -23,6 +23,7 @@ from typing import Any, Self
 
 import orjson
 
+from agentevolver.utils.files import cut_torn
 from task_manager.profile import EnvProfile
 from task_manager.prompts import PROMPTS_VERSION
 from task_manager.settings import TaskManagerSettings
@@ -140,13 +141,13 @@ class Journal:
         self.folder = folder
         self.path = folder / "journal.jsonl"
         self._lock = _locked(folder / "lock")
+        cut_torn(self.path)
         self._file = self.path.open("ab", buffering=0)
         try:
             self._index = _Index(self.path)
         except JournalError:
             self.close()
             raise
-        self._file.truncate(self._index.whole)
 
     def __enter__(self) -> Self:
         return self

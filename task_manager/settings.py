@@ -398,8 +398,11 @@ class TaskManagerSettings(_Section):
         """The roles that a training run asks to make tasks, before it or between its epochs."""
         later = self.curriculum.synthesize_every_epochs > 0 or self.closed_loop.makes_tasks
         rounds = self.mixture.needs_synthetic and later
-        if not self.makes_tasks and not rounds:
-            return ()
+        return self.roles_of_making if self.makes_tasks or rounds else ()
+
+    @property
+    def roles_of_making(self) -> tuple[Role, ...]:
+        """The roles that are asked where tasks are made."""
         checks = ((self.verification.resolve, Role.VERIFIER), (self.verification.judge, Role.JUDGE))
         return (Role.EXPLORER, Role.SYNTHESISER, *(role for wanted, role in checks if wanted))
 

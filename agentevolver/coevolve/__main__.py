@@ -20,6 +20,7 @@ from omegaconf import OmegaConf
 
 from agentevolver.coevolve.checks import check_trainings
 from agentevolver.coevolve.driver import Driver, Parts
+from agentevolver.coevolve.explorer import ExplorerProposer
 from agentevolver.coevolve.labels import GateLabeller
 from agentevolver.coevolve.manifest import PROPOSE, Manifest
 from agentevolver.coevolve.measure import Measurer
@@ -85,6 +86,8 @@ async def carry_out(config: dict[str, Any], settings: Settings, manifest: Manife
         def proposer(number: int, checkpoint: str) -> Proposer:
             if llm is not None and section.proposer.by == "role":
                 return RoleProposer(llm, client, settings.data.seed)
+            if llm is not None and section.proposer.by == "explorer":
+                return ExplorerProposer(settings, llm, client, number)
             return PolicyProposer(player, checkpoint)
 
         parts = Parts(
@@ -151,6 +154,8 @@ class ListedSeeds:
         params: dict[str, Any] = {"world": self._world, "count": count, "offset": offset}
         if section.proposer.levels is not None:
             params["levels"] = list(section.proposer.levels)
+        if section.proposer.by == "explorer":
+            params["free"] = True
         return await self._client.get_env_profile(PROPOSE_ENV, "train", params)
 
 

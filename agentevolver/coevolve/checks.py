@@ -11,6 +11,7 @@ from agentevolver.coevolve.player.weights import Model, local
 from agentevolver.config.overlay import check_overlay
 from agentevolver.config.schema import Settings
 from agentevolver.errors import ConfigError
+from task_manager.profile import ProfileError, profile_for
 
 
 def check_trainings(config: Mapping[str, Any], settings: Settings) -> None:
@@ -33,6 +34,11 @@ def check_trainings(config: Mapping[str, Any], settings: Settings) -> None:
             config, settings, folder / "proposer", tasks=tasks, start=section.proposer.path or start, executor=start
         )
         check_overlay(config, proposer, "coevolve.proposer.override")
+    if section.proposer.by == "explorer":
+        try:
+            profile_for(settings.world.env_type, settings.task_manager.env_profile)
+        except ProfileError as error:
+            raise ConfigError(f"task_manager.env_profile: {error}") from error
     if section.proposer.path is not None:
         _check_policy(section.proposer.path, start)
 

@@ -1,12 +1,14 @@
 """Running a proposal's program in the world that it is for, twice: what it answers, or why it has no answer.
 
 The world's own limits bound each run (time, memory, output), and each is a fresh instance, so that nothing is left from
-the first. Two different answers mean that the program draws lots or reads the clock, and are none.
+the first. Two different answers mean that the program draws lots or reads the clock, and are none. A run whose
+interpreter or instance was lost says nothing of the program until it is lost again and again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from typing import Any
 from uuid import uuid4
@@ -14,10 +16,13 @@ from uuid import uuid4
 import orjson
 
 from agentevolver.coevolve.types import Dropped, Proposal
-from env_service.client import EnvRequestError, EnvServiceError, EnvTimeout
+from env_service.client import EnvCrashed, EnvRequestError, EnvServiceError, EnvTimeout
 from env_service.protocol import Instances
 
-RUNS = 2
+logger = logging.getLogger(__name__)
+
+# Runs that may be lost before it is the program's doing, or the environment's failure.
+TRIES = 3
 # Longer than anything that is compared as an answer.
 LONGEST_ANSWER = 2000
 # What python says where a program leaves, as `exit()` at its end does: no part of its output.
@@ -44,20 +49,34 @@ async def execute(client: Instances, world: str, proposal: Proposal) -> str | Dr
 
 
 async def _run(client: Instances, world: str, program: str) -> str | Dropped:
-    """Run a program in a fresh instance."""
+    """Run a program in a fresh instance; once more where that was lost, `TRIES` times at most."""
+    for attempt in range(1, TRIES + 1):
+        try:
+            result = await _once(client, world, program)
+        except EnvTimeout as error:
+            return Dropped("timeout", str(error))
+        except EnvRequestError as error:
+            return Dropped("unexecutable", str(error))
+        except EnvCrashed as error:
+            if attempt == TRIES:
+                raise
+            logger.warning("a program's instance was lost, it is run again: %s", error)
+            continue
+        if (result.get("info") or {}).get("status") != "died":
+            break
+        logger.info("a program's interpreter was lost in try %d", attempt)
+    return _answer(result)
+
+
+async def _once(client: Instances, world: str, program: str) -> Any:
     instance_id = f"reference-{uuid4().hex}"
     in_python = world == "python"
     params: dict[str, Any] = {"problem": {"question": "reference"}} if in_python else {"reference": True}
     await client.create_instance(world, "reference", instance_id, params)
     try:
-        result = await client.step(instance_id, _call(program) if in_python else _message(program), step_index=0)
-    except EnvTimeout as error:
-        return Dropped("timeout", str(error))
-    except EnvRequestError as error:
-        return Dropped("unexecutable", str(error))
+        return await client.step(instance_id, _call(program) if in_python else _message(program), step_index=0)
     finally:
         await asyncio.shield(_release(client, instance_id))
-    return _answer(result)
 
 
 async def _release(client: Instances, instance_id: str) -> None:

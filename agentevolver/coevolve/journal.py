@@ -6,13 +6,12 @@ not made again, and a second record of a key is refused.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from agentevolver.errors import TrainingFailed
-from agentevolver.utils.files import append_jsonl, parse, write_jsonl
+from agentevolver.utils.files import append_jsonl, cut_torn, parse, write_jsonl
 
 
 class Journal:
@@ -71,13 +70,11 @@ class Journal:
 
 def _read(path: Path) -> list[dict[str, Any]]:
     """Return the records of a file, whose torn last line is cut off."""
+    cut_torn(path)
     try:
         lines = path.read_bytes().splitlines(keepends=True)
     except FileNotFoundError:
         return []
-    if lines and (not lines[-1].endswith(b"\n") or parse(lines[-1]) is None):
-        os.truncate(path, sum(map(len, lines[:-1])))
-        lines.pop()
     records = []
     for number, line in enumerate(lines, 1):
         record = parse(line)

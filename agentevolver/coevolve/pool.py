@@ -36,7 +36,8 @@ class Proposer(Protocol):
 
     async def propose(self, draws: Sequence[Draw]) -> list[Proposal]:
         """Return one proposal for each draw, in order, with its id; what came to nothing is `refused`. Equal draws give
-        equal proposals as far as whoever is asked allows."""
+        equal proposals as far as whoever is asked allows. A shorter list says that there are no further ones in this
+        round."""
         ...
 
 

@@ -8,7 +8,7 @@ same names.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from uuid import uuid4
 
 from pydantic import BaseModel, Field
@@ -67,20 +67,40 @@ class RoleProposer:
         return list(await asyncio.gather(*map(self._propose, draws)))
 
     async def _propose(self, draw: Draw) -> Proposal:
-        instance_id = f"proposal-{uuid4().hex}"
-        began = await self._client.create_instance(PROPOSE_ENV, draw.seed, instance_id, {"verbose": True})
+        async def reply(opening: str, task: str) -> str:
+            seed = derived(self._seed, "proposer", draw.proposal_id)
+            return (await self._llm.chat(Role.PROPOSER, prompt(opening, task), seed=seed)).answer
+
         try:
-            opening, task = (str(message["content"]) for message in began["state"])
-            try:
-                seed = derived(self._seed, "proposer", draw.proposal_id)
-                reply = await self._llm.chat(Role.PROPOSER, prompt(opening, task), seed=seed)
-            except LLMReplyError as error:
-                return Proposal(draw.proposal_id, draw.seed, refused=f"malformed: {last_line(error)}")
-            await self._client.step(instance_id, {"role": "assistant", "content": reply.answer}, step_index=0)
-            state = await self._client.get_tools_info(instance_id, params={"what": "state"})
-            return Proposal.from_facts(draw.proposal_id, draw.seed, state["facts"])
-        finally:
-            await asyncio.shield(self._client.release_instance(instance_id))
+            return await read_proposal(self._client, draw, reply)
+        except LLMReplyError as error:
+            return Proposal(draw.proposal_id, draw.seed, refused=f"malformed: {last_line(error)}")
+
+
+async def read_proposal(
+    client: AsyncEnvClient, draw: Draw, write: Callable[[str, str], Awaitable[str]], seed: str | None = None
+) -> Proposal:
+    """Return what the environment `propose` reads out of a message; what is no proposal is refused there, by name.
+
+    Args:
+        client: of the environment service.
+        draw: what is proposed for.
+        write: makes the message, told the rules and what the draw's seed says.
+        seed: what the proposal was made from; None: the draw's own.
+
+    Raises:
+        EnvServiceError: the environment service failed.
+    """
+    instance_id = f"proposal-{uuid4().hex}"
+    began = await client.create_instance(PROPOSE_ENV, draw.seed, instance_id, {"verbose": True})
+    try:
+        opening, task = (str(message["content"]) for message in began["state"])
+        message = {"role": "assistant", "content": await write(opening, task)}
+        await client.step(instance_id, message, step_index=0)
+        state = await client.get_tools_info(instance_id, params={"what": "state"})
+        return Proposal.from_facts(draw.proposal_id, draw.seed if seed is None else seed, state["facts"])
+    finally:
+        await asyncio.shield(client.release_instance(instance_id))
 
 
 class RoleJudge:

@@ -58,11 +58,11 @@ async def each(items: Sequence[T], work: Callable[[T], Awaitable[None]], at_once
 
 
 async def draw(pool: Pool, draws: Sequence[Draw], proposer: Proposer, checkpoint: str, tell: Tell) -> None:
-    """Have the proposals of a batch made that are not there yet."""
+    """Have the proposals of a batch made that are not there yet, as far as the proposer has any."""
     missing = pool.undrawn(draws)
 
     async def ask(chunk: Sequence[Draw]) -> None:
-        for one, proposal in zip(chunk, await proposer.propose(chunk), strict=True):
+        for one, proposal in zip(chunk, await proposer.propose(chunk), strict=False):
             pool.put_drawn(one, proposal, checkpoint)
         tell(len(pool.drawn), len(draws))
 

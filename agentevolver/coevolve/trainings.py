@@ -12,7 +12,6 @@ import asyncio
 import json
 import os
 import signal
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +22,7 @@ from omegaconf import OmegaConf
 from agentevolver.checkpoints import ACTOR, OPTIMIZER, whole_checkpoints
 from agentevolver.config.overlay import laid_over
 from agentevolver.errors import ConfigError, TrainingFailed
-from agentevolver.preload import SOCKET, executable_of
+from agentevolver.preload import python_of
 from agentevolver.types import Task
 from agentevolver.utils.files import write_text
 from agentevolver.utils.lifeline import command
@@ -124,8 +123,7 @@ class ChildTrainings:
         folder = training.folder.resolve()
         log = folder / "logs" / LOG
         log.parent.mkdir(parents=True, exist_ok=True)
-        python = str(executable_of(os.environ[SOCKET])) if SOCKET in os.environ else sys.executable
-        words = command([python, "-m", "agentevolver.run.main", "--config", str(folder / "config.yaml")])
+        words = command([python_of(os.environ), "-m", "agentevolver.run.main", "--config", str(folder / "config.yaml")])
         env = {**os.environ, "TENSORBOARD_DIR": str(folder / "tensorboard")}
         # A process group of its own: what a terminal sends to the run is for the launcher, which ends this process.
         process = await asyncio.create_subprocess_exec(

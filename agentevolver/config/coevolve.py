@@ -18,8 +18,10 @@ class _Section(BaseModel):
 class ProposerSettings(_Section):
     """Settings of the proposer: who it is, and how it is trained."""
 
-    by: Literal["policy", "role"] = Field(
-        "policy", description="who proposes: a policy of its own, or the model of the role `proposer`"
+    by: Literal["policy", "role", "explorer"] = Field(
+        "policy",
+        description="who proposes: a policy of its own; the model of the role `proposer`; or self-questioning, which "
+        "explores the world and makes tasks of what it found as `task_manager` says (explorer)",
     )
     trained: bool = Field(True, description="train the proposer in each round; false: it stays as it is (by: policy)")
     path: str | None = Field(

@@ -11,6 +11,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from agentevolver.config.coevolve import WORLDS, CoevolveSettings
+from agentevolver.config.loss_modes import inert_clips
 from agentevolver.config.schema import PROPOSE_ENV, Settings, place_of
 from agentevolver.errors import ConfigError
 
@@ -30,12 +31,30 @@ DECIDED = {
 }
 # Keys that count only while a policy is trained to propose.
 OF_TRAINED_PROPOSERS = (
-    "proposer.steps",
-    "proposer.batch_size",
-    "proposer.n",
-    "proposer.override",
-    "executor.k",
-    "reward",
+    "coevolve.proposer.steps",
+    "coevolve.proposer.batch_size",
+    "coevolve.proposer.n",
+    "coevolve.proposer.override",
+    "coevolve.executor.k",
+    "coevolve.reward",
+)
+# Keys of the task manager that rounds decide where it proposes.
+DECIDED_OF_EXPLORERS = {
+    "task_manager.target_tasks": "tasks are made as they are drawn: write coevolve.pool and coevolve.draws",
+    "task_manager.train_data_path": "each round has its own file; remove it",
+    "task_manager.store": "each round has its own journal; remove it",
+    "task_manager.round": "each round explores anew; remove it",
+    "task_manager.known_data_paths": "tasks of earlier rounds are not made again; remove it",
+    "task_manager.focus": "rounds look at no single weakness; remove it",
+}
+# And those that say how tasks are made, which nobody reads where another one proposes.
+OF_EXPLORERS = tuple(
+    f"task_manager.{key}"
+    for key in (
+        *("n", "max_seed_tasks", "env_profile", "num_explore_threads", "num_verify_threads", "strategy"),
+        *("strategy_args", "action_format", "reply_format", "explore_env_params", "synthesis", "verification"),
+        "deduplication",
+    )
 )
 
 
@@ -56,8 +75,8 @@ def check_rounds(settings: Settings, config: DictConfig, layers: Layers) -> None
     _check_written(settings.coevolve, layers)
 
 
-def warnings(settings: Settings) -> list[str]:
-    """Return what is allowed and likely to go wrong, as lines."""
+def warnings(settings: Settings, config: DictConfig) -> list[str]:
+    """Return what is allowed and likely to go wrong, as lines; `config` is the composed tree."""
     section, found = settings.coevolve, []
     if not section.enable:
         return []
@@ -67,12 +86,10 @@ def warnings(settings: Settings) -> list[str]:
             "calc's forerunner: success .50, .68, .56, .52, .34 over four rounds, labels right .90, .37, .13, .09. "
             "executed holds, where proposals carry a program"
         )
-    sizes = settings.sizes
-    if section.adpo.enable and section.adpo.bonus and sizes.train_batch_size == sizes.ppo_mini_batch_size:
-        found.append(
-            "coevolve.adpo.bonus widens the upper clip, and with one optimiser step a batch no ratio reaches it: set "
-            "actor_rollout_ref.actor.ppo_mini_batch_size to half of data.train_batch_size or less"
-        )
+    steps = settings.sizes.train_batch_size // settings.sizes.ppo_mini_batch_size
+    inert = inert_clips(steps * int(config.actor_rollout_ref.actor.ppo_epochs))
+    if section.adpo.enable and section.adpo.bonus and inert is not None:
+        found.append(f"coevolve.adpo.bonus widens the upper clip: {inert}")
     return found
 
 
@@ -177,22 +194,31 @@ def _check_policies(settings: Settings) -> None:
 
 def _check_written(section: CoevolveSettings, layers: Layers) -> None:
     """Refuse keys that somebody wrote and nobody would read."""
+    by, decided = section.proposer.by, dict(DECIDED)
+    if by == "explorer":
+        decided |= DECIDED_OF_EXPLORERS
+        del decided["data.train_filter"]  # says whose worlds are explored
     for key, source, value in _written(layers):
-        instead = next((text for name, text in DECIDED.items() if key == name or key.startswith(f"{name}.")), None)
-        if instead is not None and value is not None:
+        if (instead := _under(key, decided)) is not None and value is not None:
             raise ConfigError(f"{source}: `{key}` has no effect in rounds: {instead}")
     unread: dict[str, str] = {}
     # A proposer that is not trained may be a switch on the command line; one of another kind is another recipe.
-    if section.proposer.by != "policy":
-        why = f"coevolve.proposer.by = {section.proposer.by}"
-        unread = dict.fromkeys(("proposer.trained", *OF_TRAINED_PROPOSERS), why)
+    if by != "policy":
+        unread = dict.fromkeys(("coevolve.proposer.trained", *OF_TRAINED_PROPOSERS), f"coevolve.proposer.by = {by}")
+    if by == "explorer":
+        unread["coevolve.proposer.levels"] = f"coevolve.proposer.by = {by}"
+    else:
+        unread |= dict.fromkeys(OF_EXPLORERS, f"coevolve.proposer.by = {by}")
     if not section.adpo.enable:
-        unread |= dict.fromkeys(("adpo.s_min", "adpo.bonus"), "coevolve.adpo.enable = false")
+        unread |= dict.fromkeys(("coevolve.adpo.s_min", "coevolve.adpo.bonus"), "coevolve.adpo.enable = false")
     for key, source, _ in _written(layers):
-        own = key.removeprefix("coevolve.")
-        reason = next((text for name, text in unread.items() if own == name or own.startswith(f"{name}.")), None)
-        if own != key and reason is not None:
+        if (reason := _under(key, unread)) is not None:
             raise ConfigError(f"{source}: `{key}` has no effect while {reason}: remove it")
+
+
+def _under(key: str, told: Mapping[str, str]) -> str | None:
+    """Return what is told of a key, or of a section that it stands in."""
+    return next((text for name, text in told.items() if key == name or key.startswith(f"{name}.")), None)
 
 
 def _written(layers: Layers) -> Iterator[tuple[str, str, Any]]:

@@ -328,7 +328,7 @@ def check_role(settings: Settings, role: Role, *, outside_rollouts: bool) -> Non
 def _asked_about(settings: Settings, role: Role) -> tuple[str, ...]:
     """Return the environments that a role must know: who makes tasks, those that tasks are made for."""
     if role in settings.roles_of_rounds:
-        return settings.env_service.env_types
+        return (settings.world.env_type,)
     grades = asks_judge(settings.task_manager.grader.original_grader)
     if settings.questioned and (role in MAKING or (role is Role.JUDGE and not grades)):
         return settings.questioned

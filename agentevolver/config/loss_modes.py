@@ -29,6 +29,17 @@ REFUSED = {
 }
 
 
+def inert_clips(steps: int) -> str | None:
+    """Return what to say of upper clips by row where a batch is updated on in so many optimiser steps; None where they
+    can bind."""
+    if steps > 1:
+        return None
+    return (
+        "with one optimiser step a batch every ratio is 1, and no upper clip binds: set "
+        f"{ACTOR}.ppo_mini_batch_size to a half or a quarter of data.train_batch_size"
+    )
+
+
 def check_loss(config: Any, *, boosts: bool, row_clips: bool = False, by_turns: bool = False) -> None:
     """Refuse a policy loss that would not do what it says.
 

@@ -193,7 +193,8 @@ class RaySettings(Section):
     num_gpus: int = Field(1, ge=1, description="its logical GPUs: one a rank, also on a machine without any")
     preload: bool = Field(
         False,
-        description="import everything once, and fork the main job, Ray's workers and vLLM's engine; on a CPU alone",
+        description="import everything once, and fork the main job, the player, Ray's workers and vLLM's engine; on a "
+        "CPU alone",
     )
     dashboard: bool = Field(True, description="serve Ray's dashboard")
     dashboard_port: int = Field(
@@ -464,9 +465,13 @@ class Settings(Section):
         section = self.coevolve
         if not section.enable or self.env_service.env_types == (PROPOSE_ENV,):  # a proposer's own training asks nobody
             return ()
-        proposing = (Role.PROPOSER,) if section.proposer.by == "role" else ()
+        proposing = {
+            "policy": (),
+            "role": (Role.PROPOSER,),
+            "explorer": self.task_manager.roles_of_making,
+        }[section.proposer.by]
         judging = (Role.JUDGE,) if section.gate == "judge" else ()
-        return (*proposing, *judging)
+        return tuple(dict.fromkeys((*proposing, *judging)))
 
     @property
     def context_limits(self) -> ContextLimits:

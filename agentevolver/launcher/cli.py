@@ -185,7 +185,7 @@ def _warnings(options: Options, configuration: Resolved) -> list[str]:
     """Return what the configuration says that is allowed and likely to go wrong."""
     from agentevolver.config.coevolve_checks import warnings
 
-    return warnings(configuration.settings) if options.conf is not None else []
+    return warnings(configuration.settings, configuration.config) if options.conf is not None else []
 
 
 def _dry_run(options: Options, configuration: Resolved, registry: RunRegistry) -> str:

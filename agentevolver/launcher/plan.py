@@ -42,7 +42,7 @@ from agentevolver.launcher.stack import (
     user_service,
 )
 from agentevolver.llm.settings import TeacherSettings
-from agentevolver.preload import SOCKET, executable_of
+from agentevolver.preload import SOCKET, python_of
 from agentevolver.utils import net
 from agentevolver.utils.secrets import SECRETS, masked_tree, secrets_in
 from env_service.registry import RegistryError, known_environments, resolve
@@ -387,7 +387,6 @@ def _main_job(options: Options, configuration: Resolved, folder: Path, env: Mapp
     if sys.stdout.isatty():
         # Its output goes through a pipe, so it cannot see the terminal itself.
         shown |= {"FORCE_COLOR": "1", "COLUMNS": str(shutil.get_terminal_size().columns)}
-    python = str(executable_of(env[SOCKET])) if SOCKET in env else sys.executable
     target = options.target_of(rounds=configuration.coevolve.enable)
-    argv = (python, "-m", target, "--config", str(folder / "config.yaml"))
+    argv = (python_of(env), "-m", target, "--config", str(folder / "config.yaml"))
     return JobSpec(name="main", argv=argv, cwd=Path.cwd(), log=folder / "logs" / "main.log", env=shown)

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from agentevolver.config.schema import EnvServiceSettings, RaySettings
 from agentevolver.errors import LaunchError, UsageError
 from agentevolver.llm.settings import TeacherSettings
+from agentevolver.preload import python_of
 from agentevolver.utils.net import LOGVIEW_PORT, LOOPBACK, take_any_port, take_port_from
 from agentevolver.utils.web.access import is_loopback
 
@@ -157,7 +158,7 @@ def ray_head(section: RaySettings, *, temp_dir: Path, logs: Path, env: Mapping[s
 
 
 def nursery_service(socket: Path, *, logs: Path, env: Mapping[str, str]) -> ServiceSpec:
-    """Describe the process that the main job, Ray's workers and vLLM's engine are forked from.
+    """Describe the process that the main job, the player, Ray's workers and vLLM's engine are forked from.
 
     Nothing waits for it to be up, and what cannot reach it starts as if it were not there.
     """
@@ -265,7 +266,7 @@ def player_service(url: str, config: Path, key: str, *, logs: Path, env: Mapping
     url = f"http://{parts.hostname}:{port}"
     spec = ServiceSpec(
         name="player",
-        argv=(sys.executable, "-m", "agentevolver.coevolve.player", "--config", str(config), "--port", str(port)),
+        argv=(python_of(env), "-m", "agentevolver.coevolve.player", "--config", str(config), "--port", str(port)),
         log=logs / "player.log",
         env=env,
         title=f"plays tasks with frozen policies, at {url}",

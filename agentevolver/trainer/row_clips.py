@@ -197,16 +197,6 @@ def make_rule(settings: StageSettings, usual: float) -> ClipRule:
     return rule
 
 
-def inert_warning(steps: int) -> str | None:
-    """Return what to say of clips where a batch is updated on in so many optimiser steps; None where they can bind."""
-    if steps > 1:
-        return None
-    return (
-        "trainer.row_clips: a training step takes one optimiser step, so every ratio is 1 and no clip binds: set "
-        "actor_rollout_ref.actor.ppo_mini_batch_size to a half or a quarter of data.train_batch_size"
-    )
-
-
 class ClipWatch:
     """Warns once where the wider clip made no difference in the first steps."""
 

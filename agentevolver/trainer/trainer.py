@@ -34,6 +34,7 @@ from verl.utils.tracking import Tracking
 from advantage_processor.pipeline import Processor, assign
 from agentevolver.checkpoints import DATA
 from agentevolver.config.asynchronous import VERLS, steps_kept
+from agentevolver.config.loss_modes import inert_clips
 from agentevolver.config.schema import of_verl
 from agentevolver.config.verl_keys.ignored import SYNC
 from agentevolver.monitor.log import Retention, RunLog, Status, supersede_metrics
@@ -76,7 +77,7 @@ from agentevolver.trainer.metrics import (
 from agentevolver.trainer.mismatch import MismatchWatch, of_batch
 from agentevolver.trainer.no_signal import make_watch
 from agentevolver.trainer.reward_stages import RewardStages
-from agentevolver.trainer.row_clips import ClipWatch, RowClips, inert_warning
+from agentevolver.trainer.row_clips import ClipWatch, RowClips
 from agentevolver.trainer.self_play import SelfPlay, win_rates
 from agentevolver.trainer.sequential import TurnUpdates
 from agentevolver.trainer.tasks import TrainingTasks
@@ -126,9 +127,9 @@ class EvolverTrainer(PPOTrainer):
             self.settings.exp_manager, self.settings.trainer.row_clips, float(actor.clip_ratio_high)
         )
         self._clip_watch = ClipWatch() if self._row_clips.is_ambiguous else None
-        inert = inert_warning(optimiser_steps(config) * actor.ppo_epochs) if self._row_clips.is_ambiguous else None
+        inert = inert_clips(optimiser_steps(config) * actor.ppo_epochs) if self._row_clips.is_ambiguous else None
         if inert is not None:
-            logger.warning("%s", inert)
+            logger.warning("trainer.row_clips: %s", inert)
         self._mismatch = MismatchWatch(self.settings.trainer.max_log_prob_diff)
         section = self.settings.trainer
         self._signal = make_watch(
@@ -430,14 +431,18 @@ class EvolverTrainer(PPOTrainer):
         self._trajectories = trajectories
         if self.settings.diagnoses:
             self._diagnose()
-        self._write_trajectories()
-        self._failures.check(trajectories)
-        self._forks.look(trajectories)
-        lonely = lonely_groups(trajectories)
-        withdrawn = [i for i, key in enumerate(batch.keys) if extra[i]["masked"] or RowKey.of(key).group_id in lonely]
-        if len(withdrawn) == len(batch.keys):
-            raise nothing_left(trajectories)
-        rewards = self._reward(batch, withdrawn)
+        try:
+            self._failures.check(trajectories)
+            self._forks.look(trajectories)
+            lonely = lonely_groups(trajectories)
+            withdrawn = [
+                i for i, key in enumerate(batch.keys) if extra[i]["masked"] or RowKey.of(key).group_id in lonely
+            ]
+            if len(withdrawn) == len(batch.keys):
+                raise nothing_left(trajectories)
+            rewards = self._reward(batch, withdrawn)
+        finally:
+            self._write_trajectories()
         self.status.warn(self._signal.look(trajectories))
         self._rollout_metrics = rollout_metrics(self._of_step, gen_s) | {"rollout/masked_rows": float(len(withdrawn))}
         self._rollout_metrics |= rewards
@@ -464,7 +469,6 @@ class EvolverTrainer(PPOTrainer):
         metrics = self._reward_stages.apply(self._trajectories)
         left_out = set(withdrawn)
         put_scores(batch, [i for i in range(len(batch.keys)) if i not in left_out], self._trajectories)
-        self._write_trajectories()
         return metrics
 
     def _get_required_batch_multiple(self, dp_size: int) -> int:

@@ -12,14 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from agentevolver.checkpoints import ACTOR, KINDS, layout_of, shard
+from agentevolver.checkpoints import ACTOR, KINDS, differing, layout_of, shard
 from agentevolver.errors import ConfigError, TrainingFailed, last_line
 
-# Of a model's configuration, what says nothing about its tensors.
-INCIDENTAL = frozenset(
-    {"_name_or_path", "architectures", "attn_implementation", "_attn_implementation", "dtype", "torch_dtype"}
-    | {"transformers_version", "use_cache", "bos_token_id", "eos_token_id", "pad_token_id"}
-)
 KEY = "weights"
 """Where they are told to the workers, in `actor_rollout_ref`: what `Weights.to_dict` returns, or None."""
 _HUGGING_FACE = ("*.safetensors", "pytorch_model*.bin")
@@ -95,9 +90,7 @@ def check_architecture(weights: Weights, model: Mapping[str, Any]) -> None:
         found = AutoConfig.from_pretrained(str(weights.model_config), **read).to_dict()
     except (OSError, ValueError, StrictDataclassError) as error:
         raise ConfigError(f"trainer.weights = {weights.folder}: no model's config.json: {last_line(error)}") from error
-    names = sorted({*wanted, *found} - INCIDENTAL)
-    different = [name for name in names if wanted.get(name) != found.get(name)]
-    if different:
+    if different := differing(wanted, found):
         name = different[0]
         raise ConfigError(
             f"trainer.weights = {weights.folder} are of another model than {own}: {name} is {found.get(name)}, not "

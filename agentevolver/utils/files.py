@@ -34,6 +34,8 @@ COMPRESSED = ".gz"
 # So many bytes before the offset are compared, to tell a file that grew from another one of the same name.
 _MEMORY = 256
 _DRAFTS = itertools.count()
+# Bytes that are looked at once.
+_BLOCK = 64 * 1024
 
 
 def free_bytes(folder: Path) -> int:
@@ -143,6 +145,21 @@ def append_jsonl(path: Path, record: Mapping[str, Any]) -> None:
             raise
     finally:
         os.close(handle)
+
+
+def cut_torn(path: Path) -> None:
+    """Cut off a last line without its line break, which a kill tore; only for who knows that no other writes the file.
+    Nothing happens where there is none."""
+    with suppress(FileNotFoundError), path.open("r+b") as file:
+        end = file.seek(0, os.SEEK_END)
+        while end:
+            begin = max(0, end - _BLOCK)
+            file.seek(begin)
+            if (at := file.read(end - begin).rfind(b"\n")) >= 0:
+                end = begin + at + 1
+                break
+            end = begin
+        file.truncate(end)
 
 
 def parse(line: bytes) -> dict[str, Any] | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from agentevolver.utils.files import read_jsonl
 from tests.e2e.policies import calc_policy
 from tests.e2e.runs import Launched
 
@@ -31,6 +32,7 @@ RECIPES = {
     "r_zero": ("done", TRAINED),
     "absolute_zero": ("done", TRAINED),
     "socratic_zero": ("skipped", ()),
+    "explorer_zero": ("skipped", ()),
 }
 
 
@@ -54,3 +56,6 @@ def test_one_round(name: str, policy: Path, tmp_path: Path) -> None:
     assert stages["solve"]["state"] == stages["evaluate"]["state"] == "done", stages
     if name == "absolute_zero":
         assert stages["solve"]["start"] == stages["propose"]["checkpoint"], "one set of weights"
+    if name == "explorer_zero":
+        drawn = read_jsonl(launched.directory / "round_1" / "drawn.jsonl")
+        assert drawn and all("#" in record["seed"] for record in drawn), "each is a task that the task manager made"

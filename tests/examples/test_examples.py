@@ -196,8 +196,10 @@ def test_every_script_that_a_header_prints_hands_on_what_it_is_given(
         return
     launches = [line for line in calls if line[0].endswith("launcher.py")]
     assert launches
+    text = (ROOT / script).read_text()
+    handed = [word for word in arguments if f"== {word} " not in text]  # others are the script's own options
     for _, *given in launches:
-        assert given[len(given) - len(arguments) :] == arguments
+        assert given[len(given) - len(handed) :] == handed and set(arguments) & set(given) == set(handed)
     options = parse(launches[0][1:])
     load(ROOT / "examples" / Path(str(options.conf)).name, ["device=cpu", *options.overrides])
 
@@ -410,27 +412,49 @@ mkdir -p "experiments/agent0/$name"
 """
 
 
+def launches_of_tables(script: Path, *arguments: str, **variables: str) -> dict[str, list[str]]:
+    """Run the script with nothing behind it; returns the arguments of each launch by the run's name."""
+    calls = script.parents[1] / "calls"
+    calls.unlink(missing_ok=True)
+    subprocess.run(["bash", str(script), *arguments], env={"PATH": "/usr/bin:/bin", **variables}, check=True)
+    made = [line.split("\x1f") for line in calls.read_text().splitlines()]
+    assert made[-1][:2] == ["-m", "benchmarks.agent0_tables"]
+    launched = [call[1:] for call in made if call[0] == "launcher.py"]
+    return {next(word.partition("=")[2] for word in call if "experiment_name=" in word): call for call in launched}
+
+
+def rollouts_of(arguments: list[str]) -> int:
+    """Return the most episodes of the executor by which a round's proposals are rewarded and labelled."""
+    options = parse(arguments)
+    assert options.conf is not None
+    rounds = load(ROOT / options.conf, ["device=cpu", *options.overrides]).coevolve
+    assert rounds.enable and rounds.pool >= rounds.draws, "a full pool would cut what a condition may draw"
+    proposer = rounds.proposer
+    rewarded = proposer.steps * proposer.batch_size * proposer.n * rounds.executor.k if proposer.trained else 0
+    return rewarded + rounds.draws * rounds.executor.label_k
+
+
 @pytest.mark.thorough
 def test_every_launch_of_the_tables_of_agent0_can_be_planned(tmp_path: Path) -> None:
     script = checkout(tmp_path, "agent0_tables.sh", CALLS_ONLY)
-    subprocess.run(["bash", str(script)], env={"PATH": "/usr/bin:/bin"}, check=True)
-    calls = [line.split("\x1f") for line in (tmp_path / "calls").read_text().splitlines()]
-    launches = [call for call in calls if call[0] == "launcher.py"]
-    assert len(launches) == 3 * 3 + 5 and calls[-1][:2] == ["-m", "benchmarks.agent0_tables"]
-    most = {}
-    for _, *arguments in launches:
-        options = parse(arguments)
-        assert options.conf is not None
-        rounds = load(ROOT / options.conf, ["device=cpu", *options.overrides]).coevolve
-        assert rounds.enable and rounds.pool >= rounds.draws, "a full pool would cut what a condition may draw"
-        proposer = rounds.proposer
-        rewarded = proposer.steps * proposer.batch_size * proposer.n * rounds.executor.k if proposer.trained else 0
-        most[next(word.partition("=")[2] for word in arguments if "experiment_name=" in word)] = (
-            rewarded + rounds.draws * rounds.executor.label_k
-        )
+    most = {name: rollouts_of(arguments) for name, arguments in launches_of_tables(script).items()}
+    assert len(most) == 3 * 3 + 5
     assert most["frozen-1"] == most["executed-1"] == most["narrow-1"] == most["narrow_frozen-1"] == 9120
     assert most["equal_updates-1"] == 4800
-    (tmp_path / "calls").unlink()
-    subprocess.run(["bash", str(script)], env={"PATH": "/usr/bin:/bin"}, check=True)
-    again = [line.split("\x1f")[0] for line in (tmp_path / "calls").read_text().splitlines()]
-    assert "launcher.py" not in again, "what is finished is not done again"
+    assert launches_of_tables(script) == {}, "what is finished is not done again"
+
+
+def test_the_narrow_start_is_three_seeds_of_trained_and_frozen_and_its_causes_are_equal_too(tmp_path: Path) -> None:
+    script = checkout(tmp_path, "agent0_tables.sh", CALLS_ONLY)
+    planned = launches_of_tables(script, "--narrow", "ray.num_cpus=2")
+    assert sorted(planned) == [f"{name}-{seed}" for name in ("narrow", "narrow_frozen") for seed in (1, 2, 3)]
+    built = [line.split("\x1f") for line in (tmp_path / "calls").read_text().splitlines() if "--narrow" in line]
+    (build,) = built
+    path = f"coevolve.proposer.path={build[build.index('--out') + 1]}"
+    assert build[:3] == ["-m", "agentevolver.builtin.seed.calc", "--narrow"]
+    for arguments in planned.values():
+        assert path in arguments and "ray.num_cpus=2" in arguments and rollouts_of(arguments) == 9120
+        assert parse(arguments).conf is not None and "--narrow" not in arguments
+    causes = launches_of_tables(script, SEEDS="1", CONDITIONS="narrow_malformed narrow_steps")
+    assert list(causes) == ["narrow_malformed-1", "narrow_steps-1"]
+    assert all(path in call and abs(rollouts_of(call) - 9120) <= 4 for call in causes.values())

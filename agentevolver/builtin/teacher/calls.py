@@ -47,6 +47,11 @@ class Call:
         return self.tool.partition(".")[0]
 
 
+def without_thought(action: str) -> str:
+    """Return an assistant message without what it thinks in <think> tags."""
+    return _THINK.sub("", action)
+
+
 def dotted(text: str) -> str:
     """Return a text with the names of tools as PocketWorld has them."""
     return _UNDOTTED.sub(lambda name: name[0].replace("_", "."), text)
@@ -57,7 +62,7 @@ def exchanges(action: str, observation: str) -> list[tuple[Call | None, str]]:
 
     Where there is not one line of an answer for each of several calls, the first of them has the whole.
     """
-    written = _THINK.sub("", action).split(_MARK)[1:]
+    written = without_thought(action).split(_MARK)[1:]
     answers = dotted(observation).splitlines()
     if len(written) > 1 and len(written) == len(answers):
         return [(_read_json(text), answer) for text, answer in zip(written, answers, strict=True)]
@@ -66,7 +71,7 @@ def exchanges(action: str, observation: str) -> list[tuple[Call | None, str]]:
 
 def read_call(action: str) -> Call | None:
     """Return the call of an assistant message in either syntax, the first of several, None if there is none in it."""
-    text = _THINK.sub("", action).strip()
+    text = without_thought(action).strip()
     at = text.find(_MARK)
     if at >= 0 or text.startswith("{"):
         return _read_json(text[at + len(_MARK) :] if at >= 0 else text)

@@ -32,7 +32,7 @@ def explore(prompt: Prompt, draws: Draws) -> dict[str, Any] | str:
     prompt.text("opening")
     seen = see(prompt.sections, prompt.steps())
     thought, call = _explorers_choice(seen, phase, _tried(prompt), draws, prompt.focus)
-    return _said(thought, write_call(call, seen.syntax), prompt, draws)
+    return said(thought, write_call(call, seen.syntax), prompt, draws)
 
 
 def solve(prompt: Prompt, draws: Draws) -> dict[str, Any] | str:
@@ -51,10 +51,10 @@ def solve(prompt: Prompt, draws: Draws) -> dict[str, Any] | str:
     if draws.errs(draws.rates.slips) and (others := [c for c, _ in _lookups(seen) if c != call]):
         draws.plant("slip", action=str(call))
         call = draws.rng.choice(others)
-    return _said(thought, write_call(call, seen.syntax), prompt, draws)
+    return said(thought, write_call(call, seen.syntax), prompt, draws)
 
 
-def _said(thought: str, action: str, prompt: Prompt, draws: Draws) -> dict[str, Any] | str:
+def said(thought: str, action: str, prompt: Prompt, draws: Draws) -> dict[str, Any] | str:
     """Return an action as it is asked for; a message that is sent as it is is sometimes none."""
     if not prompt.is_sent:
         return {"thought": thought, "action": action}

@@ -21,7 +21,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
-from agentevolver.builtin.teacher import attributor, explorer, judge, proposer, summariser, synthesiser
+from agentevolver.builtin.teacher import attributor, chains, explorer, judge, proposer, summariser, synthesiser
 from agentevolver.builtin.teacher.prompt import WHAT, Draws, NotUnderstood, Prompt, Rates, read_prompt
 from agentevolver.llm.settings import TEACHER_TOKEN
 from agentevolver.utils.health import TEACHER, health_facts
@@ -29,12 +29,19 @@ from agentevolver.utils.web.access import Access
 from agentevolver.utils.web.shield import Shield, answer_errors
 
 Handler = Callable[[Prompt, Draws], dict[str, Any] | str]
+
+
+def _by_world(in_pocket: Handler, in_calc: Handler) -> Handler:
+    """Return what answers a role's prompt: of PocketWorld, or where the opening says so of calc."""
+    return lambda prompt, draws: (in_calc if chains.is_told(prompt) else in_pocket)(prompt, draws)
+
+
 HANDLERS: dict[str, Handler] = {
-    "explorer/act": explorer.explore,
-    "synthesiser/tasks": synthesiser.tasks,
+    "explorer/act": _by_world(explorer.explore, chains.explore),
+    "synthesiser/tasks": _by_world(synthesiser.tasks, chains.tasks),
     "synthesiser/profile": synthesiser.profile,
-    "verifier/solve": explorer.solve,
-    "judge/accept": judge.accept,
+    "verifier/solve": _by_world(explorer.solve, chains.solve),
+    "judge/accept": _by_world(judge.accept, chains.accept),
     "judge/grade": judge.grade,
     "judge/answer": proposer.answer,
     "proposer/task": proposer.task,

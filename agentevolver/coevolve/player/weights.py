@@ -14,16 +14,10 @@ from typing import Any
 
 from transformers import AutoConfig
 
+from agentevolver.checkpoints import differing
 from agentevolver.coevolve.player.client import PlayerRefused
 from agentevolver.errors import last_line
 
-# What a model's configuration says of who wrote it, how it is computed and how it answers, and not of what it is.
-_ABOUT = frozenset(
-    {
-        *("_name_or_path", "transformers_version", "torch_dtype", "dtype", "use_cache", "_attn_implementation"),
-        *("bos_token_id", "eos_token_id", "pad_token_id", "attn_implementation", "_attn_implementation_autoset"),
-    }
-)
 _HEAD_BYTES = 100 * 1024 * 1024
 
 
@@ -87,13 +81,11 @@ class Model:
     def check(self, folder: Path) -> None:
         """Raise PlayerRefused, with the first difference, for weights of another model."""
         other = _architecture(folder)
-        for key in sorted(self._architecture.keys() | other.keys()):
-            ours, theirs = self._architecture.get(key), other.get(key)
-            if ours != theirs:
-                raise PlayerRefused(
-                    f"checkpoint {folder} is of another architecture than {self._folder}: {key} is {theirs!r}, not "
-                    f"{ours!r}"
-                )
+        for key in differing(self._architecture, other):
+            raise PlayerRefused(
+                f"checkpoint {folder} is of another architecture than {self._folder}: {key} is {other.get(key)!r}, not "
+                f"{self._architecture.get(key)!r}"
+            )
         shapes = _shapes(folder)
         # A head that is the embedding's own tensor may be written or left out.
         tied = {"lm_head.weight"} if self._architecture.get("tie_word_embeddings") else set()
@@ -108,10 +100,10 @@ class Model:
 def _architecture(folder: Path) -> dict[str, Any]:
     """Return a model's configuration, with the defaults of what its file leaves out."""
     try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True).to_dict()
+        config: dict[str, Any] = AutoConfig.from_pretrained(folder, local_files_only=True).to_dict()
     except (OSError, ValueError, KeyError) as error:
         raise PlayerRefused(f"checkpoint {folder}: its config.json cannot be read: {last_line(error)}") from error
-    return {key: value for key, value in config.items() if key not in _ABOUT and value is not None}
+    return config
 
 
 def _shapes(folder: Path) -> dict[str, tuple[int, ...]]:

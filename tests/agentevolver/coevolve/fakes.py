@@ -40,7 +40,7 @@ def chance(*name: str | int) -> float:
 
 
 def configuration(folder: Path, name: str = "experiment", **overrides: Any) -> dict[str, Any]:
-    """Return the resolved configuration of small rounds."""
+    """Return the resolved configuration of small rounds; None leaves a key of theirs out."""
     base = folder / "base"
     write_json(base / "skill.json", {"skill": 0.0})
     given = {
@@ -65,7 +65,9 @@ def configuration(folder: Path, name: str = "experiment", **overrides: Any) -> d
         "coevolve.stop.val_drop": "null",
         **overrides,
     }
-    text = _composed(tuple(f"{key}={value}".replace(str(folder), _FOLDER) for key, value in given.items()))
+    text = _composed(
+        tuple(f"{key}={value}".replace(str(folder), _FOLDER) for key, value in given.items() if value is not None)
+    )
     tree: dict[str, Any] = json.loads(text.replace(_FOLDER, str(folder)))
     return tree
 

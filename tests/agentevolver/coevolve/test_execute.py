@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agentevolver.coevolve.execute import execute
+from agentevolver.coevolve.execute import TRIES, execute
 from agentevolver.coevolve.types import Dropped, Proposal
 from env_service.client import EnvCrashed, EnvRequestError, EnvTimeout, EnvUnavailable
 from env_service.tool_calls import ToolCall, structured_calls
@@ -95,9 +95,21 @@ async def test_no_program_is_run_where_there_is_none() -> None:
     assert not world.made
 
 
-@pytest.mark.parametrize("error", [EnvUnavailable("gone"), EnvCrashed("died")])
-async def test_a_service_that_fails_says_nothing_of_the_program(error: Exception) -> None:
-    world = ScriptedWorld(says("7"), error)
-    with pytest.raises(type(error)):
+@pytest.mark.parametrize("said", [[EnvUnavailable("gone")], [EnvCrashed("died")] * TRIES])
+async def test_a_service_that_fails_says_nothing_of_the_program(said: list[Exception]) -> None:
+    world = ScriptedWorld(says("7"), *said)
+    with pytest.raises(type(said[0])):
         await execute(world, "calc", proposal())
-    assert not world.open
+    assert not world.open and not world.said
+
+
+LOST = says("The interpreter died", status="died", refused=True)
+
+
+async def test_a_run_that_was_lost_is_made_again_and_one_that_is_lost_always_is_the_programs_doing() -> None:
+    world = ScriptedWorld(LOST, EnvCrashed("killed"), says("7", status="ok"), LOST, says("7", status="ok"))
+    assert await execute(world, "python", proposal()) == "7"
+    assert not world.open and not world.said
+    world = ScriptedWorld(*[LOST] * TRIES)
+    found = await execute(world, "python", proposal())
+    assert isinstance(found, Dropped) and found.reason == "unexecutable" and not world.said

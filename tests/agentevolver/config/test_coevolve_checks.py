@@ -93,6 +93,21 @@ def test_other_environments_may_be_evaluated_on_and_are_not_trained_on() -> None
         ("data.train_filter.n=5", "tasks are proposed"),
         ("actor_rollout_ref.rollout.val_kwargs.n=2", "write coevolve.executor.eval_n"),
         ("coevolve.proposer.by=role coevolve.reward.unc=1", "`coevolve.reward.unc` has no effect while .*by = role"),
+        ("coevolve.proposer.by=explorer coevolve.proposer.trained=true", "has no effect while .*by = explorer"),
+        ("coevolve.proposer.by=explorer coevolve.proposer.steps=3", "has no effect while .*by = explorer"),
+        ("coevolve.proposer.by=explorer coevolve.proposer.path=/m", "proposer.path has no effect"),
+        ("coevolve.proposer.by=explorer coevolve.shared_weights=true", "proposer.by = explorer: remove one"),
+        ("coevolve.proposer.by=explorer task_manager.target_tasks=9", "write coevolve.pool and coevolve.draws"),
+        (
+            f"coevolve.proposer.by=explorer task_manager.n=1 task_manager.mixture.synthetic_data_ratio=1 {ELSEWHERE}",
+            "kept or not by their p",
+        ),
+        (
+            f"env_service.env_type=python coevolve.proposer.by=explorer coevolve.proposer.levels=[2] {ELSEWHERE}",
+            "levels` has no effect while .*by = explorer",
+        ),
+        (f"env_service.env_type=pocket coevolve.proposer.by=explorer {ELSEWHERE}", "takes no proposed problems"),
+        ("task_manager.n=2", "`task_manager.n` has no effect while coevolve.proposer.by = policy"),
         ("coevolve.adpo.enable=false coevolve.adpo.bonus=1", "`coevolve.adpo.bonus` has no effect while"),
         ("coevolve.pool=30 coevolve.min_pool=40", "min_pool = 40 is more than pool = 30"),
         ("coevolve.keep=[0.8,0.3]", "the least one first"),
@@ -125,13 +140,33 @@ def test_a_role_proposes_and_a_judge_is_asked() -> None:
         rounds("coevolve.gate=judge", "llm.base_url=policy")
 
 
+def test_an_explorer_asks_who_makes_tasks() -> None:
+    resolved = rounds("coevolve.proposer.by=explorer", "data.train_filter.level=3", "coevolve.gate=judge")
+    making = (Role.EXPLORER, Role.SYNTHESISER, Role.JUDGE)
+    assert resolved.settings.roles == making == resolved.settings.roles_outside_rollouts
+    assert resolved.teacher is not None, "the built-in teacher explores calc"
+    alone = rounds("coevolve.proposer.by=explorer", "task_manager.verification.judge=false").settings.roles
+    assert alone == (Role.EXPLORER, Role.SYNTHESISER)
+    held_out = rounds("coevolve.proposer.by=explorer", "env_service.env_type={calc: 1, reasoning_gym: 0}")
+    assert held_out.settings.roles == making, "nobody asks about what is evaluated on alone"
+    with pytest.raises(ConfigError, match=r"as explorer the built-in teacher knows the environments calc alone"):
+        rounds("coevolve.proposer.by=explorer", "env_service.env_type=python")
+
+
+def warned(*overrides: str) -> list[str]:
+    made = rounds(*overrides)
+    return warnings(made.settings, made.config)
+
+
 def test_the_vote_and_an_inert_clip_are_warned_of() -> None:
-    assert warnings(rounds().settings) == []
-    (vote,) = warnings(rounds("coevolve.gate=vote").settings)
+    one_step = "actor_rollout_ref.actor.ppo_mini_batch_size=8"
+    assert warned() == warned(one_step, "actor_rollout_ref.actor.ppo_epochs=2") == []
+    (vote,) = warned("coevolve.gate=vote")
     assert ".50, .68, .56, .52, .34" in vote
-    (inert,) = warnings(rounds("actor_rollout_ref.actor.ppo_mini_batch_size=8").settings)
-    assert "with one optimiser step a batch no ratio reaches it" in inert
-    assert warnings(load(None, ["device=cpu", "coevolve.gate=vote"]).settings) == []
+    (inert,) = warned(one_step)
+    assert inert.startswith("coevolve.adpo.bonus widens the upper clip: with one optimiser step a batch every ratio")
+    without = load(None, ["device=cpu", "coevolve.gate=vote"])
+    assert warnings(without.settings, without.config) == []
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from agentevolver.launcher.plan import Plan, as_yaml, check_services, make_plan,
 from agentevolver.launcher.records import RunRegistry, experiment_lock
 from agentevolver.launcher.run import private_files
 from agentevolver.llm.settings import TeacherSettings
-from agentevolver.preload import SOCKET
+from agentevolver.preload import SOCKET, executable_of
 from agentevolver.utils.net import ON_LOOPBACK
 from agentevolver.utils.secrets import SECRETS
 from tests.agentevolver.launcher.fakes import FakeConfiguration, env_section, free_port, ray_section
@@ -419,6 +420,15 @@ def test_in_self_play_environments_are_told_where_frozen_policies_answer(configu
     with pytest.raises(UsageError, match=r"self_play\.url=http://elsewhere:1"):
         plan(replace(configuration, self_play=section.model_copy(update={"url": "http://elsewhere:1"})))
     assert "ENV_PLAYER_URL" not in plan(configuration).services[1].env
+
+
+def test_the_player_is_forked_as_the_main_job_is(configuration: FakeConfiguration) -> None:
+    made = plan(replace(configuration, coevolve=rounds(), ray=ray_section(preload=True)))
+    player, job = made.services[-1], made.job
+    assert job is not None and player.name == "player" and player.env[SOCKET] == job.env[SOCKET]
+    assert player.argv[0] == job.argv[0] == str(executable_of(player.env[SOCKET]))
+    without = plan(replace(configuration, coevolve=rounds()))
+    assert without.services[-1].argv[0] == sys.executable and SOCKET not in without.services[-1].env
 
 
 def test_a_target_that_was_asked_for_wins(configuration: FakeConfiguration) -> None:

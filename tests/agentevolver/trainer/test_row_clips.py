@@ -14,10 +14,10 @@ from verl.utils.metric import Metric
 
 from advantage_processor.ambiguity import BUCKETS, P_HAT, PHatError, upper_clip
 from advantage_processor.settings import StageSettings
-from agentevolver.config.loss_modes import BOOSTED
+from agentevolver.config.loss_modes import BOOSTED, inert_clips
 from agentevolver.trainer import row_clips, update
 from agentevolver.trainer.loss import BUCKET_COLUMN, CLIP_COLUMN, GUIDED_COLUMN, finish_metrics, selective_ppo_loss
-from agentevolver.trainer.row_clips import ClipWatch, RowClips, RuleError, inert_warning
+from agentevolver.trainer.row_clips import ClipWatch, RowClips, RuleError
 from agentevolver.trainer.update import arrange
 from agentevolver.types import RowKey
 from experience_manager.settings import ExperienceSettings
@@ -223,7 +223,7 @@ def test_four_mini_batches_reach_the_clip_and_one_does_not():
     assert policy_gradient_steps(4)["actor/clip_hi"] > 0
     alone = policy_gradient_steps(1)
     assert alone["actor/clip_hi"] == alone["actor/clip_freed"] == 0.0
-    assert inert_warning(4) is None and "ppo_mini_batch_size" in inert_warning(1)
+    assert inert_clips(4) is None and "ppo_mini_batch_size" in inert_clips(1)
 
 
 def test_a_clip_that_made_no_difference_is_told_of_once(caplog):

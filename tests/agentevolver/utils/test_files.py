@@ -15,6 +15,7 @@ from agentevolver.utils.files import (
     append_jsonl,
     compress,
     create,
+    cut_torn,
     move,
     read_jsonl,
     remove_tree,
@@ -145,6 +146,23 @@ def test_wherever_a_file_is_cut_whole_lines_stay_and_the_next_one_is_read(tmp_pa
     append_jsonl(path, {"next": 1})
     found = [record for line in path.read_bytes().splitlines() if (record := files.parse(line)) is not None]
     assert found[:kept] == records[:kept] and found[-1] == {"next": 1} and len(found) <= kept + 2
+
+
+@given(
+    records=st.lists(st.dictionaries(st.text(max_size=3), st.text(max_size=9), max_size=2), max_size=5),
+    cut=st.integers(0, 500),
+)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_torn_last_line_is_cut_off_and_nothing_else(tmp_path, monkeypatch, records, cut):
+    monkeypatch.setattr(files, "_BLOCK", 7)
+    path, lines = tmp_path / "lines.jsonl", [json.dumps(record).encode() + b"\n" for record in records]
+    text = b"".join(lines)
+    path.write_bytes(text[:cut])
+    cut_torn(path)
+    wanted = b"".join(line for i, line in enumerate(lines) if len(b"".join(lines[: i + 1])) <= cut)
+    assert path.read_bytes() == wanted
+    cut_torn(tmp_path / "none.jsonl")
+    assert not (tmp_path / "none.jsonl").exists()
 
 
 def test_compressed_lines_are_read_like_others(tmp_path):

@@ -118,6 +118,18 @@ def test_seeds_of_python_can_be_narrowed_to_levels_and_splits_differ() -> None:
     assert set(Counter(read_seed(one).level for one in ids["train"])) == {2, 3}  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("world", ["calc", "python"])
+def test_a_free_seed_asks_for_any_task_of_its_world(world: str) -> None:
+    listed = ProposeEnv.get_query_list("dev", {"world": world, "free": True, "count": 3, "offset": 2})
+    assert listed == [f"{world}.free.{number}" for number in (80_002, 80_003, 80_004)]
+    env = ProposeEnv(listed[0], "i", {"verbose": True})
+    assert len(env.get_init_state()["state"]) == 2 and read_seed(listed[0]).world == world
+    text = "left 3 f 4" if world == "calc" else "How many eggs?</question><program>print(3)</program>\\boxed{3"
+    closing = "</question>" if world == "calc" else "}"
+    env.step({"role": "assistant", "content": f"<question>{text}{closing}"})
+    assert not env.get_info()["facts"]["refused"] and env.get_info()["facts"]["world"] == world
+
+
 @pytest.mark.parametrize(
     ("params", "text"),
     [
@@ -127,6 +139,9 @@ def test_seeds_of_python_can_be_narrowed_to_levels_and_splits_differ() -> None:
         ({"offset": -1}, "offset=-1"),
         ({"world": "calc", "levels": [2]}, "seeds of calc have none"),
         ({"world": "python", "levels": [9]}, r"levels=\[9\]"),
+        ({"world": "python", "free": True, "levels": [2]}, "free seeds have none"),
+        ({"free": 1}, "free=1 must be true or false"),
+        ({"free": True, "offset": 79_000, "count": 2000}, "more than train has"),
         ({"topics": ["primes"]}, "unknown parameter 'topics'"),
     ],
 )

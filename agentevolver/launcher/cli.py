@@ -115,9 +115,7 @@ def _view(options: Options) -> int:
     from agentevolver.utils.experiments import find_experiment
     from agentevolver.view.app import view
 
-    named = [
-        path if path.is_dir() or path.is_absolute() else find_experiment(str(path)) for path in options.view
-    ]
+    named = [path if path.is_dir() or path.is_absolute() else find_experiment(str(path)) for path in options.view]
     view(named, options.host, options.port)
     return 0
 

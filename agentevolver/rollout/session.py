@@ -171,7 +171,7 @@ class LiveSession:
         """Whether a prompt ends inside a thought, so that the reply begins in it."""
         if self.tool_use is None or self.tool_use.format is None:
             return False
-        return begins_in_thought(self.context.renderer.tokenizer, prompt_ids)
+        return begins_in_thought(self.context.renderer, prompt_ids)
 
     def _answers(self, reply: ToolReply, state: Sequence[Message]) -> list[Message]:
         if reply.is_text:

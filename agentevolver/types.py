@@ -288,7 +288,8 @@ class Trajectory:
     no step was given any. `gateway` tells of a rollout that the user's own agent played: `chains`, `calls`, fields that
     were `ignored` and requests that were `refused`, by name, and the first `differences` between what the agent said
     and what it had said before; None for all others. `reward` is what reward stages made of the outcome's score, None
-    where the run has none of them.
+    where the run has none of them. `tools` is what the policy could call natively, as OpenAI has it (in an agent of
+    the user's, in its first model call); empty where it acts by text, and in records of earlier releases.
     """
 
     task: Task
@@ -309,6 +310,7 @@ class Trajectory:
     gateway: dict[str, Any] | None = None
     reward: Reward | None = None
     diagnoses: tuple[Diagnosis, ...] = ()
+    tools: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def score(self) -> float | None:
@@ -334,7 +336,7 @@ class Trajectory:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the trajectory as JSON-ready data: a record of the step's file and of TransferQueue."""
-        parts = ("guidance", "attribution", "credit", "gateway", "reward", "diagnoses")
+        parts = ("guidance", "attribution", "credit", "gateway", "reward", "diagnoses", "tools")
         own = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in parts}
         own |= {"task": self.task.to_dict(), "steps": [asdict(step) for step in self.steps]}
         own["outcome"] = self.outcome.to_dict() if self.outcome is not None else None
@@ -351,6 +353,8 @@ class Trajectory:
             record["reward"] = self.reward.to_dict()
         if self.diagnoses:
             record["diagnoses"] = [one.to_dict() for one in self.diagnoses]
+        if self.tools:
+            record["tools"] = self.tools
         return record
 
     @classmethod
@@ -380,6 +384,7 @@ class Trajectory:
                 "credit": StepCredit.from_dict(credit) if credit else None,
                 "reward": _read(Reward, reward) if reward else None,
                 "diagnoses": tuple(_read(Diagnosis, one) for one in record.get("diagnoses") or ()),
+                "tools": list(record.get("tools") or ()),
             }
             return _read(cls, {**record, **own})
         except (KeyError, TypeError) as error:

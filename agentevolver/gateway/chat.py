@@ -62,16 +62,15 @@ def read(
         raise invalid("modalities other than text are not supported", "modalities")
     given = enumerate(read_of.list_of(body, "messages"), first)
     messages = [_message_of(message, f"messages[{i}]") for i, message in given]
-    may_call, ignored = read_of.tool_choice_of(body)
     options = object_of(body.get("stream_options") or {}, "stream_options")
     return Request(
         read_of.conversation(messages, "messages"),
         [_tool(tool, f"tools[{i}]") for i, tool in enumerate(read_of.list_of(body, "tools"))],
-        may_call,
+        read_of.tool_choice_of(body),
         read_of.limit_of(body, "max_completion_tokens", "max_tokens"),
         read_of.stop_of(body, "stop"),
         read_of.structure_of(body.get("response_format"), "response_format"),
-        (*read_of.ignored_of(body, _READ), *ignored),
+        read_of.ignored_of(body, _READ),
         read_of.model_of(body),
         read_of.flag_of(body, "stream"),
         read_of.flag_of(options, "include_usage"),

@@ -55,11 +55,31 @@ def invalid(text: str, param: str | None = None) -> RequestRefused:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolChoice:
+    """What an agent wants of a reply's calls: `may_call`: false for `none`; `wanted`: the function to be called, "" for
+    any, None for as the policy likes; `alone`: no more than one call.
+
+    What is wanted is never forced: a grammar that holds the engine to a call samples off the policy, and would be
+    trained on as if the policy had said it. `missed` tells what a reply did not heed.
+    """
+
+    may_call: bool = True
+    wanted: str | None = None
+    alone: bool = False
+
+    def missed(self, names: Sequence[str]) -> list[str]:
+        """Return the fields that a reply with calls of these functions did not heed."""
+        met = self.wanted is None or (self.wanted in names if self.wanted else bool(names))
+        several = self.alone and len(names) > 1
+        return [*([] if met else ["tool_choice"]), *(["parallel_tool_calls"] if several else [])]
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """One model call of an agent.
 
     - `messages`: everything so far, or what follows the `known`; never empty, the last is not the assistant's.
-    - `tools`: what may be called, as OpenAI has them; `may_call`: false for `tool_choice: none`.
+    - `tools`: what may be called, as OpenAI has them; `choice`: what is wanted of calls.
     - `max_tokens`: the agent's own limit of the reply.
     - `stop`: texts that end a reply.
     - `structure`: what the reply's text must be: `{"json": SCHEMA}` or `{"json_object": True}`.
@@ -73,7 +93,7 @@ class Request:
 
     messages: list[Message]
     tools: list[dict[str, Any]] = field(default_factory=list)
-    may_call: bool = True
+    choice: ToolChoice = field(default_factory=ToolChoice)
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     structure: dict[str, Any] | None = None
@@ -159,16 +179,20 @@ def tool_of(function: Any, place: str) -> dict[str, Any]:
     return {"type": "function", "function": kept}
 
 
-def tool_choice_of(body: Mapping[str, Any]) -> tuple[bool, tuple[str, ...]]:
-    """Return whether the reply may call tools, and what of OpenAI's choice has no effect: a call is never forced, since
-    that would take the reply off what the policy says."""
-    choice = body.get("tool_choice")
+def tool_choice_of(body: Mapping[str, Any]) -> ToolChoice:
+    """Return what OpenAI's `tool_choice` and `parallel_tool_calls` say of a reply's calls."""
+    choice, alone = body.get("tool_choice"), body.get("parallel_tool_calls")
     if not isinstance(choice, str | dict | None):
         raise invalid("tool_choice must be a text or an object", "tool_choice")
-    ignored = [] if choice in (None, "auto", "none") else ["tool_choice"]
-    if flag_of(body, "parallel_tool_calls") is False and body.get("parallel_tool_calls") is False:
-        ignored.append("parallel_tool_calls")
-    return choice != "none", tuple(ignored)
+    flag_of(body, "parallel_tool_calls")
+    wanted: str | None = None
+    if isinstance(choice, dict):
+        function = choice.get("function")
+        name = function.get("name") if isinstance(function, dict) else choice.get("name")
+        wanted = name if isinstance(name, str) else ""
+    elif choice not in (None, "auto", "none"):
+        wanted = ""
+    return ToolChoice(choice != "none", wanted, alone is False)
 
 
 def arguments_of(text: str) -> dict[str, Any]:

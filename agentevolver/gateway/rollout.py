@@ -97,7 +97,7 @@ class GatewayRollout:
         versions, generate_s: weight versions that sampled, and seconds that this took.
         known: the last call that was answered, as far as it can be told by its bytes.
         dropped: training samples that could not be used, by name; after `samples`.
-        ignored: how many requests set a field that has no effect, by its name.
+        ignored: how many requests set a field that had no effect, by its name.
         refused: how many requests were refused, by code.
         problems: how many replies held what was meant as a call and is none.
         structured: how many replies the engine held to a form (`response_format`), off what the policy would say.
@@ -216,6 +216,11 @@ class GatewayRollout:
     def calls(self) -> int:
         """How many calls were answered."""
         return sum(len(chain.own) for chain in self._chains)
+
+    @property
+    def tools(self) -> list[dict[str, Any]]:
+        """The tools of the first call that was answered."""
+        return list(self._chains[0].tools.renderer.tools) if self._chains else []
 
     @property
     def steps(self) -> list[Step]:
@@ -380,7 +385,7 @@ class GatewayRollout:
     def _record(self, call: _Call, generated: Generated, seconds: float, room: int) -> Completion:
         """Freeze a reply on its chain, and return it."""
         ids, renderer, stop = generated.ids, call.tools.renderer, call.request.stop
-        parsed = call.tools.read(call.prompt, ids, may_call=call.request.may_call)
+        parsed = call.tools.read(call.prompt, ids, may_call=call.request.choice.may_call)
         content, stopped_by = parsed.content, None
         ended = renderer.ends_turn(ids) or len(ids) < room
         if cut := [(place, text) for text in stop if (place := content.find(text)) >= 0]:
@@ -403,6 +408,7 @@ class GatewayRollout:
             time.perf_counter(),
         )
         self._grow(call, turn, ids, completion.message)
+        self.ignored.update(call.request.choice.missed([one.name for one in parsed.calls]))
         self.problems += bool(parsed.problems)
         self.structured += call.request.structure is not None
         self.versions.update((generated.min_version, generated.max_version))

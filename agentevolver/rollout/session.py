@@ -83,7 +83,7 @@ class LiveSession:
     _inside: bool = False
     _called: Parsed | None = None
     _specs: tuple[ToolSpec, ...] = ()
-    _offered: list[Message] = field(default_factory=list)
+    offered: list[Message] = field(default_factory=list)
 
     def offer(self, info: Mapping[str, Any] | None) -> None:
         """Take the tools that the environment hands over, before the context starts. Raises EnvServiceError where there
@@ -91,11 +91,11 @@ class LiveSession:
         if self.tool_use is None:
             return
         try:
-            self._offered = read_tools(info, self.env_type)
-            self._specs = specs_of(self._offered, self.env_type)
+            self.offered = read_tools(info, self.env_type)
+            self._specs = specs_of(self.offered, self.env_type)
         except ToolsMissing as error:
             raise EnvServiceError(str(error), url="/create", instance_id=self.instance_id) from error
-        self.context.offer(self._offered)
+        self.context.offer(self.offered)
 
     def _take_tools(self, info: Mapping[str, Any]) -> None:
         """Check later calls against the tools that a step's `info` names, where it names some. The prompt keeps the
@@ -114,7 +114,7 @@ class LiveSession:
         prompt_ids = self.context.next_prompt()
         index, length, self._inside = len(self.steps), len(prompt_ids), self._opens_thought(prompt_ids)
         generated, seconds = await self._sample(
-            prompt_ids, self.context.chat, self.context.limits.max_new_tokens, self._offered
+            prompt_ids, self.context.chat, self.context.limits.max_new_tokens, self.offered
         )
         text = self.context.record(generated.ids, generated.log_probs, index, kind)
         self._sampled = generated.ids

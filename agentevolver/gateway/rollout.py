@@ -333,7 +333,8 @@ class GatewayRollout:
             added = tools.renderer.continuation(new, closed=turn.closed, calls=turn.calls)
         except ChatTemplateError as error:
             raise invalid(str(error), "messages") from error
-        prompt = chain.ids[: turn.end].tolist() + added
+        prompt = chain.ids[: turn.end].tolist()
+        prompt += added
         if not match.at_end:
             chain = chain.fork(match.place + 1, turn.end)
         return _Call(number, seed, request, keys, chars, tools, chain, prompt, turn, new, match.at_end)

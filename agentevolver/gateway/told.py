@@ -19,7 +19,7 @@ _COMMA = re.compile(r"[ \t\n\r]*,[ \t\n\r]*")
 _COLON = re.compile(r"[ \t\n\r]*:[ \t\n\r]*")
 _CLOSE = re.compile(r"[ \t\n\r]*\]")
 # Of the standard library, since it says where a value ends.
-_scan = json.JSONDecoder().scan_once
+_scan = json.JSONDecoder().raw_decode
 # In the place of the messages that are not read.
 _STAND_IN = 0
 
@@ -63,7 +63,7 @@ def mark_of(body: bytes, name: str = "messages") -> Mark | None:
         start = _SPACE.match(text, at + 1).end()  # type: ignore[union-attr]
         _, end = _scan(text, start)
         end, more = _walked(text, end)
-    except (ValueError, StopIteration, RecursionError, AttributeError, IndexError):
+    except (ValueError, RecursionError, AttributeError, IndexError):
         return None
     begin, stop = len(text[: at + 1].encode()), len(text[:end].encode())
     return Mark(begin, stop, 1 + more, sha256(memoryview(body)[:stop]).digest())
@@ -73,7 +73,8 @@ def rest_of(body: bytes, mark: Mark) -> tuple[dict[str, Any], Mark] | None:
     """Return a body's JSON with the messages after the mark alone, and its own mark; None where it does not begin with
     what was marked, or is better read whole."""
     view = memoryview(body)
-    if len(body) <= mark.end or sha256(view[: mark.end]).digest() != mark.digest:
+    seen = sha256(view[: mark.end])
+    if len(body) <= mark.end or seen.digest() != mark.digest:
         return None
     try:
         tail = str(view[mark.end :], "utf-8")
@@ -84,13 +85,14 @@ def rest_of(body: bytes, mark: Mark) -> tuple[dict[str, Any], Mark] | None:
         after = tail[_COMMA.match(tail).end() : end]  # type: ignore[union-attr]  # there is a message
         messages = orjson.loads(f"[{after}]")
         read = orjson.loads(b"%b%d]%b" % (body[: mark.start], _STAND_IN, tail[close.end() :].encode()))
-    except (ValueError, StopIteration, RecursionError):
+    except (ValueError, RecursionError):
         return None
     if read["messages"] != [_STAND_IN]:  # a second field of the name
         return None
     read["messages"] = messages
     stop = mark.end + len(tail[:end].encode())
-    return read, Mark(mark.start, stop, mark.count + count, sha256(view[:stop]).digest())
+    seen.update(view[mark.end : stop])
+    return read, Mark(mark.start, stop, mark.count + count, seen.digest())
 
 
 def _walked(text: str, at: int) -> tuple[int, int]:

@@ -122,8 +122,8 @@ class EnvServiceSettings(Section):
         default_factory=dict,
         description="of several environments, by name, what is different in one: env_params, val_env_params, "
         "train_split, train_filter, val_splits, val_filter, each in the place of the key of that name; and "
-        "native_tools, false where its agents are to act by text although tool_format is set. Limits (max_steps, lengths "
-        "of prompt and response) are the run's: set them for the environment that needs most",
+        "native_tools, false where its agents are to act by text although tool_format is set. Limits (max_steps, "
+        "lengths of prompt and response) are the run's: set them for the environment that needs most",
     )
     env_url: str = Field(
         "http://127.0.0.1:8080",

@@ -310,7 +310,9 @@ class Trajectory:
     and what it had said before; None for all others. `reward` is what reward stages made of the outcome's score, None
     where the run has none of them. `began_step` is the training step that it was begun for, `min_version` and
     `max_version` the oldest and the newest weights that sampled it, named by the step after which they were so; None in
-    records of earlier releases, and where nothing was sampled.
+    records of earlier releases, and where nothing was sampled. `tools` is what the policy could call natively, as
+    OpenAI has it (in an agent of the user's, in its first model call); empty where it acts by text, and in records of
+    earlier releases.
     """
 
     task: Task
@@ -334,6 +336,7 @@ class Trajectory:
     began_step: int | None = None
     min_version: int | None = None
     max_version: int | None = None
+    tools: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def score(self) -> float | None:
@@ -359,7 +362,7 @@ class Trajectory:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the trajectory as JSON-ready data: a record of the step's file and of TransferQueue."""
-        parts = ("guidance", "attribution", "credit", "gateway", "reward", "diagnoses")
+        parts = ("guidance", "attribution", "credit", "gateway", "reward", "diagnoses", "tools")
         own = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in parts}
         own |= {"task": self.task.to_dict(), "steps": [asdict(step) for step in self.steps]}
         own["outcome"] = self.outcome.to_dict() if self.outcome is not None else None
@@ -376,6 +379,8 @@ class Trajectory:
             record["reward"] = self.reward.to_dict()
         if self.diagnoses:
             record["diagnoses"] = [one.to_dict() for one in self.diagnoses]
+        if self.tools:
+            record["tools"] = self.tools
         return record
 
     @classmethod
@@ -405,6 +410,7 @@ class Trajectory:
                 "credit": StepCredit.from_dict(credit) if credit else None,
                 "reward": _read(Reward, reward) if reward else None,
                 "diagnoses": tuple(_read(Diagnosis, one) for one in record.get("diagnoses") or ()),
+                "tools": list(record.get("tools") or ()),
             }
             return _read(cls, {**record, **own})
         except (KeyError, TypeError) as error:

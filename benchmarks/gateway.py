@@ -48,6 +48,7 @@ from agentevolver.engine import Generated
 from agentevolver.gateway.rollout import CallLimits, GatewayRollout
 from agentevolver.gateway.server import GatewayServer
 from agentevolver.tools.formats import tool_format
+from agentevolver.utils.heap import freeze_heap
 from context_manager.chat import ChatRenderer
 from context_manager.settings import ContextLimits
 
@@ -133,6 +134,7 @@ async def serve_gateway(folder: Path) -> None:
     engine, renderer, calls = MockEngine(tokenizer), ChatRenderer(tokenizer), tool_format("hermes", tokenizer)
     server, opened = GatewayServer(), []
     await server.start()
+    freeze_heap()  # as a rollout worker does, and vLLM's server
     say({"ready": True})
     async for order in orders():
         if "open" in order:

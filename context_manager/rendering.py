@@ -16,6 +16,7 @@ from typing import Any, Protocol, Self
 
 from jinja2 import TemplateError
 
+from agentevolver.utils.tokens import decoder_of, encoder_of
 from context_manager.messages import for_template
 
 # Noncharacters of Unicode, which no text that is exchanged may hold: CUT stands where text is parted before it is
@@ -93,6 +94,8 @@ class TemplateText:
         stop_token_ids: Sequence[int] = (),
     ) -> None:
         self.tokenizer = tokenizer
+        self._encode = encoder_of(tokenizer)
+        self._decode = decoder_of(tokenizer)
         self.template_kwargs = dict(template_kwargs or {})
         self.stop_token_ids = frozenset({tokenizer.eos_token_id, *stop_token_ids})
         self.tools: tuple[dict[str, Any], ...] = ()
@@ -229,7 +232,11 @@ class TemplateText:
     def encode(self, text: str) -> list[int]:
         """Return the ids of `text`; a control token that it spells becomes that token, so it is for sampled text and
         the template's own."""
-        return self.tokenizer.encode(text, add_special_tokens=False)
+        return self._encode(text)
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:
+        """Return the text of ids."""
+        return self._decode(ids, skip_special_tokens)
 
     def encode_inert(self, text: str) -> list[int]:
         """Return the ids of text that somebody else wrote: no control token among them, whatever it spells."""

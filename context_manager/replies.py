@@ -30,10 +30,10 @@ class Replies(TemplateText):
         `[TOOL_CALLS]`): what the environment is given."""
         marks, special = self._root._call_marks, self._root._special_ids
         if marks.isdisjoint(ids):
-            return self.tokenizer.decode(ids, skip_special_tokens=True)
+            return self.decode(ids, skip_special_tokens=True)
         said = ids[:-1] if self.ends_turn(ids) else ids
         shown = [token for token in said if token in marks or token not in special]
-        return self.tokenizer.decode(shown, skip_special_tokens=False)
+        return self.decode(shown, skip_special_tokens=False)
 
     def ending(self, ids: Sequence[int], text: str) -> list[int] | None:
         """Return the sampled ids whose text is the end `text` of a reply, its last id included; None where `text` does
@@ -49,7 +49,7 @@ class Replies(TemplateText):
 
     def raw_text(self, ids: Sequence[int]) -> str:
         """Return the text of sampled ids with their special tokens, the one that closes the turn left out."""
-        return self.tokenizer.decode(ids[:-1] if self.ends_turn(ids) else ids, skip_special_tokens=False)
+        return self.decode(ids[:-1] if self.ends_turn(ids) else ids, skip_special_tokens=False)
 
     @cached_property
     def _special_ids(self) -> frozenset[int]:
@@ -116,12 +116,13 @@ class Replies(TemplateText):
 
     def _first_close(self, tail: str) -> tuple[int, int, str] | None:
         """Return where the first token that may close a turn stands in a text, its id and its text."""
-        found = [(tail.find(text), number, text) for number, text in self._closes() if text and text in tail]
+        found = [(tail.find(text), number, text) for number, text in self._closes if text and text in tail]
         return min(found, default=None)
 
+    @cached_property
     def _closes(self) -> list[tuple[int, str]]:
-        """Return ids and texts of the tokens that may close a turn."""
-        stops = {number: self.tokenizer.decode([number]) for number in self.stop_token_ids}
+        """Ids and texts of the tokens that may close a turn."""
+        stops = {number: self.decode([number]) for number in self.stop_token_ids}
         return [*(stops | self._root._call_ends).items(), *([] if self._close is None else [self._close])]
 
     @cached_property
@@ -130,16 +131,14 @@ class Replies(TemplateText):
         None if that is no token of its own."""
         _, found, tail = self._render([USER, {"role": "assistant", "content": MARKER}, USER]).rpartition(MARKER)
         first = self.encode(tail)[:1] if found else []
-        text = self.tokenizer.decode(first, skip_special_tokens=False)
-        special = first and (
-            first[0] in self.stop_token_ids or not self.tokenizer.decode(first, skip_special_tokens=True)
-        )
+        text = self.decode(first, skip_special_tokens=False)
+        special = first and (first[0] in self.stop_token_ids or not self.decode(first, skip_special_tokens=True))
         return (first[0], text) if special and tail.startswith(text) else None
 
     def as_sampled(self, text: str, calls: Sequence[Mapping[str, Any]] = ()) -> list[int]:
         """Return the ids of a reply that the chat template wrote, as the policy would have sampled it: up to the token
         that closes the turn, which is added where the template leaves it to the next message."""
-        ends = [text.rfind(end) + len(end) for _, end in self._closes() if end and end in text]
+        ends = [text.rfind(end) + len(end) for _, end in self._closes if end and end in text]
         close = self._root._call_close if calls else self._close
         return self.encode(text[: max(ends)] if ends else text + (close[1] if close else ""))
 

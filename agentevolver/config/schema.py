@@ -123,7 +123,8 @@ class EnvServiceSettings(ServiceAccess, Section):
         default_factory=dict,
         description="of several environments, by name, what is different in one: env_params, val_env_params, "
         "train_split, train_filter, val_splits, val_filter, each in the place of the key of that name; and "
-        "native_tools, false where its agents are to act by text although tool_format is set",
+        "native_tools, false where its agents are to act by text although tool_format is set. Limits (max_steps, "
+        "lengths of prompt and response) are the run's: set them for the environment that needs most",
     )
     val_env_params: dict[str, Any] = Field(
         default_factory=dict, description="replaces keys of env_params in validation"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from agentevolver.gateway import request as read_of
 from agentevolver.gateway.request import Completion, Message, Request, invalid, object_of
+from agentevolver.gateway.told import Known, Mark, mark_of, rest_of
 
 _UNSUPPORTED = {
     "logprobs": "the log-probs that were sampled stay with the gateway",
@@ -27,29 +29,54 @@ _READ = frozenset(
         *read_of.AGENTS_OWN,
     }
 )
+# One object each, whatever a body spells them with: messages are kept.
+_ROLES = {**{role: role for role in ("system", "user", "assistant", "tool")}, "developer": "system"}
 
 
-def read(body: Mapping[str, Any]) -> Request:
-    """Return the request that a body holds; raises RequestRefused."""
+def read_bytes(raw: bytes, known: Known | None = None) -> Request:
+    """Return the request of a body as it was sent, with those of its messages alone that follow the known ones, if it
+    begins with them. Raises RequestRefused."""
+    if known is not None and (found := rest_of(raw, known.mark)) is not None:
+        return read(found[0], known=known, whole=partial(read_bytes, raw), mark=found[1])
+    return read(read_of.body_of(raw), mark=mark_of(raw))
+
+
+def read(
+    body: Mapping[str, Any],
+    *,
+    known: Known | None = None,
+    whole: Callable[[], Request] | None = None,
+    mark: Mark | None = None,
+) -> Request:
+    """Return the request that a body holds; raises RequestRefused.
+
+    Args:
+        body: the body, without the messages that are known.
+        known, whole, mark: as in the request.
+    """
+    first = 0 if known is None else known.mark.count
     read_of.refuse(body, _UNSUPPORTED)
     if body.get("n") not in (None, 1):
         raise invalid("n: more than one choice is not supported: send the request again", "n")
     if body.get("modalities") not in (None, ["text"]):
         raise invalid("modalities other than text are not supported", "modalities")
-    messages = [_message_of(message, f"messages[{i}]") for i, message in enumerate(read_of.list_of(body, "messages"))]
-    may_call, ignored = read_of.tool_choice_of(body)
+    given = enumerate(read_of.list_of(body, "messages"), first)
+    messages = [_message_of(message, f"messages[{i}]") for i, message in given]
     options = object_of(body.get("stream_options") or {}, "stream_options")
     return Request(
         read_of.conversation(messages, "messages"),
         [_tool(tool, f"tools[{i}]") for i, tool in enumerate(read_of.list_of(body, "tools"))],
-        may_call,
+        read_of.tool_choice_of(body),
         read_of.limit_of(body, "max_completion_tokens", "max_tokens"),
         read_of.stop_of(body, "stop"),
         read_of.structure_of(body.get("response_format"), "response_format"),
-        (*read_of.ignored_of(body, _READ), *ignored),
+        read_of.ignored_of(body, _READ),
         read_of.model_of(body),
         read_of.flag_of(body, "stream"),
         read_of.flag_of(options, "include_usage"),
+        known=known,
+        whole=whole,
+        mark=mark,
     )
 
 
@@ -63,10 +90,11 @@ def _tool(tool: Any, place: str) -> dict[str, Any]:
 
 def _message_of(message: Any, place: str) -> Message:
     """Return a message of a request."""
-    role = object_of(message, place).get("role")
-    if role not in ("system", "developer", "user", "assistant", "tool"):
-        raise invalid(f"{place}: messages of the role {str(role)[:40]!r} are not supported", place)
-    found: Message = {"role": "system" if role == "developer" else role}
+    given = object_of(message, place).get("role")
+    role = _ROLES.get(given) if isinstance(given, str) else None
+    if role is None:
+        raise invalid(f"{place}: messages of the role {str(given)[:40]!r} are not supported", place)
+    found: Message = {"role": role}
     found["content"] = read_of.text_of(message.get("content"), f"{place}.content")
     if role == "assistant":
         if message.get("audio") or message.get("function_call"):

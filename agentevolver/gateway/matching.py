@@ -101,6 +101,11 @@ class Match:
     again: bool = False
 
     @property
+    def turn(self) -> Turn:
+        """The turn."""
+        return self.chain.turns[self.place]
+
+    @property
     def at_end(self) -> bool:
         """Whether the chain may grow by the request."""
         return not self.again and self.place == len(self.chain.turns) - 1 and not self.chain.busy

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from agentevolver.gateway import request as read_of
-from agentevolver.gateway.request import Completion, Message, Request, invalid, object_of
+from agentevolver.gateway.request import Completion, Message, Request, ToolChoice, invalid, object_of
 
 _UNSUPPORTED = {"container": "nothing is run here", "mcp_servers": "nothing is run here"}
 _READ = frozenset(
@@ -31,24 +31,25 @@ def read(body: Mapping[str, Any]) -> Request:
     messages: list[Message] = [{"role": "system", "content": system}] if system else []
     for i, message in enumerate(read_of.list_of(body, "messages")):
         messages += _messages(message, f"messages[{i}]")
-    may_call, ignored = _tool_choice(body)
     return Request(
         read_of.conversation(messages, "messages"),
         [_tool(tool, f"tools[{i}]") for i, tool in enumerate(read_of.list_of(body, "tools"))],
-        may_call,
+        _tool_choice(body),
         read_of.limit_of(body, "max_tokens"),
         read_of.stop_of(body, "stop_sequences"),
         None,
-        (*read_of.ignored_of(body, _READ), *ignored),
+        read_of.ignored_of(body, _READ),
         read_of.model_of(body),
         read_of.flag_of(body, "stream"),
         thoughts_apart=thinking in ("enabled", "adaptive"),
     )
 
 
-def _tool_choice(body: Mapping[str, Any]) -> tuple[bool, list[str]]:
-    kind = object_of(body.get("tool_choice") or {}, "tool_choice").get("type", "auto")
-    return kind != "none", [] if kind in ("auto", "none") else ["tool_choice"]
+def _tool_choice(body: Mapping[str, Any]) -> ToolChoice:
+    choice = object_of(body.get("tool_choice") or {}, "tool_choice")
+    kind, name = choice.get("type", "auto"), choice.get("name")
+    wanted = None if kind in ("auto", "none") else name if isinstance(name, str) else ""
+    return ToolChoice(kind != "none", wanted, choice.get("disable_parallel_tool_use") is True)
 
 
 def _tool(tool: Any, place: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ A message is what a chat template takes: `role` (system, user, assistant, tool),
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
@@ -14,6 +14,8 @@ from typing import Any, Literal
 import orjson
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
+
+from agentevolver.gateway.told import Known, Mark
 
 Message = dict[str, Any]
 Finish = Literal["stop", "length", "tool_calls"]
@@ -53,11 +55,31 @@ def invalid(text: str, param: str | None = None) -> RequestRefused:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolChoice:
+    """What an agent wants of a reply's calls: `may_call`: false for `none`; `wanted`: the function to be called, "" for
+    any, None for as the policy likes; `alone`: no more than one call.
+
+    What is wanted is never forced: a grammar that holds the engine to a call samples off the policy, and would be
+    trained on as if the policy had said it. `missed` tells what a reply did not heed.
+    """
+
+    may_call: bool = True
+    wanted: str | None = None
+    alone: bool = False
+
+    def missed(self, names: Sequence[str]) -> list[str]:
+        """Return the fields that a reply with calls of these functions did not heed."""
+        met = self.wanted is None or (self.wanted in names if self.wanted else bool(names))
+        several = self.alone and len(names) > 1
+        return [*([] if met else ["tool_choice"]), *(["parallel_tool_calls"] if several else [])]
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """One model call of an agent.
 
-    - `messages`: everything so far; never empty, the last is not the assistant's.
-    - `tools`: what may be called, as OpenAI has them; `may_call`: false for `tool_choice: none`.
+    - `messages`: everything so far, or what follows the `known`; never empty, the last is not the assistant's.
+    - `tools`: what may be called, as OpenAI has them; `choice`: what is wanted of calls.
     - `max_tokens`: the agent's own limit of the reply.
     - `stop`: texts that end a reply.
     - `structure`: what the reply's text must be: `{"json": SCHEMA}` or `{"json_object": True}`.
@@ -65,11 +87,13 @@ class Request:
     - `model`: the name that the agent gave the model.
     - `stream`, `with_usage`: whether events are wanted, and a last one with the usage.
     - `thoughts_apart`: whether the reply's thought is told apart from its text.
+    - `known`: an earlier request, with whose messages this one begins; `whole` returns this one with all of its own.
+    - `mark`: how far this one reaches, where its bytes are at hand.
     """
 
     messages: list[Message]
     tools: list[dict[str, Any]] = field(default_factory=list)
-    may_call: bool = True
+    choice: ToolChoice = field(default_factory=ToolChoice)
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     structure: dict[str, Any] | None = None
@@ -78,6 +102,9 @@ class Request:
     stream: bool = False
     with_usage: bool = False
     thoughts_apart: bool = False
+    known: Known | None = None
+    whole: Callable[[], Request] | None = None
+    mark: Mark | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,16 +179,20 @@ def tool_of(function: Any, place: str) -> dict[str, Any]:
     return {"type": "function", "function": kept}
 
 
-def tool_choice_of(body: Mapping[str, Any]) -> tuple[bool, tuple[str, ...]]:
-    """Return whether the reply may call tools, and what of OpenAI's choice has no effect: a call is never forced, since
-    that would take the reply off what the policy says."""
-    choice = body.get("tool_choice")
+def tool_choice_of(body: Mapping[str, Any]) -> ToolChoice:
+    """Return what OpenAI's `tool_choice` and `parallel_tool_calls` say of a reply's calls."""
+    choice, alone = body.get("tool_choice"), body.get("parallel_tool_calls")
     if not isinstance(choice, str | dict | None):
         raise invalid("tool_choice must be a text or an object", "tool_choice")
-    ignored = [] if choice in (None, "auto", "none") else ["tool_choice"]
-    if flag_of(body, "parallel_tool_calls") is False and body.get("parallel_tool_calls") is False:
-        ignored.append("parallel_tool_calls")
-    return choice != "none", tuple(ignored)
+    flag_of(body, "parallel_tool_calls")
+    wanted: str | None = None
+    if isinstance(choice, dict):
+        function = choice.get("function")
+        name = function.get("name") if isinstance(function, dict) else choice.get("name")
+        wanted = name if isinstance(name, str) else ""
+    elif choice not in (None, "auto", "none"):
+        wanted = ""
+    return ToolChoice(choice != "none", wanted, alone is False)
 
 
 def arguments_of(text: str) -> dict[str, Any]:
@@ -180,6 +211,22 @@ def list_of(body: Mapping[str, Any], name: str) -> list[Any]:
         return []
     if not isinstance(value, list):
         raise invalid(f"{name} must be a list, not {kind_of(value)}", name)
+    return value
+
+
+def json_of(raw: bytes) -> Any:
+    """Return a body's JSON, None if there is none."""
+    try:
+        return orjson.loads(raw) if raw else None
+    except orjson.JSONDecodeError as error:
+        raise invalid(f"the body is not JSON: {error}") from error
+
+
+def body_of(raw: bytes) -> dict[str, Any]:
+    """Return the object that a body holds."""
+    value = json_of(raw)
+    if not isinstance(value, dict):
+        raise invalid("the body must be a JSON object")
     return value
 
 

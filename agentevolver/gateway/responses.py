@@ -53,7 +53,6 @@ def read(body: Mapping[str, Any], remembered: Callable[[str], list[Message] | No
     read_of.refuse(body, _UNSUPPORTED)
     text = object_of(body.get("text") or {}, "text")
     tools, ignored = _tools(body)
-    may_call, of_choice = read_of.tool_choice_of(body)
     system = []
     if instructions := read_of.text_of(body.get("instructions"), "instructions"):
         system = [{"role": "system", "content": instructions}]
@@ -62,11 +61,11 @@ def read(body: Mapping[str, Any], remembered: Callable[[str], list[Message] | No
     return Request(
         read_of.conversation(messages, "input"),
         tools,
-        may_call,
+        read_of.tool_choice_of(body),
         read_of.limit_of(body, "max_output_tokens"),
         (),
         read_of.structure_of(text.get("format"), "text.format"),
-        (*read_of.ignored_of(body, _READ), *of_choice, *ignored),
+        (*read_of.ignored_of(body, _READ), *ignored),
         read_of.model_of(body),
         read_of.flag_of(body, "stream"),
         thoughts_apart=True,

@@ -20,6 +20,7 @@ from agentevolver.engine import Engine, EngineError, Generated
 from agentevolver.gateway.matching import Chain, Difference, Key, Turn, difference, find, key_of
 from agentevolver.gateway.openings import Guide, Openings
 from agentevolver.gateway.request import Completion, Finish, Message, Request, RequestRefused, invalid
+from agentevolver.gateway.told import Known
 from agentevolver.gateway.toolbox import Toolbox, Toolboxes
 from agentevolver.tools.formats import ToolFormat
 from agentevolver.tools.schema import call_id
@@ -57,12 +58,14 @@ class CallLimits:
 @dataclass(frozen=True, slots=True)
 class _Call:
     """A call on its way: its number and seed, and what it grows. `after` is the turn that it goes on from, `new` the
-    messages that it adds to those, as they are shown; `joins` says that `chain` has earlier calls at its end."""
+    messages that it adds to those, as they are shown, `chars` the characters of all; `joins` says that `chain` has
+    earlier calls at its end."""
 
     number: int
     seed: int | None
     request: Request
     keys: list[Key]
+    chars: int
     tools: Toolbox
     chain: Chain
     prompt: list[int]
@@ -92,8 +95,9 @@ class GatewayRollout:
         messages: everything that was said, as it happened, with guidance where there is some; what a further chain
             has in common with an earlier one stands there once.
         versions, generate_s: weight versions that sampled, and seconds that this took.
+        known: the last call that was answered, as far as it can be told by its bytes.
         dropped: training samples that could not be used, by name; after `samples`.
-        ignored: how many requests set a field that has no effect, by its name.
+        ignored: how many requests set a field that had no effect, by its name.
         refused: how many requests were refused, by code.
         problems: how many replies held what was meant as a call and is none.
         structured: how many replies the engine held to a form (`response_format`), off what the policy would say.
@@ -121,6 +125,7 @@ class GatewayRollout:
         self.messages: list[Message] = []
         self.versions: set[int] = set()
         self.generate_s = 0.0
+        self.known: Known | None = None
         self.dropped: Counter[str] = Counter()
         self.ignored: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
@@ -213,6 +218,11 @@ class GatewayRollout:
         return sum(len(chain.own) for chain in self._chains)
 
     @property
+    def tools(self) -> list[dict[str, Any]]:
+        """The tools of the first call that was answered."""
+        return list(self._chains[0].tools.renderer.tools) if self._chains else []
+
+    @property
     def steps(self) -> list[Step]:
         """The calls, in the order in which they came."""
         return [
@@ -298,29 +308,36 @@ class GatewayRollout:
     def _call(self, request: Request, number: int, seed: int | None, tools: Toolbox) -> _Call:
         """Return a call with the ids of its prompt: those of the call that it goes on from, and of what came since.
         Nothing has changed yet. Raises RequestRefused."""
-        chars = sum([len(message["content"]) for message in request.messages])
+        known = request.known
+        before, chars = (0, 0) if known is None else (known.mark.count, known.chars)
+        chars += sum([len(message["content"]) for message in request.messages])
         if chars > TOKEN_CHARS * self._limits.max_model_len:
             raise _full(f"the messages have {chars} characters, the model has {self._limits.max_model_len} tokens")
         keys = [key_of(message) for message in request.messages]
+        if known is not None:
+            keys = [*known.keys[:before], *keys]
         try:
             match = find(self._chains, keys, tools)
+            if request.whole is not None and (match is None or match.turn.asked + 1 < before):
+                return self._call(request.whole(), number, seed, tools)
             if match is None:
                 prompt, new, opening = self._openings.begin(request.messages, keys, tools.renderer)
                 chain = Chain(tools, opening)
-                return _Call(number, seed, request, keys, tools, chain, prompt, None, new, False)
-            chain, turn = match.chain, match.chain.turns[match.place]
+                return _Call(number, seed, request, keys, chars, tools, chain, prompt, None, new, False)
+            chain, turn = match.chain, match.turn
             if match.again:
                 prompt = chain.ids[: turn.start].tolist()
                 chain = chain.fork(match.place, turn.start)
-                return _Call(number, seed, request, keys, tools, chain, prompt, None, [], False)
-            new = [self._openings.shown(message) for message in request.messages[turn.asked + 1 :]]
+                return _Call(number, seed, request, keys, chars, tools, chain, prompt, None, [], False)
+            new = [self._openings.shown(message) for message in request.messages[turn.asked + 1 - before :]]
             added = tools.renderer.continuation(new, closed=turn.closed, calls=turn.calls)
         except ChatTemplateError as error:
             raise invalid(str(error), "messages") from error
-        prompt = chain.ids[: turn.end].tolist() + added
+        prompt = chain.ids[: turn.end].tolist()
+        prompt += added
         if not match.at_end:
             chain = chain.fork(match.place + 1, turn.end)
-        return _Call(number, seed, request, keys, tools, chain, prompt, turn, new, match.at_end)
+        return _Call(number, seed, request, keys, chars, tools, chain, prompt, turn, new, match.at_end)
 
     def _room(self, call: _Call) -> int:
         """Return how many tokens may be sampled; refused where the reserve of a reply does not fit."""
@@ -369,7 +386,7 @@ class GatewayRollout:
     def _record(self, call: _Call, generated: Generated, seconds: float, room: int) -> Completion:
         """Freeze a reply on its chain, and return it."""
         ids, renderer, stop = generated.ids, call.tools.renderer, call.request.stop
-        parsed = call.tools.read(call.prompt, ids, may_call=call.request.may_call)
+        parsed = call.tools.read(call.prompt, ids, may_call=call.request.choice.may_call)
         content, stopped_by = parsed.content, None
         ended = renderer.ends_turn(ids) or len(ids) < room
         if cut := [(place, text) for text in stop if (place := content.find(text)) >= 0]:
@@ -392,6 +409,7 @@ class GatewayRollout:
             time.perf_counter(),
         )
         self._grow(call, turn, ids, completion.message)
+        self.ignored.update(call.request.choice.missed([one.name for one in parsed.calls]))
         self.problems += bool(parsed.problems)
         self.structured += call.request.structure is not None
         self.versions.update((generated.min_version, generated.max_version))
@@ -417,6 +435,9 @@ class GatewayRollout:
         chain.ids.extend(ids)
         chain.keys += [*call.keys[len(chain.keys) :], key_of(reply)]
         chain.turns.append(turn)
+        mark = call.request.mark
+        if mark is not None and mark.count == len(call.keys):
+            self.known = Known(mark, chain.keys, call.chars)
 
 
 def _packed(log_probs: list[float]) -> array[float]:

@@ -22,7 +22,7 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from agentevolver.gateway import chat, messages, responses
-from agentevolver.gateway.request import RequestRefused
+from agentevolver.gateway.request import RequestRefused, body_of, json_of
 from agentevolver.gateway.rollout import GatewayRollout
 from agentevolver.utils.net import LOOPBACK
 from agentevolver.utils.web.access import Access, Refused
@@ -185,12 +185,12 @@ class GatewayServer:
 
     async def _answer(self, method: str, path: str, opened: _Open, request: web.BaseRequest) -> web.Response:
         if (api := _APIS.get(f"{method} {path}")) is not None:
-            return await api(opened.rollout, _object(await self._body(request)), self._model)
+            return await api(opened.rollout, await self._body(request), self._model)
         if method == "GET" and (path == "v1/models" or path.startswith("v1/models/")):
             model = {"id": self._model, "object": "model", "created": 0, "owned_by": "agentevolver"}
             return _json({"object": "list", "data": [model]} if path == "v1/models" else model)
         if (route := opened.routes.get(f"{method} {path}")) is not None:
-            answer = await route(await self._body(request))
+            answer = await route(json_of(await self._body(request)))
             return answer if isinstance(answer, web.Response) else _json(answer)
         known = [one.partition(" ")[2] for one in (*_APIS, *opened.routes)]
         if path in known:
@@ -199,8 +199,8 @@ class GatewayServer:
             404, f"no such path: {path[:80]!r}; there are {', '.join(sorted(set(known)))}", "not_found"
         )
 
-    async def _body(self, request: web.BaseRequest) -> Any:
-        """Return the body's JSON, None if there is none."""
+    async def _body(self, request: web.BaseRequest) -> bytes:
+        """Return the body."""
         announced, most = request.content_length, self._limits.body_bytes
         if announced is not None and announced > most:
             raise RequestRefused(
@@ -220,10 +220,7 @@ class GatewayServer:
             ) from error
         except web.RequestPayloadError as error:
             raise RequestRefused(400, f"the body cannot be read: {error}") from error
-        try:
-            return orjson.loads(b"".join(parts)) if size else None
-        except orjson.JSONDecodeError as error:
-            raise RequestRefused(400, f"the body is not JSON: {error}") from error
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 class _Connection(RequestHandler):
@@ -267,14 +264,8 @@ def _parted(request: web.BaseRequest) -> tuple[str, str]:
     return key.strip(), path
 
 
-def _object(body: Any) -> dict[str, Any]:
-    if not isinstance(body, dict):
-        raise RequestRefused(400, "the body must be a JSON object")
-    return body
-
-
-async def _chat(rollout: GatewayRollout, body: dict[str, Any], model: str) -> web.Response:
-    request = chat.read(body)
+async def _chat(rollout: GatewayRollout, body: bytes, model: str) -> web.Response:
+    request = chat.read_bytes(body, rollout.known)
     completion = await rollout.complete(request)
     reply_id, name = uuid4().hex, request.model or model
     if not request.stream:
@@ -283,7 +274,8 @@ async def _chat(rollout: GatewayRollout, body: dict[str, Any], model: str) -> we
     return _events([*(b"data: " + orjson.dumps(chunk) for chunk in chunks), b"data: [DONE]"])
 
 
-async def _responses(rollout: GatewayRollout, body: dict[str, Any], model: str) -> web.Response:
+async def _responses(rollout: GatewayRollout, given: bytes, model: str) -> web.Response:
+    body = body_of(given)
     request = responses.read(body, rollout.remembered)
     completion = await rollout.complete(request)
     reply_id, name = uuid4().hex, request.model or model
@@ -293,8 +285,8 @@ async def _responses(rollout: GatewayRollout, body: dict[str, Any], model: str) 
     return _events(_named(responses.events(completion, reply_id, name, body)))
 
 
-async def _messages(rollout: GatewayRollout, body: dict[str, Any], model: str) -> web.Response:
-    request = messages.read(body)
+async def _messages(rollout: GatewayRollout, body: bytes, model: str) -> web.Response:
+    request = messages.read(body_of(body))
     completion = await rollout.complete(request)
     reply_id, name, apart = uuid4().hex, request.model or model, request.thoughts_apart
     if not request.stream:
@@ -302,8 +294,8 @@ async def _messages(rollout: GatewayRollout, body: dict[str, Any], model: str) -
     return _events(_named(messages.events(completion, reply_id, name, thoughts_apart=apart)))
 
 
-async def _count_tokens(rollout: GatewayRollout, body: dict[str, Any], model: str) -> web.Response:
-    return _json({"input_tokens": rollout.count(messages.read(body))})
+async def _count_tokens(rollout: GatewayRollout, body: bytes, model: str) -> web.Response:
+    return _json({"input_tokens": rollout.count(messages.read(body_of(body)))})
 
 
 def _named(events: Iterable[tuple[str, dict[str, Any]]]) -> Iterator[bytes]:
@@ -311,7 +303,7 @@ def _named(events: Iterable[tuple[str, dict[str, Any]]]) -> Iterator[bytes]:
         yield b"event: %s\ndata: %s" % (name.encode(), orjson.dumps(event))
 
 
-_Api = Callable[[GatewayRollout, dict[str, Any], str], Awaitable[web.Response]]
+_Api = Callable[[GatewayRollout, bytes, str], Awaitable[web.Response]]
 _APIS: dict[str, _Api] = {
     "POST v1/chat/completions": _chat,
     "POST v1/responses": _responses,

@@ -32,7 +32,7 @@ class Toolbox:
         a thought that the prompt opened and that was cut is no call."""
         if self.tool_format is None or not self.specs or not may_call:
             return Parsed(self.renderer.text(ids))
-        if begins_in_thought(self.renderer.tokenizer, prompt_ids) and END_THINK not in self.renderer.raw_text(ids):
+        if begins_in_thought(self.renderer, prompt_ids) and END_THINK not in self.renderer.raw_text(ids):
             return Parsed(self.renderer.text(ids))
         parsed = self.tool_format.parse(ids, self.specs)
         return parsed if parsed.calls else Parsed(self.renderer.text(ids), (), parsed.problems)

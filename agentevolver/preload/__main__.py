@@ -10,7 +10,6 @@ from __future__ import annotations
 import array
 import atexit
 import fcntl
-import gc
 import importlib
 import json
 import multiprocessing
@@ -32,6 +31,7 @@ import setproctitle
 
 from agentevolver.preload import SOCKET, executable_of
 from agentevolver.preload.client import RAY_WORKER
+from agentevolver.utils.heap import freeze_heap
 from agentevolver.utils.processes import die_with_parent, reseed
 
 # Nine tenths of the time that the run's processes spend on importing, and nothing that loads Ray: its library reads the
@@ -288,8 +288,7 @@ def import_all(names: tuple[str, ...]) -> None:
         except ImportError as error:  # whoever needs it says so
             print(f"not preloaded: {name}: {error}", flush=True)
     print(f"{len(sys.modules)} modules, {len(os.listdir('/proc/self/task'))} threads", flush=True)
-    gc.collect()
-    gc.freeze()
+    freeze_heap()
 
 
 def serve(listening: socket.socket, path: Path) -> Request:

@@ -83,34 +83,40 @@ class Means:
 
 
 @dataclass(frozen=True, slots=True)
+class Assignment:
+    """What an attempt is to play, and how: a worker's means, the task, the parameters of sampling and of the
+    environment's instance, and who puts guidance before the task (None: nobody)."""
+
+    means: Means
+    task: Task
+    sampling_params: dict[str, Any]
+    env_params: dict[str, Any]
+    guide: Guide | None
+
+
+@dataclass(frozen=True, slots=True)
 class Account:
     """Account of an attempt: the weight versions that sampled, seconds of the engine and of the environment, what the
-    context template edited, and what the gateway tells of an agent of the user's."""
+    context template edited, the tools that it could call natively, and what the gateway tells of an agent of the
+    user's."""
 
     versions: set[int]
     generate_s: float
     env_s: float
     edits: list[dict[str, Any]]
+    tools: list[dict[str, Any]]
     gateway: dict[str, Any] | None = None
 
 
 class Attempt(ABC):
     """One attempt at a rollout, the first or a retry, on an instance of its own. A subclass says who acts."""
 
-    def __init__(
-        self,
-        means: Means,
-        task: Task,
-        sampling_params: dict[str, Any],
-        env_params: dict[str, Any],
-        guide: Guide | None,
-    ) -> None:
-        self.means = means
-        self.task = task
-        self.sampling_params = sampling_params
-        self.env_params = env_params
-        self.guide = guide
-        self.instance_id = f"{seed_of(task)}-{uuid4().hex}"
+    def __init__(self, given: Assignment) -> None:
+        self.means = given.means
+        self.task = given.task
+        self.env_params = given.env_params
+        self.guide = given.guide
+        self.instance_id = f"{seed_of(given.task)}-{uuid4().hex}"
         self.unavailable = False
         self.injection: Injection | None = None
 
@@ -219,15 +225,9 @@ class Attempt(ABC):
 class FlowAttempt(Attempt):
     """An attempt that is played by an agent flow."""
 
-    def __init__(
-        self,
-        means: Means,
-        task: Task,
-        sampling_params: dict[str, Any],
-        env_params: dict[str, Any],
-        guide: Guide | None,
-    ) -> None:
-        super().__init__(means, task, sampling_params, env_params, guide)
+    def __init__(self, given: Assignment) -> None:
+        super().__init__(given)
+        means, task = given.means, given.task
         self._flow = means.flow(task)
         self._context = means.new_context()
         self._session = LiveSession(
@@ -236,7 +236,7 @@ class FlowAttempt(Attempt):
             client=means.client,
             env_type=task.env_type,
             instance_id=self.instance_id,
-            sampling_params=sampling_params,
+            sampling_params=given.sampling_params,
             max_steps=means.policy.max_steps,
             shown=self._from_environment,
             summariser=means.summariser,
@@ -262,7 +262,7 @@ class FlowAttempt(Attempt):
     def account(self) -> Account:
         """Return what it took."""
         session = self._session
-        return Account(session.versions, session.generate_s, session.env_s, self._context.edits)
+        return Account(session.versions, session.generate_s, session.env_s, self._context.edits, session.offered)
 
     def samples(self) -> tuple[list[TrainingSample], dict[str, int]]:
         """Return the training samples, and how many were dropped, by name."""
@@ -323,5 +323,4 @@ def is_score(score: Any) -> bool:
     return isinstance(score, int | float) and math.isfinite(score) and 0.0 <= score <= 1.0
 
 
-# Makes an attempt at a task, with sampling parameters, environment parameters and a guide.
-NewAttempt = Callable[[Means, Task, dict[str, Any], dict[str, Any], Guide | None], Attempt]
+NewAttempt = Callable[[Assignment], Attempt]

@@ -18,7 +18,7 @@ from typing import Any
 
 from agentevolver.engine import Engine
 from agentevolver.flows import AgentFlow, ReactFlow
-from agentevolver.rollout.attempt import FlowAttempt, Guide, Means, NewAttempt, RolloutPolicy, TaskGraders
+from agentevolver.rollout.attempt import Assignment, FlowAttempt, Guide, Means, NewAttempt, RolloutPolicy, TaskGraders
 from agentevolver.rollout.policy import ChatEngine, Summariser
 from agentevolver.rollout.tool_calls import ToolUse
 from agentevolver.types import StopReason, Task, TrainingSample, Trajectory
@@ -107,7 +107,7 @@ class RolloutRunner:
         means = self._aside if task.is_validation or task.is_scout else self._means
         for attempt in range(1, self._means.policy.max_tries + 1):
             with seeds.drawing_again():
-                episode = self._new_attempt(means, task, sampling_params, env_params, guide)
+                episode = self._new_attempt(Assignment(means, task, sampling_params, env_params, guide))
                 stop_reason, outcome, error = await episode.run()
             if stop_reason.happened or outcome is not None:
                 break
@@ -139,6 +139,7 @@ class RolloutRunner:
             round(seconds, 4),
             account.edits,
             gateway=account.gateway,
+            tools=account.tools,
         )
         samples: list[TrainingSample] = []
         if outcome is not None and not isinstance(self._means.engine, ChatEngine):

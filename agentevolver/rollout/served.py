@@ -18,13 +18,14 @@ from agentevolver.engine import EngineError
 from agentevolver.gateway.rollout import CallLimits, GatewayRollout
 from agentevolver.gateway.server import GatewayServer
 from agentevolver.rollout.agent import Agent, AgentFailed, Result
-from agentevolver.rollout.attempt import Account, Attempt, Guide, Means
+from agentevolver.rollout.attempt import Account, Assignment, Attempt
 from agentevolver.rollout.pause import PAUSE
 from agentevolver.rollout.policy import ChatEngine
 from agentevolver.rollout.tool_calls import read_tools
 from agentevolver.rollout.world import Event, LiveWorld
 from agentevolver.rollout.world_routes import routes
-from agentevolver.types import Outcome, Step, StopReason, Task, TrainingSample
+from agentevolver.types import Outcome, Step, StopReason, TrainingSample
+from agentevolver.utils.heap import freeze_heap
 from context_manager.chat import ChatRenderer
 from context_manager.samples import SampleChoice
 from context_manager.settings import ContextLimits
@@ -65,16 +66,9 @@ class Serving:
     _server: GatewayServer | None = None
     _starting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    def __call__(
-        self,
-        means: Means,
-        task: Task,
-        sampling_params: dict[str, Any],
-        env_params: dict[str, Any],
-        guide: Guide | None,
-    ) -> Attempt:
+    def __call__(self, given: Assignment) -> Attempt:
         """Return an attempt."""
-        return ServedAttempt(self, means, task, sampling_params, env_params, guide)
+        return ServedAttempt(self, given)
 
     async def server(self) -> GatewayServer:
         """Return this process's gateway, which is started by the first rollout."""
@@ -82,6 +76,7 @@ class Serving:
             if self._server is None:
                 server = GatewayServer()
                 await server.start()
+                freeze_heap()
                 self._server = server
         return self._server
 
@@ -95,16 +90,9 @@ class Serving:
 class ServedAttempt(Attempt):
     """One attempt of an agent's."""
 
-    def __init__(
-        self,
-        serving: Serving,
-        means: Means,
-        task: Task,
-        sampling_params: dict[str, Any],
-        env_params: dict[str, Any],
-        guide: Guide | None,
-    ) -> None:
-        super().__init__(means, task, sampling_params, env_params, guide)
+    def __init__(self, serving: Serving, given: Assignment) -> None:
+        super().__init__(given)
+        means = given.means
         if isinstance(means.engine, ChatEngine):
             raise TypeError("an agent of the user's is served the policy, not a chat model")
         self._serving = serving
@@ -113,9 +101,9 @@ class ServedAttempt(Attempt):
             serving.renderer,
             means.tool_use.format if means.tool_use is not None else None,
             serving.limits,
-            sampling_params,
+            given.sampling_params,
             self.instance_id,
-            guide,
+            given.guide,
             no_think=means.policy.no_think,
             call_limits=CallLimits(calls=serving.max_calls or means.policy.max_steps),
             max_samples=serving.max_samples,
@@ -175,7 +163,7 @@ class ServedAttempt(Attempt):
             "refused": dict(rollout.refused),
             "differences": [asdict(one) for one in rollout.differences[:DIFFERENCES]],
         }
-        return Account(rollout.versions, rollout.generate_s, self._env_s, [], facts)
+        return Account(rollout.versions, rollout.generate_s, self._env_s, [], rollout.tools, facts)
 
     def samples(self) -> tuple[list[TrainingSample], dict[str, int]]:
         """Return the training samples, and how many were dropped, by name."""

@@ -76,7 +76,7 @@ class LiveSession:
     _inside: bool = False
     _called: Parsed | None = None
     _specs: tuple[ToolSpec, ...] = ()
-    _offered: list[Message] = field(default_factory=list)
+    offered: list[Message] = field(default_factory=list)
 
     def offer(self, info: Mapping[str, Any] | None) -> None:
         """Take the tools that the environment hands over, before the context starts.
@@ -84,11 +84,11 @@ class LiveSession:
         if self.tool_use is None:
             return
         try:
-            self._offered = read_tools(info, self.env_type)
-            self._specs = specs_of(self._offered, self.env_type)
+            self.offered = read_tools(info, self.env_type)
+            self._specs = specs_of(self.offered, self.env_type)
         except ToolsMissing as error:
             raise EnvServiceError(str(error), url="/create", instance_id=self.instance_id) from error
-        self.context.offer(self._offered)
+        self.context.offer(self.offered)
 
     def _take_tools(self, info: Mapping[str, Any]) -> None:
         """Check later calls against the tools that a step's `info` names, where it names some. The prompt keeps the
@@ -107,7 +107,7 @@ class LiveSession:
         prompt_ids = self.context.next_prompt()
         index, length, self._inside = len(self.steps), len(prompt_ids), self._opens_thought(prompt_ids)
         generated, seconds = await self._sample(
-            prompt_ids, self.context.chat, self.context.limits.max_new_tokens, self._offered
+            prompt_ids, self.context.chat, self.context.limits.max_new_tokens, self.offered
         )
         text = self.context.record(generated.ids, generated.log_probs, index, kind)
         self._sampled = generated.ids
@@ -164,7 +164,7 @@ class LiveSession:
         """Whether a prompt ends inside a thought, so that the reply begins in it."""
         if self.tool_use is None or self.tool_use.format is None:
             return False
-        return begins_in_thought(self.context.renderer.tokenizer, prompt_ids)
+        return begins_in_thought(self.context.renderer, prompt_ids)
 
     def _answers(self, reply: ToolReply, state: Sequence[Message]) -> list[Message]:
         if reply.is_text:

@@ -155,7 +155,7 @@ def render(
     for trajectory in trajectories:
         guidance = trajectory.guidance
         messages = strip(trajectory.messages, guidance.injected if guidance is not None else "")
-        tools = trajectory.task.metadata.get("tools") or []
+        tools = trajectory.tools or trajectory.task.metadata.get("tools") or []
         try:
             made = demonstration(renderer.for_tools(tools), messages)
         except (ValueError, ChatTemplateError) as error:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from agentevolver.utils.tokens import decoder_of
+
 THINK, END_THINK = "<think>", "</think>"
 # Of a prompt's end, enough to hold `<think>` and a line break in any vocabulary.
 _OPENING_TOKENS = 12
@@ -45,21 +47,16 @@ class ReplyReader:
     """
 
     def __init__(self, tokenizer: ReplyTokenizer, tags: Iterable[str]) -> None:
-        self._tokenizer = tokenizer
+        # Some tokenizers would else take spaces before punctuation out of a call's arguments.
+        self._decode = decoder_of(tokenizer, clean_up=False)
         self._added: dict[int, Any] = dict(getattr(tokenizer, "added_tokens_decoder", {}))
         self._tags = frozenset(tags)
         spelled = sorted(self._tags - {token.content for token in self._added.values()}, key=len, reverse=True)
         self._spelled = re.compile("|".join(map(re.escape, spelled))) if spelled else None
-        # Some tokenizers would else take spaces before punctuation out of a call's arguments.
-        clean = hasattr(tokenizer, "clean_up_tokenization_spaces")
-        self._decode_options: dict[str, Any] = {"clean_up_tokenization_spaces": False} if clean else {}
 
     def token_ids(self, *texts: str) -> tuple[int, ...]:
         """Return the ids of those of some tokens that the tokenizer has."""
         return tuple(i for i, token in self._added.items() if token.content in texts)
-
-    def _decode(self, ids: Sequence[int]) -> str:
-        return self._tokenizer.decode(ids, skip_special_tokens=False, **self._decode_options) if ids else ""
 
     def read(self, ids: Sequence[int]) -> Reply:
         """Return the text and tags of sampled ids; linear in their number."""
@@ -70,14 +67,14 @@ class ReplyReader:
             token = self._added.get(token_id)
             if token is None or not (token.special or token.content in self._tags):
                 continue
-            parts.append(self._decode(ids[begin:place]))
+            parts.append(self._decode(ids[begin:place], False) if place > begin else "")
             length += len(parts[-1])
             begin = place + 1
             if token.content in self._tags:
                 parts.append(token.content)
                 marks.append(Mark(length, length + len(token.content), token.content))
                 length += len(token.content)
-        parts.append(self._decode(ids[begin:]))
+        parts.append(self._decode(ids[begin:], False) if begin < len(ids) else "")
         text = "".join(parts)
         if self._spelled is not None:
             found = [Mark(*tag.span(), tag[0]) for tag in self._spelled.finditer(text)]

@@ -106,3 +106,13 @@ def test_the_conversations_of_the_example_are_all_imitated():
     renderer = ChatRenderer(AutoTokenizer.from_pretrained(seed_policy_path()))
     made, dropped = render(kept, renderer, 576)
     assert len(made) == 96 and not left_out and not dropped
+
+
+def test_the_tools_that_a_run_recorded_stand_in_the_opening():
+    renderer = ChatRenderer(build_real("qwen2_5"))
+    tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
+    recorded = Trajectory.from_dict(json.loads(json.dumps(replace(conversation("a"), tools=[tool]).to_dict())))
+    (made,), _ = render([recorded], renderer, 10**4)
+    (without,), _ = render([conversation("a")], renderer, 10**4)
+    assert "look" in renderer.tokenizer.decode(made.ids) and "look" not in renderer.tokenizer.decode(without.ids)
+    assert sum(made.mask) == sum(without.mask)

@@ -1,0 +1,58 @@
+"""Text to ids and back by the Rust tokenizer behind a Hugging Face one: the same ids and texts, without what the Python
+methods prepare for batches, padding and offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+# What a class may override, in which case its own methods are asked.
+_ENCODING = ("__call__", "encode", "_encode_plus", "_convert_encoding", "set_truncation_and_padding")
+_DECODING = ("decode", "_decode", "clean_up_tokenization")
+
+
+def encoder_of(tokenizer: Any) -> Callable[[str], list[int]]:
+    """Return what makes ids of a text, without the special tokens that a tokenizer puts around it."""
+    if not _is_plain(tokenizer, _ENCODING) or tokenizer.split_special_tokens:
+        return lambda text: list(tokenizer.encode(text, add_special_tokens=False))
+    backend = tokenizer.backend_tokenizer
+
+    def encode(text: str) -> list[int]:
+        if backend.truncation is not None or backend.padding is not None or backend.encode_special_tokens:
+            # Somebody else's call has left it so; the tokenizer's own method sets it right.
+            return list(tokenizer.encode(text, add_special_tokens=False))
+        ids: list[int] = backend.encode_batch_fast([text], add_special_tokens=False)[0].ids
+        return ids
+
+    return encode
+
+
+def decoder_of(tokenizer: Any, *, clean_up: bool = True) -> Callable[[Sequence[int], bool], str]:
+    """Return what makes a text of ids, with special tokens or (True) without.
+
+    Args:
+        tokenizer: the tokenizer.
+        clean_up: whether spaces before punctuation go where the tokenizer is set so.
+    """
+    cleans = hasattr(tokenizer, "clean_up_tokenization_spaces") and tokenizer.clean_up_tokenization_spaces
+    if not _is_plain(tokenizer, _DECODING) or (cleans and clean_up):
+        options = {"clean_up_tokenization_spaces": False} if cleans and not clean_up else {}
+        return lambda ids, skip: str(tokenizer.decode(ids, skip_special_tokens=skip, **options))
+    backend = tokenizer.backend_tokenizer
+
+    def decode(ids: Sequence[int], skip: bool) -> str:
+        text: str = backend.decode(ids, skip_special_tokens=skip)
+        return text
+
+    return decode
+
+
+def _is_plain(tokenizer: Any, names: Sequence[str]) -> bool:
+    """Whether it is a fast tokenizer of transformers whose methods of these names are the library's own."""
+    if not any(kind.__module__.startswith("transformers.") for kind in type(tokenizer).__mro__):
+        return False
+    from transformers import PreTrainedTokenizerFast as Fast
+
+    return isinstance(tokenizer, Fast) and not any(
+        name in vars(tokenizer) or getattr(type(tokenizer), name) is not getattr(Fast, name) for name in names
+    )

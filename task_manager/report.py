@@ -1,4 +1,4 @@
-"""Statistics of a pipeline run: how many of the explored, proposed and verified became tasks, what a kept task costs,
+"""Statistics of a pipeline run: how many of those explored and proposed became tasks, what a kept task costs,
 and how commands print it.
 """
 

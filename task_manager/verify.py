@@ -1,4 +1,4 @@
-"""Verification of a task: its solution is carried out in a fresh instance, solved again if wanted, and judged.
+"""Verification: to verify a task, its solution is carried out in a fresh instance, solved again if wanted, and judged.
 
 A proposal passes if nothing was refused, the episode ended as it should, the world changed or an answer was given, and
 the judge says that this is what the query asks for. Otherwise the verdict says which stage dropped it and why. That the

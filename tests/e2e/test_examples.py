@@ -88,6 +88,7 @@ ALL = frozenset({"questioning", "navigating", "labels"})
 CASES = {
     "basic": Case(FEW_TASKS),
     "async": Case(FEW_TASKS),
+    "seeupo": Case(FEW_TASKS),
     "gateway": Case(FEW_TASKS),
     "native_tools": Case(FEW_TASKS, hermes=True),
     "openai_agents": Case(FEW_TASKS, hermes=True, needs="openai-agents"),

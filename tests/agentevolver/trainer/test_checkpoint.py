@@ -119,6 +119,7 @@ def trainer_in(folder, step, **options):
     from agentevolver.trainer.trainer import EvolverTrainerSync  # seconds of CPU, which the other tests do not need
 
     trainer = EvolverTrainerSync.__new__(EvolverTrainerSync)
+    trainer._self_play = None
     options = {
         "default_local_dir": str(folder / "checkpoints"),
         "resume_mode": "auto",

@@ -189,7 +189,7 @@ def test_a_run_that_goes_on_is_not_validated_again_unless_that_is_all_it_is_for(
     trainer.config = for_verl(resolved(tmp_path, f"trainer.val_only={only}", "trainer.val_before_train=true").config)
     trainer.directory, trainer.settings, trainer._failures = tmp_path, resolved(tmp_path).settings, FailureGuard(0.5, 3)
     trainer._experience = None
-    trainer._tasks = None
+    trainer._tasks = trainer._self_play = None
     trainer._load_checkpoint()
     assert trainer.config.trainer.val_before_train is validates
 

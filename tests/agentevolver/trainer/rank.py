@@ -274,7 +274,7 @@ def make_trainer(folder, queue):
     trainer = evolver.EvolverTrainerSync(config)
     trainer.tokenizer = workers[0].actor.model_config.tokenizer
     trainer.actor_rollout_wg = trainer.ref_policy_wg = Group(queue, *workers)
-    trainer.ref_in_actor, trainer.use_critic, trainer.global_steps = False, False, 1
+    trainer.ref_in_actor, trainer.use_critic, trainer.global_steps, trainer.parameter_sync_step = False, False, 1, 1
     return trainer
 
 

@@ -24,6 +24,7 @@ from PIL import Image
 
 COLUMNS, ROWS = 100, 26
 CHARACTER, LINE, MARGIN = 8.0, 18, 16
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 # A run's end stays to be read.
 LAST_S = 4.0
 HEADLESS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--force-device-scale-factor=1")
@@ -40,7 +41,7 @@ def recorded(command: Sequence[str], skip: re.Pattern[str] | None) -> list[tuple
     began = time.monotonic()
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         for line in process.stdout or ():
-            text = line.rstrip("\n")
+            text = COLOUR.sub("", line.rstrip("\n"))
             if skip is None or not skip.search(text):
                 lines.append((time.monotonic() - began, text[:COLUMNS]))
             print(text, flush=True)

@@ -20,6 +20,7 @@ from agentevolver.config.coevolve import CoevolveSettings
 from agentevolver.config.coevolve_checks import check_rounds
 from agentevolver.config.cross_checks import check_role, check_settings, check_sizes
 from agentevolver.config.devices import Device, attention_problem, prefill_problem
+from agentevolver.config.environments import EnvServiceSettings
 from agentevolver.config.load import (
     compose_defaults,
     merge,
@@ -32,18 +33,11 @@ from agentevolver.config.load import (
     take_agent,
     take_device,
 )
-from agentevolver.config.schema import (
-    AlgorithmSettings,
-    EnvServiceSettings,
-    RaySettings,
-    RolloutSettings,
-    Section,
-    Settings,
-    own_places,
-    place_of,
-)
+from agentevolver.config.schema import RolloutSettings, Settings, own_places, place_of
+from agentevolver.config.section import Section
 from agentevolver.config.self_play import SelfPlaySettings
 from agentevolver.config.self_play_checks import check_self_play
+from agentevolver.config.training import AlgorithmSettings, RaySettings
 from agentevolver.config.verl_keys import Layer
 from agentevolver.config.verl_keys import check as check_verl_keys
 from agentevolver.config.verl_keys.ignored import MODE

@@ -11,7 +11,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from agentevolver.config.checks import Resolved
-from agentevolver.config.schema import EnvironmentSettings
+from agentevolver.config.environments import EnvironmentSettings
 from agentevolver.errors import LaunchError, UsageError
 from agentevolver.launcher.experiment import is_local
 from agentevolver.launcher.options import Options

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from agentevolver.utils.files import remove_tree, whole
 
 if TYPE_CHECKING:
-    from agentevolver.config.schema import RetentionSettings  # the guard's process does without pydantic
+    from agentevolver.config.training import RetentionSettings  # the guard's process does without pydantic
 
 logger = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from agentevolver.config.load import one_line
-from agentevolver.config.schema import RetentionSettings
+from agentevolver.config.training import RetentionSettings
 from agentevolver.errors import Interrupted, LaunchError
 from agentevolver.launcher.experiment import forget_listing
 from agentevolver.launcher.guard import Guard

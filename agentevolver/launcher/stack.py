@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from agentevolver.config.schema import EnvServiceSettings, RaySettings
+from agentevolver.config.environments import EnvServiceSettings
+from agentevolver.config.training import RaySettings
 from agentevolver.errors import LaunchError, UsageError
 from agentevolver.llm.settings import TeacherSettings
 from agentevolver.preload import python_of

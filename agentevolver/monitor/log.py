@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from agentevolver.utils.files import COMPRESSED, append_jsonl, compress, parse, whole, write_json, written
 
 if TYPE_CHECKING:
-    from agentevolver.config.schema import RetentionSettings
+    from agentevolver.config.training import RetentionSettings
 
 logger = logging.getLogger(__name__)
 

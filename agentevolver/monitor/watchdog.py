@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentevolver.config.schema import WatchdogSettings
+from agentevolver.config.training import WatchdogSettings
 from agentevolver.utils.inflight import Waiting, described, merged
 
 logger = logging.getLogger(__name__)

@@ -26,7 +26,7 @@ from torch import Tensor
 from transfer_queue import KVBatchMeta
 from verl.workers.utils.padding import response_from_nested
 
-from agentevolver.config.schema import UpdateOrder
+from agentevolver.config.training import UpdateOrder
 from agentevolver.trainer.batch import plain
 from agentevolver.trainer.loss import SUM
 from agentevolver.trainer.update import arrange, update_actor

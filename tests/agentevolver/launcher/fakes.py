@@ -18,8 +18,9 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from agentevolver.config.coevolve import CoevolveSettings
-from agentevolver.config.schema import EnvServiceSettings, RaySettings
+from agentevolver.config.environments import EnvServiceSettings
 from agentevolver.config.self_play import SelfPlaySettings
+from agentevolver.config.training import RaySettings
 from agentevolver.launcher.records import RunRegistry
 from agentevolver.launcher.stack import JobSpec, ServiceSpec
 from agentevolver.llm.settings import TeacherSettings

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agentevolver.config.schema import RetentionSettings
+from agentevolver.config.training import RetentionSettings
 from agentevolver.launcher.logs import LogKeeper, piece_of, rotate
 from agentevolver.launcher.run import keep_history
 from agentevolver.launcher.supervise import tail

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentevolver.config.schema import RetentionSettings
+from agentevolver.config.training import RetentionSettings
 from agentevolver.monitor.log import AT_ONCE, Retention, StepFolder
 from agentevolver.utils.files import read_jsonl, write_jsonl
 

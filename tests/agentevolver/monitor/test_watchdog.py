@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from agentevolver.config.schema import WatchdogSettings
+from agentevolver.config.training import WatchdogSettings
 from agentevolver.monitor.log import Status
 from agentevolver.monitor.watchdog import Watchdog
 from agentevolver.rollout.rollout import RolloutPolicy, RolloutRunner

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from ray.exceptions import RayTaskError
 
 from agentevolver.checkpoints import MANIFEST, MARKER, STATE, problem_with, whole_checkpoints
-from agentevolver.config.schema import WatchdogSettings
+from agentevolver.config.training import WatchdogSettings
 from agentevolver.errors import TrainingFailed
 from agentevolver.monitor.log import RunLog
 from agentevolver.monitor.watchdog import Watchdog

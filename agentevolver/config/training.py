@@ -1,0 +1,161 @@
+"""The sections of the cluster and of training: `ray`, our keys of `trainer` and `algorithm`, `cold_start`, `watchdog`,
+`retention`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from advantage_processor.settings import StageSettings
+from agentevolver.config.section import Section
+
+
+class RaySettings(Section):
+    """The section `ray`: the cluster that a run starts or joins."""
+
+    address: str | None = Field(
+        None, description="join the cluster at HOST:PORT; null: the launcher starts one for the run"
+    )
+    num_cpus: int = Field(32, ge=1, description="logical CPUs of the cluster that is started")
+    num_gpus: int = Field(1, ge=1, description="its logical GPUs: one a rank, also on a machine without any")
+    preload: bool = Field(
+        False,
+        description="import everything once, and fork the main job, the player, Ray's workers and vLLM's engine; on a "
+        "CPU alone",
+    )
+    dashboard: bool = Field(True, description="serve Ray's dashboard")
+    dashboard_port: int = Field(
+        8265, ge=0, le=65535, description="its port, or the first free one from there on; 0: any"
+    )
+    object_store_memory: int | None = Field(
+        default=None, ge=80_000_000, description="bytes of the object store; null: Ray's choice"
+    )
+
+
+class TrainerSettings(Section):
+    """Our keys of `trainer`."""
+
+    max_failed_rollouts: float = Field(
+        0.5, ge=0, le=1, description="share of a step's rollouts that may fail before the step counts as failed"
+    )
+    max_failed_steps: int = Field(
+        2, ge=1, description="failed steps in a row before the run stops; it stops at once if all rollouts failed"
+    )
+    deterministic: bool = Field(
+        False,
+        description="equal seeds give equal runs: rollouts wait for what runs in the background and they could see, a "
+        "checkpoint holds the "
+        "pool of experience, and a resume takes it back; on a GPU the kernels must be asked for it too "
+        "(docs/training.md)",
+    )
+    reward_stages: tuple[StageSettings, ...] = Field(
+        default=(),
+        description="what makes new scores of a step's rollouts once all are graded, in order, before advantages are "
+        "computed: package.module:Stage, or mappings with `use` and the stage's options",
+    )
+    row_clips: tuple[StageSettings, ...] = Field(
+        default=(),
+        description="rules that give the rows of a rollout an upper clip of their own in the place of "
+        "actor.clip_ratio_high, the first that applies: ambiguity (lo, hi, bonus; by the task's p), or "
+        "package.module:Rule. A guided rollout that exp_manager boosts keeps that clip",
+    )
+    max_log_prob_diff: float | None = Field(
+        0.05,
+        gt=0,
+        description="mean |log-prob of the engine - log-prob of the trainer| of a step's sampled tokens, in nats, "
+        "above which the log warns (metric rollout/log_prob_diff/mean); null: never",
+    )
+    max_steps_without_signal: int | None = Field(
+        5,
+        ge=1,
+        description="training steps in a row in which all rollouts of every task scored alike, after which the run "
+        "warns that nothing is learnt, and what to do; null: never",
+    )
+    val_pause_training: bool = Field(
+        True,
+        description="where rollouts go on over updates: the engine is validation's alone while it runs, and what it "
+        "was sampling for training goes on afterwards; false: they share it",
+    )
+    dump_samples: bool = Field(
+        False,
+        description="write every training row's tokens and numbers to samples/step_<n>.jsonl, within "
+        "retention.samples_gb; true on a CPU",
+    )
+    weights: Path | None = Field(
+        None,
+        description="weights that the policy begins with in the place of those of actor_rollout_ref.model.path, which "
+        "the reference policy keeps: a Hugging Face folder, or a checkpoint (global_step_N), of which nothing else is "
+        "read; a run that is resumed goes on from its own checkpoints",
+    )
+
+
+UpdateOrder = Literal["reverse", "forward", "random"]
+
+
+class AlgorithmSettings(Section):
+    """Our keys of `algorithm`."""
+
+    update_order: UpdateOrder | None = Field(
+        None,
+        description="update one turn after the other (SeeUPO), the last first (reverse), the first first, or as drawn; "
+        "null: all tokens of a trajectory at once",
+    )
+    sequential_clip: float = Field(
+        0.2,
+        gt=0,
+        lt=1,
+        description="with update_order: how far from 1 the running ratio of a trajectory's updated turns may be, by "
+        "which the advantages of the others are multiplied",
+    )
+
+
+class ColdStartSettings(Section):
+    """The section `cold_start`: conversations that the policy imitates before it is trained by reinforcement."""
+
+    files: list[str] = Field(
+        default_factory=list,
+        description="files of conversations, or globs: logs in the form of OpenAI's messages, and trajectories of "
+        "runs; none: no cold start",
+    )
+    min_score: float = Field(1.0, ge=0, le=1, description="the least score of a conversation that is imitated")
+    untold_score: float | None = Field(
+        None, ge=0, le=1, description="the score of conversations that say none; null: they are refused"
+    )
+    max_per_task: int | None = Field(
+        4, ge=1, description="conversations of one task that are imitated, the shortest ones; null: all"
+    )
+    epochs: int = Field(2, ge=1, description="how often each conversation is seen")
+    batch_size: int = Field(32, ge=1, description="conversations an optimiser step")
+    lr: float = Field(1.0e-5, gt=0, description="learning rate, on a cosine down to 0")
+    warmup: float = Field(0.05, ge=0, le=1, description="share of the steps in which the learning rate rises")
+
+
+class WatchdogSettings(Section):
+    """The section `watchdog`: when a phase of the run counts as stuck. Nothing is ever ended for it."""
+
+    enable: bool = Field(
+        True, description="say it in the log, in status.json and in the metrics when a phase takes far too long"
+    )
+    floor_s: float = Field(600, gt=0, description="seconds below which no phase is too long")
+    factor: float = Field(5, ge=1, description="times its own usual duration after which a phase is too long")
+
+
+class RetentionSettings(Section):
+    """The section `retention`: how much a long run keeps of what neither a resume nor the page's curves need.
+    Null: all of it."""
+
+    plain_steps: int | None = Field(
+        100, ge=1, description="newest files of trajectories/, validation/, samples/ that are not compressed"
+    )
+    folder_gb: float | None = Field(
+        10, gt=0, description="size of each of these folders beyond which the oldest files are dropped"
+    )
+    samples_gb: float | None = Field(
+        1, gt=0, description="the same of samples/ alone (trainer.dump_samples), where it is less than folder_gb"
+    )
+    log_mb: float | None = Field(64, gt=0, description="size of a log beyond which it is set aside and begun anew")
+    log_files: int | None = Field(
+        4, ge=1, description="older pieces kept of a log, and runs whose failed workers' last words are kept"
+    )

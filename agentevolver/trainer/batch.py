@@ -5,7 +5,6 @@ Prompts are named, and rows are ordered, by what they are and not by when they c
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +16,9 @@ from verl.utils import tensordict_utils as tu
 
 from agentevolver.rollout.rows import group_name, row_order
 from agentevolver.types import RowKey, Trajectory
+
+# verl looks for finished rollouts every 2 s, which on short episodes is most of a step.
+POLL_INTERVAL_S = 0.02
 
 
 def trained_on(batch: KVBatchMeta) -> list[int]:
@@ -47,6 +49,14 @@ def plain(value: Any) -> dict[str, Any]:
     """Return a non-tensor field as the dict that was put, whichever wrapper TransferQueue returned it in."""
     unwrapped: dict[str, Any] = getattr(value, "data", value)
     return unwrapped
+
+
+def rollouts_of(batch: KVBatchMeta) -> tuple[list[dict[str, Any]], list[Trajectory]]:
+    """Return what each row says beside its tensors, and the rollouts, in order."""
+    data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
+    extra = [plain(fields) for fields in data["extra_fields"]]
+    trajectories = [Trajectory.from_dict(fields["trajectory"]) for fields in extra if "trajectory" in fields]
+    return extra, sorted(trajectories, key=lambda t: (t.group_id, t.rollout_id))
 
 
 def put_advantages(batch: KVBatchMeta, keys: list[str], rows: list[torch.Tensor]) -> None:
@@ -116,23 +126,6 @@ class Places:
         tu.assign_non_tensor_stack(prompts, "uid", names)
 
 
-def gathered(groups: Sequence[str], partition_id: str, poll_s: float) -> KVBatchMeta:
-    """Wait until groups are rolled out, and take their rows, whatever else is in the queue; their names leave it."""
-    wanted = set(groups)
-    while True:
-        tags = (tq.kv_list(partition_id) or {}).get(partition_id, {})
-        if all(tags.get(group, {}).get("status") in ("finished", "failure") for group in groups):
-            break
-        time.sleep(poll_s)
-    tq.kv_clear(keys=list(groups), partition_id=partition_id)
-    rows = {
-        key: tag for key, tag in tags.items() if not tag.get("is_prompt", False) and RowKey.of(key).group_id in wanted
-    }
-    batch = KVBatchMeta(partition_id=partition_id, keys=list(rows), tags=list(rows.values()))
-    batch.reorder(row_order(batch.keys))
-    return batch
-
-
 def ordered(sample: Sample) -> Sample:
     """Return a replay buffer's `sample` with the rows in order."""
 
@@ -142,11 +135,6 @@ def ordered(sample: Sample) -> Sample:
         return batch, metrics
 
     return inner
-
-
-def validation_order(trajectories: Sequence[Trajectory]) -> list[int]:
-    """Return the places of a validation's rollouts in the order of their names."""
-    return sorted(range(len(trajectories)), key=lambda i: (trajectories[i].group_id, trajectories[i].rollout_id))
 
 
 def synthetic_scales(trajectories: Sequence[Trajectory], keys: Sequence[str]) -> list[float]:

@@ -8,14 +8,13 @@ underestimates it.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from agentevolver.rollout.tool_calls import PROBLEMS
 from agentevolver.trainer.gateway import gateway_metrics
 from agentevolver.types import Step, StopReason, Trajectory
-from agentevolver.utils.statistics import best_at_k, sizes_of_k
 from context_manager.samples import DROPPED
 from task_manager.graders.registry import agreement_metrics
 
@@ -130,78 +129,3 @@ def task_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
                 np.mean([one.outcome.success for one in group if one.outcome is not None])
             )
     return metrics | agreement_metrics(graded)
-
-
-def validation_metrics(
-    data_sources: Sequence[str],
-    prompts: Sequence[str],
-    values: Mapping[str, Sequence[float]],
-    masked: Sequence[bool],
-    n: int,
-) -> dict[str, float]:
-    """Return the metrics of one validation, named as AgentEvolver and verl name them.
-
-    Args:
-        data_sources: per rollout, what its prompt belongs to.
-        prompts: per rollout, an id that all rollouts of one prompt share.
-        values: per name ("reward", "success") one number per rollout.
-        masked: per rollout, whether it failed, so that nobody could grade it; failed rollouts are counted and take no
-            part in any average.
-        n: rollouts asked for per prompt.
-
-    A rollout in which the policy never acted (its opening did not fit) has values of 0 and is not masked: it counts as
-    one that failed. A prompt with fewer than k rollouts left has no best@k and is left out of it.
-    """
-    metrics: dict[str, float] = {}
-    for source in sorted(set(data_sources)):
-        rows = [i for i, s in enumerate(data_sources) if s == source]
-        metrics[f"val-aux/{source}/failed_rollouts"] = float(sum(masked[i] for i in rows))
-        groups: dict[str, list[int]] = defaultdict(list)
-        for i in rows:
-            if not masked[i]:
-                groups[prompts[i]].append(i)
-        if not groups:
-            continue
-        for name, numbers in values.items():
-            per_prompt = [[float(numbers[i]) for i in group] for group in groups.values()]
-            metrics.update(_of_prompts(source, name, per_prompt, n))
-    return metrics
-
-
-def validation_metrics_apart(
-    data_sources: Sequence[str],
-    prompts: Sequence[str],
-    values: Mapping[str, Sequence[float]],
-    masked: Sequence[bool],
-    wanted: Sequence[bool],
-    n: tuple[int, int],
-) -> dict[str, float]:
-    """Return the metrics of a validation with and without guidance: `<source>` is without, `<source>/guided` with.
-
-    Args:
-        data_sources, prompts, values, masked: see `validation_metrics`.
-        wanted: per rollout, whether it was to be guided. One for which nothing was found counts as guided here.
-        n: rollouts asked for per prompt, without and with guidance.
-    """
-    metrics: dict[str, float] = {}
-    for guided, own_n in zip((False, True), n, strict=True):
-        rows = [i for i, flag in enumerate(wanted) if bool(flag) is guided]
-        if rows:
-            names = [f"{data_sources[i]}/guided" if guided else data_sources[i] for i in rows]
-            own = {name: [column[i] for i in rows] for name, column in values.items()}
-            metrics |= validation_metrics(names, [prompts[i] for i in rows], own, [masked[i] for i in rows], own_n)
-    return metrics
-
-
-def _of_prompts(source: str, name: str, per_prompt: list[list[float]], n: int) -> dict[str, float]:
-    core = "val-core" if name == "reward" else "val-aux"
-    metrics = {
-        f"{core}/{source}/{name}/mean@{n}": float(np.mean([np.mean(scores) for scores in per_prompt])),
-        f"val-aux/{source}/{name}/std@{n}": float(np.mean([np.std(scores) for scores in per_prompt])),
-    }
-    for k in sizes_of_k(n):
-        best = [best_at_k(scores, k) for scores in per_prompt if len(scores) >= k]
-        if best and k > 1:
-            prefix = core if k == n else "val-aux"
-            metrics[f"{prefix}/{source}/{name}/best@{k}/mean"] = float(np.mean(best))
-    return metrics

@@ -16,15 +16,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 import transfer_queue as tq
 from omegaconf import OmegaConf, open_dict
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1 import register_trainer
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
-from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils import tensordict_utils as tu
 from verl.utils.config import omega_conf_to_dataclass
@@ -32,38 +29,27 @@ from verl.utils.dataset.rl_dataset import collate_fn
 from verl.utils.tracking import Tracking
 
 from advantage_processor.pipeline import Processor, assign
-from agentevolver.checkpoints import DATA
 from agentevolver.config.asynchronous import VERLS, steps_kept
 from agentevolver.config.loss_modes import inert_clips
 from agentevolver.config.schema import of_verl
 from agentevolver.config.verl_keys.ignored import SYNC
-from agentevolver.monitor.log import Retention, RunLog, Status, supersede_metrics
-from agentevolver.monitor.watchdog import DISK, STARTING, WEIGHTS, WORKERS, Watchdog, described_waits
-from agentevolver.rollout.rows import group_name
+from agentevolver.monitor.log import Retention, RunLog, Status
+from agentevolver.monitor.watchdog import STARTING, WEIGHTS, WORKERS, Watchdog, described_waits
 from agentevolver.trainer.adopt import Adopting
 from agentevolver.trainer.batch import (
+    POLL_INTERVAL_S,
     Places,
-    gathered,
     mask_rows,
     ordered,
     plain,
     put_advantages,
     put_scores,
+    rollouts_of,
     sample_records,
     scale_synthetic,
     trained_on,
-    validation_order,
 )
-from agentevolver.trainer.checkpoint import (
-    finish,
-    kept,
-    make_room,
-    pool_of,
-    prepare_start,
-    restore_state,
-    save_state,
-    writing,
-)
+from agentevolver.trainer.checkpointing import Checkpointing
 from agentevolver.trainer.experience import CLOSE_TIMEOUT_S, RunExperience, scout_path, warm_start_path
 from agentevolver.trainer.failures import FailureGuard, lonely_groups, nothing_left
 from agentevolver.trainer.gateway import ForkWatch
@@ -71,36 +57,30 @@ from agentevolver.trainer.loss import finish_metrics, selective_ppo_loss
 from agentevolver.trainer.metrics import (
     metrics_apart,
     rollout_metrics,
-    validation_metrics,
-    validation_metrics_apart,
 )
 from agentevolver.trainer.mismatch import MismatchWatch, of_batch
 from agentevolver.trainer.no_signal import make_watch
 from agentevolver.trainer.reward_stages import RewardStages
+from agentevolver.trainer.roll_out import roll_out
 from agentevolver.trainer.row_clips import ClipWatch, RowClips
 from agentevolver.trainer.self_play import SelfPlay, win_rates
 from agentevolver.trainer.sequential import TurnUpdates
 from agentevolver.trainer.tasks import TrainingTasks
 from agentevolver.trainer.timing import timed_whole
 from agentevolver.trainer.update import arrange, optimiser_steps, required_multiple, update_actor
+from agentevolver.trainer.validation import Validation
 from agentevolver.types import RowKey, Task, Trajectory
-from agentevolver.utils.files import read_jsonl, whole, write_jsonl
+from agentevolver.utils.files import read_jsonl, write_jsonl
 from experience_manager.guide import validation_rollouts
 from task_manager.actions import format_of
-from task_manager.dataset import ROLLOUTS_KEY, row_of
 from task_manager.diagnose import diagnose
 from task_manager.synthetic import funnel_metrics
 from task_manager.tasks import read_tasks
 
 logger = logging.getLogger(__name__)
 
-# verl looks for finished rollouts every 2 s, which on short episodes is most of a step.
-POLL_INTERVAL_S = 0.02
-# Of a checkpoint, where rollouts go on over updates: the groups that were begun.
-QUEUE = "transfer_queue"
 
-
-class EvolverTrainer(PPOTrainer):
+class EvolverTrainer(Checkpointing):
     """Mixin over verl's `PPOTrainer`: our records, our validation and our treatment of failed rollouts, in its hooks.
 
     When weights and rollouts take turns is said by the trainer of verl's that it is put before.
@@ -138,11 +118,10 @@ class EvolverTrainer(PPOTrainer):
         order = self.settings.algorithm.update_order
         self._turn_updates = None if order is None else TurnUpdates(order, self.settings.algorithm.sequential_clip)
         self._self_play = SelfPlay(self.settings) if self.settings.self_play.enable else None
-        self._tasks: TrainingTasks | None = None
-        self._experience: RunExperience | None = None
+        self._tasks = None
+        self._experience = None
         self._retention = Retention(self.directory, self.settings.retention)
         self._places = Places(self.settings.data.seed)
-        self._save_due, self._sealed_s = False, 0.0
         self._closed = False
         self._watchdog = Watchdog(
             self.settings.watchdog, self.directory / "logs" / "watchdog.log", self.status.note, self._waits
@@ -262,30 +241,12 @@ class EvolverTrainer(PPOTrainer):
         self._watchdog.leave()
 
     def _roll_out(self, name: str, tasks: Sequence[Task], n: int) -> list[Trajectory]:
-        """Roll tasks out n times each with the policy as it is, sampled as in training,
-        and return what happened."""
-        rows = collate_fn([{**row_of(task, index, task.env_type), ROLLOUTS_KEY: n} for index, task in enumerate(tasks)])
-        seed, step = self.settings.data.seed, self.global_steps
-        rows["uid"] = np.array(
-            [group_name(seed, name, step, place, task.task_id) for place, task in enumerate(tasks)], dtype=object
+        """Roll out tasks outside of the step's batch (`roll_out`); fails where too many of them did."""
+        trajectories = roll_out(
+            self.agent_loop_manager, name, tasks, n, seed=self.settings.data.seed, step=self.global_steps
         )
-        prompts = tu.get_tensordict(rows)
-        tu.assign_non_tensor_data(prompts, "global_steps", self.global_steps)
-        tags = [{"is_prompt": True, "status": "pending", "global_steps": self.global_steps} for _ in tasks]
-        tq.kv_batch_put(keys=list(rows["uid"]), partition_id="train", tags=tags)
-        self.agent_loop_manager.generate_sequences(prompts)
-        batch = gathered(list(rows["uid"]), "train", POLL_INTERVAL_S)
-        records = self._trajectories_of(batch)[1]
-        tq.kv_clear(keys=batch.keys, partition_id=batch.partition_id)
-        self._failures.check(records)
-        return records
-
-    def _trajectories_of(self, batch: KVBatchMeta) -> tuple[list[dict[str, Any]], list[Trajectory]]:
-        """Return what each row says beside its tensors, and the rollouts, in order."""
-        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
-        extra = [plain(fields) for fields in data["extra_fields"]]
-        trajectories = [Trajectory.from_dict(fields["trajectory"]) for fields in extra if "trajectory" in fields]
-        return extra, sorted(trajectories, key=lambda t: (t.group_id, t.rollout_id))
+        self._failures.check(trajectories)
+        return trajectories
 
     def _init_dataloader(self) -> None:
         """verl's, and in the place of its training loader ours where epochs are a mixture or follow a curriculum."""
@@ -311,68 +272,6 @@ class EvolverTrainer(PPOTrainer):
                         f"{section}.total_training_steps",
                         self.total_training_steps * self.parameter_sync_step,
                     )
-
-    @property
-    def _checkpoint(self) -> Path:
-        return Path(self.config.trainer.default_local_dir, f"global_step_{self.global_steps}")
-
-    def _save_checkpoint(self) -> None:
-        """verl's part, while vLLM has left the memory to the trainer. It counts once the step is over and its metrics
-        are on disk."""
-        with self._watchdog.phase("checkpoint", lambda: DISK), writing(self._checkpoint):
-            make_room(self._checkpoint, kept(self.config.trainer))
-            super()._save_checkpoint()
-        self._save_due = True
-
-    def _step_is_told(self) -> None:
-        if self._save_due:
-            self._save_due = False
-            self._seal_checkpoint()
-
-    def _seal_checkpoint(self) -> None:
-        """The rest of a checkpoint, as it is after the step and its validation: the loader, the pool, our own state."""
-        began, folder = time.perf_counter(), self._checkpoint
-        with self._watchdog.phase("checkpoint", lambda: DISK), writing(folder):
-            with whole(folder / DATA) as draft:
-                torch.save(self.train_dataloader.state_dict(), draft)
-            if self._experience is not None:
-                self._experience.save(folder)
-            if self._tasks is not None:
-                self._tasks.save(folder)
-            if self._self_play is not None:
-                self._self_play.save(folder, self.global_steps)
-            save_state(folder, failed_in_a_row=self._failures.in_a_row, pool=pool_of(self.settings))
-            finish(folder, kept(self.config.trainer))
-        self._sealed_s = time.perf_counter() - began
-
-    def _load_checkpoint(self) -> None:
-        trainer = self.config.trainer
-        own, validates = trainer.resume_mode == "auto", bool(trainer.get("val_only", False))
-        prepare_start(trainer, self.directory)
-        super()._load_checkpoint()
-        # A run that starts over repeats the validation before the first step as well; one that only validates repeats
-        # nothing.
-        repeated = 0 if validates else supersede_metrics(self.directory, self.global_steps or -1)
-        saved = Path(trainer.default_local_dir, f"global_step_{self.global_steps}")
-        starts_over = self.global_steps == 0 and not validates and trainer.resume_mode != "resume_path"
-        if (own or starts_over) and self._experience is not None:
-            self._experience.restore(saved if self.global_steps > 0 else self._experience.beginning)
-        if self.global_steps > 0:
-            logger.info("resumed at step %d, %d later steps are repeated", self.global_steps, repeated)
-            folder, pool = (saved, pool_of(self.settings)) if own else (Path(trainer.resume_from_path), None)
-            if self.verl_mode == VERLS[SYNC] and (folder / QUEUE).exists():
-                logger.warning(
-                    "%s was written where rollouts go on over updates: the groups that were begun there are not "
-                    "trained on here",
-                    folder,
-                )
-            self._failures.in_a_row = restore_state(folder, pool=pool)
-            if self._tasks is not None:
-                self._tasks.restore(folder)
-            if self._self_play is not None:
-                self._self_play.restore(folder)
-            # A run that goes on was validated when it stopped; one that only validates is there for that.
-            trainer.val_before_train = validates
 
     def on_validate_begin(self) -> None:
         super().on_validate_begin()
@@ -426,7 +325,7 @@ class EvolverTrainer(PPOTrainer):
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict[str, Any], **kwargs: Any) -> KVBatchMeta:
         """verl's first look at a step's rollouts, hence ours: record them, check them, withdraw those that failed."""
         gen_s = time.perf_counter() - self._phase_began
-        extra, trajectories = self._trajectories_of(batch)
+        extra, trajectories = rollouts_of(batch)
         self._earlier += self._trajectories
         self._trajectories = trajectories
         if self.settings.diagnoses:
@@ -584,33 +483,15 @@ class EvolverTrainer(PPOTrainer):
         expected_acc_counts: Any = None,
     ) -> dict[str, float]:
         """Replace verl's bootstrap by exact averages, and keep the validation's trajectories."""
-        read = [Trajectory.from_dict(record) for record in reward_extra_infos_dict["trajectory"]]
-        order = validation_order(read)
-        infos = {name: [column[i] for i in order] for name, column in reward_extra_infos_dict.items()}
-        data_sources, sample_uids = [data_sources[i] for i in order], [sample_uids[i] for i in order]
-        sample_turns = [sample_turns[i] for i in order]
-        trajectories = [read[i] for i in order]
-        write_jsonl(self.directory / "validation" / f"step_{self.global_steps}.jsonl", infos["trajectory"])
-        self._failures.check(trajectories)
-        masked = [bool(value) for value in infos["masked"]]
-        values = {"reward": infos["reward"], "success": infos["success"]}
-        sources, prompts = [str(source) for source in data_sources], [str(uid) for uid in sample_uids]
-        n, section = self.settings.sizes.val_n, self.settings.exp_manager
-        if section.guides:
-            wanted, of_both = (
-                [one.guidance is not None and one.guidance.wanted for one in trajectories],
-                validation_rollouts(section, n),
-            )
-            metrics = validation_metrics_apart(sources, prompts, values, masked, wanted, of_both)
-        else:
-            metrics = validation_metrics(sources, prompts, values, masked, n)
+        seen = Validation.of(data_sources, sample_uids, reward_extra_infos_dict, sample_turns)
+        path = self.directory / "validation" / f"step_{self.global_steps}.jsonl"
+        write_jsonl(path, seen.records)
+        self._failures.check(seen.trajectories)
+        metrics = seen.metrics(self.settings.exp_manager, self.settings.sizes.val_n)
         if self._experience is not None:
             metrics |= self._experience.collect()
         if self._self_play is not None:
-            metrics |= win_rates(trajectories, self.settings.self_play)
-        turns = [turn for turn, failed in zip(sample_turns, masked, strict=True) if not failed]
-        metrics |= {"val-aux/num_turns/mean": sum(turns) / len(turns), "val-aux/num_turns/max": float(max(turns))}
-        metrics["val-aux/never_acted"] = float(turns.count(0))
+            metrics |= win_rates(seen.trajectories, self.settings.self_play)
         metrics["timing_s/testing"] = time.perf_counter() - self._phase_began
         return metrics
 

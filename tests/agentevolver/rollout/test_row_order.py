@@ -8,7 +8,8 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 
 from agentevolver.rollout.rows import group_name, group_place, row_order
-from agentevolver.trainer.batch import Places, ordered, validation_order
+from agentevolver.trainer.batch import Places, ordered
+from agentevolver.trainer.validation import validation_order
 from agentevolver.types import Task
 from task_manager.dataset import row_of
 from tests.trajectories import trajectory

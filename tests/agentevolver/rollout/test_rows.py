@@ -8,7 +8,7 @@ import torch
 from agentevolver.rollout import agent_loop
 from agentevolver.rollout.rollout import Rollout
 from agentevolver.rollout.rows import to_outputs, to_row
-from agentevolver.trainer.metrics import validation_metrics
+from agentevolver.trainer.validation import validation_metrics
 from agentevolver.types import Outcome, StopReason, Task, TrainingSample, Trajectory
 
 SAMPLE = TrainingSample([1, 2], [3, 4, 5], [1, 0, 1], [-0.1, 0.0, -0.2], [0, -1, 1])

@@ -12,7 +12,7 @@ from verl.trainer.ppo.v1.trainer_separate_async import PPOTrainerSeparateAsync
 
 from agentevolver.trainer import asynchronous, batch
 from agentevolver.trainer.asynchronous import Asynchronous, EvolverTrainerAsync, EvolverTrainerSeparate
-from agentevolver.trainer.batch import gathered
+from agentevolver.trainer.roll_out import gathered
 from agentevolver.trainer.separate_worker import SeparateWorker
 from agentevolver.trainer.session import SessionRunner
 from agentevolver.trainer.timed_worker import TimedWorker

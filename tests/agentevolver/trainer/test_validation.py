@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentevolver.trainer.metrics import validation_metrics, validation_metrics_apart
+from agentevolver.trainer.validation import validation_metrics, validation_metrics_apart
 from agentevolver.utils.statistics import best_at_k, sizes_of_k
 
 

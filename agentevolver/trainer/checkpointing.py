@@ -1,0 +1,117 @@
+"""Checkpointing: when a checkpoint is written, sealed and read, verl's part and ours beside it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+
+import torch
+from verl.trainer.ppo.v1.trainer_base import PPOTrainer
+
+from agentevolver.checkpoints import DATA
+from agentevolver.config.asynchronous import VERLS
+from agentevolver.config.schema import Settings
+from agentevolver.config.verl_keys.ignored import SYNC
+from agentevolver.monitor.log import supersede_metrics
+from agentevolver.monitor.watchdog import DISK, Watchdog
+from agentevolver.trainer.checkpoint import (
+    finish,
+    kept,
+    make_room,
+    pool_of,
+    prepare_start,
+    restore_state,
+    save_state,
+    writing,
+)
+from agentevolver.trainer.experience import RunExperience
+from agentevolver.trainer.failures import FailureGuard
+from agentevolver.trainer.self_play import SelfPlay
+from agentevolver.trainer.tasks import TrainingTasks
+from agentevolver.utils.files import whole
+
+logger = logging.getLogger(__name__)
+
+# Of a checkpoint, where rollouts go on over updates: the groups that were begun.
+QUEUE = "transfer_queue"
+
+
+class Checkpointing(PPOTrainer):
+    """Mixin over verl's `PPOTrainer`: a checkpoint counts once its step is told and every part of it is on disk.
+
+    What it saves and restores beside verl's part is made by the trainer.
+    """
+
+    verl_mode: str
+    settings: Settings
+    directory: Path
+    _watchdog: Watchdog
+    _failures: FailureGuard
+    _tasks: TrainingTasks | None
+    _experience: RunExperience | None
+    _self_play: SelfPlay | None
+    _save_due = False
+    _sealed_s = 0.0
+
+    @property
+    def _checkpoint(self) -> Path:
+        return Path(self.config.trainer.default_local_dir, f"global_step_{self.global_steps}")
+
+    def _save_checkpoint(self) -> None:
+        """verl's part, while vLLM has left the memory to the trainer. It counts once the step is over and its metrics
+        are on disk."""
+        with self._watchdog.phase("checkpoint", lambda: DISK), writing(self._checkpoint):
+            make_room(self._checkpoint, kept(self.config.trainer))
+            super()._save_checkpoint()
+        self._save_due = True
+
+    def _step_is_told(self) -> None:
+        if self._save_due:
+            self._save_due = False
+            self._seal_checkpoint()
+
+    def _seal_checkpoint(self) -> None:
+        """The rest of a checkpoint, as it is after the step and its validation: the loader, the pool, our own state."""
+        began, folder = time.perf_counter(), self._checkpoint
+        with self._watchdog.phase("checkpoint", lambda: DISK), writing(folder):
+            with whole(folder / DATA) as draft:
+                torch.save(self.train_dataloader.state_dict(), draft)
+            if self._experience is not None:
+                self._experience.save(folder)
+            if self._tasks is not None:
+                self._tasks.save(folder)
+            if self._self_play is not None:
+                self._self_play.save(folder, self.global_steps)
+            save_state(folder, failed_in_a_row=self._failures.in_a_row, pool=pool_of(self.settings))
+            finish(folder, kept(self.config.trainer))
+        self._sealed_s = time.perf_counter() - began
+
+    def _load_checkpoint(self) -> None:
+        trainer = self.config.trainer
+        own, validates = trainer.resume_mode == "auto", bool(trainer.get("val_only", False))
+        prepare_start(trainer, self.directory)
+        super()._load_checkpoint()
+        # A run that starts over repeats the validation before the first step as well; one that only validates repeats
+        # nothing.
+        repeated = 0 if validates else supersede_metrics(self.directory, self.global_steps or -1)
+        saved = Path(trainer.default_local_dir, f"global_step_{self.global_steps}")
+        starts_over = self.global_steps == 0 and not validates and trainer.resume_mode != "resume_path"
+        if (own or starts_over) and self._experience is not None:
+            self._experience.restore(saved if self.global_steps > 0 else self._experience.beginning)
+        if self.global_steps > 0:
+            logger.info("resumed at step %d, %d later steps are repeated", self.global_steps, repeated)
+            folder, pool = (saved, pool_of(self.settings)) if own else (Path(trainer.resume_from_path), None)
+            if self.verl_mode == VERLS[SYNC] and (folder / QUEUE).exists():
+                logger.warning(
+                    "%s was written where rollouts go on over updates: the groups that were begun there are not "
+                    "trained on here",
+                    folder,
+                )
+            self._failures.in_a_row = restore_state(folder, pool=pool)
+            if self._tasks is not None:
+                self._tasks.restore(folder)
+            if self._self_play is not None:
+                self._self_play.restore(folder)
+            # A run that goes on was validated when it stopped; one that only validates is there for that.
+            trainer.val_before_train = validates

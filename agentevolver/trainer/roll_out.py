@@ -1,0 +1,59 @@
+"""Rolling out tasks outside of a step's batch: the warm start of the pool of experience, and the scouts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import transfer_queue as tq
+from transfer_queue import KVBatchMeta
+from verl.utils import tensordict_utils as tu
+from verl.utils.dataset.rl_dataset import collate_fn
+
+from agentevolver.rollout.rows import group_name
+from agentevolver.trainer.batch import POLL_INTERVAL_S, rollouts_of, row_order
+from agentevolver.types import RowKey, Task, Trajectory
+from task_manager.dataset import ROLLOUTS_KEY, row_of
+
+
+def roll_out(manager: Any, name: str, tasks: Sequence[Task], n: int, *, seed: int, step: int) -> list[Trajectory]:
+    """Roll tasks out n times each with the policy as it is, sampled as in training, and return what happened.
+
+    Args:
+        manager: verl's manager of the rollout workers.
+        name: what the rollouts are for; part of their groups' names.
+        seed: the run's.
+        step: the training step before which they happen.
+    """
+    rows = collate_fn([{**row_of(task, index, task.env_type), ROLLOUTS_KEY: n} for index, task in enumerate(tasks)])
+    rows["uid"] = np.array(
+        [group_name(seed, name, step, place, task.task_id) for place, task in enumerate(tasks)], dtype=object
+    )
+    prompts = tu.get_tensordict(rows)
+    tu.assign_non_tensor_data(prompts, "global_steps", step)
+    tags = [{"is_prompt": True, "status": "pending", "global_steps": step} for _ in tasks]
+    tq.kv_batch_put(keys=list(rows["uid"]), partition_id="train", tags=tags)
+    manager.generate_sequences(prompts)
+    batch = gathered(list(rows["uid"]), "train", POLL_INTERVAL_S)
+    trajectories = rollouts_of(batch)[1]
+    tq.kv_clear(keys=batch.keys, partition_id=batch.partition_id)
+    return trajectories
+
+
+def gathered(groups: Sequence[str], partition_id: str, poll_s: float) -> KVBatchMeta:
+    """Wait until groups are rolled out, and take their rows, whatever else is in the queue; their names leave it."""
+    wanted = set(groups)
+    while True:
+        tags = (tq.kv_list(partition_id) or {}).get(partition_id, {})
+        if all(tags.get(group, {}).get("status") in ("finished", "failure") for group in groups):
+            break
+        time.sleep(poll_s)
+    tq.kv_clear(keys=list(groups), partition_id=partition_id)
+    rows = {
+        key: tag for key, tag in tags.items() if not tag.get("is_prompt", False) and RowKey.of(key).group_id in wanted
+    }
+    batch = KVBatchMeta(partition_id=partition_id, keys=list(rows), tags=list(rows.values()))
+    batch.reorder(row_order(batch.keys))
+    return batch

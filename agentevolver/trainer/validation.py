@@ -1,0 +1,153 @@
+"""Validation: its rollouts in order, and exact averages over them in the place of verl's bootstrap."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from agentevolver.types import Trajectory
+from agentevolver.utils.statistics import best_at_k, sizes_of_k
+from experience_manager.guide import validation_rollouts
+from experience_manager.settings import ExperienceSettings
+
+
+@dataclass(frozen=True)
+class Validation:
+    """The rollouts of one validation, in the order of their names."""
+
+    sources: Sequence[str]
+    prompts: Sequence[str]
+    turns: Sequence[int]
+    infos: Mapping[str, Sequence[Any]]
+    trajectories: Sequence[Trajectory]
+
+    @classmethod
+    def of(
+        cls, sources: Sequence[Any], prompts: Sequence[Any], infos: Mapping[str, Sequence[Any]], turns: Sequence[int]
+    ) -> Self:
+        """Return the validation of what verl collected, one entry a rollout.
+
+        Args:
+            sources: what each prompt belongs to.
+            prompts: an id that all rollouts of one prompt share.
+            infos: columns `trajectory` (records), `masked`, `reward` and `success`.
+            turns: actions of the policy.
+        """
+        trajectories = [Trajectory.from_dict(record) for record in infos["trajectory"]]
+        order = validation_order(trajectories)
+        return cls(
+            sources=[str(sources[i]) for i in order],
+            prompts=[str(prompts[i]) for i in order],
+            turns=[turns[i] for i in order],
+            infos={name: [column[i] for i in order] for name, column in infos.items()},
+            trajectories=[trajectories[i] for i in order],
+        )
+
+    @property
+    def records(self) -> Sequence[dict[str, Any]]:
+        """The trajectories as they are written to disk."""
+        return self.infos["trajectory"]
+
+    def metrics(self, section: ExperienceSettings, n: int) -> dict[str, float]:
+        """Return averages by source, apart with and without guidance where rollouts are guided, and numbers of turns.
+
+        Args:
+            section: `exp_manager`.
+            n: rollouts of a prompt.
+        """
+        masked = [bool(value) for value in self.infos["masked"]]
+        values = {"reward": self.infos["reward"], "success": self.infos["success"]}
+        if section.guides:
+            wanted = [one.guidance is not None and one.guidance.wanted for one in self.trajectories]
+            of_both = validation_rollouts(section, n)
+            metrics = validation_metrics_apart(self.sources, self.prompts, values, masked, wanted, of_both)
+        else:
+            metrics = validation_metrics(self.sources, self.prompts, values, masked, n)
+        turns = [turn for turn, failed in zip(self.turns, masked, strict=True) if not failed]
+        metrics |= {"val-aux/num_turns/mean": sum(turns) / len(turns), "val-aux/num_turns/max": float(max(turns))}
+        metrics["val-aux/never_acted"] = float(turns.count(0))
+        return metrics
+
+
+def validation_order(trajectories: Sequence[Trajectory]) -> list[int]:
+    """Return the places of a validation's rollouts in the order of their names."""
+    return sorted(range(len(trajectories)), key=lambda i: (trajectories[i].group_id, trajectories[i].rollout_id))
+
+
+def validation_metrics(
+    data_sources: Sequence[str],
+    prompts: Sequence[str],
+    values: Mapping[str, Sequence[float]],
+    masked: Sequence[bool],
+    n: int,
+) -> dict[str, float]:
+    """Return the metrics of one validation, named as AgentEvolver and verl name them.
+
+    Args:
+        data_sources: per rollout, what its prompt belongs to.
+        prompts: per rollout, an id that all rollouts of one prompt share.
+        values: per name ("reward", "success") one number per rollout.
+        masked: per rollout, whether it failed, so that nobody could grade it; failed rollouts are counted and take no
+            part in any average.
+        n: rollouts asked for per prompt.
+
+    A rollout in which the policy never acted (its opening did not fit) has values of 0 and is not masked: it counts as
+    one that failed. A prompt with fewer than k rollouts left has no best@k and is left out of it.
+    """
+    metrics: dict[str, float] = {}
+    for source in sorted(set(data_sources)):
+        rows = [i for i, s in enumerate(data_sources) if s == source]
+        metrics[f"val-aux/{source}/failed_rollouts"] = float(sum(masked[i] for i in rows))
+        groups: dict[str, list[int]] = defaultdict(list)
+        for i in rows:
+            if not masked[i]:
+                groups[prompts[i]].append(i)
+        if not groups:
+            continue
+        for name, numbers in values.items():
+            per_prompt = [[float(numbers[i]) for i in group] for group in groups.values()]
+            metrics.update(_of_prompts(source, name, per_prompt, n))
+    return metrics
+
+
+def validation_metrics_apart(
+    data_sources: Sequence[str],
+    prompts: Sequence[str],
+    values: Mapping[str, Sequence[float]],
+    masked: Sequence[bool],
+    wanted: Sequence[bool],
+    n: tuple[int, int],
+) -> dict[str, float]:
+    """Return the metrics of a validation with and without guidance: `<source>` is without, `<source>/guided` with.
+
+    Args:
+        data_sources, prompts, values, masked: see `validation_metrics`.
+        wanted: per rollout, whether it was to be guided. One for which nothing was found counts as guided here.
+        n: rollouts asked for per prompt, without and with guidance.
+    """
+    metrics: dict[str, float] = {}
+    for guided, own_n in zip((False, True), n, strict=True):
+        rows = [i for i, flag in enumerate(wanted) if bool(flag) is guided]
+        if rows:
+            names = [f"{data_sources[i]}/guided" if guided else data_sources[i] for i in rows]
+            own = {name: [column[i] for i in rows] for name, column in values.items()}
+            metrics |= validation_metrics(names, [prompts[i] for i in rows], own, [masked[i] for i in rows], own_n)
+    return metrics
+
+
+def _of_prompts(source: str, name: str, per_prompt: list[list[float]], n: int) -> dict[str, float]:
+    core = "val-core" if name == "reward" else "val-aux"
+    metrics = {
+        f"{core}/{source}/{name}/mean@{n}": float(np.mean([np.mean(scores) for scores in per_prompt])),
+        f"val-aux/{source}/{name}/std@{n}": float(np.mean([np.std(scores) for scores in per_prompt])),
+    }
+    for k in sizes_of_k(n):
+        best = [best_at_k(scores, k) for scores in per_prompt if len(scores) >= k]
+        if best and k > 1:
+            prefix = core if k == n else "val-aux"
+            metrics[f"{prefix}/{source}/{name}/best@{k}/mean"] = float(np.mean(best))
+    return metrics

@@ -16,9 +16,9 @@ from typing import Any, Protocol
 from omegaconf import DictConfig, OmegaConf
 
 from agentevolver.coevolve.player.client import PlayerRefused, PlayerUnavailable, PlayFailed
-from agentevolver.coevolve.player.play import Weights, sampling_of
+from agentevolver.coevolve.player.play import sampling_of
 from agentevolver.coevolve.player.turns import Turns
-from agentevolver.coevolve.player.weights import identify, local
+from agentevolver.coevolve.player.weights import Accepted, Weights, identify
 from agentevolver.config.schema import Settings
 from agentevolver.engine import Engine, EngineError
 from agentevolver.rollout.agent_loop import stop_ids
@@ -59,7 +59,7 @@ class FrozenChat:
         self._sampling = {**sampling, "max_tokens": response_length}
         self._room = max_model_len - response_length
         self._slots = asyncio.Semaphore(at_once)
-        self._known: set[str] = set()
+        self._accepted = Accepted(engine)
         self.turns = Turns(engine.load, None if loaded is None else identify(loaded))
 
     async def reply(self, checkpoint: Path | str, messages: Sequence[dict[str, Any]], seed: int | None = None) -> str:
@@ -84,7 +84,7 @@ class FrozenChat:
             raise PlayerRefused(f"the conversation cannot be rendered: {error}") from error
         if len(prompt) > self._room:
             return ""
-        key = await asyncio.to_thread(self._checked, checkpoint)
+        key = await asyncio.to_thread(self._accepted.name, checkpoint)
         sampling = {**self._sampling, **({} if seed is None else {"seed": seed})}
         try:
             async with self.turns.of(key), self._slots:
@@ -94,14 +94,6 @@ class FrozenChat:
             kind = PlayerUnavailable if self._engine.dead else PlayFailed
             raise kind(f"checkpoint {checkpoint}: {error}") from error
         return self._renderer.text(said.ids)
-
-    def _checked(self, checkpoint: Path | str) -> str:
-        """Return the name of a folder's weights; raises PlayerRefused for what the engine cannot take."""
-        key = identify(local(checkpoint))
-        if key not in self._known:
-            self._engine.check(key)
-            self._known.add(key)
-        return key
 
 
 def make_chat(config: DictConfig, settings: Settings, engine: ChatEngine, tokenizer: Any, loaded: Path) -> FrozenChat:

@@ -11,14 +11,14 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from omegaconf import DictConfig
 
 from agentevolver.coevolve.overlays import PROPOSING
 from agentevolver.coevolve.player.client import PlayerRefused, PlayerUnavailable, PlayFailed
 from agentevolver.coevolve.player.turns import Turns
-from agentevolver.coevolve.player.weights import identify, local
+from agentevolver.coevolve.player.weights import Accepted, Weights, identify
 from agentevolver.coevolve.types import Play
 from agentevolver.config.checks import from_config
 from agentevolver.config.load import resolved_tree
@@ -32,17 +32,6 @@ from agentevolver.utils import seeds
 from env_service.client import EnvServiceError
 from env_service.protocol import Instances
 from task_manager.graders.base import Transcript
-
-
-class Weights(Protocol):
-    """An engine whose weights can be changed, as the player uses it."""
-
-    @property
-    def dead(self) -> bool: ...
-
-    def check(self, name: str) -> None: ...
-
-    async def load(self, name: str) -> None: ...
 
 
 class StateGrader:
@@ -101,7 +90,7 @@ class FrozenPlayer:
         self._runners = runners
         self._settings = settings
         self._sampling = sampling
-        self._known: set[str] = set()
+        self._accepted = Accepted(engine)
         self._slots = asyncio.Semaphore(at_once)
         self.turns = Turns(engine.load, None if loaded is None else identify(loaded))
 
@@ -116,20 +105,12 @@ class FrozenPlayer:
             )
         if self._engine.dead:
             raise PlayerUnavailable("the engine has ended, and the player with it")
-        key = await asyncio.to_thread(self._checked, checkpoint)
+        key = await asyncio.to_thread(self._accepted.name, checkpoint)
         try:
             async with self.turns.of(key):
                 return await self._play_all(task, n, name, validation)
         except EngineError as error:
             raise self._failed(f"checkpoint {checkpoint}: {error}") from error
-
-    def _checked(self, checkpoint: Path | str) -> str:
-        """Return the name of a folder's weights; raises PlayerRefused for what the engine cannot take."""
-        key = identify(local(checkpoint))
-        if key not in self._known:
-            self._engine.check(key)
-            self._known.add(key)
-        return key
 
     async def _play_all(self, task: Task, n: int, name: str, validation: bool) -> list[Play]:
         # The environment itself grades validation, and an episode that never began has no grade: here all are asked for

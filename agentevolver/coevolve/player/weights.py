@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from transformers import AutoConfig
 
@@ -64,6 +64,33 @@ def files_of(folder: Path) -> list[Path]:
     if not files:
         raise PlayerRefused(f"checkpoint {folder} holds no *.safetensors")
     return files
+
+
+class Weights(Protocol):
+    """An engine whose weights can be changed, as the player uses it."""
+
+    @property
+    def dead(self) -> bool: ...
+
+    def check(self, name: str) -> None: ...
+
+    async def load(self, name: str) -> None: ...
+
+
+class Accepted:
+    """Checkpoints that an engine takes, each looked at once."""
+
+    def __init__(self, engine: Weights) -> None:
+        self._engine = engine
+        self._known: set[str] = set()
+
+    def name(self, checkpoint: Path | str) -> str:
+        """Return the name of a folder's weights; raises PlayerRefused for what the engine cannot take."""
+        name = identify(local(checkpoint))
+        if name not in self._known:
+            self._engine.check(name)
+            self._known.add(name)
+        return name
 
 
 class Model:

@@ -55,7 +55,7 @@ halves() {
     for folder in tests/*/; do
         case $folder in
             tests/agentevolver/ | tests/e2e/ | tests/chaos/ | tests/__pycache__/) ;;
-            tests/advantage_processor/ | tests/context_manager/) first+=("$folder") ;;
+            tests/advantage_processor/) first+=("$folder") ;;
             *) second+=("$folder") ;;
         esac
     done

@@ -10,9 +10,8 @@ from verl.trainer.ppo.v1 import get_trainer_cls
 from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
 from verl.trainer.ppo.v1.trainer_separate_async import PPOTrainerSeparateAsync
 
-from agentevolver.trainer import asynchronous, batch
+from agentevolver.trainer import asynchronous, roll_out
 from agentevolver.trainer.asynchronous import Asynchronous, EvolverTrainerAsync, EvolverTrainerSeparate
-from agentevolver.trainer.roll_out import gathered
 from agentevolver.trainer.separate_worker import SeparateWorker
 from agentevolver.trainer.session import SessionRunner
 from agentevolver.trainer.timed_worker import TimedWorker
@@ -138,8 +137,8 @@ def test_scouts_and_the_warm_start_take_their_own_groups_and_leave_those_of_trai
         "000002-00000-s_0_0": {"status": "success"},
     }
     queue = Queue({**training, **scouts})
-    monkeypatch.setattr(batch, "tq", queue)
-    found = gathered(["000002-00000-s"], "train", 0.0)
+    monkeypatch.setattr(roll_out, "tq", queue)
+    found = roll_out.gathered(["000002-00000-s"], "train", 0.0)
     assert queue.looked == 3, "they were waited for"
     assert found.keys == ["000002-00000-s_0_0", "000002-00000-s_1_0"]
     queue.kv_clear(found.keys, "train")

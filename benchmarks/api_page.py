@@ -152,7 +152,8 @@ def _described(node: Definition) -> list[str]:
     fields = [_source(item) for item in node.body if _is_public_field(item)]
     head = f"class {node.name}({bases}):" if bases else f"class {node.name}:"
     marks = [f"@{_source(one)}" for one in node.decorator_list]
-    lines += ["```python", *marks, head, *(f"    {field}" for field in fields or ["..."]), "```", "", *_text(node)]
+    body = [head, *(f"    {field}" for field in fields)] if fields else [f"{head} ..."]
+    lines += ["```python", *marks, *body, "```", "", *_text(node)]
     for method in _methods(node):
         lines += [f"#### `{node.name}.{method.name}`", "", *_function(method), *_text(method)]
     return lines

@@ -11,6 +11,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from argparse import ArgumentParser
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
@@ -130,6 +131,13 @@ def _status(rest: list[str]) -> int:
     return _launch("status", ["--status"])
 
 
+def _stop(rest: list[str]) -> int:
+    # An empty variable of a shell script; without any name all runs are meant.
+    if "" in rest:
+        return _refuse("the name is empty: give one, or none to stop all runs", "stop")
+    return _launch("stop", ["--stop", *rest])
+
+
 def _doctor(rest: list[str]) -> int:
     from agentevolver.launcher.doctor import main as doctor
 
@@ -163,21 +171,27 @@ def _completion(rest: list[str]) -> int:
     return carried_out("completion", work)
 
 
-def _words() -> dict[str, list[str]]:
-    """Return each verb's options and fixed arguments, for the completion."""
+def parsers() -> dict[str, ArgumentParser]:
+    """Return the arguments of the verbs that have a parser of their own; the others are options of `run`."""
     from importlib import import_module
 
-    from agentevolver.commands.completion import SHELLS
+    from agentevolver.commands.completion import parser as of_completion
     from agentevolver.launcher.doctor import parser as of_doctor
     from agentevolver.launcher.options import parser as of_run
     from env_service.cli import parser_of
 
+    made = {"run": of_run(), "doctor": of_doctor(), "new": parser_of("new"), "check": parser_of("check")}
+    own = {name: import_module(f"agentevolver.commands.{module}").parser() for name, module in COMMANDS.items()}
+    return made | own | {"completion": of_completion()}
+
+
+def _words() -> dict[str, list[str]]:
+    """Return each verb's options and fixed arguments, for the completion."""
+    from agentevolver.commands.completion import SHELLS
+
     found: dict[str, list[str]] = {name: [] for name in VERBS}
     found |= {"resume": ["--allow-changes", "--dry-run", "--show-config"], "view": ["--host", "--port"]}
-    parsers = {"run": of_run(), "doctor": of_doctor(), "new": parser_of("new"), "check": parser_of("check")}
-    for name, module in COMMANDS.items():
-        parsers[name] = import_module(f"agentevolver.commands.{module}").parser()
-    for name, made in parsers.items():
+    for name, made in parsers().items():
         options = {text for action in made._actions for text in action.option_strings if text.startswith("--")}
         found[name] = sorted(options)
     return found | {"completion": list(SHELLS)}
@@ -213,7 +227,7 @@ VERBS = {
     "stop": Verb(
         "[NAME]",
         "stop the runs of this checkout in order, or that one",
-        lambda rest: _launch("stop", ["--stop", *rest]),
+        _stop,
     ),
     "eval": Verb("", "measure a policy or an API model on a split of an environment", _command("eval"), own_help=True),
     "chat": Verb(

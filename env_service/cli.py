@@ -18,7 +18,9 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m env_service") -> int:
     """Run a command; returns the exit status. `prog` is what the help and errors call the command."""
-    options = _parser(prog).parse_args(arguments)
+    options, rest = _parser(prog).parse_known_args(arguments)
+    if rest:
+        parser_of(options.command, prog).error(f"unrecognized arguments: {' '.join(rest)}")
     options.prog = prog
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
@@ -39,9 +41,9 @@ def _parser(prog: str = "python -m env_service") -> argparse.ArgumentParser:
     return parser
 
 
-def parser_of(command: str) -> argparse.ArgumentParser:
+def parser_of(command: str, prog: str = "python -m env_service") -> argparse.ArgumentParser:
     """Return the arguments of one command."""
-    commands = next(item for item in _parser()._actions if isinstance(item, argparse._SubParsersAction))
+    commands = next(item for item in _parser(prog)._actions if isinstance(item, argparse._SubParsersAction))
     chosen: argparse.ArgumentParser = commands.choices[command]
     return chosen
 
@@ -228,6 +230,8 @@ def _check(options: argparse.Namespace) -> int:
     from env_service.registry import RegistryError, load, resolve
 
     probe: Probe
+    if options.url is not None and not options.url.startswith(("http://", "https://")):
+        return _fail(options, f"--url {options.url} must begin with http:// or https://", 2)
     if options.url:
         probe = HttpProbe(options.url, options.name)
     else:

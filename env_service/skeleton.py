@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import keyword
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from string import Template
+
+from env_service.registry import known_environments
 
 ENV = '''"""$title: the agent finds a number of two digits. Replace this by what your agent should learn."""
 
@@ -257,6 +260,10 @@ def new_package(name: str, folder: Path) -> tuple[Path, dict[str, str]]:
     that is no name, or the folder exists."""
     if not name.isidentifier() or keyword.iskeyword(name) or not name.islower():
         raise SkeletonError(f"{name!r} cannot be a package name; use lower-case letters, digits and _")
+    if name in sys.stdlib_module_names or name in known_environments():
+        raise SkeletonError(
+            f"{name!r} is the name of a module of Python or of an environment that is there; choose another"
+        )
     package = folder / name
     if package.exists():
         raise SkeletonError(f"{package} exists; choose another name or remove it")

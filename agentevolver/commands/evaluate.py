@@ -62,6 +62,8 @@ def _evaluate(options: argparse.Namespace, arguments: list[str], root: Path) -> 
     for path in filter(None, (options.out, options.trajectories)):
         if not path.absolute().parent.is_dir():
             raise UsageError(f"{path}: there is no folder {path.absolute().parent}")
+        if path.is_dir():
+            raise UsageError(f"{path} is a folder: give a file")
     if not options.what and not options.api and not options.beside:
         raise UsageError("name a RUN, a CHECKPOINT or a folder of weights, or give --api URL --model NAME (see --help)")
     from agentevolver.evaluation.report import read_evaluation, table

@@ -56,7 +56,9 @@ def _export(options: argparse.Namespace, arguments: list[str], root: Path) -> in
     if options.public and options.push is None:
         raise UsageError("--public says who sees a pushed model, and needs --push")
     target: Path = options.to
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+    # What is there is replaced, and nobody stands in a folder that goes.
+    here = target.resolve() == Path.cwd().resolve()
+    if here or (target.exists() and (not target.is_dir() or any(target.iterdir()))):
         raise UsageError(f"--to {target} is there already: give a folder that is not")
     token = check_push(options.push) if options.push is not None else ""
     # torch takes seconds: after everything that can be refused without it.
@@ -76,7 +78,6 @@ def _export(options: argparse.Namespace, arguments: list[str], root: Path) -> in
 
 def export(source: Source, target: Path, *, dtype: str | None, adapters: str, command: list[str]) -> int:
     """Write a policy's folder, whole or not at all; returns its bytes. Raises LaunchError."""
-    import transformers
     from omegaconf import OmegaConf
 
     from agentevolver.export.card import CONFIG, base_model, model_card, read_config
@@ -84,8 +85,6 @@ def export(source: Source, target: Path, *, dtype: str | None, adapters: str, co
     from agentevolver.utils.files import sync_tree
     from agentevolver.utils.secrets import masked_tree
 
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
     config = read_config(source.experiment)
     target.parent.mkdir(parents=True, exist_ok=True)
     draft = target.with_name(f".{target.name}.draft")

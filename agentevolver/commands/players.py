@@ -6,6 +6,7 @@ import argparse
 import json
 from contextlib import AbstractAsyncContextManager
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,8 +81,8 @@ def refuse_unclear(options: argparse.Namespace) -> None:
         raise UsageError("--model, --key-env and --max-tokens are those of --api URL")
     if options.api and options.step:
         raise UsageError("--step picks a checkpoint of a run, and --api has none")
-    if options.temperature is not None and options.temperature < 0:
-        raise UsageError(f"--temperature {options.temperature:g} must not be negative")
+    if options.temperature is not None and not 0 <= options.temperature < inf:
+        raise UsageError(f"--temperature {options.temperature:g} must be a number from 0 on")
     if options.env_url is not None and not options.env_url.startswith(("http://", "https://")):
         raise UsageError(f"--env-url {options.env_url} must begin with http:// or https://")
     if options.env is not None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+import transformers
 
 from agentevolver.errors import LaunchError, TrainingFailed, UsageError
 from agentevolver.export.source import Source, tokenizer_folder
@@ -40,6 +41,8 @@ def write_folder(source: Source, target: Path, *, dtype: str | None, adapters: A
         LaunchError: the checkpoint's files are not whole, or do not fit its configuration.
         UsageError: adapters are to be kept, and there are none, or nobody knows what they belong to.
     """
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
     if source.weights.kind == "huggingface":
         if adapters == "keep":
             raise UsageError(f"--adapters keep: {source.weights.folder} holds whole weights, and no adapters")

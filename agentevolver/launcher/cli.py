@@ -141,8 +141,10 @@ def load_configuration(options: Options) -> Resolved:
     Raises:
         UsageError: with the line that says what is wrong.
     """
-    from agentevolver.launcher.experiment import check_checkpoint, check_model
+    from agentevolver.launcher.experiment import check_checkpoint, check_model, check_target
 
+    if options.target is not None:
+        check_target(options.target, Path.cwd())
     resolved = compose(options)
     check_model(str(resolved.config.actor_rollout_ref.model.path))
     check_checkpoint(resolved.config)
@@ -355,5 +357,5 @@ def _set_up_logging() -> None:
 
 
 def _fail(error: LaunchError, prog: str = "launcher") -> int:
-    print(f"{prog}: error: {error}", file=sys.stderr)
+    print(f"{prog}: error: {' '.join(str(error).split())}", file=sys.stderr)
     return error.exit_code

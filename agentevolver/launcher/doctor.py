@@ -43,7 +43,7 @@ def main(arguments: Sequence[str], root: Path) -> int:
         read_dotenv(root)
         return _report(launch, compose(launch), root, ask=not options.no_llm)
     except LaunchError as error:
-        print(f"agentevolver doctor: error: {error}", file=sys.stderr)
+        print(f"agentevolver doctor: error: {' '.join(str(error).split())}", file=sys.stderr)
         return error.exit_code
 
 

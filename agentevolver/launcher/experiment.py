@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import logging
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,6 +25,7 @@ from agentevolver.checkpoints import check_ranks, start_of
 from agentevolver.config.changes import changes, listed
 from agentevolver.errors import LaunchError, TrainingFailed, UsageError
 from agentevolver.launcher.accelerator import looks_local
+from agentevolver.launcher.options import parse
 from agentevolver.launcher.records import RunRegistry
 from agentevolver.launcher.stack import health_url
 from agentevolver.utils.files import free_bytes
@@ -96,9 +99,17 @@ def last_launch(folder: Path) -> dict[str, Any]:
             record = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             continue
-        if isinstance(record, dict) and "--conf" in record.get("argv", ()):
+        if isinstance(record, dict) and _names_a_yaml(record.get("argv")):
             return record
-    raise UsageError(f"{folder} holds no record of a launch with --conf: start it with the experiment's yaml")
+    raise UsageError(f"{folder} holds no record of a launch with a yaml: start it with the experiment's yaml")
+
+
+def _names_a_yaml(argv: Any) -> bool:
+    """Whether arguments are those of a launch with an experiment's yaml, which needs no `--conf` before it."""
+    try:
+        return isinstance(argv, list) and parse([str(item) for item in argv]).conf is not None
+    except (UsageError, SystemExit):
+        return False
 
 
 def _read(path: Path) -> Any:
@@ -133,6 +144,24 @@ def check_model(path: str) -> None:
             f"actor_rollout_ref.model.path={path} does not exist; give a folder that does, or a name on the Hugging "
             "Face hub"
         )
+
+
+def check_target(module: str, cwd: Path) -> None:
+    """Refuse a main job that is no module; imports nothing.
+
+    Args:
+        module: what `--target` names.
+        cwd: where the main job will run, which it can import from.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    places = [str(cwd), *sys.path]
+    for part in module.split("."):
+        found = PathFinder.find_spec(part, places)
+        if found is None:
+            raise UsageError(f"--target {module}: there is no module {part!r} in {cwd} or among what is installed")
+        places = list(found.submodule_search_locations or ())
 
 
 def check_checkpoint(config: Mapping[str, Any]) -> None:

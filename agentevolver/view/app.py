@@ -32,10 +32,10 @@ from agentevolver.utils.web.owner import ray_link
 from agentevolver.utils.web.server import Limits, Server, server_config
 from agentevolver.utils.web.shield import Shield, answer_errors
 from agentevolver.view.compare import differences, names_of
-from agentevolver.view.experience import ExperiencePool
 from agentevolver.view.experiment import Experiment, NotAnExperiment, ViewError, experiments_in
 from agentevolver.view.ray import RayCluster
-from agentevolver.view.routes import Json, run_router
+from agentevolver.view.routes import Json
+from agentevolver.view.runs import Runs
 
 TOKEN_VARIABLE = "VIEW_TOKEN"
 COOKIE = "view_token"
@@ -74,37 +74,28 @@ class WholeFiles(StaticFiles):
         await super().__call__({**scope, "headers": headers}, receive, send)
 
 
-def create_app(experiments: Experiment | Sequence[Experiment], access: Access) -> FastAPI:
-    """Return the application for one run, or for several.
+def create_app(experiments: Experiment | Sequence[Experiment], access: Access, folders: Sequence[Path] = ()) -> FastAPI:
+    """Return the application for one run, or for several, and for those that begin later in `folders`.
 
-    The routes of the first are below `/api`, and those of every one, by its number, below `/runs/<n>/api`, where there
-    are several.
+    The routes of the first are below `/api`, and those of every one, by its number, below `/runs/<n>/api`.
     """
-    runs = [experiments] if isinstance(experiments, Experiment) else list(experiments)
-    pools = [ExperiencePool(run) for run in runs]
+    runs = Runs([experiments] if isinstance(experiments, Experiment) else experiments, folders)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
-        for pool in pools:
-            pool.close()
+        runs.close()
 
     app = FastAPI(title="AgentEvolver", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
     _protect(app, access)
     _page_routes(app, runs, access)
-    for number, (run, pool) in enumerate(zip(runs, pools, strict=True)):
-        router = run_router(run, pool)
-        if number == 0:
-            app.include_router(router)
-        if len(runs) > 1:
-            app.include_router(router, prefix=f"/runs/{number}")
+    app.include_router(runs.first)
+    app.mount("/runs", runs)
     app.mount("/", WholeFiles(directory=STATIC, html=True))
     return app
 
 
-def _page_routes(app: FastAPI, runs: Sequence[Experiment], access: Access) -> None:
-    names = names_of(runs)
-
+def _page_routes(app: FastAPI, runs: Runs, access: Access) -> None:
     @app.get("/healthz")
     def health() -> Response:
         return Json(health_facts(PAGE))
@@ -115,11 +106,12 @@ def _page_routes(app: FastAPI, runs: Sequence[Experiment], access: Access) -> No
 
     @app.get("/api/runs")
     def all_runs() -> Response:
-        return Json([run.brief() | {"name": name} for name, run in zip(names, runs, strict=True)])
+        known = runs.look()
+        return Json([run.brief() | {"name": name} for name, run in zip(names_of(known), known, strict=True)])
 
     @app.get("/api/runs/differences")
     def run_differences() -> Response:
-        return Json(differences(runs))
+        return Json(differences(runs.look()))
 
 
 def _protect(app: FastAPI, access: Access) -> None:
@@ -175,7 +167,7 @@ def view(
     """Serve the page of one run or several until SIGINT or SIGTERM.
 
     Args:
-        folders: of runs; one that holds several runs stands for all of them.
+        folders: of runs; one that holds several runs stands for all of them, and for those that begin in it later.
         host: the address to bind; beyond loopback the page asks for a token.
         port: None takes the first free one from `LOGVIEW_PORT` on.
         idle_minutes: it also ends when nobody has looked for so long; None: it does not.
@@ -202,7 +194,7 @@ def view(
             token = RayCluster(run).token_path()
             if token is not None and (link := ray_link(f"http://{host}:{chosen}", token)) is not None:
                 print(f"Ray's dashboard of {run.name}: {link}", file=sys.stderr)
-    app, limits = Watched(create_app(runs, access)), Limits(body_bytes=MAX_BODY_BYTES)
+    app, limits = Watched(create_app(runs, access, folders)), Limits(body_bytes=MAX_BODY_BYTES)
     server = Server(server_config(app, limits, host=host, port=chosen, log_level="warning", stop_s=STOP_S))
     asyncio.run(_serve(server, app, None if idle_minutes is None else 60 * idle_minutes))
 

@@ -115,6 +115,14 @@ class Experiment:
         """Return `status.json`, nothing if there is none."""
         return _object(self.folder / "status.json")
 
+    def ratings(self) -> dict[str, Any]:
+        """Return the ratings of self-play, nothing if the run has none: `step`, `elo` of the policy, and `members` of
+        the pool with `name`, `elo` and `games`."""
+        told = _object(self.folder / "self_play.json")
+        members = [one for one in told.get("members") or () if isinstance(one, dict)]
+        shown = [{key: one.get(key) for key in ("name", "elo", "games")} for one in members]
+        return {"step": told.get("step"), "elo": told.get("elo"), "members": shown} if told else {}
+
     def launches(self) -> list[dict[str, Any]]:
         """Return what is recorded of each launch, the newest last."""
         found = [_object(path) for path in sorted((self.folder / "launches").glob("*.json"))]

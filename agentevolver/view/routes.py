@@ -72,6 +72,10 @@ def _run_routes(router: APIRouter, experiment: Experiment) -> None:
     def metric_names() -> Response:
         return Json(metrics.names())
 
+    @router.get("/self_play")
+    def ratings() -> Response:
+        return Json(experiment.ratings())
+
     @router.get("/usage")
     def llm_usage() -> Response:
         return Json(usage(experiment))

@@ -28,6 +28,15 @@ export async function connect() {
   here = Math.max(0, runs.findIndex((run) => run.name === new URLSearchParams(location.search).get("run")));
 }
 
+/** Ask whether runs began since; returns whether there are others than before. Those that were there keep their numbers, unless the server is another. */
+export async function more() {
+  const found = await get("/api/runs"), before = runs, name = runs[here]?.name;
+  const same = found.length === before.length && found.every((run, i) => run.name === before[i].name);
+  runs = found;
+  if (!same && found[here]?.name !== name) here = Math.max(0, found.findIndex((run) => run.name === name));
+  return !same;
+}
+
 const whose = (path, run) => (runs.length > 1 && path !== "/api/runs" && !path.startsWith("/api/runs/") ? `/runs/${run ?? here}${path}` : path);
 
 /** GET; parameters that are empty are left out. A list gives the parameter several times. `run`: of which, by its number. */

@@ -1,7 +1,7 @@
 // The frame: which view is shown, and when it looks again. A view is {title, open(place) -> page}; a page has `element`, `update(changed)`,
 // and may have `close()`. `changed` holds the parts of the run of which there is something new.
 
-import { connect, get, here, runs } from "./api.js";
+import { connect, get, here, more, runs } from "./api.js";
 import { h, failure, select, state, duration } from "./dom.js";
 import { link_to, of_run, place, remember } from "./place.js";
 import * as curves from "./views/curves.js";
@@ -21,6 +21,7 @@ const VIEWS = { curves, compare, trajectories, tasks, rounds, experience, cost, 
 // Views that a link leads to, and the tab that they belong to.
 const BELOW = { trajectory: [trajectory, "trajectories"], task: [task, "trajectories"], pair: [pair, "trajectories"] };
 const EVERY_MS = 2000, IDLE_MS = 10000;
+let asked = Date.now(); // for runs that begin while the page is open
 const main = document.getElementById("main");
 const banner = document.getElementById("offline");
 let page = null, versions = {}, route = 0, lost = 0, withRounds = false;
@@ -73,6 +74,7 @@ async function look() {
     versions = now.versions;
     if (!document.hidden) await page?.update?.(changed, now).catch((error) => error.name === "AbortError" || tell(error));
     if (!now.running) wait = IDLE_MS;
+    if (Date.now() - asked >= IDLE_MS) await others();
   } catch (error) {
     lost += 1;
     tell(error);
@@ -102,8 +104,17 @@ function head(now) {
     parts.filter(Boolean).join(" · "));
 }
 
+/** Take note of runs that began since. A view that has all of them is opened anew, unless somebody is at it. */
+async function others() {
+  asked = Date.now();
+  if (!(await more())) return;
+  switcher();
+  if (place().name === "compare" && !main.contains(document.activeElement)) await show();
+}
+
 /** Which run is shown, where there are several. */
 function switcher() {
+  document.querySelector(".run label")?.remove();
   if (runs.length < 2) return;
   const label = select("run", "run", runs.map((one) => [one.name, one.name]), runs[here].name);
   label.addEventListener("change", (event) => location.assign(of_run(event.target.value, place().name === "compare" ? location.hash : `#/${place().name in VIEWS ? place().name : "curves"}`)));

@@ -191,9 +191,15 @@ def test_lists_of_tasks_of_a_launch_that_learned_nothing_are_made_anew(
 
 def test_the_last_launch_that_trained_says_how_an_experiment_goes_on(tmp_path: Path) -> None:
     (tmp_path / "launches").mkdir()
-    with pytest.raises(UsageError, match="holds no record of a launch with --conf"):
+    with pytest.raises(UsageError, match="holds no record of a launch with a yaml"):
         last_launch(tmp_path)
     for name, argv in (("1", ["--conf", "a.yaml"]), ("2", ["--conf", "b.yaml", "x=1"]), ("3", ["--with-reme"])):
         (tmp_path / "launches" / f"{name}.json").write_text(json.dumps({"argv": argv}))
     (tmp_path / "launches" / "4.json").write_text("{torn")
     assert last_launch(tmp_path)["argv"] == ["--conf", "b.yaml", "x=1"]
+    for name, wrong in (("5", {"argv": ["--no-such"]}), ("6", {"argv": "c.yaml"}), ("7", {}), ("8", [])):
+        (tmp_path / "launches" / f"{name}.json").write_text(json.dumps(wrong))
+    assert last_launch(tmp_path)["argv"] == ["--conf", "b.yaml", "x=1"]
+    # As `agentevolver run c.yaml` is recorded.
+    (tmp_path / "launches" / "9.json").write_text(json.dumps({"argv": ["c.yaml", "x=2"]}))
+    assert last_launch(tmp_path)["argv"] == ["c.yaml", "x=2"]

@@ -14,7 +14,7 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -172,11 +172,11 @@ async def _port(process: asyncio.subprocess.Process) -> int:
 
 
 @contextmanager
-def serving(*runs: Path) -> Iterator[str]:
-    """The page of some runs in a thread, and its address."""
+def serving(*runs: Path, folders: Sequence[Path] = ()) -> Iterator[str]:
+    """The page of some runs, and of those that begin in `folders`, in a thread, and its address."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        app = create_app([Experiment(run) for run in runs], page_access("127.0.0.1"))
+        app = create_app([Experiment(run) for run in runs], page_access("127.0.0.1"), folders)
         server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()

@@ -300,6 +300,20 @@ def make_rounds(folder: Path) -> Path:
     return folder
 
 
+def make_self_play(folder: Path) -> Path:
+    """Write ratings of self-play into the folder of a run; returns it."""
+    start = {"name": "start", "folder": "/somewhere/secret", "elo": 1000.0, "games": 24}
+    state = {"step": 3, "elo": 1064.4, "members": [start, start | {"name": f"step_2 {HOSTILE}", "elo": 1071.2}]}
+    write_json(folder / "self_play.json", state)
+    records = [orjson.loads(line) for line in (folder / "metrics.jsonl").read_bytes().splitlines()]
+    for record in records[1:]:
+        step = record["step"]
+        record |= {"self_play/elo/policy": 1000.0 + 20 * step, "self_play/elo/opponent": 1000.0}
+        record |= {"self_play/score": 0.5 + step / 20}
+    write_jsonl(folder / "metrics.jsonl", records)
+    return folder
+
+
 def make_loop(folder: Path) -> Path:
     """Write a checkpoint of the closed loop and its rounds into the folder of a run; returns it."""
     example = {"task_id": "note_del.k0.3", "seed": "k0", "query": HOSTILE, "action": f"note.del x {HOSTILE}"}

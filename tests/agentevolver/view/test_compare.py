@@ -12,7 +12,7 @@ from agentevolver.utils.files import write_json, write_jsonl
 from agentevolver.view.app import create_app, page_access
 from agentevolver.view.compare import names_of
 from agentevolver.view.experiment import Experiment
-from tests.agentevolver.view.runs import HOSTILE, make_loop, make_records, make_run
+from tests.agentevolver.view.runs import HOSTILE, make_loop, make_records, make_run, make_self_play
 
 
 @pytest.fixture
@@ -46,6 +46,44 @@ def test_each_run_has_its_routes_and_the_first_also_the_plain_ones(client: TestC
     assert client.delete("/runs/1/api/experience/default/e1").status_code == 401
     assert client.delete("/runs/1/api/experience/default/e1", headers=token).status_code == 200
     assert [client.get(f"/runs/{i}/api/experience").json()["total"] for i in (0, 1)] == [3, 2]
+
+
+def test_a_run_that_begins_later_is_there_with_the_next_look(runs: list[Path], tmp_path: Path) -> None:
+    opened = [Experiment(run) for run in runs]
+    app = create_app(opened, page_access("127.0.0.1"), [tmp_path / "pocket", tmp_path / "gone", runs[0]])
+    with TestClient(app, base_url="http://127.0.0.1:8600") as client:
+
+        def listed() -> list[str]:
+            return [run["name"] for run in client.get("/api/runs").json()]
+
+        assert listed() == ["pocket/one", "pocket/two"] and client.get("/runs/2/api/state").status_code == 404
+        (tmp_path / "pocket" / "begins").mkdir()
+        assert listed() == ["pocket/one", "pocket/two"], "it has no configuration yet"
+        make_run(tmp_path / "pocket" / "a_third", steps=1)
+        assert listed() == ["pocket/one", "pocket/two", "pocket/a_third"], "numbers stay"
+        assert client.get("/runs/2/api/state").json()["name"] == "pocket/a_third"
+        assert client.get("/runs/2/api/trajectories/training/steps").json() == [1]
+        assert all(len(row["values"]) == 3 for row in client.get("/api/runs/differences").json())
+        for wrong in ("3", "x", "-1", "\u0661", ""):
+            assert client.get(f"/runs/{wrong}/api/state").status_code == 404
+        for number in range(40):
+            (made := tmp_path / "pocket" / f"run_{number}").mkdir()
+            (made / "config.yaml").touch()
+        assert len(listed()) == 3, "more than can be shown"
+    with TestClient(create_app(opened, page_access("127.0.0.1")), base_url="http://127.0.0.1:8600") as client:
+        assert len(client.get("/api/runs").json()) == 2, "no folder was given that others may begin in"
+
+
+def test_ratings_of_self_play_are_told_without_folders(client: TestClient, runs: list[Path]) -> None:
+    assert client.get("/api/self_play").json() == {}
+    make_self_play(runs[0])
+    told = client.get("/api/self_play").json()
+    assert (told["step"], told["elo"], len(told["members"])) == (3, 1064.4, 2)
+    assert told["members"][0] == {"name": "start", "elo": 1000.0, "games": 24}
+    for broken in ("", "[1]", '{"members": [3, null]}', '{"members": "x"}'):
+        (runs[0] / "self_play.json").write_text(broken)
+        found = client.get("/api/self_play")
+        assert found.status_code == 200 and not found.json().get("members")
 
 
 def test_what_decides_comes_first_and_secrets_are_masked(client: TestClient) -> None:

@@ -18,6 +18,7 @@ from tests.agentevolver.view.runs import (
     make_records,
     make_rounds,
     make_run,
+    make_self_play,
     proposal_record,
     sample_of,
     write_metrics,
@@ -256,6 +257,37 @@ async def test_rounds_are_shown_where_a_run_has_them(page: Page, address: str, r
     await page.run("document.querySelector('form').requestSubmit()")
     await page.until("document.querySelectorAll('.card').length === 2")
     assert page.problems == [] and await page.run("document.title") != "1"
+
+
+async def test_ratings_of_self_play_are_charts_and_a_table(page: Page, address: str, run: Path) -> None:
+    make_self_play(run)
+    await page.open(f"{address}#/curves")
+    await page.until("document.querySelector('[aria-label=\"Self-play ratings\"] svg')")
+    rows = "[...document.querySelectorAll('[aria-label=\"opponents\"] tbody tr')].map((r) => r.innerText)"
+    strongest, policy, start = await page.run(rows)
+    assert strongest == f"step_2 {HOSTILE}\t1,071\t24" and policy == "the policy\t1,064\t\u2013"
+    assert start == "start\t1,000\t24"
+    said = await page.text()
+    assert "Opponents after training step 3" in said and "Score against the opponent" in said
+    assert page.problems == [] and await page.run("document.title") != "1"
+
+
+async def test_a_run_that_begins_while_the_page_is_open_is_offered(page: Page, run: Path) -> None:
+    with serving(run, folders=[run.parent]) as address:
+        await page.open(f"{address}#/compare")
+        await page.until("document.body.innerText.includes('Several runs stand beside each other')")
+        make_run(run.parent / "later", steps=2)
+        # It asks every ten seconds: let them be over.
+        await page.run("const now = Date.now; Date.now = () => now() + 20000; 1")
+        await page.until("document.querySelectorAll('.run option').length === 2")
+        await page.until("document.querySelectorAll('[aria-label=\"runs\"] tbody tr').length === 2")
+        assert await page.run("[...document.querySelectorAll('.run option')].map((o) => o.textContent)") == [
+            "pocket/demo",
+            "pocket/later",
+        ]
+        await page.open(f"{address}?run=pocket%2Flater#/curves")
+        await page.until("document.querySelector('#status').textContent.includes('training step 2 of 2')")
+    assert page.problems == []
 
 
 async def test_a_long_pool_is_shown_by_pages_in_any_window(page: Page, address: str, run: Path) -> None:

@@ -1,0 +1,220 @@
+"""Wrong input of every verb is one line that names it, and exit code 2, before anything is started.
+
+`WRONG` has what each verb has to refuse; that no verb and no option is left out is held to the parsers themselves.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agentevolver import cli
+from agentevolver.builtin.seed import seed_policy_path
+
+ROOT = Path(__file__).parents[2]
+BASIC = str(ROOT / "examples" / "basic.yaml")
+SEED = str(seed_policy_path())
+API = ("--api", "http://127.0.0.1:9/v1", "--model", "m")
+NOT_SET = "NO_SUCH_KEY_IS_SET"
+
+WRONG: dict[str, list[tuple[tuple[str, ...], str]]] = {
+    "": [
+        ((), "no verb given"),
+        (("rum",), "did you mean run?"),
+        (("--status",), "did you mean status?"),
+        (("frobnicate",), "one of run, resume"),
+    ],
+    "run": [
+        ((), "nothing to do"),
+        (("nope.yaml",), "nope.yaml: no such file"),
+        (("a.yaml", "b.yaml"), "one yaml"),
+        (("--conf", "a.yaml", "b.yaml"), "one yaml"),
+        ((BASIC, "no.such.key=1"), "unknown key `no`"),
+        ((BASIC, "trainer.total_training_steps=x"), "write an integer or null, found 'x'"),
+        ((BASIC, "data.train_batch_size"), "is not an override, write key=value"),
+        ((BASIC, "data.val_splits=["), "cannot be read"),
+        ((BASIC, "device=tpu"), "'tpu' is not known"),
+        ((BASIC, "actor_rollout_ref.model.path=/no/such"), "does not exist"),
+        ((BASIC, "env_service.env_type=poket"), "poket"),
+        ((BASIC, "--env-module", "x"), "is not of the form NAME=package.module:Class"),
+        ((BASIC, "--env-module", "x=no.such:Env"), "cannot import 'no.such'"),
+        ((BASIC, "--with-nope"), "not a registered environment"),
+        ((BASIC, "--target", "no.such"), "there is no module 'no'"),
+        ((BASIC, "--target", "agentevolver.no_such"), "there is no module 'no_such'"),
+        ((BASIC, "--port", "1"), "those of --view"),
+    ],
+    "resume": [
+        ((), "expected one argument"),
+        (("no_such_experiment",), "no experiment of that name"),
+        (("e", "x.yaml"), "--resume takes the yaml"),
+        (("e", "--target", "m"), "leave --target away"),
+    ],
+    "view": [
+        ((), "expected at least one argument"),
+        (("x", "--port", "70000"), "no port"),
+        (("x", "--port", "y"), "invalid int value: 'y'"),
+        (("/nosuch",), "there is no such folder"),
+        (("no_such_experiment",), "no experiment of that name"),
+        ((".",), "it has no config.yaml"),
+        (("x", "a=1"), "--view shows a run and starts none"),
+    ],
+    "status": [(("--conf",), "it takes no argument"), (("basic",), "it takes no argument")],
+    "stop": [
+        (("no_such_run",), "no run of this checkout"),
+        (("",), "the name is empty"),
+        (("a", "b"), "'b'"),
+        (("a", "--kill"), "give it alone"),
+    ],
+    "eval": [
+        ((), "name a RUN"),
+        (("no_such_run",), "no experiment of that name"),
+        (("a", "b"), "one of a, b can play"),
+        ((".",), "holds no weights"),
+        ((SEED, "--step", "3"), "is a folder of weights"),
+        ((SEED, *API), "name weights or an endpoint"),
+        ((SEED, "--n", "0"), "0 must be at least 1"),
+        ((SEED, "--temperature", "-1"), "must be a number from 0 on"),
+        ((SEED, "--temperature", "nan"), "must be a number from 0 on"),
+        ((SEED, "--max-tokens", "3"), "those of --api"),
+        ((SEED, "no.such.key=1"), "unknown key"),
+        ((SEED, "--conf", "nope.yaml"), "nope.yaml: no such file"),
+        ((SEED, "--env", "poket", "device=cpu"), "did you mean 'pocket'"),
+        ((SEED, "--env-url", "x"), "must begin with http"),
+        ((SEED, "--env-module", "x"), "is not of the form"),
+        ((SEED, "--split", "nope", "device=cpu"), "there is no split 'nope'"),
+        ((SEED, "--beside", "nope.json"), "nope.json cannot be read"),
+        ((SEED, "--beside", BASIC), "is no evaluation"),
+        ((SEED, "--out", "nope/x.json"), "there is no folder"),
+        ((SEED, "--out", "."), ". is a folder"),
+        ((SEED, "--trajectories", "nope/x"), "there is no folder"),
+        (API[:2], "--api needs --model"),
+        ((*API, "--step", "3"), "--api has none"),
+        ((*API, "--key-env", NOT_SET, "device=cpu"), f"{NOT_SET} is not set"),
+        (("--api", "x", "--model", "m", "--key-env", "none", "device=cpu"), "--api x"),
+    ],
+    "chat": [
+        ((), "name a RUN"),
+        (("no_such_run",), "no experiment of that name"),
+        ((SEED, "--task", "nope", "device=cpu"), "there is no such task"),
+        ((SEED, "--split", "nope", "device=cpu"), "there is no split 'nope'"),
+        (API[:2], "--api needs --model"),
+    ],
+    "export": [
+        ((), "required"),
+        ((SEED,), "required: --to"),
+        (("no_such_run", "--to", "o"), "no experiment of that name"),
+        ((SEED, "--to", "."), "is there already"),
+        ((SEED, "--to", "o", "--step", "3"), "is a folder of weights"),
+        ((SEED, "--to", "o", "--push", "bad name"), "must be OWNER/NAME"),
+        ((SEED, "--to", "o", "--public"), "needs --push"),
+    ],
+    "table": [
+        ((), "required: FILE"),
+        (("nope.yaml",), "nope.yaml: no such file"),
+        ((".",), "is a directory"),
+        ((BASIC,), "project: Field required"),
+        ((str(ROOT / "examples" / "tables" / "ablation.yaml"), "--seeds", "x"), "must be whole numbers"),
+        ((str(ROOT / "examples" / "tables" / "ablation.yaml"), "--conditions", "x"), "there is no condition 'x'"),
+        ((str(ROOT / "examples" / "tables" / "ablation.yaml"), "x"), "is no override"),
+    ],
+    "new": [
+        ((), "required: name"),
+        (("No-Name",), "No-Name"),
+        (("class",), "cannot be a package name"),
+        (("os",), "the name of a module of Python"),
+        (("pocket",), "or of an environment that is there"),
+        (("mine", "yours"), "unrecognized arguments: yours"),
+        (("mine", "--mcp", "nope.json"), "cannot read the MCP servers of nope.json"),
+    ],
+    "check": [
+        ((), "required: name"),
+        (("poket",), "did you mean 'pocket'"),
+        (("pocket", "--env-module", "x"), "is not of the form"),
+        (("mine", "--env-module", "mine=no.such:Env"), "cannot import 'no.such'"),
+        (("pocket", "--url", "x"), "--url x must begin with http"),
+    ],
+    "doctor": [
+        (("nope.yaml",), "nope.yaml: no such file"),
+        (("a.yaml", "b.yaml"), "one yaml"),
+        ((BASIC, "no.such.key=1"), "unknown key"),
+        ((BASIC, "x"), "is not an override"),
+    ],
+    "completion": [((), "required: shell"), (("tcsh",), "tcsh"), (("bash", "zsh"), "unrecognized arguments: zsh")],
+}
+
+
+@pytest.fixture(autouse=True)
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder without experiments, and no record of runs."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cli, "root", lambda: tmp_path)
+
+
+def refused(capfd: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """Type something wrong; returns the error, which is one line."""
+    try:
+        code = cli.main(arguments)
+    except SystemExit as ended:
+        code = ended.code
+    printed = capfd.readouterr()
+    assert code == 2 and printed.out == "", f"{code}: {printed}"
+    assert printed.err.endswith("\n") and printed.err.count("\n") == 1, printed.err
+    verb = f" {arguments[0]}" if arguments and arguments[0] in cli.VERBS else ""
+    assert printed.err.startswith(f"agentevolver{verb}: error: "), "one form for all verbs"
+    assert list(Path().iterdir()) == [], "nothing was made"
+    return printed.err
+
+
+def test_every_verb_has_wrong_input() -> None:
+    assert list(WRONG) == ["", *cli.VERBS], "a new verb needs cases"
+    assert all(WRONG.values())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        pytest.param((*filter(None, [verb]), *given), message, id=f"{verb} {' '.join(given)[:60]}".strip())
+        for verb, cases in WRONG.items()
+        for given, message in cases
+    ],
+)
+def test_wrong_input_is_one_line(capfd: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str) -> None:
+    assert message in refused(capfd, *arguments)
+
+
+@pytest.mark.parametrize("verb", cli.VERBS)
+def test_an_unknown_option_and_a_name_of_two_lines_are_refused(capfd: pytest.CaptureFixture[str], verb: str) -> None:
+    refused(capfd, verb, "--no-such-option")
+    refused(capfd, verb, "no\nsuch")
+
+
+def wrong_values(parser: argparse.ArgumentParser) -> Iterator[tuple[str, ...]]:
+    """Each option without the value that it takes, and with one of another kind."""
+    for action in parser._actions:
+        if not action.option_strings or action.nargs in (0, "?"):
+            continue
+        option = action.option_strings[-1]
+        yield (option,)
+        if action.choices is not None or (action.type not in (None, Path) and not _takes_any_text(action)):
+            yield option, "\u00bd"
+
+
+def _takes_any_text(action: argparse.Action) -> bool:
+    assert callable(action.type)
+    try:
+        return bool(action.type("\u00bd"))
+    except (ValueError, argparse.ArgumentTypeError):
+        return False
+
+
+@pytest.mark.parametrize("verb", cli.parsers())
+def test_every_option_wants_a_value_of_its_kind(capfd: pytest.CaptureFixture[str], verb: str) -> None:
+    for given in wrong_values(cli.parsers()[verb]):
+        assert given[0] in refused(capfd, verb, *given)
+
+
+def test_every_verb_has_a_parser_or_is_the_launchers() -> None:
+    assert cli.VERBS.keys() - cli.parsers().keys() == {"resume", "view", "status", "stop"}

@@ -58,13 +58,19 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         patch.setenv(FOLDER_VARIABLE, str(catalogue))
         service = start(free_port(), *names, "--max-instances", "32", "--warm", "2", "--shared-hosts", "1")
     service.wait_until_healthy()
-    if "scienceworld" in ENVIRONMENTS:  # its Java process stays with the host, and is no leak
-        with EnvClient(service.url) as client:
-            client.create_instance("scienceworld", client.get_env_profile("scienceworld")[0], "first")
-            client.release_instance("first")
+    start_helpers(service, 0)
     with leaking_nothing(service):
         yield service
+        start_helpers(service, -1)
     stop(service)
+
+
+def start_helpers(service: Served, task: int) -> None:
+    """Have the Java process and the sandbox started that stay with a host, and are no leak; ended ones too."""
+    with EnvClient(service.url) as client:
+        for name in {"scienceworld", "reasoning_gym"}.intersection(ENVIRONMENTS):
+            client.create_instance(name, client.get_env_profile(name)[task], "helper")
+            client.release_instance("helper")
 
 
 @pytest.fixture(scope="module")

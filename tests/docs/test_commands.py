@@ -22,6 +22,7 @@ PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROO
 WALKED = {
     "my_world": "tests/env_service/test_cli.py",
     "last_word": "tests/docs/test_bring_your_own.py",
+    "garden": "tests/docs/test_bring_your_own.py",
     "my_agent.yaml": "tests/docs/test_train_your_agent.py",
     "my_tasks.yaml": "tests/agentevolver/rollout/test_agent_container.py",
     "questioning.yaml": "tests/task_manager/test_configuration.py",

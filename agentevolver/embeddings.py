@@ -100,20 +100,28 @@ def make_encoder(settings: EmbeddingSettings, cache: Path | None = None) -> Cach
     return CachedEncoder(encoder, cache, capacity=settings.cache_size)
 
 
+Precision = Literal["float32", "bfloat16"]
+
+
 class LocalModel:
     """A sentence-transformers model in a folder, on one CPU thread. Safe to share between threads;
-    texts are cut at the model's limit."""
+    texts are cut at the model's limit. `precision` is that of its weights and layers; vectors are float32."""
 
-    def __init__(self, folder: Path, batch_size: int = 32) -> None:
+    def __init__(self, folder: Path, batch_size: int = 32, precision: Precision = "float32") -> None:
         self._folder = folder
         self._batch_size = batch_size
+        self._precision: Precision = precision
         self._lock = threading.Lock()
         self._model: Any = None
 
     @cached_property
     def name(self) -> str:
         """The folder's name and the head of its weights' hash; raises EncoderUnavailable if there are none."""
-        return f"{self._folder.resolve().name}/{_weights_hash(self._folder)[:12]}"
+        return f"{self._folder.resolve().name}/{_weights_hash(self._folder)[:12]}{self._suffix}"
+
+    @property
+    def _suffix(self) -> str:
+        return "" if self._precision == "float32" else f"+{self._precision}"
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         """Return (n, d) unit vectors; raises EncoderUnavailable if the model cannot be loaded."""
@@ -136,11 +144,12 @@ class LocalModel:
                 )
             finally:
                 torch.set_num_threads(before)
-        return np.asarray(vectors, dtype=np.float32)
+        found = np.asarray(vectors, dtype=np.float32)
+        return found if self._precision == "float32" else _unit(found)
 
     def _load(self) -> Any:
         _weights_hash(self._folder)
-        return _load_folder(self._folder)
+        return _load_folder(self._folder, self._precision)
 
 
 class MiniLM(LocalModel):
@@ -149,13 +158,13 @@ class MiniLM(LocalModel):
     Its weights are checked by their hash, and its code is not run.
     """
 
-    def __init__(self, batch_size: int = 32) -> None:
-        super().__init__(Path(), batch_size)
+    def __init__(self, batch_size: int = 32, precision: Precision = "float32") -> None:
+        super().__init__(Path(), batch_size, precision)
 
     @cached_property
     def name(self) -> str:
         """Known without loading anything."""
-        return "all-MiniLM-L6-v2/" + MINILM_SHA256[:12]
+        return f"all-MiniLM-L6-v2/{MINILM_SHA256[:12]}{self._suffix}"
 
     def _load(self) -> Any:
         # The package is looked for and not imported: its files are all that is wanted of it.
@@ -173,7 +182,7 @@ class MiniLM(LocalModel):
                 f"{folder}: the weights have sha256 {digest[:12]}…, expected {MINILM_SHA256[:12]}…: reinstall the "
                 "package"
             )
-        return _load_folder(folder)
+        return _load_folder(folder, self._precision)
 
 
 class EndpointEncoder:
@@ -357,7 +366,16 @@ def _weights_hash(folder: Path) -> str:
         ) from error
 
 
-def _load_folder(folder: Path) -> Any:
+def has_bfloat16() -> bool:
+    """Whether the processor multiplies matrices of bfloat16; one that does not is slower with them."""
+    try:
+        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8").partition("\nflags")[2].partition("\n")[0].split()
+    except OSError:
+        return False
+    return "avx512_bf16" in flags or "amx_bf16" in flags
+
+
+def _load_folder(folder: Path, precision: Precision) -> Any:
     try:
         from sentence_transformers import SentenceTransformer
         from transformers.utils import logging as transformers_logging
@@ -367,7 +385,10 @@ def _load_folder(folder: Path) -> Any:
     transformers_logging.disable_progress_bar()
     try:
         return SentenceTransformer(
-            str(folder), device="cpu", local_files_only=True, model_kwargs={"use_safetensors": True}
+            str(folder),
+            device="cpu",
+            local_files_only=True,
+            model_kwargs={"use_safetensors": True, "dtype": precision},
         )
     except (OSError, ValueError, RuntimeError) as error:
         raise EncoderUnavailable(f"{folder} cannot be loaded as a sentence-transformers model: {error}") from error

@@ -53,10 +53,12 @@ WORLDS = {
     "gymnasium": World(("action: right", "action: down"), {}),
     "propose": World(("hello",), {}),
     "python": World(("```python\n1 + 1\n```",), {}, can_share=False),
+    "appworld": World(("```python\nprint(1)\n```",)),
     "reasoning_gym": World(("\\boxed{1}",), {}),
     "mcp": World((tool_call("note_list"),), {}, can_share=False),
     "tau2": World((tool_call("list_all_airports"),), {"user": "scripted"}, {"domains": ["airline"]}),
     "textworld": World(("action: look", "action: inventory"), {"max_steps": 1000}, {"levels": [1], "seeds": 1}, False),
+    "textarena": World(tuple(f"[{cell}]" for cell in range(9)), {}, {"games": ["TicTacToe-v0"]}, False),
     "scienceworld": World(_LINES, {"max_steps": 1000}, {"tasks": ["boil"]}),
     "catalogue": World(
         (tool_call("search_tools", query="pay a person"), tool_call("load_tool", name="bank_pay")),

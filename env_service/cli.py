@@ -219,7 +219,7 @@ def _new(options: argparse.Namespace) -> int:
         print(f"wrote {path}")
     env_class = "".join(part.capitalize() for part in options.name.split("_")) + "Env"
     module = f"--env-module {options.name}={options.name}.env:{env_class}"
-    action = "" if options.mcp else " --action 50"
+    action = "" if options.mcp else " --action tea"
     print(f"try it: python -m env_service check {options.name} {module}{action}")
     print(f"train on it: python launcher.py --conf {written[0].parent / 'train.yaml'} {module}")
     return 0

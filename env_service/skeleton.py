@@ -10,7 +10,11 @@ from string import Template
 
 from env_service.registry import known_environments
 
-ENV = '''"""$title: the agent finds a number of two digits. Replace this by what your agent should learn."""
+ENV = '''"""$title: the agent is shown two words and says the last one. Replace this by what your agent should learn.
+
+The words are some that the seed policy knows, so that a run on a CPU learns this world; for others build it a policy of
+their own (demos.py).
+"""
 
 from __future__ import annotations
 
@@ -20,16 +24,16 @@ from typing import Any, ClassVar, Literal
 from env_service.base import BaseEnv, InitState, Message, StepResult
 from env_service.tool_calls import BadCall, ToolCall, answer_to, structured_calls
 
-# The numbers of dev are none of those that are trained on; their digits are.
-TASKS = {"train": range(0, 80), "dev": range(80, 100)}
-HIGHEST = 99
-TRIES = 4
-HINT = "I need two digits"
+WORDS = ("milk", "bread", "tea", "book", "pen", "lamp", "soap", "rice")
+PAIRS = [f"{first}-{last}" for first in WORDS for last in WORDS if first != last]
+# The pairs of dev are none of those that are trained on; their words are.
+TASKS = {"train": [pair for pair in PAIRS if pair not in PAIRS[::5]], "dev": PAIRS[::5]}
+TRIES = 3
+HINT = "no word"
 
 
 class ${cls}Env(BaseEnv):
-    """One episode: a secret number, a guess a step; the answer says of each digit whether it is right, or the secret \
-one higher or lower."""
+    """One episode: two words, three tries, an answer after each."""
 
     # "shared" because it only computes; use "isolated" as soon as it executes what an agent wrote.
     isolation: ClassVar[Literal["shared", "isolated"]] = "shared"
@@ -40,89 +44,87 @@ one higher or lower."""
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
         """Raise ValueError if there is no such task."""
         super().__init__(task_id, instance_id, params)
-        number = re.fullmatch(r"$name-(\\d+)", task_id)
-        if number is None or not any(int(number[1]) in tasks for tasks in TASKS.values()):
+        if task_id not in PAIRS:
             raise ValueError(f"no task {task_id!r}; get_env_profile lists them")
-        self.secret = f"{int(number[1]) * 37 % (HIGHEST + 1):02d}"
+        self.shown = task_id.split("-")
         self.tries = 0
-        self.found = False
+        self.solved = False
 
     def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
-        """Say what the agent may do; with `is_open_query` it only looks around. `query` is what a task made by \
-others replaces."""
-        goal = "Look around." if (params or {}).get("is_open_query") else "Find my number of two digits."
-        system = f"I say of each digit whether mine is higher, lower or the same. You have {TRIES} tries."
-        if not self.params.get("native_tools"):
-            system = f"Answer with two digits. {system}"
-        return {"state": [{"role": "system", "content": system}, {"role": "user", "content": goal}], "info": \
-{"query": goal}}
+        """Say what the agent may do; with `is_open_query` it only looks around.
+
+        `query` is what a task made by others replaces.
+        """
+        goal = "explore" if (params or {}).get("is_open_query") else " ".join(self.shown)
+        state: list[Message] = [
+            {"role": "system", "content": "say the last word"},
+            {"role": "user", "content": goal},
+        ]
+        return {"state": state, "info": {"query": goal}}
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
-        """Compare the number of each call, or the first one of the text; anything else gets a hint, not an exception.
+        """Compare the word of each call, or of the text; anything else gets a hint, not an exception.
 
-        `info` says what the action did: whether it was refused, and whether it ended the episode as an agent should \
-end it.
+        `info` says what the action did: whether it was refused, and whether it ended the episode as an agent should
+        end it.
         """
         if self.over:
             raise ValueError("the episode is over; create a new instance")
         if calls := structured_calls(action):
-            state = [answer_to(call, self.answer(number_of(call))) for call in calls]
+            state = [answer_to(call, self.answer(word_of(call))) for call in calls]
         else:
-            number = re.search(r"(?<!\\d)\\d{1,2}(?!\\d)", action["content"])
-            state = [{"role": "user", "content": self.answer(int(number[0]) if number else None)}]
-        info = {"refused": any(message["content"] == HINT for message in state), "finished": self.found}
-        return {"state": state, "reward": float(self.found), "is_terminated": self.over, "info": info}
+            said = [word for word in re.findall(r"[a-z]+", action["content"].lower()) if word in WORDS]
+            state = [{"role": "user", "content": self.answer(said[0] if len(said) == 1 else None)}]
+        info = {"refused": any(message["content"] == HINT for message in state), "finished": self.solved}
+        return {"state": state, "reward": float(self.solved), "is_terminated": self.over, "info": info}
 
     @property
     def over(self) -> bool:
-        """Whether the number was found, or the tries are used up."""
-        return self.found or self.tries >= TRIES
+        """Whether the word was said, or the tries are used up."""
+        return self.solved or self.tries >= TRIES
 
-    def answer(self, number: int | None) -> str:
-        """Say what a guess is worth."""
+    def answer(self, word: str | None) -> str:
+        """Say what a try is worth."""
         self.tries += 1
-        if number is None:
-            return HINT
-        pairs = list(zip(f"{number:02d}", self.secret, strict=True))
-        self.found |= all(mine == secret for mine, secret in pairs)
-        return " ".join("same" if mine == secret else "higher" if secret > mine else "lower" for mine, secret in pairs)
+        self.solved |= word == self.shown[1]
+        return "ok" if self.solved else HINT if word is None else "no"
 
     def tools(self, params: dict[str, Any] | None = None) -> list[dict[str, Any]]:
         """Return the tools, as OpenAI's chat API takes them."""
-        number = {"type": "integer", "minimum": 0, "maximum": HIGHEST}
-        parameters = {"type": "object", "properties": {"number": number}, "required": ["number"]}
-        guess = {"name": "guess", "description": "Guess my number.", "parameters": parameters}
-        return [{"type": "function", "function": guess}]
+        word = {"type": "string", "enum": list(WORDS)}
+        parameters = {"type": "object", "properties": {"word": word}, "required": ["word"]}
+        say = {"name": "say", "description": "Say a word.", "parameters": parameters}
+        return [{"type": "function", "function": say}]
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
-        """Return 1 if the number was found."""
-        return float(self.found)
+        """Return 1 if the word was said."""
+        return float(self.solved)
 
     def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> Any:
         """Return what an explorer may know, or the state: what tasks may change, so that two ends can be compared."""
         if (params or {}).get("what") == "state":
-            return {"facts": {"found": self.found}, "answer": None, "finished": self.found, "exact": True}
-        return {"highest": HIGHEST, "tries": TRIES}
+            return {"facts": {"solved": self.solved}, "answer": None, "finished": self.solved, "exact": True}
+        return {"words": list(WORDS), "tries": TRIES}
 
     @staticmethod
     def get_query_list(split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
         """Return the task ids of a split."""
         if split not in TASKS:
             raise ValueError(f"unknown split {split!r}; there are {', '.join(TASKS)}")
-        return [f"$name-{number}" for number in TASKS[split]]
+        return TASKS[split]
 
 
-def number_of(call: ToolCall | BadCall) -> int | None:
-    """Return the number that a call guesses, None if it guesses none."""
-    number = call.arguments.get("number") if isinstance(call, ToolCall) and call.name == "guess" else None
-    return number if isinstance(number, int) and 0 <= number <= HIGHEST else None
+def word_of(call: ToolCall | BadCall) -> str | None:
+    """Return the word that a call says, None if it says none."""
+    word = call.arguments.get("word") if isinstance(call, ToolCall) and call.name == "say" else None
+    return word if word in WORDS else None
 '''
 
-DEMOS = '''"""Demonstrations, which a tiny policy for this world is built from: `python -m $name.demos` writes \
-demos.jsonl.
+DEMOS = '''"""Demonstrations, which a tiny policy for this world is built from: `python -m $name.demos` writes them.
 
-Each is what somebody did who knows the rules and is no master: every guess agrees with what was said, and is one of \
-those at random. What is better the policy learns by reinforcement.
+The world as it is needs no other policy than the seed policy; one with words of its own does. Each is what somebody did
+who knows how to answer and no more: it says one of the words that are shown. What is better the policy learns by
+reinforcement.
 """
 
 from __future__ import annotations
@@ -133,20 +135,15 @@ from pathlib import Path
 
 from $name.env import ${cls}Env
 
-DEMONSTRATIONS = 4000
+DEMONSTRATIONS = 2000
 
 
 def demonstrate(task_id: str, rng: random.Random) -> list[str]:
     """Return what is said in an episode of a task."""
-    env = ${cls}Env(task_id, "demonstration")
-    bounds, said = [[0, 9], [0, 9]], []
+    env, said = ${cls}Env(task_id, "demonstration"), list[str]()
     while not env.over:
-        guess = [rng.randint(low, high) for low, high in bounds]
-        said.append("".join(map(str, guess)))
-        result = env.step({"role": "assistant", "content": said[-1]})
-        for bound, digit, answer in zip(bounds, guess, result["state"][0]["content"].split(), strict=True):
-            bound[0] = {"same": digit, "higher": digit + 1, "lower": bound[0]}[answer]
-            bound[1] = {"same": digit, "higher": bound[1], "lower": digit - 1}[answer]
+        said.append(rng.choice(env.shown))
+        env.step({"role": "assistant", "content": said[-1]})
     return said
 
 
@@ -167,51 +164,45 @@ if __name__ == "__main__":
 
 PROFILE = """{
   "name": "$title",
-  "background": "A partner who thinks of a number and answers guesses with higher or lower.",
+  "background": "A partner who shows words and wants the last one to be said.",
   "entities": [
     {
-      "name": "Number",
-      "description": "The number that the partner thinks of.",
-      "attrs": {"value": "a whole number of two digits, from 00 to 99"},
-      "opts": [{"name": "guess", "description": "Say a number; hear of each digit: higher, lower, same."}]
+      "name": "Word",
+      "description": "A word that the partner shows.",
+      "attrs": {"text": "one of milk, bread, tea, book, pen, lamp, soap, rice"},
+      "opts": [{"name": "say", "description": "Say a word; hear ok or no."}]
     }
   ],
-  "task_preference": {"num_entities": 1, "num_opts": 5, "relation_difficulty": 1}
+  "task_preference": {"num_entities": 1, "num_opts": 3, "relation_difficulty": 1}
 }
 """
 
-TESTS = '''"""The environment keeps the contract, and a perfect player wins."""
+TESTS = '''"""The environment keeps the contract, and the last word wins."""
 
 from __future__ import annotations
 
-from env_service.checker import run_checks
-from env_service.checker import LocalProbe
-
-from $name.env import ${cls}Env
+from env_service.checker import LocalProbe, run_checks
+from $name.env import TASKS, ${cls}Env
 
 
 def test_it_keeps_the_contract() -> None:
-    problems = [finding for finding in run_checks(LocalProbe(${cls}Env), action="50") if finding.problem]
+    problems = [finding for finding in run_checks(LocalProbe(${cls}Env), action="tea") if finding.problem]
     assert not problems, problems
 
 
-def test_halving_the_range_of_each_digit_finds_every_number() -> None:
-    for task in ${cls}Env.get_query_list("train") + ${cls}Env.get_query_list("dev"):
-        env, bounds = ${cls}Env(task, "test"), [[0, 9], [0, 9]]
-        while not env.over:
-            guess = [sum(bound) // 2 for bound in bounds]
-            result = env.step({"role": "assistant", "content": "".join(map(str, guess))})
-            for bound, digit, answer in zip(bounds, guess, result["state"][0]["content"].split(), strict=True):
-                bound[0] = {"same": digit, "higher": digit + 1, "lower": bound[0]}[answer]
-                bound[1] = {"same": digit, "higher": bound[1], "lower": digit - 1}[answer]
-        assert env.evaluate() == 1.0
+def test_saying_the_last_word_wins_and_another_one_does_not() -> None:
+    for task in TASKS["train"] + TASKS["dev"]:
+        env = ${cls}Env(task, "test")
+        first, last = task.split("-")
+        assert env.step({"role": "assistant", "content": first})["state"][0]["content"] == "no"
+        assert env.step({"role": "assistant", "content": f"I say {last}"})["info"]["finished"] and env.evaluate() == 1.0
 
 
-def test_a_native_call_is_a_guess_and_is_answered_under_its_id() -> None:
-    env = ${cls}Env("$name-0", "test", {"native_tools": True})
-    call = {"id": "c1", "type": "function", "function": {"name": "guess", "arguments": '{"number": 99}'}}
+def test_a_native_call_says_a_word_and_is_answered_under_its_id() -> None:
+    env = ${cls}Env("milk-tea", "test", {"native_tools": True})
+    call = {"id": "c1", "type": "function", "function": {"name": "say", "arguments": '{"word": "milk"}'}}
     result = env.step({"role": "assistant", "content": "", "tool_calls": [call]})
-    assert result["state"] == [{"role": "tool", "content": "lower lower", "tool_call_id": "c1", "name": "guess"}]
+    assert result["state"] == [{"role": "tool", "content": "no", "tool_call_id": "c1", "name": "say"}]
 '''
 
 TRAIN = """# A first run on this environment: plain GRPO. The launcher wants --env-module $name=$name.env:${cls}Env \

@@ -12,9 +12,11 @@ import torch
 import yaml
 
 from advantage_processor.settings import AttributionSettings
+from agentevolver.builtin.seed.demonstrations import played, read_demonstrations
 from agentevolver.config.checks import load
 from agentevolver.launcher.options import parse
 from agentevolver.llm.settings import LLMSettings, Role
+from env_service.checker import LocalProbe, run_checks
 from env_service.cli import main as env_service
 from env_service.registry import resolve
 
@@ -48,6 +50,28 @@ def package(tmp_path, monkeypatch):
         del sys.modules[name]
 
 
+@pytest.fixture
+def garden(tmp_path, monkeypatch):
+    """The world of other words."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert env_service(["new", "garden"]) == 0
+    (tmp_path / "garden" / "env.py").write_text(block("python", '"""Two plants that are not well'))
+    (tmp_path / "garden" / "demos.py").write_text(block("python", '"""Demonstrations of somebody'))
+    yield tmp_path / "garden"
+    for name in [name for name in sys.modules if name.split(".")[0] == "garden"]:
+        del sys.modules[name]
+
+
+def test_the_garden_keeps_the_contract_and_its_demonstrations_can_be_played(garden):
+    module = importlib.import_module("garden.env")
+    assert not [found for found in run_checks(LocalProbe(module.GardenEnv), action="water fern") if found.problem]
+    importlib.import_module("garden.demos")
+    shown = [played(module.GardenEnv, one) for one in read_demonstrations(garden / "demos.jsonl")[:400]]
+    assert 0.3 < sum(one.score for one in shown) / len(shown) < 0.5
+    assert not set(module.TASKS["train"]) & set(module.TASKS["dev"])
+
+
 @pytest.mark.service
 def test_the_environment_passes_its_own_tests_and_the_check(package, capsys):
     result = subprocess.run(
@@ -77,9 +101,9 @@ def test_the_experiment_that_new_writes_names_splits_that_the_environment_has(pa
 
 def test_the_launchers_commands_are_understood():
     launches = [words[2:] for words in COMMANDS if words[:2] == ["python", "launcher.py"]]
-    assert len(launches) == 3
+    assert len(launches) == 4
     parsed = [parse(words) for words in launches]
-    assert [options.dry_run for options in parsed] == [True, False, False]
+    assert [options.dry_run for options in parsed] == [True, False, False, False]
     assert all(
         str(options.conf) == "last_word/train.yaml" and options.env_modules == (ENV_MODULE,) for options in parsed[:2]
     )

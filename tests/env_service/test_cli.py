@@ -91,8 +91,8 @@ def test_check_says_what_is_broken_and_exits_accordingly(capsys: pytest.CaptureF
 
 
 def test_new_writes_a_package_that_keeps_the_contract_and_passes_its_own_tests(tmp_path: Path) -> None:
-    made = run("new", "number_game", cwd=tmp_path)
-    assert made.returncode == 0 and sorted(path.name for path in (tmp_path / "number_game").iterdir()) == [
+    made = run("new", "word_game", cwd=tmp_path)
+    assert made.returncode == 0 and sorted(path.name for path in (tmp_path / "word_game").iterdir()) == [
         "__init__.py",
         "demos.py",
         "env.py",
@@ -100,15 +100,15 @@ def test_new_writes_a_package_that_keeps_the_contract_and_passes_its_own_tests(t
         "test_env.py",
         "train.yaml",
     ]
-    module = "number_game=number_game.env:NumberGameEnv"
+    module = "word_game=word_game.env:WordGameEnv"
     assert module in made.stdout
-    checked = run("check", "number_game", "--env-module", module, "--action", "50", cwd=tmp_path)
+    checked = run("check", "word_game", "--env-module", module, "--action", "tea", cwd=tmp_path)
     assert checked.returncode == 0, checked.stdout
-    tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "number_game"]
+    tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "word_game"]
     environ = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
     tested = subprocess.run(tests, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
     assert tested.returncode == 0, tested.stdout
-    again = run("new", "number_game", cwd=tmp_path)
+    again = run("new", "word_game", cwd=tmp_path)
     assert again.returncode == 2 and "exists" in again.stderr
     assert run("new", "No-Name", cwd=tmp_path).returncode == 2
 

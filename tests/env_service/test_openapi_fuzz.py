@@ -21,18 +21,21 @@ from ray_service import Served, free_port, leaking_nothing, start, stop
 from env_service.client import EnvClient
 from env_service.environments.catalogue.build import build
 from env_service.environments.catalogue.tools import FOLDER_VARIABLE
+from env_service.environments.reasoning_gym.library import root_folder
 from env_service.environments.scienceworld import simulator as scienceworld
 from env_service.environments.tau2 import package as tau2
 from env_service.environments.textarena import package as textarena
+from env_service.environments.textworld import games as textworld
 from env_service.http.routes import MANY, ROUTES
 
 schemathesis = pytest.importorskip("schemathesis", reason="needs schemathesis (requirements/dev.lock)")
 
 pytestmark = [pytest.mark.service, pytest.mark.timeout(600)]
 
-OWN = (("tau2", tau2), ("textarena", textarena), ("scienceworld", scienceworld))
-ENVIRONMENTS = ("pocket", "bfcl", "gymnasium", "python", "catalogue")
+OWN = (("tau2", tau2), ("textarena", textarena), ("scienceworld", scienceworld), ("textworld", textworld))
+ENVIRONMENTS = ("pocket", "bfcl", "gymnasium", "python", "catalogue", "calc", "propose", "webshop")
 ENVIRONMENTS += tuple(name for name, own in OWN if own.installed())
+ENVIRONMENTS += ("reasoning_gym",) if (root_folder() / "reasoning_gym").is_dir() else ()
 EXAMPLES = {"positive": 80, "negative": 40}
 CHECKS = (
     "status_code_conformance",
@@ -53,15 +56,21 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     names = [part for name in ENVIRONMENTS for part in ("--env", name)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(FOLDER_VARIABLE, str(catalogue))
-        service = start(free_port(), *names, "--max-instances", "24", "--warm", "2", "--shared-hosts", "1")
+        service = start(free_port(), *names, "--max-instances", "32", "--warm", "2", "--shared-hosts", "1")
     service.wait_until_healthy()
-    if "scienceworld" in ENVIRONMENTS:  # its Java process stays with the host, and is no leak
-        with EnvClient(service.url) as client:
-            client.create_instance("scienceworld", client.get_env_profile("scienceworld")[0], "first")
-            client.release_instance("first")
+    start_helpers(service, 0)
     with leaking_nothing(service):
         yield service
+        start_helpers(service, -1)
     stop(service)
+
+
+def start_helpers(service: Served, task: int) -> None:
+    """Have the Java process and the sandbox started that stay with a host, and are no leak; ended ones too."""
+    with EnvClient(service.url) as client:
+        for name in {"scienceworld", "reasoning_gym"}.intersection(ENVIRONMENTS):
+            client.create_instance(name, client.get_env_profile(name)[task], "helper")
+            client.release_instance("helper")
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +84,7 @@ def real(served: Served) -> dict[str, list[Any]]:
         '<tool_call>{"name": "pwd", "arguments": {}}</tool_call>',
         "\\boxed{1}",
         "[4]",
+        "search[red shoes]",
     ]
     return {
         "env_type": [*ENVIRONMENTS],

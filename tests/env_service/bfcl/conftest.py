@@ -1,17 +1,12 @@
 """Skips this folder, with the reason, where the optional package is missing."""
 
 import importlib.util
-from pathlib import Path
 
 import pytest
+from needing import skip_below
 
-MISSING = importlib.util.find_spec("bfcl_eval") is None
+REASON = "bfcl-eval is not installed (see env_service/environments/bfcl/README.md)"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent
-    for item in items:
-        if MISSING and here in item.path.parents and "without_the_package" not in item.name:
-            item.add_marker(
-                pytest.mark.skip(reason="bfcl-eval is not installed (see env_service/environments/bfcl/README.md)")
-            )
+    skip_below(__file__, items, importlib.util.find_spec("bfcl_eval") is not None, REASON)

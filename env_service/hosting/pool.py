@@ -152,12 +152,16 @@ def describe_failure(error: BaseException) -> HostFailed:
 
 
 async def happened(event: asyncio.Event, timeout_s: float) -> bool:
-    """Wait for an event; false if it did not happen in time."""
+    """Wait for an event; false if it did not happen in time.
+
+    Not by `wait_for`, which swallows a cancellation that comes together with the event (Python 3.11).
+    """
+    waiting = asyncio.ensure_future(event.wait())
     try:
-        await asyncio.wait_for(event.wait(), timeout_s)
-    except TimeoutError:
-        return False
-    return True
+        await asyncio.wait({waiting}, timeout=timeout_s)
+        return event.is_set()
+    finally:
+        waiting.cancel()
 
 
 def watched(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:

@@ -197,7 +197,7 @@ class Session:
         starting = _Starting()
         try:
             run_ppo(config, task_runner_class=starting)
-            _wait_for_gpus(int(config.trainer.n_gpus_per_node) * int(config.trainer.nnodes))
+            _wait_for_gpus(int(config.trainer.n_gpus_per_node) * int(config.trainer.nnodes), settings.device)
         except (RayError, TrainingFailed) as error:
             _leave(folder)
             raise _failed(settings, error) from error
@@ -384,10 +384,17 @@ def _end_queue() -> None:
         time.sleep(0.1)
 
 
-def _wait_for_gpus(wanted: int) -> None:
-    """Wait until Ray has taken back what a session before this one had."""
+def _wait_for_gpus(wanted: int, device: str) -> None:
+    """Wait until Ray has taken back what a session before this one had; raises TrainingFailed where there is too
+    little."""
+    if (known := ray.cluster_resources().get("GPU", 0)) < wanted:
+        stands = " (without a GPU too: one for each rank)" if device == "cpu" else ""
+        raise TrainingFailed(
+            f"the Ray cluster has {known:.0f} GPUs in its books, the training wants {wanted}: start the trainer's "
+            f"nodes with `ray start --num-gpus=N`{stands}, or see trainer.nnodes and trainer.n_gpus_per_node"
+        )
     deadline = time.monotonic() + FREE_S
-    while (free := ray.available_resources().get("GPU", 0)) < wanted <= ray.cluster_resources().get("GPU", 0):
+    while (free := ray.available_resources().get("GPU", 0)) < wanted:
         if time.monotonic() >= deadline:
             raise TrainingFailed(
                 f"{free:.0f} of the {wanted} GPUs that a training needs are free in Ray: end what holds them"

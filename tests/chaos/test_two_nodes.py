@@ -80,7 +80,7 @@ class Cluster:
         node = Node(1, "head", self.folder)
         self.nodes.append(node)
         node.run(
-            f".venv/bin/ray start --head --node-ip-address={node.address} --port=6379 --num-cpus=16 "
+            f".venv/bin/ray start --head --node-ip-address={node.address} --port=6379 --num-cpus=16 --num-gpus=1 "
             f"--include-dashboard=false {RAY}",
             self.variables,
         )
@@ -90,7 +90,8 @@ class Cluster:
         node = Node(2, name, self.folder, switch=head, ahead_s=AHEAD_S)
         self.nodes.append(node)
         node.run(
-            f".venv/bin/ray start --address={head.address}:6379 --node-ip-address={node.address} --num-cpus=0 {RAY}",
+            f".venv/bin/ray start --address={head.address}:6379 --node-ip-address={node.address} "
+            f"--num-cpus=0 --num-gpus=0 {RAY}",
             self.variables,
         )
         return node

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -128,7 +129,12 @@ class Node:
         self._switch.run(f"ip link set {self._cable} down")
 
     def kill(self) -> None:
-        """Turn the power off: every process is gone at once."""
+        """Turn the power off: every process is gone at once. Does nothing where it is off."""
+        if self._outer.poll() is not None:
+            return
         with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, 9)
+            os.kill(self.pid, signal.SIGKILL)
         self._outer.wait(20)
+        if self._switch is not None and self._switch._outer.poll() is None:
+            # The kernel takes its time over a namespace that nobody is in, and another node may get this name.
+            self._switch.run(f"ip link delete {self._cable} 2> /dev/null || true")

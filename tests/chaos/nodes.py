@@ -9,6 +9,7 @@ A node's power goes by cutting its cable and killing its init: whoever talks to 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shlex
 import signal
@@ -20,6 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PREFIX = "10.77.0."
+CABLES = itertools.count()
 KINDS = ("--fork", "--pid", "--mount-proc", "--mount", "--uts", "--ipc", "--net", "--time")
 # Waits for what its children leave behind, and ends with SIGTERM.
 INIT = """
@@ -58,7 +60,8 @@ class Node:
 
     def __init__(self, number: int, name: str, shared: Path, switch: Node | None = None, ahead_s: int = 0) -> None:
         self.address, self.name, self._switch = f"{PREFIX}{number}", name, switch
-        self._cable = f"cable{number}"
+        # Of one plug-in alone: the kernel takes its time over namespaces that nobody is in.
+        self._cable = f"ae{os.getpid() % 10**6}n{next(CABLES)}"
         state = ROOT / ".agentevolver"
         state.mkdir(exist_ok=True)
         kept = {"/mnt/root": ROOT, "/mnt/shared": shared}
@@ -136,5 +139,4 @@ class Node:
             os.kill(self.pid, signal.SIGKILL)
         self._outer.wait(20)
         if self._switch is not None and self._switch._outer.poll() is None:
-            # The kernel takes its time over a namespace that nobody is in, and another node may get this name.
             self._switch.run(f"ip link delete {self._cable} 2> /dev/null || true")

@@ -3,9 +3,9 @@
     python -m benchmarks.peers [--venv .venv-trl] [--steps 8] [--rounds 2]
 
 Ours is `examples/basic.yaml` as the launcher runs it (vLLM's CPU build samples, verl's FSDP engine updates). TRL's
-GRPOTrainer is installed into a virtual environment of its own, once (no CUDA package comes along), and trains through
-its `environment_factory` over our environment service and our synchronous client (transformers' `generate` samples), and
-once more with a single reply and no environment. The seed policy of 0.9 M parameters, 8 tasks x 8 rollouts of
+GRPOTrainer is installed into a virtual environment of its own, once (no CUDA package comes along). It trains through
+its `environment_factory` over our environment service and our synchronous client (transformers' `generate` samples),
+and once more with a single reply and no environment. The seed policy of 0.9 M parameters, 8 tasks x 8 rollouts of
 PocketWorld a step, two optimiser steps, KL to the reference, fp32, as many threads as cores. A step's seconds are wall
 time, medians after two steps of warm-up; CPU seconds are of all processes, the environment service too. Where TRL's
 engine and ours differ, so do the replies that they sample: the table has the tokens.

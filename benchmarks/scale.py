@@ -410,7 +410,11 @@ def main() -> None:
     if {"router", "queue"} & set(options.parts):
         import ray
 
-        ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False)
+        from agentevolver.transport import worker
+
+        # As in a run: TransferQueue's processes have the run's key, too.
+        hook = {"worker_process_setup_hook": worker.HOOK}
+        ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, runtime_env=hook)
     for name in options.parts:
         costs += PARTS[name](options, console)
     bounds(costs, console)

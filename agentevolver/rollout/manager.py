@@ -152,7 +152,7 @@ def clear_rows(groups: Sequence[TensorDict]) -> None:
 
 
 def _partition(batch: TensorDict) -> str:
-    return "val" if batch.get("validate") else "train"
+    return "val" if tu.get_non_tensor_data(batch, "validate", False) else "train"
 
 
 def _settled(references: Sequence[Any]) -> None:

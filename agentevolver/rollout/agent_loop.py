@@ -18,7 +18,7 @@ import transfer_queue as tq
 from omegaconf import DictConfig
 from transformers import GenerationConfig
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput, DictConfigWrap
-from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
+from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from advantage_processor.attributor import Attributor, judge_settings
@@ -33,15 +33,16 @@ from agentevolver.rollout.agent import Agent, FunctionAgent
 from agentevolver.rollout.attempt import TaskGraders
 from agentevolver.rollout.command import CommandAgent
 from agentevolver.rollout.container import ContainerAgent, engine_of
+from agentevolver.rollout.manager import GIVEN_UP, CrewManager
 from agentevolver.rollout.pause import PAUSE
 from agentevolver.rollout.policy import Summariser, VerlEngine, role_summariser
 from agentevolver.rollout.resuming import ResumingEngine
-from agentevolver.rollout.rollout import RolloutPolicy, RolloutRunner
+from agentevolver.rollout.rollout import Rollout, RolloutPolicy, RolloutRunner
 from agentevolver.rollout.rows import group_name, group_place, to_outputs, to_row
 from agentevolver.rollout.served import MAX_SAMPLES, Serving
 from agentevolver.rollout.tool_calls import ToolUse
 from agentevolver.tools.formats import tool_format
-from agentevolver.types import RowKey, Task
+from agentevolver.types import RowKey, StopReason, Task, Trajectory
 from agentevolver.utils import seeds
 from agentevolver.utils.inflight import BOARD, Waiting, Watched
 from context_manager.chat import ChatRenderer
@@ -135,6 +136,15 @@ class Episode(AgentLoopBase):
                 # Outside of the slots: the next episode runs while the judge reads this one.
                 trajectory.attribution = await shared.attributor.label_steps(trajectory, step=step)
         return to_outputs(rollout, shared.eos_token_id, step - 1, validation=validation)
+
+    def given_up(self, error: str, **row: Any) -> list[AgentLoopOutput]:
+        """Return the placeholder of a rollout that nobody runs any more, for `error`."""
+        task, step, tries = Task.from_dict(row["task"]), int(row["global_steps"]), self._shared.runner.max_tries
+        names = str(row["uid"]), int(row["session_id"])
+        trajectory = Trajectory(task, *names, [], [], StopReason.ENV_ERROR, None, tries, error, 0.0)
+        trajectory.began_step = step
+        eos = self._shared.eos_token_id
+        return to_outputs(Rollout(trajectory, []), eos, step - 1, validation=task.is_validation)
 
 
 def make_guides(settings: Settings) -> Guides | None:
@@ -331,6 +341,10 @@ class EpisodeWorker(_VerlWorker):
         super().__init__(*args, **kwargs)
         self._rows = RowWriter()
 
+    async def outlive(self) -> None:
+        """Never return: the call ends with this process, which tells the trainer."""
+        await asyncio.Event().wait()
+
     async def waiting(self) -> Waiting:
         """Return what the rollouts of this worker wait for now."""
         return BOARD.waiting()
@@ -351,7 +365,10 @@ class EpisodeWorker(_VerlWorker):
         episode = Episode(
             trainer_config=DictConfigWrap(self.config), server_manager=self.llm_client, tokenizer=self.tokenizer
         )
-        outputs = await episode.run(sampling_params, **row)
+        if (error := row.pop(GIVEN_UP, None)) is not None:
+            outputs = episode.given_up(str(error), **row)
+        else:
+            outputs = await episode.run(sampling_params, **row)
         await self._agent_loop_postprocess(outputs, trajectory["validate"], **row)
 
     async def _agent_loop_postprocess(self, output: list[AgentLoopOutput], validate: bool, **row: Any) -> None:
@@ -360,7 +377,7 @@ class EpisodeWorker(_VerlWorker):
         await self._rows.put(rows, "val" if validate else "train")
 
 
-class EpisodeManager(AgentLoopManagerTQ):
+class EpisodeManager(CrewManager):
     """verl's manager of agent loop workers, with ours."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

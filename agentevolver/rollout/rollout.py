@@ -89,6 +89,11 @@ class RolloutRunner:
         self._aside = self._means if aside is None else replace(self._means, engine=aside)
         self._new_attempt = new_attempt or FlowAttempt
 
+    @property
+    def max_tries(self) -> int:
+        """How many attempts a rollout has."""
+        return self._means.policy.max_tries
+
     async def run(
         self,
         task: Task,

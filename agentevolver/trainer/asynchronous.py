@@ -15,7 +15,6 @@ import logging
 import time
 from typing import Any
 
-import ray
 import torch
 import transfer_queue as tq
 from tensordict import TensorDict
@@ -58,7 +57,7 @@ class Asynchronous(EvolverTrainer):
         """Tell the workers of the rollouts when the engine pauses (`EnginePause.set`)."""
         manager = getattr(self, "agent_loop_manager", None)
         if manager is not None:
-            ray.get([worker.pause.remote(**pause) for worker in manager.agent_loop_workers])
+            manager.pause(**pause)
 
     @property
     def _rollout_engines(self) -> Any:

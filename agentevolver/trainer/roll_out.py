@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,16 @@ from agentevolver.types import RowKey, Task, Trajectory
 from task_manager.dataset import ROLLOUTS_KEY, row_of
 
 
-def roll_out(manager: Any, name: str, tasks: Sequence[Task], n: int, *, seed: int, step: int) -> list[Trajectory]:
+def roll_out(
+    manager: Any,
+    name: str,
+    tasks: Sequence[Task],
+    n: int,
+    *,
+    seed: int,
+    step: int,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> list[Trajectory]:
     """Roll tasks out n times each with the policy as it is, sampled as in training, and return what happened.
 
     Args:
@@ -26,6 +35,7 @@ def roll_out(manager: Any, name: str, tasks: Sequence[Task], n: int, *, seed: in
         name: what the rollouts are for; part of their groups' names.
         seed: the run's.
         step: the training step before which they happen.
+        meanwhile: called again and again until they are there.
     """
     rows = collate_fn([{**row_of(task, index, task.env_type), ROLLOUTS_KEY: n} for index, task in enumerate(tasks)])
     rows["uid"] = np.array(
@@ -36,19 +46,23 @@ def roll_out(manager: Any, name: str, tasks: Sequence[Task], n: int, *, seed: in
     tags = [{"is_prompt": True, "status": "pending", "global_steps": step} for _ in tasks]
     tq.kv_batch_put(keys=list(rows["uid"]), partition_id="train", tags=tags)
     manager.generate_sequences(prompts)
-    batch = gathered(list(rows["uid"]), "train", POLL_INTERVAL_S)
+    batch = gathered(list(rows["uid"]), "train", POLL_INTERVAL_S, meanwhile)
     trajectories = rollouts_of(batch)[1]
     tq.kv_clear(keys=batch.keys, partition_id=batch.partition_id)
     return trajectories
 
 
-def gathered(groups: Sequence[str], partition_id: str, poll_s: float) -> KVBatchMeta:
-    """Wait until groups are rolled out, and take their rows, whatever else is in the queue; their names leave it."""
+def gathered(
+    groups: Sequence[str], partition_id: str, poll_s: float, meanwhile: Callable[[], None] = lambda: None
+) -> KVBatchMeta:
+    """Wait until groups are rolled out, and take their rows, whatever else is in the queue; their names leave it.
+    `meanwhile` is called again and again."""
     wanted = set(groups)
     while True:
         tags = (tq.kv_list(partition_id) or {}).get(partition_id, {})
         if all(tags.get(group, {}).get("status") in ("finished", "failure") for group in groups):
             break
+        meanwhile()
         time.sleep(poll_s)
     tq.kv_clear(keys=list(groups), partition_id=partition_id)
     rows = {

@@ -81,6 +81,7 @@ class SessionRunner(_VerlTaskRunner):
         # needs.
         adopt_secrets()
         _resolve(config)
+        keep_rows_with_trainers(config)
         tq.init(config.transfer_queue)
         self._random = torch.get_rng_state()
 
@@ -143,7 +144,7 @@ class SessionRunner(_VerlTaskRunner):
             if tracking is not None:
                 tracking.finish(exit_code=0 if succeeded else 1)
         finally:
-            end_actors([*self.trainer.actors, *(manager.agent_loop_workers if manager is not None else ())])
+            end_actors([*self.trainer.actors, *(manager.actors if manager is not None else ())])
             self._clear_queue()
 
     @staticmethod
@@ -196,7 +197,7 @@ class Session:
         starting = _Starting()
         try:
             run_ppo(config, task_runner_class=starting)
-            _wait_for_gpus(int(config.trainer.n_gpus_per_node) * int(config.trainer.nnodes))
+            _wait_for_gpus(int(config.trainer.n_gpus_per_node) * int(config.trainer.nnodes), settings.device)
         except (RayError, TrainingFailed) as error:
             _leave(folder)
             raise _failed(settings, error) from error
@@ -311,6 +312,13 @@ def end_actors(actors: Sequence[Any], timeout_s: float = END_S) -> None:
         )
 
 
+def keep_rows_with_trainers(config: DictConfig) -> None:
+    """Have TransferQueue store no rows on nodes that have no CPU in Ray's books: they are for rollouts, and may go."""
+    storage = "transfer_queue.backend.SimpleStorage.required_node_resource"
+    if OmegaConf.select(config, storage) is None:
+        OmegaConf.update(config, storage, "CPU", force_add=True)
+
+
 def _own_id(_: Any) -> int:
     return os.getpid()
 
@@ -376,10 +384,17 @@ def _end_queue() -> None:
         time.sleep(0.1)
 
 
-def _wait_for_gpus(wanted: int) -> None:
-    """Wait until Ray has taken back what a session before this one had."""
+def _wait_for_gpus(wanted: int, device: str) -> None:
+    """Wait until Ray has taken back what a session before this one had; raises TrainingFailed where there is too
+    little."""
+    if (known := ray.cluster_resources().get("GPU", 0)) < wanted:
+        stands = " (without a GPU too: one for each rank)" if device == "cpu" else ""
+        raise TrainingFailed(
+            f"the Ray cluster has {known:.0f} GPUs in its books, the training wants {wanted}: start the trainer's "
+            f"nodes with `ray start --num-gpus=N`{stands}, or see trainer.nnodes and trainer.n_gpus_per_node"
+        )
     deadline = time.monotonic() + FREE_S
-    while (free := ray.available_resources().get("GPU", 0)) < wanted <= ray.cluster_resources().get("GPU", 0):
+    while (free := ray.available_resources().get("GPU", 0)) < wanted:
         if time.monotonic() >= deadline:
             raise TrainingFailed(
                 f"{free:.0f} of the {wanted} GPUs that a training needs are free in Ray: end what holds them"
@@ -404,6 +419,9 @@ def _place_in_cluster(config: DictConfig, settings: Settings, own: Mapping[str, 
         if address:
             ray_init.address = address
             ray_init.pop("num_cpus", None)
+            if settings.ray.address:
+                # Of this node; another one need not have that folder.
+                ray_init.runtime_env.env_vars.pop("TMPDIR", None)
             return
         ray_init.num_cpus = settings.ray.num_cpus
         ray_init.num_gpus = settings.ray.num_gpus

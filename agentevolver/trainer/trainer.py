@@ -155,7 +155,20 @@ class EvolverTrainer(Checkpointing):
         buffer = super()._build_replay_buffer()
         buffer.poll_interval = POLL_INTERVAL_S
         buffer.sample = ordered(buffer.sample)
+        wait = buffer._wait_for_next_poll
+
+        def look_and_wait(*arguments: Any) -> float:
+            self._look_after_workers()
+            return float(wait(*arguments))
+
+        buffer._wait_for_next_poll = look_and_wait
         return buffer
+
+    def _look_after_workers(self) -> None:
+        """Have rollouts of a worker that was lost begun anew; called while the step waits for rollouts."""
+        manager = getattr(self, "agent_loop_manager", None)
+        if manager is not None:
+            manager.look_after()
 
     def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
         prompts = super()._next_train_batch(num_prompts)
@@ -242,9 +255,8 @@ class EvolverTrainer(Checkpointing):
 
     def _roll_out(self, name: str, tasks: Sequence[Task], n: int) -> list[Trajectory]:
         """Roll out tasks outside of the step's batch (`roll_out`); fails where too many of them did."""
-        trajectories = roll_out(
-            self.agent_loop_manager, name, tasks, n, seed=self.settings.data.seed, step=self.global_steps
-        )
+        seed, step, meanwhile = self.settings.data.seed, self.global_steps, self._look_after_workers
+        trajectories = roll_out(self.agent_loop_manager, name, tasks, n, seed=seed, step=step, meanwhile=meanwhile)
         self._failures.check(trajectories)
         return trajectories
 
@@ -465,7 +477,7 @@ class EvolverTrainer(Checkpointing):
         self, batch: KVBatchMeta, metrics: dict[str, Any], timing_raw: dict[str, float], **kwargs: Any
     ) -> None:
         super()._compute_metrics(batch, metrics, timing_raw, **kwargs)
-        metrics.update(self._rollout_metrics | self._watchdog.metrics())
+        metrics.update(self._rollout_metrics | self._watchdog.metrics() | self.agent_loop_manager.metrics())
         if self._tasks is not None and self.global_steps == 1:
             several = self.settings.env_service.is_mixture
             metrics.update(

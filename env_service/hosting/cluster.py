@@ -12,6 +12,7 @@ import asyncio
 import logging
 import os
 import secrets
+import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +30,8 @@ OBJECT_STORE_BYTES = 80 * 1024 * 1024
 # /ray/session_2026-11-20_19-56-39_840148_4194304/sockets/plasma_store, and some more for a process of its own
 RAY_SOCKET_CHARS = 72
 CALL_TIMEOUT_S = 60.0
+# After the end of a host new ones rather go elsewhere: Ray may take a minute to notice that a node is gone.
+AVOID_S = 90.0
 T = TypeVar("T")
 
 
@@ -65,6 +68,9 @@ class Launcher(Protocol):
 
     async def launch(self, spec: HostSpec) -> HostHandle:
         """Start a host on the node with the fewest; raise HostFailed."""
+
+    async def crowded(self, node: str) -> bool:
+        """Whether another node would have fewer hosts than this one, had it one of them more."""
 
     def is_remote(self, node: str) -> bool:
         """Whether workers of this node must dial over TCP."""
@@ -147,6 +153,7 @@ class Cluster:
         self._actor_class: Any = None
         self._node = ""
         self._hosts: Counter[str] = Counter()
+        self._avoided: dict[str, float] = {}
         self._folder: str | None = None
         self.interface = "127.0.0.1"
         self.nodes = 1
@@ -163,6 +170,10 @@ class Cluster:
             return await self._in_thread(partial(self._launch, spec))
         except (ray.exceptions.RayError, ConnectionError, RuntimeError, OSError) as error:
             raise HostFailed(f"Ray cannot start a host: {error}") from error
+
+    async def crowded(self, node: str) -> bool:
+        """Whether a host of this node would be better placed on another one."""
+        return await self._in_thread(partial(self._is_crowded, node))
 
     def is_remote(self, node: str) -> bool:
         """Whether this node is another one than the service's."""
@@ -206,17 +217,32 @@ class Cluster:
         logger.info("Ray is ready at %s (namespace %s)", context.gcs_address, namespace)
 
     def _launch(self, spec: HostSpec) -> RayHost:
-        import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        alive = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+        alive = self._alive()
         if not alive:
             raise HostFailed("the Ray cluster has no node that is alive")
-        node = min(alive, key=lambda candidate: (self._hosts[candidate], candidate != self._node))
+        node = self._emptiest(alive)
         self._hosts[node] += 1
         strategy = NodeAffinitySchedulingStrategy(node, soft=False)
         actor = self._actor_class.options(scheduling_strategy=strategy).remote(spec)
-        return RayHost(actor, node, partial(self._hosts.subtract, [node]))
+        return RayHost(actor, node, partial(self._ended, node))
+
+    def _alive(self) -> list[str]:
+        import ray
+
+        return [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+
+    def _emptiest(self, alive: list[str]) -> str:
+        now = time.monotonic()
+        return min(alive, key=lambda node: (self._avoided.get(node, 0.0) > now, self._hosts[node], node != self._node))
+
+    def _is_crowded(self, node: str) -> bool:
+        return self._hosts[node] > self._hosts[self._emptiest([*self._alive(), node])] + 1
+
+    def _ended(self, node: str) -> None:
+        self._hosts[node] -= 1
+        self._avoided[node] = time.monotonic() + AVOID_S
 
     def _stop(self) -> None:
         import ray

@@ -2,7 +2,8 @@
 
 Each node has a fork host (a host actor with a fork server) that forks workers in milliseconds. A worker serves one
 instance and ends with it: nothing that an agent's code did to its process reaches another episode. A worker that hangs
-after its release is killed.
+after its release is killed. Where another node has two fork hosts fewer (it joined, or came back), a new one is started
+there, and one of the crowded node forks no more.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from env_service.hosting.cluster import HostFailed, HostHandle
 from env_service.hosting.links import Link
 from env_service.hosting.pool import (
     DIAL_TIMEOUT_S,
+    SPREAD_S,
     WAIT_FOR_WORKER_S,
     Backoff,
     Pool,
     Site,
     Worker,
     describe_failure,
+    happened,
     watched,
 )
 
@@ -33,12 +36,15 @@ REAP_AFTER_S = 0.5
 
 
 class ForkHost:
-    """A host that forks workers."""
+    """A host that forks workers; `suspect` while it has not answered since a worker was lost, `retired` once it forks
+    no more."""
 
     def __init__(self, host: HostHandle) -> None:
         self.host = host
         self.workers: set[Worker] = set()
         self.released: list[str] = []
+        self.suspect = False
+        self.retired = False
         self.gone = asyncio.Event()
 
 
@@ -115,6 +121,28 @@ class IsolatedPool(Pool):
         self._fork_hosts.clear()
         self._warm.clear()
 
+    @property
+    def _forking(self) -> list[ForkHost]:
+        return [fork_host for fork_host in self._fork_hosts if not fork_host.retired]
+
+    async def _spread(self) -> None:
+        """Move one fork host from a crowded node to an emptier one."""
+        forking = self._forking
+        node = await self._crowded([fork_host.host for fork_host in forking])
+        if node is None:
+            return
+        try:
+            await self._add_fork_host()
+        except HostFailed as error:
+            logger.warning("cannot move a fork host of environment %r: %s", self.spec.env_type, error)
+            return
+        surplus = next(fork_host for fork_host in forking if fork_host.host.node == node)
+        surplus.retired = True
+        for worker in [worker for worker in self._warm if worker.host is surplus.host]:
+            self._warm.remove(worker)
+            worker.link.close()
+        self._demand.set()
+
     async def _keep(self) -> None:
         """Keep the stock warm and the fork hosts alive, for as long as the pool lives."""
         backoff = Backoff()
@@ -122,7 +150,8 @@ class IsolatedPool(Pool):
             self._demand.clear()
             missing = self._target + len(self._waiting) - len(self._warm)
             if missing <= 0:
-                await self._demand.wait()
+                if not await happened(self._demand, SPREAD_S):
+                    await self._spread()
                 continue
             await asyncio.sleep(backoff.next_s(self._failed))
             self._failed = False
@@ -134,9 +163,9 @@ class IsolatedPool(Pool):
 
     async def _grow(self, count: int) -> None:
         """Fork `count` workers in the fork host that has the fewest; raise HostFailed if none of them came."""
-        if len(self._fork_hosts) < self._size:
+        if len(self._forking) < self._size:
             await self._add_fork_host()
-        fork_host = min(self._fork_hosts, key=lambda candidate: len(candidate.workers))
+        fork_host = min(self._forking, key=lambda candidate: (candidate.suspect, len(candidate.workers)))
         names, dialed = self._expected(count)
         try:
             await fork_host.host.spawn(await self._address(fork_host.host), names)
@@ -190,6 +219,7 @@ class IsolatedPool(Pool):
     def _remove(self, fork_host: ForkHost, worker: Worker) -> None:
         fork_host.workers.discard(worker)
         fork_host.released.append(worker.name)
+        fork_host.suspect |= bool(worker.slots)
         self._ended.set()
         if worker in self._warm:
             self._warm.remove(worker)
@@ -218,12 +248,18 @@ class IsolatedPool(Pool):
             await self._ended.wait()
             await asyncio.sleep(REAP_AFTER_S)
             self._ended.clear()
-            for fork_host in list(self._fork_hosts):
-                names, fork_host.released = fork_host.released, []
-                try:
-                    if names:
-                        await fork_host.host.reap(names)
-                except HostFailed as error:
-                    logger.error("the fork host of environment %r is gone: %s", self.spec.env_type, error)
-                    self._drop(fork_host)
-                    self._demand.set()
+            await asyncio.gather(*(self._reap_in(fork_host) for fork_host in list(self._fork_hosts)))
+
+    async def _reap_in(self, fork_host: ForkHost) -> None:
+        names, fork_host.released = fork_host.released, []
+        try:
+            if names:
+                await fork_host.host.reap(names)
+                fork_host.suspect = False
+        except HostFailed as error:
+            logger.error("the fork host of environment %r is gone: %s", self.spec.env_type, error)
+            self._drop(fork_host)
+            self._demand.set()
+            return
+        if fork_host.retired and not fork_host.workers:
+            self._drop(fork_host)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import NamedTuple, cast
 
 from env_service.hosting.processes import new_folder, remove_folder
-from env_service.hosting.wire import Address, Decoder, Frame, Kind, WireError, encode, unpack
+from env_service.hosting.wire import Address, Decoder, Frame, Kind, WireError, encode, unpack, watch_peer
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +69,8 @@ class Link(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait a moment for the hello."""
         self._transport = cast(asyncio.Transport, transport)
+        if (sock := transport.get_extra_info("socket")) is not None:
+            watch_peer(sock)
         if self._link_server.stopped:  # dialed in while the service stopped
             self.close()
             return

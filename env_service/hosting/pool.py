@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 DIAL_TIMEOUT_S = 30.0
 WAIT_FOR_WORKER_S = 10.0
+# How often it is looked whether a node with fewer hosts is there.
+SPREAD_S = 15.0
 BACKOFF_S = (0.1, 0.5, 2.0, 5.0, 15.0, 30.0)
 
 
@@ -117,6 +119,13 @@ class Pool(ABC):
         host, self._first = self._first, None
         return host if host is not None else await self._launcher.launch(self.spec)
 
+    async def _crowded(self, hosts: Sequence[HostHandle]) -> str | None:
+        """Return a node that has too many of these hosts; None if they are spread well."""
+        for node in dict.fromkeys(host.node for host in hosts):
+            if await self._launcher.crowded(node):
+                return node
+        return None
+
     async def _address(self, host: HostHandle) -> Address:
         if self._launcher.is_remote(host.node):
             return await self._link_server.remote(self._launcher.interface)
@@ -140,6 +149,19 @@ class Pool(ABC):
 def describe_failure(error: BaseException) -> HostFailed:
     """Return any failure of starting a host as the one type that callers handle."""
     return error if isinstance(error, HostFailed) else HostFailed(str(error) or type(error).__name__)
+
+
+async def happened(event: asyncio.Event, timeout_s: float) -> bool:
+    """Wait for an event; false if it did not happen in time.
+
+    Not by `wait_for`, which swallows a cancellation that comes together with the event (Python 3.11).
+    """
+    waiting = asyncio.ensure_future(event.wait())
+    try:
+        await asyncio.wait({waiting}, timeout=timeout_s)
+        return event.is_set()
+    finally:
+        waiting.cancel()
 
 
 def watched(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:

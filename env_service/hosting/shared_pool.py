@@ -1,7 +1,8 @@
 """Shared hosting: a few processes, each with many instances.
 
 New instances go to the process with the fewest. A process in which too many calls hang takes no new ones and ends after
-its last instance; whatever is missing is replaced.
+its last instance; whatever is missing is replaced. Where another node has two hosts fewer (it joined, or came back), a
+new host is started there, and one of the crowded node ends in the same way.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from env_service.errors import Unavailable
 from env_service.hosting.cluster import HostFailed, HostHandle
 from env_service.hosting.pool import (
     DIAL_TIMEOUT_S,
+    SPREAD_S,
     WAIT_FOR_WORKER_S,
     Backoff,
     Pool,
     Site,
     Worker,
     describe_failure,
+    happened,
     watched,
 )
 
@@ -79,9 +82,9 @@ class SharedPool(Pool):
         worker.slots.discard(slot)
         if worker.link.stuck >= STUCK_LIMIT and not worker.retired:
             logger.error("host %s has %d calls that do not end; it is being replaced", worker.name, worker.link.stuck)
-            worker.retired = True
+            self._retire(worker)
             self._missing.set()
-        if worker.retired and not worker.slots:
+        elif worker.retired and not worker.slots:
             worker.link.close()
 
     async def stop(self) -> None:
@@ -107,7 +110,8 @@ class SharedPool(Pool):
             missing = self._size - sum(not worker.retired for worker in self._workers)
             if missing <= 0:
                 self._missing.clear()
-                await self._missing.wait()
+                if not await happened(self._missing, SPREAD_S):
+                    await self._spread()
                 continue
             results = await asyncio.gather(*(self._add() for _ in range(missing)), return_exceptions=True)
             errors = [result for result in results if isinstance(result, BaseException)]
@@ -115,6 +119,25 @@ class SharedPool(Pool):
                 logger.error("cannot replace a host of environment %r: %s", self.spec.env_type, error)
             await asyncio.sleep(backoff.next_s(bool(errors) or self._died_young))
             self._died_young = False
+
+    async def _spread(self) -> None:
+        """Move one host from a crowded node to an emptier one."""
+        takers = [worker for worker in self._workers if not worker.retired]
+        node = await self._crowded([worker.host for worker in takers])
+        if node is None:
+            return
+        try:
+            await self._add()
+        except HostFailed as error:
+            logger.warning("cannot move a host of environment %r to another node: %s", self.spec.env_type, error)
+            return
+        self._retire(min((w for w in takers if w.host.node == node), key=lambda worker: len(worker.slots)))
+
+    def _retire(self, worker: Worker) -> None:
+        """Give it no more instances; it ends after its last one."""
+        worker.retired = True
+        if not worker.slots:
+            worker.link.close()
 
     async def _add(self) -> None:
         host = await self._new_host()

@@ -18,6 +18,9 @@ import orjson
 
 HEADER = struct.Struct("!IQB")
 MAX_FRAME_BYTES = 64 * 1024 * 1024
+# A machine that loses its power or its network says no goodbye: after this silence its connections are closed.
+KEEPALIVE_IDLE_S, KEEPALIVE_EVERY_S, KEEPALIVE_PROBES = 5, 3, 3
+SILENCE_S = KEEPALIVE_IDLE_S + KEEPALIVE_EVERY_S * KEEPALIVE_PROBES
 
 
 class Kind(IntEnum):
@@ -104,6 +107,21 @@ def unpack(payload: bytes) -> Any:
         raise WireError(f"a payload is not JSON: {error}") from error
 
 
+def watch_peer(sock: socket.socket) -> None:
+    """Have the kernel close a TCP connection whose peer has been silent for `SILENCE_S`; a Unix socket needs no
+    watching."""
+    if sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (
+        (socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S),
+        (socket.TCP_KEEPINTVL, KEEPALIVE_EVERY_S),
+        (socket.TCP_KEEPCNT, KEEPALIVE_PROBES),
+        (socket.TCP_USER_TIMEOUT, SILENCE_S * 1000),  # for what was sent and not acknowledged
+    ):
+        sock.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
 def connect(address: Address, worker: str, secret: str, pid: int, timeout_s: float = 20.0) -> socket.socket:
     """Dial the service and say hello; the returned socket is blocking. Raises OSError if nobody listens."""
     if address.path is not None:
@@ -112,6 +130,7 @@ def connect(address: Address, worker: str, secret: str, pid: int, timeout_s: flo
     else:
         sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        watch_peer(sock)
         target = (address.host, address.port)
     try:
         sock.settimeout(timeout_s)

@@ -84,6 +84,7 @@ class LocalLauncher:
     def __init__(self, remote: bool = False) -> None:
         self.remote = remote
         self.refuse = False
+        self.overfull: set[str] = set()
         self.hosts: list[LocalHost] = []
 
     async def launch(self, spec: HostSpec) -> LocalHost:
@@ -91,6 +92,9 @@ class LocalLauncher:
             raise HostFailed("refused by the test")
         self.hosts.append(LocalHost(spec, "elsewhere" if self.remote else "here"))
         return self.hosts[-1]
+
+    async def crowded(self, node: str) -> bool:
+        return node in self.overfull
 
     def is_remote(self, node: str) -> bool:
         return node == "elsewhere"

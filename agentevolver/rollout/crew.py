@@ -1,0 +1,191 @@
+"""Rollout workers of a run: spread over the cluster's nodes, and replaced where they are lost.
+
+A node that is lost takes its workers along; the others do their work meanwhile. A node that joins gets its share: a
+worker is started there, takes part as soon as it is ready, and one of a node with too many is dismissed once it has
+nothing left to do. Nodes are looked at when a batch is handed out, ends of workers whenever somebody waits.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from agentevolver.errors import last_line
+
+logger = logging.getLogger(__name__)
+
+# For a node on which a worker could not be started.
+BARRED_S = 300.0
+
+
+class NoWorker(RuntimeError):
+    """No rollout worker can be started on any node; the message says why the last one could not."""
+
+
+class Cluster(Protocol):
+    """What a crew asks of Ray. `RayCluster` is the real one."""
+
+    def living(self) -> list[str]:
+        """Return the ids of the nodes that live, this process's first."""
+
+    def results(self, references: Sequence[Any], timeout_s: float | None) -> dict[Any, Exception | None]:
+        """Return what has ended of `references`, with its error; waits for one of them (None: for ever)."""
+
+    def kill(self, handle: Any) -> None:
+        """End a worker; never raises."""
+
+
+@dataclass(eq=False)
+class Member:
+    """One worker: `ready` ends when it is made, `alive` with its process; `given` is what it was handed."""
+
+    handle: Any
+    node: str
+    ready: Any
+    alive: Any
+    given: list[Any] = field(default_factory=list)
+
+
+class Crew:
+    """The workers of a run.
+
+    Args:
+        size: how many there are to be.
+        start: starts one on a node, and returns its handle; it has a coroutine method `outlive` that never returns.
+        cluster: where.
+    """
+
+    def __init__(self, size: int, start: Callable[[str], Any], cluster: Cluster) -> None:
+        self._size = size
+        self._start = start
+        self._cluster = cluster
+        self.active: list[Member] = []
+        self.joining: list[Member] = []
+        self.retiring: list[Member] = []
+        self._barred: dict[str, float] = {}
+        self._problem = "there is no node"
+
+    @property
+    def members(self) -> list[Member]:
+        """All whose processes are there, or are being started."""
+        return [*self.active, *self.joining, *self.retiring]
+
+    def begin(self) -> None:
+        """Start all, none of which is waited for."""
+        for node, count in shares(self._size, self._cluster.living()).items():
+            self.active += [self._new(node) for _ in range(count)]
+
+    def lost(self) -> list[Member]:
+        """Take out those whose process has ended since the last call, and return them."""
+        ended = self._cluster.results([one.alive for one in self.members], 0)
+        gone = [one for one in self.members if one.alive in ended]
+        for one in gone:
+            self._note(one, ended[one.alive])
+        for group in (self.active, self.joining, self.retiring):
+            group[:] = [one for one in group if one not in gone]
+        return gone
+
+    def arrange(self) -> list[Member]:
+        """Look at the nodes: take in who is ready, start who is missing, and retire who is too many.
+
+        Returns those that take part from now on. One at least is active afterwards.
+
+        Raises:
+            NoWorker: none can be started.
+        """
+        new = self._welcome(0)
+        wanted = shares(self._size, self._cluster.living())
+        have = Counter(one.node for one in (*self.active, *self.joining))
+        now = time.monotonic()
+        for node, count in wanted.items():
+            if self._barred.get(node, 0.0) <= now:
+                self.joining += [self._new(node) for _ in range(count - have[node])]
+        if not self.active and not self.joining:
+            raise NoWorker(f"no rollout worker can be started: {self._problem}")
+        while not self.active:
+            new += self._welcome(None)
+            if not self.active and not self.joining:
+                raise NoWorker(f"no rollout worker can be started: {self._problem}")
+        while len(self.active) > self._size:
+            have = Counter(one.node for one in self.active)
+            surplus = max(self.active, key=lambda one: have[one.node] - wanted[one.node])
+            self.active.remove(surplus)
+            self.retiring.append(surplus)
+        return [one for one in new if one in self.active]
+
+    def dismiss(self, idle: Callable[[Member], bool]) -> None:
+        """End those that retire and have nothing left to do."""
+        for one in [one for one in self.retiring if idle(one)]:
+            self.retiring.remove(one)
+            self._cluster.kill(one.handle)
+
+    def _new(self, node: str) -> Member:
+        handle = self._start(node)
+        return Member(handle, node, handle.__ray_ready__.remote(), handle.outlive.remote())
+
+    def _welcome(self, timeout_s: float | None) -> list[Member]:
+        """Take in those that joined and are ready; those that could not be made are gone."""
+        ended = self._cluster.results([one.ready for one in self.joining], timeout_s)
+        done = [one for one in self.joining if one.ready in ended]
+        self.joining = [one for one in self.joining if one not in done]
+        ready = [one for one in done if ended[one.ready] is None]
+        for one in done:
+            if (error := ended[one.ready]) is not None:
+                self._note(one, error)
+        self.active += ready
+        return ready
+
+    def _note(self, member: Member, error: Exception | None) -> None:
+        made = self._cluster.results([member.ready], 0)
+        why = last_line(error) if error is not None else "it ended"
+        logger.warning("a rollout worker on node %s is lost: %s", member.node, why)
+        if made.get(member.ready) is not None:
+            self._problem = why
+            self._barred[member.node] = time.monotonic() + BARRED_S
+
+
+def shares(size: int, nodes: Sequence[str]) -> Counter[str]:
+    """Return how many of `size` workers are on which node: in turn, from the first on."""
+    return Counter(nodes[place % len(nodes)] for place in range(size) if nodes)
+
+
+class RayCluster:
+    """Ray's nodes and actors."""
+
+    def living(self) -> list[str]:
+        """Return the ids of the nodes that live, this process's first."""
+        import ray
+
+        own = ray.get_runtime_context().get_node_id()
+        return sorted((node["NodeID"] for node in ray.nodes() if node["Alive"]), key=lambda node: (node != own, node))
+
+    def results(self, references: Sequence[Any], timeout_s: float | None) -> dict[Any, Exception | None]:
+        """Return what has ended, with its error."""
+        import ray
+        from ray.exceptions import RayError
+
+        if not references:
+            return {}
+        number = 1 if timeout_s is None else len(references)
+        done, _ = ray.wait(list(references), num_returns=number, timeout=timeout_s, fetch_local=False)
+        found: dict[Any, Exception | None] = {}
+        for reference in done:
+            try:
+                ray.get(reference)
+                found[reference] = None
+            except RayError as error:
+                found[reference] = error
+        return found
+
+    def kill(self, handle: Any) -> None:
+        """End a worker."""
+        import ray
+
+        try:
+            ray.kill(handle)
+        except (ray.exceptions.RayError, ValueError) as error:
+            logger.info("a rollout worker was gone before it was dismissed: %s", error)

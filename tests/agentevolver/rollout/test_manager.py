@@ -1,0 +1,140 @@
+"""Groups of a worker that is lost: begun anew by others, from the start, a bounded number of times."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import ray
+from tensordict import TensorDict
+from verl.utils import tensordict_utils as tu
+
+from agentevolver.rollout import manager as module
+from agentevolver.rollout.crew import Member
+from agentevolver.rollout.manager import GIVEN_UP, CrewManager, clear_rows, open_groups
+
+
+class Queue:
+    """TransferQueue's keys."""
+
+    def __init__(self, tags: dict[str, dict[str, Any]]) -> None:
+        self.tags = tags
+        self.cleared: list[str] = []
+
+    def kv_list(self, partition_id: str) -> dict[str, Any]:
+        return {partition_id: self.tags} if partition_id == "train" else {}
+
+    def kv_clear(self, keys: list[str], partition_id: str) -> None:
+        assert partition_id == "train"
+        self.cleared += keys
+
+
+def prompts(*names: str) -> TensorDict:
+    batch = tu.get_tensordict({"uid": list(names), "index": list(range(len(names)))})
+    tu.assign_non_tensor_data(batch, "global_steps", 3)
+    return batch
+
+
+def group(status: str) -> dict[str, Any]:
+    return {"is_prompt": True, "status": status}
+
+
+@pytest.fixture
+def queue(monkeypatch: pytest.MonkeyPatch) -> Queue:
+    names = {"a-0": "running", "b-1": "finished", "c-2": "pending"}
+    made = Queue({name: group(status) for name, status in names.items()})
+    made.tags |= {"a-0_0_0": {}, "a-0_1_0": {}, "b-1_0_0": {}}
+    monkeypatch.setattr(module, "tq", made)
+    return made
+
+
+def test_open_are_the_groups_that_nobody_has_rolled_out(queue: Queue) -> None:
+    found = open_groups(prompts("a-0", "b-1", "c-2", "drawn-3"))
+    assert [list(one["uid"]) for one in found] == [["a-0"], ["c-2"]]
+    assert [list(one["index"]) for one in found] == [[0], [2]]
+    assert all(tu.get_non_tensor_data(one, "global_steps", None) == 3 for one in found)
+
+
+def test_validation_has_groups_of_its_own(queue: Queue) -> None:
+    batch = prompts("a-0")
+    tu.assign_non_tensor_data(batch, "validate", True)
+    assert open_groups(batch) == []
+
+
+def test_rows_of_a_group_that_begins_anew_are_cleared_and_no_others(queue: Queue) -> None:
+    clear_rows(open_groups(prompts("a-0", "b-1", "c-2")))
+    assert queue.cleared == ["a-0_0_0", "a-0_1_0"]
+
+
+class Workers:
+    """A crew of workers that note what they are given; `lose` takes one away."""
+
+    def __init__(self, size: int) -> None:
+        self.active = [Member(self._worker(place), f"node{place}", None, None) for place in range(size)]
+        self.retiring: list[Member] = []
+        self.gone: list[Member] = []
+        self.given: list[tuple[int, list[str], str | None]] = []
+
+    def _worker(self, place: int) -> Any:
+        def generate_sequences(batch: TensorDict) -> None:
+            self.given.append((place, list(batch["uid"]), tu.get_non_tensor_data(batch, GIVEN_UP, None)))
+
+        return SimpleNamespace(generate_sequences=SimpleNamespace(remote=generate_sequences))
+
+    @property
+    def members(self) -> list[Member]:
+        return self.active
+
+    def lose(self, place: int) -> None:
+        self.gone.append(self.active.pop(place))
+
+    def lost(self) -> list[Member]:
+        gone, self.gone = self.gone, []
+        return gone
+
+    def arrange(self) -> list[Member]:
+        return []
+
+    def dismiss(self, idle: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def managed(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Workers]:
+    monkeypatch.setattr(ray, "get", lambda reference: reference)
+    manager: Any = object.__new__(CrewManager)
+    manager._crew = workers = Workers(2)
+    manager._max_tries, manager._pause, manager._losses = 2, {}, module.Counter()
+    manager._looked_at, manager._lost, manager._begun_again = 0.0, 0, 0
+    return manager, workers
+
+
+def test_what_a_lost_worker_had_is_begun_by_another(managed: Any, queue: Queue) -> None:
+    manager, workers = managed
+    manager.generate_sequences(prompts("b-1", "a-0", "c-2", "b-1"))
+    assert [given[:2] for given in workers.given] == [(0, ["b-1", "a-0"]), (1, ["c-2", "b-1"])]
+    workers.lose(0)
+    manager.look_after(0.0)
+    assert workers.given[2:] == [(1, ["a-0"], None)] and queue.cleared == ["a-0_0_0", "a-0_1_0"]
+    assert manager.metrics() == {"rollout/lost_workers": 1.0, "rollout/groups_begun_again": 1.0}
+    assert manager.metrics() == {}
+
+
+def test_a_group_that_takes_every_worker_along_is_given_up(managed: Any) -> None:
+    manager, workers = managed
+    manager.generate_sequences(prompts("a-0", "b-1"))
+    workers.lose(0)
+    manager.look_after(0.0)
+    workers.active.append(Member(workers._worker(5), "node5", None, None))
+    workers.lose(0)
+    manager.look_after(0.0)
+    assert workers.given[-1] == (5, ["a-0"], "its rollout worker was lost, 2 times")
+
+
+def test_it_is_not_looked_at_more_often_than_wanted(managed: Any) -> None:
+    manager, workers = managed
+    manager.look_after(0.0)
+    workers.lose(0)
+    manager.look_after(60.0)
+    assert manager.metrics() == {}

@@ -1,0 +1,138 @@
+"""Hosts over nodes that go and come: where the next one is started, and when one moves."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from typing import Any
+
+import pytest
+from local_hosts import COUNTER, LONELY, LocalLauncher, Running, eventually, say, serving
+
+from env_service.hosting import cluster as cluster_module
+from env_service.hosting import isolated_pool, shared_pool
+from env_service.hosting.cluster import AVOID_S, Cluster
+from env_service.hosting.wire import SILENCE_S, watch_peer
+
+
+class Placing(Cluster):
+    """A cluster of nodes that the test names."""
+
+    def __init__(self, *nodes: str) -> None:
+        super().__init__("nowhere:1")
+        self.nodes_alive = list(nodes)
+        self._node = nodes[0]
+
+    def _alive(self) -> list[str]:
+        return self.nodes_alive
+
+    def place(self) -> str:
+        node = self._emptiest(self._alive())
+        self._hosts[node] += 1
+        return node
+
+
+def test_hosts_go_to_the_node_with_the_fewest_and_the_services_own_first() -> None:
+    cluster = Placing("own", "other")
+    assert [cluster.place() for _ in range(4)] == ["own", "other", "own", "other"]
+
+
+def test_a_node_that_lost_a_host_is_left_alone_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Placing("own", "other")
+    for _ in range(4):
+        cluster.place()
+    cluster._ended("other")
+    cluster._ended("other")
+    assert cluster.place() == "own", "Ray may not know yet that the other node is gone"
+    assert not cluster._is_crowded("own")
+    now = time.monotonic() + AVOID_S + 1
+    monkeypatch.setattr(cluster_module.time, "monotonic", lambda: now)
+    assert cluster._is_crowded("own") and cluster.place() == "other"
+
+
+def test_crowded_is_who_has_two_hosts_more_than_another_node() -> None:
+    cluster = Placing("own", "other")
+    cluster._hosts.update({"own": 2, "other": 1})
+    assert not cluster._is_crowded("own")
+    cluster.nodes_alive.append("joined")
+    assert cluster._is_crowded("own") and not cluster._is_crowded("other")
+    cluster.nodes_alive = []
+    assert not cluster._is_crowded("own"), "there is none to move it to"
+
+
+def test_a_silent_peer_is_given_up_by_the_kernel() -> None:
+    with socket.socket() as sock:
+        watch_peer(sock)
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == SILENCE_S * 1000
+        kept = [socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT]
+        idle, every, probes = (sock.getsockopt(socket.IPPROTO_TCP, option) for option in kept)
+        assert idle + every * probes == SILENCE_S
+    with socket.socket(socket.AF_UNIX) as sock:
+        watch_peer(sock)
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 0
+
+
+def nodes_of(running: Running) -> list[str]:
+    (pool,) = running.service._pools.values()
+    return sorted(worker.host.node for worker in pool.workers)
+
+
+def another_node_joins(launcher: LocalLauncher) -> None:
+    """New hosts are on the other node from now on, until one is there."""
+    launcher.remote, launcher.overfull = True, {"here"}
+
+
+async def the_other_has_one(running: Running) -> None:
+    await eventually(lambda: "elsewhere" in nodes_of(running))
+    running.launcher.overfull = set()
+
+
+@pytest.mark.service
+async def test_a_shared_host_moves_to_a_node_that_joins_and_ends_after_its_last_instance(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shared_pool, "SPREAD_S", 0.05)
+    async with serving(COUNTER, shared_hosts=2) as running:
+        service = running.service
+        for name in "ab":
+            await service.create("counter", "t1", name, {})
+        another_node_joins(running.launcher)
+        await the_other_has_one(running)
+        assert nodes_of(running) == ["elsewhere", "here", "here"], "the one that moves still has an instance"
+        for name in "ab":
+            assert b'"3"' in await service.step(name, say(3), {}, 0)
+        await service.create("counter", "t1", "c", {})
+        await asyncio.gather(*(service.release(name) for name in "ab"))
+        await eventually(lambda: nodes_of(running) == ["elsewhere", "here"])
+        assert b'"3"' in await service.step("c", say(3), {}, 0)
+
+
+@pytest.mark.service
+async def test_a_fork_host_moves_to_a_node_that_joins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isolated_pool, "SPREAD_S", 0.05)
+    monkeypatch.setattr(isolated_pool, "REAP_AFTER_S", 0.05)
+    async with serving(LONELY, warm=2) as running:
+        service = running.service
+        await service.create("lonely", "t1", "a", {})
+        another_node_joins(running.launcher)
+        await the_other_has_one(running)
+        await eventually(lambda: nodes_of(running) == ["elsewhere", "elsewhere", "here"])
+        assert b'"3"' in await service.step("a", say(3), {}, 0)
+        await service.create("lonely", "t1", "b", {})
+        await service.release("a")
+        await eventually(lambda: set(nodes_of(running)) == {"elsewhere"})
+        (pool,) = service._pools.values()
+        forks: Any = pool
+        await eventually(lambda: [one.host.node for one in forks._fork_hosts] == ["elsewhere"])
+
+
+@pytest.mark.service
+async def test_nothing_moves_where_the_other_node_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_pool, "SPREAD_S", 0.05)
+    async with serving(COUNTER, shared_hosts=2) as running:
+        running.launcher.refuse, running.launcher.overfull = True, {"here"}
+        await asyncio.sleep(0.3)
+        assert nodes_of(running) == ["here", "here"]
+        await running.service.create("counter", "t1", "a", {})

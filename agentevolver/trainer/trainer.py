@@ -22,6 +22,7 @@ from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1 import register_trainer
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils import tensordict_utils as tu
 from verl.utils.config import omega_conf_to_dataclass
@@ -80,7 +81,7 @@ from task_manager.tasks import read_tasks
 logger = logging.getLogger(__name__)
 
 
-class EvolverTrainer(Checkpointing):
+class EvolverTrainer(Checkpointing, PPOTrainer):
     """Mixin over verl's `PPOTrainer`: our records, our validation and our treatment of failed rollouts, in its hooks.
 
     When weights and rollouts take turns is said by the trainer of verl's that it is put before.

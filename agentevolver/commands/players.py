@@ -1,4 +1,4 @@
-"""Who plays, as `eval` and `chat` are told: weights or an API, the environment, and the configuration."""
+"""Players of `eval` and `chat`, as they are told: weights or an API, the environment, and the configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the verbs of the command line share: arguments that refuse in one line, and errors that end in an exit code."""
+"""Common parts of the command line's verbs: arguments that refuse in one line, and errors that end in an exit code."""
 
 from __future__ import annotations
 

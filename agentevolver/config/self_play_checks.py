@@ -1,4 +1,4 @@
-"""What a configuration with self-play may not say."""
+"""Refusals of a configuration with self-play."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a request repeats of the one before it.
+"""Repeated part of a request: what it has in common with the one before it.
 
 An agent sends its whole conversation with every call. What its last answered request began with is known by the digest
 of its bytes, and only what follows is read; a request that begins otherwise is read whole.

@@ -1,4 +1,4 @@
-"""Everything that can be known before a start, in one report: configuration, disk, shared memory, the environment
+"""Report of everything that can be known before a start: configuration, disk, shared memory, the environment
 service's port, environments, GPUs and the roles' language models. Starts nothing and changes nothing."""
 
 from __future__ import annotations

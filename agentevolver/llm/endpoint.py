@@ -1,4 +1,4 @@
-"""One role's endpoint: HTTP client with bounded concurrency, tries and waits.
+"""Endpoint of one role: HTTP client with bounded concurrency, tries and waits.
 
 `Endpoint.ask` returns an answer or raises one of the typed errors. Nothing waits for ever: every try has a deadline
 that covers the whole exchange, tries are counted, rate limits and outages are waited out for `rate_limit_timeout_s` and

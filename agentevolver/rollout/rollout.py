@@ -1,4 +1,4 @@
-"""One rollout of one task: attempts, turns, grade. Knows neither verl nor Ray.
+"""Rollout of one task: attempts, turns, grade. Knows neither verl nor Ray.
 
 A rollout always returns. It ends with a `StopReason`. A rollout that the environment or the engine failed is retried: a
 retry is another attempt, from a fresh instance, a bounded number of times; what remains failed is returned as such,

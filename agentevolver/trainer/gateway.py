@@ -1,4 +1,4 @@
-"""What a step's rollouts say of the gateway: metrics,
+"""Gateway, as a step's rollouts tell of it: metrics,
 and whether an agent tells its own history differently each time."""
 
 from __future__ import annotations

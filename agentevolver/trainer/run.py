@@ -1,4 +1,4 @@
-"""One training: hands a resolved configuration to verl and names what went wrong."""
+"""Training run: hands a resolved configuration to verl and names what went wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How old a step's rollouts are where they go on over updates, and what that does to which tasks are trained on.
+"""Staleness of a step's rollouts, where they go on over updates, and what that does to which tasks are trained on.
 
 A group is begun for a step and trained on in that one or a later one: its age, in steps. A token is sampled by weights
 of some version; its staleness is the number of updates between them and the ones that it is trained with.

@@ -1,4 +1,4 @@
-"""What verl loads of ours in every process, through the entry point `verl.plugins`.
+"""Plugin that verl loads in every process, through the entry point `verl.plugins`.
 
 verl imports this module while it is itself being imported, so only the platform is registered here, and what is to be
 changed in modules that are not there yet is noted. The engine comes in through

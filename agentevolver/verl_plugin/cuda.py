@@ -1,4 +1,4 @@
-"""What the device groups for NVIDIA GPUs load in every worker (`actor_rollout_ref.model.external_lib`).
+"""Plugin of the device groups for NVIDIA GPUs, loaded in every worker (`actor_rollout_ref.model.external_lib`).
 
 Fast kernels without flash-attn, and an engine that goes on from a checkpoint of another number of GPUs.
 """

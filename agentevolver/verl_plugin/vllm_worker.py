@@ -1,4 +1,4 @@
-"""How a vLLM worker on a CPU takes new weights, and how it samples (`rollout.engine_kwargs.vllm.worker_extension_cls`).
+"""vLLM worker on a CPU: takes new weights, and samples (`rollout.engine_kwargs.vllm.worker_extension_cls`).
 
 vLLM's CPU linear layers pack their weights for oneDNN and drop the originals, so verl's way (load into the live model)
 finds nothing to load into. vLLM's own `reload_weights` restores the layers first, and takes the tensors that verl

@@ -1,4 +1,4 @@
-"""What the agent reads: the opening messages and the observations."""
+"""Prompts of the agent: the opening messages and the observations."""
 
 from __future__ import annotations
 

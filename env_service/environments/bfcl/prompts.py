@@ -1,4 +1,4 @@
-"""What the agent reads: the tool prompt (the wording of the Qwen chat template),
+"""Prompts of the agent: the tool prompt (the wording of the Qwen chat template),
 added tools, results and the end marker."""
 
 from __future__ import annotations

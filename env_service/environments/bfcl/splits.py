@@ -1,4 +1,4 @@
-"""Which tasks belong to which split.
+"""Splits: which tasks belong to which.
 
 Base_k, long_context_k, miss_func_k and miss_param_k tell one story (same APIs, nearly always the same starting state),
 so the default cut is by scenario k: whatever categories are asked for, a scenario of train is never in val or test. The

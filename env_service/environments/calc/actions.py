@@ -1,4 +1,4 @@
-"""What an agent's message asks of calc: a call of the calculator, or the end with an answer.
+"""Actions of calc that an agent's message asks for: a call of the calculator, or the end with an answer.
 
 What is neither becomes `Nothing`, whose text is the observation. Nothing raises.
 """

@@ -1,4 +1,4 @@
-"""What the agent reads before its first call: as little as can be, since a seed policy pays for every token, or with
+"""Prompts of the agent before its first call: as little as can be, since a seed policy pays for every token, or with
 `verbose` the rules that a language model needs."""
 
 from __future__ import annotations

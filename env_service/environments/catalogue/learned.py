@@ -1,4 +1,4 @@
-"""What a catalogue has learnt from success: which query led to which tool in episodes that were solved.
+"""Experience of a catalogue, learnt from success: which query led to which tool in episodes that were solved.
 
 A file of SQLite beside the catalogue, shared by all processes of the service. Off unless an instance asks for it.
 """

@@ -1,4 +1,4 @@
-"""What the agent of a catalogue reads: the rules, the tools that can be called, and what a search found."""
+"""Prompts of a catalogue's agent: the rules, the tools that can be called, and what a search found."""
 
 from __future__ import annotations
 

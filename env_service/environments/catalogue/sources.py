@@ -1,4 +1,4 @@
-"""Where a catalogue's tools come from: PocketWorld, BFCL's functions, AppWorld's APIs, and MCP servers.
+"""Sources of a catalogue's tools: PocketWorld, BFCL's functions, AppWorld's APIs, and MCP servers.
 
 Each source returns tools under their own names; `merged` gives them names that no two share. A source whose package is
 not there raises `Missing`, and the catalogue says so.

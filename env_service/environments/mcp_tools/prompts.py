@@ -1,4 +1,4 @@
-"""What the agent reads: the tools in the wording of the Qwen chat template, the task, and the results of its calls."""
+"""Prompts of the agent: the tools in the wording of the Qwen chat template, the task, and the results of its calls."""
 
 from __future__ import annotations
 

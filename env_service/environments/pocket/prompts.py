@@ -1,4 +1,4 @@
-"""What the agent reads before its first call.
+"""Prompts of the agent before its first call.
 
 The default is as short as it can be, since the seed policy pays for every token; `verbose` is for a real LLM, which
 needs the rules. The user message holds the task and nothing else, so that an experience can be put before it and taken

@@ -1,4 +1,4 @@
-"""What a proposal may not do, told by its text: each kind has a name, for counts and for whoever reads a refusal.
+"""Attacks of a proposal, told by its text: each kind has a name, for counts and for whoever reads a refusal.
 
 These checks name what is tried. They are no wall: programs run in the sandbox of their world whatever they say, and
 what a question says is text for a policy that has nothing but that sandbox.

@@ -1,4 +1,4 @@
-"""What a proposer reads: two words and its seed in calc, where a policy pays for every token, or in full."""
+"""Prompts of a proposer: two words and its seed in calc, where a policy pays for every token, or in full."""
 
 from __future__ import annotations
 

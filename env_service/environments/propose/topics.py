@@ -1,4 +1,4 @@
-"""What seeds of the world python ask for: a topic, a skill, a level and a setting.
+"""Topics that seeds of the world python ask for: a topic, a skill, a level and a setting.
 
 A topic's words are how it is told whether a question is about it: the beginnings of words, any of which is enough.
 """

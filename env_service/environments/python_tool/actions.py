@@ -1,4 +1,4 @@
-"""What an assistant message asks for: to run code, or to end the episode with an answer.
+"""Actions that an assistant message asks for: to run code, or to end the episode with an answer.
 
 Code comes as the first ```python block, as `<tool_call>{"name": "python", "arguments": {"code": ...}}</tool_call>`, or
 as a structured tool call; code goes before an answer in the same message. What follows a closed `</think>` is looked

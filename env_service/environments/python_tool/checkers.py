@@ -1,4 +1,4 @@
-r"""Whether an answer equals the reference: `exact` text, `numeric` value, or `math-verify` for any expression.
+r"""Checkers of an answer against the reference: `exact` text, `numeric` value, or `math-verify` for any expression.
 
 numeric: integers must match exactly, other numbers within a relative 1e-6 (or the task's absolute tolerance).
 Understood are integers, decimals, powers of ten, fractions (`3/4`, `\frac{3}{4}`), per cent, thousands separators, and

@@ -1,4 +1,4 @@
-"""What runs in the grader's sandbox: math-verify's verdict on two expressions, and whether the answer is worked out.
+"""Verdicts in the grader's sandbox: math-verify's verdict on two expressions, and whether the answer is worked out.
 
 Its text is sent there (`checkers.same_expression`), so it imports nothing of the project.
 """

@@ -1,4 +1,4 @@
-"""What the agent reads: the protocol, the task, and what became of its code."""
+"""Prompts of the agent: the protocol, the task, and what became of its code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs in the sandbox: the package's generators by name, level and seed, and their verdicts.
+"""Generators of the package, run in the sandbox: the tasks by name, level and seed, and their verdicts.
 
 Its text is sent there (`library`), so it imports nothing of the project. A level is 0 for a generator's defaults, and n
 for the n-th step of its curriculum.

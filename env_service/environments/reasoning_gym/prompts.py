@@ -1,4 +1,4 @@
-"""What the agent reads: the form of an answer, and the question."""
+"""Prompts of the agent: the form of an answer, and the question."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who the agent talks to: a language model that plays the user as the benchmark does, or a script for tests.
+"""Users whom the agent talks to: a language model that plays the user as the benchmark does, or a script for tests.
 
 A user answers what the agent says with a message, or with calls of tools of its own (telecom: its phone), whose results
 it is told before it speaks again. `###STOP###`, `###TRANSFER###` or `###OUT-OF-SCOPE###` in its message end the

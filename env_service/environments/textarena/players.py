@@ -1,4 +1,4 @@
-"""Who plays the other seats: at random, by looking ahead, or a chat model (a role, or a frozen policy).
+"""Players of the other seats: at random, by looking ahead, or a chat model (a role, or a frozen policy).
 
 A player is told what its seat hears and answers with a move, as the agent does. What a chat model says is the game's to
 judge; one that does not answer loses the episode (`PlayerFailed`), and nobody is graded.

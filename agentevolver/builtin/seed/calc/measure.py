@@ -1,4 +1,4 @@
-"""What a policy of the worlds `calc` and `propose` does, by sampling: how often the executor succeeds and by what it
+"""Measure of a policy of the worlds `calc` and `propose`, by sampling: how often the executor succeeds and by what it
 fails, how often a proposal is well formed and how long it is."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What runs in the AppWorld venv: a fork server, and the processes it forks,
+"""Processes of the AppWorld venv: a fork server, and the processes it forks,
 one for each episode and one for each grading.
 
 Nothing here may import the rest of the project: `start.py` loads this folder under a name of its own, so that neither

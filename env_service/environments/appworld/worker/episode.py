@@ -1,4 +1,4 @@
-"""One world, open for one episode, in a process that ends with it.
+"""Episode of AppWorld: one world, open in a process that ends with it.
 
 The process sees a root of its own under `directory`: links to the data it needs, and no ground truth, so that an agent
 cannot read the answer through AppWorld's own modules; `walls.confine` bars the way around. AppWorld writes the state of

@@ -1,4 +1,4 @@
-"""Starts the fork server: `python -I start.py --socket PATH --ready-fd N --grace SECONDS`,
+"""Start of the fork server: `python -I start.py --socket PATH --ready-fd N --grace SECONDS`,
 run by the AppWorld venv's Python.
 
 The folder is loaded as the package `appworld_worker` without touching `sys.path`, so `import appworld` can only find

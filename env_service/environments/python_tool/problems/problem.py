@@ -1,4 +1,4 @@
-"""What a problem family returns, and the exact maths that several families share."""
+"""Problem, as a family returns it, and the exact maths that several families share."""
 
 from __future__ import annotations
 

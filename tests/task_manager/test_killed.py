@@ -39,8 +39,10 @@ def finish(folder):
 
 
 def calls(folder):
+    """What the models were asked so far; a line that is being written, or was cut off by a kill, is no call yet."""
     path = folder / "calls"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
 def explorers_calls(folder):

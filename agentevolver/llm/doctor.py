@@ -105,13 +105,14 @@ async def examine(settings: LLMSettings, policy: PolicySource | None = None) -> 
 
 
 def report(findings: list[Finding], width: int = 140) -> str:
-    """Return the findings as a table, with a line for each fact and problem below it."""
+    """Return the findings: a table of the endpoints that were asked, then a line for each finding, fact and problem."""
+    asked = [found for found in findings if found.text != DEFERRED]
     table = Table(box=None, pad_edge=False)
     for name in ("role", "text", "JSON", "tool call", "seed", "response_format", "latency", "tokens in", "out", "cost"):
         table.add_column(
             name, justify="right" if name in ("latency", "tokens in", "out", "cost") else "left", no_wrap=True
         )
-    for found in findings:
+    for found in asked:
         said = (found.text, found.json, found.tools, found.seed, found.response_format)
         for role in found.roles:
             # What roles of one endpoint share is told once.
@@ -121,10 +122,12 @@ def report(findings: list[Finding], width: int = 140) -> str:
                 numbers = [""] * len(numbers)
             table.add_row(role.value, *said, *numbers)
     out = io.StringIO()
-    Console(file=out, width=width, color_system=None).print(table)
+    if asked:
+        Console(file=out, width=width, color_system=None).print(table)
     lines = [line.rstrip() for line in out.getvalue().splitlines()]
     for found in findings:
-        lines += ["", f"{', '.join(role.value for role in found.roles)}: {found.where}"]
+        lines += [""] if lines else []
+        lines += [f"{', '.join(role.value for role in found.roles)}: {found.where}"]
         lines += [f"  {fact}" for fact in found.facts] + [f"  PROBLEM {problem}" for problem in found.problems]
     return "\n".join(lines)
 

@@ -247,7 +247,9 @@ def _made(arguments: dict[str, Any]) -> Any:
         raise ConfigError(
             "actor_rollout_ref.rollout.engine_kwargs.vllm: vLLM does not take these arguments (see the lines above)"
         ) from error
-    return AsyncLLM.from_engine_args(AsyncEngineArgs.from_cli_args(given))
+    engine = AsyncEngineArgs.from_cli_args(given)
+    engine.use_tqdm_on_load = False  # its bar would stand among the lines of the command that plays
+    return AsyncLLM.from_engine_args(engine)
 
 
 def set_environment(variables: Mapping[str, str]) -> None:

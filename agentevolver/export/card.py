@@ -14,6 +14,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from agentevolver.builtin.seed import seed_policy_path
 from agentevolver.config.load import compose_defaults, select
 from agentevolver.export.source import Source
 from agentevolver.monitor.results import Comparison, compare
@@ -79,10 +80,10 @@ def _trained_on(config: Mapping[str, Any], experiment: Path | None) -> str:
     worlds = ", ".join(named) or str(select(config, "env_service.env_type"))
     rows = [
         ("environment", worlds),
-        ("began with", base_model(config)),
+        ("began with", _named(base_model(config))),
         ("training split", select(config, "data.train_split")),
     ]
-    if experiment is not None and (tasks := _tasks(experiment / "tasks")):
+    if experiment is not None and (tasks := _tasks(config, experiment / "tasks")):
         rows.append(("tasks", tasks))
     rows.append(("advantage", select(config, "algorithm.adv_estimator")))
     rows.append(("rollouts of a task in a step", select(config, "actor_rollout_ref.rollout.n")))
@@ -101,12 +102,26 @@ def _trained_on(config: Mapping[str, Any], experiment: Path | None) -> str:
     return "\n".join(["## Trained on\n", "| | |", "|---|---|", *lines, ""])
 
 
-def _tasks(folder: Path) -> str:
+def _named(base: str | None) -> str | None:
+    """Say what a run began with, where its folder is a checkout's own."""
+    if base is not None and Path(base) == seed_policy_path():
+        return "the seed policy that comes with AgentEvolver"
+    return base
+
+
+def _tasks(config: Mapping[str, Any], folder: Path) -> str:
+    """Count the tasks that were trained on, and those that were validated on."""
+    own = select(config, "task_manager.mixture.use_original_tasks") is not False
+    parts = (
+        ("of the environment trained on", "train.jsonl", own),
+        ("of its own making trained on", "tasks_explored.train*.jsonl", True),
+        ("validated on", "val.jsonl", True),
+    )
     counts = []
-    for name, path in (("trained on", folder / "train.jsonl"), ("validated on", folder / "val.jsonl")):
-        if path.is_file():
-            with path.open("rb") as lines:
-                counts.append(f"{sum(1 for _ in lines)} {name}")
+    for name, file, used in parts:
+        found = [path for path in folder.glob(file) if path.is_file()] if used else []
+        if found:
+            counts.append(f"{sum(len(path.read_bytes().splitlines()) for path in found)} {name}")
     return ", ".join(counts)
 
 

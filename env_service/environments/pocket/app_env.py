@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from env_service.environments.pocket.app_tasks import APP, app_task_ids, app_world, make_app_task
+from env_service.environments.pocket.app_tasks import APP, N_LINKS, app_task_ids, app_world, make_app_task
 from env_service.environments.pocket.env import PocketEnv, PocketParams
 from env_service.environments.pocket.tasks import OPEN, Task, read_list_params, split_world_id
 from env_service.environments.pocket.world import World
@@ -18,10 +18,22 @@ MAX_CALLS = 30
 
 @dataclass(frozen=True, slots=True)
 class AppParams(PocketParams):
-    """Pocket's, with more calls beyond the reference solution; an episode never has more than `MAX_CALLS`."""
+    """Pocket's, with more calls beyond the reference solution; an episode never has more than `MAX_CALLS`.
+
+    - `links`: how many things a goal asks for; fewer than `N_LINKS` make it shorter, to learn it from.
+    """
 
     slack: int = 8
     explore_steps: int = 12
+    links: int = N_LINKS
+
+    def updated(self, params: dict[str, Any] | None) -> PocketParams:
+        """Return a copy with `params` on top; raises ValueError."""
+        made = super(AppParams, self).updated(params)
+        links = getattr(made, "links", N_LINKS)
+        if not 1 <= links <= N_LINKS:
+            raise ValueError(f"parameter links={links} must be 1 to {N_LINKS}")
+        return made
 
 
 class PocketAppEnv(PocketEnv):
@@ -33,7 +45,8 @@ class PocketAppEnv(PocketEnv):
 
     def _begin(self) -> None:
         kind, site, seed = split_world_id(self.task_id, APP)
-        task = None if kind == OPEN else make_app_task(self.task_id)
+        links = getattr(self._settings, "links", N_LINKS)
+        task = None if kind == OPEN else make_app_task(self.task_id, links)
         self.world: World = app_world(site, task.world_seed if task else f"open-{seed}", self._settings.syntax)
         self.task: Task | None = None if self._settings.is_open_query else task
         self.max_steps = self._settings.explore_steps

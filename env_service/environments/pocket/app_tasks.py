@@ -102,26 +102,30 @@ def app_world(site: int, seed: str, syntax: Syntax = "compact") -> World:
 
 
 @lru_cache(maxsize=4096)
-def make_app_task(task_id: str) -> Task:
-    """Build the task of an id; raises ValueError for an id that names none, open ids included."""
+def make_app_task(task_id: str, links: int = N_LINKS) -> Task:
+    """Build the task of an id; raises ValueError for an id that names none, open ids included.
+
+    With fewer `links` it asks for less in the same kind of world, and may keep to two apps and to fewer calls.
+    """
     kind, site, seed = split_world_id(task_id, APP)
     if kind == OPEN:
         raise ValueError(f"task id {task_id!r} names a world without a task; ask for it with is_open_query")
     for attempt in range(_ATTEMPTS):
-        task = _draw(task_id, site, seed, f"{APP}-{seed}-{attempt}", random.Random(f"pocket-app-{task_id}-{attempt}"))
+        rng = random.Random(f"pocket-app-{task_id}-{attempt}")
+        task = _draw(task_id, site, seed, f"{APP}-{seed}-{attempt}", rng, links)
         if task is not None:
             return task
     raise RuntimeError(f"no goal of {LEAST_CALLS} to {MOST_CALLS} calls for task {task_id!r} in {_ATTEMPTS} draws")
 
 
-def _draw(task_id: str, site: int, seed: int, world_seed: str, rng: random.Random) -> Task | None:
-    """Draw a goal; None if it keeps to two apps or has too few calls or too many."""
+def _draw(task_id: str, site: int, seed: int, world_seed: str, rng: random.Random, n_links: int) -> Task | None:
+    """Draw a goal; None if a whole one keeps to two apps or has too few calls or too many."""
     world = app_world(site, world_seed)
     tables = world.tables
     mail, (sender, it) = rng.choice(list(tables.mails.items()))
     meeting, (him, day, hour) = rng.choice(list(tables.meetings.items()))
     subject = Subject(it, mail, him, meeting, day, hour)
-    names = rng.sample(sorted(LINKS), N_LINKS)
+    names = rng.sample(sorted(LINKS), n_links)
     links = [LINKS[name](tables, subject, rng) for name in names]
 
     def wording() -> int:
@@ -132,7 +136,8 @@ def _draw(task_id: str, site: int, seed: int, world_seed: str, rng: random.Rando
     texts = (f"mail.find {sender}", f"cal.list {day}", *(call for _, calls in links for call in calls), "done")
     plan = tuple(Call(tool, tuple(args)) for tool, *args in map(str.split, texts))
     solution = tuple(adapt(plan, world.quirks, world.pin))
-    if not LEAST_CALLS <= len(solution) <= MOST_CALLS or not set(names) & set(_FURTHER):
+    of_the_regime = LEAST_CALLS <= len(solution) <= MOST_CALLS and set(names) & set(_FURTHER)
+    if n_links == N_LINKS and not of_the_regime:
         return None
     start = tables.facts()
     for call in solution:

@@ -13,6 +13,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agentevolver import cli
+from agentevolver.builtin.seed import seed_policy_path
 from agentevolver.checkpoints import MODEL, seal, shard
 from agentevolver.errors import LaunchError
 from agentevolver.export.push import push
@@ -54,6 +55,25 @@ def experiment(folder: Path) -> Path:
             for i, score in enumerate(scores) for s in (score, score)
         ])  # fmt: skip
     return folder
+
+
+def test_the_card_counts_the_tasks_that_were_trained_on_and_names_the_seed_policy(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = experiment(tmp_path / "pocket" / "run")
+    (run / "tasks").mkdir()
+    for name, lines in (("train", 9), ("tasks_explored.train", 3), ("tasks_explored.train.other", 2), ("val", 4)):
+        (run / "tasks" / f"{name}.jsonl").write_text("{}\n" * lines)
+    config = json.loads((run / "config.yaml").read_text())
+    config["actor_rollout_ref"]["model"]["path"] = str(seed_policy_path())
+    for with_own, told in ((True, "9 of the environment trained on, 5 of its own"), (False, "5 of its own")):
+        config["task_manager"] = {"mixture": {"use_original_tasks": with_own}}
+        (run / "config.yaml").write_text(json.dumps(config))
+        out = tmp_path / f"out-{with_own}"
+        assert cli.main(["export", str(run), "--to", str(out)]) == 0
+        card = (out / "README.md").read_text()
+        assert f"| tasks | {told} making trained on, 4 validated on |" in card
+        assert "| began with | the seed policy that comes with AgentEvolver |" in card
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])

@@ -22,6 +22,7 @@ from omegaconf import OmegaConf
 from agentevolver.checkpoints import ACTOR, OPTIMIZER, whole_checkpoints
 from agentevolver.config.overlay import laid_over
 from agentevolver.errors import ConfigError, TrainingFailed
+from agentevolver.monitor.log import last_step
 from agentevolver.preload import python_of
 from agentevolver.types import Task
 from agentevolver.utils.files import write_text
@@ -161,12 +162,16 @@ class ChildTrainings:
 
 def write_training(training: Training, config: Mapping[str, Any]) -> None:
     """Write the folder of a training: its tasks, unless they are there, and its configuration, in which the addresses
-    of services are those of this start."""
+    of services are those of this start. One that was ended before its first checkpoint is to begin anew: nothing has
+    come of it, and there is nothing to go on from."""
     tasks = training.folder / "tasks"
     for name, own in (("train.jsonl", training.tasks), ("val.jsonl", training.val_tasks)):
         if not (tasks / name).exists():
             write_tasks(tasks / name, own)
-    write_text(training.folder / "config.yaml", OmegaConf.to_yaml(laid_over(config, training.overlay)))
+    overlay = dict(training.overlay)
+    if (last_step(training.folder) or 0) > 0 and not whole_checkpoints(training.folder / "checkpoints"):
+        overlay["trainer.resume_mode"] = "disable"
+    write_text(training.folder / "config.yaml", OmegaConf.to_yaml(laid_over(config, overlay)))
 
 
 def finished(training: Training) -> Trained | None:

@@ -111,6 +111,14 @@ class Experiment:
         named = self.setting("env_service", "env_type")
         return list(map(str, named)) if isinstance(named, dict) else [str(named)] if named else []
 
+    def only_split(self) -> str | None:
+        """Return the split that the run validates on where it is one alone: its metrics do not name it then."""
+        splits, own = self.setting("data", "val_splits"), self.setting("env_service", "environments")
+        apart = [one for one in (own if isinstance(own, dict) else {}).values() if isinstance(one, dict)]
+        if not isinstance(splits, list) or len(splits) != 1 or any(one.get("val_splits") for one in apart):
+            return None
+        return str(splits[0])
+
     def status(self) -> dict[str, Any]:
         """Return `status.json`, nothing if there is none."""
         return _object(self.folder / "status.json")
@@ -158,8 +166,8 @@ class Experiment:
         }
 
     def brief(self) -> dict[str, Any]:
-        """Return what the list of runs shows of this one: `running`, its training step of how many, and when it was
-        started."""
+        """Return what the list of runs shows of this one: `running`, its training step of how many, the `split` that it
+        validates on where it is one alone, and when it was started."""
         launch = (self.launches() or [{}])[-1]
         status = self.status()
         return {
@@ -167,6 +175,7 @@ class Experiment:
             "step": status.get("step"),
             "total_steps": status.get("total_steps"),
             "environments": self.environments(),
+            "split": self.only_split(),
             "started_at": launch.get("started_at"),
         }
 

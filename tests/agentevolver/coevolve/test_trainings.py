@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from omegaconf import OmegaConf
 
+from agentevolver.checkpoints import seal
 from agentevolver.coevolve import trainings
-from agentevolver.coevolve.trainings import ChildTrainings, Training, without_optimizer
+from agentevolver.coevolve.trainings import ChildTrainings, Training, without_optimizer, write_training
 from agentevolver.errors import ConfigError, TrainingFailed
 from agentevolver.types import Task
 from agentevolver.utils.processes import identify
@@ -41,7 +44,7 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], An
     """Return what runs a training whose process does what a script says; `lines` and `told` are what was shown."""
     config = configuration(tmp_path)
     folder = tmp_path / "experiment" / "round_1" / "solver"
-    overlay = {"experiment.dir": str(folder), "data.train_batch_size": 4}
+    overlay = {"experiment.dir": str(folder), "data.train_batch_size": 4, "trainer.resume_mode": "auto"}
     one = Training("round 1 solver", folder, overlay, [Task("a", "calc")], [Task("b", "calc")], "base", 1)
     lines: list[str] = []
     told: list[tuple[str, int | None]] = []
@@ -57,6 +60,7 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], An
 
     lifeline = command(["python"])
     run.lines, run.told, run.folder = lines, told, folder  # type: ignore[attr-defined]
+    run.training, run.config = one, config  # type: ignore[attr-defined]
     return run
 
 
@@ -70,6 +74,28 @@ async def test_it_is_written_run_and_found_again(train: Any) -> None:
     assert (train.folder / "config.yaml").exists() and (train.folder / "tasks" / "val.jsonl").exists()
     # It is over: its process is not started again.
     assert (await train("sys.exit(1)")).checkpoint == trained.checkpoint
+
+
+@pytest.mark.service
+async def test_one_that_ended_before_its_first_checkpoint_begins_anew(train: Any) -> None:
+    def resume_mode() -> str:
+        mode: str = OmegaConf.load(train.folder / "config.yaml").trainer.resume_mode
+        return mode
+
+    fail = """
+folder.joinpath("metrics.jsonl").write_text('{{"step": 0}}\\n{{"step": 3}}\\n')
+sys.exit(1)
+"""
+    for expected in ("auto", "disable"):
+        with pytest.raises(TrainingFailed):
+            await train(fail)
+        assert resume_mode() == expected
+    (train.folder / "checkpoints" / "global_step_1" / "actor").mkdir(parents=True)  # torn: killed while it was written
+    await train(FINISH.replace("weights.mkdir(parents=True)", "weights.mkdir()"))
+    assert resume_mode() == "disable"
+    seal(train.folder / "checkpoints" / "global_step_1")
+    write_training(replace(train.training, steps=2), train.config)
+    assert resume_mode() == "auto", "there is a checkpoint to go on from"
 
 
 @pytest.mark.service

@@ -95,6 +95,24 @@ def test_what_decides_comes_first_and_secrets_are_masked(client: TestClient) -> 
     ]
 
 
+@pytest.mark.parametrize(
+    ("splits", "environments", "split"),
+    [
+        (["dev"], {}, "dev"),
+        (["dev", "test"], {}, None),
+        (["dev"], {"pocket": {"val_splits": ["test"]}}, None),
+        (["dev"], {"pocket": {"val_splits": None}}, "dev"),
+        (None, None, None),
+    ],
+)
+def test_the_one_split_that_a_run_validates_on(
+    splits: Any, environments: Any, split: str | None, runs: list[Path], client: TestClient
+) -> None:
+    config = {"data": {"val_splits": splits}, "env_service": {"environments": environments}}
+    (runs[0] / "config.yaml").write_text(yaml.safe_dump(config))
+    assert client.get("/api/runs").json()[0]["split"] == split
+
+
 def test_runs_of_one_name_are_told_apart(runs: list[Path], tmp_path: Path) -> None:
     other = make_run(tmp_path / "elsewhere" / "pocket" / "one")
     names = names_of([Experiment(path) for path in (runs[0], runs[1], other)])

@@ -370,8 +370,11 @@ async def test_tables_and_figures_are_exported(page: Page, address: str) -> None
 
 async def test_runs_are_compared(page: Page, run: Path) -> None:
     other = make_run(run.parent / "other", steps=5)
-    (other / "config.yaml").write_text("trainer: {dump_samples: true, save_freq: 3}\ndata: {seed: 2}\n")
-    (run / "config.yaml").write_text("trainer: {dump_samples: true, save_freq: 9}\ndata: {seed: 1}\n")
+    # One validates on dev alone, and does not name it in its metrics; the other one has two splits.
+    for folder, save, data in ((other, 3, "seed: 2, val_splits: [dev, test]"), (run, 9, "seed: 1, val_splits: [dev]")):
+        (folder / "config.yaml").write_text(f"trainer: {{dump_samples: true, save_freq: {save}}}\ndata: {{{data}}}\n")
+    metrics = (other / "metrics.jsonl").read_text()
+    (other / "metrics.jsonl").write_text(metrics.replace("val-core/pocket/", "val-core/pocket/dev/"))
     records = list(make_records(3, 2))
     records[0]["steps"][1]["action"] = "leave"
     write_jsonl(other / "trajectories" / "step_3.jsonl", records)
@@ -383,6 +386,8 @@ async def test_runs_are_compared(page: Page, run: Path) -> None:
             assert text in said, text
         lines = "document.querySelectorAll('[aria-label^=Validation] svg path').length"
         assert await page.run(lines) == 2
+        charts = "[...document.querySelectorAll('h3')].map((e) => e.textContent).filter((t) => t.startsWith('Valid'))"
+        assert await page.run(charts) == ["Validation: dev avg@4"]
         await page.run("document.querySelectorAll('.which input')[1].click()")
         await page.until(f"{lines} === 1 && location.hash.includes('without=pocket%2Fother')")
         await page.call("Page.reload")

@@ -36,14 +36,18 @@ export async function open() {
   };
 }
 
+/** A run that validates on one split alone does not name it in its metrics: it is named here, so that the curve stands beside those of runs with several. */
+const named = (run, name) => (run.split ? name.replace(/^(val-core\/[^/]+)\/((?:guided\/)?reward\/)/, `$1/${run.split}/$2`) : name);
+const recorded = (run, name) => (run.split && name.startsWith("val-core/") ? name.replace(`/${run.split}/`, "/") : name);
+
 const shown = () => runs.map((run, i) => ({ ...run, i })).filter((run) => !place().query.getAll("without").includes(run.name));
 
 function content(feeds, differing, names, redraw) {
   const heading = h("h2", {}, runs.length > 1 ? "Runs beside each other" : "Success by kind of task");
   if (runs.length < 2) return [heading, h("p", { class: "soft" }, "Several runs stand beside each other when the page is opened with several folders, or with one that holds them: ", h("code", {}, "agentevolver view RUN RUN"), ".")];
-  const line = (run, name) => ({ name: run.name, colour: colour(run.i), points: feeds[run.i].points(name) });
+  const line = (run, name) => ({ name: run.name, colour: colour(run.i), points: feeds[run.i].points(recorded(run, name)) });
   const smoothed = (run, name) => [{ ...line(run, name), group: run.name, faint: true, quiet: true }, { ...line(run, name), points: smooth(feeds[run.i].points(name), SMOOTH) }];
-  const validations = [...new Set(feeds.flatMap((feed) => { const { means, bests } = validation_names(feed); return place().query.has("best") ? [...means, ...bests] : means; }))];
+  const validations = [...new Set(feeds.flatMap((feed, i) => { const { means, bests } = validation_names(feed); return (place().query.has("best") ? [...means, ...bests] : means).map((name) => named(runs[i], name)); }))];
   const several = new Set(validations.map((name) => name.split("/")[1])).size > 1;
   const charts = [
     ...validations.map((name) => { const series = shown().map((run) => ({ ...line(run, name), dots: true })); return chart(series, { title: `Validation: ${validation_name(name, several)}`, low: 0, high: bound(series) }); }),
@@ -63,7 +67,7 @@ function which(redraw) {
 }
 
 function overview(feeds, validations, several) {
-  const last = (run, name) => feeds[run.i].last(name);
+  const last = (run, name) => feeds[run.i].last(recorded(run, name));
   const recent = (run) => feeds[run.i].points("rollout/success").slice(-10).map(([, y]) => y);
   return table("runs", [
     { name: "run", class: "wrap", cell: (run) => h("a", { class: "inline", href: of_run(run.name, "#/curves"), "aria-current": run.i === here ? "true" : null }, run.name) },

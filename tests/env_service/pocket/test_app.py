@@ -5,7 +5,7 @@ import re
 import pytest
 
 from env_service.environments.pocket.app_env import MAX_CALLS, PocketAppEnv
-from env_service.environments.pocket.app_tasks import LEAST_CALLS, LINKS, MOST_CALLS, SIZES, make_app_task
+from env_service.environments.pocket.app_tasks import LEAST_CALLS, LINKS, MOST_CALLS, N_LINKS, SIZES, make_app_task
 from env_service.environments.pocket.quirks import TEST_SITES, TRAIN_SITES
 from env_service.environments.pocket.wordings import APP_LINKS
 
@@ -88,3 +88,20 @@ def test_exploring_needs_no_task_and_sees_the_tasks_own_world():
     assert PocketAppEnv("open.k3.7", "i").is_open
     with pytest.raises(ValueError, match="levels"):
         PocketAppEnv.get_query_list("train", {"levels": [1]})
+
+
+@pytest.mark.parametrize("links", range(1, N_LINKS + 1))
+def test_goals_with_fewer_links_are_shorter_and_are_solved_by_their_reference(links):
+    whole = [make_app_task(task_id) for task_id in PocketAppEnv.get_query_list("dev", {"n": 12})]
+    for task in whole:
+        shorter = make_app_task(task.id, links)
+        assert shorter.query.count(" , ") - task.query.count(" , ") == links - N_LINKS
+        assert (shorter == task) is (links == N_LINKS)
+        env, _ = play(task.id, shorter.solution, links=links, slack=0)
+        assert env.evaluate() == 1.0
+
+
+@pytest.mark.parametrize("links", [0, N_LINKS + 1])
+def test_a_number_of_links_that_there_is_not_is_refused(links):
+    with pytest.raises(ValueError, match="links"):
+        PocketAppEnv("app.k3.1", "i", {"links": links})

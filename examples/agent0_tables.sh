@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The runs of docs/results.md on Agent0, one after the other, and their tables; what is finished is not done again, and what was ended
-# goes on where it was. A run of four rounds takes 20 to 30 minutes of two cores:
+# goes on where it was. A run of four rounds takes 5 to 14 minutes of two cores:
 #   bash examples/agent0_tables.sh
 #   bash examples/agent0_tables.sh --narrow       # whether training the proposer pays where it starts below the frontier: 6 runs
 #   SEEDS=1 ROUNDS=2 CONDITIONS="executed vote" bash examples/agent0_tables.sh

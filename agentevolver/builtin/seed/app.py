@@ -15,7 +15,7 @@ import argparse
 import logging
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from agentevolver.builtin.seed.demonstrator import Habits, demonstrate
 from agentevolver.builtin.seed.evaluate import evaluate
 from agentevolver.builtin.seed.training import Recipe, save, staged, train, write_facts
 from env_service.environments.pocket.app_env import AppParams, PocketAppEnv
-from env_service.environments.pocket.app_tasks import APP
+from env_service.environments.pocket.app_tasks import APP, N_LINKS
 from env_service.environments.pocket.quirks import N_SITES
 
 logger = logging.getLogger(__name__)
@@ -37,6 +37,8 @@ logger = logging.getLogger(__name__)
 # Of a conversation, at most.
 MAX_TOKENS = 640
 SHORT_TASKS = 0.25
+# How often a demonstrated goal has one link, two, three, four: short ones first, from which the order is learnt.
+FIRST_LINKS, LINKS = (4, 3, 2, 1), (1, 1, 2, 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +55,17 @@ BASES: dict[str, Base] = {
 }
 
 
-def demonstrations(tokenizer: Any, seed: int, habits: Habits) -> Iterator[Example]:
-    """Demonstrations without end; the same seed and habits give the same ones."""
+def demonstrations(tokenizer: Any, seed: int, habits: Habits, links: Sequence[int]) -> Iterator[Example]:
+    """Demonstrations without end; the same seed and habits give the same ones. `links` are how often goals of one
+    link, two, three and four are drawn."""
     rng = random.Random(f"seed-app-{seed}")
 
     def show() -> Any:
         if rng.random() < SHORT_TASKS:
             return demonstrate(draw_task_id(rng), rng, habits)
         task_id = f"{APP}.k{rng.randrange(N_SITES)}.{FIRST_SEED + rng.randrange(N_SEEDS)}"
-        return demonstrate(task_id, rng, habits, world=PocketAppEnv, slack=AppParams().slack)
+        (n,) = rng.choices(range(1, N_LINKS + 1), links)
+        return demonstrate(task_id, rng, habits, world=PocketAppEnv, params={"slack": AppParams().slack, "links": n})
 
     return endless(tokenizer, show)
 
@@ -74,8 +78,8 @@ def build(name: str, out: Path, seed: int = 0, steps: int | None = None, n: int 
     tokenizer = AutoTokenizer.from_pretrained(seed_policy_path())
     model = AutoModelForCausalLM.from_pretrained(seed_policy_path(), dtype=torch.float32)
     recipe = Recipe(steps=steps or base.steps, batch=16, lr=3e-3, warmup=20)
-    first = demonstrations(tokenizer, seed, base.habits.at_first())
-    then = demonstrations(tokenizer, seed + 1, base.habits)
+    first = demonstrations(tokenizer, seed, base.habits.at_first(), FIRST_LINKS)
+    then = demonstrations(tokenizer, seed + 1, base.habits, LINKS)
     stream = staged(first, then, recipe, random.Random(f"seed-app-batches-{seed}"))
     loss = train(model, tokenizer, recipe, stream)
     seconds = time.process_time()

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -170,17 +171,17 @@ def demonstrate(
     habits: Habits,
     syntax: Syntax = COMPACT,
     world: type[PocketEnv] = PocketEnv,
-    slack: int = 2,
+    params: Mapping[str, Any] | None = None,
 ) -> list[Message]:
-    """One episode of a task of `world` as a conversation that ends with an assistant message; `task_id` must have a
-    reference solution. The same in every syntax.
+    """One episode of a task of `world`, created with `params` (a slack of 2 unless they say), as a conversation that
+    ends with an assistant message; `task_id` must have a reference solution. The same in every syntax.
 
     The site's name is replaced by a made-up one: what holds on a site must be read from a hint or an error, not learnt
     by name.
     """
     if rng.random() < habits.explore:
         return _explore(task_id, rng, syntax)
-    env = world(task_id, "demo", {"slack": slack, **syntax.env_params})
+    env = world(task_id, "demo", {"slack": 2, **(params or {}), **syntax.env_params})
     messages = env.get_init_state()["state"]
     messages[0]["content"] = f"site k{rng.randrange(N_NAMES)}"
     if rng.random() < habits.polite:

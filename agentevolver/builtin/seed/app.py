@@ -50,8 +50,8 @@ class Base:
 
 
 BASES: dict[str, Base] = {
-    "strong": Base(Habits(slip=0.05, fix=0.45, hint=0.4), 400),
-    "weak": Base(Habits(slip=0.12, fix=0.2, hint=0.4), 400),
+    "strong": Base(Habits(slip=0.05, fix=0.45, hint=0.4), 1500),
+    "weak": Base(Habits(slip=0.12, fix=0.2, hint=0.4), 1500),
 }
 
 
@@ -77,7 +77,7 @@ def build(name: str, out: Path, seed: int = 0, steps: int | None = None, n: int 
     torch.manual_seed(seed)
     tokenizer = AutoTokenizer.from_pretrained(seed_policy_path())
     model = AutoModelForCausalLM.from_pretrained(seed_policy_path(), dtype=torch.float32)
-    recipe = Recipe(steps=steps or base.steps, batch=16, lr=3e-3, warmup=20)
+    recipe = Recipe(steps=steps or base.steps, batch=16, lr=5e-3, warmup=20)
     first = demonstrations(tokenizer, seed, base.habits.at_first(), FIRST_LINKS)
     then = demonstrations(tokenizer, seed + 1, base.habits, LINKS)
     stream = staged(first, then, recipe, random.Random(f"seed-app-batches-{seed}"))

@@ -210,7 +210,8 @@ class Driver:
         if not manifest.is_over(number, POOL):
             drawn = stages.pool_counts(pool)
             manifest.finish(number, POOL, counts={key: drawn[key] for key in ("drawn", "refused")})
-        questions = {record["task_id"]: record["question"] for record in pool.drawn if not record["refused"]}
+        # By their numbers: `drawn` has them as they came.
+        questions = {one.proposal_id: one.question for one in pool.proposals() if not one.refused}
         pool.close(dict(zip(questions, self._parts.clusters(list(questions.values())), strict=True)))
         manifest.finish(number, LABEL, counts=stages.pool_counts(pool), metrics=stages.pool_metrics(pool))
         return pool

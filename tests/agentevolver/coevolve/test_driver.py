@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
+from agentevolver.coevolve import stages
 from agentevolver.coevolve.driver import check_one_line
 from agentevolver.coevolve.manifest import Manifest
+from agentevolver.coevolve.pool import Draw
+from agentevolver.coevolve.types import Proposal
 from agentevolver.errors import ConfigError, TrainingFailed
 from agentevolver.utils.files import parse
-from tests.agentevolver.coevolve.fakes import FileTrainings, SumPlayer, configuration, drive, parts
+from tests.agentevolver.coevolve.fakes import FileTrainings, SumPlayer, SumProposer, configuration, drive, parts
 
 TIMES = ("began", "ended", "seconds", "time")
 
@@ -100,6 +105,27 @@ def test_every_proposal_is_drawn_once_and_no_task_is_proposed_twice(tmp_path: Pa
     assert {"k", "n_answered", "votes", "mean_tool_calls", "proposer_ckpt", "executor_ckpt", "cluster_id"} <= set(
         records[0]
     )
+
+
+def test_clusters_are_counted_by_the_numbers_of_proposals_in_whatever_order_they_came(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, propose = configuration(tmp_path), SumProposer.propose
+
+    async def first_one_last(self: SumProposer, draws: Sequence[Draw]) -> list[Proposal]:
+        await asyncio.sleep(0.1 if draws[0].number == 0 else 0)
+        return await propose(self, draws)
+
+    monkeypatch.setattr(SumProposer, "propose", first_one_last)
+    monkeypatch.setattr(stages, "CHUNK", 1)
+    drive(config, replace(parts(config), clusters=lambda texts: list(range(len(texts)))))
+    drawn, pool = (
+        [orjson.loads(line) for line in (folder_of(config) / "round_1" / name).read_bytes().splitlines()]
+        for name in ("drawn.jsonl", "pool.jsonl")
+    )
+    assert drawn[0]["number"] != 0, "they came in another order"
+    numbers = [record["cluster_id"] for record in pool if record["cluster_id"] is not None]
+    assert len(numbers) > 2 and numbers == list(range(len(numbers)))
 
 
 def test_a_run_that_is_over_is_not_repeated(tmp_path: Path) -> None:

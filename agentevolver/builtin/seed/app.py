@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 MAX_TOKENS = 640
 SHORT_TASKS = 0.25
 # How often a demonstrated goal has one link, two, three, four: short ones first, from which the order is learnt.
-FIRST_LINKS, LINKS = (4, 3, 2, 1), (1, 1, 2, 4)
+FIRST_LINKS, LATER_LINKS = (4, 3, 2, 1), (1, 1, 2, 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def build(name: str, out: Path, seed: int = 0, steps: int | None = None, n: int 
     model = AutoModelForCausalLM.from_pretrained(seed_policy_path(), dtype=torch.float32)
     recipe = Recipe(steps=steps or base.steps, batch=16, lr=5e-3, warmup=20)
     first = demonstrations(tokenizer, seed, base.habits.at_first(), FIRST_LINKS)
-    then = demonstrations(tokenizer, seed + 1, base.habits, LINKS)
+    then = demonstrations(tokenizer, seed + 1, base.habits, LATER_LINKS)
     stream = staged(first, then, recipe, random.Random(f"seed-app-batches-{seed}"))
     loss = train(model, tokenizer, recipe, stream)
     seconds = time.process_time()

@@ -6,7 +6,7 @@ Calls, words, sites and what they want are pocket's; what a goal asks for is in 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from env_service.environments.pocket.app_tasks import APP, N_LINKS, app_task_ids, app_world, make_app_task
 from env_service.environments.pocket.env import PocketEnv, PocketParams
@@ -27,26 +27,27 @@ class AppParams(PocketParams):
     explore_steps: int = 12
     links: int = N_LINKS
 
-    def updated(self, params: dict[str, Any] | None) -> PocketParams:
+    def updated(self, params: dict[str, Any] | None) -> Self:
         """Return a copy with `params` on top; raises ValueError."""
+        # slots=True makes the class anew, so that a bare super() would look for the one before.
         made = super(AppParams, self).updated(params)
-        links = getattr(made, "links", N_LINKS)
-        if not 1 <= links <= N_LINKS:
-            raise ValueError(f"parameter links={links} must be 1 to {N_LINKS}")
+        if not 1 <= made.links <= N_LINKS:
+            raise ValueError(f"parameter links={made.links} must be 1 to {N_LINKS}")
         return made
 
 
 class PocketAppEnv(PocketEnv):
     """One goal across three apps or more; parameters are `AppParams`."""
 
+    _settings: AppParams
+
     @staticmethod
-    def _usual() -> PocketParams:
+    def _usual() -> AppParams:
         return AppParams()
 
     def _begin(self) -> None:
         kind, site, seed = split_world_id(self.task_id, APP)
-        links = getattr(self._settings, "links", N_LINKS)
-        task = None if kind == OPEN else make_app_task(self.task_id, links)
+        task = None if kind == OPEN else make_app_task(self.task_id, self._settings.links)
         self.world: World = app_world(site, task.world_seed if task else f"open-{seed}", self._settings.syntax)
         self.task: Task | None = None if self._settings.is_open_query else task
         self.max_steps = self._settings.explore_steps

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from env_service.base import BaseEnv, InitState, Message, StepResult
 from env_service.environments.pocket.calls import SYNTAXES, Call, CallError, Syntax, call_of, parse, undotted
@@ -59,7 +59,7 @@ class PocketParams:
     feedback: Feedback = "plain"
     latency: dict[str, float] = field(default_factory=dict)
 
-    def updated(self, params: dict[str, Any] | None) -> PocketParams:
+    def updated(self, params: dict[str, Any] | None) -> Self:
         """Return a copy with `params` on top; raises ValueError."""
         made = laid_over(self, params)
         if made.slack < 0 or made.explore_steps < 1:

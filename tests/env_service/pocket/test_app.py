@@ -92,8 +92,7 @@ def test_exploring_needs_no_task_and_sees_the_tasks_own_world():
 
 @pytest.mark.parametrize("links", range(1, N_LINKS + 1))
 def test_goals_with_fewer_links_are_shorter_and_are_solved_by_their_reference(links):
-    whole = [make_app_task(task_id) for task_id in PocketAppEnv.get_query_list("dev", {"n": 12})]
-    for task in whole:
+    for task in tasks_of("dev", 12):
         shorter = make_app_task(task.id, links)
         assert shorter.query.count(" , ") - task.query.count(" , ") == links - N_LINKS
         assert (shorter == task) is (links == N_LINKS)

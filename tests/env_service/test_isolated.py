@@ -24,6 +24,14 @@ def descendants() -> list[psutil.Process]:
     return [p for p in started_here() if p.status() != psutil.STATUS_ZOMBIE]
 
 
+def ended(process: psutil.Process) -> bool:
+    """Whether the process has ended, reaped or not."""
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 async def process_of(running: Running, name: str, env_type: str = "lonely") -> int:
     """Create an instance and return its process id."""
     await running.service.create(env_type, "t1", name, {})
@@ -184,6 +192,8 @@ async def test_creates_right_after_the_death_of_a_fork_server_find_living_proces
             fork_server = psutil.Process(await process_of(running, f"i{number}")).parent()
             assert fork_server is not None
             fork_server.kill()
+            # Its workers live until the kernel has taken it apart; one created before that may be lost at its step.
+            await eventually(lambda server=fork_server: ended(server))
             await running.service.create("lonely", "t1", f"j{number}", {})
             await running.service.get_env_profile("lonely", {})
         for name in list(running.service.instances):

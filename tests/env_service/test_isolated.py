@@ -7,6 +7,7 @@ import asyncio
 import os
 import signal
 import time
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -193,7 +194,7 @@ async def test_creates_right_after_the_death_of_a_fork_server_find_living_proces
             assert fork_server is not None
             fork_server.kill()
             # Its workers live until the kernel has taken it apart; one created before that may be lost at its step.
-            await eventually(lambda server=fork_server: ended(server))
+            await eventually(partial(ended, fork_server))
             await running.service.create("lonely", "t1", f"j{number}", {})
             await running.service.get_env_profile("lonely", {})
         for name in list(running.service.instances):

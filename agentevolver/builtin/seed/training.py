@@ -18,6 +18,7 @@ from torch.nn.functional import cross_entropy
 from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM
 
 from agentevolver.builtin.seed.data import MAX_LENGTH, Example
+from agentevolver.builtin.seed.muon import Muon
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +117,7 @@ def train(model: Any, tokenizer: Any, recipe: Recipe, stream: Iterator[list[Exam
     matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "layers." in name]
     others = [p for name, p in model.named_parameters() if p.ndim != 2 or "layers." not in name]
     optimizers: list[torch.optim.Optimizer] = [
-        torch.optim.Muon(matrices, lr=recipe.lr, weight_decay=recipe.weight_decay, adjust_lr_fn="match_rms_adamw"),
+        Muon(matrices, lr=recipe.lr, weight_decay=recipe.weight_decay),
         torch.optim.AdamW(others, lr=recipe.lr, weight_decay=recipe.weight_decay, betas=(0.9, 0.98)),
     ]
     smooth = math.log(len(tokenizer))

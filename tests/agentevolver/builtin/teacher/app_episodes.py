@@ -4,14 +4,26 @@ solutions."""
 from __future__ import annotations
 
 import random
+from functools import lru_cache
+from typing import Any
 
 from agentevolver.builtin.teacher.calls import CHANGES, Call, canonical
+from agentevolver.builtin.teacher.intents import read_intent
+from agentevolver.builtin.teacher.service import Teacher
+from agentevolver.llm import prompts
 from env_service.environments.pocket.app_env import PocketAppEnv
-from env_service.environments.pocket.app_tasks import N_LINKS, SIZES, app_task_ids, make_app_task
+from env_service.environments.pocket.app_tasks import LINKS as MAKERS
+from env_service.environments.pocket.app_tasks import N_LINKS, SIZES, Subject, app_task_ids, make_app_task
+from env_service.environments.pocket.calls import Call as EnvCall
+from env_service.environments.pocket.quirks import adapt
 from env_service.environments.pocket.tasks import Task
 from env_service.environments.pocket.wordings import NAMES, TAGS, WORDS
-from tests.agentevolver.builtin.teacher.pocket_prompts import Steps, carry_out
+from env_service.environments.pocket.world import Facts
+from task_manager.actions import format_of
+from task_manager.profile import shipped_profile
+from tests.agentevolver.builtin.teacher.pocket_prompts import NO_MISTAKES, Steps, ask, carry_out
 
+PROFILE = shipped_profile("pocket_app")
 LINKS = range(1, N_LINKS + 1)
 SPLITS = tuple(SIZES)
 
@@ -73,3 +85,54 @@ def _other(arg: str, rng: random.Random) -> str:
         return f"{head}{rng.choice([n for n in range(1, 10) if f'{head}{n}' != arg])}"
     kinds = (NAMES, TAGS, WORDS, ("mon", "tue", "wed", "thu", "fri"))
     return rng.choice([word for kind in kinds if arg in kind for word in kind if word != arg] or [arg])
+
+
+class _Chosen(random.Random):
+    """Chooses what is called by a name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(0)
+        self._name = name
+
+    def choice(self, seq: Any) -> Any:
+        """Return the row that is meant, where there is none the name."""
+        return next((one for one in seq if one[0] == self._name), self._name)
+
+
+def as_the_environment_does(world_id: str, query: str) -> Facts:
+    """Return the facts that a goal's own links, as the environment makes them, leave behind in a world."""
+    intent = read_intent(query)
+    assert intent is not None and intent.links
+    env = PocketAppEnv(world_id, "own", {"is_open_query": True})
+    tables = env.world.tables
+    mail, (_, it) = next(item for item in tables.mails.items() if item[1][0] == intent.slots["p"])
+    meeting, (him, day, hour) = next(item for item in tables.meetings.items() if item[1][1] == intent.slots["d"])
+    subject = Subject(it, mail, him, meeting, day, hour)
+    made = [MAKERS[link.kind](tables, subject, _Chosen(link.other))[1] for link in intent.links]
+    plan = [EnvCall(tool, tuple(args)) for texts in made for tool, *args in map(str.split, texts)]
+    for call in adapt(plan, env.world.quirks, env.world.pin):
+        env.world.carry_out(call)
+    return tables.facts()
+
+
+@lru_cache(maxsize=256)
+def explore_app(world_id: str, number: int) -> tuple[str, Steps]:
+    """Let a teacher without mistakes explore a world as the task manager would; returns the opening and the steps."""
+    teacher, fmt, steps = Teacher(rates=NO_MISTAKES), format_of("pocket_app"), Steps()
+    breadth, depth = fmt.exploration
+    params = {"is_open_query": True, **fmt.explore_params(breadth + depth)}
+    env = PocketAppEnv(world_id, "t", params)
+    opening = "\n\n".join(message["content"] for message in env.get_init_state()["state"])
+    for i in range(breadth + depth):
+        phase, shown = ("breadth", steps) if i < breadth else ("depth", steps[-depth:])
+        sections = {"profile": PROFILE.instruction(), "opening": opening, "phase": phase}
+        action = ask(
+            teacher,
+            "explorer/act",
+            temperature=1.0,
+            seed=1000 * number + i,
+            transcript=prompts.transcript(shown),
+            **sections,  # type: ignore[arg-type]
+        )["action"]
+        steps.append((i, action, str(env.step({"role": "assistant", "content": action})["state"][0]["content"])))
+    return opening, steps

@@ -26,7 +26,7 @@ class PlainFormat:
     """
 
     executable: ClassVar[bool] = True
-    exploration: ClassVar[tuple[int, int]] = (3, 12)
+    exploration: tuple[int, int] = (3, 12)
 
     def __init__(self, env_type: str) -> None:
         self.env_type = env_type

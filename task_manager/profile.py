@@ -141,12 +141,17 @@ def save_profile(profile: EnvProfile, path: Path) -> None:
 
 
 def shipped_profile(env_type: str) -> EnvProfile:
-    """Return the profile that comes with an environment, beside its class; raises ProfileError if none does."""
+    """Return the profile that comes with an environment, beside its class: `profile.NAME.json` where environments share
+    a package, else `profile.json`.
+
+    Raises ProfileError if none does.
+    """
     places = []
     if (spec := known_environments().get(env_type)) is not None:
         package = spec.partition(":")[0].rpartition(".")[0]
         try:
-            places += [resources.files(package) / "profile.json"] if package else []
+            names = (f"profile.{env_type}.json", "profile.json")
+            places += [resources.files(package) / name for name in names] if package else []
         except ImportError:
             logger.info("the package %s of the environment %r is not here, nor is its profile", package, env_type)
     for place in places:

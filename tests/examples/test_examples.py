@@ -16,6 +16,7 @@ from agentevolver.commands.task_manager import main as task_manager
 from agentevolver.config.checks import load
 from agentevolver.config.load import compose_defaults, merge, read_overrides, refuse_unknown
 from agentevolver.config.parts import from_experiment
+from agentevolver.config.schema import TEACHER_ENVIRONMENTS
 from agentevolver.errors import UsageError
 from agentevolver.evaluation.tables import Plan, read_table
 from agentevolver.launcher import cli
@@ -142,12 +143,12 @@ def test_the_whole_loop_can_be_planned_on_every_environment(
     )
     assert profile_for(env_type, configuration.task_manager.env_profile).entities
     assert format_of(env_type, configuration.task_manager.action_format).executable
-    if env_type != "pocket":
+    if env_type not in TEACHER_ENVIRONMENTS:
         assert cli.main(arguments, tmp_path) == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert (
-            f"the built-in teacher knows the environments pocket alone, and env_service.env_type is {env_type}; name "
-            "an endpoint" in line
+            "the built-in teacher knows the environments pocket, pocket_app alone, and env_service.env_type is "
+            f"{env_type}; name an endpoint" in line
         )
 
 

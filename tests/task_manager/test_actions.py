@@ -174,3 +174,12 @@ async def test_an_executed_solution_is_found_good_or_told_why_not(actions, flaw)
     found = flaw_of(execution, fmt)
     assert found is None if flaw is None else re.search(flaw, str(found))
     assert not client.open
+
+
+def test_the_long_goals_of_pocket_app_have_the_budget_of_its_own_tasks_and_a_longer_look_around():
+    pocket, app = format_of("pocket"), format_of("pocket_app")
+    assert (pocket.exploration, app.exploration) == ((4, 8), (4, 12))
+    assert pocket.task_params(10, {}) == {"explore_steps": 11}
+    assert app.task_params(10, {}) == {"explore_steps": 18}
+    assert app.task_params(10, {"slack": 2}) == {"explore_steps": 12}
+    assert app.task_params(29, {}) == {"explore_steps": 30}

@@ -32,6 +32,13 @@ def test_the_profile_of_an_installed_environment_lies_beside_its_class(tmp_path,
         shipped_profile("gone")
 
 
+def test_environments_of_one_package_may_have_profiles_of_their_own():
+    usual, long, app = (shipped_profile(name) for name in ("pocket", "pocket_long", "pocket_app"))
+    assert usual == long and usual.task_preference.num_entities == 2
+    assert app.entities == usual.entities and app.background.startswith(usual.background)
+    assert app.task_preference.num_entities == 4
+
+
 def test_a_profile_survives_its_file_rubrics_included(tmp_path):
     profile = shipped_profile("webshop")
     assert profile.rubrics

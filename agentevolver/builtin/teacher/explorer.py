@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+from agentevolver.builtin.teacher import app_proposals
 from agentevolver.builtin.teacher.calls import CHANGES, LOOKUPS, USUAL, Call, canonical, read_call, write_call
 from agentevolver.builtin.teacher.goals import Impossible, next_call, prepared
 from agentevolver.builtin.teacher.observed import Seen, SeenStep, see
@@ -31,7 +32,9 @@ def explore(prompt: Prompt, draws: Draws) -> dict[str, Any] | str:
         raise NotUnderstood(f"explorer/act: <phase> must be breadth or depth, not {phase[:40]!r}")
     prompt.text("opening")
     seen = see(prompt.sections, prompt.steps())
-    thought, call = _explorers_choice(seen, phase, _tried(prompt), draws, prompt.focus)
+    has_goals = app_proposals.MARK in prompt.sections.get("profile", "")
+    candidates = _for_goals(seen) if has_goals else _candidates(seen, phase)
+    thought, call = _explorers_choice(seen, phase, candidates, _tried(prompt), draws, prompt.focus)
     return said(thought, write_call(call, seen.syntax), prompt, draws)
 
 
@@ -70,7 +73,9 @@ def _tried(prompt: Prompt) -> set[Call]:
     return {call for line in lines if not line.endswith(" times)") and (call := read_call(line)) is not None}
 
 
-def _explorers_choice(seen: Seen, phase: str, tried: set[Call], draws: Draws, focus: str = "") -> tuple[str, Call]:
+def _explorers_choice(
+    seen: Seen, phase: str, candidates: Iterable[Weighted], tried: set[Call], draws: Draws, focus: str
+) -> tuple[str, Call]:
     if (fix := _pending(seen)) is not None:
         return "the last answer says what this call wants", fix
     known = {tool for tool in seen.tools if tool in USUAL}
@@ -80,7 +85,7 @@ def _explorers_choice(seen: Seen, phase: str, tried: set[Call], draws: Draws, fo
     # What the site is known to want is not found out by another refusal.
     ready = [
         (prepared(c, seen), w * _liked(c, focus))
-        for c, w in _candidates(seen, phase)
+        for c, w in candidates
         if c not in done and (c.tool in known or c.tool == "doc")
     ]
     fresh = [(c, w) for c, w in ready if c not in done]
@@ -203,3 +208,28 @@ def _probes(seen: Seen) -> Iterator[Weighted]:
     for word, product in facts.products.items():
         if product is not None:
             yield Call("shop.buy", (word, "1")), 4.0 if "look" in unknown else 0.5
+
+
+def _for_goals(seen: Seen) -> Iterator[Weighted]:
+    """Calls that find out what goals with links are made of: who wrote of what, what the shop says of that, whom one
+    meets when, the notes, and what the site wants. Nothing is changed, which would hide what was there at the start."""
+    facts, rows = seen.facts, seen.facts.rows
+    for row in rows["mail"].values():
+        if row[2] not in facts.products:
+            yield Call("shop.find", (row[2],)), 40.0
+    known = {row[1] for table in ("cal", "mail") for row in rows[table].values()}
+    names = [name for name in seen.words.get("NAME", []) if name not in known]
+    for name in names:
+        yield Call("mail.find", (name,)), (48.0, 12.0, 4.0)[min(2, len(rows["mail"]))] / len(names)
+    for day in DAYS:
+        yield Call("cal.list", (day,)), (5.0, 2.5, 1.0)[min(2, len(rows["cal"]))]
+    for tag in seen.words.get("TAG", []):
+        yield Call("note.list", (tag,)), 0.5 if rows["note"] else 2.5
+    for rule in RULES:
+        if seen.rules.get(rule) is None:
+            for tool in _MANUALS[rule]:
+                yield Call("doc", (tool,)), 8.0 / len(_MANUALS[rule])
+    if seen.rules.get("login") == "pin" and facts.pin is None:
+        yield Call("me.pin"), 8.0
+    yield Call("shop.orders"), 1.0
+    yield Call("bank.bal"), 1.0

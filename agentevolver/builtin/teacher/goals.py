@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from agentevolver.builtin.teacher import app_goals
 from agentevolver.builtin.teacher.calls import GUARDED, NEED_LOGIN, Call
 from agentevolver.builtin.teacher.intents import Intent
 from agentevolver.builtin.teacher.observed import Facts, NeedLook, Row, Seen
@@ -41,8 +42,7 @@ class _View:
 
     def rows(self, tool: str, *args: str) -> list[Row]:
         call = Call(tool, args)
-        if call not in self.looked:
-            self.looked.append(call)
+        self._note(call)
         return self._facts.look(call)
 
     def one(self, what: str, tool: str, *args: str) -> Row:
@@ -50,6 +50,17 @@ class _View:
         if len(rows) != 1:
             raise Impossible(f"there is {'no' if not rows else 'more than one'} {what}")
         return rows[0]
+
+    def price(self, word: str) -> str:
+        """The price of a product; it stays what it was when some of it is bought."""
+        if (price := self._facts.prices.get(word)) is None:
+            return self.one(f"product {word}", "shop.find", word)[1]
+        self._note(Call("shop.find", (word,)))
+        return str(price)
+
+    def _note(self, call: Call) -> None:
+        if call not in self.looked:
+            self.looked.append(call)
 
 
 _Maker = Callable[[_View, dict[str, str]], Goal]
@@ -150,30 +161,43 @@ TOOLS_OF: dict[str, frozenset[str]] = {
 }
 
 
-def goal(intent: Intent, facts: Facts) -> Goal:
-    """Return what an intent comes to.
+def tools_of(intent: Intent) -> frozenset[str]:
+    """Return the tools that a task may end up using, which decides what rules of a site concern it."""
+    return app_goals.tools_of_links(intent.links) if intent.links else TOOLS_OF.get(intent.kind, frozenset())
+
+
+def goal(intent: Intent, facts: Facts, links: int | None = None) -> Goal:
+    """Return what an intent comes to; of its links, if it has some, the first `links` alone.
 
     Raises NeedLook for the first look-up that is missing, Impossible if the world lacks it.
     """
     view = _View(facts)
-    made = _GOALS[intent.kind](view, intent.slots)
-    made.looked = view.looked
+    if not intent.links:
+        made = _GOALS[intent.kind](view, intent.slots)
+        made.looked = view.looked
+        return made
+    count = len(intent.links) if links is None else links
+    made = Goal(app_goals.effects(view, intent.slots, intent.links, count))
+    # What the opening speaks of may be looked up, also where no link wants it.
+    made.looked = list(dict.fromkeys([*app_goals.opening_looks(intent.slots), *view.looked]))
     return made
 
 
 def next_call(intent: Intent, episode: Seen) -> Call:
     """Return the next call of somebody who does a task with what the episode showed so far.
 
-    Raises Impossible if it cannot be done.
+    Links are done in their order: what a later one wants is looked up after the earlier ones were done. Raises
+    Impossible if it cannot be done.
     """
-    try:
-        wanted = goal(intent, episode.facts)
-    except NeedLook as missing:
-        return prepared(missing.call, episode)
-    open_effects = Counter(wanted.effects) - episode.net_effects()
-    for effect in wanted.effects:
-        if open_effects[effect] > 0:
-            return prepared(Call(effect[0], effect[1:]), episode)
+    for links in range(1, len(intent.links) + 1) or (None,):
+        try:
+            wanted = goal(intent, episode.facts, links)
+        except NeedLook as missing:
+            return prepared(missing.call, episode)
+        open_effects = Counter(wanted.effects) - episode.net_effects()
+        for effect in wanted.effects:
+            if open_effects[effect] > 0:
+                return prepared(Call(effect[0], effect[1:]), episode)
     return Call("done", () if wanted.answer is None else (wanted.answer,))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from agentevolver.builtin.teacher.app_goals import APP, Link, read_goal, write_goal
 from env_service.environments.pocket.wordings import DAYS, WORDINGS
 
 WRITTEN = 2
@@ -16,10 +17,24 @@ WRITTEN = 2
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """A kind of task and what fills its wording: w thing, t tag, p and q people, d day, h hour, n and m numbers."""
+    """A kind of task and what fills its wording: w thing, t tag, p and q people, d day, h hour, n and m numbers.
+
+    A goal of `pocket_app` is of the kind `app`, and `links` are what it asks for in order; other kinds have none.
+    """
 
     kind: str
     slots: dict[str, str]
+    links: tuple[Link, ...] = ()
+
+    @property
+    def words(self) -> set[str]:
+        """The words that fill its wording."""
+        return {*self.slots.values(), *(link.other for link in self.links if link.other)}
+
+    @property
+    def level(self) -> int:
+        """How hard it is, 1 to 4: of a goal of `pocket_app` the number of its links."""
+        return len(self.links) or KINDS[self.kind].level
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +96,19 @@ def read_intent(query: str) -> Intent | None:
         for name, pattern in _PATTERNS:
             if match := pattern.fullmatch(plain):
                 return Intent(name, match.groupdict())
+        if (goal := read_goal(plain)) is not None:
+            return Intent(APP, *goal)
     return None
 
 
+def wordings_of(intent: Intent) -> int:
+    """Return in how many wordings the teacher may write an intent; opening and links of a goal have theirs each."""
+    return int(WRITTEN ** (1 + len(intent.links)))
+
+
 def write_query(intent: Intent, wording: int) -> str:
-    """Return an intent in one of the wordings that the teacher writes (0 or 1)."""
+    """Return an intent in one of the wordings that the teacher writes, 0 and below `wordings_of` it."""
+    if intent.links:
+        each = [wording // WRITTEN**place % WRITTEN for place in range(1 + len(intent.links))]
+        return write_goal(intent.slots, intent.links, each)
     return KINDS[intent.kind].wordings[wording % WRITTEN].format(**intent.slots)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentevolver.builtin.teacher.calls import CHANGES, canonical, read_call
-from agentevolver.builtin.teacher.goals import TOOLS_OF, Effect, Goal, Impossible, goal
+from agentevolver.builtin.teacher.goals import Effect, Goal, Impossible, goal, tools_of
 from agentevolver.builtin.teacher.intents import Intent
 from agentevolver.builtin.teacher.observed import NeedLook, Seen, see
 from agentevolver.builtin.teacher.prompt import Draws, Prompt
@@ -127,8 +127,8 @@ def _of_reference(reference: list[str]) -> Goal:
 
 def is_relevant(intent: Intent, seen: Seen) -> bool:
     """Whether any step touches what the task is about: its words, or an app of its tools."""
-    words = set(intent.slots.values())
-    apps = {tool.partition(".")[0] for tool in TOOLS_OF.get(intent.kind, ())} | {intent.kind.partition("_")[0]}
+    words = intent.words
+    apps = {tool.partition(".")[0] for tool in tools_of(intent)} | {intent.kind.partition("_")[0]}
     calls = [step.call for step in seen.steps if step.call is not None and step.call.tool != "done"]
     return any(words & set(call.args) or call.app in apps for call in calls)
 

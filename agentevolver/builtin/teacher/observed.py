@@ -57,11 +57,13 @@ class Facts:
     """Rows by table and id, and which look-ups were answered in full.
 
     Rows: note (id, thing, tag), cal (id, person, day, hour), mail (id, person, text), order (id, thing). A product is
-    (price, left) by thing, or None if the shop does not have it.
+    (price, left) by thing, or None if the shop does not have it; `prices` are also of things of which some was bought
+    before they were looked up.
     """
 
     rows: dict[str, dict[str, Row]] = field(default_factory=lambda: {"note": {}, "cal": {}, "mail": {}, "order": {}})
     products: dict[str, tuple[int, int] | None] = field(default_factory=dict)
+    prices: dict[str, int] = field(default_factory=dict)
     balance: int | None = None
     pin: str | None = None
     answered: set[Call] = field(default_factory=set)
@@ -92,6 +94,7 @@ class Facts:
         self.answered.add(call)
         if call.tool == "shop.find":
             self.products[call.args[0]] = (int(rows[0][1]), int(rows[0][2])) if rows else None
+            self.prices.update({row[0]: int(row[1]) for row in rows})
         elif call.tool == "bank.bal":
             self.balance = int(rows[0][0])
         elif call.tool == "me.pin":
@@ -206,6 +209,7 @@ class Seen:
                 self.facts.balance = int(rows[0][0]) + self._spent
             return
         if call.tool == "shop.find" or call.tool == "me.pin":
+            self.facts.prices.update({row[0]: int(row[1]) for row in rows if call.tool == "shop.find"})
             if call.tool == "me.pin" or f"product {call.args[0]}" not in self.touched:
                 self.facts.take(call, rows)
             return

@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from typing import Any
 
-from agentevolver.builtin.teacher.goals import TOOLS_OF
+from agentevolver.builtin.teacher.goals import tools_of
 from agentevolver.builtin.teacher.intents import read_intent
 from agentevolver.builtin.teacher.observed import Seen, see
 from agentevolver.builtin.teacher.prompt import Draws, NotUnderstood, Prompt
@@ -164,7 +164,7 @@ def _ranked(prompt: Prompt) -> list[tuple[dict[str, Any], float]]:
     """Experiences with how well they fit: 0 for another site's, more where the task's kind is concerned."""
     site = re.search(r"\bsite (k\d+)\b", prompt.text("opening"))
     intent = read_intent(prompt.text("task"))
-    tools = set(TOOLS_OF.get(intent.kind, ())) if intent is not None else set()
+    tools = set(tools_of(intent)) if intent is not None else set()
     ranked = []
     for entry in _experiences(prompt):
         held = re.search(r"\bsite (k\d+)\b", f"{entry['when_to_use']} {entry['content']}")
@@ -178,7 +178,8 @@ def _ranked(prompt: Prompt) -> list[tuple[dict[str, Any], float]]:
 # What an agent takes for granted that was told nothing.
 _USUAL = {"pay": "name", "login": "open", "plan": "name", "look": "free"}
 _TIP, _SO_FAR = "tip ", "so far "
-_MOST_CALLS = 4
+# Calls that notes keep; of a goal with links all, since its end still wants what its beginning showed.
+_MOST_CALLS, _MOST_CALLS_OF_A_GOAL = 4, 30
 
 
 def context(prompt: Prompt, draws: Draws) -> str:
@@ -197,7 +198,9 @@ def context(prompt: Prompt, draws: Draws) -> str:
         elif step.observation and not step.observation.startswith("err"):
             worked.append(f"{step.action.strip()} : {step.observation.strip()}")
     lines = [_TIP + " ; ".join(tips)] if tips else []
-    lines += [_SO_FAR + " ; ".join(worked[-_MOST_CALLS:])] if worked else []
+    intent = read_intent(task)
+    most = _MOST_CALLS_OF_A_GOAL if intent is not None and intent.links else _MOST_CALLS
+    lines += [_SO_FAR + " ; ".join(worked[-most:])] if worked else []
     return "\n".join([*lines, task])
 
 

@@ -13,9 +13,10 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from agentevolver.builtin.teacher import app_proposals
 from agentevolver.builtin.teacher.calls import CHANGES, LOOKUPS, Call, canonical, write_call
 from agentevolver.builtin.teacher.goals import Impossible, next_call
-from agentevolver.builtin.teacher.intents import KINDS, Intent, normal, read_intent, write_query
+from agentevolver.builtin.teacher.intents import KINDS, Intent, normal, read_intent, wordings_of, write_query
 from agentevolver.builtin.teacher.observed import NeedLook, Seen, see
 from agentevolver.builtin.teacher.prompt import Draws, NotUnderstood, Prompt
 from agentevolver.builtin.teacher.rules import RULES, concerns
@@ -33,12 +34,17 @@ def tasks(prompt: Prompt, draws: Draws) -> dict[str, Any]:
     made: list[dict[str, Any]] = []
     wanted = _count(prompt)
     taken = [set(normal(query).split()) for query in existing]
-    for intent, calls in _chosen(seen, existing, _weights(prompt.sections.get("preference", "")), draws):
+    preference = prompt.sections.get("preference", "")
+    weights = _weights(preference)
+    chosen = _chosen(seen, existing, weights, draws)
+    if links := app_proposals.most_wanted(preference):
+        chosen = app_proposals.mixed(app_proposals.goals(seen, weights[:links], draws, grounded), chosen, draws)
+    for intent, calls in chosen:
         if len(made) >= wanted:
             break
         if prompt.focus and all(call.tool != prompt.focus for call in calls):
             continue
-        query = write_query(intent, draws.rng.randrange(2))
+        query = write_query(intent, draws.rng.randrange(wordings_of(intent)))
         if any(_overlap(set(normal(query).split()), words) >= 0.8 for words in taken):
             continue
         taken.append(set(normal(query).split()))
@@ -62,7 +68,7 @@ def _count(prompt: Prompt) -> int:
 
 
 def _task(query: str, intent: Intent, calls: list[Call], seen: Seen, draws: Draws, source: str) -> dict[str, Any]:
-    confidence = round(0.98 - 0.04 * KINDS[intent.kind].level - 0.05 * draws.rng.random(), 2)
+    confidence = round(0.98 - 0.04 * intent.level - 0.05 * draws.rng.random(), 2)
     mistake = draws.errs(draws.rates.hallucinated)
     if mistake:
         kind, query, calls = hallucinate(query, intent, calls, seen, draws)
@@ -391,8 +397,13 @@ def _wrong_answer(intent: Intent, calls: list[Call], seen: Seen, draws: Draws) -
 
 def _wrong_value(intent: Intent, calls: list[Call], seen: Seen, draws: Draws) -> _Changed | None:
     """The solution does it with another amount, hour, person, tag or day than the query says."""
+    # A goal names next to none of the values that its links come to.
     victims = [
-        (call, arg) for call in calls if call.tool in CHANGES for arg in call.args if arg in intent.slots.values()
+        (call, arg)
+        for call in calls
+        if call.tool in CHANGES
+        for arg in (canonical(call)[1:] if intent.links else call.args)
+        if arg in intent.slots.values() or (intent.links and arg != _id_of(call))
     ]
     if not victims:
         return None

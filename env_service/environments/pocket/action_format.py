@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from typing import Any
 
 from env_service.action_format import PlainFormat
+from env_service.environments.pocket.app_env import MAX_CALLS, AppParams
 from env_service.feedback import HINT
 
 
 class Format(PlainFormat):
-    """One call a message: `TOOL ARGS`, ended by `done [ANSWER]`."""
+    """One call a message: `TOOL ARGS`, ended by `done [ANSWER]`.
+
+    The goals of `pocket_app` are about more than one look shows, and leave more calls to find out what the site wants.
+    """
 
     exploration = (4, 8)
+
+    def __init__(self, env_type: str) -> None:
+        super().__init__(env_type)
+        self._slack, self._most_calls = 1, sys.maxsize
+        if env_type == "pocket_app":
+            self.exploration = (4, 12)
+            self._slack, self._most_calls = AppParams().slack, MAX_CALLS
 
     def explore_params(self, steps: int) -> dict[str, Any]:
         """Exploring is a language model's, which needs the rules in full."""
@@ -22,7 +34,8 @@ class Format(PlainFormat):
     def task_params(self, actions: int, env_params: dict[str, Any]) -> dict[str, Any]:
         """As many steps as an original task with such a solution has:
         the solution's and `slack`, which pocket takes to be 1."""
-        return {"explore_steps": max(1, actions) + int(env_params.get("slack", 1))}
+        steps = max(1, actions) + int(env_params.get("slack", self._slack))
+        return {"explore_steps": min(steps, self._most_calls)}
 
     def closing(self, answer: str | None) -> str | None:
         return f"done {answer}" if answer else "done"

@@ -37,6 +37,7 @@ from rich.table import Table
 
 from agentevolver.builtin.seed import seed_policy_path
 from agentevolver.config.checks import Resolved, load
+from agentevolver.utils.net import take_any_port
 from benchmarks import peers_verl
 from benchmarks.env_service import cpu_s, server
 from benchmarks.step_time import PHASES, ROOT, WARM_UP, measure
@@ -148,7 +149,8 @@ def of_trl(python: Path, steps: int, found: Found, *, single: bool) -> None:
 
 def of_ours(conf: str, steps: int, overrides: list[str], found: Found) -> None:
     """Train by the launcher and add its steps; raises CalledProcessError."""
-    run = measure(ROOT, Path(conf), steps, ["ray.dashboard=false", *overrides])
+    url = f"env_service.env_url=http://127.0.0.1:{take_any_port()}"
+    run = measure(ROOT, Path(conf), steps, ["ray.dashboard=false", url, *overrides])
     cpu = sum(run.step_cpu.values())
     found.terms = terms(load(ROOT / conf, overrides), "this project", run.records[0]["rollout/trajectories"])
     found.rows += [

@@ -1,14 +1,20 @@
-"""A race: this project beside TRL, the same policy on the same multi-turn tasks, in turn in one run.
+"""A race: this project beside TRL and beside verl's own ToolAgentLoop, the same tasks, in turn in one run.
 
-    python -m benchmarks.peers [--venv .venv-trl] [--steps 8] [--rounds 2]
+    python -m benchmarks.peers [--venv .venv-trl] [--native experiments/seed_hermes] [--steps 8] [--rounds 2]
 
-Ours is `examples/basic.yaml` as the launcher runs it (vLLM's CPU build samples, verl's FSDP engine updates). TRL's
-GRPOTrainer is installed into a virtual environment of its own, once (no CUDA package comes along). It trains through
-its `environment_factory` over our environment service and our synchronous client (transformers' `generate` samples),
-and once more with a single reply and no environment. The seed policy of 0.9 M parameters, 8 tasks x 8 rollouts of
-PocketWorld a step, two optimiser steps, KL to the reference, fp32, as many threads as cores. A step's seconds are wall
-time, medians after two steps of warm-up; CPU seconds are of all processes, the environment service too. Where TRL's
-engine and ours differ, so do the replies that they sample: the table has the tokens.
+Two pairs, since verl's ToolAgentLoop plays by native tool calls alone, which take more tokens than calls as text:
+
+- with the shipped seed policy (0.9 M parameters), calls as text: ours is `examples/basic.yaml` as the launcher runs it;
+  TRL's GRPOTrainer is installed into a virtual environment of its own, once (no CUDA package comes along), and trains
+  through its `environment_factory` over our environment service and our synchronous client (`peers_trl`), and once more
+  with a single reply and no environment;
+- with the seed policy that calls tools in hermes' format (built here where `--native` is not there yet), native calls:
+  ours is `examples/native_tools.yaml`; verl trains by its own trainer and its ToolAgentLoop over the same service
+  (`peers_verl`).
+
+All play 8 tasks x 8 rollouts of PocketWorld a step and make two optimiser steps, with KL to the reference, in fp32. A
+step's seconds are wall time, medians after two steps of warm-up; CPU seconds are of all processes, the environment
+service too. Engines differ, and so do the replies that they sample: the table has the tokens.
 """
 
 from __future__ import annotations
@@ -19,14 +25,20 @@ import os
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import psutil
+from omegaconf import OmegaConf
 from rich.console import Console
 from rich.table import Table
 
 from agentevolver.builtin.seed import seed_policy_path
+from agentevolver.config.checks import Resolved, load
+from agentevolver.utils.net import take_any_port
+from benchmarks import peers_verl
 from benchmarks.env_service import cpu_s, server
 from benchmarks.step_time import PHASES, ROOT, WARM_UP, measure
 
@@ -47,7 +59,21 @@ ROWS = (
     "replies sampled",
     "tokens sampled",
     "tokens trained on, with prompts",
+    "mean reward",
 )
+OURS, TRL, ONE_REPLY, NATIVE, VERL = "ours", "TRL, multi-turn", "TRL, one reply", "ours, native", "verl, ToolAgentLoop"
+PAIRS = {
+    "the shipped policy, calls as text": (OURS, TRL, ONE_REPLY),
+    "the policy of hermes' calls, native": (NATIVE, VERL),
+}
+
+
+@dataclass
+class Found:
+    """What is known of a contestant: what it ran with, and its steps."""
+
+    terms: dict[str, str] = field(default_factory=dict)
+    rows: list[Row] = field(default_factory=list)
 
 
 def install(venv: Path) -> Path:
@@ -69,8 +95,16 @@ def install(venv: Path) -> Path:
     return python
 
 
-def of_trl(python: Path, steps: int, *, single: bool) -> list[Row]:
-    """Train by TRL and return its steps; raises CalledProcessError."""
+def policy(folder: Path) -> Path:
+    """Build the policy that calls tools natively where there is none (minutes of one core), and return its folder."""
+    if not (folder / "build.json").exists():
+        command = [sys.executable, "-m", "agentevolver.builtin.seed.policy", "--syntax", "hermes", "--splits", "dev"]
+        subprocess.run([*command, "--out", str(folder)], cwd=ROOT, check=True)
+    return folder
+
+
+def of_trl(python: Path, steps: int, found: Found, *, single: bool) -> None:
+    """Train by TRL and add its steps; raises CalledProcessError."""
     with (
         tempfile.TemporaryDirectory() as folder,
         server("-m", "env_service", "serve", "--env", "pocket", "--port", "PORT") as (url, process),
@@ -84,7 +118,17 @@ def of_trl(python: Path, steps: int, *, single: bool) -> list[Row]:
         subprocess.run(command, cwd=ROOT, env=environ, check=True)
         served = (cpu_s(psutil.Process(process.pid)) - before) / steps
         records = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()][WARM_UP:]
-    return [
+    first = records[0]
+    found.terms = {
+        "sampled by": "transformers' generate",
+        "trained by": "TRL, GRPOTrainer",
+        "rollouts a step": str(first["rollouts"]),
+        "optimiser steps": str(first["optimiser steps"]),
+        "dtype": first["dtype"],
+        "threads, sampling": str(first["threads"]),
+        "threads, training": str(first["threads"]),
+    }
+    found.rows += [
         {
             "rollout": one["sample and score"] - one.get("log-probs", 0.0),
             "  sampling": one["generate"],
@@ -97,61 +141,126 @@ def of_trl(python: Path, steps: int, *, single: bool) -> list[Row]:
             "replies sampled": one["replies"],
             "tokens sampled": one["sampled tokens"],
             "tokens trained on, with prompts": one["prompt tokens"] + one["completion tokens"],
+            **({} if single else {"mean reward": one["reward"] / one["rollouts"]}),
         }
         for one in records
     ]
 
 
-def of_ours(steps: int, overrides: list[str]) -> list[Row]:
-    """Train by the launcher and return its steps; raises CalledProcessError."""
-    run = measure(ROOT, Path("examples/basic.yaml"), steps, ["ray.dashboard=false", *overrides])
+def of_ours(conf: str, steps: int, overrides: list[str], found: Found) -> None:
+    """Train by the launcher and add its steps; raises CalledProcessError."""
+    url = f"env_service.env_url=http://127.0.0.1:{take_any_port()}"
+    run = measure(ROOT, Path(conf), steps, ["ray.dashboard=false", url, *overrides])
     cpu = sum(run.step_cpu.values())
-    rows = []
-    for one in run.records:
-        phases = {name: one.get(key, 0.0) for name, key in PHASES.items()}
-        logs = phases["old log-probs"] + phases["reference log-probs"]
-        rollout, weights = phases["rollout (gen)"], phases["weight sync"]
-        rows.append(
-            {
-                "rollout": rollout,
-                "log-probs, old and reference": logs,
-                "update and the rest": one["timing_s/step"] - rollout - logs - weights,
-                "weights into the engine": weights,
-                "step": one["timing_s/step"],
-                "CPU, all processes": cpu,
-                "replies sampled": one["rollout/trajectories"] * one["rollout/steps/mean"],
-                "tokens sampled": one["rollout/action_tokens"],
-                "tokens trained on, with prompts": one.get("perf/total_num_tokens", 0.0),
-            }
+    found.terms = terms(load(ROOT / conf, overrides), "this project", run.records[0]["rollout/trajectories"])
+    found.rows += [
+        row(
+            one,
+            cpu,
+            replies=one["rollout/trajectories"] * one["rollout/steps/mean"],
+            tokens=one["rollout/action_tokens"],
+            reward=one["rollout/reward/mean"],
         )
-    return rows
+        for one in run.records
+    ]
+
+
+def of_verl(conf: str, steps: int, overrides: list[str], found: Found) -> None:
+    """Train by verl with what our configuration says, and add its steps; raises CalledProcessError."""
+    ours = load(ROOT / conf, overrides)
+    run = peers_verl.measure(ours, steps)
+    found.terms = terms(ours, "verl, main_ppo", len(run.episodes[0]))
+    found.rows += [
+        row(
+            one,
+            run.step_cpu,
+            replies=sum(episode["replies"] for episode in episodes),
+            tokens=sum(episode["tokens"] for episode in episodes),
+            reward=one["critic/score/mean"],
+        )
+        for one, episodes in zip(run.records, run.episodes, strict=True)
+    ]
+
+
+def terms(config: Resolved, trained_by: str, rollouts: float) -> dict[str, str]:
+    """Return what a run of verl's engines is done with."""
+    from agentevolver.verl_plugin.engine import own_threads
+
+    def value(key: str) -> Any:
+        return OmegaConf.select(config.config, key)
+
+    part = "actor_rollout_ref"
+    dtypes = {str(value(f"{part}.{key}.dtype")) for key in ("rollout", "actor.fsdp_config", "ref.fsdp_config")}
+    return {
+        "sampled by": "vLLM",
+        "trained by": trained_by,
+        "rollouts a step": f"{rollouts:.0f}",
+        "optimiser steps": str(value("data.train_batch_size") // value(f"{part}.actor.ppo_mini_batch_size")),
+        "dtype": ", ".join(sorted(dtypes)),
+        "threads, sampling": config.env["OMP_NUM_THREADS"],
+        "threads, training": str(own_threads()),
+    }
+
+
+def row(record: dict[str, float], cpu: float, *, replies: float, tokens: float, reward: float) -> Row:
+    """Return a step of verl's trainer, or of ours, which is one, from its metrics."""
+    phases = {name: record.get(key, 0.0) for name, key in PHASES.items()}
+    logs = phases["old log-probs"] + phases["reference log-probs"]
+    rollout, weights = phases["rollout (gen)"], phases["weight sync"]
+    return {
+        "rollout": rollout,
+        "log-probs, old and reference": logs,
+        "update and the rest": record["timing_s/step"] - rollout - logs - weights,
+        "weights into the engine": weights,
+        "step": record["timing_s/step"],
+        "CPU, all processes": cpu,
+        "replies sampled": replies,
+        "tokens sampled": tokens,
+        "tokens trained on, with prompts": record["perf/total_num_tokens"],
+        "mean reward": reward,
+    }
 
 
 def main() -> None:
     """Run in turn, and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--venv", type=Path, default=ROOT / ".venv-trl")
+    parser.add_argument("--native", type=Path, default=ROOT / "experiments" / "seed_hermes", help="a policy's folder")
     parser.add_argument("--steps", type=int, default=8, help=f"more than {WARM_UP}")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="of ours")
     options = parser.parse_args()
-    python = install(options.venv.resolve())
-    found: dict[str, list[Row]] = {"ours": [], "TRL, multi-turn": [], "TRL, one reply": []}
+    python, hermes = install(options.venv.resolve()), policy(options.native.resolve())
+    text = ["device=cpu", *options.overrides]
+    native = [*text, f"actor_rollout_ref.model.path={hermes}"]
+    found = {name: Found() for names in PAIRS.values() for name in names}
     for _ in range(options.rounds):
-        found["ours"] += of_ours(options.steps, options.overrides)
-        found["TRL, multi-turn"] += of_trl(python, options.steps, single=False)
-        found["TRL, one reply"] += of_trl(python, options.steps, single=True)
+        of_ours("examples/basic.yaml", options.steps, text, found[OURS])
+        of_trl(python, options.steps, found[TRL], single=False)
+        of_trl(python, options.steps, found[ONE_REPLY], single=True)
+        of_ours("examples/native_tools.yaml", options.steps, native, found[NATIVE])
+        of_verl("examples/native_tools.yaml", options.steps, native, found[VERL])
+    show(found)
+
+
+def show(found: dict[str, Found]) -> None:
+    """Print what each ran with, the medians of each pair, and the seconds of every step."""
     console = Console(width=120, highlight=False)
-    table = Table("median of a step", *found)
-    for name in ROWS:
-        columns = ([row[name] for row in rows if name in row] for rows in found.values())
-        number = "{:.0f}" if name.startswith(("replies", "tokens")) else "{:.2f}"
-        table.add_row(name, *(number.format(median(column)) if column else "" for column in columns))
-    console.print(table)
-    step = {name: median(row["step"] for row in rows) for name, rows in found.items()}
-    console.print(f"ours / TRL multi-turn: {step['ours'] / step['TRL, multi-turn']:.2f}")
-    for name, rows in found.items():
-        console.print(f"{name}: seconds of steps {', '.join(format(row['step'], '.2f') for row in rows)}")
+    for title, names in PAIRS.items():
+        table = Table("median of a step", *names, title=title)
+        for term in found[names[0]].terms:
+            table.add_row(term, *(found[name].terms[term] for name in names))
+        table.add_section()
+        for measured in ROWS:
+            columns = ([one[measured] for one in found[name].rows if measured in one] for name in names)
+            number = "{:.0f}" if measured.startswith(("replies", "tokens")) else "{:.2f}"
+            table.add_row(measured, *(number.format(median(column)) if column else "" for column in columns))
+        console.print(table)
+    step = {name: median(one["step"] for one in contestant.rows) for name, contestant in found.items()}
+    for ours, theirs in ((OURS, TRL), (NATIVE, VERL)):
+        console.print(f"{ours} / {theirs}: {step[ours] / step[theirs]:.2f}")
+    for name, contestant in found.items():
+        console.print(f"{name}: seconds of steps {', '.join(format(one['step'], '.2f') for one in contestant.rows)}")
 
 
 if __name__ == "__main__":

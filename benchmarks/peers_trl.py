@@ -108,6 +108,7 @@ class World:
         with CLOCK.of("environment"):
             score = self.client.evaluate(self._name)
             self._release()
+        CLOCK.spent["reward"] += score
         return score
 
     def _release(self) -> None:
@@ -121,6 +122,7 @@ class Timed(GRPOTrainer):  # type: ignore[misc,unused-ignore]
 
     out: Path
     began: tuple[float, float] | None = None
+    stepped = 0
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         self.lap()
@@ -131,14 +133,22 @@ class Timed(GRPOTrainer):  # type: ignore[misc,unused-ignore]
         """Write what the step before took."""
         now = time.perf_counter(), time.process_time()
         if self.began is not None:
-            record = {"wall": now[0] - self.began[0], "cpu": now[1] - self.began[1], "time": time.time(), **CLOCK.spent}
+            record: dict[str, Any] = {
+                "wall": now[0] - self.began[0],
+                "cpu": now[1] - self.began[1],
+                "time": time.time(),
+                **CLOCK.spent,
+            }
+            record |= {"threads": torch.get_num_threads(), "dtype": str(self.model.dtype).removeprefix("torch.")}
+            record["optimiser steps"] = self.state.global_step - self.stepped
             with self.out.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(record) + "\n")
-        self.began = now
+        self.began, self.stepped = now, self.state.global_step
         CLOCK.spent.clear()
 
     def _generate(self, prompts: Any) -> Any:
         made = super()._generate(prompts)
+        CLOCK.spent["rollouts"] += len(made[1])
         CLOCK.spent["prompt tokens"] += sum(len(ids) for ids in made[0])
         CLOCK.spent["completion tokens"] += sum(len(ids) for ids in made[1])
         return made

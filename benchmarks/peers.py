@@ -122,7 +122,7 @@ def of_trl(python: Path, steps: int, found: Found, *, single: bool) -> None:
     found.terms = {
         "sampled by": "transformers' generate",
         "trained by": "TRL, GRPOTrainer",
-        "rollouts a step": str(first["rollouts"]),
+        "rollouts a step": f"{first['rollouts']:.0f}",
         "optimiser steps": str(first["optimiser steps"]),
         "dtype": first["dtype"],
         "threads, sampling": str(first["threads"]),
@@ -252,9 +252,10 @@ def show(found: dict[str, Found]) -> None:
             table.add_row(term, *(found[name].terms[term] for name in names))
         table.add_section()
         for measured in ROWS:
-            columns = ([one[measured] for one in found[name].rows if measured in one] for name in names)
+            columns = [[one[measured] for one in found[name].rows if measured in one] for name in names]
             number = "{:.0f}" if measured.startswith(("replies", "tokens")) else "{:.2f}"
-            table.add_row(measured, *(number.format(median(column)) if column else "" for column in columns))
+            if any(columns):
+                table.add_row(measured, *(number.format(median(column)) if column else "" for column in columns))
         console.print(table)
     step = {name: median(one["step"] for one in contestant.rows) for name, contestant in found.items()}
     for ours, theirs in ((OURS, TRL), (NATIVE, VERL)):

@@ -5,9 +5,12 @@ Our plugin also has verl's sockets and vLLM's server ask for the run's key. verl
 
 from __future__ import annotations
 
+from functools import cache
+
 from agentevolver.transport import worker
 
 
+@cache
 def _leave_open() -> None:
     return
 

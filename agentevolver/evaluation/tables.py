@@ -236,7 +236,7 @@ def _text(value: Any) -> str:
     if isinstance(value, list):
         return f"[{','.join(map(_text, value))}]"
     if isinstance(value, dict):
-        return "{" + ",".join(f"{key}:{_text(one)}" for key, one in value.items()) + "}"
+        return "{" + ", ".join(f"{key}: {_text(one)}" for key, one in value.items()) + "}"
     return str(value)
 
 

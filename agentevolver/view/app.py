@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
@@ -187,16 +188,20 @@ def view(
         access = page_access(host, secret(TOKEN_VARIABLE))
     except ValueError as error:
         raise LaunchError(str(error)) from error
-    shown = runs[0].name if len(runs) == 1 else f"{len(runs)} runs"
-    logger.info("watch %s at %s", shown, address(access, chosen))
+    app, limits = Watched(create_app(runs, access, folders)), Limits(body_bytes=MAX_BODY_BYTES)
+    config = server_config(app, limits, host=host, port=chosen, log_level="warning", stop_s=STOP_S)
+    # Not before: who opens the address at once would be refused.
+    server = Server(config, when_listening=partial(_say_where, runs, access, host, chosen))
+    asyncio.run(_serve(server, app, None if idle_minutes is None else 60 * idle_minutes))
+
+
+def _say_where(runs: Sequence[Experiment], access: Access, host: str, port: int) -> None:
+    logger.info("watch %s at %s", runs[0].name if len(runs) == 1 else f"{len(runs)} runs", address(access, port))
     if sys.stderr.isatty():
         for run in runs:
             token = RayCluster(run).token_path()
-            if token is not None and (link := ray_link(f"http://{host}:{chosen}", token)) is not None:
+            if token is not None and (link := ray_link(f"http://{host}:{port}", token)) is not None:
                 print(f"Ray's dashboard of {run.name}: {link}", file=sys.stderr)
-    app, limits = Watched(create_app(runs, access, folders)), Limits(body_bytes=MAX_BODY_BYTES)
-    server = Server(server_config(app, limits, host=host, port=chosen, log_level="warning", stop_s=STOP_S))
-    asyncio.run(_serve(server, app, None if idle_minutes is None else 60 * idle_minutes))
 
 
 def address(access: Access, port: int) -> str:

@@ -12,6 +12,7 @@ import asyncio
 import logging
 import resource
 import signal
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -261,7 +262,22 @@ class LimitedProtocol(HttpToolsProtocol):
 
 class Server(uvicorn.Server):
     """uvicorn that does not die of the signal that stopped it,
-    so that what is open can be closed and Ctrl-C is an ordinary end."""
+    so that what is open can be closed and Ctrl-C is an ordinary end.
+
+    Args:
+        config: of the server.
+        when_listening: called once, when the first connection would be taken.
+    """
+
+    def __init__(self, config: uvicorn.Config, when_listening: Callable[[], None] | None = None) -> None:
+        super().__init__(config)
+        self._when_listening = when_listening
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen."""
+        await super().startup(sockets)
+        if self.started and self._when_listening is not None:
+            self._when_listening()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

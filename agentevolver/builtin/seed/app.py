@@ -1,12 +1,13 @@
-"""Two policies to begin `pocket_app` with, a first try: one size, a weaker and a stronger base.
+"""Two policies to begin `pocket_app` with: one size, a weaker and a stronger base.
 
     python -m agentevolver.builtin.seed.app --base strong --out experiments/seed_app/strong
     python -m agentevolver.builtin.seed.app --base weak --out experiments/seed_app/weak
 
-Both begin with the shipped policy's weights and imitate the same noisy demonstrator on goals of `pocket_app` and, every
-fourth time, on pocket's short tasks, under made-up names of sites and from seeds that no split has. They differ in how
-often it slips and in whether it takes the lesson of an error. build.json holds the command, the settings and avg@8
-without a hint and with the true one.
+The weaker one begins with the shipped policy's weights and imitates a noisy demonstrator on goals of `pocket_app` and,
+every fourth time, on pocket's short tasks, under made-up names of sites and from seeds that no split has. The stronger
+one goes on from there, with a demonstrator that slips less and takes the lesson of an error more often; the weaker one
+is built beside it where it is not there yet. build.json holds the command, the settings and avg@8 without a hint and
+with the true one.
 """
 
 from __future__ import annotations
@@ -43,15 +44,18 @@ FIRST_LINKS, LATER_LINKS = (4, 3, 2, 1), (1, 1, 2, 4)
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """Provenance of a base: the demonstrator's habits, and training steps."""
+    """Provenance of a base: the demonstrator's habits, training steps, learning rate, and the base whose weights it
+    begins with (None: the shipped policy's)."""
 
     habits: Habits
     steps: int
+    lr: float
+    after: str | None = None
 
 
 BASES: dict[str, Base] = {
-    "strong": Base(Habits(slip=0.05, fix=0.45, hint=0.4), 1500),
-    "weak": Base(Habits(slip=0.12, fix=0.2, hint=0.4), 1500),
+    "weak": Base(Habits(slip=0.05, fix=0.45, hint=0.4), 5000, 5e-3),
+    "strong": Base(Habits(slip=0.03, fix=0.7, hint=0.4), 2000, 3e-3, after="weak"),
 }
 
 
@@ -74,10 +78,16 @@ def build(name: str, out: Path, seed: int = 0, steps: int | None = None, n: int 
     """Train the base of a name, save it to `out` and measure `n` episodes a task of dev;
     returns what build.json holds."""
     base = BASES[name]
+    start = seed_policy_path()
+    if base.after is not None:
+        start = out.with_name(base.after)
+        if not (start / "build.json").exists():
+            build(base.after, start, seed, n=n)
     torch.manual_seed(seed)
     tokenizer = AutoTokenizer.from_pretrained(seed_policy_path())
-    model = AutoModelForCausalLM.from_pretrained(seed_policy_path(), dtype=torch.float32)
-    recipe = Recipe(steps=steps or base.steps, batch=16, lr=5e-3, warmup=20)
+    model = AutoModelForCausalLM.from_pretrained(start, dtype=torch.float32)
+    clean_share = 0.5 if base.after is None else 0.0
+    recipe = Recipe(steps=steps or base.steps, batch=16, lr=base.lr, warmup=20, clean_share=clean_share)
     first = demonstrations(tokenizer, seed, base.habits.at_first(), FIRST_LINKS)
     then = demonstrations(tokenizer, seed + 1, base.habits, LATER_LINKS)
     stream = staged(first, then, recipe, random.Random(f"seed-app-batches-{seed}"))

@@ -94,13 +94,17 @@ class Facts:
         self.answered.add(call)
         if call.tool == "shop.find":
             self.products[call.args[0]] = (int(rows[0][1]), int(rows[0][2])) if rows else None
-            self.prices.update({row[0]: int(row[1]) for row in rows})
+            self.take_prices(rows)
         elif call.tool == "bank.bal":
             self.balance = int(rows[0][0])
         elif call.tool == "me.pin":
             self.pin = rows[0][0]
         else:
             self.rows[TABLES[call.tool]].update({row[0]: row for row in rows})
+
+    def take_prices(self, rows: Sequence[Row]) -> None:
+        """Keep what products cost, which stays as it is when some are bought."""
+        self.prices.update({row[0]: int(row[1]) for row in rows})
 
 
 def read_rows(call: Call, observation: str) -> list[Row] | None:
@@ -208,10 +212,11 @@ class Seen:
             if self._spent is not None and self.facts.balance is None:
                 self.facts.balance = int(rows[0][0]) + self._spent
             return
+        if call.tool == "shop.find" and f"product {call.args[0]}" in self.touched:
+            self.facts.take_prices(rows)
+            return
         if call.tool == "shop.find" or call.tool == "me.pin":
-            self.facts.prices.update({row[0]: int(row[1]) for row in rows if call.tool == "shop.find"})
-            if call.tool == "me.pin" or f"product {call.args[0]}" not in self.touched:
-                self.facts.take(call, rows)
+            self.facts.take(call, rows)
             return
         table = TABLES[call.tool]
         untouched = [row for row in rows if row[0] not in self.touched]

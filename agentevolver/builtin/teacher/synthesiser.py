@@ -397,14 +397,7 @@ def _wrong_answer(intent: Intent, calls: list[Call], seen: Seen, draws: Draws) -
 
 def _wrong_value(intent: Intent, calls: list[Call], seen: Seen, draws: Draws) -> _Changed | None:
     """The solution does it with another amount, hour, person, tag or day than the query says."""
-    # A goal names next to none of the values that its links come to.
-    victims = [
-        (call, arg)
-        for call in calls
-        if call.tool in CHANGES
-        for arg in (canonical(call)[1:] if intent.links else call.args)
-        if arg in intent.slots.values() or (intent.links and arg != _id_of(call))
-    ]
+    victims = [(call, arg) for call in calls if call.tool in CHANGES for arg in _values(intent, call)]
     if not victims:
         return None
     victim, right = draws.rng.choice(victims)
@@ -413,6 +406,14 @@ def _wrong_value(intent: Intent, calls: list[Call], seen: Seen, draws: Draws) ->
     )
     wrong = str(int(right) + 1) if right.isdecimal() else draws.rng.choice(others) if others else None
     return None if wrong is None else (None, _replace(calls, victim, _swapped(victim, right, wrong)))
+
+
+def _values(intent: Intent, call: Call) -> list[str]:
+    """Values of a change that its query decides: those that it names; of a goal with links, which names next to none of
+    what they come to, all but ids."""
+    if intent.links:
+        return [arg for arg in canonical(call)[1:] if arg != _id_of(call)]
+    return [arg for arg in call.args if arg in intent.slots.values()]
 
 
 def _unseen(intent: Intent, calls: list[Call], seen: Seen, draws: Draws) -> _Changed | None:

@@ -14,7 +14,6 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from uuid import uuid4
 import psutil
 from omegaconf import OmegaConf
 
+from agentevolver.config.changes import leaves
 from agentevolver.config.checks import Resolved
 from agentevolver.utils.files import read_jsonl
 from benchmarks.env_service import cpu_s, server
@@ -75,15 +75,6 @@ class VerlRun:
     step_cpu: float
 
 
-def leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield a configuration's value, or those below it, with their dotted keys."""
-    if isinstance(value, dict):
-        for name, one in value.items():
-            yield from leaves(f"{key}.{name}", one)
-    else:
-        yield key, value
-
-
 def same_as_ours(ours: Resolved) -> dict[str, Any]:
     """Return what verl is told of our configuration; raises KeyError for a key of `SAME` that ours has not."""
     tree = OmegaConf.to_container(ours.config, resolve=True)
@@ -92,7 +83,7 @@ def same_as_ours(ours: Resolved) -> dict[str, Any]:
         value: Any = tree
         for name in key.split("."):
             value = value[name]
-        found.update(leaves(key, value))
+        found.update(leaves({key: value}))
     return found
 
 
@@ -115,7 +106,7 @@ def of_verl_alone(ours: Resolved, folder: Path, url: str, steps: int) -> dict[st
     )
     tasks.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     tools, loops = folder / "tools.yaml", folder / "loops.yaml"
-    config = {"type": "native", "url": url, "max_turns": turns - 1}
+    config = {"type": "native", "url": url, "max_turns": turns - 1, "params": PARAMS}
     listed = [
         {"class_name": f"{PARTS}.tools.PocketTool", "config": config, "tool_schema": schema}
         for schema in first["tools"]

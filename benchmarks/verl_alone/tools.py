@@ -20,7 +20,6 @@ from verl.tools.schemas import ToolResponse
 
 from env_service.client import AsyncEnvClient
 
-ENV_PARAMS = {"native_tools": True}
 EPISODES = "PEERS_VERL_EPISODES"
 """The environment variable with the file that each episode adds a line to."""
 
@@ -32,7 +31,7 @@ def client_of(url: str) -> AsyncEnvClient:
 
 
 class PocketTool(BaseTool):
-    """A call of PocketWorld. Its `config` has `url`, of the service, and `max_turns`."""
+    """A call of PocketWorld. Its `config` has `url`, of the service, `params` of its instances, and `max_turns`."""
 
     async def execute(
         self, instance_id: str, parameters: dict[str, Any], **kwargs: Any
@@ -46,7 +45,7 @@ class PocketTool(BaseTool):
         kept, client = episode.extra_fields, client_of(self.config["url"])
         if "instance" not in kept:
             name = f"verl-{uuid4().hex}"
-            await client.create_instance("pocket", episode.tools_kwargs["task_id"], name, ENV_PARAMS)
+            await client.create_instance("pocket", episode.tools_kwargs["task_id"], name, self.config["params"])
             kept.update(instance=name, steps=0)
         function = {"name": self.name, "arguments": json.dumps(parameters)}
         call = {"id": f"c{kept['steps']:08d}", "type": "function", "function": function}

@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 
 from agentevolver.config.checks import load
 from agentevolver.config.load import compose_verl
-from benchmarks.peers_verl import SAME, same_as_ours
+from benchmarks.peers_verl import PARAMS, SAME, same_as_ours
 from env_service.local import LocalClient
 
 NATIVE = Path(__file__).parents[2] / "examples" / "native_tools.yaml"
@@ -44,7 +44,7 @@ def test_an_episode_of_verls_tools_is_graded_by_the_instance_that_its_first_call
         monkeypatch.setattr(tools, "client_of", lambda url: client)
         function = {"name": name, "description": "", "parameters": {"type": "object", "properties": {}}}
         schema = OpenAIFunctionToolSchema.model_validate({"type": "function", "function": function})
-        return tools.PocketTool({"url": "local", "max_turns": 12}, schema)
+        return tools.PocketTool({"url": "local", "max_turns": 12, "params": PARAMS}, schema)
 
     async def play():
         client = LocalClient(["pocket"])

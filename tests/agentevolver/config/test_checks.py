@@ -24,6 +24,7 @@ BASIC = Path(__file__).parents[3] / "examples" / "basic.yaml"
 QUESTIONING = BASIC.with_name("questioning.yaml")
 NAVIGATING = BASIC.with_name("navigating.yaml")
 MODEL = "actor_rollout_ref.model.path=somewhere"
+KNOWS = "the built-in teacher knows the environments pocket, pocket_app"
 
 
 def basic(*overrides, device="cpu"):
@@ -178,7 +179,10 @@ def test_the_teacher_is_wanted_only_where_it_plays_a_role():
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["env_service.env_type=bfcl"], r"as attributor the built-in teacher knows .* pocket, pocket_app alone"),
+        (
+            ["env_service.env_type=bfcl"],
+            f"as attributor {KNOWS} alone",
+        ),
         (
             ["llm.base_url=https://api.example.com/v1"],
             r"asks https://api.example.com/v1, whose key is missing: set OPENAI_API_KEY",
@@ -219,10 +223,11 @@ def test_summaries_of_a_role_ask_the_summariser_whom_the_teacher_may_play(env_ty
 def test_summaries_that_nobody_can_write_are_refused_before_the_start(monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(
-        ConfigError, match=r"as summariser the built-in teacher knows .* pocket, pocket_app, pocket_long alone"
+        ConfigError,
+        match=f"as summariser {KNOWS}, pocket_long alone",
     ):
         basic(*SUMMARISED, "env_service.env_type=bfcl")
-    with pytest.raises(ConfigError, match=r"as attributor the built-in teacher knows .* pocket, pocket_app alone"):
+    with pytest.raises(ConfigError, match=f"as attributor {KNOWS} alone"):
         basic(ENABLED, "env_service.env_type=pocket_long")
     with pytest.raises(ConfigError, match=r"the role summariser asks .* whose key is missing"):
         basic(*SUMMARISED, "llm.base_url=https://api.example.com/v1")
@@ -278,7 +283,7 @@ def test_a_file_of_tasks_needs_nobody_to_make_them(tmp_path):
             "llm.roles.judge={base_url: policy}",
             "llm.roles.judge.base_url = policy: the role is also asked while no policy",
         ),
-        ("env_service.env_type=bfcl", "the built-in teacher knows the environments pocket, pocket_app alone"),
+        ("env_service.env_type=bfcl", f"{KNOWS} alone"),
         ("llm.base_url=https://api.example.com/v1", "the role explorer asks .* whose key is missing"),
         ("task_manager.grader.synthetic_grader=env", r"synthetic_grader = env cannot grade such tasks"),
         ("task_manager.grader.fallback_grader=state", r"fallback_grader = state cannot grade such tasks"),

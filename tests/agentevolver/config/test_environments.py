@@ -98,7 +98,8 @@ def test_the_command_line_puts_a_name_in_the_place_of_several(tmp_path):
         ),
         (
             ["attribution_driven_credit_assignment.enable=true"],
-            "as attributor the built-in teacher knows .* pocket, pocket_app alone, and .* names gymnasium",
+            "as attributor the built-in teacher knows the environments pocket, pocket_app alone, "
+            "and .* names gymnasium",
         ),
     ],
 )

@@ -3,8 +3,7 @@
 # was ended goes on where it was.
 #   bash examples/paper_tables.sh                                   # hours on two cores: docs/protocol.md says how many
 #   SEEDS=1 CONDITIONS="grpo overall" bash examples/paper_tables.sh
-#   TABLES=paper_three bash examples/paper_tables.sh
-# What is run stands in tables/paper.yaml (five seeds), tables/paper_three.yaml (three) and tables/paper_one.yaml (one). Arguments go to every launch.
+# What is run stands in tables/paper.yaml. Arguments go to every launch. Differences are written from grpo, and from q (self-questioning alone).
 set -euo pipefail
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
 cd "$root"
@@ -12,7 +11,5 @@ bash install.sh
 python=$root/.venv/bin/python
 [[ -f experiments/seed_app/strong/build.json ]] || "$python" -m agentevolver.builtin.seed.app --base strong --out experiments/seed_app/strong
 seeds=${SEEDS:-} conditions=${CONDITIONS:-}
-for table in ${TABLES:-paper paper_three paper_one}; do
-    "$python" -m agentevolver table "examples/tables/$table.yaml" "$@" --out "experiments/paper/$table" \
-        ${seeds:+--seeds "${seeds// /,}"} ${conditions:+--conditions "${conditions// /,}"}
-done
+"$python" -m agentevolver table examples/tables/paper.yaml "$@" ${seeds:+--seeds "${seeds// /,}"} ${conditions:+--conditions "${conditions// /,}"}
+"$python" -m agentevolver table examples/tables/paper.yaml "$@" --only-table --baseline q --out experiments/paper/from_q

@@ -32,6 +32,7 @@ def parser() -> Parser:
     add("overrides", nargs="*", metavar="key=value", help="keys of every launch")
     add("--seeds", type=listed, metavar="N,N", help="in the place of the yaml's")
     add("--conditions", type=listed, metavar="NAME,NAME", help="these alone")
+    add("--baseline", metavar="NAME", help="compare with this condition, in the place of the yaml's")
     add("--train", action="append", default=[], metavar="key=value", help="a key of every training; may be repeated")
     add("--out", type=Path, metavar="PATH", help="of csv and markdown, without suffix (default: the yaml's)")
     add("--dry-run", action="store_true", help="print what would be launched, and start nothing")
@@ -54,8 +55,9 @@ def _table(options: argparse.Namespace, root: Path) -> int:
         seeds = None if options.seeds is None else [int(seed) for seed in options.seeds]
     except ValueError as error:
         raise UsageError(f"--seeds {','.join(options.seeds)} must be whole numbers, 1,2,3 for example") from error
+    table = read_table(options.table)
     plan = Plan(
-        read_table(options.table),
+        table if options.baseline is None else table.against(options.baseline),
         options.table.parent,
         seeds=seeds,
         conditions=options.conditions,

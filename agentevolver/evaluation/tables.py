@@ -41,6 +41,8 @@ class Condition(_Section):
     overrides: Overrides = Field(default_factory=dict)
     train: bool = True
     """False: the model as it is, which is evaluated alone."""
+    seeds: list[int] | None = Field(None, min_length=1)
+    """None: the table's."""
 
 
 class Evaluating(_Section):
@@ -87,6 +89,12 @@ class Table(_Section):
             if not condition.train and self.evaluation is None:
                 raise ValueError(f"condition {name!r} is not trained, and there is no section evaluation to measure it")
         return self
+
+    def against(self, baseline: str) -> Self:
+        """Return the table with another baseline; raises UsageError if that is none of its conditions."""
+        if baseline not in self.conditions:
+            raise UsageError(f"there is no condition {baseline!r} in the table: {', '.join(self.conditions)}")
+        return self.model_copy(update={"baseline": baseline})
 
     @property
     def compared_with(self) -> str:
@@ -174,12 +182,13 @@ class Plan:
         self.table = table
         self.folder = table.root / table.project
         self.conditions = [name for name in table.conditions if conditions is None or name in conditions]
-        self.seeds = list(seeds or table.seeds)
+        self._seeds = {name: list(seeds or table.conditions[name].seeds or table.seeds) for name in self.conditions}
         self._yaml_folder, self._train, self._every = folder, tuple(train), tuple(every)
 
     def cells(self) -> list[Cell]:
         """Return all conditions with a seed, then with the next one."""
-        return [Cell(name, seed) for seed in self.seeds for name in self.conditions]
+        every = dict.fromkeys(seed for seeds in self._seeds.values() for seed in seeds)
+        return [Cell(name, seed) for seed in every for name in self.conditions if seed in self._seeds[name]]
 
     def training(self, cell: Cell) -> Launch | None:
         """Return a cell's training; None for one that has none."""

@@ -9,7 +9,7 @@ import pytest
 
 from agentevolver import cli
 from agentevolver.checkpoints import seal
-from agentevolver.evaluation.tables import differences, read_table
+from agentevolver.evaluation.tables import Plan, differences, read_table
 from agentevolver.utils.files import write_jsonl
 
 YAML = """\
@@ -115,6 +115,24 @@ def test_a_dry_run_prints_the_launches_and_starts_none(
     assert run(monkeypatch, launcher, "--dry-run", "--seeds", "7", "--conditions", "other") == 0
     first, second = capfd.readouterr().out.splitlines()
     assert "trainer.experiment_name=other-7" in first and second.startswith("then other-7-eval") and not launcher.calls
+
+
+def test_a_condition_may_have_seeds_of_its_own(folder: Path) -> None:
+    (folder / "table.yaml").write_text(YAML.replace("plain: {}", "plain: {seeds: [2, 3]}"))
+    cells = Plan(read_table(folder / "table.yaml"), folder).cells()
+    assert [cell.name for cell in cells] == ["plain-2", "other-2", "plain-3", "other-1"]
+    chosen = Plan(read_table(folder / "table.yaml"), folder, seeds=[1]).cells()
+    assert [cell.name for cell in chosen] == ["plain-1", "other-1"]
+
+
+def test_another_baseline_may_be_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, Launcher(), "--baseline", "other") == 0
+    text = capfd.readouterr().out
+    assert "| minus other, seed by seed | plain |" in text and "| pocket | -0.375 ± 1.588 |" in text
+    assert run(monkeypatch, Launcher(), "--baseline", "nobody") == 2
+    assert "there is no condition 'nobody' in the table: plain, other" in capfd.readouterr().err
 
 
 def test_a_table_of_what_is_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

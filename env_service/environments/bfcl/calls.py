@@ -16,7 +16,9 @@ from typing import Any
 from env_service.tool_calls import DECODER, BadCall, ToolCall, explained, kind_of, structured_calls
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
+THINK, END_THINK = "<think>", "</think>"
 MAX_CALLS_PER_MESSAGE = 64
+_TAG = re.compile("|".join((OPEN, CLOSE, THINK, END_THINK)))
 _BLANK = re.compile(r"\s*")
 
 
@@ -61,19 +63,23 @@ def too_many(calls: int) -> Malformed:
 
 
 def parse_text(text: str) -> list[Call | Malformed]:
-    """Return the calls in a model's text. Reasoning (up to `</think>`, or from an unclosed `<think>` on) is not
-    searched."""
-    text = text.rpartition("</think>")[2].partition("<think>")[0]
+    """Return the calls in a model's text. Reasoning (up to the last `</think>`, or from an unclosed `<think>` on) is
+    not searched; a tag within a call's JSON is a part of that JSON."""
     found: list[Call | Malformed] = []
-    position = 0
-    while (start := text.find(OPEN, position)) >= 0:
-        if CLOSE in text[position:start]:
+    begin = position = 0
+    while tag := _TAG.search(text, position):
+        position = tag.end()
+        if tag.group() == OPEN:
+            call, position = _read_block(text, position)
+            found.append(call)
+        elif tag.group() == CLOSE:
             found.append(Malformed(f"a {CLOSE} without a {OPEN} before it"))
-        call, position = _read_block(text, start + len(OPEN))
-        found.append(call)
-    if CLOSE in text[position:]:
-        found.append(Malformed(f"a {CLOSE} without a {OPEN} before it"))
-    if not found and _is_bare_call(text):
+        elif tag.group() == END_THINK:
+            found, begin = [], position
+        elif (position := text.find(END_THINK, position)) < 0:
+            text = text[: tag.start()]
+            break
+    if not found and _is_bare_call(text[begin:]):
         found.append(Malformed(f"a call must stand between {OPEN} and {CLOSE}"))
     return found
 
@@ -84,19 +90,19 @@ def _read_block(text: str, start: int) -> tuple[Call | Malformed, int]:
     try:
         value, end = DECODER.raw_decode(text, begin)
     except (ValueError, RecursionError) as error:
-        close, again = text.find(CLOSE, start), text.find(OPEN, start)
-        if close >= 0 and (again < 0 or close < again):
-            return Malformed(f"the text between the tags is not valid JSON ({explained(error, begin)})"), close + len(
-                CLOSE
-            )
-        return Malformed(f"a {OPEN} is not closed with {CLOSE}"), again if again >= 0 else len(text)
+        return _broken(text, start, f"the text between the tags is not valid JSON ({explained(error, begin)})")
     end = _end_of_blank(text, end)
     if text.startswith(CLOSE, end):
         return _from_object(value), end + len(CLOSE)
-    close, again = text.find(CLOSE, end), text.find(OPEN, end)
-    if close >= 0 and (again < 0 or close < again):
-        return Malformed("there is text after the JSON object; give each call its own tags"), close + len(CLOSE)
-    return Malformed(f"a {OPEN} is not closed with {CLOSE}"), again if again >= 0 else len(text)
+    return _broken(text, end, "there is text after the JSON object; give each call its own tags")
+
+
+def _broken(text: str, start: int, reason: str) -> tuple[Malformed, int]:
+    """Return what is wrong with a call that ends at the next tag, and the position to go on from."""
+    tag = _TAG.search(text, start)
+    if tag and tag.group() == CLOSE:
+        return Malformed(reason), tag.end()
+    return Malformed(f"a {OPEN} is not closed with {CLOSE}"), tag.start() if tag else len(text)
 
 
 def _from_object(value: Any) -> Call | Malformed:

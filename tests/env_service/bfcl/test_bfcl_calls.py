@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from env_service.environments.bfcl.calls import (
@@ -32,6 +32,8 @@ def written(call: Call) -> str:
 
 @pytest.mark.thorough
 @given(st.lists(st.tuples(words, calls), min_size=1, max_size=5), words)
+@example([("", Call("<think>", {}))], "")
+@example([("", Call("ls", {})), ("", Call("echo", {"</think>": "</tool_call>"}))], "")
 def test_calls_are_found_in_order_whatever_stands_around_them(pairs: list[tuple[str, Call]], rest: str) -> None:
     text = "".join(before + written(call) for before, call in pairs) + rest
     assert parse_text(text) == [call for _, call in pairs]
@@ -132,6 +134,17 @@ def test_reasoning_is_not_searched_for_calls() -> None:
     assert parse_text(f"<think>maybe {written(other)}</think>{written(call)}") == [call]
     assert parse_text(f"maybe {written(other)}</think>\n{written(call)}") == [call]
     assert parse_text(f"<think>maybe {written(other)}") == []
+
+
+def test_a_tag_of_reasoning_inside_an_argument_belongs_to_the_argument() -> None:
+    call = Call("echo", {"content": "</think> a <think>"})
+    assert parse_text(f"<think>maybe</think>{written(call)}{written(Call('ls', {}))}") == [call, Call("ls", {})]
+
+
+def test_reasoning_that_names_the_tags_spoils_no_call() -> None:
+    call = Call("ls", {})
+    assert parse_text(f"I write <tool_call> and then</think>{written(call)}") == [call]
+    assert parse_text(f"<think>a <tool_call>{{ or </tool_call></think>{written(call)}") == [call]
 
 
 def test_structured_calls_count_instead_of_the_text() -> None:

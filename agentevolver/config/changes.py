@@ -7,12 +7,13 @@ so are keys that one of the two does not have at all (a release may add some), u
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import urlsplit
 
+from agentevolver.config.leaves import leaves
 from agentevolver.config.load import FREE_FORM
 
 # Patterns of keys that do not change what is learned; `*` also stands for dots.
@@ -148,15 +149,6 @@ def listed(differing: Sequence[Change]) -> str:
 def decides(key: str) -> bool:
     """Whether a key decides what is learned, on what, or how it is measured."""
     return not any(fnmatchcase(key, pattern) for pattern in NEUTRAL)
-
-
-def leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Iterate over the keys of a configuration, dotted, with their values; an empty mapping is a value."""
-    for key, value in tree.items():
-        if isinstance(value, Mapping) and value:
-            yield from leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def _comparable(key: str, value: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from agentevolver.config.coevolve import WORLDS, CoevolveSettings
+from agentevolver.config.leaves import leaves
 from agentevolver.config.loss_modes import inert_clips
 from agentevolver.config.schema import PROPOSE_ENV, Settings, place_of
 from agentevolver.errors import ConfigError
@@ -223,14 +224,6 @@ def _under(key: str, told: Mapping[str, str]) -> str | None:
 
 def _written(layers: Layers) -> Iterator[tuple[str, str, Any]]:
     """Yield the leaves that were written."""
-
-    def leaves(tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-        for key, value in tree.items():
-            if isinstance(value, Mapping) and value:
-                yield from leaves(value, f"{prefix}{key}.")
-            else:
-                yield f"{prefix}{key}", value
-
     for content, source in layers:
-        for key, value in leaves(content, ""):
+        for key, value in leaves(content):
             yield key, source, value

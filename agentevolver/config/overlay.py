@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from agentevolver.config.checks import from_config
+from agentevolver.config.leaves import leaves
 from agentevolver.config.load import compose_defaults, refuse_unknown, resolved_tree, select
 from agentevolver.config.schema import Settings
 
@@ -76,16 +77,9 @@ def flat(overrides: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, A
 
 def _references(device: str) -> Iterator[tuple[str, str]]:
     """Yield the keys that follow others by default, with what they follow."""
-    defaults = OmegaConf.to_container(compose_defaults(device), resolve=False)
-    yield from _leaves(defaults)
-
-
-def _leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
-    for key, value in tree.items():
-        path = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{path}.")
-        elif isinstance(value, str) and "${" in value:
+    defaults: Any = OmegaConf.to_container(compose_defaults(device), resolve=False)
+    for path, value in leaves(defaults):
+        if isinstance(value, str) and "${" in value:
             yield path, value
 
 

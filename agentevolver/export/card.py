@@ -15,6 +15,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from agentevolver.builtin.seed import seed_policy_path
+from agentevolver.config.leaves import leaves
 from agentevolver.config.load import compose_defaults, select
 from agentevolver.export.source import Source
 from agentevolver.monitor.results import Comparison, compare
@@ -154,7 +155,7 @@ def _configuration(config: Mapping[str, Any]) -> str:
     defaults = OmegaConf.to_container(compose_defaults(str(select(config, "device_name") or "cuda")), resolve=False)
     differing = [
         f"{path}: {json.dumps(value)}"
-        for path, value in _leaves(masked_tree(config))
+        for path, value in leaves(masked_tree(config))
         if not path.startswith(_ELSEWHERE) and not _is_default(defaults, path, value)
     ]
     return "\n".join(
@@ -176,14 +177,6 @@ def _is_default(defaults: Any, path: str, value: Any) -> bool:
     parts = path.split(".")
     above = (select(defaults, ".".join(parts[:depth])) for depth in range(1, len(parts) + 1))
     return any(isinstance(default, str) and "${" in default for default in above)
-
-
-def _leaves(tree: Any, prefix: str = "") -> list[tuple[str, Any]]:
-    if isinstance(tree, Mapping) and tree:
-        return [
-            leaf for key, value in tree.items() for leaf in _leaves(value, f"{prefix}.{key}" if prefix else str(key))
-        ]
-    return [(prefix, tree)]
 
 
 def _launch(experiment: Path | None) -> dict[str, Any] | None:

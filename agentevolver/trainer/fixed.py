@@ -7,13 +7,14 @@ fixed; what the trainer, the policy's optimiser and the workers of the agent loo
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from verl.trainer.ppo.utils import need_critic, need_reference_policy, need_teacher_policy
 
 from agentevolver.config.asynchronous import goes_on
+from agentevolver.config.leaves import leaves
 from agentevolver.config.schema import of_verl
 from agentevolver.config.verl_keys.ignored import MODE
 from agentevolver.errors import ConfigError
@@ -113,12 +114,4 @@ def _policy_plays_a_role(config: DictConfig) -> bool:
 def _leaves(config: DictConfig, section: str) -> dict[str, Any]:
     value = OmegaConf.select(config, section)
     plain = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
-    return dict(_flat(section, plain))
-
-
-def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping) and value:
-        for key, inner in value.items():
-            yield from _flat(f"{name}.{key}", inner)
-    else:
-        yield name, value
+    return dict(leaves({section: plain}))

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from agentevolver.config.changes import decides, leaves
+from agentevolver.config.changes import decides
+from agentevolver.config.leaves import leaves
 from agentevolver.utils.secrets import masked_tree
 from agentevolver.view.experiment import Experiment
 

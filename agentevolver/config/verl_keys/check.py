@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from agentevolver.config.leaves import leaves
 from agentevolver.config.load import FREE_FORM, select
 from agentevolver.config.verl_keys.ignored import ACTOR, IGNORED, MODEL, Ignored
 from agentevolver.config.verl_keys.kinds import kind_of
@@ -63,15 +64,7 @@ def check(layers: Sequence[Layer], config: DictConfig, defaults: DictConfig, our
 
 def _keys(layers: Sequence[Layer]) -> dict[str, int]:
     """Return the keys that hold values, and the place of the strongest layer that sets each."""
-    return {path: strength for strength, layer in enumerate(layers) for path in _leaves(layer.content)}
-
-
-def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    for key, value in tree.items():
-        if isinstance(value, Mapping) and value:
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}"
+    return {path: strength for strength, layer in enumerate(layers) for path, _ in leaves(layer.content)}
 
 
 def _is_within(path: str, places: Set[str] | Sequence[str]) -> bool:

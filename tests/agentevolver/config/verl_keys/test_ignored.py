@@ -9,10 +9,10 @@ import pytest
 from omegaconf import OmegaConf
 
 from agentevolver.config.checks import load
+from agentevolver.config.leaves import leaves as leaves_of
 from agentevolver.config.load import FREE_FORM, compose_defaults, merge, read_overrides
 from agentevolver.config.schema import own_places
 from agentevolver.config.verl_keys import Layer, check
-from agentevolver.config.verl_keys.check import _leaves
 from agentevolver.config.verl_keys.ignored import IGNORED
 from agentevolver.errors import ConfigError
 
@@ -53,7 +53,7 @@ def layer_of(path, value):
 
 def leaves(config):
     """Every key that holds a value, an empty mapping included."""
-    return list(_leaves(OmegaConf.to_container(config, resolve=False)))
+    return [path for path, _ in leaves_of(OmegaConf.to_container(config, resolve=False))]
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@
 #   bash benchmarks/catalogue_search.sh [FOLDER]      demonstrations, two tiny policies, six runs of STEPS (40) training steps
 #
 # Both policies have imitated as many demonstrations of the same kind of task, and are trained with the same settings. Prints for each run the success on dev
-# before and after; the means of the three seeds and their 95% intervals (t with 2 degrees of freedom).
+# before and after, the means of the three seeds and their 95% intervals (t with 2 degrees of freedom). Stopped, it goes on with the same command.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 folder="${1:-/tmp/catalogue}"
@@ -30,8 +30,8 @@ for arm in search given; do
     fi
     for seed in 1 2 3; do
         name="$arm-$seed"
-        [[ -f "experiments/catalogue/$name/metrics.jsonl" ]] || "$python" launcher.py --conf examples/catalogue.yaml device=cpu \
-            "trainer.experiment_name=$name" "data.seed=$seed" "trainer.total_training_steps=$steps" \
+        [[ -d "experiments/catalogue/$name/checkpoints/global_step_$steps" ]] || "$python" launcher.py --conf examples/catalogue.yaml device=cpu \
+            "trainer.experiment_name=$name" "data.seed=$seed" "trainer.total_training_steps=$steps" trainer.save_freq=10 \
             "actor_rollout_ref.model.path=$folder/$arm" "${overrides[$arm]}"
     done
 done

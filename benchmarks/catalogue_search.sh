@@ -20,6 +20,8 @@ declare -A overrides=(
     [search]='env_service.env_params={syntax: compact, slack: 6}'
     [given]='env_service.env_params={syntax: compact, search: false, preload: 20, slack: 6}'
 )
+# What a prompt may hold: twenty tools need more room.
+declare -A prompt=([search]=640 [given]=704)
 
 [[ -f "$folder/given.jsonl" ]] || "$python" benchmarks/catalogue_demos.py --out "$folder"
 for arm in search given; do
@@ -32,7 +34,8 @@ for arm in search given; do
         name="$arm-$seed"
         [[ -d "experiments/catalogue/$name/checkpoints/global_step_$steps" ]] || "$python" launcher.py --conf examples/catalogue.yaml device=cpu \
             "trainer.experiment_name=$name" "data.seed=$seed" "trainer.total_training_steps=$steps" trainer.save_freq=10 \
-            "actor_rollout_ref.model.path=$folder/$arm" "${overrides[$arm]}"
+            "actor_rollout_ref.model.path=$folder/$arm" "${overrides[$arm]}" "data.max_prompt_length=${prompt[$arm]}" \
+            "actor_rollout_ref.rollout.max_model_len=$((prompt[$arm] + 640))"
     done
 done
 "$python" - << 'PYTHON'

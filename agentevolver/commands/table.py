@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
-from agentevolver.commands.verbs import Parser, carried_out, listed
+from agentevolver.commands.verbs import Parser, carried_out, listed, positive
 from agentevolver.errors import LaunchError, UsageError
 
 if TYPE_CHECKING:
+    from agentevolver.evaluation.table_results import Results
     from agentevolver.evaluation.tables import Launch, Plan
 
+# Hydra composes one configuration at a time.
+_COMPOSING = threading.Lock()
 Start = Callable[[list[str]], int]
 
 
@@ -34,6 +41,8 @@ def parser() -> Parser:
     add("--conditions", type=listed, metavar="NAME,NAME", help="these alone")
     add("--baseline", metavar="NAME", help="compare with this condition, in the place of the yaml's")
     add("--train", action="append", default=[], metavar="key=value", help="a key of every training; may be repeated")
+    add("--jobs", type=positive, default=1, metavar="N", help="runs side by side, each with its share of the CPUs")
+    add("--known", type=Path, metavar="CSV", help="a csv that this wrote elsewhere: what stands there is not run again")
     add("--out", type=Path, metavar="PATH", help="of csv and markdown, without suffix (default: the yaml's)")
     add("--dry-run", action="store_true", help="print what would be launched, and start nothing")
     add("--only-table", action="store_true", help="launch nothing, and write the table of what is finished")
@@ -46,6 +55,7 @@ def main(arguments: Sequence[str], root: Path) -> int:
 
 
 def _table(options: argparse.Namespace, root: Path) -> int:
+    from agentevolver.evaluation.table_results import Results, read_csv
     from agentevolver.evaluation.tables import Plan, read_table
 
     wrong = next((item for item in (*options.overrides, *options.train) if "=" not in item), None)
@@ -64,32 +74,77 @@ def _table(options: argparse.Namespace, root: Path) -> int:
         train=options.train,
         every=options.overrides,
     )
+    known = Results() if options.known is None else read_csv(options.known)
+    shares = _shares(options.jobs)
     if options.dry_run:
-        _say(plan)
+        _say(plan, known)
         return 0
     if not options.only_table:
-        carry_out(plan, lambda arguments: subprocess.call([sys.executable, str(root / "launcher.py"), *arguments]))
-    _write(plan, options.out or plan.table.out or plan.folder / "table")
+        command = [sys.executable, str(root / "launcher.py")]
+        carry_out(plan, lambda arguments: subprocess.call([*command, *arguments]), known=known, shares=shares)
+    _write(plan, known, options.out or plan.table.out or plan.folder / "table")
     return 0
 
 
-def carry_out(plan: Plan, start: Start) -> None:
-    """Launch what is not finished, one after the other.
+def _shares(jobs: int) -> list[set[int]]:
+    """Return the CPUs of each job; none for a single one, which has all. Raises UsageError."""
+    if jobs == 1:
+        return [set()]
+    from agentevolver.config.devices import has_gpu
+
+    cpus = sorted(os.sched_getaffinity(0))
+    if has_gpu():
+        raise UsageError(f"--jobs {jobs}: runs side by side share CPUs alone; on GPUs they are run one after the other")
+    if jobs > len(cpus):
+        raise UsageError(f"--jobs {jobs}: {len(cpus)} CPUs are there, and each run wants one of its own")
+    return [set(cpus[i * len(cpus) // jobs : (i + 1) * len(cpus) // jobs]) for i in range(jobs)]
+
+
+def carry_out(plan: Plan, start: Start, *, known: Results | None = None, shares: Sequence[set[int]] = (set(),)) -> None:
+    """Launch what is neither finished nor known, as many runs side by side as there are shares of the CPUs.
 
     Raises:
-        LaunchError: a launch failed; the same command goes on with it.
+        LaunchError: a launch failed; what ran beside it went to its end, and the same command goes on with it.
     """
-    cells = plan.cells()
-    for number, cell in enumerate(cells, 1):
-        for launch in filter(None, (plan.training(cell), None)):
-            _launch(plan, launch, start, f"{number} of {len(cells)}")
-        evaluation = plan.evaluation(cell)
-        if evaluation is not None:
-            _launch(plan, evaluation, start, f"{number} of {len(cells)}")
+    cells, lock, failed = plan.cells(), threading.Lock(), threading.Event()
+    waiting = iter(enumerate(cells, 1))
+    evaluated, beside_others = plan.table.evaluation is not None, len(shares) > 1
+
+    def work(share: set[int]) -> None:
+        if share:
+            # Of this thread alone, and of what it starts.
+            os.sched_setaffinity(0, share)
+        while not failed.is_set():
+            with lock:
+                number, cell = next(waiting, (0, None))
+            if cell is None:
+                return
+            where = f"{number} of {len(cells)}"
+            if known is not None and known.has(cell, evaluated):
+                print(f"[table] {cell.name}: known ({where})", flush=True)
+                continue
+            try:
+                for launch_of in (plan.training, plan.evaluation):
+                    if (launch := launch_of(cell)) is not None:
+                        _launch(plan, launch, start, where, beside_others)
+            except BaseException:
+                failed.set()
+                raise
+
+    if not beside_others:
+        work(set())
+        return
+    with ThreadPoolExecutor(len(shares)) as pool:
+        try:
+            for done in as_completed([pool.submit(work, share) for share in shares]):
+                done.result()
+        except BaseException:
+            failed.set()
+            raise
 
 
-def _launch(plan: Plan, launch: Launch, start: Start, where: str) -> None:
-    finished = plan.finished(launch)
+def _launch(plan: Plan, launch: Launch, start: Start, where: str, beside_others: bool) -> None:
+    finished = plan.finished(launch.name)
     if finished.exists():
         print(f"[table] {launch.name}: finished before ({where})", flush=True)
         return
@@ -98,38 +153,54 @@ def _launch(plan: Plan, launch: Launch, start: Start, where: str) -> None:
         # What is found during the evaluation is added to a copy: the run's own stays as training left it.
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(launch.copy, target)
-    code = start(launch.arguments())
+    code = start([*launch.arguments(), *(_own_port(launch) if beside_others else [])])
     if code:
         raise LaunchError(f"{launch.name} ended with exit code {code}; the same command goes on with it")
     finished.parent.mkdir(parents=True, exist_ok=True)
     finished.touch()
 
 
-def _say(plan: Plan) -> None:
+def _own_port(launch: Launch) -> list[str]:
+    """Return the override that gives a run an environment service of its own, where the launcher starts it."""
+    from agentevolver.config.checks import load
+    from agentevolver.utils.net import take_any_port
+    from agentevolver.utils.web.access import is_loopback
+
+    with _COMPOSING:
+        service = load(launch.conf, list(launch.overrides)).config.env_service
+    started_here = is_loopback(urlsplit(service.env_url).hostname or "") and not service.external
+    return [f"env_service.env_url=http://127.0.0.1:{take_any_port()}"] if started_here else []
+
+
+def _say(plan: Plan, known: Results) -> None:
+    evaluated = plan.table.evaluation is not None
     for cell in plan.cells():
+        if known.has(cell, evaluated):
+            print(f"known: {cell.name}")
+            continue
         training = plan.training(cell)
         if training is not None:
             _say_one(plan, training)
-        if training is not None and not plan.finished(training).exists():
-            if plan.table.evaluation is not None:
+        if training is not None and not plan.finished(training.name).exists():
+            if evaluated:
                 print(f"then {training.name}-eval, with the checkpoint that it leaves")
         elif (evaluation := plan.evaluation(cell)) is not None:
             _say_one(plan, evaluation)
 
 
 def _say_one(plan: Plan, launch: Launch) -> None:
-    state = "finished: " if plan.finished(launch).exists() else ""
+    state = "finished: " if plan.finished(launch.name).exists() else ""
     print(f"{state}launcher.py {shlex.join(launch.arguments())}")
 
 
-def _write(plan: Plan, out: Path) -> None:
-    from agentevolver.evaluation.tables import figures, markdown, write_csv
+def _write(plan: Plan, known: Results, out: Path) -> None:
+    from agentevolver.evaluation.table_results import gather, markdown, write_csv
 
-    found = figures(plan)
-    if not found:
+    results = gather(plan, known)
+    if not results.ends(plan.table.evaluation is not None):
         raise LaunchError(f"{plan.folder} holds no finished run of this table")
     out.parent.mkdir(parents=True, exist_ok=True)
-    text = markdown(plan, found)
-    write_csv(found, out.with_suffix(".csv"))
+    text = markdown(plan, results)
+    write_csv(results, out.with_suffix(".csv"))
     out.with_suffix(".md").write_text(text, encoding="utf-8")
     print(f"{text}\nwritten to {out.with_suffix('.csv')} and {out.with_suffix('.md')}")

@@ -1,12 +1,11 @@
-"""Tables of experiments: conditions x seeds as one yaml says them, their launches, and the figures of what is there.
+"""Tables of experiments: conditions x seeds as one yaml says them, and their launches.
 
 A condition is an experiment's yaml with overrides. Each is trained with each seed and then, where the yaml has a
-section `evaluation`, measured by a launch of its own that validates alone. Differences are taken seed by seed.
+section `evaluation`, measured by a launch of its own that validates alone. What came of it: `table_results`.
 """
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -19,13 +18,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from agentevolver.checkpoints import whole_checkpoints
 from agentevolver.errors import LaunchError, UsageError
-from agentevolver.monitor.results import validations
 from agentevolver.utils.experiments import ROOT
-from agentevolver.utils.statistics import Estimate, estimate, paired
 
 FINISHED = "finished"
 POOL = "experience.sqlite"
-GUIDED = "guided"
 Overrides = dict[str, Any]
 
 
@@ -40,7 +36,7 @@ class Condition(_Section):
     """None: the table's."""
     overrides: Overrides = Field(default_factory=dict)
     train: bool = True
-    """False: the model as it is, which is evaluated alone."""
+    """False: the model as it is, which is evaluated alone, with the condition's overrides."""
     seeds: list[int] | None = Field(None, min_length=1)
     """None: the table's."""
 
@@ -218,6 +214,8 @@ class Plan:
             if section.with_experience is not None and found.exists():
                 pool, conf = found, section.with_experience.experiment or conf
                 own += _items(section.with_experience.overrides)
+        else:
+            own += _items(condition.overrides)
         return self._launch(f"{cell.name}-eval", conf, cell.seed, own, pool)
 
     def _launch(self, name: str, conf: Path | None, seed: int, own: Sequence[str], copy: Path | None = None) -> Launch:
@@ -229,9 +227,9 @@ class Plan:
         conf_path = Path(os.path.normpath(self._yaml_folder / chosen))
         return Launch(name, conf_path, (*named, *seeds, *own, *self._every), copy)
 
-    def finished(self, launch: Launch) -> Path:
-        """Return the file that says that a launch went to its end."""
-        return self.folder / launch.name / FINISHED
+    def finished(self, name: str) -> Path:
+        """Return the file that says that the launch of a name went to its end."""
+        return self.folder / name / FINISHED
 
 
 def _items(overrides: Mapping[str, Any]) -> list[str]:
@@ -247,64 +245,3 @@ def _text(value: Any) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}: {_text(one)}" for key, one in value.items()) + "}"
     return str(value)
-
-
-Figures = dict[str, dict[str, dict[int, float]]]
-"""By split, condition and seed."""
-
-
-def figures(plan: Plan) -> Figures:
-    """Return the average reward of what is finished: of the evaluations, or without them of the last validations."""
-    found: Figures = {}
-    for cell in plan.cells():
-        name = cell.name if plan.table.evaluation is None else f"{cell.name}-eval"
-        if not (plan.folder / name / FINISHED).exists():
-            continue
-        for source, steps in validations(plan.folder / name).items():
-            found.setdefault(source, {}).setdefault(cell.condition, {})[cell.seed] = steps[-1].average
-    return found
-
-
-def differences(found: Figures, baseline: str) -> dict[str, dict[str, Estimate]]:
-    """Return each condition minus the baseline, seed by seed. With experience it is compared with the baseline's own,
-    or, where that has none, with the baseline without."""
-    made: dict[str, dict[str, Estimate]] = {}
-    for source, by_condition in found.items():
-        without = found.get(source.removesuffix(GUIDED).rstrip("/"), {})
-        against = by_condition.get(baseline) or without.get(baseline) or {}
-        for condition, by_seed in by_condition.items():
-            pair = paired(by_seed, against)
-            if condition != baseline and pair is not None:
-                made.setdefault(source, {})[condition] = pair
-    return made
-
-
-def markdown(plan: Plan, found: Figures) -> str:
-    """Return the table: mean ± half the width of the 95 % interval over the seeds, then the paired differences."""
-    conditions = [name for name in plan.conditions if any(name in by_condition for by_condition in found.values())]
-    baseline = plan.table.compared_with
-    counts = {name: max(len(by.get(name, {})) for by in found.values()) for name in conditions}
-    lines = [
-        f"| reward (seeds) | {' | '.join(f'{name} ({counts[name]})' for name in conditions)} |",
-        "|---" * (len(conditions) + 1) + "|",
-    ]
-    for source, by_condition in found.items():
-        cells = (estimate([*by_condition.get(name, {}).values()]) for name in conditions)
-        lines.append(f"| {source} | {' | '.join('' if one is None else one.shown() for one in cells)} |")
-    others, pairs = [name for name in conditions if name != baseline], differences(found, baseline)
-    if others and pairs:
-        lines += ["", f"| minus {baseline}, seed by seed | {' | '.join(others)} |", "|---" * (len(others) + 1) + "|"]
-        for source, by_name in pairs.items():
-            shown = (by_name[name].shown("+") if name in by_name else "" for name in others)
-            lines.append(f"| {source} | {' | '.join(shown)} |")
-    return "\n".join(lines) + "\n"
-
-
-def write_csv(found: Figures, path: Path) -> None:
-    """Write a line for each split, condition and seed."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["split", "condition", "seed", "reward"])
-        for source, by_condition in found.items():
-            for condition, by_seed in by_condition.items():
-                writer.writerows([source, condition, seed, f"{value:.6f}"] for seed, value in sorted(by_seed.items()))

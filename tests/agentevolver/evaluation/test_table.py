@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from agentevolver import cli
 from agentevolver.checkpoints import seal
-from agentevolver.evaluation.tables import Plan, differences, read_table
+from agentevolver.evaluation.table_results import (
+    Results,
+    area,
+    differences,
+    gather,
+    markdown,
+    mean_curve,
+    read_csv,
+    write_csv,
+)
+from agentevolver.evaluation.tables import Plan, read_table
 from agentevolver.utils.files import write_jsonl
 
 YAML = """\
@@ -87,7 +100,8 @@ def test_each_condition_with_each_seed_and_the_table_of_it(
     assert "| minus plain, seed by seed | other |" in text and "| pocket | +0.375 ± 1.588 |" in text
     assert text in capfd.readouterr().out
     rows = (folder / "experiments" / "mine" / "table.csv").read_text().splitlines()
-    assert rows[0] == "split,condition,seed,reward" and "pocket,other,1,0.750000" in rows and len(rows) == 5
+    assert rows[0] == "phase,split,condition,seed,step,reward" and "training,pocket,other,1,2,0.750000" in rows
+    assert len(rows) == 1 + 2 * 4  # two validations of each
 
 
 def test_what_failed_goes_on_and_what_is_finished_is_left_alone(
@@ -115,6 +129,16 @@ def test_a_dry_run_prints_the_launches_and_starts_none(
     assert run(monkeypatch, launcher, "--dry-run", "--seeds", "7", "--conditions", "other") == 0
     first, second = capfd.readouterr().out.splitlines()
     assert "trainer.experiment_name=other-7" in first and second.startswith("then other-7-eval") and not launcher.calls
+
+
+def test_a_model_that_is_not_trained_is_evaluated_with_its_condition_s_overrides(folder: Path) -> None:
+    text = YAML.replace("plain: {}", "plain: {train: false, overrides: {actor_rollout_ref.model.path: weak}}")
+    (folder / "table.yaml").write_text(text + EVALUATION)
+    plan = Plan(read_table(folder / "table.yaml"), folder)
+    cell = plan.cells()[0]
+    evaluation = plan.evaluation(cell)
+    assert plan.training(cell) is None and evaluation is not None
+    assert {"trainer.val_only=true", "actor_rollout_ref.model.path=weak"} <= set(evaluation.overrides)
 
 
 def test_a_condition_may_have_seeds_of_its_own(folder: Path) -> None:
@@ -192,3 +216,126 @@ def test_arguments_that_are_wrong_are_one_line(
 def test_the_shipped_table_reads() -> None:
     table = read_table(Path(__file__).parents[3] / "examples" / "tables" / "ablation.yaml")
     assert table.compared_with == "basic" and next(iter(table.conditions)) == "base"
+
+
+def test_what_is_known_from_elsewhere_is_not_run_again_and_stands_in_the_table(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "table.yaml").write_text(YAML + EVALUATION)
+    assert run(monkeypatch, Launcher(), "--seeds", "1", "--out", "kept") == 0
+    (folder / "experiments").rename(folder / "another machine")
+    second = Launcher()
+    assert run(monkeypatch, second, "--known", "kept.csv", "--out", "kept") == 0
+    assert names(second) == ["plain-2", "plain-2-eval", "other-2", "other-2-eval"]
+    assert "| pocket | 0.375 ± 1.588 | 0.750 ± 0.000 |" in capfd.readouterr().out
+    (folder / "experiments").rename(folder / "a third one")
+    third = Launcher()
+    assert run(monkeypatch, third, "--known", "kept.csv", "--out", "again") == 0 and third.calls == []
+    assert (folder / "again.csv").read_text() == (folder / "kept.csv").read_text()
+    assert run(monkeypatch, third, "--known", "kept.csv", "--dry-run") == 0
+    assert capfd.readouterr().out.splitlines()[-4:] == [
+        "known: plain-1", "known: other-1", "known: plain-2", "known: other-2",
+    ]  # fmt: skip
+
+
+def test_what_ran_here_counts_more_than_what_is_known(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(monkeypatch, Launcher()) == 0
+    known = Results()
+    for seed in (1, 2):
+        known.add("training", "pocket", "plain", seed, 7, 0.0)
+    found = gather(Plan(read_table(folder / "table.yaml"), folder), known).ends(evaluated=False)
+    assert found["pocket"]["plain"] == {1: 0.5, 2: 0.25}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("split,condition\n", "is no csv of a table: its first line must be phase,split,"),
+        ("phase,split,condition,seed,step,reward\ntraining,pocket,plain,one,2,0.5\n", "line 2"),
+        ("phase,split,condition,seed,step,reward\nplaying,pocket,plain,1,2,0.5\n", "line 2: KeyError('playing')"),
+        ("phase,split,condition,seed,step,reward\ntraining,pocket\n", "line 2"),
+    ],
+)
+def test_a_csv_that_is_wrong_is_one_line(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], text: str, message: str
+) -> None:
+    (folder / "known.csv").write_text(text)
+    launcher = Launcher()
+    assert run(monkeypatch, launcher, "--known", "known.csv") == 2 and not launcher.calls
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("agentevolver table: error: known.csv") and message in line
+
+
+def test_how_fast_each_condition_learns(folder: Path, tmp_path: Path) -> None:
+    results = Results()
+    curves = {("plain", 1): (0.1, 0.3, 0.4), ("plain", 2): (0.1, 0.3, 0.6), ("other", 1): (0.3, 0.5, 0.5)}
+    for (condition, seed), rewards in curves.items():
+        for step, reward in zip((10, 20, 30), rewards, strict=True):
+            results.add("training", "pocket", condition, seed, step, reward)
+    lines = markdown(Plan(read_table(folder / "table.yaml"), folder), results).splitlines()
+    start = lines.index(
+        "| pocket, while training | steps to 0.450 (90% of plain's best) | mean reward over the steps | minus plain |"
+    )
+    assert lines[start + 2] == "| plain | 30 | 0.300 ± 0.318 |  |"
+    assert lines[start + 3] == "| other | 20 | 0.450 | +0.175 |"
+    write_csv(results, tmp_path / "curves.csv")
+    assert read_csv(tmp_path / "curves.csv") == results
+
+
+def test_areas_and_means_of_curves() -> None:
+    assert area({0: 0.0, 10: 1.0, 40: 1.0}) == pytest.approx(35 / 40) and area({5: 0.25}) == 0.25
+    assert mean_curve([{10: 0.0, 20: 1.0}, {20: 0.0, 30: 1.0}]) == {20: 0.5} and mean_curve([]) == {}
+
+
+def test_runs_side_by_side_have_cpus_and_a_port_of_their_own(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("base.yaml", "other.yaml"):
+        (folder / name).write_text("env_service: {env_type: pocket}\n")
+    cpus = sorted(os.sched_getaffinity(0))
+    if len(cpus) < 2:
+        pytest.skip("one CPU cannot be shared out")
+    met, seen, launcher, lock = threading.Barrier(2), [], Launcher(), threading.Lock()
+
+    def start(command: list[str]) -> int:
+        with lock:
+            seen.append(os.sched_getaffinity(0))
+            code = launcher(command)
+        met.wait(20)  # passes only while another one runs
+        return code
+
+    monkeypatch.setattr(subprocess, "call", start)
+    assert cli.main(["table", "table.yaml", "--jobs", "2"]) == 0, capfd.readouterr().err
+    assert os.sched_getaffinity(0) == set(cpus), "the command's own CPUs are its own"
+    assert sorted(names(launcher)) == ["other-1", "other-2", "plain-1", "plain-2"]
+    half = len(cpus) // 2
+    assert {frozenset(share) for share in seen} == {frozenset(cpus[:half]), frozenset(cpus[half:])}
+    urls = [item for call in launcher.calls for item in call if item.startswith("env_service.env_url=http://127.")]
+    assert len(set(urls)) == 4
+
+
+def test_a_run_beside_one_that_fails_goes_to_its_end_and_no_other_begins(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("base.yaml", "other.yaml"):
+        (folder / name).write_text("env_service: {env_url: 'http://elsewhere:80'}\n")
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("one CPU cannot be shared out")
+    failed, launcher = threading.Event(), Launcher(fails="plain-1")
+
+    def start(command: list[str]) -> int:
+        if "trainer.experiment_name=plain-1" in command:
+            failed.set()
+        else:
+            assert failed.wait(60)
+            time.sleep(0.3)
+        return launcher(command)
+
+    monkeypatch.setattr(subprocess, "call", start)
+    assert cli.main(["table", "table.yaml", "--jobs", "2"]) == 1
+    assert "plain-1 ended with exit code 1; the same command goes on with it" in capfd.readouterr().err
+    assert sorted(names(launcher)) == ["other-1", "plain-1"]
+    assert (folder / "experiments" / "mine" / "other-1" / "finished").exists()
+    assert not [item for call in launcher.calls for item in call if item.startswith("env_service.env_url")]
+    assert cli.main(["table", "table.yaml", "--jobs", "1000"]) == 2
+    assert "--jobs 1000: " in capfd.readouterr().err

@@ -1,0 +1,185 @@
+"""Results of a table of experiments: rewards and curves of what is finished here or stands in a csv.
+
+Differences are taken seed by seed, with Student's 95 % interval. How fast a condition learns is told by the curve of
+the trainings' own validations: the first step at which its mean over the seeds is at 90 % of the baseline's best, and
+the area under it (AgentEvolver, arXiv 2511.10395, table 6).
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from statistics import mean
+
+from agentevolver.errors import UsageError
+from agentevolver.evaluation.tables import Cell, Plan
+from agentevolver.monitor.results import GUIDED, validations
+from agentevolver.utils.statistics import Estimate, estimate, paired
+
+COLUMNS = ("phase", "split", "condition", "seed", "step", "reward")
+TRAINING, EVALUATION = "training", "evaluation"
+SHARE = 0.9
+
+Figures = dict[str, dict[str, dict[int, float]]]
+"""By split, condition and seed."""
+Curves = dict[str, dict[str, dict[int, dict[int, float]]]]
+"""By split, condition, seed and step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """Average rewards: validations while training, and evaluations, by the step of the checkpoint."""
+
+    training: Curves = field(default_factory=dict)
+    evaluation: Curves = field(default_factory=dict)
+
+    def add(self, phase: str, split: str, condition: str, seed: int, step: int, reward: float) -> None:
+        """Take a reward in; a later one of the same step takes its place. Raises KeyError for another phase."""
+        curves = {TRAINING: self.training, EVALUATION: self.evaluation}[phase]
+        curves.setdefault(split, {}).setdefault(condition, {}).setdefault(seed, {})[step] = reward
+
+    def ends(self, evaluated: bool) -> Figures:
+        """Return the last reward of each run: of evaluations, or of the validations while training."""
+        curves = self.evaluation if evaluated else self.training
+        return {
+            split: {name: {seed: curve[max(curve)] for seed, curve in by.items()} for name, by in conditions.items()}
+            for split, conditions in curves.items()
+        }
+
+    def has(self, cell: Cell, evaluated: bool) -> bool:
+        """Whether a cell's end is here."""
+        return any(cell.seed in by.get(cell.condition, {}) for by in self.ends(evaluated).values())
+
+
+def gather(plan: Plan, known: Results | None = None) -> Results:
+    """Return what is finished in the plan's folder, and for cells that are not what is known of them."""
+    evaluated = plan.table.evaluation is not None
+    found, known = Results(), known or Results()
+    for cell in plan.cells():
+        end = f"{cell.name}-eval" if evaluated else cell.name
+        if plan.finished(end).exists():
+            for phase, name in ((TRAINING, cell.name), (EVALUATION, f"{cell.name}-eval")):
+                for split, steps in validations(plan.folder / name).items():
+                    for one in steps:
+                        found.add(phase, split, cell.condition, cell.seed, one.step, one.average)
+            continue
+        for phase, curves in ((TRAINING, known.training), (EVALUATION, known.evaluation)):
+            for split, by_condition in curves.items():
+                for step, reward in by_condition.get(cell.condition, {}).get(cell.seed, {}).items():
+                    found.add(phase, split, cell.condition, cell.seed, step, reward)
+    return found
+
+
+def differences(found: Figures, baseline: str) -> dict[str, dict[str, Estimate]]:
+    """Return each condition minus the baseline, seed by seed. With experience it is compared with the baseline's own,
+    or, where that has none, with the baseline without."""
+    made: dict[str, dict[str, Estimate]] = {}
+    for source, by_condition in found.items():
+        without = found.get(source.removesuffix(GUIDED).rstrip("/"), {})
+        against = by_condition.get(baseline) or without.get(baseline) or {}
+        for condition, by_seed in by_condition.items():
+            pair = paired(by_seed, against)
+            if condition != baseline and pair is not None:
+                made.setdefault(source, {})[condition] = pair
+    return made
+
+
+def markdown(plan: Plan, results: Results) -> str:
+    """Return the table: mean ± half the width of the 95 % interval over the seeds, the paired differences, and where
+    the trainings were validated more than once how fast each condition learns."""
+    found = results.ends(plan.table.evaluation is not None)
+    conditions = [name for name in plan.conditions if any(name in by_condition for by_condition in found.values())]
+    baseline = plan.table.compared_with
+    counts = {name: max(len(by.get(name, {})) for by in found.values()) for name in conditions}
+    lines = [
+        f"| reward (seeds) | {' | '.join(f'{name} ({counts[name]})' for name in conditions)} |",
+        "|---" * (len(conditions) + 1) + "|",
+    ]
+    for source, by_condition in found.items():
+        cells = (estimate([*by_condition.get(name, {}).values()]) for name in conditions)
+        lines.append(f"| {source} | {' | '.join('' if one is None else one.shown() for one in cells)} |")
+    others, pairs = [name for name in conditions if name != baseline], differences(found, baseline)
+    if others and pairs:
+        lines += ["", f"| minus {baseline}, seed by seed | {' | '.join(others)} |", "|---" * (len(others) + 1) + "|"]
+        for source, by_name in pairs.items():
+            shown = (by_name[name].shown("+") if name in by_name else "" for name in others)
+            lines.append(f"| {source} | {' | '.join(shown)} |")
+    return "\n".join([*lines, *_speed(results.training, baseline)]) + "\n"
+
+
+def _speed(curves: Curves, baseline: str) -> list[str]:
+    """Return lines on how fast the conditions learn, of splits with a curve of the baseline's."""
+    lines: list[str] = []
+    for split, by_condition in curves.items():
+        reference = mean_curve(by_condition.get(baseline, {}).values())
+        if len(reference) < 2:
+            continue
+        target = SHARE * max(reference.values())
+        areas = {name: {seed: area(one) for seed, one in by.items()} for name, by in by_condition.items()}
+        lines += [
+            "",
+            f"| {split}, while training | steps to {target:.3f} ({SHARE:.0%} of {baseline}'s best) | mean reward over "
+            f"the steps | minus {baseline} |",
+            "|---|---|---|---|",
+        ]
+        for name, by_seed in by_condition.items():
+            reached = next((step for step, one in mean_curve(by_seed.values()).items() if one >= target), None)
+            own, pair = estimate([*areas[name].values()]), paired(areas[name], areas[baseline])
+            less = "" if name == baseline or pair is None else pair.shown("+")
+            lines.append(
+                f"| {name} | {'not reached' if reached is None else reached} | {own.shown() if own else ''} | {less} |"
+            )
+    return lines
+
+
+def mean_curve(curves: Iterable[Mapping[int, float]]) -> dict[int, float]:
+    """Return the mean of curves at the steps that all of them have, in order; nothing for no curves."""
+    found = list(curves)
+    shared = sorted(set.intersection(*map(set, found))) if found else []
+    return {step: mean(curve[step] for curve in found) for step in shared}
+
+
+def area(curve: Mapping[int, float]) -> float:
+    """Return the area under a curve over steps by the trapezoid rule, divided by its length in steps: a mean reward."""
+    steps = sorted(curve)
+    if len(steps) == 1:
+        return curve[steps[0]]
+    parts = ((b - a) * (curve[a] + curve[b]) / 2 for a, b in pairwise(steps))
+    return sum(parts) / (steps[-1] - steps[0])
+
+
+def write_csv(results: Results, path: Path) -> None:
+    """Write a line for each phase, split, condition, seed and step."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        for phase, curves in ((TRAINING, results.training), (EVALUATION, results.evaluation)):
+            for split, by_condition in curves.items():
+                for condition, by_seed in by_condition.items():
+                    for seed, curve in sorted(by_seed.items()):
+                        writer.writerows(
+                            [phase, split, condition, seed, step, f"{reward:.6f}"]
+                            for step, reward in sorted(curve.items())
+                        )
+
+
+def read_csv(path: Path) -> Results:
+    """Read what `write_csv` wrote; raises UsageError with one line for what is wrong in it."""
+    results = Results()
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            if tuple(reader.fieldnames or ()) != COLUMNS:
+                raise UsageError(f"{path} is no csv of a table: its first line must be {','.join(COLUMNS)}")
+            for row in reader:
+                try:
+                    numbers = int(row["seed"]), int(row["step"]), float(row["reward"])
+                    results.add(row["phase"], row["split"], row["condition"], *numbers)
+                except (KeyError, TypeError, ValueError) as error:
+                    raise UsageError(f"{path}, line {reader.line_num}: {error!r}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is no text: {error.reason}") from error
+    return results

@@ -16,7 +16,9 @@ from typing import Any
 
 from env_service.base import Message
 
-_TAGGED = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
+_OPEN, _CLOSE, _END_THOUGHT = "<tool_call>", "</tool_call>", "</think>"
+_OPEN_OR_THOUGHT = re.compile(f"{_OPEN}|{_END_THOUGHT}")
+_BLANK = re.compile(r"\s*")
 _FORM = '<tool_call>{"name": ..., "arguments": {...}}</tool_call>'
 HOW_TO_CALL = """For each function call, return a json object with function name and arguments within \
 <tool_call></tool_call> XML tags:
@@ -57,9 +59,37 @@ def structured_calls(message: Mapping[str, Any]) -> list[ToolCall | BadCall]:
 
 
 def tagged_calls(text: str, form: str = _FORM) -> list[ToolCall | BadCall]:
-    """Return the calls in a text's `<tool_call>` tags, the last of which may lack its end;
-    `form` is how to write one."""
-    return [_tagged(body, form) for body in _TAGGED.findall(text)]
+    """Return the calls in a text's `<tool_call>` tags, the last of which may lack its end; a tag within a call's JSON
+    is a part of that JSON. `form` is how to write one."""
+    found = []
+    position = text.find(_OPEN)
+    while position >= 0:
+        start = position + len(_OPEN)
+        close = text.find(_CLOSE, _end_of_json(text, start))
+        found.append(_tagged(text[start:] if close < 0 else text[start:close], form))
+        position = -1 if close < 0 else text.find(_OPEN, close)
+    return found
+
+
+def after_thoughts(text: str) -> str:
+    """Return what follows the last `</think>` of a text, all of it without one; within the JSON of a call in tags it is
+    a part of that JSON."""
+    begin = position = 0
+    while tag := _OPEN_OR_THOUGHT.search(text, position):
+        if tag.group() == _END_THOUGHT:
+            begin = position = tag.end()
+        else:
+            position = _end_of_json(text, tag.end())
+    return text[begin:]
+
+
+def _end_of_json(text: str, start: int) -> int:
+    """Return where the JSON value that stands at `start` ends; `start` where there is none."""
+    blank = _BLANK.match(text, start)
+    try:
+        return _LOOSE.raw_decode(text, blank.end() if blank else start)[1]
+    except (ValueError, RecursionError):
+        return start
 
 
 def answer_to(call: ToolCall | BadCall, content: str) -> Message:
@@ -165,4 +195,5 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
+_LOOSE = json.JSONDecoder(strict=False)
 DECODER = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from openai.types.chat import ChatCompletionMessage
 
 from env_service.contract import checked_action
-from env_service.tool_calls import BadCall, ToolCall, answer_to, structured_calls, tagged_calls
+from env_service.tool_calls import BadCall, ToolCall, after_thoughts, answer_to, structured_calls, tagged_calls
 
 CALL = {"id": "call_1", "type": "function", "function": {"name": "add", "arguments": '{"number": 4}'}}
 
@@ -104,6 +104,29 @@ def test_calls_in_tags_are_found_in_order_and_the_last_may_lack_its_end() -> Non
     assert tagged_calls(text) == [ToolCall("a", {"x": "1\n2"}), ToolCall("b", {})]
     (bad,) = tagged_calls("<tool_call>{</tool_call>", "[CALL]")
     assert isinstance(bad, BadCall) and bad.reason.endswith("write [CALL]")
+
+
+tags = st.sampled_from(["<tool_call>", "</tool_call>", "<think>", "</think>", "{", '"', "x"])
+
+
+@given(st.lists(st.lists(tags).map("".join), min_size=1), st.booleans())
+def test_tags_within_a_call_s_json_are_a_part_of_it(values: list[str], thinks: bool) -> None:
+    calls = [ToolCall("say", {"text": value}) for value in values]
+    written = [json.dumps({"name": "say", "arguments": call.arguments}) for call in calls]
+    text = "\n".join(f"<tool_call>\n{one}\n</tool_call>" for one in written)
+    assert tagged_calls(text) == calls
+    assert after_thoughts(("so <tool_call> it is</think>" if thinks else "") + text) == text
+
+
+def test_what_follows_thoughts() -> None:
+    assert after_thoughts("<think>a</think> b </think>c") == "c" and after_thoughts("a") == "a"
+    assert after_thoughts("<tool_call>{broken</think>rest") == "rest"
+    assert tagged_calls("x <tool_call>[1</tool_call>") == [
+        BadCall(
+            "the call is no valid JSON (Expecting ',' delimiter at character 2); write "
+            '<tool_call>{"name": ..., "arguments": {...}}</tool_call>'
+        )
+    ]
 
 
 json_values = st.recursive(

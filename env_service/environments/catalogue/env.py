@@ -38,7 +38,15 @@ from env_service.environments.catalogue.worlds import (
     pocket_ids,
 )
 from env_service.parameters import laid_over, read_flags
-from env_service.tool_calls import BadCall, ToolCall, answer_to, structured_calls, tagged_calls, tool_responses
+from env_service.tool_calls import (
+    BadCall,
+    ToolCall,
+    after_thoughts,
+    answer_to,
+    structured_calls,
+    tagged_calls,
+    tool_responses,
+)
 
 MOST_CALLS = 64
 _SYNTAXES = ("json", "compact")
@@ -193,7 +201,7 @@ class CatalogueEnv(BaseEnv):
     def _answered(self, action: Message, content: str) -> tuple[list[Message], bool | str]:
         """Carry out calls in JSON; returns the observation, and whether or why one was refused."""
         is_native = self._settings.native_tools
-        calls = structured_calls(action) or ([] if is_native else tagged_calls(content.rpartition("</think>")[2]))
+        calls = structured_calls(action) or ([] if is_native else tagged_calls(after_thoughts(content)))
         if not calls:
             self._finish(_answer_of(content))
             return [{"role": "user", "content": "The task is closed."}], False

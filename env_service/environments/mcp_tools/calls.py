@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 
 from env_service.base import Message
-from env_service.tool_calls import BadCall, ToolCall, structured_calls, tagged_calls
+from env_service.tool_calls import BadCall, ToolCall, after_thoughts, structured_calls, tagged_calls
 
 _ANSWER_LINE = re.compile(r"^[ \t*_#>-]*(?:final[ \t]+)?answer[ \t*_]*:(.*)$", re.IGNORECASE | re.MULTILINE)
 
 
 def visible_text(message: Message) -> str:
     """Return the message's text after its thoughts."""
-    return (message.get("content") or "").rsplit("</think>", 1)[-1]
+    return after_thoughts(message.get("content") or "")
 
 
 def parse(message: Message) -> list[ToolCall | BadCall]:

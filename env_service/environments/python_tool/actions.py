@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from env_service.base import Message
-from env_service.tool_calls import BadCall, ToolCall, structured_calls, tagged_calls
+from env_service.tool_calls import BadCall, ToolCall, after_thoughts, structured_calls, tagged_calls
 
 TOOL_NAME = "python"
 Style = Literal["block", "tool_call", "structured"]
@@ -104,7 +104,7 @@ def parse(message: Message) -> Action:
     """Return what the message asks for; never raises for what a model may write."""
     if calls := structured_calls(message):
         return code_of(calls[0], "structured", len(calls) - 1)
-    text = (message.get("content") or "").rsplit("</think>", 1)[-1]
+    text = after_thoughts(message.get("content") or "")
     block, call = _BLOCK.search(text), text.find("<tool_call>")
     if call >= 0 and (block is None or call < block.start()):
         tagged = tagged_calls(text, _CALL_FORM)
@@ -124,7 +124,7 @@ def parse_native(message: Message) -> list[ToolCall | BadCall] | Answer | Nothin
     """Return the calls of a message in their order, its answer if it has none; code in its text is only shown."""
     if calls := structured_calls(message):
         return calls
-    answer = answer_of((message.get("content") or "").rsplit("</think>", 1)[-1])
+    answer = answer_of(after_thoughts(message.get("content") or ""))
     if answer:
         return Answer(answer)
     return Nothing(

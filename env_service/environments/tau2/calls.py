@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from env_service.base import Message
-from env_service.tool_calls import BadCall, ToolCall, structured_calls, tagged_calls
+from env_service.tool_calls import BadCall, ToolCall, after_thoughts, structured_calls, tagged_calls
 
 MOST_CALLS = 64
 LONGEST_EXPRESSION = 1000
@@ -16,7 +16,7 @@ _SMALL_POWER = re.compile(r"[^*]*(?:\*(?!\*)[^*]*)*\*\*\s*-?\d{1,3}(?![\d.])(?:[
 
 def read_calls(action: Message, *, native: bool) -> tuple[str, list[ToolCall | BadCall]]:
     """Return what a message says beside its calls, without its thoughts, and its calls; more than 64 are all bad."""
-    text = (action.get("content") or "").rpartition("</think>")[2]
+    text = after_thoughts(action.get("content") or "")
     calls = structured_calls(action)
     if not native and not calls and _TAG in text:
         calls = tagged_calls(text)

@@ -43,6 +43,24 @@ agents() {
     PYTHON=$PWD/$bin/python bash tests/agents/setup.sh || echo "the agents of tests/agents could not be installed; their tests fail" >&2
 }
 
+# So do worlds of other makers; the page's tests look through a browser. In CI, as root, what belongs to the system is installed, too.
+worlds() {
+    local world
+    if [[ -n ${CI:-} && $EUID == 0 ]] && command -v apt-get >/dev/null; then
+        local wanted=()
+        command -v java >/dev/null || wanted+=(default-jre-headless)
+        command -v chromium-headless-shell >/dev/null || wanted+=(chromium-headless-shell)
+        if ((${#wanted[@]})); then
+            apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "${wanted[@]}" >/dev/null ||
+                echo "apt-get could not install ${wanted[*]}; the tests that need it are skipped" >&2
+        fi
+    fi
+    for world in reasoning_gym scienceworld tau2 textarena textworld; do
+        PYTHON=$PWD/$bin/python bash "env_service/environments/$world/setup.sh" >/dev/null ||
+            echo "$world could not be set up; its tests are skipped" >&2
+    done
+}
+
 # in_process -n WORKERS "EXPRESSION and" ARGUMENTS...: tests that start nothing. What holds none of them need not be read.
 in_process() {
     local ignored=(--ignore=tests/e2e --ignore=tests/chaos)
@@ -97,7 +115,7 @@ run() {
         service)
             appworld
             agents
-            "$bin/python" -m pytest -q -m "(service or chaos) and not e2e" --durations=25 "${@:2}"
+            "$bin/python" -m pytest -q -n 2 --dist loadfile -m "(service or chaos) and not e2e" --durations=40 "${@:2}"
             ;;
         e2e) "$bin/python" -m pytest -q -m "e2e and not chaos and not examples" "${@:2}" ;;
         examples)
@@ -109,6 +127,8 @@ run() {
     esac
 }
 
+# Before the unit tests: some of theirs read these packages.
+if [[ " ${parts[*]} " == *" service "* ]]; then worlds; fi
 summary=()
 failed=0
 for part in "${parts[@]}"; do

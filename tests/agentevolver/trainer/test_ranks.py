@@ -14,6 +14,7 @@ from tests.agentevolver.launcher.fakes import free_port
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = Path(__file__).parent / "rank.py"
+CPUS = sorted(os.sched_getaffinity(0))
 pytestmark = [pytest.mark.service, pytest.mark.timeout(600)]
 
 UNEVEN = "uneven rows, several samples a trajectory"
@@ -46,9 +47,12 @@ def start(folder, ranks):
     for rank in range(ranks):
         with (folder / f"rank_{rank}_of_{ranks}.log").open("wb") as log:
             command = [sys.executable, str(PROGRAM), str(folder)]
-            yield subprocess.Popen(
+            process = subprocess.Popen(
                 command, cwd=ROOT, env={**environment, "RANK": str(rank)}, stdout=log, stderr=subprocess.STDOUT
             )
+        # Of several threads on a busy CPU each waits for the others, spinning: a rank has one of each.
+        os.sched_setaffinity(process.pid, {CPUS[(ranks + rank) % len(CPUS)]})
+        yield process
 
 
 @pytest.fixture(scope="module")

@@ -130,6 +130,8 @@ def test_the_whole_loop_can_be_planned_on_every_environment(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-nobody")
     overall = [f"env_service.env_type={env_type}", f"experiment.root={tmp_path}", "ray.dashboard=false", "device=cpu"]
+    # The benchmark's own splits: what is not trained on is tested on.
+    overall += ["data.val_splits=[test]"] if env_type == "tau2" else []
     arguments = ["--conf", str(EXAMPLES / "overall.yaml"), "--show-config", *overall]
     assert cli.main([*arguments, "llm.base_url=http://127.0.0.1:9/v1", "llm.model=some-model"], tmp_path) == 0
     printed = capsys.readouterr()

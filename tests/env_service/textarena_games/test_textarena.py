@@ -224,6 +224,7 @@ def test_of_several_boards_the_last_is_told() -> None:
     assert heard.count("Board state") == 1 and heard.count("dropped their disk") == 3
 
 
+@pytest.mark.thorough
 def test_minimax_wins_what_is_won_and_a_seed_gives_the_same_moves() -> None:
     for seed in range(2):
         match = Match("Nim-v0", seed)

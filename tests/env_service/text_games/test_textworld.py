@@ -17,6 +17,8 @@ from env_service.environments.textworld import games
 from env_service.environments.textworld.env import TextworldEnv
 from env_service.environments.textworld.games import GameId, TextworldNotInstalled, game_file
 
+# TextWorld's warnings have classes that the process which gathers the tests' results cannot import.
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 GAMES = [
     "treasure_hunter.10.1000",
     "coin_collector.4.0",

@@ -32,7 +32,8 @@ LOGVIEW_PORT = 8600
 # Above what is usually configured by hand.
 FIRST = 12_000
 ENOUGH = 1_000
-_reserved: dict[int, socket.socket] = {}
+# File descriptors, which no collection closes, by port.
+_reserved: dict[int, int] = {}
 
 
 def address_to_bind(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
@@ -73,7 +74,7 @@ def reserve(port: int) -> bool:
         if error.errno == errno.EADDRINUSE:
             return False
         raise
-    _reserved[port] = holder
+    _reserved[port] = holder.detach()
     return True
 
 

@@ -36,7 +36,7 @@ def release_ports() -> None:
     """Give back what plans have reserved: a launcher keeps its ports until its process ends, and a test's process goes
     on."""
     for holder in net._reserved.values():
-        holder.close()
+        os.close(holder)
     net._reserved.clear()
 
 

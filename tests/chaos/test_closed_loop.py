@@ -34,7 +34,7 @@ from task_manager.tasks import read_objectives, solution_of, write_tasks
 from tests.agentevolver.launcher.fakes import free_port
 from tests.pocket_rollouts import rollout
 
-pytestmark = [pytest.mark.service, pytest.mark.chaos, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.chaos, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[2]
 NEVER_LEARNT = frozenset({"cal.move", "shop.ret"})

@@ -10,7 +10,9 @@ root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
 cd "$root"
 bash install.sh
 python=$root/.venv/bin/python
-[[ -f experiments/seed_app/strong/build.json ]] || "$python" -m agentevolver.builtin.seed.app --base strong --out experiments/seed_app/strong
+if [[ -z ${CONDITIONS:-} || $CONDITIONS == *weak* ]]; then
+    [[ -f experiments/seed_app/weak/build.json ]] || "$python" -m agentevolver.builtin.seed.app --base weak --out experiments/seed_app/weak
+fi
 seeds=${SEEDS:-} conditions=${CONDITIONS:-} jobs=${JOBS:-} known=${KNOWN:-}
 "$python" -m agentevolver table examples/tables/paper.yaml "$@" ${seeds:+--seeds "${seeds// /,}"} ${conditions:+--conditions "${conditions// /,}"} \
     ${jobs:+--jobs "$jobs"} ${known:+--known "$known"}

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from agentevolver.config.leaves import leaves
 from agentevolver.config.load import FREE_FORM
 
+_SHIPPED_POLICIES = ("/seed_policy_files", "/app_policy_files")
 # Patterns of keys that do not change what is learned; `*` also stands for dots.
 NEUTRAL = (
     "trainer.total_training_steps",
@@ -155,8 +156,8 @@ def _comparable(key: str, value: Any) -> Any:
     """Return what is compared: of an address that it is one, of the shipped policy its name, of numbers their value."""
     if isinstance(value, str) and key.rpartition(".")[2] == "base_url" and urlsplit(value).scheme in ("http", "https"):
         return "http"
-    if isinstance(value, str) and value.endswith("/seed_policy_files"):
-        return "seed_policy_files"
+    if isinstance(value, str) and value.endswith(_SHIPPED_POLICIES):
+        return value.rpartition("/")[2]
     if isinstance(value, str) and value.endswith("/agentevolver/config/agent_loops.yaml"):
         return "agent_loops.yaml"
     return {} if isinstance(value, Mapping) or value is _MISSING else value

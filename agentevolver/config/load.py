@@ -151,10 +151,10 @@ def _compose(folder: Path, name: str, *overrides: str) -> bytes:
             raise ConfigError(f"the defaults cannot be composed: {one_line(error)}") from error
 
 
-def _seed_policy() -> str:
+def _seed_policy(name: str = "pocket") -> str:
     from agentevolver.builtin.seed import seed_policy_path
 
-    return str(seed_policy_path())
+    return str(seed_policy_path(name))
 
 
 def resolved_tree(config: DictConfig) -> dict[str, Any]:

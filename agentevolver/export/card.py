@@ -105,8 +105,9 @@ def _trained_on(config: Mapping[str, Any], experiment: Path | None) -> str:
 
 def _named(base: str | None) -> str | None:
     """Say what a run began with, where its folder is a checkout's own."""
-    if base is not None and Path(base) == seed_policy_path():
-        return "the seed policy that comes with AgentEvolver"
+    for name, called in (("pocket", "the seed policy"), ("app", "the stronger base of pocket_app")):
+        if base is not None and Path(base) == seed_policy_path(name):
+            return f"{called} that comes with AgentEvolver"
     return base
 
 

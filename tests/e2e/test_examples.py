@@ -103,7 +103,7 @@ CASES = {
     ),
     "overall": Case((*FEW_TASKS, *FEW_EXPLORATIONS, *SMALL_POOL), ALL, splits=("dev", "test")),
     "pocket_long": Case(("data.val_filter.n=4", f"{ROLLOUT}multi_turn.max_steps=24")),
-    "pocket_app": Case(("data.val_filter.n=4", "actor_rollout_ref.model.path=${seed_policy:}")),
+    "pocket_app": Case(("data.val_filter.n=4",)),
     "cold_start": Case((*FEW_TASKS, "cold_start.epochs=1")),
     "gpu": Case((*FEW_TASKS, *SHORT), model=True, room=4352),
     "self_play": Case(

@@ -109,13 +109,14 @@ def test_another_address_of_a_model_is_the_same_model_and_the_stand_in_is_not(be
     assert [change.key for change in changes(before, here)] == ["llm.base_url"]
 
 
-def test_a_checkout_that_was_moved_and_keys_that_a_release_added_change_nothing() -> None:
+@pytest.mark.parametrize("shipped", ["seed_policy_files", "app_policy_files"])
+def test_a_checkout_that_was_moved_and_keys_that_a_release_added_change_nothing(shipped: str) -> None:
     old = {
-        "actor_rollout_ref": {"model": {"path": "/a/agentevolver/builtin/seed/seed_policy_files"}},
+        "actor_rollout_ref": {"model": {"path": f"/a/agentevolver/builtin/seed/{shipped}"}},
         "data": {"seed": 1},
     }
     new = {
-        "actor_rollout_ref": {"model": {"path": "/b/agentevolver/builtin/seed/seed_policy_files", "new": 1}},
+        "actor_rollout_ref": {"model": {"path": f"/b/agentevolver/builtin/seed/{shipped}", "new": 1}},
         "data": {"seed": 1},
     }
     assert changes(old, new) == []

@@ -23,6 +23,7 @@ from statistics import mean
 from rich.console import Console
 from rich.table import Table
 
+from agentevolver.evaluation.table_results import mean_curve
 from agentevolver.utils.files import read_jsonl
 from agentevolver.utils.statistics import estimate, half_width
 
@@ -166,10 +167,8 @@ def plot(runs: dict[str, dict[str, Run]], splits: Sequence[str], path: Path) -> 
     for number, (condition, by_seed) in enumerate(runs.items()):
         for suffix, style in (("", "-"), (GUIDED, "--")):
             curves = curves_of(by_seed, SPLIT_OF_TRAINING + suffix)
-            if shared := sorted(set.intersection(*map(set, curves))) if curves else []:
-                left.plot(
-                    shared, [mean(curve[s] for curve in curves) for s in shared], style, color=f"C{number}", marker="."
-                )
+            if shared := mean_curve(curves):
+                left.plot(list(shared), list(shared.values()), style, color=f"C{number}", marker=".")
         for place, split in enumerate(splits):
             if values := finals(by_seed, split):
                 x = place + (number - (len(runs) - 1) / 2) * 0.13

@@ -20,6 +20,7 @@ from statistics import mean
 from rich.console import Console
 from rich.table import Table
 
+from agentevolver.evaluation.table_results import mean_curve
 from agentevolver.utils.files import read_jsonl
 
 Curve = dict[int, float]
@@ -64,15 +65,9 @@ def plot(conditions: dict[str, list[tuple[Curve, Curve]]], metric: str, path: Pa
             curves = [smooth(seed[side]) for seed in seeds]
             for curve in curves:
                 axis.plot(list(curve), list(curve.values()), color=f"C{colour}", alpha=0.3, linewidth=1)
-            shared = sorted(set.intersection(*(set(curve) for curve in curves)))
+            shared = mean_curve(curves)
             label = f"{name} ({len(seeds)} seeds)" if len(seeds) > 1 else name
-            axis.plot(
-                shared,
-                [mean(curve[s] for curve in curves) for s in shared],
-                color=f"C{colour}",
-                linewidth=2,
-                label=label,
-            )
+            axis.plot(list(shared), list(shared.values()), color=f"C{colour}", linewidth=2, label=label)
     axes[0].set(title=metric.removeprefix("val-core/"), xlabel="step", ylim=(0, 1))
     axes[1].set(title="training reward", xlabel="step")
     for axis in axes:

@@ -85,11 +85,16 @@ def after_thoughts(text: str) -> str:
 
 def _end_of_json(text: str, start: int) -> int:
     """Return where the JSON value that stands at `start` ends; `start` where there is none."""
-    blank = _BLANK.match(text, start)
     try:
-        return _LOOSE.raw_decode(text, blank.end() if blank else start)[1]
+        return _LOOSE.raw_decode(text, end_of_blank(text, start))[1]
     except (ValueError, RecursionError):
         return start
+
+
+def end_of_blank(text: str, start: int) -> int:
+    """Return where the white space that stands at `start` ends; `start` where there is none."""
+    match = _BLANK.match(text, start)
+    return match.end() if match else start
 
 
 def answer_to(call: ToolCall | BadCall, content: str) -> Message:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The tables of docs/protocol.md, from nothing: the policy to begin with, then every condition with every seed. What is finished is not done again, and what
-# was ended goes on where it was.
+# The tables of docs/protocol.md, from nothing: the weaker base (the stronger one is shipped), then every condition with every seed. What is finished is not
+# done again, and what was ended goes on where it was.
 #   bash examples/paper_tables.sh                                   # hours on two cores: docs/protocol.md says how many
 #   SEEDS=1 CONDITIONS="grpo overall" bash examples/paper_tables.sh
 #   JOBS=2 KNOWN=docs/tables/paper.csv bash examples/paper_tables.sh  # two runs side by side; what stands in the csv is not run again

@@ -13,10 +13,11 @@ from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import urlsplit
 
+from agentevolver.builtin.seed import SHIPPED_FOLDERS
 from agentevolver.config.leaves import leaves
 from agentevolver.config.load import FREE_FORM
 
-_SHIPPED_POLICIES = ("/seed_policy_files", "/app_policy_files")
+_SHIPPED_POLICIES = tuple(f"/{folder}" for folder in SHIPPED_FOLDERS)
 # Patterns of keys that do not change what is learned; `*` also stands for dots.
 NEUTRAL = (
     "trainer.total_training_steps",

@@ -8,7 +8,8 @@ the area under it (AgentEvolver, arXiv 2511.10395, table 6).
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -27,6 +28,8 @@ Figures = dict[str, dict[str, dict[int, float]]]
 """By split, condition and seed."""
 Curves = dict[str, dict[str, dict[int, dict[int, float]]]]
 """By split, condition, seed and step."""
+Row = tuple[str, str, str, int, int, float]
+"""What `COLUMNS` say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,23 +44,37 @@ class Results:
         curves = {TRAINING: self.training, EVALUATION: self.evaluation}[phase]
         curves.setdefault(split, {}).setdefault(condition, {}).setdefault(seed, {})[step] = reward
 
+    def rows(self) -> Iterator[Row]:
+        """Yield every reward, what `add` takes; the seeds and steps of a condition in order."""
+        for phase, curves in ((TRAINING, self.training), (EVALUATION, self.evaluation)):
+            for split, by_condition in curves.items():
+                for condition, by_seed in by_condition.items():
+                    for seed, curve in sorted(by_seed.items()):
+                        for step, reward in sorted(curve.items()):
+                            yield phase, split, condition, seed, step, reward
+
     def ends(self, evaluated: bool) -> Figures:
         """Return the last reward of each run: of evaluations, or of the validations while training."""
-        curves = self.evaluation if evaluated else self.training
         return {
             split: {name: {seed: curve[max(curve)] for seed, curve in by.items()} for name, by in conditions.items()}
-            for split, conditions in curves.items()
+            for split, conditions in self._of(evaluated).items()
         }
 
     def has(self, cell: Cell, evaluated: bool) -> bool:
         """Whether a cell's end is here."""
-        return any(cell.seed in by.get(cell.condition, {}) for by in self.ends(evaluated).values())
+        return any(cell.seed in by.get(cell.condition, {}) for by in self._of(evaluated).values())
+
+    def _of(self, evaluated: bool) -> Curves:
+        return self.evaluation if evaluated else self.training
 
 
 def gather(plan: Plan, known: Results | None = None) -> Results:
     """Return what is finished in the plan's folder, and for cells that are not what is known of them."""
     evaluated = plan.table.evaluation is not None
-    found, known = Results(), known or Results()
+    found = Results()
+    elsewhere: dict[tuple[str, int], list[Row]] = defaultdict(list)
+    for row in known.rows() if known is not None else ():
+        elsewhere[row[2], row[3]].append(row)
     for cell in plan.cells():
         end = f"{cell.name}-eval" if evaluated else cell.name
         if plan.finished(end).exists():
@@ -65,11 +82,9 @@ def gather(plan: Plan, known: Results | None = None) -> Results:
                 for split, steps in validations(plan.folder / name).items():
                     for one in steps:
                         found.add(phase, split, cell.condition, cell.seed, one.step, one.average)
-            continue
-        for phase, curves in ((TRAINING, known.training), (EVALUATION, known.evaluation)):
-            for split, by_condition in curves.items():
-                for step, reward in by_condition.get(cell.condition, {}).get(cell.seed, {}).items():
-                    found.add(phase, split, cell.condition, cell.seed, step, reward)
+        else:
+            for row in elsewhere[cell.condition, cell.seed]:
+                found.add(*row)
     return found
 
 
@@ -156,14 +171,7 @@ def write_csv(results: Results, path: Path) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(COLUMNS)
-        for phase, curves in ((TRAINING, results.training), (EVALUATION, results.evaluation)):
-            for split, by_condition in curves.items():
-                for condition, by_seed in by_condition.items():
-                    for seed, curve in sorted(by_seed.items()):
-                        writer.writerows(
-                            [phase, split, condition, seed, step, f"{reward:.6f}"]
-                            for step, reward in sorted(curve.items())
-                        )
+        writer.writerows([*place, f"{reward:.6f}"] for *place, reward in results.rows())
 
 
 def read_csv(path: Path) -> Results:

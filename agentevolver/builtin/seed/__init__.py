@@ -14,6 +14,8 @@ _SHIPPED = {
     "app": ("app_policy_files", "agentevolver.builtin.seed.app --base strong"),
 }
 
+SHIPPED_FOLDERS = tuple(folder for folder, _ in _SHIPPED.values())
+
 
 def seed_policy_path(name: str = "pocket") -> Path:
     """The folder of a shipped policy, in the form `from_pretrained` takes: `pocket`, the seed policy, or `app`, the
@@ -32,4 +34,4 @@ def seed_policy_path(name: str = "pocket") -> Path:
     return files
 
 
-__all__ = ["seed_policy_path"]
+__all__ = ["SHIPPED_FOLDERS", "seed_policy_path"]

@@ -13,13 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from env_service.tool_calls import DECODER, BadCall, ToolCall, explained, kind_of, structured_calls
+from env_service.tool_calls import DECODER, BadCall, ToolCall, end_of_blank, explained, kind_of, structured_calls
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 THINK, END_THINK = "<think>", "</think>"
 MAX_CALLS_PER_MESSAGE = 64
 _TAG = re.compile("|".join((OPEN, CLOSE, THINK, END_THINK)))
-_BLANK = re.compile(r"\s*")
 
 
 @dataclass(frozen=True)
@@ -86,12 +85,12 @@ def parse_text(text: str) -> list[Call | Malformed]:
 
 def _read_block(text: str, start: int) -> tuple[Call | Malformed, int]:
     """Read one call from behind its opening tag; return it and the position to go on from."""
-    begin = _end_of_blank(text, start)
+    begin = end_of_blank(text, start)
     try:
         value, end = DECODER.raw_decode(text, begin)
     except (ValueError, RecursionError) as error:
         return _broken(text, start, f"the text between the tags is not valid JSON ({explained(error, begin)})")
-    end = _end_of_blank(text, end)
+    end = end_of_blank(text, end)
     if text.startswith(CLOSE, end):
         return _from_object(value), end + len(CLOSE)
     return _broken(text, end, "there is text after the JSON object; give each call its own tags")
@@ -151,8 +150,3 @@ def parse_reference(text: str) -> Call:
             raise ValueError(f"the reference call {text!r} unpacks a mapping, which is not supported")
         arguments[keyword.arg] = ast.literal_eval(keyword.value)
     return Call(node.func.id, arguments, tuple(ast.literal_eval(argument) for argument in node.args))
-
-
-def _end_of_blank(text: str, start: int) -> int:
-    match = _BLANK.match(text, start)
-    return match.end() if match else start

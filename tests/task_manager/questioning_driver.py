@@ -34,11 +34,9 @@ class SlowTutor(Tutor):
         self._pause_s = pause_s
 
     async def _said(self, role, messages, sampling):
+        call = json.dumps([messages[0]["content"].splitlines()[0], sampling.get("seed"), messages[1]["content"]])
         with self._calls.open("a") as file:
-            file.write(
-                json.dumps([messages[0]["content"].splitlines()[0], sampling.get("seed"), messages[1]["content"]])
-                + "\n"
-            )
+            file.write(f"\n{call}\n")  # the first line break ends a call that a kill cut off
         await asyncio.sleep(self._pause_s)
         return await super()._said(role, messages, sampling)
 

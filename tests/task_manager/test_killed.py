@@ -4,6 +4,7 @@ is doubled.
 Of what was paid for, at most the call is asked again that was under way in each exploration.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -41,8 +42,11 @@ def finish(folder):
 def calls(folder):
     """What the models were asked so far; a line that is being written, or was cut off by a kill, is no call yet."""
     path = folder / "calls"
-    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-    return [json.loads(line) for line in lines if line.endswith("\n")]
+    found = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        with contextlib.suppress(json.JSONDecodeError):
+            found.append(json.loads(line))
+    return found
 
 
 def explorers_calls(folder):

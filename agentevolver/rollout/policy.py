@@ -19,6 +19,7 @@ import httpx
 from agentevolver.engine import EngineError, Generated
 from agentevolver.llm import LLM, LLMError, Reply, Role
 from agentevolver.llm.errors import LLMUnavailable, ServedModel
+from agentevolver.rollout.whole_reply import whole
 from agentevolver.tools.schema import ToolCall
 from agentevolver.transport.run_key import server_key
 from context_manager.chat import ChatRenderer, PlainTokenizer
@@ -106,6 +107,9 @@ class VerlEngine:
 
     async def _sampled(self, request_id: str, prompt_ids: list[int], sampling_params: dict[str, Any]) -> Any:
         """Return verl's output of a call."""
+        return await self._asked(request_id, prompt_ids, whole(sampling_params))
+
+    async def _asked(self, request_id: str, prompt_ids: list[int], sampling_params: dict[str, Any]) -> Any:
         return await self._server_manager.generate(
             request_id=request_id, prompt_ids=prompt_ids, sampling_params=sampling_params
         )

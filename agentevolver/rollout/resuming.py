@@ -66,7 +66,7 @@ class ResumingEngine(VerlEngine):
             if piece and seed is not None:
                 # The same seed again would draw the noise of the reply's beginning once more.
                 sampling["seed"] = seeds.derived(seed, "resumed", piece, len(ids))
-            output = await super()._sampled(request_id, [*prompt_ids, *ids], sampling)
+            output = await self._asked(request_id, [*prompt_ids, *ids], sampling)
             is_aborted = output.stop_reason in ABORTED
             if output.token_ids and not (whole and is_aborted):
                 ids += output.token_ids

@@ -64,10 +64,6 @@ class Asynchronous(EvolverTrainer):
         """verl's manager of the engines that training rollouts ask."""
         return self.checkpoint_manager
 
-    def get_llm_client(self) -> Any:
-        """verl's plain client: an aborted reply goes on in our engine."""
-        return self.llm_server_manager.get_client()
-
     def on_validate_begin(self) -> None:
         """Let validation have the engine to itself, where that is wanted."""
         if self._in_training and self.settings.trainer.val_pause_training:

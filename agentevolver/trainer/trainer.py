@@ -36,6 +36,7 @@ from agentevolver.config.schema import of_verl
 from agentevolver.config.verl_keys.ignored import SYNC
 from agentevolver.monitor.log import Retention, RunLog, Status
 from agentevolver.monitor.watchdog import STARTING, WEIGHTS, WORKERS, Watchdog, described_waits
+from agentevolver.rollout.sole_server import client_of
 from agentevolver.trainer.adopt import Adopting
 from agentevolver.trainer.batch import (
     POLL_INTERVAL_S,
@@ -186,6 +187,10 @@ class EvolverTrainer(Checkpointing, PPOTrainer):
     @logger.setter
     def logger(self, backend: Tracking) -> None:
         self._run_log = RunLog(self.directory, backend, self._step_is_told)
+
+    def get_llm_client(self) -> Any:
+        """A plain client, where rollouts go on over updates too: an aborted reply goes on in our engine."""
+        return client_of(self.llm_server_manager)
 
     def _setup(self) -> None:
         self.status.set("loading the policy and starting vLLM")

@@ -1,6 +1,7 @@
 """verl's rollout servers as the policy of an episode, and as the model of a role."""
 
 import asyncio
+import pickle
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
@@ -40,7 +41,20 @@ async def test_a_request_keeps_its_seed_where_kernels_are_deterministic_and_not_
     server = Server(Reply([5], [-1.0]))
     for seeded in (True, False):
         await VerlEngine(server, 1, seeded=seeded).generate("r", [1], {"seed": 7, "temperature": 1.0})
-    assert server.asked == [{"seed": 7, "temperature": 1.0}, {"temperature": 1.0}]
+    assert [asked.get("seed") for asked in server.asked] == [7, None]
+    assert all(asked["temperature"] == 1.0 for asked in server.asked)
+
+
+@pytest.mark.service
+async def test_vllm_is_asked_for_whole_replies_and_for_text_only_where_a_stop_string_needs_it():
+    server = Server(Reply([5], [-1.0]))
+    for asked in ({"max_tokens": 9}, {"max_tokens": 9, "stop": ["</answer>"]}):
+        await VerlEngine(server, 1).generate("r", [1], asked)
+    from vllm.sampling_params import RequestOutputKind, SamplingParams
+
+    plain, stopped = (SamplingParams(**pickle.loads(pickle.dumps(asked))) for asked in server.asked)
+    assert plain.output_kind == stopped.output_kind == RequestOutputKind.FINAL_ONLY
+    assert (plain.detokenize, stopped.detokenize) == (False, True)
 
 
 @pytest.mark.service

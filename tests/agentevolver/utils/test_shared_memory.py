@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -110,7 +111,11 @@ def test_a_semaphore_that_its_process_did_not_remove_is_removed() -> None:
     segment = Path("/dev/shm") / f"sem.{process.stdout.readline().strip().lstrip('/')}"
     segments = attached("sem-run")
     assert segment in segments
-    for carrier in carriers("sem-run"):  # with Python's tracker of such things
+    deadline = time.monotonic() + 30
+    while len(carriers("sem-run")) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    # First Python's tracker of such things, which would tidy up as soon as the process has gone.
+    for carrier in sorted(carriers("sem-run"), key=lambda one: one.pid == process.pid):
         os.kill(carrier.pid, signal.SIGKILL)
     process.communicate()
     assert segment.exists()

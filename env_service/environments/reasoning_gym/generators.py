@@ -18,6 +18,8 @@ LEFT_OUT = ("composite",)
 MOST_LEVELS = 5
 # First steps of a curriculum at which making one item takes longer than two seconds, or never ends well.
 TOO_FAR = {"jugs": 3, "n_queens": 5, "sokoban": 1}
+# Behind the seeds of all tasks: the next draw of a task whose right answer is the empty text, which nobody can give.
+NEXT_DRAW = 2_000_000_000
 # Where the package keeps a right answer of what has several.
 ORACLES = ("example_correct_answer", "example_answer", "possible_answer")
 
@@ -34,7 +36,7 @@ def item(name: str, level: int, seed: int) -> dict[str, Any]:
     if answer is None:
         known = next((entry["metadata"][key] for key in ORACLES if entry["metadata"].get(key) is not None), None)
         answer = known if known is None or isinstance(known, str) else json.dumps(known)
-    return {"question": str(entry["question"]), "answer": str(answer) if answer not in (None, "") else None}
+    return {"question": str(entry["question"]), "answer": None if answer is None else str(answer)}
 
 
 def verdict(name: str, level: int, seed: int, answer: str) -> float:
@@ -50,11 +52,15 @@ def verdict(name: str, level: int, seed: int, answer: str) -> float:
 
 
 def _made(name: str, level: int, seed: int) -> tuple[Any, dict[str, Any]]:
-    # Some generators draw from the interpreter's own generators instead of their seed's.
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    dataset = DATASETS[name][0](_configuration(name, level, seed))
-    return dataset, dataset[0]
+    while True:
+        # Some generators draw from the interpreter's own generators instead of their seed's.
+        random.seed(seed)
+        np.random.seed(seed % 2**32)
+        dataset = DATASETS[name][0](_configuration(name, level, seed))
+        entry = dataset[0]
+        if entry["answer"] != "":
+            return dataset, entry
+        seed += NEXT_DRAW
 
 
 def _configuration(name: str, level: int, seed: int) -> Any:

@@ -152,6 +152,25 @@ def test_what_hangs_a_scorer_or_is_code_is_wrong_and_harms_nobody(library: Libra
 
 
 @pytest.mark.service
+def test_a_task_whose_right_answer_would_be_the_empty_text_is_drawn_again(library: Library) -> None:
+    item = library.item("ab", 0, 18)  # the package's program of this seed rewrites itself to nothing
+    assert item.answer and library.scored("ab", 0, 18, item.answer) == 1.0
+    assert library.scored("ab", 0, 18, "") == 0.0
+    assert library.item.__wrapped__("ab", 0, 18) == item != library.item("ab", 0, 17)
+
+
+@pytest.mark.service
+def test_a_task_is_the_same_in_every_process(library: Library) -> None:
+    """These go through sets of texts, whose order follows from a process's seed of hashes."""
+    names = ("isomorphic_strings", "polynomial_multiplication", "ransom_note")
+    made = []
+    for _ in range(3):
+        library.close()  # the next call starts another process
+        made.append([library.item.__wrapped__(name, 0, seed) for name in names for seed in range(4)])
+    assert made[0] == made[1] == made[2]
+
+
+@pytest.mark.service
 @pytest.mark.timeout(1800)
 def test_the_own_answer_of_every_generator_is_right_by_its_scorer(library: Library) -> None:
     """Twenty seeds of each (`REASONING_GYM_SEEDS=20`), else one of every seventh."""

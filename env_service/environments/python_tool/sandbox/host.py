@@ -136,7 +136,8 @@ class Sandbox:
             self._process = subprocess.Popen(
                 [
                     sys.executable,
-                    "-I",
+                    "-P",
+                    "-s",
                     "-S",
                     "-X",
                     "utf8",
@@ -149,7 +150,12 @@ class Sandbox:
                 stdout=output_end,
                 stderr=output_end,
                 pass_fds=(theirs.fileno(),),
-                env={key: os.environ[key] for key in ("LD_LIBRARY_PATH",) if key in os.environ},
+                # `-I` would leave out the seed of hashes, without which a set has another order in each process, and a
+                # task made of a seed is another task.
+                env={
+                    "PYTHONHASHSEED": "0",
+                    **{key: os.environ[key] for key in ("LD_LIBRARY_PATH",) if key in os.environ},
+                },
                 cwd="/",
                 start_new_session=True,
             )

@@ -1,9 +1,9 @@
 """The process between the service and the interpreter: builds the sandbox, starts the interpreter in it, ends it.
 
-Run as `python -I -S`, single-threaded and with an empty environment. Its standard input carries one line of JSON and
-then stays open as a life line: when the service closes it, or dies, the interpreter is killed. If any layer cannot be
-put in place, or the finished sandbox lets through what it must not, the reason goes to the control descriptor and
-nothing is run.
+Run as `python -P -s -S`, single-threaded and with a seed of hashes as its environment. Its standard input carries one
+line of JSON and then stays open as a life line: when the service closes it, or dies, the interpreter is killed. If any
+layer cannot be put in place, or the finished sandbox lets through what it must not, the reason goes to the control
+descriptor and nothing is run.
 
 Layers: namespaces (mount, pid, net, ipc, uts, cgroup; user too unless privileged) - a private read-only view - an
 unprivileged user without capabilities - no_new_privs - resource limits - the system-call filter - a self-test from

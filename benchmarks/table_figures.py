@@ -3,18 +3,22 @@
     python -m benchmarks.table_figures docs/tables/paper.csv [--out PATH.svg] [--conditions grpo,q,overall]
 
 One picture: the reward of each condition on each split that was evaluated (a dot a seed, the mean with Student's 95 %
-interval), and the curve of each training's validations (the mean over the seeds, and their range).
+interval), and the curve of each training's validations (the mean over the seeds, and their range). What was measured
+with experience stands in the same panel, hollow and dashed.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from agentevolver.evaluation.table_results import Curves, Figures, mean_curve, read_csv
+from agentevolver.monitor.results import GUIDED
 from agentevolver.utils.statistics import estimate
+
+WITH_EXPERIENCE = f"/{GUIDED}"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -26,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = parser.parse_args(argv)
     results = read_csv(options.csv)
     ends = results.ends(evaluated=bool(results.evaluation))
-    there = list(dict.fromkeys(name for curves in (results.training, ends) for by in curves.values() for name in by))
+    there = list(dict.fromkeys(name for curves in (ends, results.training) for by in curves.values() for name in by))
     chosen = options.conditions.split(",") if options.conditions else there
     if missing := sorted(set(chosen) - set(there)):
         parser.error(f"{options.csv} has no condition {missing[0]!r}, but {', '.join(there)}")
@@ -40,46 +44,54 @@ def draw(ends: Figures, curves: Curves, conditions: Sequence[str], path: Path) -
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    panels = len(ends) + len(curves)
+    dots, lines = _splits(ends), _splits(curves)
+    wide = max(1.8, 0.45 * len(conditions))
     figure, axes = pyplot.subplots(
-        1, panels, figsize=(1.6 + 0.45 * len(conditions) * len(ends) + 4.2 * len(curves), 4), squeeze=False,
-        width_ratios=[max(1.8, 0.45 * len(conditions))] * len(ends) + [4.2] * len(curves),
+        1, len(dots) + len(lines), figsize=(1.6 + wide * len(dots) + 6.4 * len(lines), 4), squeeze=False,
+        width_ratios=[wide] * len(dots) + [6.4] * len(lines),
     )  # fmt: skip
-    for axis, (split, by_condition) in zip(axes[0], ends.items(), strict=False):
-        _dots(axis, split, by_condition, conditions)
-    for axis, (split, by_curve) in zip(axes[0][len(ends) :], curves.items(), strict=True):
-        _lines(axis, split, by_curve, conditions)
+    for axis, split in zip(axes[0], dots, strict=False):
+        _dots(axis, ends.get(split, {}), conditions, guided=False)
+        _dots(axis, ends.get(split + WITH_EXPERIENCE, {}), conditions, guided=True)
+        axis.set(title=split, ylabel="reward", xlim=(-0.6, len(conditions) - 0.4))
+        axis.set_xticks(range(len(conditions)), conditions, rotation=60, ha="right", fontsize=8)
+        axis.grid(alpha=0.3, axis="y")
+    for axis, split in zip(axes[0][len(dots) :], lines, strict=True):
+        _lines(axis, curves.get(split, {}), conditions, guided=False)
+        _lines(axis, curves.get(split + WITH_EXPERIENCE, {}), conditions, guided=True)
+        axis.set(title=f"{split}, while training", xlabel="step")
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
     figure.tight_layout()
     figure.savefig(path, dpi=110)
 
 
-def _dots(axis: Any, split: str, by_condition: dict[str, dict[int, float]], conditions: Sequence[str]) -> None:
-    for place, name in enumerate(conditions):
-        values = [*by_condition.get(name, {}).values()]
+def _splits(measured: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(name.removesuffix(WITH_EXPERIENCE) for name in measured))
+
+
+def _dots(axis: Any, by_condition: Mapping[str, dict[int, float]], conditions: Sequence[str], *, guided: bool) -> None:
+    for number, name in enumerate(conditions):
+        values, place, color = [*by_condition.get(name, {}).values()], number + 0.3 * guided, f"C{number % 10}"
         whole = estimate(values)
         if whole is not None:
-            axis.scatter([place] * len(values), values, color=f"C{place % 10}", s=12, alpha=0.4)
-            axis.errorbar(place, whole.mean, yerr=whole.half or 0, fmt="o", color=f"C{place % 10}", capsize=4)
-    axis.set(title=split, ylabel="reward", xlim=(-0.6, len(conditions) - 0.4))
-    axis.set_xticks(range(len(conditions)), conditions, rotation=60, ha="right", fontsize=8)
-    axis.grid(alpha=0.3, axis="y")
+            axis.scatter([place] * len(values), values, color=color, s=12, alpha=0.4)
+            style = {"color": color, "capsize": 4, "mfc": "white" if guided else None}
+            axis.errorbar(place, whole.mean, yerr=whole.half or 0, fmt="o", **style)
 
 
 def _lines(
-    axis: Any, split: str, by_condition: dict[str, dict[int, dict[int, float]]], conditions: Sequence[str]
+    axis: Any, by_condition: Mapping[str, dict[int, dict[int, float]]], conditions: Sequence[str], *, guided: bool
 ) -> None:
-    for place, name in enumerate(conditions):
+    for number, name in enumerate(conditions):
         runs = [*by_condition.get(name, {}).values()]
         if not runs:
             continue
-        curve = mean_curve(runs)
-        label = f"{name} ({len(runs)})"
-        axis.plot(list(curve), list(curve.values()), color=f"C{place % 10}", linewidth=2, label=label)
+        curve, color = mean_curve(runs), f"C{number % 10}"
+        label = f"{name} ({len(runs)}{', with experience' if guided else ''})"
+        axis.plot(list(curve), list(curve.values()), "--" if guided else "-", color=color, linewidth=2, label=label)
         low, high = ([pick(run[step] for run in runs) for step in curve] for pick in (min, max))
-        axis.fill_between(list(curve), low, high, color=f"C{place % 10}", alpha=0.12, linewidth=0)
-    axis.set(title=f"{split}, while training", xlabel="step")
-    axis.grid(alpha=0.3)
-    axis.legend(fontsize=8)
+        axis.fill_between(list(curve), low, high, color=color, alpha=0.12, linewidth=0)
 
 
 if __name__ == "__main__":

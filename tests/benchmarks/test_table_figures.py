@@ -18,6 +18,7 @@ def table(tmp_path: Path) -> Path:
             for step in (10, 20):
                 results.add("training", "pocket", condition, seed, step, gain * step / 20 + seed / 100)
             results.add("evaluation", "pocket/dev", condition, seed, 20, gain)
+            results.add("training", "pocket/guided", condition, seed, 20, gain)
     # Not every condition is trained, nor met on every split.
     results.add("evaluation", "pocket/dev/guided", "base", 1, 0, 0.5)
     write_csv(results, tmp_path / "table.csv")
@@ -30,8 +31,9 @@ def test_a_panel_for_each_split_and_the_curves_beside(table: Path) -> None:
     drawn = table.with_suffix(".svg").read_text()
     assert all(
         f"<!-- {text} -->" in drawn
-        for text in ("pocket/dev", "pocket/dev/guided", "pocket, while training", "base", "plain (2)", "other (2)")
+        for text in ("pocket/dev", "pocket, while training", "base", "plain (2)", "other (2, with experience)")
     )
+    assert "<!-- pocket/dev/guided -->" not in drawn, "with experience in the panel of the split"
     main([str(table), "--conditions", "plain", "--out", str(table.with_name("one.svg"))])
     one = table.with_name("one.svg").read_text()
     assert "<!-- plain (2) -->" in one and "<!-- other (2) -->" not in one

@@ -21,7 +21,7 @@ from env_service.environments.pocket.long_env import make_chain
 from env_service.environments.pocket.quirks import quirks_of, signature
 from env_service.environments.pocket.tasks import Task, make_task, split_id
 from env_service.environments.pocket.wordings import PHRASES
-from env_service.environments.pocket.world import Facts
+from env_service.environments.pocket.world import Facts, World
 
 Label = Literal["GOOD", "BAD"]
 _LESSONS: tuple[tuple[str, tuple[str, str]], ...] = (
@@ -110,14 +110,19 @@ def snapshot(env: PocketEnv) -> Facts:
 
 
 def label_steps(task_id: str, actions: Sequence[str]) -> list[Label]:
-    """Label each assistant message of an episode GOOD or BAD.
+    """Label each assistant message of an episode GOOD or BAD: `label_steps_of` its task; raises ValueError for a wrong
+    or open id."""
+    task = make_task(task_id)
+    return label_steps_of(task, task.world(), actions)
+
+
+def label_steps_of(task: Task, world: World, actions: Sequence[str]) -> list[Label]:
+    """Label each assistant message of an episode of a task, which begins in `world`, GOOD or BAD.
 
     GOOD: a first reference call, a change towards the goal that breaks nothing, the first sight of an id the solution
     needs, or the right `done` once everything else holds. BAD: everything else, above all errors, repeats, needless
     look-ups and wrong changes.
     """
-    task = make_task(task_id)
-    world = task.world()
     needed = {a for c in task.solution for a in c.args if re.fullmatch(r"[neom]\d+", a)}
     seen: set[tuple[str, tuple[str, ...]]] = set()
     labels: list[Label] = []

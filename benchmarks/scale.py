@@ -167,8 +167,8 @@ def router(options: argparse.Namespace, console: Console) -> list[Cost]:
 
 
 def queue(options: argparse.Namespace, console: Console) -> list[Cost]:
-    """Measure TransferQueue: rows put and read by one client, and a list of all keys, which the trainer asks for 50
-    times a second while it waits."""
+    """Measure TransferQueue: rows put and read by one client, and a list of all keys, which the trainer asks for
+    again and again while it waits."""
     import ray
     import torch
     import transfer_queue as tq
@@ -370,19 +370,31 @@ PARTS: dict[str, Callable[[argparse.Namespace, Console], list[Cost]]] = {
 }
 
 
-def busy(cost: Cost, nodes: int, load: Load = LOAD) -> float:
+def busy(cost: Cost, nodes: float, load: Load = LOAD) -> float:
     """Return the share of one core that so many nodes keep busy; above 1 is more than it can do.
 
-    A list of keys is asked for 50 times a second and has the rows and groups of a step.
+    A list of keys has the rows and groups of a step, and is asked for as often as `trainer.polling` says.
     """
+    from agentevolver.trainer.polling import interval_after
+
     if cost.unit == "turn":
         return cost.seconds * load.turns * nodes
     if cost.unit == "rollout":
         return cost.seconds * load.rollouts * nodes
     if cost.unit == "key of a list":
-        return cost.seconds * load.rollouts_a_step * nodes * 9 / 8 * 50
+        look = cost.seconds * load.rollouts_a_step * nodes * 9 / 8
+        return look / interval_after(look)
     # A task made is rolled out 8 times.
     return cost.seconds * load.rollouts / 8 * nodes
+
+
+def full_at(cost: Cost) -> float:
+    """Return how many nodes keep one core busy."""
+    few, many = 1.0, 1e9
+    while many - few > 0.5:
+        middle = (few + many) / 2
+        few, many = (middle, many) if busy(cost, middle) < 1 else (few, middle)
+    return many
 
 
 def bounds(costs: list[Cost], console: Console) -> None:
@@ -392,7 +404,7 @@ def bounds(costs: list[Cost], console: Console) -> None:
     )
     for cost in sorted(costs, key=lambda one: -busy(one, 1)):
         shares = (f"{busy(cost, nodes):.2f}" for nodes in NODES)
-        table.add_row(cost.part, cost.unit, f"{cost.seconds * 1e3:.3f}", *shares, f"{1 / busy(cost, 1):,.0f} nodes")
+        table.add_row(cost.part, cost.unit, f"{cost.seconds * 1e3:.3f}", *shares, f"{full_at(cost):,.0f} nodes")
     console.print(table)
 
 

@@ -17,9 +17,6 @@ from verl.utils import tensordict_utils as tu
 from agentevolver.rollout.rows import group_name, row_order
 from agentevolver.types import RowKey, Trajectory
 
-# verl looks for finished rollouts every 2 s, which on short episodes is most of a step.
-POLL_INTERVAL_S = 0.02
-
 
 def trained_on(batch: KVBatchMeta) -> list[int]:
     """Return the places of the rows that are neither padding nor withdrawn."""

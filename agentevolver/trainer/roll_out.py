@@ -13,7 +13,8 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 
 from agentevolver.rollout.rows import group_name, row_order
-from agentevolver.trainer.batch import POLL_INTERVAL_S, rollouts_of
+from agentevolver.trainer.batch import rollouts_of
+from agentevolver.trainer.polling import interval_after
 from agentevolver.types import RowKey, Task, Trajectory
 from task_manager.dataset import ROLLOUTS_KEY, row_of
 
@@ -46,24 +47,24 @@ def roll_out(
     tags = [{"is_prompt": True, "status": "pending", "global_steps": step} for _ in tasks]
     tq.kv_batch_put(keys=list(rows["uid"]), partition_id="train", tags=tags)
     manager.generate_sequences(prompts)
-    batch = gathered(list(rows["uid"]), "train", POLL_INTERVAL_S, meanwhile)
+    batch = gathered(list(rows["uid"]), "train", meanwhile)
     trajectories = rollouts_of(batch)[1]
     tq.kv_clear(keys=batch.keys, partition_id=batch.partition_id)
     return trajectories
 
 
-def gathered(
-    groups: Sequence[str], partition_id: str, poll_s: float, meanwhile: Callable[[], None] = lambda: None
-) -> KVBatchMeta:
+def gathered(groups: Sequence[str], partition_id: str, meanwhile: Callable[[], None] = lambda: None) -> KVBatchMeta:
     """Wait until groups are rolled out, and take their rows, whatever else is in the queue; their names leave it.
     `meanwhile` is called again and again."""
     wanted = set(groups)
     while True:
+        began = time.monotonic()
         tags = (tq.kv_list(partition_id) or {}).get(partition_id, {})
         if all(tags.get(group, {}).get("status") in ("finished", "failure") for group in groups):
             break
+        pause = interval_after(time.monotonic() - began)
         meanwhile()
-        time.sleep(poll_s)
+        time.sleep(pause)
     tq.kv_clear(keys=list(groups), partition_id=partition_id)
     rows = {
         key: tag for key, tag in tags.items() if not tag.get("is_prompt", False) and RowKey.of(key).group_id in wanted

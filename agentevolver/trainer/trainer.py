@@ -39,7 +39,6 @@ from agentevolver.monitor.watchdog import STARTING, WEIGHTS, WORKERS, Watchdog, 
 from agentevolver.rollout.sole_server import client_of
 from agentevolver.trainer.adopt import Adopting
 from agentevolver.trainer.batch import (
-    POLL_INTERVAL_S,
     Places,
     mask_rows,
     ordered,
@@ -62,6 +61,7 @@ from agentevolver.trainer.metrics import (
 )
 from agentevolver.trainer.mismatch import MismatchWatch, of_batch
 from agentevolver.trainer.no_signal import make_watch
+from agentevolver.trainer.polling import pace
 from agentevolver.trainer.reward_stages import RewardStages
 from agentevolver.trainer.roll_out import roll_out
 from agentevolver.trainer.row_clips import ClipWatch, RowClips
@@ -155,15 +155,8 @@ class EvolverTrainer(Checkpointing, PPOTrainer):
         self.trainer_mode = self.verl_mode
         self.parameter_sync_step = self.config.trainer.v1.get(self.verl_mode, {}).get("parameter_sync_step", 1)
         buffer = super()._build_replay_buffer()
-        buffer.poll_interval = POLL_INTERVAL_S
         buffer.sample = ordered(buffer.sample)
-        wait = buffer._wait_for_next_poll
-
-        def look_and_wait(*arguments: Any) -> float:
-            self._look_after_workers()
-            return float(wait(*arguments))
-
-        buffer._wait_for_next_poll = look_and_wait
+        pace(buffer, self._look_after_workers)
         return buffer
 
     def _look_after_workers(self) -> None:

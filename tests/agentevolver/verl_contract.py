@@ -25,6 +25,7 @@ OURS = ("agentevolver", "advantage_processor", "context_manager", "experience_ma
 THEIRS = ("verl", "transfer_queue", "vllm")
 # What no import shows: asked by name through Ray, a mixin or a decorator.
 CALLED = (
+    "verl.trainer.ppo.v1.replay_buffer:ReplayBuffer._sync_metadata_from_transfer_queue",
     "verl.trainer.ppo.v1.replay_buffer:ReplayBuffer._wait_for_next_poll",
     "verl.trainer.ppo.v1.trainer_base:PPOTrainer._init_resource_pool_mgr",
     "verl.trainer.ppo.v1.trainer_base:PPOTrainer.prepare_step",

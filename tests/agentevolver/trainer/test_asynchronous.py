@@ -138,7 +138,7 @@ def test_scouts_and_the_warm_start_take_their_own_groups_and_leave_those_of_trai
     }
     queue = Queue({**training, **scouts})
     monkeypatch.setattr(roll_out, "tq", queue)
-    found = roll_out.gathered(["000002-00000-s"], "train", 0.0)
+    found = roll_out.gathered(["000002-00000-s"], "train")
     assert queue.looked == 3, "they were waited for"
     assert found.keys == ["000002-00000-s_0_0", "000002-00000-s_1_0"]
     queue.kv_clear(found.keys, "train")

@@ -3,8 +3,8 @@
     python -m benchmarks.table_figures docs/tables/paper.csv [--out PATH.svg] [--conditions grpo,q,overall]
 
 One picture: the reward of each condition on each split that was evaluated (a dot a seed, the mean with Student's 95 %
-interval), and the curve of each training's validations (the mean over the seeds, and their range). What was measured
-with experience stands in the same panel, hollow and dashed.
+interval from three seeds on), and the curve of each training's validations (the mean over the seeds, and their range).
+What was measured with experience stands in the same panel, hollow and dashed.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _dots(axis: Any, by_condition: Mapping[str, dict[int, float]], conditions: S
         if whole is not None:
             axis.scatter([place] * len(values), values, color=color, s=12, alpha=0.4)
             style = {"color": color, "capsize": 4, "mfc": "white" if guided else None}
-            axis.errorbar(place, whole.mean, yerr=whole.half or 0, fmt="o", **style)
+            axis.errorbar(place, whole.mean, yerr=(whole.half or 0) if len(values) > 2 else 0, fmt="o", **style)
 
 
 def _lines(

@@ -16,6 +16,8 @@ from agentevolver.builtin.seed import seed_policy_path
 
 ROOT = Path(__file__).parents[2]
 BASIC = str(ROOT / "examples" / "basic.yaml")
+# A training on this machine may have the usual port, and is named then.
+NOBODY_THERE = "env_service.env_url=http://127.0.0.1:1"
 SEED = str(seed_policy_path())
 API = ("--api", "http://127.0.0.1:9/v1", "--model", "m")
 NOT_SET = "NO_SUCH_KEY_IS_SET"
@@ -38,10 +40,10 @@ WRONG: dict[str, list[tuple[tuple[str, ...], str]]] = {
         ((BASIC, "data.val_splits=["), "cannot be read"),
         ((BASIC, "device=tpu"), "'tpu' is not known"),
         ((BASIC, "actor_rollout_ref.model.path=/no/such"), "does not exist"),
-        ((BASIC, "env_service.env_type=poket"), "poket"),
+        ((BASIC, NOBODY_THERE, "env_service.env_type=poket"), "poket"),
         ((BASIC, "--env-module", "x"), "is not of the form NAME=package.module:Class"),
-        ((BASIC, "--env-module", "x=no.such:Env"), "cannot import 'no.such'"),
-        ((BASIC, "--with-nope"), "not a registered environment"),
+        ((BASIC, NOBODY_THERE, "--env-module", "x=no.such:Env"), "cannot import 'no.such'"),
+        ((BASIC, NOBODY_THERE, "--with-nope"), "not a registered environment"),
         ((BASIC, "--target", "no.such"), "there is no module 'no'"),
         ((BASIC, "--target", "agentevolver.no_such"), "there is no module 'no_such'"),
         ((BASIC, "--port", "1"), "those of --view"),

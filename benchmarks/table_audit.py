@@ -14,47 +14,42 @@ Raises SystemExit where a kept task has the words of one of dev's (Jaccard 1): t
 from __future__ import annotations
 
 import argparse
-import re
-import sqlite3
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from statistics import mean, quantiles
 from typing import Any
 
-from agentevolver.utils.files import open_lines, parse, read_jsonl
+from agentevolver.llm.store import Usage
+from agentevolver.utils.files import read_jsonl
+from agentevolver.view.experiment import Experiment
+from agentevolver.view.metrics import COLUMNS, usage
+from agentevolver.view.trajectories import StepFiles
 from env_service.environments.pocket.app_tasks import app_task_ids, app_world, make_app_task
 from env_service.environments.pocket.calls import parse as parse_call
 from env_service.environments.pocket.oracle import label_steps_of
 from env_service.environments.pocket.tasks import Task
+from task_manager.dedup import words
 
 TASKS = Path("tasks") / "tasks_explored.train.jsonl"
 MAKING, DISTILLING, LABELLING = ("explorer", "synthesiser", "verifier", "judge"), ("summariser",), ("attributor",)
 NEAR = 0.8
-Tokens = tuple[int, int]
-"""Of prompts, of completions."""
 
 
 @dataclass
 class Audit:
-    """A condition over its seeds. `groups` are the successes of each group of rollouts by task; `labels` pairs of a
-    label and the world's, by the episode's success."""
+    """A condition over its seeds. `met` is whether each rollout of a task that was trained on succeeded, by run and
+    task; `labels` are pairs of a label and the world's, by the episode's success."""
 
     runs: int = 0
     calls: list[int] = field(default_factory=list)
     nearest: list[float] = field(default_factory=list)
-    groups: dict[tuple[str, str], list[list[bool]]] = field(default_factory=dict)
-    tokens: dict[str, Tokens] = field(default_factory=dict)
+    met: dict[tuple[str, str], list[bool]] = field(default_factory=dict)
+    spent: dict[str, Usage] = field(default_factory=dict)
     experiences: int = 0
     labels: dict[bool, list[tuple[bool, bool]]] = field(default_factory=lambda: {True: [], False: []})
-
-    def spent(self, roles: Iterable[str]) -> Tokens:
-        """Return the tokens of some roles."""
-        found = [self.tokens.get(role, (0, 0)) for role in roles]
-        return sum(one[0] for one in found), sum(one[1] for one in found)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -91,29 +86,22 @@ def _add(audit: Audit, run: Path) -> None:
         if audit.nearest[-1] == 1:
             sys.exit(f"{run / TASKS}: {task['query']!r} has the words of a task of dev: contamination")
     for record in _trajectories(run / "trajectories"):
-        outcome = record.get("outcome")
-        if not outcome:
-            continue
-        key = run.name, record["task"]["task_id"]
-        groups = audit.groups.setdefault(key, [])
-        if record["rollout_id"] == 0 or not groups:
-            groups.append([])
-        groups[-1].append(outcome["success"])
-        audit.labels[outcome["success"]] += _labels(record)
-    if (ledger := run / "llm_usage.sqlite").exists():
-        with closing(sqlite3.connect(f"file:{ledger}?mode=ro", uri=True)) as store:
-            for role, asked, told in store.execute("SELECT role, prompt_tokens, completion_tokens FROM usage"):
-                before = audit.tokens.get(role, (0, 0))
-                audit.tokens[role] = before[0] + asked, before[1] + told
+        if outcome := record.get("outcome"):
+            audit.met.setdefault((run.name, record["task"]["task_id"]), []).append(outcome["success"])
+            audit.labels[outcome["success"]] += _labels(record)
+    for spent in usage(Experiment(run))["roles"]:
+        role, *numbers = (spent[column] for column in COLUMNS)
+        audit.spent[role] = audit.spent.get(role, Usage()) + Usage(*numbers)
     stored = [record["exp_manager/distil/stored"] for record in read_jsonl(run / "metrics.jsonl")
               if "exp_manager/distil/stored" in record]  # fmt: skip
     audit.experiences += int(stored[-1]) if stored else 0
 
 
 def _trajectories(folder: Path) -> Iterator[dict[str, Any]]:
-    for path in sorted(folder.glob("step_*.jsonl*"), key=lambda one: int(one.name.split("_")[1].split(".")[0])):
-        with open_lines(path) as lines:
-            yield from (record for line in lines if (record := parse(line)) is not None)
+    files = StepFiles(folder)
+    for path in map(files.path, files.steps()):
+        if path is not None:
+            yield from read_jsonl(path)
 
 
 def _labels(record: Mapping[str, Any]) -> list[tuple[bool, bool]]:
@@ -142,19 +130,15 @@ def task_of(record: Mapping[str, Any]) -> Task:
     )  # fmt: skip
 
 
-def _words(query: str) -> frozenset[str]:
-    return frozenset(re.findall(r"\w+", query))
-
-
 @lru_cache(maxsize=1)
 def _dev() -> list[frozenset[str]]:
-    return [_words(make_app_task(task_id).query) for task_id in app_task_ids("dev")]
+    return [words(make_app_task(task_id).query) for task_id in app_task_ids("dev")]
 
 
 def nearness(query: str) -> float:
     """Return the Jaccard of a query's words with those of the nearest task of dev, 0 to 1."""
-    words = _words(query)
-    return max(len(words & other) / len(words | other) for other in _dev())
+    own = words(query)
+    return max(len(own & other) / len(own | other) for other in _dev())
 
 
 def tasks_table(audits: Mapping[str, Audit]) -> list[str]:
@@ -166,7 +150,7 @@ def tasks_table(audits: Mapping[str, Audit]) -> list[str]:
         "|---|---|---|---|---|---|---|---|",
     ]
     for name, audit in audits.items():
-        met = [[success for group in groups for success in group] for groups in audit.groups.values()]
+        met = audit.met.values()
         if not met:
             continue
         calls = " ".join(f"{cut:.0f}" for cut in quantiles(audit.calls or own, n=4))
@@ -192,17 +176,17 @@ def costs_table(audits: Mapping[str, Audit], price_in: float, price_out: float) 
         "|---|---|---|---|---|",
     ]
     for name, audit in audits.items():
-        if not audit.tokens:
+        if not audit.spent:
             continue
         labels = sum(map(len, audit.labels.values()))
         parts = ((MAKING, len(audit.calls)), (DISTILLING, audit.experiences), (LABELLING, labels),
-                 (tuple(audit.tokens), audit.runs))  # fmt: skip
+                 (tuple(audit.spent), audit.runs))  # fmt: skip
         cells = []
         for roles, count in parts:
-            asked, told = audit.spent(roles)
+            used = sum((audit.spent.get(role, Usage()) for role in roles), Usage())
+            asked, told = used.prompt_tokens, used.completion_tokens
             price = (asked * price_in + told * price_out) / 1e6
-            shown = f"{asked / count:,.0f}, {told / count:,.0f} ({price / count:.2g})" if count and asked else ""
-            cells.append(shown)
+            cells.append(f"{asked / count:,.0f}, {told / count:,.0f} ({price / count:.2g})" if count and asked else "")
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines
 

@@ -33,6 +33,5 @@ def pace(buffer: ReplayBuffer, meanwhile: Callable[[], None]) -> None:
         meanwhile()
         return float(wait(*arguments))
 
-    buffer.poll_interval = POLL_INTERVAL_S
     buffer._sync_metadata_from_transfer_queue = timed_look
     buffer._wait_for_next_poll = busy_wait

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agentevolver.llm.store import Ledger, Usage
 from benchmarks.table_audit import main, nearness, read, task_of
 from env_service.environments.pocket.app_tasks import app_task_ids, make_app_task
-from env_service.environments.pocket.calls import render
-from env_service.environments.pocket.quirks import quirks_of, signature
 
 TASK_ID = app_task_ids("train")[0]
-SOLUTION = [render(call, signature(call.tool, quirks_of(make_app_task(TASK_ID).site)), "compact")
-            for call in make_app_task(TASK_ID).solution]  # fmt: skip
+SOLUTION = [str(call) for call in make_app_task(TASK_ID).solution]
 
 
 def synthetic(number: int, query: str, solution: list[str]) -> dict[str, Any]:
@@ -53,18 +49,18 @@ def project(tmp_path: Path) -> Path:
     ]
     (run / "trajectories" / "step_1.jsonl").write_text("\n".join(lines) + "\n")
     (run / "metrics.jsonl").write_text(json.dumps({"step": 1, "exp_manager/distil/stored": 4}) + "\n")
-    with closing(sqlite3.connect(run / "llm_usage.sqlite")) as ledger, ledger:
-        ledger.execute("CREATE TABLE usage (role TEXT, prompt_tokens INTEGER, completion_tokens INTEGER)")
-        ledger.executemany(
-            "INSERT INTO usage VALUES (?, ?, ?)", [("explorer", 1000, 100), ("judge", 200, 20), ("attributor", 400, 40)]
-        )
+    (run / "config.yaml").touch()
+    ledger = Ledger(run / "llm_usage.sqlite")
+    for role, asked, told in (("explorer", 1000, 100), ("judge", 200, 20), ("attributor", 400, 40)):
+        ledger.settle(role, Usage(), Usage(1, asked, told))
+    ledger.close()
     return tmp_path
 
 
 def test_tasks_tokens_and_labels_of_a_run(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     audit = read(project)["qa"]
     assert audit.calls == [4, len(SOLUTION)] and audit.experiences == 4
-    assert sorted(audit.groups.values()) == [[[False, False]], [[True, False]]]
+    assert sorted(audit.met.values()) == [[False, False], [True, False]]
     # The reference's first two calls are good, a refused one is bad; who was told nothing says nothing.
     assert audit.labels == {True: [(True, True), (False, True)], False: [(False, False), (True, False)]}
     main([str(project), "--price-in", "1", "--price-out", "2"])

@@ -63,7 +63,7 @@ class Console:
             for one in validations_of(record):
                 self._first.setdefault(one.source, one)
         self._offset = metrics.stat().st_size if metrics.exists() else 0
-        self._began = time.time()
+        self._earlier = self._read_status()
         self._thread.start()
         return self
 
@@ -123,11 +123,16 @@ class Console:
             self._console.print(f"[green]{escape(line)}[/]", highlight=False, soft_wrap=True)
 
     def _status(self) -> dict[str, Any]:
+        # An earlier run's is told by what it says: the trainer's clock may be another node's.
+        status = self._read_status()
+        return {} if status == self._earlier else status
+
+    def _read_status(self) -> dict[str, Any]:
         try:
             status: dict[str, Any] = json.loads((self._directory / "status.json").read_text())
         except (OSError, ValueError):
             return {}
-        return status if status.get("time", 0.0) >= self._began else {}
+        return status
 
     def _new_records(self) -> list[dict[str, Any]]:
         try:

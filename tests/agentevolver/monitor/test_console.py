@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -91,6 +92,10 @@ def test_without_a_terminal_the_lines_tell_phase_step_validation_and_time(
     out, status = io.StringIO(), Status(tmp_path)
     monkeypatch.setattr("sys.stdout", out)
     monkeypatch.setattr("agentevolver.monitor.console.REFRESH_S", 0.01)
+    status.set("training", step=7, total_steps=7)  # an earlier run's
+    # The trainer is on a node whose clock is late.
+    late = SimpleNamespace(time=lambda: time.time() - 60)
+    monkeypatch.setattr("agentevolver.monitor.log.time", late)
 
     def shown(text: str) -> None:
         deadline = time.monotonic() + 10
@@ -109,6 +114,7 @@ def test_without_a_terminal_the_lines_tell_phase_step_validation_and_time(
             append_jsonl(tmp_path / "metrics.jsonl", {"step": step, "rollout/reward/mean": 0.5, "rollout/success": 0.5})
             shown(f"step    {step}/3")
     lines = out.getvalue().splitlines()
+    assert lines[0].startswith("making tasks: 1 of 4")
     assert any(line.startswith("making tasks: 2 of 4") and line.endswith("left") for line in lines)
     assert any(line.startswith("step    2/3") and line.endswith("left") for line in lines)
     assert all(len(line) <= WIDTH for line in lines)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 from contextlib import AbstractAsyncContextManager
-from itertools import pairwise
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,7 +43,12 @@ def add_player(parser: Parser) -> None:
     add("--seed", type=int, help="of what is sampled here (default: data.seed)")
     add("--conf", type=Path, metavar="FILE", help="an experiment's yaml: how is played (default: as the run did)")
     add("--env", metavar="NAME", help="the environment (default: the configuration's)")
-    add(
+    _add_env_modules(parser)
+    add("--env-url", metavar="URL", help="an environment service that runs (default: none is needed)")
+
+
+def _add_env_modules(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
         "--env-module",
         dest="env_modules",
         action="append",
@@ -52,7 +56,6 @@ def add_player(parser: Parser) -> None:
         metavar="NAME=PKG.MOD:CLASS",
         help="make an environment class of yours known as NAME",
     )
-    add("--env-url", metavar="URL", help="an environment service that runs (default: none is needed)")
 
 
 def read_environment(root: Path) -> None:
@@ -102,12 +105,15 @@ def game(options: argparse.Namespace) -> tuple[Source | None, Game]:
 
 def _launched_with(experiment: Path) -> list[str]:
     """Return the classes that a run was told of (`--env-module`), by its last launch."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    _add_env_modules(parser)
     for path in sorted((experiment / "launches").glob("*.json"), reverse=True):
         try:
             argv = [str(item) for item in json.loads(path.read_text(encoding="utf-8"))["argv"]]
         except (OSError, ValueError, KeyError, TypeError):
             continue
-        return [after for item, after in pairwise(argv) if item == "--env-module"]
+        modules: list[str] = parser.parse_known_args(argv)[0].env_modules
+        return modules
     return []
 
 

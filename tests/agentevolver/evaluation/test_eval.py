@@ -111,8 +111,9 @@ def test_a_folder_of_weights_is_played_as_validation_plays(
     assert len({sampled["seed"] for sampled in engine.sampled}) == len(engine.sampled), "each call draws by itself"
 
 
+@pytest.mark.parametrize("option", [("--env-module", "{}"), ("--env-module={}",)])
 def test_a_run_is_played_as_it_was_launched(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, option: tuple[str, ...]
 ) -> None:
     """Its own configuration, and the environment's class that the launch was told of."""
 
@@ -122,7 +123,7 @@ def test_a_run_is_played_as_it_was_launched(
     monkeypatch.setattr(player_engine, "start_engine", start)
     own, run = "mine=env_service.environments.pocket.env:PocketEnv", tmp_path / "pocket" / "run"
     (run / "launches").mkdir(parents=True)
-    (run / "launches" / "1.json").write_text(json.dumps({"argv": ["--conf", "x.yaml", "--env-module", own]}))
+    (run / "launches" / "1.json").write_text(json.dumps({"argv": ["x.yaml", *(part.format(own) for part in option)]}))
     config = resolved_tree(load(None, [CPU, "env_service.env_type=mine", "data.val_splits=[test]"]).config)
     (run / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(config)))
     shutil.copytree(seed_policy_path(), run / "checkpoints" / "global_step_3" / "actor" / "huggingface")

@@ -121,7 +121,7 @@ def carry_out(plan: Plan, start: Start, *, known: Results | None = None, shares:
                 return
             where = f"{number} of {len(cells)}"
             if known is not None and known.has(cell, evaluated):
-                print(f"[table] {cell.name}: known ({where})", flush=True)
+                _tell(f"{cell.name}: known ({where})")
                 continue
             try:
                 for launch_of in (plan.training, plan.evaluation):
@@ -143,12 +143,17 @@ def carry_out(plan: Plan, start: Start, *, known: Results | None = None, shares:
             raise
 
 
+def _tell(text: str) -> None:
+    # In one piece, line break and all: another thread may tell something at the same time.
+    print(f"[table] {text}\n", end="", flush=True)
+
+
 def _launch(plan: Plan, launch: Launch, start: Start, where: str, beside_others: bool) -> None:
     finished = plan.finished(launch.name)
     if finished.exists():
-        print(f"[table] {launch.name}: finished before ({where})", flush=True)
+        _tell(f"{launch.name}: finished before ({where})")
         return
-    print(f"[table] {launch.name}: starting ({where})", flush=True)
+    _tell(f"{launch.name}: starting ({where})")
     if launch.copy is not None and not (target := finished.parent / launch.copy.name).exists():
         # What is found during the evaluation is added to a copy: the run's own stays as training left it.
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -50,11 +50,10 @@ async def test_each_instance_has_its_own_process_which_ends_with_it() -> None:
 
 async def test_creates_come_from_the_warm_stock_and_bursts_beyond_it_are_served() -> None:
     async with serving(LONELY, warm=4) as running:
-        started = time.perf_counter()
-        await running.service.create("lonely", "t1", "first", {})
-        assert time.perf_counter() - started < 0.2
-        await asyncio.gather(*(running.service.create("lonely", "t1", f"i{n}", {}) for n in range(30)))
         (pool,) = running.service._pools.values()
+        stock = {worker.link.pid for worker in pool.workers}
+        assert await process_of(running, "first") in stock
+        await asyncio.gather(*(running.service.create("lonely", "t1", f"i{n}", {}) for n in range(30)))
         await eventually(lambda: len(pool.workers) == 31 + 4)
         await asyncio.gather(*(running.service.release(name) for name in list(running.service.instances)))
         await eventually(lambda: len(pool.workers) == 4)
@@ -214,7 +213,7 @@ async def test_a_process_warms_up_while_it_waits_so_that_a_create_is_quick() -> 
         await asyncio.sleep(1.0)
         started = time.perf_counter()
         state = unpack(await running.service.create("warm", "t1", "a", {}))
-        assert time.perf_counter() - started < 0.3
+        assert time.perf_counter() - started < 0.45, "it warms up for 0.5 s"
         assert state["info"]["ready_here"] is True
         assert unpack(await running.service.create("warm", "t1", "b", {}))["info"]["ready_here"] is True, (
             "one that warms up is waited for"

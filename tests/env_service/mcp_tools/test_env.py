@@ -210,10 +210,10 @@ def test_the_final_answer_is_the_answer_line_or_the_whole_message(text: str, ans
 
 @pytest.mark.parametrize("piece", ["<tool_call>", "answer: * ", "\n", " ", "{"])
 def test_long_repetitive_text_is_read_quickly(piece: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     parse(said(piece * (300_000 // len(piece))))
     final_answer(piece * (300_000 // len(piece)))
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 def test_the_profile_has_the_fields_that_task_synthesis_reads() -> None:

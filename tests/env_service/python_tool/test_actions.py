@@ -137,6 +137,6 @@ def test_no_text_breaks_the_parser(content: str) -> None:
     "piece", ["\\boxed{", "{", "\n", "answer: * ", "* ", "<tool_call>", "```python\n", "`", " ", "the "]
 )
 def test_long_repetitive_text_is_read_quickly(piece: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     parse(said(piece * (300_000 // len(piece))))
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5

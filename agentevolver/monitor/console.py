@@ -7,7 +7,6 @@ that is not on disk. Without a terminal it prints the lines alone, and the time 
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
 import time
@@ -129,10 +128,9 @@ class Console:
 
     def _read_status(self) -> dict[str, Any]:
         try:
-            status: dict[str, Any] = json.loads((self._directory / "status.json").read_text())
-        except (OSError, ValueError):
+            return parse((self._directory / "status.json").read_bytes()) or {}
+        except OSError:
             return {}
-        return status
 
     def _new_records(self) -> list[dict[str, Any]]:
         try:

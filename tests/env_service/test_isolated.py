@@ -52,7 +52,10 @@ async def test_creates_come_from_the_warm_stock_and_bursts_beyond_it_are_served(
     async with serving(LONELY, warm=4) as running:
         (pool,) = running.service._pools.values()
         stock = {worker.link.pid for worker in pool.workers}
-        assert await process_of(running, "first") in stock
+        started = time.perf_counter()
+        await running.service.create("lonely", "t1", "first", {})
+        assert time.perf_counter() - started < 0.2
+        assert running.service.instances["first"].worker.link.pid in stock
         await asyncio.gather(*(running.service.create("lonely", "t1", f"i{n}", {}) for n in range(30)))
         await eventually(lambda: len(pool.workers) == 31 + 4)
         await asyncio.gather(*(running.service.release(name) for name in list(running.service.instances)))
@@ -213,7 +216,7 @@ async def test_a_process_warms_up_while_it_waits_so_that_a_create_is_quick() -> 
         await asyncio.sleep(1.0)
         started = time.perf_counter()
         state = unpack(await running.service.create("warm", "t1", "a", {}))
-        assert time.perf_counter() - started < 0.45, "it warms up for 0.5 s"
+        assert time.perf_counter() - started < 0.3
         assert state["info"]["ready_here"] is True
         assert unpack(await running.service.create("warm", "t1", "b", {}))["info"]["ready_here"] is True, (
             "one that warms up is waited for"

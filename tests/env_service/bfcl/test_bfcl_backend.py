@@ -94,9 +94,9 @@ def test_results_and_errors_read_exactly_like_the_packages(
 def test_numbers_that_would_block_the_process_are_answered_at_once(
     name: str, arguments: dict[str, Any], words: str
 ) -> None:
-    backend, start = backend_with("MathAPI"), time.process_time()
+    backend, start = backend_with("MathAPI"), time.perf_counter()
     assert words in backend.call(Call(name, arguments))
-    assert time.process_time() - start < 1.0
+    assert time.perf_counter() - start < 1.0
 
 
 def test_number_precision_of_the_process_and_the_thread_is_left_alone() -> None:
@@ -109,7 +109,7 @@ def test_number_precision_of_the_process_and_the_thread_is_left_alone() -> None:
 
 
 def test_folders_copied_into_each_other_stop_growing_and_stay_quick() -> None:
-    backend, start = backend_with("GorillaFileSystem"), time.process_time()
+    backend, start = backend_with("GorillaFileSystem"), time.perf_counter()
     for name in ("x", "y"):
         backend.call(Call("mkdir", {"dir_name": name}))
     last = ""
@@ -122,7 +122,7 @@ def test_folders_copied_into_each_other_stop_growing_and_stay_quick() -> None:
     assert "holds more than" in last
     backend.call(Call("find", {}))
     json.dumps(backend.snapshot())
-    assert time.process_time() - start < 5.0
+    assert time.perf_counter() - start < 5.0
 
 
 def test_a_folder_copied_into_itself_still_gives_a_snapshot() -> None:

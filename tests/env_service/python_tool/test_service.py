@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 
 import psutil
 import pytest
@@ -58,7 +59,9 @@ async def test_a_warm_process_has_a_sandbox_that_stands_so_that_a_create_does_no
     async with serving(PYTHON, warm=WARM) as running:
         await eventually(lambda: len(sandboxes()) == 2 * WARM)
         before = {process.pid for process in sandboxes()}
+        started = time.perf_counter()
         await running.service.create("python", TASK, "a", {})
+        assert time.perf_counter() - started < 0.2
         (worker,) = [instance.worker.link.pid for instance in running.service.instances.values() if instance.worker]
         assert {process.pid for process in psutil.Process(worker).children(recursive=True)} <= before
 

@@ -10,7 +10,7 @@ import pytest
 from openai import APIStatusError, OpenAI
 
 from agentevolver.engine import EngineError
-from agentevolver.rollout.agent import AgentFailed, Result, described, result_of
+from agentevolver.rollout.agent import GRACE_S, AgentFailed, Result, described, result_of
 from agentevolver.rollout.pause import PAUSE
 from agentevolver.types import Outcome, StopReason, Task, Trajectory
 from context_manager.template import ContextLimits
@@ -310,7 +310,11 @@ async def stubborn(task, endpoint, world):
 
 
 def agent_threads():
-    return [thread for thread in threading.enumerate() if thread.name == "agent"]
+    """Return the threads of agents that go on: one that has said its last word needs a moment of the CPU to leave."""
+    threads = [thread for thread in threading.enumerate() if thread.name == "agent"]
+    for thread in threads:
+        thread.join(GRACE_S)
+    return [thread for thread in threads if thread.is_alive()]
 
 
 @pytest.mark.parametrize("agent", [sleeping, looping, blocking])

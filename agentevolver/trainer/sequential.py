@@ -8,7 +8,8 @@ of that turn is multiplied into its running ratio, and the advantages of the tur
     A_j = M A_j                                     for each turn j that is not updated yet
 
 `step_ids` say which turn sampled a token, so that nothing is split or padded. A trajectory without the turn takes no
-part in its update, and keeps its M. A training step is one tick of the learning rate's schedule.
+part in its update, and keeps its M. The policy's passes end with the turn: what follows it in a row costs nothing
+(`agentevolver.trainer.prefixes`). A training step is one tick of the learning rate's schedule.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from transfer_queue import KVBatchMeta
 from verl.workers.utils.padding import response_from_nested
 
 from agentevolver.config.training import UpdateOrder
+from agentevolver.trainer import prefixes
 from agentevolver.trainer.batch import plain
 from agentevolver.trainer.loss import SUM
 from agentevolver.trainer.update import arrange, update_actor
@@ -183,13 +185,14 @@ class _Table:
 
 
 def _part(batch: KVBatchMeta, own: Sequence[int], multiple: int) -> KVBatchMeta:
-    """Return the batch of these rows, filled up to a multiple with others, which have no token of the turn."""
+    """Return the batch of these rows, filled up to a multiple with others, which have no token of the turn; the passes
+    over it end at the mask."""
     taken = set(own)
     lacking = -len(own) % multiple
     filling = [i for i in range(len(batch.keys)) if i not in taken][:lacking]
     part = batch.select_keys([batch.keys[i] for i in (*own, *filling)])
     # It shares with the batch what an update changes.
-    part.fields, part.extra_info = copy.copy(batch.fields), dict(batch.extra_info or {})
+    part.fields, part.extra_info = copy.copy(batch.fields), {**(batch.extra_info or {}), prefixes.KEY: True}
     return part
 
 

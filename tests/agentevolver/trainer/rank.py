@@ -30,6 +30,7 @@ from verl.utils.torch_dtypes import PrecisionType
 
 from agentevolver.builtin.seed import seed_policy_path
 from agentevolver.config.checks import for_verl, load
+from agentevolver.trainer import prefixes
 from agentevolver.trainer.sequential import TurnUpdates, hold_learning_rate
 from agentevolver.types import GuidanceUse, Outcome, Step, StopReason, Task, Trajectory
 
@@ -54,6 +55,15 @@ CASES = {
         "order": "reverse",
         "turns": 3,
         "failed": ("t1_2",),
+    },
+    "three turns by turns, on whole rows": {
+        "mini": 2,
+        "seed": 20,
+        "mode": "gspo",
+        "order": "reverse",
+        "turns": 3,
+        "failed": ("t1_2",),
+        "whole": True,
     },
 }
 
@@ -96,6 +106,7 @@ class Group:
 
     def __init__(self, queue, actor, reference):
         self.queue, self.actor, self.reference = queue, actor, reference
+        self.cuts = True
         # One rank is given the rows in the order in which two would have them, mini-batch by mini-batch.
         self._dispatch_info = {"actor": [0, 1]}
 
@@ -122,7 +133,8 @@ class Group:
     def _run(self, method, batch):
         part = batch.chunk(RANKS)[RANK]
         data = self.queue.kv_batch_get(part.keys, part.partition_id, part.fields)
-        tu.assign_non_tensor(data, **copy.deepcopy(batch.extra_info))
+        extra = copy.deepcopy(batch.extra_info)
+        tu.assign_non_tensor(data, **(extra if self.cuts else {**extra, prefixes.KEY: False}))
         gathered = [None] * RANKS
         dist.all_gather_object(gathered, method(data))
         return gathered
@@ -216,8 +228,17 @@ def step(trainer, queue, case, seed):
         gradients.append({name: whole(parameter.grad) for name, parameter in engine.module.named_parameters()})
         return plain(engine)
 
-    engine.optimizer_step = recorded
+    cut, cuts = prefixes.cut, []
+
+    def recorded_cut(data):
+        shortened = cut(data)
+        cuts.append((len(data["input_ids"].values()), len(shortened["input_ids"].values())))
+        return shortened
+
+    engine.optimizer_step, prefixes.cut = recorded, recorded_cut
+    trainer.actor_rollout_wg.cuts = not CASES[case].get("whole")
     batch = trainer._update_actor(batch, metrics)
+    prefixes.cut = cut
     columns = ("old_log_probs", "ref_log_prob", "entropy", "advantages", "response_mask", "clip_ratio_high", "guided")
     parts = [[bool(tag.get("is_padding")) for tag in part.tags] for part in batch.chunk(RANKS)]
     return {
@@ -226,6 +247,7 @@ def step(trainer, queue, case, seed):
         "untrained": parts,
         "metrics": {name: float(value) for name, value in metrics.items() if np.isscalar(value)},
         "gradients": gradients,
+        "cuts": cuts,
         **state(engine),
     }
 
@@ -264,10 +286,11 @@ def make_trainer(folder, queue):
     from verl.workers.engine_workers import ActorRolloutRefWorker
 
     from agentevolver.trainer import trainer as evolver
+    from agentevolver.trainer.renewable_worker import RenewableWorker
 
     workers = []
-    for role in ("actor", "ref"):
-        worker = ActorRolloutRefWorker(copy.deepcopy(config.actor_rollout_ref), role=role)
+    for role, kind in (("actor", RenewableWorker), ("ref", ActorRolloutRefWorker)):
+        worker = kind(copy.deepcopy(config.actor_rollout_ref), role=role)
         worker.init_model()
         workers.append(worker)
     PPOTrainerSync.__init__ = lambda self, config: setattr(self, "config", config)

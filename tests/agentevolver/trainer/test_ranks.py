@@ -19,9 +19,10 @@ pytestmark = [pytest.mark.service, pytest.mark.timeout(600)]
 
 UNEVEN = "uneven rows, several samples a trajectory"
 GSPO, ONE_TURN, TURNS = "one ratio a row", "one turn by turns", "three turns by turns"
+WHOLE_ROWS = "three turns by turns, on whole rows"
 CASES = (
     UNEVEN, "withdrawn rows", "a rank of padding alone", "a rank of withdrawn rows alone", "means of sequences", GSPO,
-    ONE_TURN, TURNS,
+    ONE_TURN, TURNS, WHOLE_ROWS,
 )  # fmt: skip
 # Means over micro-batches, whatever their size (verl's own), and what belongs to the machine.
 NOT_COMPARED = (
@@ -134,6 +135,18 @@ def test_several_turns_are_updates_of_their_own_and_one_tick_of_the_schedule(run
         assert all(
             bool(row.any()) for key, row in by_turns["columns"][name].items() if key not in by_turns["withdrawn"]
         )
+
+
+def test_passes_that_end_with_a_turn_compute_what_passes_over_whole_rows_do(runs):
+    cut, whole = runs[1][TURNS], runs[1][WHOLE_ROWS]
+    assert furthest_state(cut, whole) <= 1e-9
+    for ours, theirs in zip(cut["gradients"], whole["gradients"], strict=True):
+        assert furthest(ours, theirs) <= 1e-9
+    for name in ("actor/turn_ratio/mean", "actor/turn_ratio/min", "actor/turn_ratio/max", "actor/pg_loss"):
+        assert cut["metrics"][name] == pytest.approx(whole["metrics"][name], abs=1e-9)
+    assert whole["cuts"] == []
+    assert len(cut["cuts"]) == 5  # three updates, and log-probs after two of them
+    assert all(after < before for before, after in cut["cuts"])
 
 
 def test_withdrawn_rows_stay_withdrawn_until_the_update(runs):

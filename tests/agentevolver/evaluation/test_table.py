@@ -121,6 +121,23 @@ def test_what_failed_goes_on_and_what_is_finished_is_left_alone(
     assert run(monkeypatch, third) == 0 and third.calls == []
 
 
+def test_what_was_stopped_before_its_first_checkpoint_starts_over(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = folder / "experiments" / "mine"
+    write_jsonl(there / "plain-1" / "metrics.jsonl", [{"step": 0}, {"step": 1}])
+    write_jsonl(there / "other-1" / "metrics.jsonl", [{"step": 0}])
+    write_jsonl(there / "plain-2" / "metrics.jsonl", [{"step": 1}, {"step": 2}])
+    (there / "plain-2" / "checkpoints" / "global_step_1").mkdir(parents=True)
+    seal(there / "plain-2" / "checkpoints" / "global_step_1")
+    write_jsonl(there / "other-2" / "metrics.jsonl", [{"step": 1}])
+    (there / "other-2" / "coevolve.json").write_text("{}")
+    launcher = Launcher()
+    assert run(monkeypatch, launcher) == 0
+    over = ["trainer.resume_mode=disable" in call for call in launcher.calls]
+    assert names(launcher) == ["plain-1", "other-1", "plain-2", "other-2"] and over == [True, False, False, False]
+
+
 def test_a_dry_run_prints_the_launches_and_starts_none(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -46,6 +46,9 @@ def ending(folder: Path, *, code: int, seconds: float, ledger: Path | None = Non
         if whole[-1].step < step:
             lines.append(f"  the {step - whole[-1].step} steps after it are repeated when the run goes on")
     todo = [("look at it", f"view {name}"), ("go on", f"resume {name}")]
+    if step and not whole and not (folder / "coevolve.json").exists():
+        lines.append("  no checkpoint was written (trainer.save_freq): there is nothing to go on from")
+        todo[1] = ("start over", f"resume {name} trainer.resume_mode=disable")
     if code == 0 and whole:
         todo[1] = ("train on", f"resume {name} trainer.total_training_steps={2 * step}")
     if whole:

@@ -92,7 +92,7 @@ def trajectories():
     ]
 
 
-async def training_step(url, *, tries=2, timeout_s=5.0, **section):
+async def training_step(url, *, tries=2, timeout_s=5.0, patience_s=0.5, **section):
     """Label a step's rollouts as their episodes would, then make advantages; returns records, result, and the server's
     own metrics."""
     settings = AttributionSettings(enable=True, **section)
@@ -104,7 +104,7 @@ async def training_step(url, *, tries=2, timeout_s=5.0, **section):
             tries=tries,
             timeout_s=timeout_s,
             max_wait_s=0.1,
-            rate_limit_timeout_s=0.5,
+            rate_limit_timeout_s=patience_s,
             price_in=1.0,
         ),
         settings,
@@ -216,7 +216,7 @@ async def test_a_judge_that_is_overloaded_at_first_labels_everything_in_the_end(
         )
 
     async with FaultyJudge(sometimes) as server:
-        _, result, _ = await training_step(server.url, tries=12, concurrent=2)
+        _, result, _ = await training_step(server.url, tries=12, patience_s=50.0, concurrent=2)
     assert result.metrics["prm/labelled"] == ALL
 
 

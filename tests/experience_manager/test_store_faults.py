@@ -52,6 +52,11 @@ def test_a_kill_in_the_middle_of_inserting_loses_nothing_that_was_acknowledged_a
         reader = threading.Thread(target=lambda process=process, lines=lines: lines.extend(process.stdout))
         assert "trying" in process.stdout.readline()
         reader.start()
+        # The first is killed at whatever it does first, each one later has inserted some batches by then.
+        deadline = time.monotonic() + 60
+        while sum('"done"' in line for line in list(lines)) < 2 * number:
+            assert time.monotonic() < deadline, lines
+            time.sleep(0.01)
         time.sleep(draw.uniform(0.05, 0.5))
         process.send_signal(signal.SIGKILL)
         process.wait()

@@ -31,7 +31,7 @@ from task_manager.diagnose import diagnose
 from task_manager.journal import read_journal
 from task_manager.services import running
 from task_manager.tasks import read_objectives, solution_of, write_tasks
-from tests.agentevolver.launcher.fakes import free_port
+from tests.free_ports import free_port
 from tests.pocket_rollouts import rollout
 
 pytestmark = [pytest.mark.e2e, pytest.mark.chaos, pytest.mark.timeout(900)]

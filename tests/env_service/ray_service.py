@@ -7,7 +7,6 @@ import json
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -147,12 +146,6 @@ def environment_of(process: psutil.Process) -> dict[str, str]:
         return process.environ()
     except psutil.Error:
         return {}
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def start(port: int, *options: str) -> Served:

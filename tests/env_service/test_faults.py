@@ -15,9 +15,10 @@ import orjson
 import psutil
 import pytest
 from local_hosts import Http, say
-from ray_service import BOTH, Served, command_of, folders_of, free_port, leaking_nothing, open_instances, start, stop
+from ray_service import BOTH, Served, command_of, folders_of, leaking_nothing, open_instances, start, stop
 
 from env_service.client import AsyncEnvClient, EnvCrashed, EnvTimeout
+from tests.free_ports import free_port
 
 pytestmark = [pytest.mark.service, pytest.mark.chaos]
 

@@ -27,7 +27,6 @@ from ray_service import (
     command_of,
     environment_of,
     folders_of,
-    free_port,
     start,
     stop,
 )
@@ -39,6 +38,7 @@ from context_manager.chat import ChatRenderer
 from context_manager.template import CausalTemplate, ContextLimits
 from env_service.client import AsyncEnvClient, EnvCrashed, RetryPolicy
 from tests.chat_tokenizers import CHATML, build_tokenizer
+from tests.free_ports import free_port
 
 pytestmark = pytest.mark.service
 

@@ -16,7 +16,7 @@ import pytest
 import requests as requests_library
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from ray_service import Served, free_port, leaking_nothing, start, stop
+from ray_service import Served, leaking_nothing, start, stop
 
 from env_service.client import EnvClient
 from env_service.environments.catalogue.build import build
@@ -27,6 +27,7 @@ from env_service.environments.tau2 import package as tau2
 from env_service.environments.textarena import package as textarena
 from env_service.environments.textworld import games as textworld
 from env_service.http.routes import MANY, ROUTES
+from tests.free_ports import free_port
 
 schemathesis = pytest.importorskip("schemathesis", reason="needs schemathesis (requirements/dev.lock)")
 

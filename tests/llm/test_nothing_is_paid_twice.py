@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ import yaml
 from task_manager.services import running
 from task_manager.settings import Configuration
 from task_manager.tasks import read_objectives
+from tests.free_ports import free_port
 from tests.llm.hostile_server import paid_twice
 from tests.llm.serving import served
 
@@ -60,9 +60,7 @@ def billed(log: Path) -> list[dict[str, Any]]:
 @pytest.mark.chaos
 def test_no_more_is_paid_again_after_kill_9_than_was_under_way(tmp_path: Path) -> None:
     pytest.importorskip("gymnasium")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        env_url = f"http://127.0.0.1:{probe.getsockname()[1]}"
+    env_url = f"http://127.0.0.1:{free_port()}"
     log, settings = tmp_path / "asked.jsonl", tmp_path / "settings.yaml"
     temper = "fences+prose+outages=0.05+latency_s=0.03-0.06"
     with served("--temper", temper, "--log", str(log)) as address:

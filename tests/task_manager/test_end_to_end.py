@@ -26,6 +26,7 @@ from task_manager.synthetic import open_run
 from task_manager.tasks import read_objectives
 from task_manager.verify import recheck_tasks
 from task_manager.world import World
+from tests.free_ports import free_port
 
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "tests" / "env_service"))
@@ -140,14 +141,6 @@ def run_command(tmp_path, *arguments):
     command = [sys.executable, "-m", "task_manager", *arguments]
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "160", "HF_HUB_OFFLINE": "1"}
     return subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=240, check=False)
-
-
-def free_port():
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.mark.service

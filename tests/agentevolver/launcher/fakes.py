@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -26,6 +25,7 @@ from agentevolver.launcher.stack import JobSpec, ServiceSpec
 from agentevolver.llm.settings import TeacherSettings
 from agentevolver.utils import net
 from agentevolver.utils.processes import carriers
+from tests.free_ports import free_port
 
 HERE = Path(__file__).parent
 SERVICE = HERE / "fake_service.py"
@@ -38,12 +38,6 @@ def release_ports() -> None:
     for holder in net._reserved.values():
         os.close(holder)
     net._reserved.clear()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def service(folder: Path, name: str, *arguments: str, port: int | None = None, **changes: Any) -> ServiceSpec:

@@ -18,7 +18,7 @@ from agentevolver.launcher import cli
 from agentevolver.launcher.accelerator import Report
 from agentevolver.launcher.records import RunRecord, RunRegistry
 from agentevolver.utils.processes import RUN_ID, ProcessId, identify
-from tests.agentevolver.launcher.fakes import free_port
+from tests.free_ports import free_port
 
 pytestmark = pytest.mark.service
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agentevolver.utils.processes import carriers
-from tests.agentevolver.launcher.fakes import free_port
+from tests.free_ports import free_port
 
 pytestmark = pytest.mark.service
 ROOT = Path(__file__).parents[3]

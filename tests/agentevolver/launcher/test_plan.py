@@ -21,7 +21,8 @@ from agentevolver.llm.settings import TeacherSettings
 from agentevolver.preload import SOCKET, executable_of
 from agentevolver.utils.net import ON_LOOPBACK
 from agentevolver.utils.secrets import SECRETS
-from tests.agentevolver.launcher.fakes import FakeConfiguration, env_section, free_port, ray_section
+from tests.agentevolver.launcher.fakes import FakeConfiguration, env_section, ray_section
+from tests.free_ports import free_port
 
 CONF = Options(conf=Path("x.yaml"))
 

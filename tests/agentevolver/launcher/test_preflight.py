@@ -29,7 +29,7 @@ from agentevolver.launcher.experiment import (
 from agentevolver.launcher.records import RunRecord, RunRegistry
 from agentevolver.utils.health import Health
 from agentevolver.utils.processes import identify
-from tests.agentevolver.launcher.fakes import free_port
+from tests.free_ports import free_port
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.agentevolver.launcher.fakes import free_port
+from tests.free_ports import free_port
 from tests.strangers import NOBODY, carrying, needs_root, readable
 
 pytestmark = pytest.mark.service

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentevolver.launcher.logs import KEPT_BYTES, keep_worker_logs, last_words, unintended_exits
-from tests.agentevolver.launcher.fakes import free_port
+from tests.free_ports import free_port
 
 ROOT = Path(__file__).parents[3]
 TRACEBACK = b"Traceback (most recent call last):\n  File 'x.py'\nValueError: the cause\n"

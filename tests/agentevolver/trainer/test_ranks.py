@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.agentevolver.launcher.fakes import free_port
+from tests.free_ports import free_port
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = Path(__file__).parent / "rank.py"

@@ -19,7 +19,7 @@ from task_manager.graders.registry import compared
 from task_manager.services import running
 from task_manager.synthetic import synthetic_tasks
 from task_manager.tasks import write_objectives, write_tasks
-from tests.agentevolver.launcher.fakes import free_port
+from tests.free_ports import free_port
 from tests.trajectories import trajectory
 
 BASIC = Path(__file__).parents[3] / "examples" / "basic.yaml"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import socket
 from datetime import timedelta
 from types import ModuleType, SimpleNamespace
 from typing import Any, cast
@@ -13,6 +12,7 @@ import pytest
 from torch.distributed import TCPStore
 
 from agentevolver.transport import worker
+from tests.free_ports import free_port
 
 
 @pytest.fixture
@@ -20,12 +20,6 @@ def module() -> ModuleType:
     one = cast(ModuleType, SimpleNamespace(TCPStore=TCPStore))
     worker.bind_to_host(one)
     return one
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def addresses(port: int) -> set[str]:

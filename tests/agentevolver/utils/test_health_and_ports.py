@@ -14,7 +14,8 @@ import pytest
 from agentevolver.utils import net
 from agentevolver.utils.health import all_unhealthy, reachable, unhealthy
 from agentevolver.utils.web.access import is_loopback
-from tests.agentevolver.launcher.fakes import free_port, release_ports
+from tests.agentevolver.launcher.fakes import release_ports
+from tests.free_ports import free_port
 
 pytestmark = pytest.mark.service
 

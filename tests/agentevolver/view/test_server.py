@@ -12,8 +12,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.agentevolver.launcher.fakes import free_port
 from tests.agentevolver.view.runs import make_run, write_metrics
+from tests.free_ports import free_port
 
 ROOT = Path(__file__).parents[3]
 LAUNCHER = (sys.executable, str(ROOT / "launcher.py"))

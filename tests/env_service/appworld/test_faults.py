@@ -102,7 +102,9 @@ def test_code_that_is_deaf_to_the_time_limit_is_killed_and_what_was_saved_is_gra
 
 def test_a_worker_killed_between_steps_is_an_error_and_no_reward(open_env: OpenEnv) -> None:
     env = open_env("balance_1")
-    os.kill(pid_of(env), signal.SIGKILL)
+    pid = pid_of(env)
+    os.kill(pid, signal.SIGKILL)
+    assert wait_until(lambda: is_gone(pid))
     with pytest.raises(WorkerDied):
         run(env, "print(1)")
     with pytest.raises(WorkerDied, match="no grade"):

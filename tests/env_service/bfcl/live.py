@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import subprocess
 import sys
 import time
@@ -11,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from env_service.client import EnvClient
+from tests.free_ports import free_port
 
 ROOT = Path(__file__).parents[3]
 START_TIMEOUT_S = 120.0
@@ -19,9 +19,7 @@ START_TIMEOUT_S = 120.0
 @contextlib.contextmanager
 def serving(name: str, spec: str, log: Path) -> Iterator[EnvClient]:
     """Serve one environment class under a name and yield a client; the service's own output goes to `log`."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     command = [
         sys.executable,
         "-m",

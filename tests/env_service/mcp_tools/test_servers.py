@@ -19,6 +19,7 @@ from local_hosts import started_here
 
 from env_service.environments.mcp_tools.env import McpEnv
 from env_service.environments.mcp_tools.servers import ServerError, Servers
+from tests.free_ports import free_port
 
 from .solutions import SOLUTIONS, calling, said
 
@@ -248,9 +249,7 @@ def test_a_setup_call_that_fails_is_an_error_of_the_environment(start: Start) ->
 
 @pytest.fixture
 def http_server() -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     process = subprocess.Popen([sys.executable, ODD, "http", str(port)], stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 30
     while True:

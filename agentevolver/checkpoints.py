@@ -119,6 +119,14 @@ def start_of(trainer: Mapping[str, Any], experiment: Path) -> Start:
     )
 
 
+def only_starts_over(experiment: Path) -> bool:
+    """Whether steps were trained in an experiment's folder and there is no whole checkpoint: a launch is refused there
+    (`start_of`) unless it is told to start over. The rounds of two agents go on by a file of their own."""
+    if not last_step(experiment) or (experiment / "coevolve.json").exists():
+        return False
+    return not whole_checkpoints(experiment / "checkpoints")
+
+
 def whole_checkpoints(checkpoints: Path) -> list[Checkpoint]:
     """Return the checkpoints of a folder that are whole, the newest last."""
     return sorted(

@@ -19,10 +19,9 @@ from typing import Any, Protocol
 
 from omegaconf import OmegaConf
 
-from agentevolver.checkpoints import ACTOR, OPTIMIZER, whole_checkpoints
+from agentevolver.checkpoints import ACTOR, OPTIMIZER, only_starts_over, whole_checkpoints
 from agentevolver.config.overlay import laid_over
 from agentevolver.errors import ConfigError, TrainingFailed
-from agentevolver.monitor.log import last_step
 from agentevolver.preload import python_of
 from agentevolver.types import Task
 from agentevolver.utils.files import write_text
@@ -169,7 +168,7 @@ def write_training(training: Training, config: Mapping[str, Any]) -> None:
         if not (tasks / name).exists():
             write_tasks(tasks / name, own)
     overlay = dict(training.overlay)
-    if (last_step(training.folder) or 0) > 0 and not whole_checkpoints(training.folder / "checkpoints"):
+    if only_starts_over(training.folder):
         overlay["trainer.resume_mode"] = "disable"
     write_text(training.folder / "config.yaml", OmegaConf.to_yaml(laid_over(config, overlay)))
 

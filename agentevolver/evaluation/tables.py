@@ -16,9 +16,8 @@ from typing import Any, Self
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from agentevolver.checkpoints import whole_checkpoints
+from agentevolver.checkpoints import only_starts_over, whole_checkpoints
 from agentevolver.errors import LaunchError, UsageError
-from agentevolver.monitor.log import last_step
 from agentevolver.utils.experiments import ROOT
 
 FINISHED = "finished"
@@ -193,7 +192,7 @@ class Plan:
         if not condition.train:
             return None
         own = (*_items(self.table.train), *_items(condition.overrides), *self._train)
-        if self._starts_over(self.folder / cell.name):
+        if only_starts_over(self.folder / cell.name):
             own += ("trainer.resume_mode=disable",)
         return self._launch(cell.name, condition.experiment, cell.seed, own)
 
@@ -233,12 +232,6 @@ class Plan:
     def finished(self, name: str) -> Path:
         """Return the file that says that the launch of a name went to its end."""
         return self.folder / name / FINISHED
-
-    def _starts_over(self, folder: Path) -> bool:
-        """Whether a training was stopped before its first checkpoint: the launcher starts over where it is told to.
-        Rounds of two agents (coevolve) go on by a file of their own."""
-        trained, rounds = last_step(folder), (folder / "coevolve.json").exists()
-        return bool(trained) and not rounds and not whole_checkpoints(folder / "checkpoints")
 
 
 def _items(overrides: Mapping[str, Any]) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from agentevolver.checkpoints import whole_checkpoints
+from agentevolver.checkpoints import only_starts_over, whole_checkpoints
 from agentevolver.monitor.console import duration
 from agentevolver.monitor.results import Comparison, compare, records, spent
 from agentevolver.utils.experiments import ROOT
@@ -46,7 +46,7 @@ def ending(folder: Path, *, code: int, seconds: float, ledger: Path | None = Non
         if whole[-1].step < step:
             lines.append(f"  the {step - whole[-1].step} steps after it are repeated when the run goes on")
     todo = [("look at it", f"view {name}"), ("go on", f"resume {name}")]
-    if step and not whole and not (folder / "coevolve.json").exists():
+    if code and only_starts_over(folder):
         lines.append("  no checkpoint was written (trainer.save_freq): there is nothing to go on from")
         todo[1] = ("start over", f"resume {name} trainer.resume_mode=disable")
     if code == 0 and whole:

@@ -48,8 +48,9 @@ def cut(data: TensorDict) -> TensorDict:
     return shortened
 
 
-def filled(output: TensorDict, lengths: Tensor) -> TensorDict:
-    """Return a pass's columns as long as the rows were before the cut (N lengths), with zeros at their ends."""
+def filled(output: TensorDict, whole: TensorDict) -> TensorDict:
+    """Return a pass's columns as long as the rows of `whole`, which were cut for it, with zeros at their ends."""
+    lengths = _lengths(whole["input_ids"])
     for name in list(output.keys()):
         if _is_ragged(output[name]):
             rows = [

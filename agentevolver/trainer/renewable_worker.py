@@ -64,7 +64,7 @@ class RenewableWorker(ActorRolloutRefWorker):
         if not prefixes.is_asked(data):
             return super().compute_log_prob(data)
         output = super().compute_log_prob(prefixes.cut(data))
-        return None if output is None else prefixes.filled(output, data["input_ids"].offsets().diff())
+        return None if output is None else prefixes.filled(output, data)
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
     def update_actor(self, data: TensorDict) -> TensorDict | None:

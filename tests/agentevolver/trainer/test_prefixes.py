@@ -61,7 +61,7 @@ def test_the_response_of_a_pass_over_cut_rows_is_that_of_whole_rows_under_the_ma
     shortened = prefixes.cut(data)
     shifted = ragged(torch.roll(row, -1).double() for row in shortened["input_ids"].unbind())
     output = TensorDict({"log_probs": shifted}, batch_size=[len(rows)])
-    whole = prefixes.filled(output, data["input_ids"].offsets().diff())["log_probs"]
+    whole = prefixes.filled(output, data)["log_probs"]
     assert [len(row) for row in whole.unbind()] == [len(row) for row in data["input_ids"].unbind()]
     found = response_from_nested(whole, data["response_mask"])
     for row, mask, ids in zip(found.unbind(), data["response_mask"].unbind(), data["responses"].unbind(), strict=True):

@@ -45,12 +45,14 @@ def ending(folder: Path, *, code: int, seconds: float, ledger: Path | None = Non
         lines.append(f"  checkpoint: {_short(whole[-1].folder)}")
         if whole[-1].step < step:
             lines.append(f"  the {step - whole[-1].step} steps after it are repeated when the run goes on")
-    todo = [("look at it", f"view {name}"), ("go on", f"resume {name}")]
+    todo = [("look at it", f"view {name}")]
     if code and only_starts_over(folder):
         lines.append("  no checkpoint was written (trainer.save_freq): there is nothing to go on from")
-        todo[1] = ("start over", f"resume {name} trainer.resume_mode=disable")
-    if code == 0 and whole:
-        todo[1] = ("train on", f"resume {name} trainer.total_training_steps={2 * step}")
+        todo.append(("start over", f"resume {name} trainer.resume_mode=disable"))
+    elif code:
+        todo.append(("go on", f"resume {name}"))
+    elif whole:
+        todo.append(("train on", f"resume {name} trainer.total_training_steps={2 * step}"))
     if whole:
         todo += [
             ("measure", f"eval {name} --out {folder.name}.json"),

@@ -286,16 +286,17 @@ class EvolverTrainer(Checkpointing, PPOTrainer):
 
     def on_validate_begin(self) -> None:
         super().on_validate_begin()
-        is_last = self.global_steps >= self.total_training_steps or self.config.trainer.get("val_only", False)
+        validates_alone = bool(self.config.trainer.get("val_only", False))
+        is_last = validates_alone or self.global_steps >= self.total_training_steps
         if is_last and self.settings.exp_manager.scout.split is not None:
             self._fill_pool("scout", scout_path(self.settings), self.global_steps)
         prompts, n = (
             len(self.val_dataset),
             sum(validation_rollouts(self.settings.exp_manager, self.settings.sizes.val_n)),
         )
-        self.status.set(
-            f"validating {prompts} tasks x {n}", step=self.global_steps, total_steps=self.total_training_steps
-        )
+        # An evaluation is of a step; none is before it.
+        total = {} if validates_alone else {"total_steps": self.total_training_steps}
+        self.status.set(f"validating {prompts} tasks x {n}", step=self.global_steps, **total)
         self._phase_began = time.perf_counter()
         self._settle_experience()
         self._watchdog.enter("validation")

@@ -113,5 +113,7 @@ class Checkpointing(PPOTrainer):
                 self._tasks.restore(folder)
             if self._self_play is not None:
                 self._self_play.restore(folder)
-            # A run that goes on was validated when it stopped; one that only validates is there for that.
+        if validates or self.global_steps > 0:
+            # A run that goes on was validated when it stopped. One that only validates is there for that, and would
+            # train without: verl ends it after the validation before training.
             trainer.val_before_train = validates

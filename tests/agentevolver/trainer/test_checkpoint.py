@@ -256,3 +256,10 @@ def test_no_run_starts_over_by_itself_and_one_that_is_told_to_leaves_nothing_to_
     assert trainer.global_steps == 0 and read_jsonl(tmp_path / "metrics.jsonl") == []
     assert [path.name for path in verl.iterdir()] == ["superseded-1"]
     trainer_in(tmp_path, 0)._load_checkpoint()
+
+
+def test_a_run_that_only_validates_does_so_whatever_val_before_train_says(tmp_path, pool, verl):
+    for only in (True, False):
+        trainer = trainer_in(tmp_path, 0, resume_mode="disable", val_only=only, val_before_train=False)
+        trainer._load_checkpoint()
+        assert trainer.config.trainer.val_before_train is only

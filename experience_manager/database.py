@@ -220,8 +220,10 @@ class Database:
             raise
 
     def _refuse_strangers(self) -> None:
-        application, version = self._pragma("application_id"), self._pragma("user_version")
-        tables = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        # Of one moment: another process may be making the tables.
+        for db in self._transaction("BEGIN"):
+            application, version = self._pragma("application_id"), self._pragma("user_version")
+            tables = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         if application == 0 and tables == 0:
             return
         if application != APPLICATION_ID:

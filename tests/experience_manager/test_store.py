@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from agentevolver.embeddings import HashingEncoder
 from experience_manager import index as snapshots
-from experience_manager.database import Stamp
+from experience_manager.database import Database, Stamp
 from experience_manager.errors import (
     EncoderMismatch,
     StoreBusy,
@@ -467,6 +467,25 @@ def test_somebody_elses_database_is_refused_and_left_as_it_is(tmp_path):
     with pytest.raises(StoreError, match="an SQLite file of something else"):
         Store(tmp_path / "s.sqlite")
     assert (tmp_path / "s.sqlite").read_bytes() == before
+
+
+def test_a_store_whose_tables_another_process_makes_meanwhile_is_no_stranger(tmp_path, monkeypatch):
+    path = tmp_path / "s.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA journal_mode = WAL")  # as far as the other has come
+    assert path.stat().st_size
+    look, made = Database._pragma, []
+
+    def look_and_be_overtaken(database, name):
+        value = look(database, name)
+        if not made:
+            made.append((name, value))
+            Database(path).close()
+        return value
+
+    monkeypatch.setattr(Database, "_pragma", look_and_be_overtaken)
+    with Store(path) as store:
+        assert made == [("application_id", 0)] and store.records("default") == []
 
 
 def test_a_store_of_a_later_version_is_refused(tmp_path):

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from agentevolver.errors import TrainingFailed
-from agentevolver.monitor.log import last_step
+from agentevolver.monitor.log import last_trained_step
 from agentevolver.utils.files import remove_tree, sync_tree, write_json, write_text
 
 # verl's file that names the last checkpoint.
@@ -100,7 +100,7 @@ def start_of(trainer: Mapping[str, Any], experiment: Path) -> Start:
             found[-1].folder,
             f"{checkpoints}: {problem}; going on from {found[-1].folder.name}, the newest checkpoint that is whole",
         )
-    trained = last_step(experiment) or 0
+    trained = last_trained_step(experiment)
     torn = sorted((path for path in _folders(checkpoints)), key=_step_of)
     if marked is None and torn:
         problem = _named(torn[-1], problem_with(torn[-1]))
@@ -122,7 +122,7 @@ def start_of(trainer: Mapping[str, Any], experiment: Path) -> Start:
 def only_starts_over(experiment: Path) -> bool:
     """Whether steps were trained in an experiment's folder and there is no whole checkpoint: a launch is refused there
     (`start_of`) unless it is told to start over. The rounds of two agents go on by a file of their own."""
-    if not last_step(experiment) or (experiment / "coevolve.json").exists():
+    if not last_trained_step(experiment) or (experiment / "coevolve.json").exists():
         return False
     return not whole_checkpoints(experiment / "checkpoints")
 

@@ -22,6 +22,7 @@ from omegaconf import OmegaConf
 from agentevolver.checkpoints import ACTOR, OPTIMIZER, only_starts_over, whole_checkpoints
 from agentevolver.config.overlay import laid_over
 from agentevolver.errors import ConfigError, TrainingFailed
+from agentevolver.monitor.log import read_status
 from agentevolver.preload import python_of
 from agentevolver.types import Task
 from agentevolver.utils.files import write_text
@@ -226,12 +227,8 @@ async def follow(folder: Path, told: Told) -> None:
     seen: tuple[str, int | None] | None = None
     while True:
         await asyncio.sleep(POLL_S)
-        try:
-            status = json.loads((folder / "status.json").read_text(encoding="utf-8"))
-            now = (str(status["phase"]), status.get("step"))
-        except (OSError, ValueError, KeyError):
-            continue
-        if now != seen:
+        status = read_status(folder)
+        if "phase" in status and (now := (str(status["phase"]), status.get("step"))) != seen:
             seen = now
             told(*now)
 

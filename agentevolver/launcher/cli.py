@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import sys
@@ -273,13 +272,16 @@ def _status(registry: RunRegistry) -> str:
 
 def _doing(experiment_dir: Path) -> list[str]:
     """Return what a run says that it is doing; nothing where it has not said anything."""
-    try:
-        status = json.loads((experiment_dir / "status.json").read_text(encoding="utf-8"))
-        steps = f", step {status['step']} of {status['total_steps']}" if "total_steps" in status else ""
-        beside = [f"  {key}: {status[key]}" for key in ("stuck", "warning") if status.get(key)]
-        return [f"  {status['phase']}{steps}", *beside]
-    except (OSError, ValueError, KeyError, TypeError):
+    from agentevolver.monitor.log import read_status
+
+    status = read_status(experiment_dir)
+    if "phase" not in status:
         return []
+    steps = f", step {status['step']} of {status['total_steps']}" if {"step", "total_steps"} <= status.keys() else ""
+    return [
+        f"  {status['phase']}{steps}",
+        *(f"  {key}: {status[key]}" for key in ("stuck", "warning") if key in status),
+    ]
 
 
 def _as_started(options: Options, folder: Path) -> Options:

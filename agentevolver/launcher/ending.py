@@ -5,11 +5,11 @@ Reads the experiment's folder alone, so that it says the same after an end, Ctrl
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from agentevolver.checkpoints import only_starts_over, whole_checkpoints
 from agentevolver.monitor.console import duration
+from agentevolver.monitor.log import read_status
 from agentevolver.monitor.results import Comparison, compare, records, spent
 from agentevolver.utils.experiments import ROOT
 from agentevolver.utils.statistics import Estimate
@@ -81,10 +81,7 @@ def _how(code: int) -> str:
 
 
 def _of_total(folder: Path) -> str:
-    try:
-        total = json.loads((folder / "status.json").read_text(encoding="utf-8")).get("total_steps")
-    except (OSError, ValueError, AttributeError):
-        return ""
+    total = read_status(folder).get("total_steps")
     return f" of {total}" if isinstance(total, int) else ""
 
 

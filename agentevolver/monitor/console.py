@@ -27,6 +27,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from agentevolver.monitor.log import read_status
 from agentevolver.monitor.results import Validation, records, validations_of
 from agentevolver.utils.files import parse
 
@@ -62,7 +63,7 @@ class Console:
             for one in validations_of(record):
                 self._first.setdefault(one.source, one)
         self._offset = metrics.stat().st_size if metrics.exists() else 0
-        self._earlier = self._read_status()
+        self._earlier = read_status(self._directory)
         self._thread.start()
         return self
 
@@ -123,14 +124,8 @@ class Console:
 
     def _status(self) -> dict[str, Any]:
         # An earlier run's is told by what it says: the trainer's clock may be another node's.
-        status = self._read_status()
+        status = read_status(self._directory)
         return {} if status == self._earlier else status
-
-    def _read_status(self) -> dict[str, Any]:
-        try:
-            return parse((self._directory / "status.json").read_bytes()) or {}
-        except OSError:
-            return {}
 
     def _new_records(self) -> list[dict[str, Any]]:
         try:

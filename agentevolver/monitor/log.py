@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 METRICS = "metrics.jsonl"
+STATUS = "status.json"
 SUPERSEDED = "metrics.superseded.jsonl"
 SAMPLES = "samples"
 FOLDERS = ("trajectories", "validation", SAMPLES)
@@ -123,16 +124,40 @@ def last_step(directory: Path) -> int | None:
         return None
 
 
+def last_trained_step(directory: Path) -> int:
+    """Return the greatest step that was trained by metrics.jsonl, 0 if none was. What an evaluation of a checkpoint
+    writes, under that checkpoint's step, is none."""
+    try:
+        with (directory / METRICS).open("rb") as lines:
+            trained = (record for line in lines if _is_of_training(record := parse(line) or {}))
+            return max((step for record in trained if isinstance(step := record.get("step"), int)), default=0)
+    except FileNotFoundError:
+        return 0
+
+
+def _is_of_training(record: dict[str, Any]) -> bool:
+    # verl's loop puts the key into each step's record, its validation's metrics beside.
+    return "training/global_step" in record or not any(name.startswith("val-") for name in record)
+
+
 def _step_of(line: bytes) -> int | None:
     step = (parse(line) or {}).get("step")
     return step if isinstance(step, int) else None
+
+
+def read_status(directory: Path) -> dict[str, Any]:
+    """Return what a run says that it is doing (`Status`); nothing where it has not said anything."""
+    try:
+        return parse((directory / STATUS).read_bytes()) or {}
+    except OSError:
+        return {}
 
 
 class Status:
     """Status of a run, what it is doing, in `status.json`, for whoever watches it."""
 
     def __init__(self, directory: Path) -> None:
-        self._path = directory / "status.json"
+        self._path = directory / STATUS
         self._lock = threading.Lock()
         self._last: dict[str, Any] = {}
         self._stuck: str | None = None

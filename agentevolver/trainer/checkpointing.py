@@ -95,13 +95,12 @@ class Checkpointing(PPOTrainer):
         # A run that starts over repeats the validation before the first step as well; one that only validates repeats
         # nothing.
         repeated = 0 if validates else supersede_metrics(self.directory, self.global_steps or -1)
-        saved = Path(trainer.default_local_dir, f"global_step_{self.global_steps}")
         starts_over = self.global_steps == 0 and not validates and trainer.resume_mode != "resume_path"
         if (own or starts_over) and self._experience is not None:
-            self._experience.restore(saved if self.global_steps > 0 else self._experience.beginning)
+            self._experience.restore(self._checkpoint if self.global_steps > 0 else self._experience.beginning)
         if self.global_steps > 0:
             logger.info("resumed at step %d, %d later steps are repeated", self.global_steps, repeated)
-            folder, pool = (saved, pool_of(self.settings)) if own else (Path(trainer.resume_from_path), None)
+            folder, pool = (self._checkpoint, pool_of(self.settings)) if own else (Path(trainer.resume_from_path), None)
             if self.verl_mode == VERLS[SYNC] and (folder / QUEUE).exists():
                 logger.warning(
                     "%s was written where rollouts go on over updates: the groups that were begun there are not "

@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from agentevolver.monitor.log import read_status
 from agentevolver.utils.files import signature
 from agentevolver.utils.processes import ProcessId, carriers
 from agentevolver.utils.secrets import masked_tree
@@ -121,7 +122,7 @@ class Experiment:
 
     def status(self) -> dict[str, Any]:
         """Return `status.json`, nothing if there is none."""
-        return _object(self.folder / "status.json")
+        return read_status(self.folder)
 
     def ratings(self) -> dict[str, Any]:
         """Return the ratings of self-play, nothing if the run has none: `step`, `elo` of the policy, and `members` of

@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 
 from agentevolver.monitor.console import line_of, new_warnings
-from agentevolver.monitor.log import SUPERSEDED, RunLog, Status, last_step, plain_number, supersede_metrics
+from agentevolver.monitor.log import (
+    SUPERSEDED,
+    RunLog,
+    Status,
+    last_step,
+    last_trained_step,
+    plain_number,
+    supersede_metrics,
+)
 from agentevolver.utils.files import read_jsonl, write_jsonl
 
 
@@ -92,6 +100,16 @@ def test_wherever_the_file_is_torn_a_resume_goes_on_with_whole_records_of_the_st
             *(step for step in complete if step <= kept),
             kept + 1,
         ]
+
+
+def test_what_an_evaluation_writes_is_no_trained_step(tmp_path):
+    assert last_trained_step(tmp_path) == 0
+    log = RunLog(tmp_path, Backend())
+    log.log({"val-core/pocket/reward/mean@8": 0.5, "timing_s/testing": 9.0}, step=40)
+    assert (last_step(tmp_path), last_trained_step(tmp_path)) == (40, 0)
+    log.log({"rollout/reward/mean": 0.5, "training/global_step": 41}, step=41)
+    log.log({"val-core/pocket/reward/mean@8": 0.5, "training/global_step": 42}, step=42)
+    assert last_trained_step(tmp_path) == 42
 
 
 def test_a_long_file_is_gone_through_line_by_line(tmp_path):

@@ -5,7 +5,7 @@ from statistics import fmean
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage
 
@@ -68,6 +68,7 @@ def test_where_guidance_helps_the_unguided_half_is_no_longer_pushed_down():
 scores = st.sampled_from([0.0, 0.25, 0.7, 1.0])
 
 
+@settings(deadline=None)
 @given(st.lists(scores, min_size=2, max_size=8), st.booleans())
 def test_a_group_that_is_guided_as_a_whole_or_not_at_all_keeps_its_advantages(own, guided):
     told = rollouts(a=[(guided, score) for score in own])
@@ -76,6 +77,7 @@ def test_a_group_that_is_guided_as_a_whole_or_not_at_all_keeps_its_advantages(ow
     assert grpo(told) == pytest.approx(before, abs=1e-4)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.booleans(), scores), min_size=1, max_size=8))
 def test_every_half_has_the_mean_0_and_its_differences(members):
     told = rollouts(a=members)

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from env_service.arguments import add_env_modules
+
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
@@ -50,7 +52,7 @@ def parser_of(command: str, prog: str = "python -m env_service") -> argparse.Arg
 
 def _add_list(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_list)
-    _add_env_module(parser)
+    add_env_modules(parser)
 
 
 def _add_new(parser: argparse.ArgumentParser) -> None:
@@ -63,7 +65,7 @@ def _add_new(parser: argparse.ArgumentParser) -> None:
 def _add_check(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_check)
     parser.add_argument("name", help="name of the environment")
-    _add_env_module(parser)
+    add_env_modules(parser)
     parser.add_argument("--url", help="check it through this running service instead of in this process")
     parser.add_argument("--split", default="train", help="split whose first task is used")
     parser.add_argument("--action", default="hello", help="a text that the environment takes as a step")
@@ -79,23 +81,13 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--action", default="hello", help="text of every step")
 
 
-def _add_env_module(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--env-module",
-        action="append",
-        default=[],
-        metavar="NAME=PKG.MOD:CLASS",
-        help="make a class known under a name",
-    )
-
-
 def _add_serve(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_serve)
     add = parser.add_argument
     add(
         "--env", action="append", required=True, metavar="NAME", help="environment to serve; may be given several times"
     )
-    _add_env_module(parser)
+    add_env_modules(parser)
     add(
         "--host", "--portal", default="127.0.0.1", help="address to bind; anything but loopback needs ENV_SERVICE_TOKEN"
     )
@@ -161,7 +153,7 @@ def _serve(options: argparse.Namespace) -> int:
     from env_service.registry import RegistryError, resolve
 
     try:
-        environments = resolve(options.env, options.env_module)
+        environments = resolve(options.env, options.env_modules)
     except RegistryError as error:
         return _fail(options, str(error))
     from agentevolver.utils.secrets import SECRETS, forget
@@ -172,7 +164,7 @@ def _serve(options: argparse.Namespace) -> int:
     chosen = {
         name: value
         for name, value in vars(options).items()
-        if name not in ("run", "env", "env_module", "pass_env", "prog", "command")
+        if name not in ("run", "env", "env_modules", "pass_env", "prog", "command")
     }
     try:
         token = take_token(options.host)
@@ -190,7 +182,7 @@ def _list(options: argparse.Namespace) -> int:
     from env_service.registry import RegistryError, known_environments
 
     try:
-        known = known_environments(options.env_module)
+        known = known_environments(options.env_modules)
     except RegistryError as error:
         return _fail(options, str(error))
     width = max(len(name) for name in known)
@@ -236,7 +228,7 @@ def _check(options: argparse.Namespace) -> int:
         probe = HttpProbe(options.url, options.name)
     else:
         try:
-            probe = LocalProbe(load(resolve([options.name], options.env_module)[options.name]))
+            probe = LocalProbe(load(resolve([options.name], options.env_modules)[options.name]))
         except RegistryError as error:
             return _fail(options, str(error), 2)
     problems = 0

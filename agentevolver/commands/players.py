@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentevolver.commands.verbs import Parser, positive
 from agentevolver.errors import UsageError
+from env_service.arguments import add_env_modules
 
 if TYPE_CHECKING:
     from agentevolver.evaluation.contestants import Contestant, Game, WrapEngine
@@ -43,19 +44,8 @@ def add_player(parser: Parser) -> None:
     add("--seed", type=int, help="of what is sampled here (default: data.seed)")
     add("--conf", type=Path, metavar="FILE", help="an experiment's yaml: how is played (default: as the run did)")
     add("--env", metavar="NAME", help="the environment (default: the configuration's)")
-    _add_env_modules(parser)
+    add_env_modules(parser)
     add("--env-url", metavar="URL", help="an environment service that runs (default: none is needed)")
-
-
-def _add_env_modules(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--env-module",
-        dest="env_modules",
-        action="append",
-        default=[],
-        metavar="NAME=PKG.MOD:CLASS",
-        help="make an environment class of yours known as NAME",
-    )
 
 
 def read_environment(root: Path) -> None:
@@ -106,7 +96,7 @@ def game(options: argparse.Namespace) -> tuple[Source | None, Game]:
 def _launched_with(experiment: Path) -> list[str]:
     """Return the classes that a run was told of (`--env-module`), by its last launch."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    _add_env_modules(parser)
+    add_env_modules(parser)
     for path in sorted((experiment / "launches").glob("*.json"), reverse=True):
         try:
             argv = [str(item) for item in json.loads(path.read_text(encoding="utf-8"))["argv"]]

@@ -1,5 +1,5 @@
 """Arguments of the launcher, parsed and checked.
-Imports the standard library alone, so that `--help` answers at once."""
+Imports nothing that takes time, so that `--help` answers at once."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from agentevolver.errors import UsageError
+from env_service.arguments import add_env_modules
 
 DEFAULT_TARGET = "agentevolver.run.main"
 # The main job where the configuration asks for rounds of proposer and executor.
@@ -233,14 +234,7 @@ def parser(prog: str = "launcher.py") -> argparse.ArgumentParser:
         metavar="MODULE",
         help=f"module that is run as the main job (default: {DEFAULT_TARGET}; with coevolve.enable {ROUNDS_TARGET})",
     )
-    add(
-        "--env-module",
-        dest="env_modules",
-        action="append",
-        default=[],
-        metavar="NAME=PKG.MOD:CLASS",
-        help="make an environment class of yours known as NAME",
-    )
+    add_env_modules(made)
     add(
         "--db",
         dest="debug_tags",

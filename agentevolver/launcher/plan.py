@@ -151,11 +151,9 @@ def make_plan(options: Options, configuration: Resolved, presence: Presence, reg
     self_play: ServiceSpec | None = None
     config = configuration.config
     if configuration.self_play.enable and options.conf is not None:
-        asked = configuration.self_play.url
-        url, self_play = player_service(asked, folder / "config.yaml", "self_play.url", logs=logs, env={})
-        config = OmegaConf.merge(config, {"self_play": {"url": url}})  # type: ignore[assignment]
+        config, self_play = _with_player(config, "self_play", configuration.self_play.url, folder, {})
         # Also for Ray, whose processes hold the environments.
-        env[PLAYER_URL] = url
+        env[PLAYER_URL] = config.self_play.url
     hidden = tuple(secrets_in(os.environ, _key_variables(configuration.config)))
     kept = registry.secrets_path(run_id).resolve()
     if token := next((name for name in HUB_TOKENS if name in hidden), None):
@@ -179,26 +177,14 @@ def make_plan(options: Options, configuration: Resolved, presence: Presence, reg
         config = OmegaConf.merge(config, {"llm": {"teacher": {"url": teacher.url}}})  # type: ignore[assignment]
         services.append(spec)
     trusted = {name for name in own if name != REME or not serves_experience}
-    for name in own:
-        if name in trusted:
-            usual, known = (
-                f"{configuration.experience_url.rstrip('/')}/health" if name == REME else "",
-                known_names(options),
-            )
-            services.append(user_service(name, known=known, logs=logs, env=env, usual_health_url=usual))
-        else:
-            services.append(
-                experience_service(configuration.experience_url, folder / "config.yaml", logs=logs, env=env)
-            )
+    services += [_own_service(name, name in trusted, options, configuration, env) for name in own]
     if LOGVIEW in options.services:
         services.append(logview_service(folder, logs=logs, env=env))
     if options.plays(rounds=configuration.coevolve.enable):
-        section = configuration.coevolve
         own_gpus = _gpus(configuration)
         played_env = env | ({"CUDA_VISIBLE_DEVICES": own_gpus[1]} if own_gpus is not None else {})
-        url, spec = player_service(section.url, folder / "config.yaml", "coevolve.url", logs=logs, env=played_env)
-        config = OmegaConf.merge(config, {"coevolve": {"url": url}})  # type: ignore[assignment]
-        services.append(spec)
+        config, played_by = _with_player(config, "coevolve", configuration.coevolve.url, folder, played_env)
+        services.append(played_by)
     if self_play is not None:
         services.append(replace(self_play, env=env))
     return Plan(
@@ -215,6 +201,34 @@ def make_plan(options: Options, configuration: Resolved, presence: Presence, reg
         secrets=hidden,
         shared_files=bool(select(configuration.config, "experiment.shared_files")),
     )
+
+
+def _own_service(
+    name: str, is_described: bool, options: Options, configuration: Resolved, env: Mapping[str, str]
+) -> ServiceSpec:
+    """Return a service of the user's own, or, where that of experience is not described in .env, ours.
+
+    Raises:
+        UsageError: as `user_service` and `experience_service`.
+    """
+    folder, url = configuration.experiment_dir.resolve(), configuration.experience_url
+    if not is_described:
+        return experience_service(url, folder / "config.yaml", logs=folder / "logs", env=env)
+    usual = f"{url.rstrip('/')}/health" if name == REME else ""
+    return user_service(name, known=known_names(options), logs=folder / "logs", env=env, usual_health_url=usual)
+
+
+def _with_player(
+    config: DictConfig, section: str, asked: str, folder: Path, env: Mapping[str, str]
+) -> tuple[DictConfig, ServiceSpec]:
+    """Return the configuration with the URL of a server of frozen policies as `section.url`, and the service.
+
+    Raises:
+        UsageError, LaunchError: as `player_service`.
+    """
+    url, spec = player_service(asked, folder / "config.yaml", f"{section}.url", logs=folder / "logs", env=env)
+    told: DictConfig = OmegaConf.merge(config, {section: {"url": url}})  # type: ignore[assignment]
+    return told, spec
 
 
 def _teacher(options: Options, configuration: Resolved, *, serves_experience: bool) -> TeacherSettings | None:

@@ -31,12 +31,12 @@ from verl.utils.tracking import Tracking
 
 from advantage_processor.pipeline import Processor, assign
 from agentevolver.config.asynchronous import VERLS, steps_kept
-from agentevolver.config.loss_modes import inert_clips
 from agentevolver.config.schema import of_verl
 from agentevolver.config.verl_keys.ignored import SYNC
 from agentevolver.monitor.log import Retention, RunLog, Status
 from agentevolver.monitor.watchdog import STARTING, WEIGHTS, WORKERS, Watchdog, described_waits
 from agentevolver.rollout.sole_server import client_of
+from agentevolver.trainer.actor_update import ActorUpdate
 from agentevolver.trainer.adopt import Adopting
 from agentevolver.trainer.batch import (
     Places,
@@ -54,22 +54,17 @@ from agentevolver.trainer.checkpointing import Checkpointing
 from agentevolver.trainer.experience import CLOSE_TIMEOUT_S, RunExperience, scout_path, warm_start_path
 from agentevolver.trainer.failures import FailureGuard, lonely_groups, nothing_left
 from agentevolver.trainer.gateway import ForkWatch
-from agentevolver.trainer.loss import finish_metrics, selective_ppo_loss
-from agentevolver.trainer.metrics import (
-    metrics_apart,
-    rollout_metrics,
-)
+from agentevolver.trainer.loss import selective_ppo_loss
+from agentevolver.trainer.metrics import metrics_apart, rollout_metrics
 from agentevolver.trainer.mismatch import MismatchWatch, of_batch
 from agentevolver.trainer.no_signal import make_watch
 from agentevolver.trainer.polling import pace
 from agentevolver.trainer.reward_stages import RewardStages
 from agentevolver.trainer.roll_out import roll_out
-from agentevolver.trainer.row_clips import ClipWatch, RowClips
 from agentevolver.trainer.self_play import SelfPlay, win_rates
-from agentevolver.trainer.sequential import TurnUpdates
 from agentevolver.trainer.tasks import TrainingTasks
 from agentevolver.trainer.timing import timed_whole
-from agentevolver.trainer.update import arrange, optimiser_steps, required_multiple, update_actor
+from agentevolver.trainer.update import optimiser_steps, required_multiple
 from agentevolver.trainer.validation import Validation
 from agentevolver.types import RowKey, Task, Trajectory
 from agentevolver.utils.files import read_jsonl, write_jsonl
@@ -104,21 +99,12 @@ class EvolverTrainer(Checkpointing, PPOTrainer):
         attribution = self.settings.attribution
         self._processor = Processor(attribution, hybrid_data=self._is_hybrid) if attribution.active else None
         self._reward_stages = RewardStages(self.settings.trainer.reward_stages, self.settings)
-        actor = config.actor_rollout_ref.actor
-        self._row_clips = RowClips(
-            self.settings.exp_manager, self.settings.trainer.row_clips, float(actor.clip_ratio_high)
-        )
-        self._clip_watch = ClipWatch() if self._row_clips.is_ambiguous else None
-        inert = inert_clips(optimiser_steps(config) * actor.ppo_epochs) if self._row_clips.is_ambiguous else None
-        if inert is not None:
-            logger.warning("trainer.row_clips: %s", inert)
+        self._updates = ActorUpdate(self.settings, config)
         self._mismatch = MismatchWatch(self.settings.trainer.max_log_prob_diff)
         section = self.settings.trainer
         self._signal = make_watch(
             section.max_steps_without_signal, config.algorithm.adv_estimator, self.settings.sizes.n
         )
-        order = self.settings.algorithm.update_order
-        self._turn_updates = None if order is None else TurnUpdates(order, self.settings.algorithm.sequential_clip)
         self._self_play = SelfPlay(self.settings) if self.settings.self_play.enable else None
         self._tasks = None
         self._experience = None
@@ -435,42 +421,15 @@ class EvolverTrainer(Checkpointing, PPOTrainer):
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         """verl's, with mini-batches of as many tasks' rows as the configuration says,
         and columns that our loss reads."""
-        rows, actor, rollout = (
-            trained_on(batch),
-            self.config.actor_rollout_ref.actor,
-            self.config.actor_rollout_ref.rollout,
-        )
-        metrics.update(self._row_clips.tell(batch, rows, self._trajectories))
+        rows = trained_on(batch)
+        metrics.update(self._updates.tell(batch, rows, self._trajectories))
         if self.settings.trainer.dump_samples:
-            records = sample_records(batch, self._row_clips.columns)
+            records = sample_records(batch, self._updates.columns)
             path = self.directory / "samples" / f"step_{self.global_steps}.jsonl"
             write_jsonl(path, [*(read_jsonl(path) if self._earlier else ()), *records])
-        steps = self._optimiser_steps
+        step, steps, workers = self.global_steps, self._optimiser_steps, self.actor_rollout_wg
         with self._watchdog.phase("update", lambda: WORKERS):
-            if self._turn_updates is not None and rows:
-                metrics.update(
-                    self._turn_updates.update(
-                        self.actor_rollout_wg,
-                        batch,
-                        rows,
-                        actor,
-                        steps=steps,
-                        ranks=self._ranks,
-                        multiple=required_multiple(self.config.actor_rollout_ref, self._ranks, steps),
-                        temperature=rollout.temperature,
-                        seed=self.settings.data.seed + self.global_steps,
-                    )
-                )
-            else:
-                seed = actor.data_loader_seed + self.global_steps if actor.shuffle else None
-                arrange(batch, rows, self._ranks, steps, seed)
-                metrics.update(update_actor(self.actor_rollout_wg, batch, actor, steps, rollout.temperature))
-        if self._row_clips.active:
-            done = finish_metrics(metrics)
-            metrics.clear()
-            metrics.update(done)
-        if self._clip_watch is not None:
-            self._clip_watch.look(metrics)
+            metrics.update(self._updates.update(workers, batch, rows, step=step, steps=steps, ranks=self._ranks))
         return batch
 
     def _compute_metrics(

@@ -308,7 +308,7 @@ def use_loss(trainer, aggregation, mode="vanilla", order=None):
     actor = copy.deepcopy(trainer.config.actor_rollout_ref.actor)
     actor.loss_agg_mode = trainer.config.actor_rollout_ref.actor.loss_agg_mode = aggregation
     actor.policy_loss.loss_mode = mode
-    trainer._turn_updates = None if order is None else TurnUpdates(order, 0.2)
+    trainer._updates.turns = None if order is None else TurnUpdates(order, 0.2)
     loss = partial(selective_ppo_loss, config=omega_conf_to_dataclass(actor), kl_to="reference")
     trainer.actor_rollout_wg.actor.set_loss_fn(loss)
 

@@ -96,10 +96,19 @@ class SynthesisSettings(_Section):
         8, ge=0, description="nearest existing queries that the synthesiser is told to stay away from"
     )
     min_confidence: float = Field(0.0, ge=0, le=1, description="proposals that the synthesiser trusts less are dropped")
+    min_actions: int = Field(
+        1, ge=1, description="proposals whose solution takes fewer actions are dropped; the synthesiser is told so"
+    )
     preference: str = Field(
         "", description="the user's own words on what tasks to make, on top of the profile's preferences"
     )
     temperature: float = Field(0.7, ge=0, description="of the synthesiser")
+
+    @property
+    def wish(self) -> str:
+        """What the synthesiser is told on top of the profile's preferences."""
+        length = f"a solution takes at least {self.min_actions} actions" if self.min_actions > 1 else ""
+        return "\n- ".join(text for text in (length, self.preference.strip()) if text)
 
 
 class VerificationSettings(_Section):

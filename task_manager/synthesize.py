@@ -88,7 +88,7 @@ class Synthesiser:
             return prompts.synthesise(
                 exploration.opening,
                 self._profile,
-                settings.preference,
+                settings.wish,
                 exploration.transcript,
                 existing=existing,
                 count=settings.max_tasks,
@@ -113,6 +113,9 @@ class Synthesiser:
         else:
             actions = [as_action(action, self._format) for action in task.solution]
             solution = self._format.complete(actions, answer=None)
+            if len(solution) < self._settings.min_actions:
+                made.rejected.append(f"{len(solution)} actions are fewer than {self._settings.min_actions}")
+                return
             made.proposals.append(Proposal(prompts.one_line(task.query), solution, task.confidence))
 
 

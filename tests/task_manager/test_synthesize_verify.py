@@ -159,6 +159,18 @@ async def test_too_many_and_too_unsure_are_left_out():
     assert made.rejected == ["confidence 0.10 is below 0.50", "more tasks than were asked for"]
 
 
+async def test_too_short_ones_are_left_out_and_the_synthesiser_is_told():
+    longer = {**GOOD, "query": "file soap and tea under fun", "solution": ["note.tag n2 fun", "note.tag n3 fun"]}
+    tutor = Tutor({"synthesiser/tasks": [json.dumps({"tasks": [GOOD, longer]})]})
+    settings = SynthesisSettings(min_actions=3, preference="about notes")
+    made = await Synthesiser(tutor, format_of("pocket"), shipped_profile("pocket"), settings).propose(FOUND, [])
+    assert [len(proposal.solution) for proposal in made.proposals] == [3]  # with the one that ends the episode
+    assert made.rejected == ["2 actions are fewer than 3"]
+    told = tutor.asked("synthesiser/tasks")[0]["preference"]
+    assert told.endswith("\n- a solution takes at least 3 actions\n- about notes")
+    assert SynthesisSettings(preference=" about notes ").wish == "about notes" and SynthesisSettings().wish == ""
+
+
 async def test_an_exploration_without_steps_gives_nothing():
     assert (await synthesiser().propose(Exploration(WORLD, 0, ""), [])).proposals == []
 

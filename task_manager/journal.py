@@ -283,9 +283,12 @@ class Plan:
             **world,
             "profile": profile.instruction(),
             "preference": profile.preference_instruction(settings.synthesis.preference),
-            "args": settings.synthesis.model_dump(),
+            "args": settings.synthesis.model_dump(exclude={"min_actions"}),
             "synthesiser": models["synthesiser"],
         }
+        if settings.synthesis.min_actions > 1:
+            # Told only then, so that journals of before there was the key go on.
+            synthesising["min_actions"] = settings.synthesis.min_actions
         verifying = {
             **world,
             "args": settings.verification.model_dump(),

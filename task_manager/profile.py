@@ -88,17 +88,16 @@ class EnvProfile(_Part):
                 parts.append("Operations:\n" + "\n".join(f"- {opt.name}: {opt.description}" for opt in entity.opts))
         return "\n\n".join(parts)
 
-    def preference_instruction(self, wish: str = "") -> str:
-        """Return what tasks are wanted, as text; `wish` is the user's own addition."""
+    def preference_instruction(self, *wishes: str) -> str:
+        """Return what tasks are wanted, as text; `wishes` are what is added to it, empty ones aside."""
         wanted = self.task_preference
         lines = [
             f"- about {wanted.num_entities} entities per task",
             f"- about {wanted.num_opts} operations per task",
             f"- {_DIFFICULTY[wanted.relation_difficulty]}",
             *(f"- {rubric}" for rubric in self.rubrics),
+            *(f"- {wish.strip()}" for wish in wishes if wish.strip()),
         ]
-        if wish.strip():
-            lines.append(f"- {wish.strip()}")
         return "\n".join(lines)
 
     def with_preference(self, preference: TaskPreference) -> EnvProfile:

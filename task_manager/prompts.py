@@ -224,17 +224,19 @@ def synthesise(
     existing: Sequence[str],
     count: int,
     max_chars: int,
+    min_actions: int = 1,
     focus: Focus | None = None,
     room: int | None = None,
 ) -> Messages:
     """Return the prompt that turns an exploration into tasks; `existing` are queries to stay away from, `focus` is what
     the tasks are to need."""
+    length = (f"a solution takes at least {min_actions} actions",) if min_actions > 1 else ()
     instructions = _SYNTHESISE + ("" if focus is None else _SYNTHESISE_FOCUS)
 
     def made(shown: Steps) -> Messages:
         sections = {
             "profile": profile.instruction(),
-            "preference": profile.preference_instruction(wish),
+            "preference": profile.preference_instruction(*length, wish),
             "opening": opening,
             "existing": "\n".join(f"- {one_line(query)}" for query in existing),
             "count": str(count),

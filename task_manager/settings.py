@@ -104,12 +104,6 @@ class SynthesisSettings(_Section):
     )
     temperature: float = Field(0.7, ge=0, description="of the synthesiser")
 
-    @property
-    def wish(self) -> str:
-        """What the synthesiser is told on top of the profile's preferences."""
-        length = f"a solution takes at least {self.min_actions} actions" if self.min_actions > 1 else ""
-        return "\n- ".join(text for text in (length, self.preference.strip()) if text)
-
 
 class VerificationSettings(_Section):
     """What a proposal must stand (`task_manager.verification`)."""

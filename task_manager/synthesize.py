@@ -88,10 +88,11 @@ class Synthesiser:
             return prompts.synthesise(
                 exploration.opening,
                 self._profile,
-                settings.wish,
+                settings.preference,
                 exploration.transcript,
                 existing=existing,
                 count=settings.max_tasks,
+                min_actions=settings.min_actions,
                 max_chars=self._max_chars,
                 focus=self._focus.get(exploration.world.seed_task_id),
                 room=room,

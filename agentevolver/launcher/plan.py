@@ -177,7 +177,7 @@ def make_plan(options: Options, configuration: Resolved, presence: Presence, reg
         config = OmegaConf.merge(config, {"llm": {"teacher": {"url": teacher.url}}})  # type: ignore[assignment]
         services.append(spec)
     trusted = {name for name in own if name != REME or not serves_experience}
-    services += [_own_service(name, name in trusted, options, configuration, env) for name in own]
+    services += [_own_service(name, options, configuration, env) for name in own]
     if LOGVIEW in options.services:
         services.append(logview_service(folder, logs=logs, env=env))
     if options.plays(rounds=configuration.coevolve.enable):
@@ -203,16 +203,14 @@ def make_plan(options: Options, configuration: Resolved, presence: Presence, reg
     )
 
 
-def _own_service(
-    name: str, is_described: bool, options: Options, configuration: Resolved, env: Mapping[str, str]
-) -> ServiceSpec:
+def _own_service(name: str, options: Options, configuration: Resolved, env: Mapping[str, str]) -> ServiceSpec:
     """Return a service of the user's own, or, where that of experience is not described in .env, ours.
 
     Raises:
         UsageError: as `user_service` and `experience_service`.
     """
     folder, url = configuration.experiment_dir.resolve(), configuration.experience_url
-    if not is_described:
+    if name == REME and not is_described(REME):
         return experience_service(url, folder / "config.yaml", logs=folder / "logs", env=env)
     usual = f"{url.rstrip('/')}/health" if name == REME else ""
     return user_service(name, known=known_names(options), logs=folder / "logs", env=env, usual_health_url=usual)

@@ -176,6 +176,7 @@ async def test_more_explorations_go_on_with_new_numbers(tmp_path):
         ({"deduplication": {"jaccard": 0.5}}, set()),
         ({"verification": {"min_judge_confidence": 0.5}}, {"judge/accept"}),
         ({"synthesis": {"max_tasks": 19}}, {"judge/accept", "synthesiser/tasks"}),
+        ({"synthesis": {"max_tasks": 20, "min_actions": 2}}, {"judge/accept", "synthesiser/tasks"}),
         (
             {"strategy_args": {"breadth_steps": 4, "depth_steps": 2}},
             {"judge/accept", "synthesiser/tasks", "explorer/act"},

@@ -168,7 +168,8 @@ async def test_too_short_ones_are_left_out_and_the_synthesiser_is_told():
     assert made.rejected == ["2 actions are fewer than 3"]
     told = tutor.asked("synthesiser/tasks")[0]["preference"]
     assert told.endswith("\n- a solution takes at least 3 actions\n- about notes")
-    assert SynthesisSettings(preference=" about notes ").wish == "about notes" and SynthesisSettings().wish == ""
+    await Synthesiser(tutor, format_of("pocket"), shipped_profile("pocket"), SynthesisSettings()).propose(FOUND, [])
+    assert tutor.asked("synthesiser/tasks")[1]["preference"] == shipped_profile("pocket").preference_instruction()
 
 
 async def test_an_exploration_without_steps_gives_nothing():

@@ -306,13 +306,13 @@ class Trajectory:
     (in `calls` the number of calls before it); `dropped_samples` counts, by name, the training samples that could not
     be used. `guidance` is None in a run that guides no rollout, `attribution` where nobody labels steps, `credit` where
     no step was given any. `gateway` tells of a rollout that the user's own agent played: `chains`, `calls`, fields that
-    were `ignored` and requests that were `refused`, by name, and the first `differences` between what the agent said
-    and what it had said before; None for all others. `reward` is what reward stages made of the outcome's score, None
-    where the run has none of them. `began_step` is the training step that it was begun for, `min_version` and
-    `max_version` the oldest and the newest weights that sampled it, named by the step after which they were so; None in
-    records of earlier releases, and where nothing was sampled. `tools` is what the policy could call natively, as
-    OpenAI has it (in an agent of the user's, in its first model call); empty where it acts by text, and in records of
-    earlier releases.
+    were `ignored` and requests that were `refused`, by name, how many replies were `structured` (held to a form), and
+    the first `differences` between what the agent said and what it had said before; None for all others. `reward` is
+    what reward stages made of the outcome's score, None where the run has none of them. `began_step` is the training
+    step that it was begun for, `min_version` and `max_version` the oldest and the newest weights that sampled it, named
+    by the step after which they were so; None in records of earlier releases, and where nothing was sampled. `tools` is
+    what the policy could call natively, as OpenAI has it (in an agent of the user's, in its first model call); empty
+    where it acts by text, and in records of earlier releases.
     """
 
     task: Task

@@ -56,7 +56,7 @@ class ContextSettings(BaseModel):
         None, description="role of what the environment says; null: its own"
     )
     max_samples_per_trajectory: int | None = Field(
-        None, ge=1, description="training samples of a trajectory; null: all"
+        None, ge=1, description="training samples of a trajectory; null: all, of an agent of one's own 8"
     )
     sample_choice: SampleChoice | None = Field(None, description="which samples are kept; null: spread")
     context_trigger_tokens: int | None = Field(

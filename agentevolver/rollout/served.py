@@ -161,6 +161,7 @@ class ServedAttempt(Attempt):
             "calls": rollout.calls,
             "ignored": dict(rollout.ignored),
             "refused": dict(rollout.refused),
+            "structured": rollout.structured,
             "differences": [asdict(one) for one in rollout.differences[:DIFFERENCES]],
         }
         return Account(rollout.versions, rollout.generate_s, self._env_s, [], rollout.tools, facts)

@@ -25,6 +25,8 @@ def gateway_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
     metrics = {
         "gateway/chains_per_rollout": sum(one["chains"] for one in facts) / len(facts),
         "gateway/calls_per_rollout": sum(one["calls"] for one in facts) / len(facts),
+        # Replies that the engine held to a form, off what the policy would have said.
+        "gateway/structured_per_rollout": sum(one["structured"] for one in facts) / len(facts),
     }
     for kind in ("ignored", "refused"):
         counted: Counter[str] = sum((Counter(one[kind]) for one in facts), Counter())

@@ -74,13 +74,14 @@ async def test_the_judge_labels_every_step(chatml):
 
 def test_metrics_count_chains_calls_and_what_had_no_effect(chatml):
     async def agent(task, endpoint, world):
-        await ask(endpoint, world.messages, temperature=0.1, seed=3)
+        await ask(endpoint, world.messages, temperature=0.1, seed=3, response_format={"type": "json_object"})
         await world.step("done")
 
     trajectories = [roll(chatml, one).trajectory for one in (agent, retelling)]
     metrics = rollout_metrics(trajectories, 1.0)
     assert metrics["gateway/chains_per_rollout"] == 2.0 and metrics["gateway/calls_per_rollout"] == 2.0
     assert metrics["gateway/ignored/temperature"] == metrics["gateway/ignored/seed"] == 1.0
+    assert metrics["gateway/structured_per_rollout"] == 0.5
     assert metrics["gateway/refused"] == 0.0 and "rollout/stop_reason/agent_error" in metrics
     assert not any(name.startswith("gateway/") for name in rollout_metrics([roll(chatml, None).trajectory], 1.0))
 

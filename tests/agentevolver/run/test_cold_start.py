@@ -5,11 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from transformers import AutoTokenizer
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agentevolver.builtin.seed import seed_policy_path
 from agentevolver.config.checks import load
 from agentevolver.errors import ConfigError
+from agentevolver.launcher.plan import as_yaml, resolve_config
 from agentevolver.message_logs import read_line, read_logs
 from agentevolver.run.cold_start import choose, prepare, render
 from agentevolver.types import GuidanceUse, Outcome, StopReason, Task, Trajectory
@@ -106,6 +108,50 @@ def test_the_conversations_of_the_example_are_all_imitated():
     renderer = ChatRenderer(AutoTokenizer.from_pretrained(seed_policy_path()))
     made, dropped = render(kept, renderer, 576)
     assert len(made) == 96 and not left_out and not dropped
+
+
+def mean_loss(episodes: list[dict[str, list[int]]], masked: bool) -> float:
+    """The base's mean negative log-prob of the tokens whose mask is 1, or of all."""
+    model = AutoModelForCausalLM.from_pretrained(seed_policy_path(), dtype=torch.float32)
+    losses = []
+    for episode in episodes:
+        ids = torch.tensor(episode["ids"])
+        with torch.no_grad():
+            log_probs = model(ids[None]).logits[0, :-1].log_softmax(-1).gather(-1, ids[1:, None])[:, 0]
+        wanted = torch.tensor(episode["mask"][1:], dtype=torch.bool) if masked else torch.ones(len(ids) - 1).bool()
+        losses.append(-log_probs[wanted])
+    return float(torch.cat(losses).mean())
+
+
+@pytest.mark.service
+def test_only_what_the_assistant_said_counts_in_the_loss_and_a_killed_cold_start_begins_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    files = tmp_path / "four.jsonl"
+    files.write_text("".join(Path(LOG).read_text().splitlines(keepends=True)[:4]))
+    found = resolved(tmp_path, f"cold_start.files=[{files}]", "cold_start.epochs=1", "cold_start.batch_size=4")
+    experiment = found.settings.experiment_dir
+    killed = experiment / "cold_start" / "checkpoints" / "global_step_9" / "huggingface"
+    killed.mkdir(parents=True)
+    (killed / "half.safetensors").write_bytes(b"half")
+    (experiment / "config.yaml").write_text(as_yaml(resolve_config(found.config)))
+    for name, value in found.config.device_env.items():
+        monkeypatch.setenv(name, str(value))
+    renderer = ChatRenderer(AutoTokenizer.from_pretrained(seed_policy_path()))
+
+    prepare(found.config, found.settings, renderer)
+
+    folder = experiment / "cold_start"
+    episodes = [json.loads(line) for line in (folder / "episodes.jsonl").read_text().splitlines()]
+    done = json.loads((folder / "done.json").read_text())
+    assert done["steps"] == 1 and len(episodes) == 4
+    assert done["first_loss"] == pytest.approx(mean_loss(episodes, masked=True), rel=1e-3)
+    assert done["first_loss"] != pytest.approx(mean_loss(episodes, masked=False), rel=1e-1)
+    assert not (folder / "model" / "half.safetensors").exists()
+    made = AutoModelForCausalLM.from_pretrained(found.config.actor_rollout_ref.model.path)
+    base = AutoModelForCausalLM.from_pretrained(seed_policy_path())
+    weights = base.state_dict()
+    assert any(not torch.equal(weight, weights[name]) for name, weight in made.state_dict().items())
 
 
 def test_the_tools_that_a_run_recorded_stand_in_the_opening():

@@ -110,16 +110,14 @@ def test_the_conversations_of_the_example_are_all_imitated():
     assert len(made) == 96 and not left_out and not dropped
 
 
-def mean_loss(episodes: list[dict[str, list[int]]], masked: bool) -> float:
-    """The base's mean negative log-prob of the tokens whose mask is 1, or of all."""
-    model = AutoModelForCausalLM.from_pretrained(seed_policy_path(), dtype=torch.float32)
+def mean_loss(model: torch.nn.Module, episodes: list[tuple[list[int], list[int]]]) -> float:
+    """Mean negative log-prob of the tokens whose mask is 1; an episode is its ids and its mask."""
     losses = []
-    for episode in episodes:
-        ids = torch.tensor(episode["ids"])
+    for said, mask in episodes:
+        ids = torch.tensor(said)
         with torch.no_grad():
             log_probs = model(ids[None]).logits[0, :-1].log_softmax(-1).gather(-1, ids[1:, None])[:, 0]
-        wanted = torch.tensor(episode["mask"][1:], dtype=torch.bool) if masked else torch.ones(len(ids) - 1).bool()
-        losses.append(-log_probs[wanted])
+        losses.append(-log_probs[torch.tensor(mask[1:]) == 1])
     return float(torch.cat(losses).mean())
 
 
@@ -144,12 +142,14 @@ def test_only_what_the_assistant_said_counts_in_the_loss_and_a_killed_cold_start
     folder = experiment / "cold_start"
     episodes = [json.loads(line) for line in (folder / "episodes.jsonl").read_text().splitlines()]
     done = json.loads((folder / "done.json").read_text())
+    base = AutoModelForCausalLM.from_pretrained(seed_policy_path(), dtype=torch.float32)
     assert done["steps"] == 1 and len(episodes) == 4
-    assert done["first_loss"] == pytest.approx(mean_loss(episodes, masked=True), rel=1e-3)
-    assert done["first_loss"] != pytest.approx(mean_loss(episodes, masked=False), rel=1e-1)
+    said = mean_loss(base, [(one["ids"], one["mask"]) for one in episodes])
+    everything = mean_loss(base, [(one["ids"], [1] * len(one["ids"])) for one in episodes])
+    assert done["first_loss"] == pytest.approx(said, rel=1e-3)
+    assert done["first_loss"] != pytest.approx(everything, rel=1e-1)
     assert not (folder / "model" / "half.safetensors").exists()
     made = AutoModelForCausalLM.from_pretrained(found.config.actor_rollout_ref.model.path)
-    base = AutoModelForCausalLM.from_pretrained(seed_policy_path())
     weights = base.state_dict()
     assert any(not torch.equal(weight, weights[name]) for name, weight in made.state_dict().items())
 

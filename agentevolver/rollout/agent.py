@@ -14,6 +14,7 @@ import inspect
 import logging
 import math
 import threading
+import time
 import traceback
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -105,38 +106,58 @@ class _AgentLoop:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="agents", daemon=True)
         self._thread.start()
+        # The agents that go on although their rollouts have ended, and when one was last interrupted.
+        self._over: set[asyncio.Task[Any]] = set()
+        self._interrupted = -math.inf
 
     async def run(self, coroutine: Coroutine[Any, Any, Any], grace_s: float) -> Any:
         """Await a coroutine there. Raises AgentFailed for what it raises; ends it when this is cancelled."""
         ended: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         here = asyncio.get_running_loop()
         task: list[asyncio.Task[Any]] = []
+        over = False
 
         async def guarded() -> None:
+            if over:  # another agent has held the loop up since before this one's turn
+                coroutine.close()
+                _tell(here, ended, None, None)
+                return
             task.append(asyncio.current_task())  # type: ignore[arg-type]
             try:
                 _tell(here, ended, await coroutine, None)
             except BaseException as error:
                 _tell(here, ended, None, error)
+                if isinstance(error, AgentStopped):
+                    # Others that are over may be woken already: each would hold the loop up next.
+                    for one in list(self._over):
+                        one.cancel()
                 if isinstance(error, asyncio.CancelledError):
                     raise
 
-        self._loop.call_soon_threadsafe(lambda: task.append(self._loop.create_task(guarded())))
+        self._loop.call_soon_threadsafe(lambda: self._loop.create_task(guarded()))
         try:
             return await _outcome(ended)
         except asyncio.CancelledError:
-            self._loop.call_soon_threadsafe(lambda: [one.cancel() for one in task[:1]])
+            over = True
+            self._over.update(task)
+            self._loop.call_soon_threadsafe(lambda: [one.cancel() for one in task])
             if not await _within(ended, grace_s):
                 # Whatever holds the loop up is interrupted; a coroutine that goes on although it was cancelled is not
                 # holding it up, and is cancelled again.
                 answered: asyncio.Future[Any] = here.create_future()
                 self._loop.call_soon_threadsafe(lambda: _tell(here, answered, None, None))
-                if not await _within(answered, grace_s):
+                # Of those that wait for the same agent one interrupts it: a second time would strike what comes next.
+                if not await _within(answered, grace_s) and time.monotonic() - self._interrupted > grace_s:
+                    self._interrupted = time.monotonic()
                     _interrupt(self._thread)
-                self._loop.call_soon_threadsafe(lambda: [one.cancel() for one in task[:1]])
+                self._loop.call_soon_threadsafe(lambda: [one.cancel() for one in task])
                 if not await _within(ended, grace_s):
-                    logger.error("an async agent goes on after its cancellation: it must not catch CancelledError")
+                    logger.error(
+                        "an async agent goes on after its cancellation: it must not catch CancelledError, nor block"
+                    )
             raise
+        finally:
+            self._over.difference_update(task)
 
 
 @functools.cache

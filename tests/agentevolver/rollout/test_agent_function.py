@@ -333,24 +333,41 @@ def test_an_agent_that_ignores_its_cancellation_holds_up_nobody(chatml, caplog):
     assert time.monotonic() - began < 5 and "must not catch CancelledError" in caplog.text
 
 
-def test_other_async_agents_go_on_beside_one_that_blocks(chatml):
-    async def both(task, endpoint, world):
-        if task.task_id == "blocks":
+def test_async_agents_that_block_hold_the_others_up_until_they_are_ended_and_then_the_next_ones_play(chatml, caplog):
+    begun, order, together = [], [], asyncio.Event()
+
+    async def agent(task, endpoint, world):
+        if task.task_id != "blocks":
+            order.append("other")
+            return await react(task, endpoint, world)
+        try:
+            begun.append(task)
+            if len(begun) == 3:
+                together.set()
+            await together.wait()
             while True:
                 time.sleep(0.01)
-        await react(task, endpoint, world)
+        finally:
+            order.append("blocks")
 
     async def play():
-        async with serving(chatml, both, timeout_s=1.5) as made:
-            env = EchoEnv()
-            running = runner(chatml, env, SeededEngine(chatml), new_attempt=made)
-            return await asyncio.gather(
-                *(running.run(Task(name, "fake"), "g", i, {}, {}) for i, name in enumerate(("blocks", "t")))
-            )
+        async with serving(chatml, agent, timeout_s=1.5) as made:
+            running = runner(chatml, EchoEnv(), SeededEngine(chatml), new_attempt=made)
 
-    blocks, other = asyncio.run(play())
-    assert blocks.trajectory.stop_reason is StopReason.AGENT_ERROR
-    assert other.trajectory.stop_reason in (StopReason.FINISHED, StopReason.AGENT_ERROR)
+            def played(name, number):
+                return asyncio.create_task(running.run(Task(name, "fake"), "g", number, {}, {}))
+
+            blocking = [played("blocks", number) for number in range(3)]
+            while not together.is_set():
+                await asyncio.sleep(0.01)
+            await played("t", 3)
+            return await asyncio.gather(*blocking)
+
+    assert {blocks.trajectory.stop_reason for blocks in asyncio.run(play())} == {StopReason.AGENT_ERROR}
+    assert order[:3] == ["blocks"] * 3
+    assert "must not catch CancelledError" not in caplog.text
+    third = roll(chatml, react, serve={"timeout_s": 20.0})
+    assert third.trajectory.stop_reason is StopReason.FINISHED and len(third.samples) == 1
 
 
 def test_cancelling_a_rollout_ends_its_agent_and_releases_its_instance(chatml):

@@ -9,7 +9,7 @@ become ready together.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -113,10 +113,7 @@ class Episode(AgentLoopBase):
         validation = task.is_validation
         env_params = shared.settings.environment(task.env_type).params(validation=validation)
         rollout_id, step, seed = int(row["session_id"]), int(row["global_steps"]), shared.settings.data.seed
-        # verl names the groups of a validation at random; nothing may follow from that.
-        group_id = (
-            group_name(seed, "validation", step, int(row["index"]), task.task_id) if validation else str(row["uid"])
-        )
+        group_id = self._group_id(task, row)
         guide = (
             shared.guides.guide(task, group_id, rollout_id, step, group_place(group_id))
             if shared.guides is not None
@@ -140,11 +137,18 @@ class Episode(AgentLoopBase):
     def given_up(self, error: str, **row: Any) -> list[AgentLoopOutput]:
         """Return the placeholder of a rollout that nobody runs any more, for `error`."""
         task, step, tries = Task.from_dict(row["task"]), int(row["global_steps"]), self._shared.runner.max_tries
-        names = str(row["uid"]), int(row["session_id"])
+        names = self._group_id(task, row), int(row["session_id"])
         trajectory = Trajectory(task, *names, [], [], StopReason.ENV_ERROR, None, tries, error, 0.0)
         trajectory.began_step = step
         eos = self._shared.eos_token_id
         return to_outputs(Rollout(trajectory, []), eos, step - 1, validation=task.is_validation)
+
+    def _group_id(self, task: Task, row: Mapping[str, Any]) -> str:
+        """Return the name of a row's group. verl draws those of a validation; nothing may follow from that."""
+        if not task.is_validation:
+            return str(row["uid"])
+        seed, step = self._shared.settings.data.seed, int(row["global_steps"])
+        return group_name(seed, "validation", step, int(row["index"]), task.task_id)
 
 
 def make_guides(settings: Settings) -> Guides | None:

@@ -79,7 +79,7 @@ def put_scores(batch: KVBatchMeta, rows: Sequence[int], trajectories: Sequence[T
 
 
 def scale_synthetic(batch: KVBatchMeta, trajectories: Sequence[Trajectory]) -> None:
-    """Multiply each row's advantages by what its task says."""
+    """Multiply each row's advantages by what its task says; its returns stay, which a critic learns."""
     keys = [batch.keys[i] for i in trained_on(batch)]
     if not keys:
         return
@@ -87,7 +87,11 @@ def scale_synthetic(batch: KVBatchMeta, trajectories: Sequence[Trajectory]) -> N
     rows = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["advantages"])[
         "advantages"
     ].unbind()
-    put_advantages(batch, keys, [row * scale for row, scale in zip(rows, scales, strict=True)])
+    scaled = torch.nested.as_nested_tensor(
+        [row * scale for row, scale in zip(rows, scales, strict=True)], layout=torch.jagged
+    )
+    fields = TensorDict({"advantages": scaled}, batch_size=len(keys))
+    tq.kv_batch_put(keys=keys, partition_id=batch.partition_id, fields=fields)
 
 
 def sample_records(batch: KVBatchMeta, told: Sequence[str] = ()) -> list[dict[str, Any]]:

@@ -16,23 +16,24 @@ from agentevolver.rollout.manager import GIVEN_UP, CrewManager, clear_rows, open
 
 
 class Queue:
-    """TransferQueue's keys."""
+    """TransferQueue's keys, by partition."""
 
-    def __init__(self, tags: dict[str, dict[str, Any]]) -> None:
+    def __init__(self, **tags: dict[str, dict[str, Any]]) -> None:
         self.tags = tags
-        self.cleared: list[str] = []
+        self.cleared: dict[str, list[str]] = {"train": [], "val": []}
 
     def kv_list(self, partition_id: str) -> dict[str, Any]:
-        return {partition_id: self.tags} if partition_id == "train" else {}
+        return {partition_id: self.tags[partition_id]}
 
     def kv_clear(self, keys: list[str], partition_id: str) -> None:
-        assert partition_id == "train"
-        self.cleared += keys
+        self.cleared[partition_id] += keys
 
 
-def prompts(*names: str) -> TensorDict:
+def prompts(*names: str, validate: bool = False) -> TensorDict:
     batch = tu.get_tensordict({"uid": list(names), "index": list(range(len(names)))})
     tu.assign_non_tensor_data(batch, "global_steps", 3)
+    if validate:
+        tu.assign_non_tensor_data(batch, "validate", True)
     return batch
 
 
@@ -42,9 +43,12 @@ def group(status: str) -> dict[str, Any]:
 
 @pytest.fixture
 def queue(monkeypatch: pytest.MonkeyPatch) -> Queue:
-    names = {"a-0": "running", "b-1": "finished", "c-2": "pending"}
-    made = Queue({name: group(status) for name, status in names.items()})
-    made.tags |= {"a-0_0_0": {}, "a-0_1_0": {}, "b-1_0_0": {}}
+    training = {"a-0": group("running"), "b-1": group("finished"), "c-2": group("pending")}
+    validation = {"a-0": group("finished"), "b-1": group("running")}
+    made = Queue(
+        train=training | {"a-0_0_0": {}, "a-0_1_0": {}, "b-1_0_0": {}},
+        val=validation | {"a-0_0_0": {}, "b-1_2_0": {}},
+    )
     monkeypatch.setattr(module, "tq", made)
     return made
 
@@ -57,14 +61,13 @@ def test_open_are_the_groups_that_nobody_has_rolled_out(queue: Queue) -> None:
 
 
 def test_validation_has_groups_of_its_own(queue: Queue) -> None:
-    batch = prompts("a-0")
-    tu.assign_non_tensor_data(batch, "validate", True)
-    assert open_groups(batch) == []
+    found = open_groups(prompts("a-0", "b-1", "c-2", validate=True))
+    assert [list(one["uid"]) for one in found] == [["b-1"]]
 
 
 def test_rows_of_a_group_that_begins_anew_are_cleared_and_no_others(queue: Queue) -> None:
     clear_rows(open_groups(prompts("a-0", "b-1", "c-2")))
-    assert queue.cleared == ["a-0_0_0", "a-0_1_0"]
+    assert queue.cleared == {"train": ["a-0_0_0", "a-0_1_0"], "val": []}
 
 
 class Workers:
@@ -75,10 +78,12 @@ class Workers:
         self.retiring: list[Member] = []
         self.gone: list[Member] = []
         self.given: list[tuple[int, list[str], str | None]] = []
+        self.validates: list[bool] = []
 
     def _worker(self, place: int) -> Any:
         def generate_sequences(batch: TensorDict) -> None:
             self.given.append((place, list(batch["uid"]), tu.get_non_tensor_data(batch, GIVEN_UP, None)))
+            self.validates.append(tu.get_non_tensor_data(batch, "validate", False))
 
         return SimpleNamespace(generate_sequences=SimpleNamespace(remote=generate_sequences))
 
@@ -116,9 +121,20 @@ def test_what_a_lost_worker_had_is_begun_by_another(managed: Any, queue: Queue) 
     assert [given[:2] for given in workers.given] == [(0, ["b-1", "a-0"]), (1, ["c-2", "b-1"])]
     workers.lose(0)
     manager.look_after(0.0)
-    assert workers.given[2:] == [(1, ["a-0"], None)] and queue.cleared == ["a-0_0_0", "a-0_1_0"]
+    assert workers.given[2:] == [(1, ["a-0"], None)] and queue.cleared["train"] == ["a-0_0_0", "a-0_1_0"]
     assert manager.metrics() == {"rollout/lost_workers": 1.0, "rollout/groups_begun_again": 1.0}
     assert manager.metrics() == {}
+
+
+def test_a_lost_workers_validation_begins_anew_as_validation_beside_its_training(managed: Any, queue: Queue) -> None:
+    manager, workers = managed
+    manager.generate_sequences(prompts("a-0"))
+    manager.generate_sequences(prompts("a-0", validate=True))
+    manager.generate_sequences(prompts("b-1", validate=True))
+    workers.lose(0)
+    manager.look_after(0.0)
+    assert workers.given[3:] == [(1, ["a-0"], None), (1, ["b-1"], None)] and workers.validates[3:] == [False, True]
+    assert queue.cleared == {"train": ["a-0_0_0", "a-0_1_0"], "val": ["b-1_2_0"]}
 
 
 def test_a_group_that_takes_every_worker_along_is_given_up(managed: Any) -> None:

@@ -1,8 +1,11 @@
 """A checkpoint holds the trainer's own state, and knows which pool of experience it goes with."""
 
 import errno
+import json
 import random
+import shutil
 import sqlite3
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -114,26 +117,60 @@ def test_a_state_that_cannot_be_read_is_one_line(folder):
     assert "\n" not in str(caught.value)
 
 
+class Policy:
+    """In the place of the actor's workers: a policy in a small file, and the checkpoint that one was read from."""
+
+    read = None
+
+    def save_checkpoint(self, folder, *_, **__):
+        assert not Path(folder).parent.exists()
+        Path(folder).mkdir(parents=True)
+        torch.save({}, Path(folder, "model_world_size_1_rank_0.pt"))
+
+    def load_checkpoint(self, local_path, **_):
+        self.read = Path(local_path).parent
+
+
+class Part:
+    """In the place of what has a part of its own in a checkpoint: a file, and what it was restored from."""
+
+    beginning = Path("begin")
+
+    def __init__(self, name):
+        self.name, self.restored = name, []
+
+    def save(self, folder, *_):
+        (folder / self.name).touch()
+
+    def restore(self, folder):
+        self.restored.append(folder)
+
+
 def trainer_in(folder, step, **options):
     """A trainer with nothing but what its checkpoints are made of."""
     from agentevolver.trainer.trainer import EvolverTrainerSync  # seconds of CPU, which the other tests do not need
 
     trainer = EvolverTrainerSync.__new__(EvolverTrainerSync)
-    trainer._self_play = None
     options = {
         "default_local_dir": str(folder / "checkpoints"),
+        "default_hdfs_dir": None,
+        "del_local_ckpt_after_load": False,
         "resume_mode": "auto",
         "val_before_train": True,
     } | options
-    trainer.config = OmegaConf.create({"trainer": options})
+    trainer.config = OmegaConf.create({"trainer": options, "actor_rollout_ref": {"actor": {}}})
+    trainer.trainer_mode, trainer.use_critic = trainer.verl_mode, False
+    trainer.actor_rollout_wg, trainer.checkpoint_callback = Policy(), SimpleNamespace(on_save=lambda **_: None)
     trainer.settings = SimpleNamespace(
         exp_manager=SimpleNamespace(enabled=True, backend="embedded", store=None), experiment_dir=folder
     )
     trainer.directory, trainer.global_steps = folder, step
     trainer._failures = FailureGuard(0.5, 3)
-    trainer._experience, trainer._tasks, trainer._save_due = None, None, False
+    trainer._experience, trainer._tasks, trainer._self_play = Part("experience"), Part("tasks"), Part("self_play")
     trainer._watchdog = Watchdog(WatchdogSettings(enable=False, floor_s=1, factor=1))
-    trainer.train_dataloader = SimpleNamespace(state_dict=lambda: {"step": step, "told": trainer.told})
+    trainer.train_dataloader = SimpleNamespace(
+        state_dict=lambda: {"step": step, "told": trainer.told}, load_state_dict=lambda _: None
+    )
     trainer.told = False
     return trainer
 
@@ -146,45 +183,24 @@ def save(trainer):
 
 
 @pytest.fixture
-def verl(tmp_path, monkeypatch):
-    """verl's part of a checkpoint, in small files."""
-    from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
-
-    checkpoints = tmp_path / "checkpoints"
-
-    def save(self):
-        folder = checkpoints / f"global_step_{self.global_steps}"
-        assert not folder.exists()
-        (folder / "actor").mkdir(parents=True)
-        for name in ("actor/model_world_size_1_rank_0.pt", "data.pt"):
-            torch.save({"step": self.global_steps}, folder / name)
-        (checkpoints / MARKER).write_text(str(self.global_steps))
-
-    def load(self):
-        marker = checkpoints / MARKER
-        self.global_steps = (
-            int(marker.read_text()) if marker.exists() and self.config.trainer.resume_mode == "auto" else 0
-        )
-
-    monkeypatch.setattr(PPOTrainerSync, "_save_checkpoint", save)
-    monkeypatch.setattr(PPOTrainerSync, "_load_checkpoint", load)
-    return checkpoints
+def checkpoints(tmp_path):
+    return tmp_path / "checkpoints"
 
 
 def test_a_checkpoint_counts_when_its_steps_metrics_are_on_disk_and_holds_the_loader_as_it_is_then(
-    tmp_path, pool, verl
+    tmp_path, pool, checkpoints
 ):
     first = trainer_in(tmp_path, 4)
     first._failures.in_a_row = 2
     first._save_checkpoint()
-    assert (verl / "global_step_4" / "actor").exists() and not whole_checkpoints(verl), (
+    assert (checkpoints / "global_step_4" / "actor").exists() and not whole_checkpoints(checkpoints), (
         "not before the step's metrics are on disk"
     )
     first.told = True
     RunLog(tmp_path, SimpleNamespace(log=lambda **_: None), first._step_is_told).log({"loss": 1.0}, 4)
     expected = draws()
-    assert torch.load(verl / "global_step_4" / "data.pt") == {"step": 4, "told": True}
-    (verl / MARKER).write_text("")  # torn
+    assert torch.load(checkpoints / "global_step_4" / "data.pt") == {"step": 4, "told": True}
+    (checkpoints / MARKER).write_text("")  # torn
     second = trainer_in(tmp_path, 0)
     second._load_checkpoint()
     assert (second.global_steps, second._failures.in_a_row, second.config.trainer.val_before_train) == (4, 2, False)
@@ -194,55 +210,57 @@ def test_a_checkpoint_counts_when_its_steps_metrics_are_on_disk_and_holds_the_lo
         trainer_in(tmp_path, 0)._load_checkpoint()
 
 
-def test_checkpoints_from_before_a_resume_count(tmp_path, pool, verl):
+def test_checkpoints_from_before_a_resume_count(tmp_path, pool, checkpoints):
     for step in (2, 4, 6, 8, 10):
         save(trainer_in(tmp_path, step, max_actor_ckpt_to_keep=2))  # a process each
-        kept = sorted(int(path.name.rpartition("_")[2]) for path in verl.glob("*_*_*") if path.is_dir())
+        kept = sorted(int(path.name.rpartition("_")[2]) for path in checkpoints.glob("*_*_*") if path.is_dir())
         assert kept == [2, 4, 6, 8, 10][max(0, step // 2 - 2) : step // 2]
-    assert all(problem_with(verl / f"global_step_{step}") is None for step in kept)
+    assert all(problem_with(checkpoints / f"global_step_{step}") is None for step in kept)
 
 
-def test_the_checkpoint_that_a_run_goes_on_from_is_the_newest_from_then_on(tmp_path, pool, verl):
+def test_the_checkpoint_that_a_run_goes_on_from_is_the_newest_from_then_on(tmp_path, pool, checkpoints):
     for step in (2, 4, 6):
         save(trainer_in(tmp_path, step))
-    (verl / "global_step_6" / MANIFEST).unlink()  # killed after verl's marker was written, before it was sealed
+    (checkpoints / "global_step_6" / MANIFEST).unlink()  # killed after verl's marker was written, before it was sealed
     trainer_in(tmp_path, 0)._load_checkpoint()
-    assert [found.step for found in whole_checkpoints(verl)] == [2, 4, 6]
-    (verl / MARKER).write_text("4")  # by hand
+    assert [found.step for found in whole_checkpoints(checkpoints)] == [2, 4, 6]
+    (checkpoints / MARKER).write_text("4")  # by hand
     trainer_in(tmp_path, 0, max_actor_ckpt_to_keep=2)._load_checkpoint()
     save(trainer_in(tmp_path, 5, max_actor_ckpt_to_keep=2))
-    assert [found.step for found in whole_checkpoints(verl)] == [4, 5], "the branch that was left goes first"
+    assert [found.step for found in whole_checkpoints(checkpoints)] == [4, 5], "the branch that was left goes first"
 
 
-def test_what_a_torn_checkpoint_left_is_not_mixed_with_the_one_that_is_repeated(tmp_path, pool, verl):
+def test_what_a_torn_checkpoint_left_is_not_mixed_with_the_one_that_is_repeated(tmp_path, pool, checkpoints):
     save(trainer_in(tmp_path, 4))
-    (verl / "global_step_4" / "actor" / "optim_world_size_1_rank_0.pt").touch()
+    (checkpoints / "global_step_4" / "actor" / "optim_world_size_1_rank_0.pt").touch()
     save(trainer_in(tmp_path, 4))
-    assert sorted(path.name for path in (verl / "global_step_4").rglob("*.*")) == sorted(
+    assert sorted(path.name for path in (checkpoints / "global_step_4").rglob("*.*")) == sorted(
         [MANIFEST, "data.pt", "model_world_size_1_rank_0.pt", STATE]
     )
 
 
-def test_a_run_falls_back_to_the_newest_whole_checkpoint_and_repeats_the_steps_since(tmp_path, pool, verl, caplog):
+def test_a_run_falls_back_to_the_newest_whole_checkpoint_and_repeats_the_steps_since(
+    tmp_path, pool, checkpoints, caplog
+):
     for step in (2, 4):
         save(trainer_in(tmp_path, step))
         for number in (step - 1, step):
             append_jsonl(tmp_path / "metrics.jsonl", {"step": number})
-    (verl / "global_step_4" / STATE).unlink()
+    (checkpoints / "global_step_4" / STATE).unlink()
     trainer = trainer_in(tmp_path, 0)
     trainer._load_checkpoint()
-    assert trainer.global_steps == 2 and (verl / MARKER).read_text() == "2"
+    assert trainer.global_steps == 2 and (checkpoints / MARKER).read_text() == "2"
     assert "global_step_4 lacks trainer.pt; going on from global_step_2" in caplog.text
     assert [record["step"] for record in read_jsonl(tmp_path / "metrics.jsonl")] == [1, 2]
 
 
 def test_no_run_starts_over_by_itself_and_one_that_is_told_to_leaves_nothing_to_go_on_from_by_mistake(
-    tmp_path, pool, verl
+    tmp_path, pool, checkpoints
 ):
     save(trainer_in(tmp_path, 2))
     for step in range(3):
         append_jsonl(tmp_path / "metrics.jsonl", {"step": step})
-    (verl / "global_step_2" / "data.pt").unlink()
+    (checkpoints / "global_step_2" / "data.pt").unlink()
     with pytest.raises(
         TrainingFailed,
         match=r"metrics of 2 steps and no whole checkpoint \(global_step_2 lacks data\.pt\): give this run",
@@ -254,12 +272,56 @@ def test_no_run_starts_over_by_itself_and_one_that_is_told_to_leaves_nothing_to_
     trainer = trainer_in(tmp_path, 0, resume_mode="disable")
     trainer._load_checkpoint()
     assert trainer.global_steps == 0 and read_jsonl(tmp_path / "metrics.jsonl") == []
-    assert [path.name for path in verl.iterdir()] == ["superseded-1"]
-    trainer_in(tmp_path, 0)._load_checkpoint()
+    assert [path.name for path in checkpoints.iterdir()] == ["superseded-1"]
+    trainer = trainer_in(tmp_path, 0)
+    trainer._load_checkpoint()
+    assert trainer._experience.restored == [Part.beginning]
 
 
-def test_a_run_that_only_validates_does_so_whatever_val_before_train_says(tmp_path, pool, verl):
-    for only in (True, False):
-        trainer = trainer_in(tmp_path, 0, resume_mode="disable", val_only=only, val_before_train=False)
-        trainer._load_checkpoint()
-        assert trainer.config.trainer.val_before_train is only
+def test_a_checkpoint_is_sealed_with_every_part_in_it(tmp_path, pool, checkpoints):
+    save(trainer_in(tmp_path, 4))
+    sealed = json.loads((checkpoints / "global_step_4" / MANIFEST).read_text())
+    assert set(sealed["files"]) == {
+        "actor/model_world_size_1_rank_0.pt", "data.pt", STATE, "experience", "tasks", "self_play",
+    }  # fmt: skip
+
+
+OWN, NAMED, BEGINNING = "checkpoints/global_step_4", "elsewhere/checkpoints/global_step_7", Part.beginning
+
+
+@pytest.mark.parametrize(
+    ("mode", "from_there", "pool_from", "validates_first"),
+    [
+        ({"resume_mode": "auto"}, OWN, OWN, False),
+        ({"resume_mode": "auto", "val_only": True, "val_before_train": False}, OWN, OWN, True),
+        ({"resume_mode": "resume_path"}, NAMED, None, False),
+        ({"resume_mode": "resume_path", "val_only": True, "val_before_train": False}, NAMED, None, True),
+        ({"resume_mode": "disable"}, None, BEGINNING, True),
+        ({"resume_mode": "disable", "val_only": True, "val_before_train": False}, None, None, True),
+    ],
+    ids=["auto", "auto, validates", "named", "named, validates", "starts over", "validates as it is"],
+)
+def test_each_way_to_begin_restores_its_own_folder(
+    tmp_path, pool, checkpoints, mode, from_there, pool_from, validates_first
+):
+    """The pool of a run is not set back for a checkpoint of another one, which does not know it."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    shutil.copy(pool, elsewhere)
+    for folder, step in ((tmp_path, 4), (elsewhere, 7)):
+        saved = trainer_in(folder, step)
+        saved._failures.in_a_row = step
+        save(saved)
+    if pool_from is None:
+        pool.unlink()
+    named = {"resume_from_path": str(tmp_path / NAMED)} if from_there == NAMED else {}
+    trainer = trainer_in(tmp_path, 0, **mode, **named)
+    trainer._load_checkpoint()
+    step = 0 if from_there is None else int(from_there.rpartition("_")[2])
+    assert (trainer.global_steps, trainer._failures.in_a_row) == (step, step)
+    assert trainer.actor_rollout_wg.read == (None if from_there is None else tmp_path / from_there)
+    for part in (trainer._tasks, trainer._self_play):
+        assert part.restored == ([] if from_there is None else [tmp_path / from_there]), part.name
+    expected = [] if pool_from is None else [pool_from if pool_from is BEGINNING else tmp_path / pool_from]
+    assert trainer._experience.restored == expected
+    assert trainer.config.trainer.val_before_train is validates_first

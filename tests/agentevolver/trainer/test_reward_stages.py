@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from transfer_queue import KVBatchMeta
+from tensordict import TensorDict
 from verl import DataProto
 from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
 
@@ -22,6 +22,7 @@ from agentevolver.trainer.metrics import rollout_metrics
 from agentevolver.trainer.reward_stages import Rewards, RewardStageError, RewardStages
 from agentevolver.types import Reward, Task, Trajectory
 from tests.agentevolver.config.test_checks import BASIC, MODEL
+from tests.agentevolver.trainer.memory_queue import Queue, column
 from tests.trajectories import trajectory
 
 SETTINGS = object()
@@ -96,23 +97,6 @@ def test_a_stage_that_breaks_its_contract_ends_the_run_by_name(how):
         RewardStages([stage("Careless", how=how)], SETTINGS).apply([rollout("a_0", 1.0)])
 
 
-class Scores:
-    """TransferQueue in memory, with rows of different length."""
-
-    def __init__(self, rows_of):
-        self.columns = {"rm_scores": dict(rows_of)}
-
-    def kv_batch_get(self, keys, partition_id, select_fields):
-        return {
-            name: torch.nested.as_nested_tensor([self.columns[name][key] for key in keys], layout=torch.jagged)
-            for name in select_fields
-        }
-
-    def kv_batch_put(self, keys, partition_id, fields):
-        for name in fields.keys():  # noqa: SIM118 - a TensorDict iterates over its rows
-            self.columns[name].update(zip(keys, fields[name].unbind(), strict=True))
-
-
 def queued(told, lengths):
     """A batch of rows, the outcome on the last token of each as the rollout wrote it."""
     old = {}
@@ -121,7 +105,10 @@ def queued(told, lengths):
             scores = torch.zeros(length)
             scores[-1] = one.outcome.score if one.outcome else 0.0
             old[f"{one.trajectory_id}_{row}"] = scores
-    return Scores(old), KVBatchMeta(keys=list(old), tags=[{} for _ in old], partition_id="train")
+    queue = Queue()
+    return queue, queue.kv_batch_put(
+        list(old), "train", TensorDict({"rm_scores": column(list(old.values()))}, batch_size=[len(old)])
+    )
 
 
 def test_the_score_stands_on_the_last_token_of_every_row_and_withdrawn_rows_stay(monkeypatch):
@@ -130,13 +117,14 @@ def test_the_score_stands_on_the_last_token_of_every_row_and_withdrawn_rows_stay
     queue, batch = queued(told, (3, 1))
     monkeypatch.setattr(rows, "tq", queue)
     put_scores(batch, [i for i, key in enumerate(batch.keys) if not key.startswith("a_2")], told)
-    found = {key: row.tolist() for key, row in queue.columns["rm_scores"].items()}
+    found = {key: row["rm_scores"].tolist() for key, row in queue.rows.items()}
     assert found == {
         "a_0_0": [0, 0, 0.5], "a_0_1": [0.5], "a_1_0": [0, 0, -0.5], "a_1_1": [-0.5], "a_2_0": [0, 0, 0], "a_2_1": [0],
     }  # fmt: skip
 
 
 @pytest.mark.thorough
+@settings(deadline=None)
 @given(st.lists(st.sampled_from([0.0, 0.25, 0.7, 1.0]), min_size=2, max_size=6))
 def test_verl_and_the_pipeline_make_the_same_advantages_of_the_new_scores(scores):
     told = [rollout(f"{i % 2:06d}_{i // 2}", score) for i, score in enumerate(scores)]
@@ -146,8 +134,7 @@ def test_verl_and_the_pipeline_make_the_same_advantages_of_the_new_scores(scores
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rows, "tq", queue)
         put_scores(batch, range(len(batch.keys)), told)
-    padded = torch.nested.as_nested_tensor(list(queue.columns["rm_scores"].values()), layout=torch.jagged)
-    padded = padded.to_padded_tensor(0.0)
+    padded = column([row["rm_scores"] for row in queue.rows.values()]).to_padded_tensor(0.0)
     data = DataProto.from_dict(
         tensors={"token_level_rewards": padded, "response_mask": torch.ones_like(padded, dtype=torch.long)},
         non_tensors={"uid": np.array([key.rsplit("_", 2)[0] for key in batch.keys], dtype=object)},

@@ -10,7 +10,6 @@ from agentevolver.config.checks import for_verl, load
 from agentevolver.config.parts import from_settings
 from agentevolver.run.questioning import prepare
 from agentevolver.trainer import tasks as training
-from agentevolver.trainer.failures import FailureGuard
 from agentevolver.trainer.metrics import task_metrics
 from agentevolver.trainer.tasks import TrainingTasks
 from agentevolver.types import Outcome, Task
@@ -173,25 +172,6 @@ def test_without_a_mixture_or_a_curriculum_verls_own_loader_stays(tmp_path, monk
     trainer.settings, trainer._tasks = load(BASIC, ["device=cpu", "actor_rollout_ref.model.path=x"]).settings, None
     trainer._init_dataloader()
     assert trainer.train_dataloader == "verl's" and trainer._tasks is None
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(("step", "only", "validates"), [(0, False, True), (3, False, False), (3, True, True)])
-def test_a_run_that_goes_on_is_not_validated_again_unless_that_is_all_it_is_for(
-    tmp_path, monkeypatch, step, only, validates
-):
-    from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
-
-    from agentevolver.trainer.trainer import EvolverTrainerSync
-
-    monkeypatch.setattr(PPOTrainerSync, "_load_checkpoint", lambda self: setattr(self, "global_steps", step))
-    trainer = object.__new__(EvolverTrainerSync)
-    trainer.config = for_verl(resolved(tmp_path, f"trainer.val_only={only}", "trainer.val_before_train=true").config)
-    trainer.directory, trainer.settings, trainer._failures = tmp_path, resolved(tmp_path).settings, FailureGuard(0.5, 3)
-    trainer._experience = None
-    trainer._tasks = trainer._self_play = None
-    trainer._load_checkpoint()
-    assert trainer.config.trainer.val_before_train is validates
 
 
 @pytest.mark.service

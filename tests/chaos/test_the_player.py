@@ -146,6 +146,7 @@ async def test_equal_names_with_equal_weights_are_equal_plays_whatever_happens_i
             asking = asyncio.create_task(play(noisy))
             await asyncio.sleep(0.2)
             engine = process.engine()
+            assert not asking.done(), "it is not killed while it plays"
             process.process.kill()
             await process.wait()
             await until(lambda: not engine.is_running() or engine.status() == psutil.STATUS_ZOMBIE, "the engine ends")
@@ -158,7 +159,9 @@ async def test_equal_names_with_equal_weights_are_equal_plays_whatever_happens_i
             # Its engine dies alone: it ends, so that it is started again, and says no number.
             asking = asyncio.create_task(play(seed))
             await asyncio.sleep(0.2)
-            process.engine().send_signal(signal.SIGKILL)
+            engine = process.engine()
+            assert not asking.done(), "it does not die while it plays"
+            engine.send_signal(signal.SIGKILL)
             assert await process.wait() == 1, process.said
             asking.cancel()
 

@@ -22,10 +22,14 @@ STEPS = (
 )
 
 
-def rollouts(run: Launched, step: int) -> list[dict[str, Any]]:
-    path = written(run.directory / "trajectories" / f"step_{step}.jsonl")
+def records(run: Launched, folder: str, step: int) -> list[dict[str, Any]]:
+    path = written(run.directory / folder / f"step_{step}.jsonl")
     assert path is not None
     return read_jsonl(path)
+
+
+def rollouts(run: Launched, step: int) -> list[dict[str, Any]]:
+    return records(run, "trajectories", step)
 
 
 def tasks_of(run: Launched, step: int) -> list[str]:
@@ -52,8 +56,13 @@ def test_a_run_survives_its_environment_service_its_trainer_and_ctrl_c(tmp_path:
         survived = max(first.steps_done()) + 3
         first.wait_for(lambda: survived in first.steps_done(), "step after the environment service was killed")
         assert "env_service" in first.output, "the death is reported"
-        hurt = [t for n in range(1, survived + 1) for t in rollouts(first, n)]
-        assert all((t["outcome"] is None) == (t["stop_reason"] in ("env_error", "llm_error")) for t in hurt)
+        played = [t for n in range(1, survived + 1) for t in rollouts(first, n)]
+        assert any(t["attempts"] > 1 for t in played), "rollouts were hurt"
+        assert all((t["outcome"] is None) == (t["stop_reason"] in ("env_error", "llm_error")) for t in played)
+        graded = {t["trajectory_id"] for t in played if t["outcome"] is not None}
+        for step in range(1, survived + 1):
+            rows = {row["key"].rpartition("_")[0] for row in records(first, "samples", step)}
+            assert rows and rows <= graded, "what has no outcome is not trained on"
 
         first.wait_for(lambda: max(first.steps_done()) == checkpointed(first) + 1, "step after a checkpoint")
         kill(first, "ray::TaskRunner")

@@ -44,6 +44,23 @@ async def raw(port, *parts, pause=0.0):
     return found
 
 
+async def dripped(port, begin, piece):
+    """What the server sends first to somebody who goes on with a piece every 0.1 s, and after how many seconds; nothing
+    where it closes the connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    began = time.monotonic()
+    writer.write(begin)
+    answer = asyncio.create_task(reader.read(2**16))
+    while not (await asyncio.wait({answer}, timeout=0.1))[0] and time.monotonic() - began < 10:
+        writer.write(piece)
+    lasted = time.monotonic() - began
+    writer.close()
+    try:
+        return await asyncio.wait_for(answer, 1), lasted
+    except ConnectionResetError:
+        return b"", lasted
+
+
 async def test_each_rollout_has_its_own_address(renderer, server, http):
     first, second = rollout(renderer), rollout(renderer)
     ours, others = server.open(first), server.open(second)
@@ -126,6 +143,19 @@ async def test_a_slow_body_and_a_slow_head_are_not_waited_for(renderer, http):
     assert b" 408 " in await raw(server.port, head, b"{")
     assert await raw(server.port, b"POST /r/x HTTP/1.1\r\nHost: lo") == b""
     assert await raw(server.port) == b""
+    await server.stop()
+
+
+async def test_a_dripped_body_and_a_dripped_head_are_not_waited_for(renderer):
+    limits = ServerLimits(body_s=1.0, head_s=1.5)
+    server = GatewayServer(limits=limits)
+    await server.start()
+    path = server.open(rollout(renderer)).base_url.partition(str(server.port))[2] + "/chat/completions"
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\n".encode()
+    answer, lasted = await dripped(server.port, head + b"Content-Length: 1000\r\n\r\n", b" ")
+    assert b" 408 " in answer and lasted < 2 * limits.body_s
+    answer, lasted = await dripped(server.port, head, b"x: y\r\n")
+    assert answer == b"" and lasted < 2 * limits.head_s
     await server.stop()
 
 

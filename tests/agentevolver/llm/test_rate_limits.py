@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import subprocess
@@ -144,6 +145,12 @@ async def test_where_headers_say_that_nothing_is_left_the_next_call_waits() -> N
         assert next(iter(llm._servers.values())).told.requests.limit == 60
 
 
+def closed_for(path: Path, account: str) -> float:
+    """The seconds for which a file says that nobody is to ask."""
+    with contextlib.closing(pace_module.Pace(account, path)) as pace:
+        return pace.closed_for()
+
+
 OTHER = """
 import asyncio, sys
 from pathlib import Path
@@ -170,9 +177,10 @@ async def test_a_pause_that_one_process_was_asked_for_holds_for_another_also_aft
     async with FaultyServer(script) as server, LLM(settings(server)) as llm:
         env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
         child = subprocess.Popen([sys.executable, "-c", OTHER, server.url, str(tmp_path)], env=env)
-        while not server.requests:
-            await asyncio.sleep(0.02)
-        await asyncio.sleep(0.2)
+        account = pace_module.account_of(server.url, "sk-test")
+        async with asyncio.timeout(60):
+            while not (server.requests and closed_for(tmp_path / pace_module.FILE, account)):
+                await asyncio.sleep(0.02)
         child.kill()
         child.wait()
         asked = time.monotonic()

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -36,6 +35,7 @@ from task_manager.verify import Verdict as Verification
 from task_manager.verify import Verifier
 from task_manager.world import World
 from tests.agentevolver.llm.test_client import Verdict
+from tests.free_ports import free_port
 from tests.task_manager.questioning_fakes import LocalPocket
 
 READY_S = 240.0
@@ -44,9 +44,7 @@ ASK = [{"role": "system", "content": "site k3"}, {"role": "user", "content": "de
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port = sock.getsockname()[1]
+    port = free_port()
     log = Path(tmp_path_factory.mktemp("vllm")) / "vllm.log"
     command = [
         sys.executable,

@@ -1,5 +1,6 @@
 """The main job of several environments: whose splits are listed, how, and what an opening of each is asked for."""
 
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -24,6 +25,7 @@ class Service:
     """Environments whose splits hold tasks of the same ids, and whose creates are remembered."""
 
     asked: ClassVar[list] = []
+    ids: ClassVar[list] = ["0", "1", "2"]
 
     def __init__(self, *_, **__):
         pass
@@ -36,7 +38,7 @@ class Service:
 
     async def get_env_profile(self, env_type, split="train", params=None):
         self.asked.append((env_type, split, params))
-        return [str(i) for i in range(3)]
+        return self.ids
 
     async def create_instance(self, env_type, task_id, instance_id, params):
         self.asked.append((env_type, task_id, params))
@@ -79,6 +81,25 @@ def test_each_environments_splits_are_listed_as_it_is_said_and_metrics_are_apart
     assert all(task.is_validation for task in held_out)
     rows = TaskDataset(config.data.val_files, None, None)
     assert [rows[i]["data_source"] for i in range(6)] == ["pocket/dev"] * 3 + ["gymnasium/val"] * 3
+
+
+def test_a_resumed_run_sees_the_same_tasks_in_the_same_order_and_lists_them_anew_where_a_file_is_gone(
+    tmp_path, monkeypatch
+):
+    settings = settings_of(tmp_path)
+    config, *first = listed(settings)
+    asked = len(Service.asked)
+    monkeypatch.setattr(Service, "ids", ["2", "1", "0"])
+    resumed, *again = listed(settings)
+    assert again == first and resumed == config and len(Service.asked) == asked == 4
+    for lost in (config.data.val_files, config.data.train_files):
+        Path(lost).unlink()
+        Service.asked.clear()
+        _, originals, held_out = listed(settings)
+        assert len(Service.asked) == 4
+        for tasks in (originals, held_out):
+            assert [task.task_id for task in tasks] == Service.ids * 2
+        monkeypatch.setattr(Service, "ids", ["1", "2", "0"])
 
 
 def test_a_weight_of_0_lists_no_training_tasks(tmp_path):

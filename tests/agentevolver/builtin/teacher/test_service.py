@@ -33,6 +33,7 @@ from agentevolver.builtin.teacher.service import HANDLERS, Teacher, make_app
 from agentevolver.llm import LLM, LLMRefused, LLMReplyError, LLMSettings, Role, prompts
 from agentevolver.utils.web.access import Access
 from tests.agentevolver.builtin.teacher.pocket_prompts import NO_MISTAKES, Steps
+from tests.free_ports import free_port
 from tests.trajectories import trajectory
 
 MILK: Steps = [(0, "note.find milk", "milk n3 home"), (1, "note.del n3 yes", "ok"), (2, "done", "bye")]
@@ -358,9 +359,7 @@ def test_the_configured_options_are_those_of_the_command_line() -> None:
 
 @pytest.fixture
 def process() -> Iterator[tuple[subprocess.Popen[str], int]]:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port = sock.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "agentevolver.builtin.teacher", f"--port={port}"]
     started = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     yield started, port

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -34,6 +35,10 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 OURS = [key for section in sections() for key in section.keys]
 MENTION = re.compile(r"""\.(\w+)|["']([\w-]+)["']|^\s+(\w+)\s*:""", re.MULTILINE)
 PACKAGES = ("agentevolver", "task_manager", "experience_manager", "advantage_processor", "context_manager")
+# Names of several keys: who reads one of them is looked for among the modules that know its section.
+SHARED = {name for name, count in Counter(key.name for key in OURS).items() if count > 1}
+# Of these, the ones that are read by a property of their own model.
+PROPERTIES = {"llm.api_key_env": "key_variable", "llm.teacher.malformed": "rates"}
 # Read before the models are made.
 READ_BEFORE = {"exp_manager.preset", "attribution_driven_credit_assignment.evaluation_type"}
 
@@ -43,17 +48,18 @@ def tree(config):
 
 
 @pytest.fixture(scope="module")
-def accessed():
-    """The names that our own code accesses as attributes, by the module that does; a field's own model and the checks
+def modules():
+    """The names that each module of our own code accesses as attributes, and those that it imports or has; the checks
     are no readers."""
     found = {}
     for folder in PACKAGES:
         for path in (ROOT / folder).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
-                    found.setdefault(node.attr, set()).add(
-                        path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")
-                    )
+            nodes = list(ast.walk(ast.parse(path.read_text())))
+            loaded = {n.attr for n in nodes if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load)}
+            imported = {alias.name for n in nodes if isinstance(n, ast.ImportFrom) for alias in n.names}
+            named = imported | {n.id for n in nodes if isinstance(n, ast.Name)}
+            found[path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")] = loaded, named
+    del found["agentevolver.config.checks"]
     return found
 
 
@@ -123,15 +129,13 @@ def test_what_may_be_written_is_told_in_words(path, words):
 
 
 @pytest.mark.thorough
-def test_every_key_of_ours_is_read_by_code(accessed):
-    unread = [key.path for key in OURS if key.path not in READ_BEFORE and not is_read(accessed, key.model, key.name)]
+def test_every_key_of_ours_is_read_by_code(modules):
+    unread = [key.path for key in OURS if key.path not in READ_BEFORE and not is_read(modules, key)]
     assert not unread, f"nobody reads {unread}"
     inner = [
         (model, name) for model in models() for name, field in model.model_fields.items() if nested(field.annotation)
     ]
-    assert not [
-        f"{model.__name__}.{name}" for model, name in inner if name != "sizes" and not is_read(accessed, model, name)
-    ]
+    assert not [f"{model.__name__}.{name}" for model, name in inner if name != "sizes" and not readers(modules, name)]
 
 
 def test_the_keys_that_are_read_before_there_is_a_model_change_what_is_composed():
@@ -176,7 +180,7 @@ def test_what_we_set_of_verls_is_read_by_verl(cpu, read_names):
 
 
 @pytest.mark.parametrize("conf", EXAMPLES, ids=[path.stem for path in EXAMPLES])
-def test_every_key_of_an_example_is_read_by_code(conf, accessed, read_names):
+def test_every_key_of_an_example_is_read_by_code(conf, modules, read_names):
     layer, verl = read_yaml(conf), set(paths(tree(compose_verl())))
     ours = {key.path: key for key in OURS}
     for path in paths(layer):
@@ -187,14 +191,23 @@ def test_every_key_of_an_example_is_read_by_code(conf, accessed, read_names):
         if path == "device":  # which group is composed; the composition refuses a name that is none
             continue
         if path in ours:
-            assert path in READ_BEFORE or is_read(accessed, ours[path].model, ours[path].name), path
+            assert path in READ_BEFORE or is_read(modules, ours[path]), path
         else:
             assert path in verl and reads(read_names, path), path
 
 
-def is_read(accessed, model, name):
-    """Whether a field's name is accessed, be it by a property of its own model."""
-    return bool(accessed.get(name, set()) - {"agentevolver.config.checks"})
+def readers(modules, name):
+    """The modules that access a field's name, be it in a property of its own model."""
+    return [module for module, (loaded, _) in modules.items() if name in loaded]
+
+
+def is_read(modules, key):
+    """Whether a key's name is accessed; one that several keys have, in a module that mentions its section or model."""
+    if key.name not in SHARED or key.path in PROPERTIES:
+        return bool(readers(modules, PROPERTIES.get(key.path, key.name)))
+    section = key.path.rpartition(".")[0].rpartition(".")[2]
+    known = {one.__name__ for one in key.model.__mro__ if key.name in getattr(one, "model_fields", ())}
+    return any(section in modules[one][0] or known & modules[one][1] for one in readers(modules, key.name))
 
 
 def reads(names, path):

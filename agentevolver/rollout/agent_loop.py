@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from logging import getLogger
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -50,6 +51,8 @@ from context_manager.registry import checked_template
 from env_service.client import AsyncEnvClient
 from env_service.protocol import Instances
 from task_manager.graders.registry import GraderContext, Graders
+
+logger = getLogger(__name__)
 
 # Calls of the environment service that an episode waits for.
 ENV_CALLS = ("create_instance", "step", "evaluate", "release_instance")
@@ -134,11 +137,11 @@ class Episode(AgentLoopBase):
                 trajectory.attribution = await shared.attributor.label_steps(trajectory, step=step)
         return to_outputs(rollout, shared.eos_token_id, step - 1, validation=validation)
 
-    def given_up(self, error: str, **row: Any) -> list[AgentLoopOutput]:
+    def given_up(self, error: str, stop_reason: StopReason = StopReason.ENV_ERROR, **row: Any) -> list[AgentLoopOutput]:
         """Return the placeholder of a rollout that nobody runs any more, for `error`."""
         task, step, tries = Task.from_dict(row["task"]), int(row["global_steps"]), self._shared.runner.max_tries
         names = self._group_id(task, row), int(row["session_id"])
-        trajectory = Trajectory(task, *names, [], [], StopReason.ENV_ERROR, None, tries, error, 0.0)
+        trajectory = Trajectory(task, *names, [], [], stop_reason, None, tries, error, 0.0)
         trajectory.began_step = step
         eos = self._shared.eos_token_id
         return to_outputs(Rollout(trajectory, []), eos, step - 1, validation=task.is_validation)
@@ -372,7 +375,12 @@ class EpisodeWorker(_VerlWorker):
         if (error := row.pop(GIVEN_UP, None)) is not None:
             outputs = episode.given_up(str(error), **row)
         else:
-            outputs = await episode.run(sampling_params, **row)
+            try:
+                outputs = await episode.run(sampling_params, **row)
+            except Exception as error:
+                # verl would drop the rollout without a row: it would be in no record, and no guard would count it.
+                logger.exception("rollout %s of group %s failed", row["session_id"], row["uid"])
+                outputs = episode.given_up(f"{type(error).__name__}: {error}", StopReason.AGENT_ERROR, **row)
         await self._agent_loop_postprocess(outputs, trajectory["validate"], **row)
 
     async def _agent_loop_postprocess(self, output: list[AgentLoopOutput], validate: bool, **row: Any) -> None:

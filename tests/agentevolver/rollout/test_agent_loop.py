@@ -166,3 +166,23 @@ async def test_a_service_that_is_away_is_waited_for_as_long_as_wanted(make, queu
     await play(worker, batch("trained"))
     records = [fields["extra_fields"]["trajectory"] for fields, _ in queue.rows["train"].values()]
     assert [record["stop_reason"] for record in records] == [outcome] * ROLLOUTS
+
+
+async def test_a_rollout_that_breaks_outside_of_its_episode_is_told_as_a_failed_one_of_its_group(
+    make, queue, monkeypatch, caplog
+):
+    def broken(rollout, *args, **kwargs):
+        if rollout.samples and rollout.trajectory.rollout_id == 1:
+            raise KeyError("row")
+        return agent_loop_outputs(rollout, *args, **kwargs)
+
+    agent_loop_outputs = agent_loop.to_outputs
+    monkeypatch.setattr(agent_loop, "to_outputs", broken)
+    env = FakeEnv()
+    await play(make(env), batch("trained"))
+    assert queue.states == {"trained-0": "finished"} and not env.open
+    told = [Trajectory.from_dict(fields["extra_fields"]["trajectory"]) for fields, _ in queue.rows["train"].values()]
+    assert {(one.rollout_id, one.stop_reason.value, one.error) for one in told} == {
+        (1, "agent_error", "KeyError: 'row'"), *((number, "finished", "") for number in (0, 2, 3)),
+    }  # fmt: skip
+    assert "rollout 1 of group trained-0 failed" in caplog.text

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from omegaconf import DictConfig
 from ray.exceptions import RayError
 
 from agentevolver.checkpoints import STATE, begin, mark, retire, seal, set_aside, start_of, unmark
@@ -26,6 +27,9 @@ from agentevolver.errors import TrainingFailed, last_line
 from agentevolver.utils.files import free_bytes, whole
 
 logger = logging.getLogger(__name__)
+
+# verl's own, which it goes by when a checkpoint's policy is written.
+LIMITS = ("max_actor_ckpt_to_keep", "max_critic_ckpt_to_keep", "remove_previous_ckpt_in_save")
 
 
 def pool_of(settings: Settings) -> Path | None:
@@ -79,6 +83,18 @@ def kept(trainer: Mapping[str, Any]) -> int | None:
     """Return how many checkpoints are kept, None for all."""
     number: int | None = 1 if trainer.get("remove_previous_ckpt_in_save") else trainer.get("max_actor_ckpt_to_keep")
     return number
+
+
+@contextmanager
+def keeping_all(trainer: DictConfig) -> Iterator[None]:
+    """Have verl remove no checkpoint meanwhile: of one that is kept it removes the last before the next is sealed."""
+    limits = {key: trainer[key] for key in LIMITS if key in trainer}
+    try:
+        for key in limits:
+            trainer[key] = None
+        yield
+    finally:
+        trainer.update(limits)
 
 
 def make_room(folder: Path, keep: int | None) -> None:

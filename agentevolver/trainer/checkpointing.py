@@ -17,6 +17,7 @@ from agentevolver.monitor.log import supersede_metrics
 from agentevolver.monitor.watchdog import DISK, Watchdog
 from agentevolver.trainer.checkpoint import (
     finish,
+    keeping_all,
     kept,
     make_room,
     pool_of,
@@ -63,7 +64,8 @@ class Checkpointing(PPOTrainer):
         are on disk."""
         with self._watchdog.phase("checkpoint", lambda: DISK), writing(self._checkpoint):
             make_room(self._checkpoint, kept(self.config.trainer))
-            super()._save_checkpoint()
+            with keeping_all(self.config.trainer):
+                super()._save_checkpoint()
         self._save_due = True
 
     def _step_is_told(self) -> None:

@@ -13,6 +13,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 from ray.exceptions import RayTaskError
+from verl.utils.checkpoint.checkpoint_manager import BaseCheckpointManager
 
 from agentevolver.checkpoints import MANIFEST, MARKER, STATE, problem_with, whole_checkpoints
 from agentevolver.config.training import WatchdogSettings
@@ -131,6 +132,19 @@ class Policy:
         self.read = Path(local_path).parent
 
 
+class Removing(Policy):
+    """Removes earlier policies beyond the number that it is given, as verl's engines do (verl's own code)."""
+
+    def __init__(self):
+        self.checkpoints = BaseCheckpointManager.__new__(BaseCheckpointManager)
+        self.checkpoints.previous_saved_paths = []
+
+    def save_checkpoint(self, folder, *_, max_ckpt_to_keep):
+        self.checkpoints.ensure_checkpoint_capacity(max_ckpt_to_keep)
+        super().save_checkpoint(folder)
+        self.checkpoints.register_checkpoint(folder, max_ckpt_to_keep)
+
+
 class Part:
     """In the place of what has a part of its own in a checkpoint: a file, and what it was restored from."""
 
@@ -216,6 +230,22 @@ def test_checkpoints_from_before_a_resume_count(tmp_path, pool, checkpoints):
         kept = sorted(int(path.name.rpartition("_")[2]) for path in checkpoints.glob("*_*_*") if path.is_dir())
         assert kept == [2, 4, 6, 8, 10][max(0, step // 2 - 2) : step // 2]
     assert all(problem_with(checkpoints / f"global_step_{step}") is None for step in kept)
+
+
+@pytest.mark.parametrize(
+    "one", [{"max_actor_ckpt_to_keep": 1, "max_critic_ckpt_to_keep": 1}, {"remove_previous_ckpt_in_save": True}]
+)
+def test_the_only_checkpoint_that_is_kept_stays_until_the_next_is_sealed(tmp_path, pool, checkpoints, one):
+    trainer = trainer_in(tmp_path, 2, **one)
+    trainer.actor_rollout_wg = Removing()
+    save(trainer)
+    trainer.global_steps = 4
+    trainer._save_checkpoint()  # killed here
+    assert [found.step for found in whole_checkpoints(checkpoints)] == [2]
+    trainer._step_is_told()
+    assert [path.name for path in checkpoints.glob("global*")] == ["global_step_4"]
+    assert [found.step for found in whole_checkpoints(checkpoints)] == [4]
+    assert {key: trainer.config.trainer[key] for key in one} == one
 
 
 def test_the_checkpoint_that_a_run_goes_on_from_is_the_newest_from_then_on(tmp_path, pool, checkpoints):

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agentevolver.checkpoints import whole_checkpoints
 from agentevolver.errors import LaunchError, TrainingFailed, UsageError
 from agentevolver.launcher.options import Options, parse
 from agentevolver.utils.secrets import MASK, masked_arguments, masked_text
@@ -300,12 +301,21 @@ def _as_started(options: Options, folder: Path) -> Options:
     return replace(
         options,
         conf=Path(record.get("cwd") or ".") / before.conf,
-        overrides=(*before.overrides, *options.overrides),
+        overrides=(*_lasting(before.overrides, folder), *options.overrides),
         services=tuple(dict.fromkeys((*before.services, *options.services))),
         env_modules=tuple(dict.fromkeys((*before.env_modules, *options.env_modules))),
         target=before.target,
         resume=None,
     )
+
+
+def _lasting(overrides: Sequence[str], folder: Path) -> list[str]:
+    """Return the overrides of a launch that hold for the next one too: where it began was said for that launch alone,
+    but for another run's checkpoint while there is none of its own."""
+    given = dict(item.partition("=")[::2] for item in overrides if item.startswith("trainer.resume_"))
+    if given.get("trainer.resume_mode") == "resume_path" and not whole_checkpoints(folder / "checkpoints"):
+        return list(overrides)
+    return [item for item in overrides if item.partition("=")[0] not in given]
 
 
 def _stop(registry: RunRegistry, name: str) -> None:

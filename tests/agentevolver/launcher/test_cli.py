@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 from omegaconf import OmegaConf
 
+from agentevolver.checkpoints import seal
 from agentevolver.errors import LaunchError
 from agentevolver.launcher import cli
 from agentevolver.launcher.accelerator import Report
@@ -188,6 +189,37 @@ def test_an_experiment_goes_on_as_it_was_started(
     (launches / "2.json").write_text(json.dumps({**record, "argv": [*record["argv"], "llm.judge.api_key=***"]}))
     code, line = failure(capfd, ["--resume", "mine"], tmp_path)
     assert code == 2 and "llm.judge.api_key was given on the command line and is not written down" in line
+
+
+ELSEWHERE = ["trainer.resume_mode=resume_path", "trainer.resume_from_path=/elsewhere/global_step_9"]
+
+
+@pytest.mark.parametrize(
+    ("given", "has_checkpoint", "goes_on"),
+    [
+        (["trainer.resume_mode=disable"], False, ("auto", None)),
+        (ELSEWHERE, True, ("auto", None)),
+        (ELSEWHERE, False, ("resume_path", "/elsewhere/global_step_9")),
+    ],
+)
+def test_where_a_launch_began_is_not_where_the_next_one_goes_on(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, conf: Path, model: str, monkeypatch: pytest.MonkeyPatch,
+    given: list[str], has_checkpoint: bool, goes_on: tuple[str, str | None],
+) -> None:  # fmt: skip
+    folder = tmp_path / "experiments" / "agentevolver" / "mine"
+    (folder / "launches").mkdir(parents=True)
+    record = {"cwd": str(tmp_path), "argv": ["--conf", conf.name, model, "data.seed=7", *given]}
+    (folder / "launches" / "1.json").write_text(json.dumps(record))
+    if has_checkpoint:
+        checkpoint = folder / "checkpoints" / "global_step_2"
+        checkpoint.mkdir(parents=True)
+        for name in ("data.pt", "trainer.pt"):
+            (checkpoint / name).touch()
+        seal(checkpoint)
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["--resume", "mine", "--show-config"], tmp_path) == 0
+    config = OmegaConf.create(capfd.readouterr().out.partition("# the resolved configuration\n")[2])
+    assert (config.trainer.resume_mode, config.trainer.resume_from_path) == goes_on and config.data.seed == 7
 
 
 def test_a_dry_run_is_a_screen(capfd: pytest.CaptureFixture[str], conf: Path, model: str, tmp_path: Path) -> None:

@@ -110,6 +110,7 @@ def prepare(config: DictConfig, settings: Settings) -> None:
     section = settings.task_manager
     trained = originals if section.mixture.use_original_tasks else []
     questioned = [task for task in originals if task.env_type in settings.questioned]
+    check_size(config, settings, originals)
     check_ambiguity(settings, trained)
     unmade = [replace(task, open_query=True) for task in questioned] if section.makes_tasks else []
     renderer = make_renderer(config)
@@ -207,6 +208,16 @@ def check_stages(settings: Settings) -> None:
             make_grader(grader.original_grader, context)
         except GraderConfigError as error:
             raise ConfigError(f"task_manager.grader.original_grader: {error}") from error
+
+
+def check_size(config: DictConfig, settings: Settings, tasks: Sequence[Task]) -> None:
+    """Refuse fewer tasks than a step takes, where the epochs are verl's; raises ConfigError."""
+    wanted = settings.sizes.train_batch_size
+    if not (settings.draws_epochs or OmegaConf.select(config, "trainer.val_only")) and len(tasks) < wanted:
+        raise ConfigError(
+            f"data.train_split has {len(tasks)} tasks, fewer than data.train_batch_size = {wanted}: name a larger "
+            "split, or set the latter lower"
+        )
 
 
 def check_ambiguity(settings: Settings, tasks: Sequence[Task]) -> None:

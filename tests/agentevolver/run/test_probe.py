@@ -134,6 +134,19 @@ async def test_what_the_environment_refuses_is_told_as_it_is(measured, monkeypat
         await measured(tasks=tasks_of(9))
 
 
+SMALL = ("data.train_batch_size=3", "actor_rollout_ref.actor.ppo_mini_batch_size=3")
+
+
+def test_fewer_tasks_than_a_step_takes_are_refused_before_one_is_opened(monkeypatch, tmp_path):
+    settings = load(None, ["device=cpu", f"experiment.root={tmp_path}", "env_service.env_type=pocket", *SMALL]).settings
+    monkeypatch.setattr(main, "list_tasks", lambda *_: (tasks_of(2), tasks_of(2)))
+    monkeypatch.setattr(main, "make_renderer", lambda _: pytest.fail("the tokenizer is read first"))
+    with pytest.raises(ConfigError, match=r"data.train_split has 2 tasks, fewer than data.train_batch_size = 3"):
+        main.prepare(OmegaConf.create(), settings)
+    main.check_size(OmegaConf.create({"trainer": {"val_only": True}}), settings, tasks_of(2))
+    main.check_size(OmegaConf.create({"trainer": {"val_only": False}}), settings, tasks_of(3))
+
+
 @pytest.mark.parametrize("makes", [True, False])
 def test_openings_are_measured_before_tasks_are_made_for_money(monkeypatch, tmp_path, makes):
     """In the order of the main job: the lists, the openings of what is there and of worlds without a goal, the making,
@@ -144,7 +157,14 @@ def test_openings_are_measured_before_tasks_are_made_for_money(monkeypatch, tmp_
         "task_manager.mixture.use_original_tasks=false",
     )
     settings = load(
-        None, ["device=cpu", f"experiment.root={tmp_path}", "env_service.env_type=pocket", *(wanted if makes else ())]
+        None,
+        [
+            "device=cpu",
+            f"experiment.root={tmp_path}",
+            "env_service.env_type=pocket",
+            *SMALL,
+            *(wanted if makes else ()),
+        ],
     ).settings
     own, held_out = tasks_of(3), tasks_of(2, metadata={"validation": True})
     made = tasks_of(2, open_query=True, query="pay bob")
@@ -244,7 +264,7 @@ class TestTheChatTemplate:
 
 def test_a_format_that_the_chat_template_does_not_tell_is_refused_before_anything_is_opened(monkeypatch, tmp_path):
     overrides = ["device=cpu", f"experiment.root={tmp_path}", "actor_rollout_ref.rollout.tool_format=auto"]
-    monkeypatch.setattr(main, "list_tasks", lambda *_: (tasks_of(1), []))
+    monkeypatch.setattr(main, "list_tasks", lambda *_: (tasks_of(8), []))
     monkeypatch.setattr(main, "make_renderer", lambda _: ChatRenderer(build_tokenizer(CHATML, "<|im_end|>")))
     monkeypatch.setattr(main, "check_episodes", lambda *_: pytest.fail("an episode was opened"))
     with pytest.raises(ConfigError, match=r"tool_format.*auto.*hermes"):

@@ -89,7 +89,8 @@ class EvolverTrainer(Checkpointing, PPOTrainer):
         self.settings = of_verl(config)
         self.directory = self.settings.experiment_dir
         self.status = Status(self.directory)
-        self._failures = FailureGuard(self.settings.trainer.max_failed_rollouts, self.settings.trainer.max_failed_steps)
+        limits = self.settings.trainer.max_failed_rollouts, self.settings.trainer.max_failed_steps
+        self._failures, self._validation_failures, self._filling_failures = (FailureGuard(*limits) for _ in range(3))
         self._rollout_metrics: dict[str, float] = {}
         self._forks = ForkWatch()
         self._trajectories: list[Trajectory] = []
@@ -242,7 +243,7 @@ class EvolverTrainer(Checkpointing, PPOTrainer):
         """Roll out tasks outside of the step's batch (`roll_out`); fails where too many of them did."""
         seed, step, meanwhile = self.settings.data.seed, self.global_steps, self._look_after_workers
         trajectories = roll_out(self.agent_loop_manager, name, tasks, n, seed=seed, step=step, meanwhile=meanwhile)
-        self._failures.check(trajectories)
+        self._filling_failures.check(trajectories)
         return trajectories
 
     def _init_dataloader(self) -> None:
@@ -250,8 +251,15 @@ class EvolverTrainer(Checkpointing, PPOTrainer):
         super()._init_dataloader()
         if self.settings.exp_manager.val_rollout_mode == "both":
             self.val_dataset.rollouts = sum(validation_rollouts(self.settings.exp_manager, self.settings.sizes.val_n))
-        if not self.settings.draws_epochs:
-            return
+        if self.settings.draws_epochs:
+            self._draw_epochs()
+        trainer = self.config.trainer
+        if trainer.total_training_steps and not trainer.get("val_only"):
+            # verl's loop ends with the epochs too, then without the last step's validation and checkpoint.
+            epochs = math.ceil(trainer.total_training_steps / self.steps_per_epoch)
+            trainer.total_epochs = max(trainer.total_epochs, epochs)
+
+    def _draw_epochs(self) -> None:
         data, trainer = self.config.data, self.config.trainer
         self._tasks = TrainingTasks(self.settings, Path(data.train_files))
         self.train_dataset = self._tasks.dataset
@@ -457,7 +465,7 @@ class EvolverTrainer(Checkpointing, PPOTrainer):
         seen = Validation.of(data_sources, sample_uids, reward_extra_infos_dict, sample_turns)
         path = self.directory / "validation" / f"step_{self.global_steps}.jsonl"
         write_jsonl(path, seen.records)
-        self._failures.check(seen.trajectories)
+        self._validation_failures.check(seen.trajectories)
         metrics = seen.metrics(self.settings.exp_manager, self.settings.sizes.val_n)
         if self._experience is not None:
             metrics |= self._experience.collect()

@@ -114,3 +114,20 @@ def test_synthetic_tasks_are_scaled_once_whoever_makes_the_advantages(make, queu
         assert made[f"g_{number}_0"].abs().sum() > 1
         assert torch.allclose(made[f"h_{number}_0"], 0.5 * made[f"g_{number}_0"])
     assert not any(made[key].any() for key, tag in queue.tags.items() if tag.get("is_padding"))
+
+
+def test_failures_of_training_validation_and_fillings_are_counted_apart(make, queue, monkeypatch):
+    trainer = make("trainer.max_failed_rollouts=0.4", "trainer.max_failed_steps=2")
+    half = [rollout(number, (1.0, None)[number % 2]) for number in range(4)]
+    records = [one.to_dict() for one in half]
+    infos = {"trajectory": records, "masked": [0.0, 1.0] * 2, "reward": [1.0, 0.0] * 2, "success": [1.0, 0.0] * 2}
+    monkeypatch.setattr("agentevolver.trainer.trainer.roll_out", lambda *_, **__: half)
+    trainer.agent_loop_manager, trainer._look_after_workers = None, None
+    take(trainer, queue, 1, half)
+    trainer._val_metrics_update(["pocket"] * 4, ["p"] * 4, infos, [1] * 4)
+    trainer._roll_out("scout", [], 1)
+    assert trainer._failures.in_a_row == 1
+    whole = [rollout(number, float(number % 2)) for number in range(4)]
+    take(trainer, queue, 2, whole)
+    with pytest.raises(RolloutsFailed, match="2 of 4 rollouts"):
+        trainer._val_metrics_update(["pocket"] * 4, ["p"] * 4, infos, [1] * 4)

@@ -170,8 +170,27 @@ def test_without_a_mixture_or_a_curriculum_verls_own_loader_stays(tmp_path, monk
     monkeypatch.setattr(PPOTrainerSync, "_init_dataloader", lambda self: setattr(self, "train_dataloader", "verl's"))
     trainer = object.__new__(EvolverTrainerSync)
     trainer.settings, trainer._tasks = load(BASIC, ["device=cpu", "actor_rollout_ref.model.path=x"]).settings, None
+    trainer.config = OmegaConf.create({"trainer": {"total_training_steps": None, "total_epochs": 2}})
     trainer._init_dataloader()
-    assert trainer.train_dataloader == "verl's" and trainer._tasks is None
+    assert trainer.train_dataloader == "verl's" and trainer._tasks is None and trainer.config.trainer.total_epochs == 2
+
+
+@pytest.mark.parametrize(("steps", "epochs"), [(6, 2), (7, 3), (9, 3), (10, 4)])
+def test_there_are_as_many_epochs_as_the_steps_take(monkeypatch, steps, epochs):
+    from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+
+    from agentevolver.trainer.trainer import EvolverTrainerSync
+
+    monkeypatch.setattr(PPOTrainerSync, "_init_dataloader", lambda self: setattr(self, "steps_per_epoch", 3))
+    trainer = object.__new__(EvolverTrainerSync)
+    trainer.settings, trainer._tasks = load(BASIC, ["device=cpu", "actor_rollout_ref.model.path=x"]).settings, None
+    trainer.config = OmegaConf.create({"trainer": {"total_training_steps": steps, "total_epochs": 2}})
+    trainer._init_dataloader()
+    assert trainer.config.trainer.total_epochs == epochs
+    trainer.config.trainer.update({"val_only": True, "total_epochs": 2})
+    monkeypatch.setattr(PPOTrainerSync, "_init_dataloader", lambda self: setattr(self, "steps_per_epoch", 0))
+    trainer._init_dataloader()
+    assert trainer.config.trainer.total_epochs == 2
 
 
 @pytest.mark.service

@@ -43,8 +43,8 @@ class AdcaConfig:
         of the
     trajectories' mean scores ("means", eq. 18), which is then at least `sigma_floor` times the group's largest |score|,
     so that no standardised score exceeds 2 / `sigma_floor` (0: no bound). `base` is the size of a decoupled score;
-    standardising cancels it. The three scales are the allocation scheme's weights. An outcome above `success_threshold`
-    is a success.
+    standardising cancels it. The three scales are the allocation scheme's weights. A grade above `success_threshold` is
+    a success.
     """
 
     scheme: Scheme = "decouple"
@@ -69,15 +69,15 @@ class Steps:
     """The steps of T trajectories, padded to K.
 
     `scores` (T, K): +1 for GOOD and -1 for BAD, or any reward of a step; `lengths` (T): steps of each; `outcomes` (T):
-        its score;
-    `groups` (T): any integers, equal for the rollouts of one task; `labelled` (T): whether its scores mean anything;
-        `valid` (T):
-    whether it happened. Padding may hold anything.
+    the score that it is trained on; `grades` (T): the one that tells whether it is a success; `groups` (T): any
+    integers, equal for the rollouts of one task; `labelled` (T): whether its scores mean anything; `valid` (T): whether
+    it happened. Padding may hold anything.
     """
 
     scores: Tensor
     lengths: Tensor
     outcomes: Tensor
+    grades: Tensor
     groups: Tensor
     labelled: Tensor
     valid: Tensor
@@ -152,7 +152,7 @@ def raw_scores(steps: Steps, config: AdcaConfig) -> Tensor:
     scores = steps.scores.double()
     if config.scheme == "decouple":
         return config.base * scores
-    success = (steps.outcomes > config.success_threshold)[:, None]
+    success = (steps.grades > config.success_threshold)[:, None]
     disagreeing = torch.where(
         success, scores.new_tensor(config.pos_unconsistent_scale), abs(config.neg_unconsistent_scale)
     )

@@ -22,9 +22,9 @@ class CreditBatch:
     """T trajectories of at most K steps, and the B rows of R tokens they became.
 
     `step` is the training step, from 1. `attributions` is what was said about each trajectory. (T): `groups`
-    (integers), `outcomes` (scores, as the reward stages left them), `valid`, `lengths` (steps). `row_trajectory` (B):
-    whose row it is, -1 for padding and withdrawn rows. `step_ids` (B, R): the step of a sampled token, counted through
-    the trajectory, -1 elsewhere.
+    (integers), `outcomes` (scores, as the reward stages left them), `grades` (scores, as the graders gave them: they
+    tell a success), `valid`, `lengths` (steps). `row_trajectory` (B): whose row it is, -1 for padding and withdrawn
+    rows. `step_ids` (B, R): the step of a sampled token, counted through the trajectory, -1 elsewhere.
     """
 
     step: int
@@ -32,6 +32,7 @@ class CreditBatch:
     attributions: Sequence[Attribution]
     groups: Tensor
     outcomes: Tensor
+    grades: Tensor
     valid: Tensor
     lengths: Tensor
     row_trajectory: Tensor
@@ -95,6 +96,7 @@ def make_batch(
     trained = torch.zeros(len(trajectories), dtype=torch.bool)
     trained[rows[rows >= 0]] = True
     outcomes = [0.0 if (score := one.score) is None else float(score) for one in trajectories]
+    grades = [0.0 if one.outcome is None else float(one.outcome.score) for one in trajectories]
     groups = {name: i for i, name in enumerate(dict.fromkeys(trajectory.group_id for trajectory in trajectories))}
     return CreditBatch(
         step=step,
@@ -102,6 +104,7 @@ def make_batch(
         attributions=[trajectory.attribution or NOBODY_ASKED for trajectory in trajectories],
         groups=torch.tensor([groups[trajectory.group_id] for trajectory in trajectories], dtype=torch.long),
         outcomes=torch.tensor(outcomes, dtype=torch.float64),
+        grades=torch.tensor(grades, dtype=torch.float64),
         valid=graded & trained & (lengths > 0),
         lengths=lengths,
         row_trajectory=rows,

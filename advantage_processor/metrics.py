@@ -28,7 +28,7 @@ def label_metrics(batch: CreditBatch, labelled: Tensor, scores: Tensor, success_
         batch: the training step.
         labelled: (T) whose labels are used.
         scores: (T, K) +1 GOOD, -1 BAD, 0 where there are no labels.
-        success_threshold: an outcome above it is a success.
+        success_threshold: a grade above it is a success.
     """
     counted = [a for a, valid in zip(batch.attributions, batch.valid.tolist(), strict=True) if valid]
     use = labelled & batch.valid
@@ -48,7 +48,7 @@ def label_metrics(batch: CreditBatch, labelled: Tensor, scores: Tensor, success_
         "prm/bad_steps_total": float((scores[use] < 0).sum()),
     }
     balance = scores.sum(1)
-    positive = batch.outcomes > success_threshold
+    positive = batch.grades > success_threshold
     for name, chosen, agrees in (("pos", use & positive, 1.0), ("neg", use & ~positive, -1.0)):
         said = scores[chosen][scores[chosen] != 0]
         report |= rate(f"prm/{name}_traj_good_rate", (said > 0).double())
@@ -130,7 +130,7 @@ def credit_metrics(steps: Steps, credit: Credit, config: AdcaConfig, weight: flo
         **({f"{prefix}/attr_abs_max": float(z.abs().max())} if len(z) else {}),
         **rate(f"{prefix}/out_mean", outcome),
         **deviation(f"{prefix}/out_std", outcome),
-        **rate(f"{prefix}/outcome_share_last_mean", _outcome_shares(steps, credit, weight)),
+        **rate(f"{prefix}/outcome_share_last_mean", _outcome_shares(steps, credit, config, weight)),
         **rate(f"{prefix}/sum_step_reward_sign_agree", (sums.sign() == credit.outcome.sign())[spoken]),
         f"{prefix}/zscore_bad_group_cnt": _groups_without_spread(steps, credit, labelled),
     }
@@ -151,11 +151,12 @@ def anchor_metrics(anchors: Tensor, sharing: Tensor, step_advantages: Tensor, ma
     }
 
 
-def _outcome_shares(steps: Steps, credit: Credit, weight: float) -> Tensor:
+def _outcome_shares(steps: Steps, credit: Credit, config: AdcaConfig, weight: float) -> Tensor:
     """Return the outcome's share of the last step's reward, of the trajectories in which there is any."""
     last = (weight * credit.attribution.gather(1, (steps.lengths - 1).clamp_min(0)[:, None])[:, 0]).abs()
-    total = credit.outcome.abs() + last
-    return (credit.outcome.abs() / total)[steps.valid & (total > 0)]
+    outcome = torch.zeros_like(last) if config.outcome == "only_prm" else credit.outcome.abs()
+    total = outcome + last
+    return (outcome / total)[steps.valid & (total > 0)]
 
 
 def _groups_without_spread(steps: Steps, credit: Credit, labelled: Tensor) -> float:
@@ -165,7 +166,7 @@ def _groups_without_spread(steps: Steps, credit: Credit, labelled: Tensor) -> fl
 
 
 def _allocation_metrics(steps: Steps, credit: Credit, config: AdcaConfig, labelled: Tensor) -> dict[str, float]:
-    success = (steps.outcomes > config.success_threshold)[:, None].expand_as(labelled)
+    success = (steps.grades > config.success_threshold)[:, None].expand_as(labelled)
     good, judged = steps.scores > 0, labelled.any(1)
     shares, z, sums = credit.raw.abs(), credit.attribution, credit.raw.sum(1)
     means, deviations = _group_moments(z, labelled, steps.groups)
@@ -196,7 +197,7 @@ def _allocation_metrics(steps: Steps, credit: Credit, config: AdcaConfig, labell
 
 def _total_weights(steps: Steps, config: AdcaConfig) -> Tensor:
     """Return the weights of each trajectory's labels, summed (T)."""
-    success = (steps.outcomes > config.success_threshold)[:, None]
+    success = (steps.grades > config.success_threshold)[:, None]
     consistent = (((steps.scores > 0) == success) & steps.mask).sum(1)
     other = torch.where(success[:, 0], config.pos_unconsistent_scale, abs(config.neg_unconsistent_scale))
     return consistent * config.consistent_scale + (steps.lengths - consistent) * other

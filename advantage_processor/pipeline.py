@@ -172,7 +172,7 @@ class AttributionStage:
             total_steps=adca.total_steps,
             progress=adca.alpha_progress,
         )
-        steps = Steps(scores, batch.lengths, batch.outcomes, batch.groups, labelled, batch.valid)
+        steps = Steps(scores, batch.lengths, batch.outcomes, batch.grades, batch.groups, labelled, batch.valid)
         credit: Credit = step_credit(steps, self._config, alpha)
         report = {
             "prm/alpha_base": adca.alpha,

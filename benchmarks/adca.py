@@ -56,7 +56,7 @@ def make_inputs(trajectories: int, steps: int, tokens: int) -> dict[str, Any]:
 
 def ours(x: dict[str, Any]) -> torch.Tensor:
     everything = torch.ones(len(x["lengths"]), dtype=torch.bool)
-    steps = Steps(x["scores"], x["lengths"], x["outcomes"], x["groups"], everything, everything)
+    steps = Steps(x["scores"], x["lengths"], x["outcomes"], x["outcomes"], x["groups"], everything, everything)
     return to_tokens(step_credit(steps, AdcaConfig(), ALPHA).advantages, torch.arange(len(everything)), x["step_ids"])
 
 

@@ -59,6 +59,7 @@ def steps_of(trajectories):
         scores=torch.tensor(padded, dtype=torch.float64),
         lengths=torch.tensor([len(t["scores"]) for t in trajectories]),
         outcomes=torch.tensor([t["outcome"] for t in trajectories], dtype=torch.float64),
+        grades=torch.tensor([t["outcome"] for t in trajectories], dtype=torch.float64),
         groups=torch.tensor([t["group"] for t in trajectories]),
         labelled=torch.tensor([t["labelled"] for t in trajectories]),
         valid=torch.tensor([t["valid"] for t in trajectories]),
@@ -293,7 +294,8 @@ def test_large_advantages_of_failed_groups_come_near_those_of_the_implementation
     lengths = torch.randint(5, 31, (3200,), generator=random)
     scores = torch.where(torch.rand(3200, 30, generator=random) < 0.75, -1.0, 1.0)
     everything = torch.ones(3200, dtype=torch.bool)
-    steps = Steps(scores, lengths, torch.zeros(3200), torch.arange(3200) // 8, everything, everything)
+    nothing = torch.zeros(3200)
+    steps = Steps(scores, lengths, nothing, nothing, torch.arange(3200) // 8, everything, everything)
     configs = (PRESETS["original"], replace(PRESETS["paper"], sigma_floor=0.0), PRESETS["paper"])
     found = [step_credit(steps, config, 0.1).advantages[steps.mask].abs().quantile(0.99).item() for config in configs]
     assert found == pytest.approx([0.99, 4.25, 1.70], abs=0.01)
@@ -354,7 +356,8 @@ def gradient_step(good_action, outcome_of):
     everything = torch.ones(16, dtype=torch.bool)
     scores = torch.where(actions == good_action, 1.0, -1.0)
     outcomes = outcome_of(actions, copies).double()
-    steps = Steps(scores, torch.full((16,), 3), outcomes, torch.zeros(16, dtype=torch.long), everything, everything)
+    lengths, groups = torch.full((16,), 3), torch.zeros(16, dtype=torch.long)
+    steps = Steps(scores, lengths, outcomes, outcomes, groups, everything, everything)
     advantages = step_credit(steps, AdcaConfig(), 0.1).advantages
     tokens = to_tokens(advantages, torch.arange(16), torch.arange(3).expand(16, 3))
     loss = -(tokens * logits.log_softmax(-1)[torch.arange(3), actions]).mean()

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from advantage_processor import AttributionSettings
-from agentevolver.types import Attribution
+from agentevolver.types import Attribution, Reward
 from tests.advantage_processor.records import record
 from tests.advantage_processor.test_pipeline import LABELS, process
 
@@ -86,6 +86,22 @@ def test_the_threshold_of_success_is_one_and_the_same():
     assert lowered["prm/label_outcome_agreement"] == 0.5 and "prm/neg_traj_bad_rate" not in lowered
 
 
+@pytest.mark.parametrize("scheme", ["decouple", "allocation"])
+def test_a_success_is_what_its_grader_calls_one_whatever_reward_stages_make_of_it(scheme):
+    """A reward that is less by the same number everywhere changes no advantage of a group, nor any metric."""
+    config = AttributionSettings(enable=True, adca_grpo={"prm_scheme": scheme})
+    records = [record("g", 0, "GBG", 1.0), record("g", 1, "BB", 0.0), record("g", 2, "GGGB", 0.8)]
+    (_, plain), shaped = process(records, config), []
+    for shift in (-2.0, 2.0):
+        for one in records:
+            one.reward = Reward(one.outcome.score + shift)
+        shaped.append(process(records, config)[1])
+    names = [name for name in plain.metrics if not name.startswith("timing_s/")]
+    for made in shaped:
+        assert [made.metrics[name] for name in names] == pytest.approx([plain.metrics[name] for name in names])
+        assert made.advantages.flatten().tolist() == pytest.approx(plain.advantages.flatten().tolist())
+
+
 def test_decouple_reports_what_was_fused():
     m = process([record("g", 0, "GB", 1.0), record("g", 1, "BB", 0.0)])[1].metrics
     assert m["prm/decouple/out_mean"] == pytest.approx(0.0) and m["prm/decouple/out_std"] == pytest.approx(1.0)
@@ -106,6 +122,21 @@ def test_labels_alone_are_weighted_one_and_groups_without_spread_are_counted():
     )[1].metrics
     assert m["prm/decouple/alpha_effective"] == 1.0
     assert m["prm/decouple/zscore_bad_group_cnt"] == 1.0
+
+
+@pytest.mark.parametrize("normalised", [False, True])
+@pytest.mark.parametrize("place", ["last_step", "all_steps", "only_prm"])
+def test_the_outcomes_share_of_the_last_reward_is_that_of_what_was_put_there(place, normalised):
+    config = AttributionSettings(
+        enable=True, adca_grpo={"orm_distribution": place, "enable_length_normalization": normalised}
+    )
+    batch, result = process([record("g", 0, "GB", 1.0), record("g", 1, "BB", 0.0)], config)
+    shares = []
+    for credit in result.credit(batch).values():
+        outcome, label = abs(credit.parts.outcome[-1]), abs(credit.parts.label[-1])
+        shares.append(outcome / (outcome + label))
+    assert result.metrics["prm/decouple/outcome_share_last_mean"] == pytest.approx(sum(shares) / 2, abs=1e-5)
+    assert (result.metrics["prm/decouple/outcome_share_last_mean"] == 0.0) == (place == "only_prm")
 
 
 def test_allocation_reports_how_the_outcome_was_shared_out():

@@ -113,6 +113,10 @@ class ExperienceActor:
         """See `ExperienceManager.restore`."""
         return await self._manager.restore(Path(folder), Path(aside))
 
+    async def start_over(self) -> None:
+        """See `ExperienceManager.start_over`."""
+        await self._manager.start_over()
+
     async def waiting(self) -> Waiting:
         """Return what the process waits for now: calls of the summariser's model."""
         return BOARD.waiting()

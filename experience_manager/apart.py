@@ -52,6 +52,9 @@ class BackendsApart:
         """Credit pairs; an id is known in one workspace, and passed over in the others."""
         return any([await backend.credit(step, pairs) for backend in self._backends.values()])
 
+    async def start_over(self) -> None:
+        await self._any.start_over()
+
     async def utilities(self) -> dict[str, float]:
         return {
             f"{name}/{env_type}": value

@@ -59,6 +59,10 @@ class Backend(Protocol):
         """Credit a step's pairs to their experiences; returns whether it was, false for a step that was before."""
         ...
 
+    async def start_over(self) -> None:
+        """Credit the run's steps from the first one on again."""
+        ...
+
     async def utilities(self) -> dict[str, float]:
         """Return the metrics of the paired utilities, {} where there are none."""
         ...
@@ -181,6 +185,9 @@ class EmbeddedBackend:
             tuple(pairs),
             self._settings.utility.prior_sd,
         )
+
+    async def start_over(self) -> None:
+        await asyncio.to_thread(self.pool.store.start_over, self._source)
 
     async def utilities(self) -> dict[str, float]:
         beliefs = await asyncio.to_thread(self.pool.store.beliefs, self.pool.workspace)

@@ -345,6 +345,10 @@ class ExperienceManager:
         self.background.counts, self.background.seconds = distilled, seconds
         return True
 
+    async def start_over(self) -> None:
+        """Have the run's steps credited from the first one on again; raises ExperienceError."""
+        await self.backend.start_over()
+
     async def aclose(self, timeout_s: float = 60.0) -> None:
         """Count what is left to count, finish distilling what can be finished in time, close the pool."""
         await self._flushed()

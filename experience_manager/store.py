@@ -386,6 +386,15 @@ compared, 0)),
             db.executemany(update, [(b.groups, b.mean, b.precision, workspace, i) for i, b in beliefs.items()])
         return True
 
+    def start_over(self, source: str) -> None:
+        """Have a run's steps credited from the first one on again; what they were credited with before stays.
+
+        Of a run that never came further than its first step nothing is forgotten: it may have been killed in it, and
+        repeats it.
+        """
+        with self._database.writing() as db:
+            db.execute("DELETE FROM credited WHERE source = ? AND step > 1", (source,))
+
     def beliefs(self, workspace: str) -> list[Belief]:
         """Return what is believed of the utilities of a workspace's experiences."""
         with self._database.reading() as db:

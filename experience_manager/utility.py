@@ -78,6 +78,8 @@ def pairs_of(trajectories: Sequence[Trajectory], attempts: Sequence[Attempt]) ->
     shown: dict[str, tuple[str, ...]] = {}
     for attempt in attempts:
         given = guidance[attempt.trajectory_id]
+        if given is not None and given.wanted and not given.guided:
+            continue
         if attempt.guided and given is not None:
             shown[attempt.group_id] = given.experience_ids
         halves[attempt.group_id][attempt.guided].append(attempt.success)

@@ -133,12 +133,18 @@ class RunExperience:
         """Make the pool what it was when it was saved there, where the run is to be deterministic.
 
         A later state, edits of a person among it, is kept in a file of its own, which a warning names. Returns whether
-        it was saved there.
+        it was saved there. A run that begins at `beginning` starts over: whatever its pool, it is credited with its
+        steps from the first one on again.
 
         Raises TrainingFailed: it was saved there, and something cannot be read or written.
         """
-        if not (self._waits and self._owns_pool):
-            return False
+        restored = self._waits and self._owns_pool and self._set_back(folder)
+        if folder == self.beginning:
+            self.wait()
+            self._done(self._actor.start_over.remote())
+        return restored
+
+    def _set_back(self, folder: Path) -> bool:
         self.wait()
         asides = (self._directory / f"experience.superseded-{number}.sqlite" for number in count(1))
         aside = next(path for path in asides if not path.exists())
@@ -205,6 +211,7 @@ class RunExperience:
         done: list[str] = known.get("tasks", [])
         # By the file of their trajectories: tasks that were rolled out, and not distilled in full.
         owed: dict[str, list[str]] = known.get("undistilled", {})
+        counts: dict[str, int] = {what: known.get(what, 0) for what in ("graded", "successes")}
         left = [task for task in tasks if self._known_as(task) not in set(done)]
         # What a chunk taught that was cut off is taught again.
         if (left or step is not None) and not self.restore(self._filled(key, done)) and left:
@@ -221,15 +228,17 @@ class RunExperience:
             owed |= {rolled: undistilled} if undistilled else {}
             self.save(self._filled(key, done))
             outcomes = [one.outcome for one in trajectories if one.outcome is not None]
-            if outcomes:
-                metrics[f"exp_manager/{name}/success"] = sum(outcome.success for outcome in outcomes) / len(outcomes)
+            counts["graded"] += len(outcomes)
+            counts["successes"] += sum(outcome.success for outcome in outcomes)
+            if counts["graded"]:
+                metrics[f"exp_manager/{name}/success"] = counts["successes"] / counts["graded"]
             self._early |= metrics
-            write_json(path, {"tasks": done, "metrics": metrics, "undistilled": owed})
+            write_json(path, {"tasks": done, "metrics": metrics, "undistilled": owed, **counts})
             shutil.rmtree(before, ignore_errors=True)
         if owed:
             owed = self._try_again(name, owed)
             self.save(self._filled(key, done))
-            write_json(path, {"tasks": done, "metrics": self._early, "undistilled": owed})
+            write_json(path, {"tasks": done, "metrics": self._early, "undistilled": owed, **counts})
 
     def _known_as(self, task: Task) -> str:
         """Return what a task is called in the files of a filling: its id, of several environments with its own."""

@@ -113,6 +113,9 @@ class RemeBackend:
         """Nothing: the service keeps no paired utility, and the settings refuse it."""
         return False
 
+    async def start_over(self) -> None:
+        """Nothing: no step is credited."""
+
     async def utilities(self) -> dict[str, float]:
         """None."""
         return {}

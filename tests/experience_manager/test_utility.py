@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from benchmarks.utility import World, planted, play, pruned, section
+from experience_manager.apart import BackendsApart
 from experience_manager.attempts import read_attempts
 from experience_manager.backend import EmbeddedBackend
 from experience_manager.experience import from_reme, to_reme
@@ -93,6 +94,14 @@ def test_a_difference_is_of_the_halves_means_and_groups_without_variance_or_with
     assert told.pairs == (Pair(("a", "b"), 0.5, 2, 2),) and told.without_variance == 2
 
 
+def test_a_rollout_that_was_to_be_guided_and_was_not_is_in_neither_half():
+    group = half_guided("g1", (1.0, 0.0), (0.0, 0.0))
+    lost = record("g1", 4, score=1.0, group_id="g1", guidance_wanted=True, guidance_problem="no answer")
+    assert found([*group, lost]) == found(group)
+    assert found(group).pairs == (Pair(("a",), 0.5, 2, 2),)
+    assert found([*half_guided("g2", (1.0,), ()), replace(lost, group_id="g2", rollout_id=1)]).pairs == ()
+
+
 def test_a_step_is_credited_once_and_what_is_gone_is_passed_over(tmp_path):
     path = tmp_path / "s.sqlite"
     with Store(path) as store:
@@ -107,6 +116,21 @@ def test_a_step_is_credited_once_and_what_is_gone_is_passed_over(tmp_path):
         assert store.get("default", "a") == once and store.get("default", "b").paired == 0
         assert store.credit("default", "another run", 3, [pair(-1.0, "a")], 0.2)
         assert store.get("default", "a").paired == 2
+
+
+def test_a_run_that_starts_over_is_credited_anew_and_one_that_was_killed_in_its_first_step_is_not(tmp_path):
+    with Store(tmp_path / "s.sqlite") as store:
+        insert(store, experience(id="a"))
+
+        def credits(source, step):
+            return store.credit("default", source, step, [pair(-1.0, "a")], 0.2)
+
+        assert credits("run", 1) and credits("run", 2) and credits("another run", 2)
+        store.start_over("run")
+        assert credits("run", 1) and store.get("default", "a").paired == 4
+        assert not credits("run", 1) and not credits("another run", 2)
+        store.start_over("run")
+        assert not credits("run", 1) and credits("run", 2)
 
 
 def test_a_credit_that_fails_half_way_changes_nothing(tmp_path):
@@ -211,6 +235,30 @@ async def test_a_run_that_repeats_its_steps_counts_no_group_twice(tmp_path):
         await manager.aclose(1.0)
     assert sum(seen[0].values()) > 0 and seen[0] == seen[1] == seen[2]
     assert metrics["exp_manager/utility/groups"] == 0 and metrics["exp_manager/utility/known"] > 0
+
+
+@pytest.mark.parametrize("starts_over", [True, False])
+@pytest.mark.parametrize("apart", [True, False])
+async def test_a_run_that_starts_over_counts_its_steps_again(tmp_path, starts_over, apart):
+    with Store(tmp_path / "experience.sqlite") as store:
+        insert(store, *planted())
+    seen = []
+    for begins_anew in (False, starts_over):
+        backend = opened = EmbeddedBackend.open(section(), tmp_path, encoder=SMALL)
+        if apart:
+            backend = BackendsApart({"pocket": opened})
+        manager = ExperienceManager(section(), backend)
+        if begins_anew:
+            await manager.start_over()
+        guided = half_guided("g", (1.0, 1.0), (0.0,), (planted()[0].id,))
+        seen.append(0.0)
+        for step in (1, 2):
+            for one in guided:
+                if one.guided:
+                    await manager.injected(one.guidance.experience_ids)
+            seen[-1] += (await manager.record_step(step, guided))["exp_manager/utility/groups"]
+        await manager.aclose(1.0)
+    assert seen == [2.0, 2.0 if starts_over else 0.0]
 
 
 @pytest.mark.thorough

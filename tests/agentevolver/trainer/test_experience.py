@@ -225,6 +225,31 @@ def test_rollouts_whose_distillation_failed_are_distilled_again_counted_and_owed
     assert asked == []
 
 
+def test_the_success_of_a_warm_start_is_that_of_all_its_chunks_also_where_it_goes_on_in_between(tmp_path, monkeypatch):
+    class Killed(Exception):
+        pass
+
+    def roll_out(tasks, n):
+        if len(tasks) < CHUNK and not resumed:
+            raise Killed
+        return [record(f"{one.task_id}_0", task=one.task_id, success=len(tasks) == CHUNK) for one in tasks]
+
+    def fill(name):
+        navigation = navigation_over(
+            tmp_path, monkeypatch, warm_start=lambda _: Filling({}), save=lambda _: None, restore=lambda *_: True
+        )
+        navigation._rollouts = 1
+        navigation.fill(name, [Task(f"w{i}", "pocket") for i in range(CHUNK + CHUNK // 3)], roll_out, lambda *_: None)
+        return navigation.collect()[f"exp_manager/{name}/success"]
+
+    expected, resumed = CHUNK / (CHUNK + CHUNK // 3), []
+    with pytest.raises(Killed):
+        fill("warm_start")
+    resumed.append(True)
+    assert fill("warm_start") == pytest.approx(expected)
+    assert fill("scout") == pytest.approx(expected)
+
+
 def test_tasks_of_one_id_in_two_environments_are_each_rolled_out_and_owed_for_themselves(tmp_path, monkeypatch):
     def warm_start(records):
         return Filling({}, tuple(one.task.task_id for one in records if one.task.env_type == "lake"))
@@ -276,6 +301,27 @@ def test_a_pool_that_is_set_back_is_told_of_with_where_its_later_state_is_and_no
     assert len(told) == 2 and str(asides[0]) in told[0] and str(asides[1]) in told[1], (
         "the third time nothing was different"
     )
+
+
+@pytest.mark.parametrize("waits", [True, False])
+@pytest.mark.parametrize("owns_pool", [True, False])
+def test_a_run_that_starts_over_says_so_to_any_pool_and_one_that_goes_on_does_not(
+    tmp_path, monkeypatch, waits, owns_pool
+):
+    done = []
+    navigation = navigation_over(
+        tmp_path,
+        monkeypatch,
+        restore=lambda folder, _: done.append(Path(folder)) or True,
+        start_over=lambda: done.append("over"),
+    )
+    navigation._waits, navigation._owns_pool = waits, owns_pool
+    set_back = waits and owns_pool
+    assert navigation.restore(tmp_path / "global_step_2") is set_back
+    assert done == [tmp_path / "global_step_2"] * set_back
+    done.clear()
+    assert navigation.restore(navigation.beginning) is set_back
+    assert done == [*[navigation.beginning] * set_back, "over"]
 
 
 def test_a_pool_that_cannot_be_saved_or_set_back_ends_the_run_with_one_line(tmp_path, monkeypatch):

@@ -30,7 +30,7 @@ class SignalWatch:
     """
 
     def __init__(self, steps: int | None) -> None:
-        self._bound = steps
+        self._steps = self._bound = steps
         self._in_a_row = 0
         self._said: str | None = None
 
@@ -40,7 +40,7 @@ class SignalWatch:
         if self._bound is None or not scores:
             return None
         if share_without_signal(trajectories) < 1.0:
-            self._in_a_row, self._said = 0, None
+            self._bound, self._in_a_row, self._said = self._steps, 0, None
             return None
         self._in_a_row += 1
         if self._in_a_row < self._bound:

@@ -37,6 +37,12 @@ def test_it_comes_after_so_many_steps_in_a_row_again_when_they_have_doubled_and_
     assert [record.getMessage() for record in caplog.records] == [said[5], said[8]]
 
 
+def test_after_a_signal_it_comes_as_soon_as_at_first():
+    watch = make_watch(1, "grpo", 2)
+    said = [watch.look(one) is not None for one in (DULL, DULL, DULL, DULL, SPLIT, DULL, SPLIT, DULL)]
+    assert said == [True, True, True, True, False, True, False, True]
+
+
 @pytest.mark.parametrize(
     ("groups", "advice"),
     [

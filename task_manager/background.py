@@ -8,12 +8,14 @@ the next epoch; a resumed run reads all rounds that were finished.
 from __future__ import annotations
 
 import logging
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-import yaml
+from omegaconf import OmegaConf
 
 from agentevolver.types import Task
 from agentevolver.utils.files import move, write_text
@@ -129,5 +131,15 @@ class BackgroundQuestioning:
         section = settings.model_copy(update=changes)
         tree = self._configuration.model_copy(update={"task_manager": section}).model_dump(mode="json")
         path = self._folder / f"round{number}.yaml"
-        write_text(path, yaml.safe_dump(tree, sort_keys=False))
+        write_text(path, OmegaConf.to_yaml(OmegaConf.create(_literal(tree))))
         return path
+
+
+def _literal(tree: Any) -> Any:
+    """Return a tree whose texts OmegaConf reads as they stand: what an environment said is no interpolation."""
+    if isinstance(tree, dict):
+        return {key: _literal(value) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [_literal(value) for value in tree]
+    # A backslash before `${` escapes what follows, another one the backslash.
+    return re.sub(r"(\\*)\$\{", r"\1\1\\${", tree) if isinstance(tree, str) else tree

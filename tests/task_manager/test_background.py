@@ -6,12 +6,15 @@ import time
 from pathlib import Path
 
 import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 from questioning_fakes import LocalPocket, all_synthetic_tasks
 from test_end_to_end import FaultyEndpoint, served
 
+from agentevolver.config.parts import from_settings_file
 from task_manager.background import BackgroundQuestioning
 from task_manager.profile import shipped_profile
-from task_manager.settings import Configuration
+from task_manager.settings import Configuration, Focus
 from task_manager.tasks import write_objectives
 from task_manager.verify import recheck_tasks
 
@@ -48,6 +51,51 @@ def test_a_round_is_due_every_so_many_epochs():
     assert [epoch for epoch in range(7) if background.is_due(epoch)] == [2, 4, 6]
     assert background.collect() is None
     background.stop()
+
+
+def round_read_back(folder, *texts):
+    """Return a round's configuration as its process reads it, and as it was meant."""
+    focus = Focus(tool=texts[0], kind="k", words=texts, not_like=texts[:1])
+    configuration = configuration_of(folder, "http://127.0.0.1:9")
+    background = BackgroundQuestioning(configuration, folder)
+    background._target = folder / "t.jsonl.round1"
+    read = from_settings_file(background._write(1, [], None, [focus]))
+    assert (read.env_service, read.data, read.llm) == (configuration.env_service, configuration.data, configuration.llm)
+    return read.task_manager.focus, (focus,)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["${oc.env:HOME}", "${x}", "a \\${b}", "a \\\\${b}\\", "$${c}", "${", "${x}\\", "\\", "\\\\", "???", "1e3"],
+)
+def test_a_round_reads_what_an_environment_said_as_it_stands(tmp_path, text):
+    read, meant = round_read_back(tmp_path, text)
+    assert read == meant
+
+
+# Without the control character that YAML takes for the end of a line: it is read as a space.
+ANYTHING = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\x85"))
+TEXTS = ANYTHING | st.lists(st.sampled_from(["${", "}", "\\", "$", "{", "x", ":", "'", '"', "\n", " ", "1e3"])).map(
+    "".join
+)
+
+
+@pytest.mark.thorough
+@settings(deadline=None, max_examples=10, phases=(Phase.reuse, Phase.generate))  # to shrink a failure takes minutes
+@given(st.lists(TEXTS, min_size=10))
+def test_a_round_reads_any_text_as_it_stands(tmp_path_factory, texts):
+    read, meant = round_read_back(tmp_path_factory.mktemp("rounds"), *texts)
+    assert read == meant
+
+
+def test_a_settings_file_keeps_its_interpolations(tmp_path, monkeypatch):
+    monkeypatch.setenv("WHERE", "http://127.0.0.1:7")
+    path = tmp_path / "s.yaml"
+    path.write_text(
+        "env_service: {env_url: '${oc.env:WHERE}'}\ntask_manager: {n: 3, target_tasks: '${task_manager.n}'}\n"
+    )
+    read = from_settings_file(path)
+    assert (read.env_service.env_url, read.task_manager.target_tasks) == ("http://127.0.0.1:7", 3)
 
 
 @pytest.mark.service

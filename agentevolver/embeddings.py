@@ -21,6 +21,7 @@ from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self
+from urllib.parse import urlsplit
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from agentevolver.utils.retry import Retries, RetryPolicy
 from agentevolver.utils.secrets import secret
 from agentevolver.utils.sqlite import open_shared
+from agentevolver.utils.web.access import is_loopback
 
 logger = logging.getLogger(__name__)
 Vectors = NDArray[np.float32]
@@ -211,11 +213,15 @@ class EndpointEncoder:
         key = secret(self._settings.api_key_env or "")
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         body = {"model": self._settings.model, "input": texts, "encoding_format": "float"}
+        # What runs on this machine is reached directly, whatever proxy the environment names.
+        proxies = not is_loopback(urlsplit(self._url).hostname or "")
         retries = Retries(RetryPolicy(tries=self._settings.tries, first_wait_s=2.0, max_wait_s=8.0))
         while True:
             final = False
             try:
-                reply = httpx.post(self._url, json=body, headers=headers, timeout=self._settings.timeout_s)
+                reply = httpx.post(
+                    self._url, json=body, headers=headers, timeout=self._settings.timeout_s, trust_env=proxies
+                )
             except httpx.HTTPError as error:
                 problem = f"cannot be reached: {type(error).__name__}: {error}"
             else:

@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 20.0
+# A proxy set for the outside world must not stand between processes of one machine.
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class ServiceFailed(RuntimeError):
@@ -78,9 +80,7 @@ def _needed(configuration: Configuration) -> list[tuple[str, str, list[str]]]:
 def _ask(url: str) -> tuple[bool, ServiceIdentity | None]:
     """Return whether a service says that it is well, and who it says that it is."""
     try:
-        with urllib.request.urlopen(
-            urllib.request.Request(url, headers={"accept": "application/json"}), timeout=5
-        ) as response:
+        with _DIRECT.open(urllib.request.Request(url, headers={"accept": "application/json"}), timeout=5) as response:
             return int(response.status) == 200, read_identity(json.loads(response.read()))
     except ValueError:
         return True, None

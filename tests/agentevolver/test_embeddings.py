@@ -152,8 +152,9 @@ class Endpoint:
         monkeypatch.setattr(httpx, "post", self.post)
         monkeypatch.setattr(module.time, "sleep", lambda _: None)
 
-    def post(self, url, *, json, headers, timeout):
+    def post(self, url, *, json, headers, timeout, trust_env=True):
         self.requests.append((url, json, headers))
+        self.by_proxy = trust_env
         reply = self.replies[min(len(self.requests), len(self.replies)) - 1]
         reply = reply(json["input"]) if callable(reply) else reply
         if isinstance(reply, Exception):
@@ -185,6 +186,17 @@ def test_texts_are_sent_in_batches(monkeypatch):
     assert endpoint(batch_size=2).encode(list("abcde")).shape == (5, 2)
     assert [len(body["input"]) for _, body, _ in played.requests] == [2, 2, 1]
     assert endpoint().encode([]).shape == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("base_url", "by_proxy"),
+    [("http://127.0.0.1:8000/v1", False), ("https://host/v1", True)],
+    ids=["here", "elsewhere"],
+)
+def test_an_endpoint_on_this_machine_is_asked_without_a_proxy(monkeypatch, base_url, by_proxy):
+    played = Endpoint(monkeypatch, rows((1, 0)))
+    EndpointEncoder(EmbeddingSettings(kind="endpoint", base_url=base_url, model="e5")).encode(["a"])
+    assert played.by_proxy is by_proxy
 
 
 def test_what_another_try_may_change_is_tried_again(monkeypatch):

@@ -20,10 +20,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from agentevolver.utils.web.access import is_loopback
 from env_service.environments.mcp_tools.calls import final_answer
 from env_service.environments.mcp_tools.servers import ToolResult
 from env_service.environments.mcp_tools.tasks import Exact, JsonPath, Judge, McpTask, PathError, Regex, find
@@ -101,7 +103,10 @@ class JudgeClient:
             "max_tokens": 400,
             "messages": [{"role": "user", "content": prompt}],
         }
-        response = httpx.post(f"{self.url}/chat/completions", json=body, headers=headers, timeout=_TIMEOUT_S)
+        proxies = not is_loopback(urlsplit(self.url).hostname or "")
+        response = httpx.post(
+            f"{self.url}/chat/completions", json=body, headers=headers, timeout=_TIMEOUT_S, trust_env=proxies
+        )
         response.raise_for_status()
         text = str(response.json()["choices"][0]["message"]["content"]).rsplit("</think>", 1)[-1]
         return Verdict.model_validate_json(text[text.index("{") : text.rindex("}") + 1])

@@ -23,7 +23,9 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TextIO, TypeVar
+from urllib.parse import urlsplit
 
+from agentevolver.utils.web.access import is_loopback
 from env_service.environments.mcp_tools.config import HttpServer, StdioServer
 
 try:
@@ -110,7 +112,11 @@ def connector(server: StdioServer | HttpServer) -> Connect:
 
     def connect(stack: contextlib.AsyncExitStack, errors: TextIO) -> Target:
         if isinstance(server, HttpServer):
-            http = httpx2.AsyncClient(headers=server.headers, timeout=httpx2.Timeout(30.0, read=300.0))
+            http = httpx2.AsyncClient(
+                headers=server.headers,
+                timeout=httpx2.Timeout(30.0, read=300.0),
+                trust_env=not is_loopback(urlsplit(server.url).hostname or ""),
+            )
             stack.push_async_exit(http)
             return streamable_http_client(server.url, http_client=http)
         parameters = StdioServerParameters(command=server.command, args=server.args, env=server.env, cwd=server.cwd)

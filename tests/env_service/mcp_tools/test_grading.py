@@ -146,6 +146,15 @@ def test_a_judge_is_asked_with_the_material_between_secret_marks(tmp_path: Path,
     assert marks[0] == marks[1]
 
 
+def test_a_judge_on_this_machine_is_asked_without_a_proxy(judge_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "http_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    judge_server.script += [(200, '{"reason": "r", "met": true}')]
+    assert _client(judge_server).is_met("q", "r", "m")
+
+
 def test_a_judge_that_says_no_gives_nothing(tmp_path: Path, judge_server: Any) -> None:
     judge_server.script += [(200, '<think>{"met": true}</think>{"reason": "rude", "met": false}')]
     assert (

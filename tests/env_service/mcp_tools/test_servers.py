@@ -280,6 +280,19 @@ def test_a_server_is_used_over_streamable_http_and_its_death_is_an_error(
         env.step(calling(("pid", {})))
 
 
+def test_a_server_on_this_machine_is_asked_without_a_proxy(
+    start: Start, http_server: tuple[str, subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HTTP_PROXY", "http_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    url, process = http_server
+    env = start({"odd": {"type": "http", "url": url}}, call_timeout_s=5)
+    env.get_init_state()
+    assert int(text_of(env, "pid")) == process.pid
+
+
 def test_another_generation_of_the_sdk_is_refused_with_what_to_install() -> None:
     source = f"""
     import sys, types

@@ -120,7 +120,7 @@ class Attributor:
         judge: the language models, made with `judge_settings`; the role ATTRIBUTOR is asked.
         group_size: rollouts of a group, for `skip_small_adv`.
         steps_kept: for how many steps a group may be rolled out.
-        endpoint: the role's endpoint, for its prices.
+        endpoint: the role's endpoint, for its prices, and so that labels of another model are not taken for its own.
     """
 
     def __init__(
@@ -141,6 +141,8 @@ class Attributor:
         self._pause = _Pause()
         self._told: dict[str, tuple[float, int]] = {}
         self._prices = (endpoint.price_in, endpoint.price_out) if endpoint else (0.0, 0.0)
+        answerer = endpoint.model_dump(include={"base_url", "model", "sampling"}) if endpoint else {}
+        self._answerer = repr(sorted(answerer.items()))
 
     async def label_steps(self, trajectory: Trajectory, *, step: int) -> Attribution:
         """Label the steps of a trajectory: a label for each step, or why there is none.
@@ -268,7 +270,7 @@ class Attributor:
     def _key(self, trajectory: Trajectory) -> str:
         """Return a hash of all that the labels of the steps depend on: steps with equal keys have equal labels."""
         steps = [(step.action, step.observation) for step in trajectory.steps]
-        asked = (VERSION, self._settings.model, self._settings.window_steps, self._settings.max_chars)
+        asked = (VERSION, self._settings.model, self._settings.window_steps, self._settings.max_chars, self._answerer)
         return trajectory_hash(
             asked, opening_and_task(trajectory), steps, _score(trajectory), self._success(trajectory)
         )

@@ -502,6 +502,23 @@ async def test_labels_outlive_the_process_in_the_cache_file(tmp_path):
     assert (await attributor(judge, label_cache=path, window_steps=1).label_steps(trajectory(), step=1)).calls == 3
 
 
+async def test_labels_are_those_of_who_answered(tmp_path):
+    path = tmp_path / "labels.sqlite"
+    judges = [
+        EndpointSettings(),
+        EndpointSettings(model="other"),
+        EndpointSettings(base_url="http://host/v1"),
+        EndpointSettings(sampling={"temperature": 1.0}),
+    ]
+    for endpoint in judges:
+        found = await attributor(FakeJudge(), label_cache=path, endpoint=endpoint).label_steps(trajectory(), step=1)
+        assert found.status is LabelStatus.LABELLED and not found.cached
+    for endpoint in (*judges, EndpointSettings(api_key_env="ANOTHER_KEY", concurrency=1, price_in=3.0)):
+        assert (
+            await attributor(FakeJudge(), label_cache=path, endpoint=endpoint).label_steps(trajectory(), step=1)
+        ).cached
+
+
 @pytest.mark.parametrize("damage", ["not a database", "locked", "a folder"])
 async def test_a_cache_file_that_cannot_be_used_costs_calls_and_nothing_else(tmp_path, damage, monkeypatch, caplog):
     monkeypatch.setattr("advantage_processor.cache.LOCK_WAIT_S", 0.05)

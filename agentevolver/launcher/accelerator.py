@@ -60,9 +60,15 @@ def run_tool(command: list[str]) -> str | None:
 
 
 def gpus(environment: Mapping[str, str], run: Run = run_tool) -> list[Gpu] | None:
-    """The GPUs that CUDA_VISIBLE_DEVICES leaves, in nvidia-smi's order; None where nvidia-smi does not answer."""
+    """The GPUs that CUDA_VISIBLE_DEVICES leaves, in nvidia-smi's order; None where nvidia-smi does not answer, or does
+    not tell all: the memory of each GPU (MIG, memory shared with the CPU), and parts of GPUs that are chosen (MIG)."""
     text = run(["nvidia-smi", "--query-gpu=index,uuid,name,memory.total,memory.used", "--format=csv,noheader,nounits"])
-    return None if text is None else _visible(parse_gpus(text), environment.get("CUDA_VISIBLE_DEVICES"))
+    devices = environment.get("CUDA_VISIBLE_DEVICES")
+    if text is None:
+        return None
+    if devices not in ("", "-1") and ("MIG-" in (devices or "") or any(not row[3].isdecimal() for row in _rows(text))):
+        return None
+    return _visible(parse_gpus(text), devices)
 
 
 def parse_gpus(text: str) -> list[Gpu]:
@@ -71,12 +77,16 @@ def parse_gpus(text: str) -> list[Gpu]:
     Other lines are left out.
     """
     found = []
-    for line in text.splitlines():
-        cells = [cell.strip() for cell in line.split(",")]
-        if len(cells) == 5 and cells[0].isdecimal() and cells[3].isdecimal():
+    for cells in _rows(text):
+        if cells[3].isdecimal():
             used = int(cells[4]) if cells[4].isdecimal() else 0
             found.append(Gpu(int(cells[0]), cells[1], cells[2], int(cells[3]) << 20, used << 20))
     return found
+
+
+def _rows(text: str) -> list[list[str]]:
+    lines = ([cell.strip() for cell in line.split(",")] for line in text.splitlines())
+    return [cells for cells in lines if len(cells) == 5 and cells[0].isdecimal()]
 
 
 def _visible(found: list[Gpu], devices: str | None) -> list[Gpu]:

@@ -38,7 +38,7 @@ class Window:
             except asyncio.CancelledError:
                 if turn.done() and not turn.cancelled():
                     self._leave()
-                else:
+                elif turn in self._waiting:  # whoever left meanwhile has taken out those that were cancelled
                     self._waiting.remove(turn)
                 raise
         else:

@@ -70,7 +70,7 @@ class Launcher(Protocol):
         """Start a host on the node with the fewest; raise HostFailed."""
 
     async def crowded(self, node: str) -> bool:
-        """Whether another node would have fewer hosts than this one, had it one of them more."""
+        """Whether another node would have fewer hosts than this one, had it one of them more; raise HostFailed."""
 
     def is_remote(self, node: str) -> bool:
         """Whether workers of this node must dial over TCP."""
@@ -173,7 +173,12 @@ class Cluster:
 
     async def crowded(self, node: str) -> bool:
         """Whether a host of this node would be better placed on another one."""
-        return await self._in_thread(partial(self._is_crowded, node))
+        import ray
+
+        try:
+            return await self._in_thread(partial(self._is_crowded, node))
+        except (ray.exceptions.RayError, ConnectionError, RuntimeError, OSError) as error:
+            raise HostFailed(f"Ray does not list its nodes: {error}") from error
 
     def is_remote(self, node: str) -> bool:
         """Whether this node is another one than the service's."""

@@ -120,10 +120,13 @@ class Pool(ABC):
         return host if host is not None else await self._launcher.launch(self.spec)
 
     async def _crowded(self, hosts: Sequence[HostHandle]) -> str | None:
-        """Return a node that has too many of these hosts; None if they are spread well."""
-        for node in dict.fromkeys(host.node for host in hosts):
-            if await self._launcher.crowded(node):
-                return node
+        """Return a node that has too many of these hosts; None if they are spread well, or nobody can say."""
+        try:
+            for node in dict.fromkeys(host.node for host in hosts):
+                if await self._launcher.crowded(node):
+                    return node
+        except HostFailed as error:
+            logger.warning("cannot see where hosts of environment %r would be better: %s", self.spec.env_type, error)
         return None
 
     async def _address(self, host: HostHandle) -> Address:

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 from local_hosts import COUNTER, LONELY, LocalLauncher, Running, eventually, say, serving
+from ray.exceptions import RaySystemError
 
 from env_service.hosting import cluster as cluster_module
 from env_service.hosting import isolated_pool, shared_pool
-from env_service.hosting.cluster import AVOID_S, Cluster
+from env_service.hosting.cluster import AVOID_S, Cluster, HostFailed
 from env_service.hosting.wire import SILENCE_S, watch_peer
 
 
@@ -59,6 +60,15 @@ def test_crowded_is_who_has_two_hosts_more_than_another_node() -> None:
     assert cluster._is_crowded("own") and not cluster._is_crowded("other")
     cluster.nodes_alive = []
     assert not cluster._is_crowded("own"), "there is none to move it to"
+
+
+async def test_a_cluster_that_does_not_list_its_nodes_is_a_failure_of_hosts() -> None:
+    class Gone(Placing):
+        def _alive(self) -> list[str]:
+            raise RaySystemError("the head is gone")
+
+    with pytest.raises(HostFailed, match="the head is gone"):
+        await Gone("own").crowded("own")
 
 
 def test_a_silent_peer_is_given_up_by_the_kernel() -> None:
@@ -126,6 +136,34 @@ async def test_a_fork_host_moves_to_a_node_that_joins(monkeypatch: pytest.Monkey
         (pool,) = service._pools.values()
         forks: Any = pool
         await eventually(lambda: [one.host.node for one in forks._fork_hosts] == ["elsewhere"])
+
+
+class Unsure(LocalLauncher):
+    """Cannot say whether a node is crowded while `unsure`."""
+
+    unsure = True
+    asked = 0
+
+    async def crowded(self, node: str) -> bool:
+        if self.unsure:
+            self.asked += 1
+            raise HostFailed("the head is gone")
+        return await super().crowded(node)
+
+
+@pytest.mark.service
+@pytest.mark.parametrize("environments", [COUNTER, LONELY], ids=["shared", "forked"])
+async def test_hosts_are_kept_also_after_the_cluster_could_not_be_asked(
+    environments: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_pool, "SPREAD_S", 0.05)
+    monkeypatch.setattr(isolated_pool, "SPREAD_S", 0.05)
+    launcher = Unsure()
+    async with serving(environments, launcher=launcher, shared_hosts=2) as running:
+        await eventually(lambda: launcher.asked > 1)
+        launcher.unsure = False
+        another_node_joins(launcher)
+        await the_other_has_one(running)
 
 
 @pytest.mark.service

@@ -66,6 +66,18 @@ def test_gpus_that_are_not_there_are_missed(gpus, environment, run, says):
     assert says in problem
 
 
+@pytest.mark.parametrize(
+    ("query", "environment"),
+    [
+        ("0, GPU-5a1e5c2e, NVIDIA GB10, [N/A], [N/A]\n", {}),
+        (TWO, {"CUDA_VISIBLE_DEVICES": "MIG-7c4e0b5e-2c1b-5d0c-9a53-9bd4a2c9bb0f"}),
+    ],
+)
+def test_gpus_that_cannot_be_judged_are_not_missed(query, environment):
+    report = examine(config(SEED, SDPA), environment, run=lambda command: query if len(command) > 1 else TABLE)
+    assert texts(report) == [] and " of " not in report.lines[0].split("(an estimate)")[1]
+
+
 ROUNDS = ("coevolve.enable=true", "coevolve.executor.gpus=1")
 
 

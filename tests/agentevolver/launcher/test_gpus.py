@@ -47,6 +47,23 @@ def test_no_nvidia_smi_is_not_no_gpu():
     assert gpus({}, lambda command: "") == []
 
 
+@pytest.mark.parametrize("memory", ["[N/A], [N/A]", "[Insufficient Permissions], [Insufficient Permissions]"])
+def test_gpus_whose_memory_is_not_told_are_not_no_gpus(memory):
+    row = f"0, GPU-5a1e5c2e, NVIDIA GB10, {memory}\n"
+    for environment in ({}, {"CUDA_VISIBLE_DEVICES": "0"}):
+        assert gpus(environment, answering(query=row)) is None
+        assert gpus(environment, answering(query=TWO + row.replace("0", "2", 1))) is None
+    for nothing in ("", "-1"):
+        assert gpus({"CUDA_VISIBLE_DEVICES": nothing}, answering(query=row)) == []
+
+
+@pytest.mark.parametrize(
+    "devices", ["MIG-7c4e0b5e-2c1b-5d0c-9a53-9bd4a2c9bb0f", "MIG-GPU-5a1e5c2e/1/0", "0,MIG-7c4e0b5e"]
+)
+def test_parts_of_gpus_are_not_no_gpus(devices):
+    assert gpus({"CUDA_VISIBLE_DEVICES": devices}, answering(query=TWO)) is None
+
+
 def test_a_tool_that_is_not_there_fails_or_hangs_says_nothing(monkeypatch, tmp_path):
     assert module.run_tool(["no-such-tool-anywhere"]) is None
     assert module.run_tool(["false"]) is None

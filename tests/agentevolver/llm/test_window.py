@@ -73,3 +73,32 @@ async def test_one_that_is_cancelled_as_its_turn_comes_gives_the_place_on() -> N
     waiting[0].cancel()  # its place has been given to it, and it has not run since
     await asyncio.wait_for(waiting[1], 1)
     assert window._out == 1
+
+
+@pytest.mark.parametrize("given_on", [True, False])
+async def test_those_that_are_cancelled_together_are_all_cancelled_and_leave_no_hole(given_on: bool) -> None:
+    window = Window(16)
+    window.size = 2.0
+
+    async def hold(done: asyncio.Event) -> None:
+        async with window.place():
+            await done.wait()
+
+    never, done = asyncio.Event(), asyncio.Event()
+    inside = [asyncio.create_task(hold(done)) for _ in range(2)]
+    waiting = [asyncio.create_task(hold(never)) for _ in range(4)]
+    await asyncio.sleep(0)
+    if given_on:  # the first two that wait have places, and have not run since
+        done.set()
+        await asyncio.sleep(0)
+    for task in (*inside, *waiting):
+        task.cancel()
+    results = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(result) for result in results] == [asyncio.CancelledError] * 4
+    await asyncio.gather(*inside, return_exceptions=True)
+    assert window._out == 0 and not window._waiting
+    async with asyncio.timeout(1), window.place(), window.place():
+        third = asyncio.create_task(window.place().__aenter__())
+        await asyncio.sleep(0)
+        assert not third.done(), "as many can enter as before, and no more"
+        third.cancel()

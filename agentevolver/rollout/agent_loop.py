@@ -378,7 +378,8 @@ class EpisodeWorker(_VerlWorker):
             try:
                 outputs = await episode.run(sampling_params, **row)
             except Exception as error:
-                # verl would drop the rollout without a row: it would be in no record, and no guard would count it.
+                # Of a flow, a template, a grader or a guide. verl would drop the rollout without a row: it would be in
+                # no record, and no guard would count it.
                 logger.exception("rollout %s of group %s failed", row["session_id"], row["uid"])
                 outputs = episode.given_up(f"{type(error).__name__}: {error}", StopReason.AGENT_ERROR, **row)
         await self._agent_loop_postprocess(outputs, trajectory["validate"], **row)

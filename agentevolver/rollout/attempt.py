@@ -176,9 +176,6 @@ class Attempt(ABC):
             return StopReason.LLM_ERROR, None, str(error)
         except GradingError as error:
             return StopReason.GRADING_ERROR, None, str(error)
-        except Exception as error:  # flows, templates and graders of the user's raise what they like
-            logger.exception("the rollout of task %s failed", self.task.task_id)
-            return StopReason.AGENT_ERROR, None, f"{type(error).__name__}: {error}"
 
     async def outcome(self, stop_reason: StopReason, note: str) -> Outcome | None:
         """Return the grade of what was played, None for nothing."""

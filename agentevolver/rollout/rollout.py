@@ -1,9 +1,9 @@
 """Rollout of one task: attempts, turns, grade. Knows neither verl nor Ray.
 
-A rollout always returns. It ends with a `StopReason`. A rollout that the environment or the engine failed is retried: a
-retry is another attempt, from a fresh instance, a bounded number of times; what remains failed is returned as such,
-without a grade. A rollout that nobody could grade is returned so at once: a judge has tries of its own. The instance is
-released whatever happens, cancellation included.
+A rollout returns, whatever fails but its own code. It ends with a `StopReason`. A rollout that the environment or the
+engine failed is retried: a retry is another attempt, from a fresh instance, a bounded number of times; what remains
+failed is returned as such, without a grade. A rollout that nobody could grade is returned so at once: a judge has tries
+of its own. The instance is released whatever happens, cancellation included.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class RolloutRunner:
         guide: Guide | None = None,
     ) -> Rollout:
         """Roll `task` out and grade it, with what `guide` puts before the task; retry what failed.
-        Raises nothing but cancellation.
+        Raises nothing but cancellation, and what a flow, a template or a grader raises that is broken.
 
         Every attempt samples from the same seeds: one that an outage ended is played again as it was.
         """

@@ -11,11 +11,12 @@ import transfer_queue
 from verl.utils import tensordict_utils as tu
 
 from agentevolver.config.checks import for_verl, load
+from agentevolver.flows import ReactFlow
 from agentevolver.rollout import agent_loop
 from agentevolver.rollout.agent_loop import EpisodeWorker
 from agentevolver.rollout.manager import GIVEN_UP
 from agentevolver.rollout.rows import group_name
-from agentevolver.types import Task, Trajectory
+from agentevolver.types import Outcome, Task, Trajectory
 from env_service.client import EnvUnavailable
 from tests.agentevolver.config.test_checks import BASIC
 from tests.agentevolver.rollout.test_rollout import FakeEnv
@@ -168,21 +169,60 @@ async def test_a_service_that_is_away_is_waited_for_as_long_as_wanted(make, queu
     assert [record["stop_reason"] for record in records] == [outcome] * ROLLOUTS
 
 
-async def test_a_rollout_that_breaks_outside_of_its_episode_is_told_as_a_failed_one_of_its_group(
-    make, queue, monkeypatch, caplog
-):
-    def broken(rollout, *args, **kwargs):
-        if rollout.samples and rollout.trajectory.rollout_id == 1:
-            raise KeyError("row")
-        return agent_loop_outputs(rollout, *args, **kwargs)
+class Broken(ReactFlow):
+    """A flow of the user's that raises in its second episode, where `place` says."""
 
-    agent_loop_outputs = agent_loop.to_outputs
-    monkeypatch.setattr(agent_loop, "to_outputs", broken)
+    def __init__(self, place):
+        self._place, self._episodes = place, 0
+
+    def opening(self, messages):
+        self._episodes += 1
+        if (self._place, self._episodes) == ("opening", 2):
+            raise KeyError("goal")
+        return super().opening(messages)
+
+    async def run(self, session):
+        number = self._episodes
+        ended = await super().run(session)
+        if (self._place, number) == ("turn", 2):
+            raise KeyError("goal")
+        return ended
+
+
+class Graders:
+    """Raises at the second grade."""
+
+    graded = 0
+
+    async def grade(self, *_):
+        self.graded += 1
+        if self.graded == 2:
+            raise KeyError("goal")
+        return Outcome(1.0, True)
+
+
+@pytest.mark.parametrize("place", ["opening", "turn", "grader", "rows"])
+async def test_a_rollout_whose_code_is_broken_is_told_as_a_failed_one_of_its_group(
+    make, queue, monkeypatch, caplog, place
+):
+    def broken_rows(rollout, *args, **kwargs):
+        if rollout.samples and rollout.trajectory.rollout_id == 1:
+            raise KeyError("goal")
+        return to_outputs(rollout, *args, **kwargs)
+
+    to_outputs = agent_loop.to_outputs
+    if place == "rows":
+        monkeypatch.setattr(agent_loop, "to_outputs", broken_rows)
+    elif place == "grader":
+        monkeypatch.setattr(agent_loop, "make_graders", lambda *_: Graders())
+    else:
+        flow = Broken(place)
+        monkeypatch.setattr(agent_loop, "flow_chooser", lambda _: lambda task: flow)
     env = FakeEnv()
     await play(make(env), batch("trained"))
     assert queue.states == {"trained-0": "finished"} and not env.open
+    assert sorted(queue.rows["train"]) == [f"trained-0_{number}_0" for number in range(ROLLOUTS)]
     told = [Trajectory.from_dict(fields["extra_fields"]["trajectory"]) for fields, _ in queue.rows["train"].values()]
-    assert {(one.rollout_id, one.stop_reason.value, one.error) for one in told} == {
-        (1, "agent_error", "KeyError: 'row'"), *((number, "finished", "") for number in (0, 2, 3)),
-    }  # fmt: skip
-    assert "rollout 1 of group trained-0 failed" in caplog.text
+    (failed,) = (one for one in told if one.outcome is None)
+    assert (failed.stop_reason, failed.error) == ("agent_error", "KeyError: 'goal'")
+    assert f"rollout {failed.rollout_id} of group trained-0 failed" in caplog.text and "Traceback" in caplog.text

@@ -6,7 +6,6 @@ from collections import Counter
 import pytest
 
 from agentevolver.engine import EngineError, Generated
-from agentevolver.flows import ReactFlow
 from agentevolver.rollout.rollout import RolloutPolicy, RolloutRunner
 from agentevolver.types import Outcome, StopReason, Task
 from agentevolver.utils import seeds
@@ -318,45 +317,6 @@ def test_validation_is_graded_by_the_environment_whatever_grades_training(chatml
     graders = FakeGraders(Outcome(0.0, False))
     rollout = roll(chatml, FakeEnv(score=1.0), task=task, graders=graders)
     assert rollout.trajectory.outcome.success and graders.asked == []
-
-
-class Broken(ReactFlow):
-    """A flow of the user's that raises where `place` says."""
-
-    def __init__(self, place):
-        super().__init__()
-        self.place = place
-
-    def opening(self, messages):
-        if self.place == "opening":
-            raise KeyError("goal")
-        return super().opening(messages)
-
-    async def run(self, session):
-        await super().run(session)
-        raise KeyError("goal")
-
-
-@pytest.mark.parametrize(("place", "said"), [("opening", 0), ("turn", 6)])
-def test_what_a_flow_raises_fails_the_rollout_by_its_name_and_is_not_repeated(chatml, caplog, place, said):
-    env = FakeEnv()
-    made = RolloutRunner(
-        RolloutPolicy(5, 2, True, 0.0), env, FakeEngine(chatml), lambda: CausalTemplate(ChatRenderer(chatml), LIMITS),
-        lambda task: Broken(place),
-    )  # fmt: skip
-    rollout = asyncio.run(made.run(TASK, "g", 0, {}, {}))
-    told = rollout.trajectory
-    assert (told.stop_reason, told.outcome, told.error) == (StopReason.AGENT_ERROR, None, "KeyError: 'goal'")
-    assert (rollout.samples, env.open, env.calls["create"], len(told.messages)) == ([], set(), 1, said)
-    assert "Traceback" in caplog.text and 'raise KeyError("goal")' in caplog.text
-
-
-@pytest.mark.parametrize("error", [ZeroDivisionError("of a grader"), AttributeError("score")])
-def test_what_a_grader_raises_fails_the_rollout_by_its_name(chatml, error):
-    env = FakeEnv()
-    told = roll(chatml, env, graders=FakeGraders(error)).trajectory
-    assert (told.stop_reason, told.error) == (StopReason.AGENT_ERROR, f"{type(error).__name__}: {error}")
-    assert not env.open and len(told.messages) == 6
 
 
 def test_no_think_is_appended_to_what_the_environment_says(chatml):

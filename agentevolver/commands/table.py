@@ -6,17 +6,20 @@ import argparse
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from agentevolver.commands.verbs import Parser, carried_out, listed, positive
 from agentevolver.errors import LaunchError, UsageError
+from agentevolver.utils.processes import die_with_parent
 
 if TYPE_CHECKING:
     from agentevolver.evaluation.table_results import Results
@@ -80,10 +83,15 @@ def _table(options: argparse.Namespace, root: Path) -> int:
         _say(plan, known)
         return 0
     if not options.only_table:
-        command = [sys.executable, str(root / "launcher.py")]
-        carry_out(plan, lambda arguments: subprocess.call([*command, *arguments]), known=known, shares=shares)
+        carry_out(plan, partial(_start, root), known=known, shares=shares)
     _write(plan, known, options.out or plan.table.out or plan.folder / "table")
     return 0
+
+
+def _start(root: Path, arguments: list[str]) -> int:
+    """Run the launcher; returns its exit code. Where this process is ended, the launch is stopped in order."""
+    ends_with_us = partial(die_with_parent, os.getpid(), signal.SIGTERM)
+    return subprocess.call([sys.executable, str(root / "launcher.py"), *arguments], preexec_fn=ends_with_us)
 
 
 def _shares(jobs: int) -> list[set[int]]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -46,7 +48,7 @@ class Launcher:
         self.calls: list[list[str]] = []
         self.fails = fails
 
-    def __call__(self, command: list[str]) -> int:
+    def __call__(self, command: list[str], **_: object) -> int:
         arguments = command[2:]
         self.calls.append(arguments)
         given = dict(item.split("=", 1) for item in arguments if "=" in item)
@@ -314,7 +316,7 @@ def test_runs_side_by_side_have_cpus_and_a_port_of_their_own(
         pytest.skip("one CPU cannot be shared out")
     met, seen, launcher, lock = threading.Barrier(2), [], Launcher(), threading.Lock()
 
-    def start(command: list[str]) -> int:
+    def start(command: list[str], **_: object) -> int:
         with lock:
             seen.append(os.sched_getaffinity(0))
             code = launcher(command)
@@ -340,7 +342,7 @@ def test_a_run_beside_one_that_fails_goes_to_its_end_and_no_other_begins(
         pytest.skip("one CPU cannot be shared out")
     failed, launcher = threading.Event(), Launcher(fails="plain-1")
 
-    def start(command: list[str]) -> int:
+    def start(command: list[str], **_: object) -> int:
         if "trainer.experiment_name=plain-1" in command:
             failed.set()
         else:
@@ -356,3 +358,40 @@ def test_a_run_beside_one_that_fails_goes_to_its_end_and_no_other_begins(
     assert not [item for call in launcher.calls for item in call if item.startswith("env_service.env_url")]
     assert cli.main(["table", "table.yaml", "--jobs", "1000"]) == 2
     assert "--jobs 1000: " in capfd.readouterr().err
+
+
+STOPPING = """\
+import pathlib, signal, time
+def stop(*_):
+    pathlib.Path("stopped").touch()
+    raise SystemExit(0)
+signal.signal(signal.SIGTERM, stop)
+pathlib.Path("started").touch()
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_launch_is_stopped_in_order_where_the_table_is_ended(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, jobs: int
+) -> None:
+    if jobs > len(os.sched_getaffinity(0)):
+        pytest.skip("two jobs want two CPUs")
+    (folder / "launcher.py").write_text(STOPPING)
+    code = "import sys, pathlib; from agentevolver.commands.table import main; main(sys.argv[1:], pathlib.Path.cwd())"
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
+    table = subprocess.Popen([sys.executable, "-c", code, "table.yaml", f"--jobs={jobs}"], start_new_session=True)
+    try:
+        wait_for(folder / "started")
+    finally:
+        table.send_signal(number)
+        table.wait(20)
+    wait_for(folder / "stopped")
+
+
+def wait_for(path: Path) -> None:
+    until = time.monotonic() + 30
+    while not path.exists():
+        assert time.monotonic() < until, f"no {path.name}"
+        time.sleep(0.02)

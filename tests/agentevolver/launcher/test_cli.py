@@ -191,7 +191,7 @@ def test_an_experiment_goes_on_as_it_was_started(
     assert code == 2 and "llm.judge.api_key was given on the command line and is not written down" in line
 
 
-ELSEWHERE = ["trainer.resume_mode=resume_path", "trainer.resume_from_path=/elsewhere/global_step_9"]
+ELSEWHERE = ["trainer.resume_mode=resume_path", "trainer.resume_from_path=elsewhere/global_step_9"]
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ ELSEWHERE = ["trainer.resume_mode=resume_path", "trainer.resume_from_path=/elsew
     [
         (["trainer.resume_mode=disable"], False, ("auto", None)),
         (ELSEWHERE, True, ("auto", None)),
-        (ELSEWHERE, False, ("resume_path", "/elsewhere/global_step_9")),
+        (ELSEWHERE, False, ("resume_path", "elsewhere/global_step_9")),
     ],
 )
 def test_where_a_launch_began_is_not_where_the_next_one_goes_on(
@@ -216,6 +216,7 @@ def test_where_a_launch_began_is_not_where_the_next_one_goes_on(
         for name in ("data.pt", "trainer.pt"):
             (checkpoint / name).touch()
         seal(checkpoint)
+    (tmp_path / "elsewhere" / "global_step_9" / "actor").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     assert cli.main(["--resume", "mine", "--show-config"], tmp_path) == 0
     config = OmegaConf.create(capfd.readouterr().out.partition("# the resolved configuration\n")[2])

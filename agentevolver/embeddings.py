@@ -21,7 +21,6 @@ from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self
-from urllib.parse import urlsplit
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +29,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from agentevolver.utils.retry import Retries, RetryPolicy
 from agentevolver.utils.secrets import secret
 from agentevolver.utils.sqlite import open_shared
-from agentevolver.utils.web.access import is_loopback
+from agentevolver.utils.web.access import is_local
 
 logger = logging.getLogger(__name__)
 Vectors = NDArray[np.float32]
@@ -213,8 +212,7 @@ class EndpointEncoder:
         key = secret(self._settings.api_key_env or "")
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         body = {"model": self._settings.model, "input": texts, "encoding_format": "float"}
-        # What runs on this machine is reached directly, whatever proxy the environment names.
-        proxies = not is_loopback(urlsplit(self._url).hostname or "")
+        proxies = not is_local(self._url)
         retries = Retries(RetryPolicy(tries=self._settings.tries, first_wait_s=2.0, max_wait_s=8.0))
         while True:
             final = False

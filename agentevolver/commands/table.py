@@ -15,7 +15,6 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from agentevolver.commands.verbs import Parser, carried_out, listed, positive
 from agentevolver.errors import LaunchError, UsageError
@@ -177,11 +176,11 @@ def _own_port(launch: Launch) -> list[str]:
     """Return the override that gives a run an environment service of its own, where the launcher starts it."""
     from agentevolver.config.checks import load
     from agentevolver.utils.net import take_any_port
-    from agentevolver.utils.web.access import is_loopback
+    from agentevolver.utils.web.access import is_local
 
     with _COMPOSING:
         service = load(launch.conf, list(launch.overrides)).config.env_service
-    started_here = is_loopback(urlsplit(service.env_url).hostname or "") and not service.external
+    started_here = is_local(service.env_url) and not service.external
     return [f"env_service.env_url=http://127.0.0.1:{take_any_port()}"] if started_here else []
 
 

@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentevolver.checkpoints import whole_checkpoints
 from agentevolver.errors import LaunchError, TrainingFailed, UsageError
 from agentevolver.launcher.options import Options, parse
 from agentevolver.utils.secrets import MASK, masked_arguments, masked_text
@@ -191,8 +190,9 @@ def _warnings(options: Options, configuration: Resolved) -> list[str]:
 def _dry_run(options: Options, configuration: Resolved, registry: RunRegistry) -> str:
     """Return the plan and the configuration. What is wrong with the machine now is said, and does not matter."""
     from agentevolver.launcher.environments import check_environments
-    from agentevolver.launcher.experiment import START, Presence, check_disk, is_local, problem_with
+    from agentevolver.launcher.experiment import START, Presence, check_disk, problem_with
     from agentevolver.launcher.plan import check_services, make_plan, masked, resolve_config
+    from agentevolver.utils.web.access import is_local
 
     check_services(options, configuration)
     obstacles: list[LaunchError | str] = []
@@ -312,6 +312,8 @@ def _as_started(options: Options, folder: Path) -> Options:
 def _lasting(overrides: Sequence[str], folder: Path) -> list[str]:
     """Return the overrides of a launch that hold for the next one too: where it began was said for that launch alone,
     but for another run's checkpoint while there is none of its own."""
+    from agentevolver.checkpoints import whole_checkpoints
+
     given = dict(item.partition("=")[::2] for item in overrides if item.startswith("trainer.resume_"))
     if given.get("trainer.resume_mode") == "resume_path" and not whole_checkpoints(folder / "checkpoints"):
         return list(overrides)

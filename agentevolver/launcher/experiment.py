@@ -31,7 +31,7 @@ from agentevolver.launcher.stack import health_url
 from agentevolver.utils.files import free_bytes
 from agentevolver.utils.health import ServiceIdentity, examine, reachable
 from agentevolver.utils.net import port_is_free
-from agentevolver.utils.web.access import is_loopback
+from agentevolver.utils.web.access import is_local, is_loopback
 
 # Files that are there once something has been learned or measured; a list of the environment's tasks alone is not.
 LEARNED = (
@@ -200,11 +200,6 @@ def check_disk(folder: Path) -> None:
             f"{free:.1f} GB free where {folder} lies, at least {MIN_FREE_GB:g} are needed: free some, or set "
             "experiment.root"
         )
-
-
-def is_local(env_url: str) -> bool:
-    """Whether the environment service is to run on this machine."""
-    return is_loopback(urlsplit(env_url).hostname or "")
 
 
 async def env_service_presence(

@@ -24,7 +24,7 @@ from agentevolver.config.devices import DESCRIPTIONS, gpus_of
 from agentevolver.config.load import one_line, paths, resolved_tree, select
 from agentevolver.config.schema import PROPOSE_ENV
 from agentevolver.errors import ConfigError, UsageError
-from agentevolver.launcher.experiment import Presence, is_local
+from agentevolver.launcher.experiment import Presence
 from agentevolver.launcher.logs import ray_folder
 from agentevolver.launcher.options import LOGVIEW, REME, Options
 from agentevolver.launcher.records import RunRegistry, temp_dir_for
@@ -45,6 +45,7 @@ from agentevolver.llm.settings import TeacherSettings
 from agentevolver.preload import SOCKET, python_of
 from agentevolver.utils import net
 from agentevolver.utils.secrets import SECRETS, masked_tree, secrets_in
+from agentevolver.utils.web.access import is_local
 from env_service.registry import RegistryError, known_environments, resolve
 
 PLAYER_URL = "ENV_PLAYER_URL"

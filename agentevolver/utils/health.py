@@ -12,11 +12,10 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from agentevolver import __version__
 from agentevolver.utils.processes import RUN_ID
-from agentevolver.utils.web.access import is_loopback
+from agentevolver.utils.web.access import is_local
 
 if TYPE_CHECKING:
     import httpx
@@ -58,7 +57,7 @@ async def examine(url: str, timeout_s: float = PROBE_TIMEOUT_S) -> Health:
     import httpx
 
     # A proxy set for the outside world must not stand between processes of one machine.
-    async with httpx.AsyncClient(timeout=timeout_s, trust_env=not is_loopback(urlsplit(url).hostname or "")) as client:
+    async with httpx.AsyncClient(timeout=timeout_s, trust_env=not is_local(url)) as client:
         try:
             response = await client.get(url, headers={"accept": "application/json, */*;q=0.5"})
         except httpx.ConnectError:

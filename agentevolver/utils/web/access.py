@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlsplit
 
 SAFE_METHODS = frozenset({"GET", "HEAD"})
 HEALTH_PATHS = frozenset({"/healthz", "/health"})
@@ -37,6 +37,11 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host.lower() == "localhost"
+
+
+def is_local(url: str) -> bool:
+    """Whether a URL can only mean this machine. No proxy that is set for the outside world must stand before it."""
+    return is_loopback(urlsplit(url).hostname or "")
 
 
 @lru_cache(maxsize=1024)

@@ -20,12 +20,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from agentevolver.utils.web.access import is_loopback
+from agentevolver.utils.web.access import is_local
 from env_service.environments.mcp_tools.calls import final_answer
 from env_service.environments.mcp_tools.servers import ToolResult
 from env_service.environments.mcp_tools.tasks import Exact, JsonPath, Judge, McpTask, PathError, Regex, find
@@ -103,10 +102,8 @@ class JudgeClient:
             "max_tokens": 400,
             "messages": [{"role": "user", "content": prompt}],
         }
-        proxies = not is_loopback(urlsplit(self.url).hostname or "")
-        response = httpx.post(
-            f"{self.url}/chat/completions", json=body, headers=headers, timeout=_TIMEOUT_S, trust_env=proxies
-        )
+        url = f"{self.url}/chat/completions"
+        response = httpx.post(url, json=body, headers=headers, timeout=_TIMEOUT_S, trust_env=not is_local(url))
         response.raise_for_status()
         text = str(response.json()["choices"][0]["message"]["content"]).rsplit("</think>", 1)[-1]
         return Verdict.model_validate_json(text[text.index("{") : text.rindex("}") + 1])

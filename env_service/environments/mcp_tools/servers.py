@@ -23,9 +23,8 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TextIO, TypeVar
-from urllib.parse import urlsplit
 
-from agentevolver.utils.web.access import is_loopback
+from agentevolver.utils.web.access import is_local
 from env_service.environments.mcp_tools.config import HttpServer, StdioServer
 
 try:
@@ -115,7 +114,7 @@ def connector(server: StdioServer | HttpServer) -> Connect:
             http = httpx2.AsyncClient(
                 headers=server.headers,
                 timeout=httpx2.Timeout(30.0, read=300.0),
-                trust_env=not is_loopback(urlsplit(server.url).hostname or ""),
+                trust_env=not is_local(server.url),
             )
             stack.push_async_exit(http)
             return streamable_http_client(server.url, http_client=http)

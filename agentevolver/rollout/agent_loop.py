@@ -9,9 +9,9 @@ become ready together.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from logging import getLogger
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -52,7 +52,7 @@ from env_service.client import AsyncEnvClient
 from env_service.protocol import Instances
 from task_manager.graders.registry import GraderContext, Graders
 
-logger = getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # Calls of the environment service that an episode waits for.
 ENV_CALLS = ("create_instance", "step", "evaluate", "release_instance")

@@ -58,9 +58,13 @@ def rollouts_of(batch: KVBatchMeta) -> tuple[list[dict[str, Any]], list[Trajecto
 
 def put_advantages(batch: KVBatchMeta, keys: list[str], rows: list[torch.Tensor]) -> None:
     """Replace the advantages and returns of rows by one tensor (R_i) each."""
-    advantages = torch.nested.as_nested_tensor(rows, layout=torch.jagged)
-    fields = TensorDict({"advantages": advantages, "returns": advantages.clone()}, batch_size=len(keys))
-    tq.kv_batch_put(keys=keys, partition_id=batch.partition_id, fields=fields)
+    _put(batch, keys, advantages=rows, returns=rows)
+
+
+def _put(batch: KVBatchMeta, keys: list[str], **columns: list[torch.Tensor]) -> None:
+    """Put columns of rows, one tensor (R_i) for each key."""
+    nested = {name: torch.nested.as_nested_tensor(rows, layout=torch.jagged) for name, rows in columns.items()}
+    tq.kv_batch_put(keys=keys, partition_id=batch.partition_id, fields=TensorDict(nested, batch_size=len(keys)))
 
 
 def put_scores(batch: KVBatchMeta, rows: Sequence[int], trajectories: Sequence[Trajectory]) -> None:
@@ -73,9 +77,7 @@ def put_scores(batch: KVBatchMeta, rows: Sequence[int], trajectories: Sequence[T
     made = [torch.zeros_like(row) for row in old.unbind()]
     for key, row in zip(keys, made, strict=True):
         row[-1] = scores[RowKey.of(key).trajectory_id]
-    nested = torch.nested.as_nested_tensor(made, layout=torch.jagged)
-    fields = TensorDict({"rm_scores": nested}, batch_size=len(keys))
-    tq.kv_batch_put(keys=keys, partition_id=batch.partition_id, fields=fields)
+    _put(batch, keys, rm_scores=made)
 
 
 def scale_synthetic(batch: KVBatchMeta, trajectories: Sequence[Trajectory]) -> None:
@@ -87,11 +89,7 @@ def scale_synthetic(batch: KVBatchMeta, trajectories: Sequence[Trajectory]) -> N
     rows = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["advantages"])[
         "advantages"
     ].unbind()
-    scaled = torch.nested.as_nested_tensor(
-        [row * scale for row, scale in zip(rows, scales, strict=True)], layout=torch.jagged
-    )
-    fields = TensorDict({"advantages": scaled}, batch_size=len(keys))
-    tq.kv_batch_put(keys=keys, partition_id=batch.partition_id, fields=fields)
+    _put(batch, keys, advantages=[row * scale for row, scale in zip(rows, scales, strict=True)])
 
 
 def sample_records(batch: KVBatchMeta, told: Sequence[str] = ()) -> list[dict[str, Any]]:

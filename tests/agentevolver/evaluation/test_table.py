@@ -26,6 +26,7 @@ from agentevolver.evaluation.table_results import (
 )
 from agentevolver.evaluation.tables import Plan, read_table
 from agentevolver.utils.files import write_jsonl
+from tests.agentevolver.launcher.fakes import until
 
 YAML = """\
 project: mine
@@ -383,15 +384,8 @@ def test_a_launch_is_stopped_in_order_where_the_table_is_ended(
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
     table = subprocess.Popen([sys.executable, "-c", code, "table.yaml", f"--jobs={jobs}"], start_new_session=True)
     try:
-        wait_for(folder / "started")
+        until((folder / "started").exists)
     finally:
         table.send_signal(number)
         table.wait(20)
-    wait_for(folder / "stopped")
-
-
-def wait_for(path: Path) -> None:
-    until = time.monotonic() + 30
-    while not path.exists():
-        assert time.monotonic() < until, f"no {path.name}"
-        time.sleep(0.02)
+    until((folder / "stopped").exists)

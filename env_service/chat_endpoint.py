@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from agentevolver.utils.web.access import is_loopback
+from agentevolver.utils.web.access import is_local
 
 _TRIES = 3
 _TIMEOUT_S = 60.0
@@ -35,10 +35,9 @@ def complete(url: str, key: str | None, body: Mapping[str, Any], timeout_s: floa
     Raises:
         EndpointFailed: it refused, or did not answer three times.
     """
-    parts = urlsplit(url)
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     # Reading the certificates of authorities takes 25 ms of each call, and plain HTTP needs none.
-    verify, proxies = parts.scheme != "http", not is_loopback(parts.hostname or "")
+    verify, proxies = urlsplit(url).scheme != "http", not is_local(url)
     reason = ""
     for attempt in range(_TRIES):
         if attempt:

@@ -15,10 +15,10 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from functools import partial
+from http.client import HTTPException
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -82,10 +82,11 @@ def _ask(url: str) -> tuple[bool, ServiceIdentity | None]:
     try:
         with _DIRECT.open(urllib.request.Request(url, headers={"accept": "application/json"}), timeout=5) as response:
             return int(response.status) == 200, read_identity(json.loads(response.read()))
-    except ValueError:
-        return True, None
-    except (urllib.error.URLError, OSError):
+    except OSError:
         return False, None
+    except (ValueError, HTTPException):
+        # Something answers, and not as a service of ours: JSON of another shape, or no HTTP at all.
+        return True, None
 
 
 def _is_up(url: str, launch_id: str) -> bool:

@@ -26,6 +26,7 @@ from agentevolver.llm.server import Server
 from agentevolver.llm.settings import OFFLINE, POLICY, EndpointSettings, Role
 from agentevolver.utils.retry import Retries, RetryPolicy
 from agentevolver.utils.secrets import secret
+from agentevolver.utils.web.access import is_local
 
 logger = logging.getLogger(__name__)
 
@@ -50,12 +51,6 @@ def served_model(role: Role, settings: EndpointSettings, environ: Mapping[str, s
             "api_key_env: null if it wants none"
         )
     return ServedModel(settings.base_url, settings.model, key)
-
-
-def is_local(url: str) -> bool:
-    """Whether a URL names this machine."""
-    host = urlsplit(url).hostname or ""
-    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 class Endpoint:

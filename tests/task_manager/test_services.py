@@ -1,6 +1,7 @@
 """Services that a command starts where nobody did: how they are asked whether they are there."""
 
 import json
+import socket
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
@@ -40,3 +41,20 @@ def test_a_service_is_asked_without_a_proxy(service, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     answers, identity = _ask(service)
     assert answers and identity is not None and identity.launch_id == "mine"
+
+
+@pytest.mark.service
+@pytest.mark.parametrize("said", [b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n["])
+def test_what_speaks_no_http_or_breaks_off_is_somebody_elses(said):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def once():
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(said)
+
+        thread = threading.Thread(target=once, daemon=True)
+        thread.start()
+        assert _ask(f"http://127.0.0.1:{server.getsockname()[1]}/healthz") == (True, None)
+        thread.join()

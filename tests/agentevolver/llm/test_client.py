@@ -481,6 +481,16 @@ async def test_what_runs_on_this_machine_is_reached_without_a_proxy(monkeypatch:
         assert (await llm.chat(Role.JUDGE, ASK)).text == "direct"
 
 
+async def test_a_name_that_only_begins_like_this_machine_goes_through_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NO_PROXY", "no_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    async with FaultyServer([Said("by the proxy")]) as server:
+        for name in ("HTTP_PROXY", "http_proxy"):
+            monkeypatch.setenv(name, server.url.removesuffix("/v1"))
+        async with LLM(settings(server, base_url="http://127.0.0.1.example/v1")) as llm:
+            assert (await llm.chat(Role.JUDGE, ASK)).text == "by the proxy"
+
+
 def test_a_served_models_key_is_not_shown() -> None:
     assert KEY not in repr(ServedModel("http://127.0.0.1/v1", "m", KEY))
 

@@ -36,7 +36,8 @@ class SignalWatch:
 
     def look(self, trajectories: Sequence[Trajectory]) -> str | None:
         """Look at a step's trajectories; return the warning that stands, None where there is nothing to warn of."""
-        scores = [one.score for one in trajectories if one.score is not None]
+        # What the environment said, not what reward stages made of it: a penalty puts a success below 1.
+        scores = [one.outcome.score for one in trajectories if one.outcome is not None]
         if self._bound is None or not scores:
             return None
         if share_without_signal(trajectories) < 1.0:

@@ -1,10 +1,12 @@
 """The warning that a run learns nothing: when it comes, what it advises, and where it has no place."""
 
+import dataclasses
 import logging
 
 import pytest
 
 from agentevolver.trainer.no_signal import make_watch
+from agentevolver.types import Reward
 from tests.trajectories import trajectory
 
 
@@ -55,6 +57,14 @@ def test_after_a_signal_it_comes_as_soon_as_at_first():
 def test_what_it_advises_depends_on_whether_rollouts_succeed(groups, advice):
     said = make_watch(1, "grpo", 2).look(step(*groups))
     assert advice in said and "\n" not in said
+
+
+@pytest.mark.parametrize(
+    ("score", "shaped", "advice"), [(0.0, 0.2, "none succeeds"), (1.0, 0.8, "each succeeds"), (1.0, 0.0, "each succeeds")]
+)
+def test_it_advises_by_what_the_environment_said_not_by_what_reward_stages_made_of_it(score, shaped, advice):
+    rollouts = [dataclasses.replace(one, reward=Reward(shaped, {"stage": shaped - score})) for one in step((score, score))]
+    assert advice in (make_watch(1, "grpo", 2).look(rollouts) or "")
 
 
 @pytest.mark.parametrize(("steps", "estimator", "n"), [(None, "grpo", 2), (1, "grpo", 1), (1, "gae", 2)])

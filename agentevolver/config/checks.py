@@ -6,6 +6,7 @@ project reads of it. Nothing here imports torch, verl or ray, so a mistake is an
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -227,8 +228,20 @@ def for_verl(config: DictConfig) -> DictConfig:
     ):  # where the kernels are so only if they are asked for it
         for section in ("rollout", "actor.fsdp_config", "ref.fsdp_config"):
             OmegaConf.update(copy.actor_rollout_ref, f"{section}.full_determinism", True)
+    if copy.actor_rollout_ref.rollout.full_determinism:
+        _time_no_kernels(copy.actor_rollout_ref.rollout)
     copy.agentevolver = settings.model_dump(mode="json")
     return copy
+
+
+def _time_no_kernels(rollout: DictConfig) -> None:
+    """Have vLLM compile without kernels of several operations at once: it takes them where they are faster, and torch's
+    compiler refuses to time them while it is to be deterministic (torch 2.11, vLLM 0.24: the engine does not start)."""
+    place = "engine_kwargs.vllm.compilation_config"
+    own = OmegaConf.select(rollout, place)
+    own = json.loads(own) if isinstance(own, str) else OmegaConf.to_container(own) if own is not None else {}
+    compiler = {"combo_kernels": False, "benchmark_combo_kernel": False, **(own.get("inductor_compile_config") or {})}
+    OmegaConf.update(rollout, place, {**own, "inductor_compile_config": compiler}, merge=False, force_add=True)
 
 
 def _typed(config: DictConfig) -> Settings:

@@ -43,6 +43,9 @@ _EXIT = re.compile(rb"Reporting worker exit, worker id = ([0-9a-f]+),.*?exit_typ
 _CRASH = re.compile(
     rb"Traceback \(most recent call last\)|Fatal Python error|\*\*\* SIG[A-Z]+ received|terminate called after throwing"
 )
+# The last line of a traceback, behind the mark that vLLM puts before the lines of its processes.
+_ERROR = re.compile(rb"^(?:\(\w+ pid=\d+\) )?((?:\w+\.)*\w*(?:Error|Exception): \S[^\r\n]*)", re.MULTILINE)
+TOLD_CHARACTERS = 300
 _ACTOR = re.compile(rb"^:(?:actor_name|task_name):(\S+)", re.MULTILINE)
 
 
@@ -70,6 +73,7 @@ def keep_worker_logs(temp_dir: Path, exits: Mapping[str, str], target: Path) -> 
         exits: what `unintended_exits` returned.
     """
     written = 0
+    errors: dict[str, str] = {}
     for path in sorted(ray_logs(temp_dir).glob("worker-*"), key=lambda path: path.name):
         match = _STREAM.fullmatch(path.name)
         if match is None or written >= MOST_FILES:
@@ -84,13 +88,29 @@ def keep_worker_logs(temp_dir: Path, exits: Mapping[str, str], target: Path) -> 
             ended = exits.get(match["worker"])
             target.mkdir(parents=True, exist_ok=True)
             (target / name.replace(os.sep, "_")).write_bytes((f"[{ended}]\n".encode() if ended else b"") + content)
+            if (error_line := last_error(content)) is not None:
+                errors.setdefault(error_line, name)
         except OSError as error:  # a full disk must not keep the rest of the run from being stopped
             logger.warning("%s was not kept: %s", path.name, error.strerror)
             return written
         written += 1
     if written:
         logger.info("the last words of failed workers: %s", target)
+        for line, name in errors.items():
+            logger.info("    %s: %s", name, line)
     return written
+
+
+def last_error(content: bytes) -> str | None:
+    """The error that a stream's last traceback ends with, on one line; None where there is none.
+
+    Of vLLM it is the cause, where the exception that reaches the trainer says no more than that there was one.
+    """
+    found = _ERROR.findall(content)
+    if not found:
+        return None
+    line = str(found[-1].decode(errors="replace"))
+    return line if len(line) <= TOLD_CHARACTERS else line[: TOLD_CHARACTERS - 4] + " ..."
 
 
 def last_words(path: Path, *, anyway: bool = False) -> bytes | None:

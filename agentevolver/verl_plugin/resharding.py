@@ -21,6 +21,7 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
 from agentevolver.checkpoints import EXTRA, MODEL, OPTIMIZER, check_ranks, layout_of, shard
 from agentevolver.trainer.shards import joined, read_shards
+from agentevolver.verl_plugin.rotary import restore_rotary
 
 
 def resharded(pieces: Sequence[Any], model: torch.Tensor) -> Any:
@@ -122,9 +123,15 @@ class ReshardingCheckpointManager(FSDPCheckpointManager):
 
 
 class ReshardingEngine(FSDPEngineWithLMHead):
-    """verl's engine with a checkpoint manager that loads what another number of ranks has saved."""
+    """verl's engine with a checkpoint manager that loads what another number of ranks has saved, and with rotary
+    frequencies in float32."""
 
     checkpoint_manager: Any
+
+    def _build_module(self) -> torch.nn.Module:
+        module: torch.nn.Module = super()._build_module()
+        restore_rotary(module)
+        return module
 
     def initialize(self) -> None:
         """Build the model and its optimiser."""

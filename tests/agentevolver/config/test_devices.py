@@ -1,6 +1,7 @@
 """What a run takes off the machine: the device group, the number of GPUs, the attention. The machine is played by an
 empty folder."""
 
+import json
 from importlib import metadata
 from pathlib import Path
 
@@ -206,3 +207,37 @@ def test_a_run_that_is_to_be_deterministic_asks_the_kernels_of_a_gpu_for_it(devi
     ) == (asked,) * 3
     usual = for_verl(load(BASIC, ["device=cuda", model]).config)
     assert not usual.actor_rollout_ref.rollout.full_determinism and not usual.agentevolver.trainer.deterministic
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("asked", ["trainer.deterministic=true", "actor_rollout_ref.rollout.full_determinism=true"])
+@pytest.mark.parametrize("form", ["none", "section", "text"])
+def test_a_deterministic_vllm_times_no_kernels(monkeypatch, asked, form):
+    from torch._inductor import config as compiler
+    from torch._inductor.runtime.benchmarking import may_ban_benchmarking
+    from verl.utils.config import omega_conf_to_dataclass
+    from vllm.config import compilation
+    from vllm.platforms.interface import UnspecifiedPlatform
+
+    with compiler.patch(deterministic=True), pytest.raises(RuntimeError, match="benchmark"):
+        may_ban_benchmarking()  # what the engine ended with on a GPU
+
+    place = "actor_rollout_ref.rollout.engine_kwargs.vllm.compilation_config"
+    own = {
+        "none": [],
+        "section": [f"{place}.mode=3", f"{place}.inductor_compile_config.max_autotune=false"],
+        "text": [f"""{place}='{{"mode": 3, "inductor_compile_config": {{"max_autotune": false}}}}'"""],
+    }[form]
+    config = load(BASIC, ["device=cuda", f"actor_rollout_ref.model.path={SEED_POLICY}", asked, *own]).config
+    rollout = omega_conf_to_dataclass(for_verl(config).actor_rollout_ref.rollout)
+    given = json.loads(json.dumps(rollout.engine_kwargs["vllm"]["compilation_config"]))  # as verl hands it to vLLM
+    expected = {} if form == "none" else {"max_autotune": False}
+    assert given["inductor_compile_config"] == {"combo_kernels": False, "benchmark_combo_kernel": False, **expected}
+    assert given.get("mode") == (None if form == "none" else 3)
+
+    # Of its own accord vLLM has them wherever it does not run on a CPU.
+    monkeypatch.setattr(compilation, "current_platform", UnspecifiedPlatform())
+    assert compilation.CompilationConfig().inductor_compile_config["benchmark_combo_kernel"]
+    made = compilation.CompilationConfig(inductor_compile_config=given["inductor_compile_config"])
+    assert not made.inductor_compile_config["combo_kernels"]
+    assert not made.inductor_compile_config["benchmark_combo_kernel"]

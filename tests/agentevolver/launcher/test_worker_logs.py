@@ -1,13 +1,14 @@
 """What is kept of a failed run's workers."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from agentevolver.launcher.logs import KEPT_BYTES, keep_worker_logs, last_words, unintended_exits
+from agentevolver.launcher.logs import KEPT_BYTES, keep_worker_logs, last_error, last_words, unintended_exits
 from tests.free_ports import free_port
 
 ROOT = Path(__file__).parents[3]
@@ -69,6 +70,27 @@ def test_a_long_stream_keeps_its_last_traceback_and_its_end(tmp_path: Path) -> N
     assert last_words(path, anyway=True) is None
 
 
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        # As vLLM's server had it when a GPU's memory was taken beside it: the trainer was told "See root cause above".
+        (
+            b"(EngineCore pid=12229)     raise ValueError(\n"
+            b"(EngineCore pid=12229) ValueError: No available memory for the cache blocks. Try increasing it.\n"
+            b"x.py:32: UserWarning: no engine: ModuleNotFoundError(\"No module named 'megatron'\")\n",
+            "ValueError: No available memory for the cache blocks. Try increasing it.",
+        ),
+        (b"KeyError: 'first'\nfoo.bar.InductorError: RuntimeError: last\r\n", "foo.bar.InductorError: RuntimeError: last"),
+        (TRACEBACK, "ValueError: the cause"),
+        (b"(EngineCore pid=1) ValueError: " + b"x" * 400, "ValueError: " + "x" * 284 + " ..."),
+        (b"no error: nothing\nan Error: in words", None),
+        (b"", None),
+    ],
+)
+def test_the_error_that_a_stream_ends_with(said: bytes, told: str | None) -> None:
+    assert last_error(said) == told
+
+
 def test_where_there_is_no_folder_nothing_is_kept(tmp_path: Path) -> None:
     assert unintended_exits(tmp_path / "ae-gone") == {}
     assert keep_worker_logs(tmp_path / "ae-gone", {}, tmp_path / "kept") == 0 and not (tmp_path / "kept").exists()
@@ -100,6 +122,7 @@ def test_workers_of_a_real_cluster_that_raised_or_were_killed_are_kept_with_the_
     (launch,) = (tmp_path / "pocket" / "basic" / "launches").glob("*.json")
     folder = tmp_path / "pocket" / "basic" / "logs" / "workers" / launch.stem
     assert f"the last words of failed workers: {folder}" in done.stderr
+    assert re.search(r"    Broken-\d+\.err: RuntimeError: no weights in here", done.stderr)
     errors = sorted((path.name.rpartition("-")[0], path.read_text()) for path in folder.glob("*.err"))
     assert [name for name, _ in errors] == ["Broken", "Talker", "Talker"], "and not the one that did well"
     assert errors[0][1].startswith("[USER_ERROR") and "RuntimeError: no weights in here" in errors[0][1]

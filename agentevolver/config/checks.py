@@ -238,8 +238,11 @@ def _time_no_kernels(rollout: DictConfig) -> None:
     """Have vLLM compile without kernels of several operations at once: it takes them where they are faster, and torch's
     compiler refuses to time them while it is to be deterministic (torch 2.11, vLLM 0.24: the engine does not start)."""
     place = "engine_kwargs.vllm.compilation_config"
-    own = OmegaConf.select(rollout, place)
-    own = json.loads(own) if isinstance(own, str) else OmegaConf.to_container(own) if own is not None else {}
+    given = OmegaConf.select(rollout, place)
+    try:
+        own: dict[str, Any] = dict(json.loads(given) if isinstance(given, str) else given or {})
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"actor_rollout_ref.rollout.{place}: must be a section, or JSON of one") from error
     compiler = {"combo_kernels": False, "benchmark_combo_kernel": False, **(own.get("inductor_compile_config") or {})}
     OmegaConf.update(rollout, place, {**own, "inductor_compile_config": compiler}, merge=False, force_add=True)
 

@@ -230,6 +230,10 @@ def test_a_deterministic_vllm_times_no_kernels(monkeypatch, asked, form):
     }[form]
     config = load(BASIC, ["device=cuda", f"actor_rollout_ref.model.path={SEED_POLICY}", asked, *own]).config
     rollout = omega_conf_to_dataclass(for_verl(config).actor_rollout_ref.rollout)
+    with pytest.raises(ConfigError, match="compilation_config: must be a section"):
+        for_verl(
+            load(BASIC, ["device=cuda", f"actor_rollout_ref.model.path={SEED_POLICY}", asked, f"{place}=3"]).config
+        )
     given = json.loads(json.dumps(rollout.engine_kwargs["vllm"]["compilation_config"]))  # as verl hands it to vLLM
     expected = {} if form == "none" else {"max_autotune": False}
     assert given["inductor_compile_config"] == {"combo_kernels": False, "benchmark_combo_kernel": False, **expected}

@@ -80,7 +80,10 @@ def test_a_long_stream_keeps_its_last_traceback_and_its_end(tmp_path: Path) -> N
             b"x.py:32: UserWarning: no engine: ModuleNotFoundError(\"No module named 'megatron'\")\n",
             "ValueError: No available memory for the cache blocks. Try increasing it.",
         ),
-        (b"KeyError: 'first'\nfoo.bar.InductorError: RuntimeError: last\r\n", "foo.bar.InductorError: RuntimeError: last"),
+        (
+            b"KeyError: 'first'\nfoo.bar.InductorError: RuntimeError: last\r\n",
+            "foo.bar.InductorError: RuntimeError: last",
+        ),
         (TRACEBACK, "ValueError: the cause"),
         (b"(EngineCore pid=1) ValueError: " + b"x" * 400, "ValueError: " + "x" * 284 + " ..."),
         (b"no error: nothing\nan Error: in words", None),

@@ -481,7 +481,9 @@ async def test_what_runs_on_this_machine_is_reached_without_a_proxy(monkeypatch:
         assert (await llm.chat(Role.JUDGE, ASK)).text == "direct"
 
 
-async def test_a_name_that_only_begins_like_this_machine_goes_through_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_name_that_only_begins_like_this_machine_goes_through_the_proxy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for name in ("NO_PROXY", "no_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
     async with FaultyServer([Said("by the proxy")]) as server:

@@ -60,10 +60,13 @@ def test_what_it_advises_depends_on_whether_rollouts_succeed(groups, advice):
 
 
 @pytest.mark.parametrize(
-    ("score", "shaped", "advice"), [(0.0, 0.2, "none succeeds"), (1.0, 0.8, "each succeeds"), (1.0, 0.0, "each succeeds")]
+    ("score", "shaped", "advice"),
+    [(0.0, 0.2, "none succeeds"), (1.0, 0.8, "each succeeds"), (1.0, 0.0, "each succeeds")],
 )
 def test_it_advises_by_what_the_environment_said_not_by_what_reward_stages_made_of_it(score, shaped, advice):
-    rollouts = [dataclasses.replace(one, reward=Reward(shaped, {"stage": shaped - score})) for one in step((score, score))]
+    rollouts = [
+        dataclasses.replace(one, reward=Reward(shaped, {"stage": shaped - score})) for one in step((score, score))
+    ]
     assert advice in (make_watch(1, "grpo", 2).look(rollouts) or "")
 
 

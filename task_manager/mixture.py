@@ -51,13 +51,24 @@ class Round:
         self._number = 0
         self._left: list[str] = []
 
-    def add(self, ids: Sequence[str]) -> None:
-        """Let more ids take part, from the next draw on: they come at the end of the round that runs."""
+    def add(self, ids: Sequence[str], *, first: bool = False) -> None:
+        """Let more ids take part, from the next draw on.
+
+        Args:
+            ids: those that take part already stay where they are.
+            first: they come at the beginning of the round that runs, and before the others in rounds that are not
+                shuffled; else at the end.
+        """
         known = set(self._ids)
         new = [task_id for task_id in ids if task_id not in known]
-        self._ids += new
+        self._ids = new + self._ids if first else self._ids + new
         if self._number:
-            self._left += new
+            self._left = new + self._left if first else self._left + new
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Those that take part."""
+        return tuple(self._ids)
 
     def known(self, ids: Iterable[str]) -> set[str]:
         """Return those of the ids that take part."""
@@ -145,6 +156,8 @@ class Mixture:
         )
         self._n_originals = len(originals) if settings.use_original_tasks else 0
         self._n_synthetic = self._wanted(len(originals), len(synthetic))
+        self._focused = Round(f"{self._name}focused", (), settings.seed, shuffle=False)
+        self._focused_share = 0.0
         self._retired: set[str] = set()
         self._epoch = 0
         if len(self) == 0:
@@ -173,7 +186,15 @@ class Mixture:
         def unretired(task_id: str) -> float:
             return 0.0 if task_id in self._retired else weight(task_id)
 
-        ids = self._originals.take(self._n_originals, weight) + self._synthetic.take(self._n_synthetic, unretired)
+        focused = set(self._focused.ids)
+        awake = sum(unretired(task_id) > 0 for task_id in focused)
+        most = max(1, int(self._focused_share * len(self)))
+        n_focused = min(most, awake, self._n_synthetic)
+        ids = self._originals.take(self._n_originals, weight)
+        ids += self._focused.take(n_focused, unretired)
+        ids += self._synthetic.take(
+            self._n_synthetic - n_focused, lambda task_id: 0.0 if task_id in focused else unretired(task_id)
+        )
         if self._settings.shuffle:
             random.Random(f"{self._name}epoch-{self._settings.seed}-{self._epoch}").shuffle(ids)
         self._epoch += 1
@@ -183,9 +204,13 @@ class Mixture:
         """Let new synthetic tasks take part from the next epoch on."""
         self._synthetic.add(ids)
 
-    def bring_forward(self, ids: Sequence[str], share: float) -> None:
-        """Let synthetic tasks come before those that wait, up to a share (0..1) of an epoch, one at least."""
-        self._synthetic.bring_forward(ids[: max(1, int(share * len(self)))])
+    def focus(self, ids: Sequence[str], share: float) -> None:
+        """Let synthetic tasks take a share (0..1) of each epoch at most, one place at least, the newest first; the rest
+        of the epoch is the other tasks'. Each comes once an epoch at most."""
+        self._focused_share = share
+        known = self._synthetic.known(ids)
+        self._focused.add([task_id for task_id in ids if task_id in known], first=True)
+        self._focused.bring_forward(ids)
 
     def retire(self, ids: Iterable[str]) -> None:
         """Leave synthetic tasks out from the next epoch on, for good; original ones stay. Where all have left, all are
@@ -200,8 +225,10 @@ class Mixture:
     def state_dict(self) -> dict[str, Any]:
         """Return where it stands, JSON-ready, the epoch's size included."""
         retired = {"retired": sorted(self._retired)} if self._retired else {}
+        focused = {"focused": self._focused.state_dict()} if self._focused.ids else {}
         return {
             **retired,
+            **focused,
             "epoch": self._epoch,
             "sizes": [self._n_originals, self._n_synthetic],
             "originals": self._originals.state_dict(),
@@ -215,6 +242,8 @@ class Mixture:
         self._retired = set(state.get("retired", ()))
         self._originals.load_state_dict(state["originals"])
         self._synthetic.load_state_dict(state["synthetic"])
+        if (focused := state.get("focused")) is not None:
+            self._focused.load_state_dict(focused)
 
     def _wanted(self, n_originals: int, n_synthetic: int) -> int:
         if not self._settings.needs_synthetic:

@@ -285,7 +285,7 @@ class ClosedLoopSettings(SignalSettings):
     )
     window_steps: int = Field(20, ge=1, description="training steps whose failures count as weaknesses")
     share: float = Field(
-        0.3, gt=0, le=1, description="share of an epoch in which a round's new tasks come before waiting ones"
+        0.3, gt=0, le=1, description="share of an epoch that the rounds' tasks take at most, the newest first"
     )
 
     @property

@@ -104,6 +104,11 @@ class ClosedLoop:
             self._begin(step, turn, preference)
         return made
 
+    @property
+    def made(self) -> list[str]:
+        """The ids of the tasks of finished rounds, the newest round's first."""
+        return sorted(self._made, key=lambda task_id: -self._made[task_id])
+
     def unjoined(self) -> list[str]:
         """Return the ids of the tasks whose rounds a checkpoint knew nothing of yet; from now on it does."""
         new = {one.number for one in self._rounds if self._is_finished(one)} - self._joined

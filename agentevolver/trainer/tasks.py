@@ -50,6 +50,8 @@ class TrainingTasks:
         self._loops: dict[str, ClosedLoop] = {}
         if section.closed_loop.enable:
             self._loops = {name: ClosedLoop(one, folders[name]) for name, one in self._questionings.items()}
+        for name, loop in self._loops.items():
+            self._focus(name, loop.made)
         self._several = several
 
     def record(self, step: int, trajectories: Sequence[Trajectory]) -> dict[str, float]:
@@ -77,7 +79,7 @@ class TrainingTasks:
         for name, loop in self._loops.items():
             if made := loop.end_step(step, partial(self._wanted, name)):
                 self._add(name, made)
-                self._bring_forward(name, loop)
+                self._focus(name, loop.unjoined())
 
     def save(self, folder: Path) -> None:
         """Write what the closed loop knows into a checkpoint's folder; nothing without one."""
@@ -92,7 +94,7 @@ class TrainingTasks:
         for name, loop in self._loops.items():
             if name in saved:
                 loop.load_state_dict(saved[name])
-            self._bring_forward(name, loop)
+            self._focus(name, loop.unjoined())
 
     def close(self) -> None:
         """End the rounds that run."""
@@ -110,7 +112,5 @@ class TrainingTasks:
         self.dataset.add_synthetic([graded_by(section, task) for task in made])
         logger.info("%d new tasks of %s take part from the next epoch on", len(made), name)
 
-    def _bring_forward(self, name: str, loop: ClosedLoop) -> None:
-        share = self._questionings[name].task_manager.closed_loop.share
-        if new := loop.unjoined():
-            self.dataset.epochs.mixture(name).bring_forward(new, share)
+    def _focus(self, name: str, made: Sequence[str]) -> None:
+        self.dataset.epochs.mixture(name).focus(made, self._questionings[name].task_manager.closed_loop.share)

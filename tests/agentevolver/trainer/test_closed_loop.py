@@ -190,6 +190,59 @@ def test_what_is_brought_forward_comes_next_and_nothing_is_lost_or_doubled(ids, 
     assert [one for one in after if one not in moved] == [one for one in before if one not in moved]
 
 
+@settings(deadline=None)
+@given(
+    rounds=st.lists(st.integers(0, 12), min_size=1, max_size=5),
+    share=st.sampled_from([0.1, 0.3, 0.5, 1.0]),
+    retired=st.sets(st.integers(0, 59)),
+    data=st.data(),
+)
+def test_tasks_of_rounds_are_a_share_of_each_epoch_at_most_the_newest_first(rounds, share, retired, data):
+    base = [f"s{i}" for i in range(20)]
+
+    def mixture():
+        return Mixture(MixtureSettings(use_original_tasks=False, synthetic_data_ratio=1.0), [], base)
+
+    made, names, seen = mixture(), [], []
+    most = max(1, int(share * 20))
+    for number, count in enumerate(rounds):
+        new = [f"r{number}.{i}" for i in range(count)]
+        made.add_synthetic(new)
+        made.focus(new, share)
+        names = new + names
+        made.retire(f"r{one // 12}.{one % 12}" for one in retired)
+        awake = [name for name in names if name not in made.retired]
+        cut = data.draw(st.integers(0, 3), "epochs before the kill")
+        resumed = mixture()
+        resumed.add_synthetic(names)
+        resumed.focus(names, share)
+        for epoch_number in range(6):
+            if epoch_number == cut:
+                resumed.load_state_dict(json.loads(json.dumps(made.state_dict())))
+            epoch = made.draw()
+            assert epoch_number < cut or resumed.draw() == epoch
+            of_rounds = [name for name in epoch if name.startswith("r")]
+            assert len(epoch) == 20 and len(of_rounds) == len(set(of_rounds)) == min(most, len(awake))
+            if epoch_number == 0:
+                assert set(awake[: min(len(of_rounds), len([one for one in new if one in awake]))]) <= set(of_rounds)
+            seen += of_rounds
+    assert not set(seen) - set(names)
+
+
+def test_tasks_of_rounds_leave_the_others_their_places_once_all_have_been_seen():
+    made = Mixture(
+        MixtureSettings(use_original_tasks=False, synthetic_data_ratio=1.0), [], [f"s{i}" for i in range(30)]
+    )
+    made.draw()  # each of the 30 is seen; what joins now is all that waits
+    for number in range(8):
+        new = [f"r{number}.{i}" for i in range(64)]
+        made.add_synthetic(new)
+        made.focus(new, 0.3)
+        epoch = made.draw()
+        assert [name.partition(".")[0] for name in epoch if name in new] == [f"r{number}"] * 9
+        assert sum(name.startswith("s") for name in epoch) == 21
+
+
 @given(gone=st.sets(st.integers(0, 9)), drawn=st.integers(0, 3))
 def test_retired_tasks_are_drawn_no_more_unless_all_are_and_original_ones_never_retire(gone, drawn):
     names = [f"s{i}" for i in range(10)]

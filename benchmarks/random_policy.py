@@ -15,10 +15,13 @@ import json
 import shutil
 import string
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentevolver.builtin.seed import seed_policy_path
 from agentevolver.launcher.memory import Decoder
+
+if TYPE_CHECKING:
+    from transformers import Qwen2Config
 
 QWEN_VOCABULARY = 151_936
 COPIED = ("chat_template.jinja", "tokenizer_config.json", "generation_config.json")
@@ -53,15 +56,11 @@ def write_tokenizer(out: Path, vocabulary: int) -> dict[str, Any]:
     return {"vocab_size": size, **{name: config[name] for name in ("eos_token_id", "pad_token_id", "bos_token_id")}}
 
 
-def write_policy(shape: Decoder, out: Path, device: str, dtype: str, seed: int = 0) -> None:
-    """Write a folder that `from_pretrained` takes."""
-    import torch
-    from transformers import AutoModelForCausalLM, Qwen2Config
+def config_of(shape: Decoder, **more: Any) -> Qwen2Config:
+    """Return transformers' configuration of a shape of Qwen2.5's, with other keys of it."""
+    from transformers import Qwen2Config
 
-    out.mkdir(parents=True, exist_ok=True)
-    torch.manual_seed(seed)
-    config = Qwen2Config(
-        **write_tokenizer(out, shape.vocabulary),
+    return Qwen2Config(
         hidden_size=shape.hidden,
         intermediate_size=shape.intermediate,
         num_hidden_layers=shape.layers,
@@ -70,8 +69,18 @@ def write_policy(shape: Decoder, out: Path, device: str, dtype: str, seed: int =
         max_position_embeddings=32_768,
         rope_theta=1e6,
         tie_word_embeddings=shape.tied,
-        dtype=dtype,
+        **more,
     )
+
+
+def write_policy(shape: Decoder, out: Path, device: str, dtype: str, seed: int = 0) -> None:
+    """Write a folder that `from_pretrained` takes."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    out.mkdir(parents=True, exist_ok=True)
+    torch.manual_seed(seed)
+    config = config_of(shape, **write_tokenizer(out, shape.vocabulary), dtype=dtype)
     with torch.device(device):
         model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
     model.save_pretrained(out)

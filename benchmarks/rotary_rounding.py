@@ -14,11 +14,10 @@ import argparse
 import torch
 from rich.console import Console
 from rich.table import Table
-from transformers import Qwen2Config
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2RotaryEmbedding
 
 from agentevolver.launcher.memory import Decoder
-from benchmarks.random_policy import SHAPES
+from benchmarks.random_policy import SHAPES, config_of
 
 STD = 0.02
 PARTS = 10
@@ -27,15 +26,7 @@ PARTS = 10
 def cosines(shape: Decoder, layers: int, tokens: int) -> dict[str, torch.Tensor]:
     """Return of each way to compute the cosine [tokens] to float32's hidden states after `layers` layers."""
     torch.manual_seed(0)
-    config = Qwen2Config(
-        hidden_size=shape.hidden,
-        intermediate_size=shape.intermediate,
-        num_attention_heads=shape.heads,
-        num_key_value_heads=shape.kv_heads,
-        rope_theta=1e6,
-        max_position_embeddings=32_768,
-        attn_implementation="sdpa",
-    )
+    config = config_of(shape, attn_implementation="sdpa")
     exact = Qwen2RotaryEmbedding(config)
     rounded = Qwen2RotaryEmbedding(config).to(torch.bfloat16)
     ways = {

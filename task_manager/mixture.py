@@ -41,29 +41,26 @@ class Round:
         name: with the seed, decides the order.
         seed: of the draws.
         shuffle: false keeps the order of the ids, round after round.
+        newest_first: ids that are added come at the beginning of the round that runs, and of the order that is kept;
+            else at the end.
     """
 
-    def __init__(self, name: str, ids: Sequence[str], seed: int, *, shuffle: bool) -> None:
+    def __init__(self, name: str, ids: Sequence[str], seed: int, *, shuffle: bool, newest_first: bool = False) -> None:
         self._name = name
         self._ids = list(ids)
         self._seed = seed
         self._shuffle = shuffle
+        self._newest_first = newest_first
         self._number = 0
         self._left: list[str] = []
 
-    def add(self, ids: Sequence[str], *, first: bool = False) -> None:
-        """Let more ids take part, from the next draw on.
-
-        Args:
-            ids: those that take part already stay where they are.
-            first: they come at the beginning of the round that runs, and before the others in rounds that are not
-                shuffled; else at the end.
-        """
+    def add(self, ids: Sequence[str]) -> None:
+        """Let more ids take part, from the next draw on; those that take part already stay where they are."""
         known = set(self._ids)
         new = [task_id for task_id in ids if task_id not in known]
-        self._ids = new + self._ids if first else self._ids + new
+        self._ids = self._joined(self._ids, new)
         if self._number:
-            self._left = new + self._left if first else self._left + new
+            self._left = self._joined(self._left, new)
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -73,11 +70,6 @@ class Round:
     def known(self, ids: Iterable[str]) -> set[str]:
         """Return those of the ids that take part."""
         return set(self._ids).intersection(ids)
-
-    def bring_forward(self, ids: Sequence[str]) -> None:
-        """Let ids that wait in the round that runs come first in it."""
-        waiting, moved = set(self._left), set(ids)
-        self._left = [one for one in ids if one in waiting] + [one for one in self._left if one not in moved]
 
     def take(self, count: int, weight: Weight) -> list[str]:
         """Return the next `count` ids. If fewer are awake, some repeat within the draw;
@@ -115,13 +107,16 @@ class Round:
         return {"number": self._number, "left": list(self._left), "ids": list(self._ids)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state; ids that are gone are left out, new ones come at the end."""
+        """Go on from a state; ids that are gone are left out, and new ones come as added ones do."""
         known = set(self._ids)
         self._number = int(state["number"])
         self._left = [task_id for task_id in state["left"] if task_id in known]
         before = set(state["ids"])
         if self._number:
-            self._left += [task_id for task_id in self._ids if task_id not in before]
+            self._left = self._joined(self._left, [task_id for task_id in self._ids if task_id not in before])
+
+    def _joined(self, ids: list[str], new: list[str]) -> list[str]:
+        return new + ids if self._newest_first else ids + new
 
 
 class Mixture:
@@ -156,7 +151,7 @@ class Mixture:
         )
         self._n_originals = len(originals) if settings.use_original_tasks else 0
         self._n_synthetic = self._wanted(len(originals), len(synthetic))
-        self._focused = Round(f"{self._name}focused", (), settings.seed, shuffle=False)
+        self._focused = Round(f"{self._name}focused", (), settings.seed, shuffle=False, newest_first=True)
         self._focused_share = 0.0
         self._retired: set[str] = set()
         self._epoch = 0
@@ -209,8 +204,7 @@ class Mixture:
         of the epoch is the other tasks'. Each comes once an epoch at most."""
         self._focused_share = share
         known = self._synthetic.known(ids)
-        self._focused.add([task_id for task_id in ids if task_id in known], first=True)
-        self._focused.bring_forward(ids)
+        self._focused.add([task_id for task_id in ids if task_id in known])
 
     def retire(self, ids: Iterable[str]) -> None:
         """Leave synthetic tasks out from the next epoch on, for good; original ones stay. Where all have left, all are

@@ -62,7 +62,6 @@ class ClosedLoop:
         for one in self._rounds:
             if self._is_finished(one):
                 self._take(one, read_objectives(round_file(self._target, one.number)))
-        self._joined: set[int] = set()
 
     @property
     def mastered(self) -> set[str]:
@@ -109,12 +108,6 @@ class ClosedLoop:
         """The ids of the tasks of finished rounds, the newest round's first."""
         return sorted(self._made, key=lambda task_id: -self._made[task_id])
 
-    def unjoined(self) -> list[str]:
-        """Return the ids of the tasks whose rounds a checkpoint knew nothing of yet; from now on it does."""
-        new = {one.number for one in self._rounds if self._is_finished(one)} - self._joined
-        self._joined |= new
-        return [task_id for task_id, number in self._made.items() if number in new]
-
     def stop(self) -> None:
         """End the round that runs; what it has done is in its journal."""
         self._background.stop()
@@ -124,14 +117,12 @@ class ClosedLoop:
         return {
             "signals": self._signals.state_dict(),
             "window": self._window.state_dict(),
-            "joined": sorted(self._joined),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state."""
         self._signals.load_state_dict(state["signals"])
         self._window.load_state_dict(state["window"])
-        self._joined = set(state["joined"])
 
     def _begin(self, step: int, turn: int, preference: Callable[[], TaskPreference]) -> None:
         weaknesses = self._window.weaknesses(self._signals)

@@ -50,8 +50,8 @@ class TrainingTasks:
         self._loops: dict[str, ClosedLoop] = {}
         if section.closed_loop.enable:
             self._loops = {name: ClosedLoop(one, folders[name]) for name, one in self._questionings.items()}
-        for name, loop in self._loops.items():
-            self._focus(name, loop.made)
+            for name in self._loops:
+                self._focus(name)
         self._several = several
 
     def record(self, step: int, trajectories: Sequence[Trajectory]) -> dict[str, float]:
@@ -79,7 +79,7 @@ class TrainingTasks:
         for name, loop in self._loops.items():
             if made := loop.end_step(step, partial(self._wanted, name)):
                 self._add(name, made)
-                self._focus(name, loop.unjoined())
+                self._focus(name)
 
     def save(self, folder: Path) -> None:
         """Write what the closed loop knows into a checkpoint's folder; nothing without one."""
@@ -94,7 +94,6 @@ class TrainingTasks:
         for name, loop in self._loops.items():
             if name in saved:
                 loop.load_state_dict(saved[name])
-            self._focus(name, loop.unjoined())
 
     def close(self) -> None:
         """End the rounds that run."""
@@ -112,5 +111,6 @@ class TrainingTasks:
         self.dataset.add_synthetic([graded_by(section, task) for task in made])
         logger.info("%d new tasks of %s take part from the next epoch on", len(made), name)
 
-    def _focus(self, name: str, made: Sequence[str]) -> None:
-        self.dataset.epochs.mixture(name).focus(made, self._questionings[name].task_manager.closed_loop.share)
+    def _focus(self, name: str) -> None:
+        share = self._questionings[name].task_manager.closed_loop.share
+        self.dataset.epochs.mixture(name).focus(self._loops[name].made, share)

@@ -319,7 +319,7 @@ def make_loop(folder: Path) -> Path:
     example = {"task_id": "note_del.k0.3", "seed": "k0", "query": HOSTILE, "action": f"note.del x {HOSTILE}"}
     example |= {"observation": "there is no note x", "words": f"no such note {HOSTILE}"}
     seen = [{"step": step, "tool": "note.del", "kind": "wrong_argument", "example": example} for step in (2, 3)]
-    state = {"signals": {"note_del.k0.3": [1.0, [1.0, 0.25]]}, "window": seen, "joined": []}
+    state = {"signals": {"note_del.k0.3": [1.0, [1.0, 0.25]]}, "window": seen}
     for step in (2, 10):
         write_json(folder / "checkpoints" / f"global_step_{step}" / "closed_loop.json", {"pocket": state})
     told = {"name": f"note.del · {HOSTILE}", "count": 4, "seeds": ["k0"], "examples": [example]}

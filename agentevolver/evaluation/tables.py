@@ -29,24 +29,27 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Condition(_Section):
-    """A condition: its experiment and what differs in it."""
-
+class _Overriding(_Section):
     experiment: Path | None = None
     """None: the table's."""
     overrides: Overrides = Field(default_factory=dict)
+
+
+class Condition(_Overriding):
+    """A condition: its experiment and what differs in it."""
+
     train: bool = True
     """False: the model as it is, which is evaluated alone, with the condition's overrides."""
+    evaluation: Overrides = Field(default_factory=dict)
+    """Further overrides of its evaluation: what differs in training alone is not measured with it."""
     seeds: list[int] | None = Field(None, min_length=1)
     """None: the table's."""
 
 
-class Evaluating(_Section):
+class Evaluating(_Overriding):
     """How what was trained is measured, with the run's own pool of experience where it has one."""
 
-    experiment: Path | None = None
-    overrides: Overrides = Field(default_factory=dict)
-    with_experience: Condition | None = None
+    with_experience: _Overriding | None = None
     """In the place of `experiment`, beside `overrides`, for runs that have a pool."""
 
 
@@ -84,6 +87,10 @@ class Table(_Section):
                 raise ValueError(f"condition {name!r} has no experiment, and the table has none for all")
             if not condition.train and self.evaluation is None:
                 raise ValueError(f"condition {name!r} is not trained, and there is no section evaluation to measure it")
+            if condition.evaluation and self.evaluation is None:
+                raise ValueError(
+                    f"condition {name!r} has overrides of its evaluation, and there is no section evaluation"
+                )
         return self
 
     def against(self, baseline: str) -> Self:
@@ -218,6 +225,7 @@ class Plan:
                 own += _items(section.with_experience.overrides)
         else:
             own += _items(condition.overrides)
+        own += _items(condition.evaluation)
         return self._launch(f"{cell.name}-eval", conf, cell.seed, own, pool)
 
     def _launch(self, name: str, conf: Path | None, seed: int, own: Sequence[str], copy: Path | None = None) -> Launch:

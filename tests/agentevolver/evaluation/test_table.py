@@ -161,6 +161,23 @@ def test_a_model_that_is_not_trained_is_evaluated_with_its_condition_s_overrides
     assert {"trainer.val_only=true", "actor_rollout_ref.model.path=weak"} <= set(evaluation.overrides)
 
 
+def test_a_condition_s_evaluation_takes_keys_of_its_own_and_none_of_its_training(folder: Path) -> None:
+    condition = (
+        "plain: {overrides: {algorithm.gamma: 0.9}, evaluation: {trainer.val_only: false, data.val_splits: [dev]}}"
+    )
+    (folder / "table.yaml").write_text(YAML.replace("plain: {}", condition) + EVALUATION)
+    plan = Plan(read_table(folder / "table.yaml"), folder)
+    cell = plan.cells()[0]
+    training = plan.training(cell)
+    (plan.folder / cell.name / "checkpoints" / "global_step_2").mkdir(parents=True)
+    assert training is not None and "algorithm.gamma=0.9" in training.overrides
+    assert "data.val_splits=[dev]" not in training.overrides
+    seal(plan.folder / cell.name / "checkpoints" / "global_step_2")
+    evaluation = plan.evaluation(cell)
+    assert evaluation is not None and "algorithm.gamma=0.9" not in evaluation.overrides
+    assert evaluation.overrides[-2:] == ("trainer.val_only=false", "data.val_splits=[dev]")
+
+
 def test_a_condition_may_have_seeds_of_its_own(folder: Path) -> None:
     (folder / "table.yaml").write_text(YAML.replace("plain: {}", "plain: {seeds: [2, 3]}"))
     cells = Plan(read_table(folder / "table.yaml"), folder).cells()
@@ -202,6 +219,7 @@ def test_experience_is_compared_with_a_baseline_that_has_none() -> None:
         ({"  plain: {}": "  pl-ain: {}"}, "letters, digits and _"),
         ({"experiment: base.yaml\n": ""}, "'plain' has no experiment"),
         ({"  plain: {}": "  plain: {train: false}"}, "no section evaluation"),
+        ({"  plain: {}": "  plain: {evaluation: {data.val_splits: [dev]}}"}, "no section evaluation"),
         ({"project": "baseline: none\nproject"}, "baseline 'none'"),
         ({"seeds: [1, 2]": "seeds: ["}, "is no yaml"),
     ],

@@ -6,7 +6,8 @@ Reads the folders CONDITION-SEED that `agentevolver table` left, and prints mark
 condition. Synthetic tasks: the calls of their references beside those of the environment's own tasks; of the tasks that
 were trained on the share that is trivial (every rollout succeeded) and impossible (none did); how near the nearest
 task of dev is (Jaccard of their words). Tokens are the ledger's; prices are a million tokens', in any currency. Labels
-are compared with the world's own, which the language model does not see (`pocket.oracle.label_steps_of`).
+are compared with the world's own, which the language model does not see (`pocket.oracle.label_steps_of`), and where a
+judge graded rollouts, its verdicts with what their actions leave of a fresh world.
 
 Raises SystemExit where a kept task has the words of one of dev's (Jaccard 1): that would be contamination.
 """
@@ -27,8 +28,10 @@ from agentevolver.utils.files import read_jsonl
 from agentevolver.view.experiment import Experiment
 from agentevolver.view.metrics import COLUMNS, usage
 from agentevolver.view.trajectories import StepFiles
+from env_service.environments.pocket.app_env import MAX_CALLS, PocketAppEnv
 from env_service.environments.pocket.app_tasks import app_task_ids, app_world, make_app_task
 from env_service.environments.pocket.calls import parse as parse_call
+from env_service.environments.pocket.grading import score
 from env_service.environments.pocket.oracle import label_steps_of
 from env_service.environments.pocket.tasks import Task
 from task_manager.dedup import words
@@ -41,7 +44,8 @@ NEAR = 0.8
 @dataclass
 class Audit:
     """A condition over its seeds. `met` is whether each rollout of a task that was trained on succeeded, by run and
-    task; `labels` are pairs of a label and the world's, by the episode's success."""
+    task; `labels` are pairs of a label and the world's, by the episode's success; `verdicts` are a judge's scores by
+    whether the world says success too."""
 
     runs: int = 0
     calls: list[int] = field(default_factory=list)
@@ -50,6 +54,8 @@ class Audit:
     spent: dict[str, Usage] = field(default_factory=dict)
     experiences: int = 0
     labels: dict[bool, list[tuple[bool, bool]]] = field(default_factory=lambda: {True: [], False: []})
+    verdicts: dict[bool, list[float]] = field(default_factory=lambda: {True: [], False: []})
+    agreed: int = 0
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -62,7 +68,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     audits = read(options.folder)
     if not audits:
         sys.exit(f"{options.folder} has no training with metrics.jsonl")
-    sections = (tasks_table(audits), costs_table(audits, options.price_in, options.price_out), labels_table(audits))
+    costs = costs_table(audits, options.price_in, options.price_out)
+    sections = (tasks_table(audits), costs, labels_table(audits), verdicts_table(audits))
     print("\n".join("\n".join(section) + "\n" for section in sections if len(section) > 2))
 
 
@@ -89,6 +96,10 @@ def _add(audit: Audit, run: Path) -> None:
         if outcome := record.get("outcome"):
             audit.met.setdefault((run.name, record["task"]["task_id"]), []).append(outcome["success"])
             audit.labels[outcome["success"]] += _labels(record)
+            if "llm" in record["task"].get("evaluator", ""):
+                succeeded = succeeds(record)
+                audit.verdicts[succeeded].append(outcome["score"])
+                audit.agreed += outcome["success"] is succeeded
     for spent in usage(Experiment(run))["roles"]:
         role, *numbers = (spent[column] for column in COLUMNS)
         audit.spent[role] = audit.spent.get(role, Usage()) + Usage(*numbers)
@@ -128,6 +139,16 @@ def task_of(record: Mapping[str, Any]) -> Task:
         task, query=record["query"], plan=solution, solution=solution, answer=world.answer or None,
         goal=world.tables.facts(),
     )  # fmt: skip
+
+
+def succeeds(record: Mapping[str, Any]) -> bool:
+    """Return whether a rollout's actions, carried out in a fresh world, leave what its task wants."""
+    metadata = record["task"]["metadata"]
+    params = {"is_open_query": True, "explore_steps": MAX_CALLS}
+    env = PocketAppEnv(metadata.get("seed_task_id", record["task"]["task_id"]), "audit", params)
+    for step in record["steps"]:
+        env.step({"role": "assistant", "content": step["action"]})
+    return score(task_of(record["task"]), env.world) == 1
 
 
 @lru_cache(maxsize=1)
@@ -207,6 +228,20 @@ def labels_table(audits: Mapping[str, Audit]) -> list[str]:
                 f"{mean(told is truth for told, truth in pairs):.3f} | {mean(good) if good else float('nan'):.3f} | "
                 f"{1 - mean(bad) if bad else float('nan'):.3f} |"
             )
+    return lines
+
+
+def verdicts_table(audits: Mapping[str, Audit]) -> list[str]:
+    """Return the lines on a judge's verdicts on rollouts beside the world's."""
+    lines = [
+        "| verdicts | of | agree with the world | mean score of the world's successes | of its failures |",
+        "|---|---|---|---|---|",
+    ]
+    for name, audit in audits.items():
+        right, wrong = audit.verdicts[True], audit.verdicts[False]
+        if count := len(right) + len(wrong):
+            scores = " | ".join(f"{mean(one):.3f}" if one else "" for one in (right, wrong))
+            lines.append(f"| {name} | {count:,} rollouts | {audit.agreed / count:.3f} | {scores} |")
     return lines
 
 

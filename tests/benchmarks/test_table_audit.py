@@ -80,6 +80,22 @@ def test_a_synthetic_tasks_goal_is_what_its_reference_leaves() -> None:
     assert task_of({"task_id": TASK_ID, "metadata": {}}) == own
 
 
+def test_a_judges_verdicts_are_compared_with_what_the_world_says(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task = {**synthetic(0, "him", SOLUTION), "evaluator": "llm"}
+    given = [(SOLUTION, True, 0.9), (SOLUTION, False, 0.3), (SOLUTION[:-1], False, 0.1), (["rubbish"], True, 0.7)]
+    lines = [json.loads(rollout(task, i, acts, success=won, good=[])) for i, (acts, won, _) in enumerate(given)]
+    for line, (_, _, points) in zip(lines, given, strict=True):
+        line["outcome"]["score"] = points
+    path = project / "qa-1" / "trajectories" / "step_2.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    audit = read(project)["qa"]
+    assert audit.verdicts == {True: [0.9, 0.3], False: [0.1, 0.7]} and audit.agreed == 2
+    main([str(project)])
+    assert "| qa | 4 rollouts | 0.500 | 0.600 | 0.400 |" in capsys.readouterr().out
+
+
 def test_a_task_of_dev_among_the_kept_is_contamination(project: Path) -> None:
     query = make_app_task(app_task_ids("dev")[0]).query
     assert nearness(query) == 1 > nearness(query + " too")

@@ -28,11 +28,10 @@ from agentevolver.utils.files import read_jsonl
 from agentevolver.view.experiment import Experiment
 from agentevolver.view.metrics import COLUMNS, usage
 from agentevolver.view.trajectories import StepFiles
-from env_service.environments.pocket.app_env import MAX_CALLS, PocketAppEnv
 from env_service.environments.pocket.app_tasks import app_task_ids, app_world, make_app_task
 from env_service.environments.pocket.calls import parse as parse_call
 from env_service.environments.pocket.grading import score
-from env_service.environments.pocket.oracle import label_steps_of
+from env_service.environments.pocket.oracle import Label, label_steps_of
 from env_service.environments.pocket.tasks import Task
 from task_manager.dedup import words
 
@@ -97,7 +96,7 @@ def _add(audit: Audit, run: Path) -> None:
             audit.met.setdefault((run.name, record["task"]["task_id"]), []).append(outcome["success"])
             audit.labels[outcome["success"]] += _labels(record)
             if "llm" in record["task"].get("evaluator", ""):
-                succeeded = succeeds(record)
+                _, succeeded = carried_out(record)
                 audit.verdicts[succeeded].append(outcome["score"])
                 audit.agreed += outcome["success"] is succeeded
     for spent in usage(Experiment(run))["roles"]:
@@ -117,12 +116,19 @@ def _trajectories(folder: Path) -> Iterator[dict[str, Any]]:
 
 def _labels(record: Mapping[str, Any]) -> list[tuple[bool, bool]]:
     told = (record.get("attribution") or {}).get("good") or []
-    actions = [step["action"] for step in record["steps"]]
-    if len(told) != len(actions):
+    if len(told) != len(record["steps"]):
         return []
-    task = task_of(record["task"])
-    truth = label_steps_of(task, app_world(task.site, task.world_seed), actions)
+    truth, _ = carried_out(record)
     return [(bool(one), other == "GOOD") for one, other in zip(told, truth, strict=True)]
+
+
+def carried_out(record: Mapping[str, Any]) -> tuple[list[Label], bool]:
+    """Carry out a rollout's actions in a fresh world; returns the world's own labels, and whether it is left as the
+    task wants it."""
+    task = task_of(record["task"])
+    world = app_world(task.site, task.world_seed)
+    labels = label_steps_of(task, world, [step["action"] for step in record["steps"]])
+    return labels, score(task, world) == 1
 
 
 def task_of(record: Mapping[str, Any]) -> Task:
@@ -139,16 +145,6 @@ def task_of(record: Mapping[str, Any]) -> Task:
         task, query=record["query"], plan=solution, solution=solution, answer=world.answer or None,
         goal=world.tables.facts(),
     )  # fmt: skip
-
-
-def succeeds(record: Mapping[str, Any]) -> bool:
-    """Return whether a rollout's actions, carried out in a fresh world, leave what its task wants."""
-    metadata = record["task"]["metadata"]
-    params = {"is_open_query": True, "explore_steps": MAX_CALLS}
-    env = PocketAppEnv(metadata.get("seed_task_id", record["task"]["task_id"]), "audit", params)
-    for step in record["steps"]:
-        env.step({"role": "assistant", "content": step["action"]})
-    return score(task_of(record["task"]), env.world) == 1
 
 
 @lru_cache(maxsize=1)

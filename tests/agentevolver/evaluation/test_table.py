@@ -59,14 +59,19 @@ class Launcher:
         folder = Path("experiments") / "mine" / name
         condition, seed = name.split("-")[:2]
         if "trainer.val_only" not in given:
-            (folder / "checkpoints" / "global_step_2").mkdir(parents=True)
-            seal(folder / "checkpoints" / "global_step_2")
+            leave_checkpoint(folder)
         metrics = [{"step": 0, "val-core/pocket/reward/mean@4": 0.0}]
         write_jsonl(
             folder / "metrics.jsonl",
             [*metrics, {"step": 2, "val-core/pocket/reward/mean@4": REWARDS[condition, int(seed)]}],
         )
         return 0
+
+
+def leave_checkpoint(folder: Path) -> None:
+    checkpoint = folder / "checkpoints" / "global_step_2"
+    checkpoint.mkdir(parents=True)
+    seal(checkpoint)
 
 
 @pytest.fixture
@@ -169,10 +174,9 @@ def test_a_condition_s_evaluation_takes_keys_of_its_own_and_none_of_its_training
     plan = Plan(read_table(folder / "table.yaml"), folder)
     cell = plan.cells()[0]
     training = plan.training(cell)
-    (plan.folder / cell.name / "checkpoints" / "global_step_2").mkdir(parents=True)
     assert training is not None and "algorithm.gamma=0.9" in training.overrides
     assert "data.val_splits=[dev]" not in training.overrides
-    seal(plan.folder / cell.name / "checkpoints" / "global_step_2")
+    leave_checkpoint(plan.folder / cell.name)
     evaluation = plan.evaluation(cell)
     assert evaluation is not None and "algorithm.gamma=0.9" not in evaluation.overrides
     assert evaluation.overrides[-2:] == ("trainer.val_only=false", "data.val_splits=[dev]")

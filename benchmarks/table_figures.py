@@ -38,10 +38,11 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def draw(ends: Figures, curves: Curves, conditions: Sequence[str], path: Path) -> None:
-    """Write the picture."""
+    """Write the picture: an SVG has the same bytes whenever and wherever it is drawn by one version of matplotlib."""
     import matplotlib
 
     matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = "table"
     from matplotlib import pyplot
 
     dots, lines = _splits(ends), _splits(curves)
@@ -63,7 +64,7 @@ def draw(ends: Figures, curves: Curves, conditions: Sequence[str], path: Path) -
         axis.grid(alpha=0.3)
         axis.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
     figure.tight_layout()
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=110, metadata={"Date": None})
 
 
 def _splits(measured: Iterable[str]) -> list[str]:

@@ -34,6 +34,8 @@ def test_a_panel_for_each_split_and_the_curves_beside(table: Path) -> None:
         for text in ("pocket/dev", "pocket, while training", "base", "plain (2)", "other (2, with experience)")
     )
     assert "<!-- pocket/dev/guided -->" not in drawn, "with experience in the panel of the split"
+    main([str(table)])
+    assert table.with_suffix(".svg").read_text() == drawn, "the same table is the same picture"
     main([str(table), "--conditions", "plain", "--out", str(table.with_name("one.svg"))])
     one = table.with_name("one.svg").read_text()
     assert "<!-- plain (2) -->" in one and "<!-- other (2) -->" not in one

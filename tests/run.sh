@@ -8,7 +8,7 @@
 #   examples every file of examples/ started for real, two steps each with its sizes made small (not in all; -k NAME for one of them)
 #   chaos    whole runs: every part killed in turn, the launcher too, a full disk, a language model that is away, two trainings at once, the whole
 #            fuzz of the servers, tasks made and verified elsewhere and trained on, rollouts that go on over updates, every verb of the
-#            command line on a run (about 35 minutes; not in all; says how long each took)
+#            command line on a run (about 40 minutes; not in all; says how long each took)
 # Installs what is missing first (install.sh --dev). Runs every part asked for, then says which failed; exit code 0 means none.
 set -uo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." || exit 1

@@ -70,7 +70,10 @@ class EnvServiceSettings(ServiceAccess, Section):
         default_factory=dict, description="replaces keys of env_params in validation"
     )
     unavailable_timeout_s: float = Field(
-        120, ge=0, description="seconds to wait for a service that does not answer, before a rollout is given up"
+        120,
+        ge=0,
+        description="seconds to wait for a service that does not answer, before a rollout is given up; a call, and the "
+        "release of its instance after it, is tried for two minutes each before they begin",
     )
     max_instances: int | None = Field(
         default=None,

@@ -26,7 +26,8 @@ from agentevolver.view.trajectories import FOLDERS, Filter, Trajectories, cursor
 from agentevolver.view.weaknesses import weaknesses
 
 OWNER_COOKIE = "view_owner"
-Number = Annotated[int, Query(ge=0)]
+# As far as JavaScript counts exactly, and within the 64 bits that an answer may repeat it in.
+Number = Annotated[int, Query(ge=0, le=2**53 - 1)]
 Limit = Annotated[int, Query(ge=1, le=500)]
 
 
@@ -112,7 +113,7 @@ def _run_routes(router: APIRouter, experiment: Experiment) -> None:
         return Json(logs.files())
 
     @router.get("/logs/{name}")
-    def log(name: str, offset: int | None = Query(None, ge=0)) -> Response:
+    def log(name: str, offset: Number | None = None) -> Response:
         return Json(logs.read(name, offset))
 
 
@@ -128,7 +129,7 @@ def _trajectory_routes(router: APIRouter, experiment: Experiment) -> None:
     @router.get("/trajectories/{kind}")
     def find(
         kind: str,
-        step: int | None = Query(None, ge=0),
+        step: Number | None = None,
         outcome: str = "",
         origin: str = "",
         guidance: str = "",

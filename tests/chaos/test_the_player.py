@@ -130,6 +130,11 @@ async def test_equal_names_with_equal_weights_are_equal_plays_whatever_happens_i
         async def play(folder: Path, name: str = "a") -> list[list[Play]]:
             return await asyncio.gather(*(client.play(folder, task, 4, f"{name} {task.task_id}") for task in tasks[:6]))
 
+        async def play_in_a_crowd(folder: Path) -> list[list[Play]]:
+            """The same in the company of some hundred others, so that it takes long enough to be killed half-way."""
+            crowd = [client.play(folder, task, 32, f"crowd {task.task_id}") for task in tasks]
+            return (await asyncio.gather(play(folder), *crowd))[0]
+
         async with running(Process(tmp_path / "first", service.url, port, seed)) as process:
             alone = await play(seed)
             assert await play(seed) == alone
@@ -143,7 +148,7 @@ async def test_equal_names_with_equal_weights_are_equal_plays_whatever_happens_i
                 await play(tmp_path / "nowhere")
 
             # The server is killed while it plays: its engine goes with it, the caller asks the next one.
-            asking = asyncio.create_task(play(noisy))
+            asking = asyncio.create_task(play_in_a_crowd(noisy))
             await asyncio.sleep(0.2)
             engine = process.engine()
             assert not asking.done(), "it is not killed while it plays"
@@ -157,7 +162,7 @@ async def test_equal_names_with_equal_weights_are_equal_plays_whatever_happens_i
             assert await play(seed) == alone
 
             # Its engine dies alone: it ends, so that it is started again, and says no number.
-            asking = asyncio.create_task(play(seed))
+            asking = asyncio.create_task(play_in_a_crowd(seed))
             await asyncio.sleep(0.2)
             engine = process.engine()
             assert not asking.done(), "it does not die while it plays"

@@ -229,7 +229,7 @@ def test_a_table_of_two_seeds_is_made_once(place: Place) -> None:
     assert "plain-1: starting (1 of 2)" in first and "plain-2: starting (2 of 2)" in first
     rows = (folder / "table.csv").read_text().splitlines()
     reached = [validations(folder / f"plain-{seed}")["pocket"][-1].average for seed in (1, 2)]
-    assert rows[1:] == [f"pocket,plain,{seed},{value:.6f}" for seed, value in enumerate(reached, 1)]
+    assert rows[1:] == [f"training,pocket,plain,{seed},1,{value:.6f}" for seed, value in enumerate(reached, 1)]
     text = (folder / "table.md").read_text()
     assert f"| pocket | {sum(reached) / 2:.3f} ± " in text and text in first
     metrics = {path: path.stat().st_mtime_ns for path in folder.glob("*/metrics.jsonl")}

@@ -123,6 +123,7 @@ def test_every_part_answers(path: str, client: TestClient) -> None:
         ("/api/trajectories/other", 400),
         ("/api/trajectories/training?before=x", 400),
         ("/api/trajectories/training?limit=100000", 400),
+        (f"/api/trajectories/training?step={10**30}", 400),
         ("/api/trajectories/training/77/0", 404),
         ("/api/trajectories/training/x/0", 400),
         ("/api/tasks/proposals?journal=..&run=x", 404),

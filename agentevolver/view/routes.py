@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Body, Query
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -26,8 +27,9 @@ from agentevolver.view.trajectories import FOLDERS, Filter, Trajectories, cursor
 from agentevolver.view.weaknesses import weaknesses
 
 OWNER_COOKIE = "view_owner"
-# As far as JavaScript counts exactly, and within the 64 bits that an answer may repeat it in.
-Number = Annotated[int, Query(ge=0, le=2**53 - 1)]
+# In a query or a path, as far as JavaScript counts exactly: within the 64 bits that an answer may repeat it in, and
+# short enough for the name of a file.
+Number = Annotated[int, Field(ge=0, le=2**53 - 1)]
 Limit = Annotated[int, Query(ge=1, le=500)]
 
 
@@ -152,7 +154,7 @@ def _trajectory_routes(router: APIRouter, experiment: Experiment) -> None:
         return Json(success_by(of(kind), by, last))
 
     @router.get("/trajectories/{kind}/{step}/{index}")
-    def one(kind: str, step: int, index: int) -> Response:
+    def one(kind: str, step: Number, index: Number) -> Response:
         found = of(kind).one(step, index)
         rows = samples.rows(step, found["summary"]["id"]) if kind == "training" else []
         return Json(
@@ -190,7 +192,7 @@ def _round_routes(router: APIRouter, rounds: Rounds) -> None:
         return Json(rounds.overview())
 
     @router.get("/rounds/{number}/records")
-    def records(number: int, fate: str = "", reason: str = "", offset: Number = 0, limit: Limit = 50) -> Response:
+    def records(number: Number, fate: str = "", reason: str = "", offset: Number = 0, limit: Limit = 50) -> Response:
         if fate not in ("", "kept", "dropped"):
             raise BadRequest(f"fate: {fate!r} is not known, write kept or dropped")
         return Json(rounds.records(number, fate=fate, reason=reason, offset=offset, limit=limit))

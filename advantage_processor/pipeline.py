@@ -4,12 +4,11 @@ A stage takes the batch and the advantages so far, (T, K) float64 per trajectory
 what it has to report; it never changes what it was given. The last table is spread over the sampled tokens. Which
 stages there are, and in which order, is the configuration's `stages`: built-in names, names of the entry point group
 `agentevolver.advantage_stages`, or `package.module:Stage`. A stage that cannot be found or made is refused when the
-processor is made, not in the first training step.
+processor is made, not in the first training step. Recipes register names of their own.
 """
 
 from __future__ import annotations
 
-import importlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -19,10 +18,8 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from advantage_processor.adca import PRESETS, SPREADLESS, AdcaConfig, Credit, Steps, alpha_at, step_credit, to_tokens
-from advantage_processor.ambiguity import BUCKETS, bucket, check_range, p_hat, scale
+from advantage_processor.adca import PRESETS, AdcaConfig, Credit, Steps, alpha_at, step_credit, to_tokens
 from advantage_processor.batch import CreditBatch, make_batch, pad_step_ids
-from advantage_processor.diagnosis import bounded, checked_scales
 from advantage_processor.grpo import (
     Singleton,
     anchor_ids,
@@ -34,6 +31,8 @@ from advantage_processor.grpo import (
 from advantage_processor.metrics import advantage_metrics, anchor_metrics, credit_metrics, label_metrics
 from advantage_processor.settings import AttributionSettings, StageSettings
 from agentevolver.types import CreditParts, LabelStatus, StepCredit, Task, Trajectory
+from agentevolver.utils import recipes
+from agentevolver.utils.names import load_named
 
 ENTRY_POINTS = "agentevolver.advantage_stages"
 
@@ -236,102 +235,6 @@ class HybridScaleStage:
         return float(task.metadata.get("advantage_scale", 0.5)) if self._scale is None else self._scale
 
 
-class AmbiguityStage:
-    """Scales a task's advantages by how far its label is trusted (ADPO), from `s_min` at p = `lo` to 1 at p = `hi`.
-
-    After the group's normalisation, which would cancel it: all rollouts of a group have one p. `adpo_p_hat` of the
-    task's metadata is p; null leaves the advantages as they are, and raises PHatError where a task says none.
-    """
-
-    def __init__(self, context: StageContext, *, lo: float = 0.3, hi: float = 0.8, s_min: float = 0.6) -> None:
-        check_range(lo, hi)
-        if not 0.0 < s_min <= 1.0:
-            raise ValueError(f"s_min = {s_min!r}: write a number above 0, at most 1")
-        self._lo, self._hi, self._s_min = lo, hi, s_min
-
-    def __call__(self, batch: CreditBatch, advantages: Tensor) -> Advantages:
-        shares = [p_hat(trajectory.task) for trajectory in batch.trajectories]
-        factor = torch.tensor([scale(p, self._lo, self._hi, self._s_min) for p in shares], dtype=torch.float64)
-        scaled = advantages * factor[:, None]
-        return Advantages(scaled, self._metrics(batch, shares, factor) | _size(batch, advantages, scaled))
-
-    def _metrics(self, batch: CreditBatch, shares: Sequence[float | None], factor: Tensor) -> dict[str, float]:
-        counted = [i for i, valid in enumerate(batch.valid.tolist()) if valid]
-        if not counted:
-            return {}
-        known = [p for i in counted if (p := shares[i]) is not None]
-        buckets = [bucket(shares[i], self._lo, self._hi) for i in counted]
-        metrics = {"adpo/scale/mean": float(factor[counted].mean())}
-        metrics |= {f"adpo/share/{name}": buckets.count(place) / len(counted) for place, name in enumerate(BUCKETS)}
-        return metrics | ({"adpo/p/mean": sum(known) / len(known)} if known else {})
-
-
-class DiagnosisStage:
-    """Scales the advantages of diagnosed steps by the kind of what went wrong,
-    so that a failure teaches most where it happened (SEAL).
-
-    Options are factors by kind (`task_manager.diagnose.KINDS`), on top of `SCALES`. Their deviations from the mean over
-    the steps of the batch are then shrunk alike, so that they stay within 0.5..1.5 with the mean 1. Trajectories
-    without a diagnosis take part with the factor 1.
-    """
-
-    def __init__(self, context: StageContext, **scales: float) -> None:
-        self._scales = checked_scales(scales)
-
-    def __call__(self, batch: CreditBatch, advantages: Tensor) -> Advantages:
-        wanted = torch.ones(len(batch.trajectories), batch.width, dtype=torch.float64)
-        diagnosed = torch.zeros_like(wanted, dtype=torch.bool)
-        for row, trajectory in enumerate(batch.trajectories):
-            for one in trajectory.diagnoses:
-                wanted[row, one.step] = max(float(wanted[row, one.step]), self._scales.get(one.kind, 1.0))
-                diagnosed[row, one.step] = True
-        mask = batch.mask
-        if not bool(mask.any()):
-            return Advantages(advantages)
-        factor = torch.ones_like(wanted)
-        factor[mask] = torch.tensor(bounded(wanted[mask].tolist()), dtype=torch.float64)
-        counted = diagnosed & mask
-        report = {"diagnosis/steps": float(counted.sum()), "diagnosis/share": float(counted[mask].double().mean())}
-        if bool(counted.any()):
-            report["diagnosis/scale/mean"] = float(factor[counted].mean())
-        return Advantages(advantages * factor * mask, report)
-
-
-class BatchNormStage:
-    """Batch norm of the advantages of all steps together, clamped (SeeUPO, arXiv 2602.06554).
-
-    After `outcome` with `norm_by_std: false`, which leaves the outcome minus its group's mean. Every step counts once,
-    as each turn is a sample there. A batch whose advantages are all equal becomes 0.
-    """
-
-    def __init__(self, context: StageContext, *, clip: float = 3.0) -> None:
-        if not clip > 0.0:
-            raise ValueError(f"stage batch_norm: clip is {clip!r}, write a number above 0")
-        self._clip = clip
-
-    def __call__(self, batch: CreditBatch, advantages: Tensor) -> Advantages:
-        counted = batch.mask
-        if not bool(counted.any()):
-            return Advantages(torch.zeros_like(advantages))
-        values = advantages[counted]
-        centred = values - values.mean()
-        scale = centred.square().mean().sqrt()
-        new = torch.zeros_like(advantages)
-        if float(scale) > SPREADLESS:
-            new[counted] = (centred / scale).clamp(-self._clip, self._clip)
-        return Advantages(new, {"advantage/batch_std": float(scale)})
-
-
-def _size(batch: CreditBatch, before: Tensor, after: Tensor) -> dict[str, float]:
-    """Return the root mean square of the steps' advantages, before and after."""
-    if not bool(batch.mask.any()):
-        return {}
-    return {
-        f"adpo/advantage/{name}": float(values[batch.mask].square().mean().sqrt())
-        for name, values in (("before", before), ("after", after))
-    }
-
-
 def adca_config(settings: AttributionSettings) -> AdcaConfig:
     """Return the variant of ADCA-GRPO that the settings describe."""
     adca, preset = settings.adca_grpo, PRESETS[settings.adca_grpo.preset]
@@ -370,9 +273,6 @@ BUILT_IN: dict[str, Any] = {
     "outcome": OutcomeStage,
     "attribution": AttributionStage,
     "hybrid_scale": HybridScaleStage,
-    "ambiguity": AmbiguityStage,
-    "diagnosis": DiagnosisStage,
-    "batch_norm": BatchNormStage,
 }
 
 
@@ -394,6 +294,12 @@ class Processor:
 
     def __init__(self, settings: AttributionSettings, *, hybrid_data: bool = False) -> None:
         context = StageContext(settings, hybrid_data)
+        first = next(iter(settings.stages), None)
+        if first is not None and getattr(_factory(first.use), "rescales", False):
+            raise StageError(
+                f"stages begin with {first.use}, which scales what stages before it made, and nothing is there: write "
+                "outcome before it"
+            )
         self._stages: list[tuple[str, Stage]] = [(stage.use, make_stage(stage, context)) for stage in settings.stages]
 
     def process(self, batch: CreditBatch) -> Advantages:
@@ -449,9 +355,8 @@ def assign(
 
 def make_stage(settings: StageSettings, context: StageContext) -> Stage:
     """Return the stage that an entry of `stages` names; raises StageError."""
-    factory = BUILT_IN.get(settings.use) or _elsewhere(settings.use)
     try:
-        stage: Stage = factory(context, **settings.options)
+        stage: Stage = _factory(settings.use)(context, **settings.options)
     except (TypeError, ValueError) as error:
         raise StageError(
             f"stage {settings.use!r} cannot be made with the options {settings.options}: {error}"
@@ -459,19 +364,14 @@ def make_stage(settings: StageSettings, context: StageContext) -> Stage:
     return stage
 
 
-def _elsewhere(name: str) -> Any:
-    """Return the stage behind an entry point's name or `package.module:Stage`."""
-    if ":" not in name:
-        found = [point for point in entry_points(group=ENTRY_POINTS) if point.name == name]
-        if not found:
-            known = sorted({*BUILT_IN, *(point.name for point in entry_points(group=ENTRY_POINTS))})
-            raise StageError(f"stage {name!r} is not known: write one of {', '.join(known)}, or package.module:Stage")
-        return found[0].load()
-    module, _, attribute = name.partition(":")
+def _factory(name: str) -> Any:
+    """Return the class of a built-in stage, of one that a recipe or an entry point registers, or at
+    `package.module:Stage`; raises StageError."""
+    points = {point.name: point.value for point in entry_points(group=ENTRY_POINTS)}
     try:
-        return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise StageError(f"stage {name!r} cannot be imported: {error}") from error
+        return load_named(name, {**points, **recipes.stages("advantage"), **BUILT_IN})
+    except ValueError as error:
+        raise StageError(f"stage {error}") from error
 
 
 def _check(name: str, advantages: Tensor, batch: CreditBatch) -> None:

@@ -258,11 +258,6 @@ class AttributionSettings(_Section):
                     "attributor = none, so the stage attribution would have nobody to ask: leave it out of stages "
                     "([outcome, ...])"
                 )
-        if used[:1] in (["ambiguity"], ["diagnosis"]):
-            raise ValueError(
-                f"stages begin with {used[0]}, which scales what stages before it made, and nothing is there: write "
-                "outcome before it"
-            )
 
     def _refuse_scales(self) -> None:
         reason = "prm_scheme is decouple"

@@ -72,14 +72,24 @@ class BackgroundQuestioning:
         every = self._configuration.task_manager.curriculum.synthesize_every_epochs
         return every > 0 and epoch > 0 and epoch % every == 0 and not self.is_running
 
-    def start(self, preference: TaskPreference | None = None, focus: Sequence[Focus] = ()) -> None:
-        """Begin a round with wishes for its tasks, or against weaknesses; raises RuntimeError if one is under way."""
+    def start(
+        self,
+        preference: TaskPreference | None = None,
+        focus: Sequence[Focus] = (),
+        target_tasks: int | None = None,
+    ) -> None:
+        """Begin a round with wishes for its tasks; raises RuntimeError if one is under way.
+
+        Args:
+            focus: what its tasks are about; () leaves that open.
+            target_tasks: how many are wanted; None: `curriculum.max_new_tasks`.
+        """
         if self._process is not None:
             raise RuntimeError("a round of questioning is under way; collect it first")
         settings = self._configuration.task_manager
         done, number = round_files(settings.train_data_path), self.next_number
         self._target = round_file(settings.train_data_path, number)
-        conf = self._write(number, done, preference, focus)
+        conf = self._write(number, done, preference, focus, target_tasks)
         log = (self._folder / f"round{number}.log").open("ab")
         with log:
             command = [sys.executable, "-m", "task_manager", "synthesize", "--settings", str(conf), "--verbose"]
@@ -110,7 +120,14 @@ class BackgroundQuestioning:
             process.kill()
             process.wait()
 
-    def _write(self, number: int, done: list[Path], preference: TaskPreference | None, focus: Sequence[Focus]) -> Path:
+    def _write(
+        self,
+        number: int,
+        done: list[Path],
+        preference: TaskPreference | None,
+        focus: Sequence[Focus],
+        target_tasks: int | None,
+    ) -> Path:
         """Write a round's configuration, and its profile, and return the path of the former."""
         settings = self._configuration.task_manager
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -121,13 +138,13 @@ class BackgroundQuestioning:
             "env_profile": profile_path,
             "round": number,
             "n": max(1, settings.n),
-            "target_tasks": settings.curriculum.max_new_tasks,
+            "target_tasks": settings.curriculum.max_new_tasks if target_tasks is None else target_tasks,
             "train_data_path": self._target.with_name(self._target.name + ".unfinished"),
             "store": self._folder / "store",
             "known_data_paths": tuple(path for path in (settings.train_data_path, *done) if path.exists()),
         }
         if focus:
-            changes |= {"n": 1, "target_tasks": settings.closed_loop.budget_tasks, "focus": tuple(focus)}
+            changes |= {"n": 1, "focus": tuple(focus)}
         section = settings.model_copy(update=changes)
         tree = self._configuration.model_copy(update={"task_manager": section}).model_dump(mode="json")
         path = self._folder / f"round{number}.yaml"

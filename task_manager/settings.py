@@ -257,48 +257,11 @@ class CurriculumSettings(_Section):
         return self
 
 
-class SignalSettings(_Section):
-    """What a task's history of success rates is taken to say (`task_manager.signals`)."""
-
-    forgotten: float = Field(
-        0.4, gt=0, le=1, description="a success rate so far below the task's best is something forgotten"
-    )
-    uncertain: tuple[float, float] = Field(
-        (0.2, 0.8), description="success rates from and to which a task is solved sometimes"
-    )
-
-    @model_validator(mode="after")
-    def _band(self) -> Self:
-        low, high = self.uncertain
-        if not 0 <= low <= high <= 1:
-            raise ValueError(f"uncertain = {[low, high]}: write two shares in 0..1, the lower one first")
-        return self
-
-
-class ClosedLoopSettings(SignalSettings):
-    """New tasks against what training shows to be weak (`agentevolver.trainer.closed_loop`)."""
-
-    enable: bool = Field(False, description="follow what training shows of each task, and diagnose failed rollouts")
-    every: int = Field(10, ge=1, description="training steps from one round of new tasks to the next")
-    budget_tasks: int = Field(
-        64, ge=0, description="new tasks of a round at most; 0: signals are measured, and training goes on as without"
-    )
-    window_steps: int = Field(20, ge=1, description="training steps whose failures count as weaknesses")
-    share: float = Field(
-        0.3, gt=0, le=1, description="share of an epoch that the rounds' tasks take at most, the newest first"
-    )
-
-    @property
-    def makes_tasks(self) -> bool:
-        """Whether tasks are made, and mastered ones leave."""
-        return self.enable and self.budget_tasks > 0
-
-
 class Focus(_Section):
-    """A weakness, and the worlds in which tasks against it are to be made."""
+    """What new tasks are to be about, and the worlds in which they are made."""
 
-    tool: str = Field(description="what goes wrong: a tool, as the action format names it")
-    kind: str = Field(description="how it goes wrong (task_manager.diagnose.KINDS)")
+    tool: str = Field(description="a tool that is used wrongly, as the action format names it")
+    kind: str = Field(description="how it is used wrongly, in a word")
     words: tuple[str, ...] = Field((), description="what the environment said of it")
     seeds: tuple[str, ...] = Field((), description="ids of the tasks whose worlds are explored for it")
     not_like: tuple[str, ...] = Field((), description="queries that failed, of which no near copies are made")
@@ -364,10 +327,7 @@ class TaskManagerSettings(_Section):
     mixture: MixtureSettings = MixtureSettings()
     grader: GraderSettings = GraderSettings()
     curriculum: CurriculumSettings = CurriculumSettings()
-    closed_loop: ClosedLoopSettings = ClosedLoopSettings()
-    focus: tuple[Focus, ...] = Field(
-        (), description="weaknesses that tasks are made against, in their worlds alone; the closed loop writes them"
-    )
+    focus: tuple[Focus, ...] = Field((), description="what new tasks are to be about, in the named worlds alone")
     unavailable_timeout_s: float = Field(
         120.0, ge=0, description="seconds to wait for an environment service that went away"
     )
@@ -399,8 +359,7 @@ class TaskManagerSettings(_Section):
     @property
     def making_roles(self) -> tuple[Role, ...]:
         """The roles that a training run asks to make tasks, before it or between its epochs."""
-        later = self.curriculum.synthesize_every_epochs > 0 or self.closed_loop.makes_tasks
-        rounds = self.mixture.needs_synthetic and later
+        rounds = self.mixture.needs_synthetic and self.curriculum.synthesize_every_epochs > 0
         return self.roles_of_making if self.makes_tasks or rounds else ()
 
     @property

@@ -21,6 +21,7 @@ from env_service.client import AsyncEnvClient, RetryPolicy
 from task_manager.actions import format_of
 from task_manager.background import round_files
 from task_manager.explore import Explorer, make_strategy
+from task_manager.focus import by_seed, seeds_in_turn
 from task_manager.graders.environment import CHECK_KEY
 from task_manager.journal import Journal, Plan, fingerprint
 from task_manager.known_queries import KnownQueries, held_out_queries
@@ -30,7 +31,6 @@ from task_manager.settings import Configuration, TaskManagerSettings, file_of
 from task_manager.synthesize import Synthesiser
 from task_manager.tasks import read_objectives, write_objectives
 from task_manager.verify import Verifier
-from task_manager.weakness import by_seed, seeds_in_turn
 
 if TYPE_CHECKING:
     from agentevolver.llm.client import LLM

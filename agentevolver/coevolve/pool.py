@@ -13,13 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from advantage_processor.ambiguity import P_HAT
 from agentevolver.coevolve.journal import Journal
 from agentevolver.coevolve.types import Dropped, Kept, Measurement, Proposal
 from agentevolver.types import Task
 
 DRAWN, POOL = "drawn.jsonl", "pool.jsonl"
 DUPLICATE, ENOUGH = "duplicate", "enough"
+
+# Of a task's metadata: the share of the frozen executor's episodes that gave its label (read by the recipe `adpo`).
+P_HAT = "adpo_p_hat"
 
 
 @dataclass(frozen=True, slots=True)

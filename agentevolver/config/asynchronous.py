@@ -52,6 +52,15 @@ def steps_kept(config: DictConfig) -> int:
     return UNBOUNDED_STEPS if bound is None or not waits else int(bound) + 1
 
 
+def check_synchronous(config: DictConfig, what: str, why: str) -> None:
+    """Refuse rollouts that go on over updates beside `what`, a key; raises ConfigError that says `why`."""
+    if goes_on(config):
+        raise ConfigError(
+            f"{MODE} = {OmegaConf.select(config, MODE)}: {what} does not go with rollouts that go on over updates "
+            f"({why}): remove it, or write {MODE}: {SYNC}"
+        )
+
+
 def check_asynchronous(settings: Settings, config: DictConfig) -> None:
     """Refuse what does not go with rollouts that go on over updates.
 
@@ -69,17 +78,11 @@ def check_asynchronous(settings: Settings, config: DictConfig) -> None:
 def _unfit(settings: Settings, config: DictConfig) -> Iterator[str]:
     """Yield what belongs to the synchronous trainer alone."""
     instead = f"remove it, or write {MODE}: {SYNC}"
-    if settings.algorithm.update_order is not None:
-        yield f"algorithm.update_order has ratios to the policy that sampled, which here are several: {instead}"
     if settings.coevolve.enable:
         yield f"coevolve.enable trains several times on the same engines, where nothing may be left running: {instead}"
-    if settings.self_play.enable:
-        yield f"self_play.enable has one opponent a step, and here rollouts go on over steps: {instead}"
     if settings.trainer.deterministic:
         yield f"trainer.deterministic cannot be held, which weights sample a token depends on how fast it is: {instead}"
     section = settings.task_manager
-    if section.closed_loop.enable:
-        yield f"task_manager.closed_loop.enable makes tasks of the step before, here of several: {instead}"
     if section.curriculum.synthesize_every_epochs > 0:
         yield f"task_manager.curriculum.synthesize_every_epochs counts epochs, which are drawn ahead here: {instead}"
     if OmegaConf.select(config, "skip.rollout_tq.enable"):

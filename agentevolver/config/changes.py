@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 
 from agentevolver.builtin.seed import SHIPPED_FOLDERS
 from agentevolver.config.leaves import leaves
-from agentevolver.config.load import FREE_FORM
+from agentevolver.config.load import open_keys
+from agentevolver.utils import recipes
 
 _SHIPPED_POLICIES = tuple(f"/{folder}" for folder in SHIPPED_FOLDERS)
 # Patterns of keys that do not change what is learned; `*` also stands for dots.
@@ -49,7 +50,6 @@ NEUTRAL = (
     "coevolve.stop.*",
     "coevolve.url",
     "coevolve.executor.gpus",
-    "self_play.url",
     "ray.*",
     "ray_kwargs.*",
     "transfer_queue.*",
@@ -130,7 +130,7 @@ def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]
         if not decides(key):
             continue
         was, will = old.get(key, _MISSING), new.get(key, _MISSING)
-        if (was is _MISSING or will is _MISSING) and not key.startswith(tuple(f"{free}." for free in FREE_FORM)):
+        if (was is _MISSING or will is _MISSING) and not key.startswith(tuple(f"{free}." for free in open_keys())):
             continue
         if _comparable(key, was) != _comparable(key, will):
             found.append(Change(key, None if was is _MISSING else was, None if will is _MISSING else will))
@@ -150,7 +150,10 @@ def listed(differing: Sequence[Change]) -> str:
 
 def decides(key: str) -> bool:
     """Whether a key decides what is learned, on what, or how it is measured."""
-    return not any(fnmatchcase(key, pattern) for pattern in NEUTRAL)
+    of_recipes = (
+        f"recipes.{name}.{pattern}" for name, one in recipes.recipes().items() for pattern in one.neutral_keys
+    )
+    return not any(fnmatchcase(key, pattern) for pattern in (*NEUTRAL, *of_recipes))
 
 
 def _comparable(key: str, value: Any) -> Any:

@@ -36,14 +36,13 @@ from agentevolver.config.load import (
 )
 from agentevolver.config.schema import RolloutSettings, Settings, own_places, place_of
 from agentevolver.config.section import Section
-from agentevolver.config.self_play import SelfPlaySettings
-from agentevolver.config.self_play_checks import check_self_play
-from agentevolver.config.training import AlgorithmSettings, RaySettings
+from agentevolver.config.training import RaySettings
 from agentevolver.config.verl_keys import Layer
 from agentevolver.config.verl_keys import check as check_verl_keys
 from agentevolver.config.verl_keys.ignored import MODE
 from agentevolver.errors import ConfigError
 from agentevolver.llm.settings import OFFLINE, Role, TeacherSettings
+from agentevolver.utils import recipes
 from experience_manager.settings import PRESETS, Preset, verl_overrides
 
 # Keys of verl that `agentevolver.run.main` fills: the experiment's own files of tasks.
@@ -76,11 +75,6 @@ class Resolved:
     def coevolve(self) -> CoevolveSettings:
         """The section `coevolve`."""
         return self.settings.coevolve
-
-    @property
-    def self_play(self) -> SelfPlaySettings:
-        """The section `self_play`."""
-        return self.settings.self_play
 
     @property
     def ray(self) -> RaySettings:
@@ -142,7 +136,8 @@ def load(conf: Path | None = None, overrides: list[str] | None = None) -> Resolv
     experiment = read_yaml(conf) if conf is not None else {}
     command_line = read_overrides(overrides or [])
     device, preset = take_device(experiment, command_line), verl_overrides(_preset(experiment, command_line))
-    config, defaults = compose_defaults(device), compose_defaults(device)
+    written = (experiment, command_line)
+    config, defaults = compose_defaults(device, written), compose_defaults(device, written)
     mode = select(command_line, MODE) or select(experiment, MODE)
     for path, value in (preset | defaults_of(mode)).items():
         OmegaConf.update(config, path, value)
@@ -170,6 +165,7 @@ def load(conf: Path | None = None, overrides: list[str] | None = None) -> Resolv
         _check_read_by_a_mixture(layers, defaults)
     if settings.coevolve.enable:
         check_rounds(settings, config, [(layer.content, layer.source) for layer in layers])
+    recipes.called("check", settings, config, [(layer.content, layer.source) for layer in layers])
     return Resolved(config, settings)
 
 
@@ -216,8 +212,6 @@ def for_verl(config: DictConfig) -> DictConfig:
     for field in RolloutSettings.model_fields:
         section, _, key = place_of(f"rollout.{field}").rpartition(".")
         OmegaConf.select(copy, section).pop(key)
-    for field in AlgorithmSettings.model_fields:
-        copy.algorithm.pop(field)
     settings = _typed(config)
     if (
         settings.exp_manager.kl_to == "old"
@@ -270,7 +264,7 @@ def _typed(config: DictConfig) -> Settings:
             raise ConfigError(problem)
     check_settings(settings, config)
     check_asynchronous(settings, config)
-    check_self_play(settings, config)
+    recipes.called("check", settings, config, ())
     return settings
 
 

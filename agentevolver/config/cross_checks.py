@@ -46,7 +46,6 @@ def check_settings(settings: Settings, config: DictConfig) -> None:
         config,
         boosts=settings.exp_manager.strips and settings.exp_manager.selective_boosting,
         row_clips=bool(settings.trainer.row_clips),
-        by_turns=settings.algorithm.update_order is not None,
     )
     _check_reward_stages(settings, config)
     _check_roles(settings)
@@ -168,16 +167,6 @@ def _check_tasks(settings: Settings) -> None:
                 "task_manager.curriculum.synthesize_every_epochs makes tasks that nobody trains on: set "
                 "task_manager.mixture.synthetic_data_ratio above 0"
             )
-        if section.closed_loop.enable:
-            raise ConfigError(
-                "task_manager.closed_loop makes synthetic tasks, and none is trained on: set "
-                "task_manager.mixture.synthetic_data_ratio above 0"
-            )
-    elif section.closed_loop.makes_tasks and section.curriculum.synthesize_every_epochs > 0:
-        raise ConfigError(
-            "task_manager.closed_loop and task_manager.curriculum.synthesize_every_epochs both make rounds of new "
-            "tasks: set the latter to 0"
-        )
     elif settings.env_service.is_mixture:
         _check_questioned(settings)
     elif section.n == 0 and not section.train_data_path.exists():

@@ -9,7 +9,7 @@ import difflib
 import functools
 import importlib.util
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from omegaconf.errors import OmegaConfBaseException
 from agentevolver.config import devices
 from agentevolver.config.schema import own_defaults
 from agentevolver.errors import ConfigError
+from agentevolver.utils import recipes
 
 CONFIG_DIR = Path(__file__).resolve().parent
 
@@ -49,6 +50,17 @@ FREE_FORM = (
     "task_manager.explore_env_params",
     "trainer.v1.sampler.sampler_kwargs",
 )
+
+
+def open_keys() -> tuple[str, ...]:
+    """Return the keys whose value is a mapping that takes any key, those of recipes among them."""
+    own = (f"recipes.{name}.{key}" for name, recipe in recipes.recipes().items() for key in recipe.open_keys)
+    return (*FREE_FORM, *own)
+
+
+def moved_keys() -> dict[str, str]:
+    """Return the keys that recipes took over: old name -> what to write."""
+    return {old: new for recipe in recipes.recipes().values() for old, new in recipe.moved.items()}
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -109,14 +121,22 @@ def take_agent(layer: dict[str, Any], source: str) -> None:
     rollout["agent_function"] = rollout.pop("agent")
 
 
-def compose_defaults(device: str) -> DictConfig:
-    """Return verl's defaults under ours under the device group; raises ConfigError when verl is not installed."""
+def compose_defaults(device: str, written: Sequence[Mapping[str, Any]] = ()) -> DictConfig:
+    """Return verl's defaults under ours under the device group under those of recipes; raises ConfigError when verl is
+    not installed.
+
+    Args:
+        device: the device group.
+        written: what the user wrote, weakest first; recipes may have other defaults because of it.
+    """
     OmegaConf.register_new_resolver("seed_policy", _seed_policy, replace=True)
     OmegaConf.register_new_resolver("training_gpus", devices.training_gpus, replace=True)
     OmegaConf.register_new_resolver("larger", max, replace=True)
     OmegaConf.register_new_resolver("attention", devices.attention, replace=True)
     OmegaConf.register_new_resolver("config_dir", lambda: str(CONFIG_DIR), replace=True)
     config: DictConfig = pickle.loads(_composed(device))
+    for layer in recipes.called("layer", device, written):
+        merge(config, layer, "the defaults of a recipe")
     return config
 
 
@@ -125,7 +145,8 @@ def _composed(device: str) -> bytes:
     pickled = _compose(
         CONFIG_DIR, "agentevolver", f"device={device}", f"hydra.searchpath=[file://{_verl_config_dir()}]"
     )
-    return pickle.dumps(OmegaConf.merge(own_defaults(), pickle.loads(pickled)))
+    layers = [OmegaConf.load(recipe.defaults) for recipe in recipes.recipes().values() if recipe.defaults is not None]
+    return pickle.dumps(OmegaConf.merge(own_defaults(), pickle.loads(pickled), *layers))
 
 
 def compose_verl() -> DictConfig:
@@ -198,8 +219,10 @@ def refuse_unknown(layer: Mapping[str, Any], config: DictConfig, source: str) ->
     """Raise ConfigError for the first key of a layer that the configuration does not have (with the nearest name), or
     that would replace a section by a value."""
     for path in paths(layer):
-        if any(path.startswith(f"{free}.") for free in FREE_FORM):
+        if any(path.startswith(f"{free}.") for free in open_keys()):
             continue
+        if (moved := moved_keys().get(path)) is not None:
+            raise ConfigError(f"{source}: `{path}` has another name: write {moved}")
         parent, _, key = path.rpartition(".")
         section = _section(config, parent)
         if section is None or key not in set(section.keys()):  # `in section` leaves out what is still to be given (???)

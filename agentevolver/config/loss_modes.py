@@ -40,14 +40,13 @@ def inert_clips(steps: int) -> str | None:
     )
 
 
-def check_loss(config: Any, *, boosts: bool, row_clips: bool = False, by_turns: bool = False) -> None:
+def check_loss(config: Any, *, boosts: bool, row_clips: bool = False) -> None:
     """Refuse a policy loss that would not do what it says.
 
     Args:
         config: the composed configuration.
         boosts: whether guided samples may have an upper clip of their own.
         row_clips: whether `trainer.row_clips` gives others one.
-        by_turns: whether one turn is updated after the other.
 
     Raises:
         ConfigError: with one line that says what to write instead.
@@ -62,11 +61,6 @@ def check_loss(config: Any, *, boosts: bool, row_clips: bool = False, by_turns: 
         raise ConfigError(
             f"{ACTOR}.policy_loss.loss_mode = {mode} has no upper clip by sample: write {', '.join(BOOSTED)}, or "
             f"{instead}"
-        )
-    if by_turns and mode not in OF_SEQUENCES:
-        raise ConfigError(
-            f"algorithm.update_order multiplies ratios of whole turns, {ACTOR}.policy_loss.loss_mode = {mode} has one "
-            f"a token: write {' or '.join(OF_SEQUENCES)}, or update_order: null"
         )
     if OmegaConf.select(config, "distillation.enabled"):
         raise ConfigError(

@@ -20,10 +20,9 @@ from agentevolver.config.agent import AgentSettings
 from agentevolver.config.coevolve import CoevolveSettings
 from agentevolver.config.devices import Device
 from agentevolver.config.environments import Environment, EnvironmentSettings, EnvServiceSettings
+from agentevolver.config.recipes import RecipesSettings
 from agentevolver.config.section import Section
-from agentevolver.config.self_play import CHECKPOINT, SelfPlaySettings
 from agentevolver.config.training import (
-    AlgorithmSettings,
     ColdStartSettings,
     RaySettings,
     RetentionSettings,
@@ -33,6 +32,7 @@ from agentevolver.config.training import (
 from agentevolver.flows import FlowSettings
 from agentevolver.llm.settings import LLMSettings, Role
 from agentevolver.tools.formats import TOOL_FORMATS, VLLM
+from agentevolver.utils import recipes
 from agentevolver.utils.names import one_of
 from context_manager.settings import ContextLimits, ContextSettings
 from experience_manager.settings import PRESETS, ExperienceSettings
@@ -111,7 +111,6 @@ class Settings(Section):
     env_service: EnvServiceSettings
     ray: RaySettings
     trainer: TrainerSettings
-    algorithm: AlgorithmSettings
     cold_start: ColdStartSettings
     watchdog: WatchdogSettings
     retention: RetentionSettings
@@ -122,7 +121,7 @@ class Settings(Section):
     task_manager: TaskManagerSettings
     exp_manager: ExperienceSettings
     coevolve: CoevolveSettings
-    self_play: SelfPlaySettings
+    recipes: RecipesSettings = Field(default_factory=RecipesSettings)
     experiment_dir: Path = Field(description="where everything of the run is written")
     shared_files: bool = Field(
         False, description="files of the run have the modes of the umask; false: their owner alone may read them"
@@ -145,11 +144,15 @@ class Settings(Section):
             given = {name: value for name in common if (value := getattr(own, name)) is not None}
             values = {**common, **given}
             values["val_splits"] = tuple(values["val_splits"])
-            if self.self_play.enable and env_type == self.self_play.env_type:
-                # Whoever is not told of another opponent (validation, a look at the openings) plays the start.
-                values["env_params"] = {**values["env_params"], CHECKPOINT: self.self_play.start}
+            for extra in recipes.called("env_params", self, env_type):
+                values["env_params"] = {**values["env_params"], **extra}
             found.append(Environment(env_type=env_type, weight=service.weight(env_type), **values))
         return tuple(found)
+
+    def recipe(self, name: str) -> BaseModel | None:
+        """Return the settings of a recipe, or None if it is not registered or has none."""
+        found: BaseModel | None = getattr(self.recipes, name, None)
+        return found
 
     def environment(self, env_type: str) -> Environment:
         """Return the environment of a name; raises ValueError for one that is not the run's."""
@@ -170,12 +173,6 @@ class Settings(Section):
         return self.env_service.is_mixture or self.task_manager.draws_epochs
 
     @property
-    def diagnoses(self) -> bool:
-        """Whether failed rollouts are diagnosed, for the stage `diagnosis` or for the closed loop."""
-        staged = self.attribution.active and any(stage.use == "diagnosis" for stage in self.attribution.stages)
-        return staged or self.task_manager.closed_loop.enable
-
-    @property
     def questioned(self) -> tuple[str, ...]:
         """The names of the environments that synthetic tasks are made for and trained on."""
         if not self.task_manager.mixture.needs_synthetic:
@@ -189,7 +186,12 @@ class Settings(Section):
         attributing = self.attribution.active and self.attribution.attributor == "llm"
         summarising = self.exp_manager.asks_summariser or self.rollout.summary_by == "summariser"
         own = ((attributing, Role.ATTRIBUTOR), (summarising, Role.SUMMARISER))
-        asked = [*(role for asked, role in own if asked), *self.task_manager.roles, *self.roles_of_rounds]
+        asked = [
+            *(role for asked, role in own if asked),
+            *self.task_manager.roles,
+            *self.roles_of_rounds,
+            *self.roles_of_recipes,
+        ]
         return tuple(dict.fromkeys(asked))
 
     @property
@@ -199,7 +201,13 @@ class Settings(Section):
             *self.task_manager.making_roles,
             *((Role.SUMMARISER,) if self.exp_manager.asks_summariser else ()),
             *self.roles_of_rounds,
+            *self.roles_of_recipes,
         )
+
+    @property
+    def roles_of_recipes(self) -> tuple[Role, ...]:
+        """The roles that recipes ask, outside of rollouts."""
+        return tuple(role for roles in recipes.called("roles", self) for role in roles)
 
     @property
     def roles_of_rounds(self) -> tuple[Role, ...]:

@@ -1,10 +1,9 @@
-"""The sections of the cluster and of training: `ray`, our keys of `trainer` and `algorithm`, `cold_start`, `watchdog`,
+"""The sections of the cluster and of training: `ray`, our keys of `trainer`, `cold_start`, `watchdog`,
 `retention`."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
 from pydantic import Field
 
@@ -58,8 +57,8 @@ class TrainerSettings(Section):
     row_clips: tuple[StageSettings, ...] = Field(
         default=(),
         description="rules that give the rows of a rollout an upper clip of their own in the place of "
-        "actor.clip_ratio_high, the first that applies: ambiguity (lo, hi, bonus; by the task's p), or "
-        "package.module:Rule. A guided rollout that exp_manager boosts keeps that clip",
+        "actor.clip_ratio_high, the first that applies: a name that a recipe registers, or package.module:Rule. A "
+        "guided rollout that exp_manager boosts keeps that clip",
     )
     max_log_prob_diff: float | None = Field(
         0.05,
@@ -88,26 +87,6 @@ class TrainerSettings(Section):
         description="weights that the policy begins with in the place of those of actor_rollout_ref.model.path, which "
         "the reference policy keeps: a Hugging Face folder, or a checkpoint (global_step_N), of which nothing else is "
         "read; a run that is resumed goes on from its own checkpoints",
-    )
-
-
-UpdateOrder = Literal["reverse", "forward", "random"]
-
-
-class AlgorithmSettings(Section):
-    """Our keys of `algorithm`."""
-
-    update_order: UpdateOrder | None = Field(
-        None,
-        description="update one turn after the other (SeeUPO), the last first (reverse), the first first, or as drawn; "
-        "null: all tokens of a trajectory at once",
-    )
-    sequential_clip: float = Field(
-        0.2,
-        gt=0,
-        lt=1,
-        description="with update_order: how far from 1 the running ratio of a trajectory's updated turns may be, by "
-        "which the advantages of the others are multiplied",
     )
 
 

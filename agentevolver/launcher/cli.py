@@ -183,8 +183,12 @@ def _accelerator(options: Options, configuration: Resolved) -> list[str]:
 def _warnings(options: Options, configuration: Resolved) -> list[str]:
     """Return what the configuration says that is allowed and likely to go wrong."""
     from agentevolver.config.coevolve_checks import warnings
+    from agentevolver.utils import recipes
 
-    return warnings(configuration.settings, configuration.config) if options.conf is not None else []
+    if options.conf is None:
+        return []
+    of_recipes = recipes.called("warnings", configuration.settings, configuration.config)
+    return [*warnings(configuration.settings, configuration.config), *(line for lines in of_recipes for line in lines)]
 
 
 def _dry_run(options: Options, configuration: Resolved, registry: RunRegistry) -> str:

@@ -279,7 +279,7 @@ def _frozen(config: Any) -> int | None:
     """GPUs of the frozen policies' server: in self-play it shares the training's; None without a server."""
     if OmegaConf.select(config, "coevolve.enable"):
         return int(config.coevolve.executor.gpus)
-    return 0 if OmegaConf.select(config, "self_play.enable") else None
+    return 0 if OmegaConf.select(config, "recipes.self_play.enable") else None
 
 
 def _tokens(read: Any) -> float:

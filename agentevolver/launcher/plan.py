@@ -30,6 +30,8 @@ from agentevolver.launcher.options import LOGVIEW, REME, Options
 from agentevolver.launcher.records import RunRegistry, temp_dir_for
 from agentevolver.launcher.stack import (
     JobSpec,
+    Launch,
+    Services,
     ServiceSpec,
     environment_service,
     experience_service,
@@ -43,13 +45,11 @@ from agentevolver.launcher.stack import (
 )
 from agentevolver.llm.settings import TeacherSettings
 from agentevolver.preload import SOCKET, python_of
-from agentevolver.utils import net
+from agentevolver.utils import net, recipes
 from agentevolver.utils.secrets import SECRETS, masked_tree, secrets_in
 from agentevolver.utils.web.access import is_local
 from env_service.registry import RegistryError, known_environments, resolve
 
-PLAYER_URL = "ENV_PLAYER_URL"
-"""The variable that tells environments where frozen policies answer."""
 HUB_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 """Variables of the Hugging Face hub's token, in the order in which its library looks."""
 
@@ -149,12 +149,13 @@ def make_plan(options: Options, configuration: Resolved, presence: Presence, reg
     env = _environment(configuration, options)
     if options.plays(rounds=configuration.coevolve.enable) and (split := _gpus(configuration)) is not None:
         env["CUDA_VISIBLE_DEVICES"] = split[0]
-    self_play: ServiceSpec | None = None
     config = configuration.config
-    if configuration.self_play.enable and options.conf is not None:
-        config, self_play = _with_player(config, "self_play", configuration.self_play.url, folder, {})
-        # Also for Ray, whose processes hold the environments.
-        env[PLAYER_URL] = config.self_play.url
+    target = _target(options, configuration) if options.conf is not None else None
+    launch = Launch(configuration.settings, config, target, options.services)
+    added: list[Services] = recipes.called("services", launch)
+    for one in added:
+        env |= one.env
+        config = OmegaConf.merge(config, one.config)  # type: ignore[assignment]
     hidden = tuple(secrets_in(os.environ, _key_variables(configuration.config)))
     kept = registry.secrets_path(run_id).resolve()
     if token := next((name for name in HUB_TOKENS if name in hidden), None):
@@ -172,6 +173,7 @@ def make_plan(options: Options, configuration: Resolved, presence: Presence, reg
                 configuration.env_service, names, modules=modules, ray_address=cluster.address, logs=logs, env=env
             )
         )
+    services += [replace(spec, env={**env, **spec.env}) for one in added for spec in one.specs]
     serves_experience = REME in own and not is_described(REME)
     if (played := _teacher(options, configuration, serves_experience=serves_experience)) is not None:
         teacher, spec = teacher_service(played, logs=logs, env=env)
@@ -186,8 +188,6 @@ def make_plan(options: Options, configuration: Resolved, presence: Presence, reg
         played_env = env | ({"CUDA_VISIBLE_DEVICES": own_gpus[1]} if own_gpus is not None else {})
         config, played_by = _with_player(config, "coevolve", configuration.coevolve.url, folder, played_env)
         services.append(played_by)
-    if self_play is not None:
-        services.append(replace(self_play, env=env))
     return Plan(
         run_id=run_id,
         device=configuration.device,
@@ -359,7 +359,8 @@ def served_names(options: Options, configuration: Resolved) -> tuple[str, ...]:
     if options.conf is not None:
         # In rounds, where proposals are made too.
         proposals = (PROPOSE_ENV,) if configuration.coevolve.enable else ()
-        own = (*configuration.env_service.env_types, *proposals)
+        served = [name for names in recipes.called("serves", configuration.settings) for name in names]
+        own = (*configuration.env_service.env_types, *proposals, *served)
     return tuple(dict.fromkeys((*own, *registered)))
 
 
@@ -395,11 +396,17 @@ def _key_variables(config: DictConfig) -> set[str]:
     return {str(select(tree, path)) for path in paths(tree) if path.rpartition(".")[2] == "api_key_env"}
 
 
+def _target(options: Options, configuration: Resolved) -> str:
+    """Return the module of the main job: the one asked for, a recipe's, or the trainer's."""
+    of_recipes = recipes.called("main", configuration.settings)
+    return options.target or (of_recipes[0] if of_recipes else options.target_of(rounds=configuration.coevolve.enable))
+
+
 def _main_job(options: Options, configuration: Resolved, folder: Path, env: Mapping[str, str]) -> JobSpec:
     shown = dict(env)
     if sys.stdout.isatty():
         # Its output goes through a pipe, so it cannot see the terminal itself.
         shown |= {"FORCE_COLOR": "1", "COLUMNS": str(shutil.get_terminal_size().columns)}
-    target = options.target_of(rounds=configuration.coevolve.enable)
+    target = _target(options, configuration)
     argv = (python_of(env), "-m", target, "--config", str(folder / "config.yaml"))
     return JobSpec(name="main", argv=argv, cwd=Path.cwd(), log=folder / "logs" / "main.log", env=shown)

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from agentevolver.config.environments import EnvServiceSettings
@@ -22,6 +23,11 @@ from agentevolver.llm.settings import TeacherSettings
 from agentevolver.preload import python_of
 from agentevolver.utils.net import LOGVIEW_PORT, LOOPBACK, take_any_port, take_port_from
 from agentevolver.utils.web.access import is_loopback
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from agentevolver.config.schema import Settings
 
 BACKOFF_S = (1.0, 2.0, 5.0, 10.0, 20.0)
 
@@ -79,6 +85,40 @@ class ServiceSpec(JobSpec):
     def delay(self, attempt: int) -> float:
         """Return the seconds to wait before the restart number `attempt` (from 0)."""
         return self.backoff_s[min(attempt, len(self.backoff_s) - 1)] if self.backoff_s else 0.0
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a recipe makes its services of (`Recipe.services`)."""
+
+    settings: Settings
+    config: DictConfig
+    target: str | None
+    """The module of the main job, or None if none is started."""
+    asked: tuple[str, ...] = ()
+    """Services named by `--with-NAME`."""
+
+    @property
+    def folder(self) -> Path:
+        """The experiment's folder."""
+        return self.settings.experiment_dir.resolve()
+
+    @property
+    def logs(self) -> Path:
+        """Where every process of the run writes."""
+        return self.folder / "logs"
+
+
+@dataclass(frozen=True)
+class Services:
+    """What a recipe adds to a launch."""
+
+    specs: tuple[ServiceSpec, ...] = ()
+    """Services to start before the main job; their `env` is laid over that of the run's processes."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """Laid over the run's configuration: addresses, say."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Variables of every process of the run."""
 
 
 RESTARTS = 5

@@ -22,7 +22,6 @@ from uuid import uuid4
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from advantage_processor.ambiguity import PHatError, p_hat
 from agentevolver.config.agent import agent_function, check_command
 from agentevolver.config.checks import for_verl, from_config
 from agentevolver.config.load import one_line
@@ -34,7 +33,7 @@ from agentevolver.rollout.tool_calls import ToolsMissing, no_tools, read_tools
 from agentevolver.run import cold_start
 from agentevolver.tools.formats import VLLM, detect_format, tool_format
 from agentevolver.types import Task
-from agentevolver.utils import net
+from agentevolver.utils import net, recipes
 from agentevolver.utils.openings import replace_query
 from agentevolver.utils.secrets import adopt_secrets
 from context_manager.chat import ChatRenderer, ChatTemplateError
@@ -111,7 +110,7 @@ def prepare(config: DictConfig, settings: Settings) -> None:
     trained = originals if section.mixture.use_original_tasks else []
     questioned = [task for task in originals if task.env_type in settings.questioned]
     check_size(config, settings, originals)
-    check_ambiguity(settings, trained)
+    recipes.called("prepare", config, settings, trained)
     unmade = [replace(task, open_query=True) for task in questioned] if section.makes_tasks else []
     renderer = make_renderer(config)
     if settings.rollout.tool_format == "auto":
@@ -124,7 +123,7 @@ def prepare(config: DictConfig, settings: Settings) -> None:
 
         synthetic = questioning.prepare(settings, originals)
         check_episodes(settings, synthetic, renderer)
-        check_ambiguity(settings, synthetic)
+        recipes.called("prepare", config, settings, synthetic)
     cold_start.prepare(config, settings, renderer)
     if settings.exp_manager.enabled:
         from agentevolver.trainer.experience import prepare
@@ -218,16 +217,6 @@ def check_size(config: DictConfig, settings: Settings, tasks: Sequence[Task]) ->
             f"data.train_split has {len(tasks)} tasks, fewer than data.train_batch_size = {wanted}: name a larger "
             "split, or set the latter lower"
         )
-
-
-def check_ambiguity(settings: Settings, tasks: Sequence[Task]) -> None:
-    """Refuse tasks that do not say p where it scales advantages or widens clips; raises ConfigError."""
-    used = [stage.use for stage in (*settings.attribution.stages, *settings.trainer.row_clips)]
-    try:
-        for task in tasks if "ambiguity" in used else ():
-            p_hat(task)
-    except PHatError as error:
-        raise ConfigError(str(error)) from error
 
 
 def check_agent(settings: Settings) -> None:

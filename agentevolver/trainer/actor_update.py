@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from transfer_queue import KVBatchMeta
@@ -11,17 +12,33 @@ from transfer_queue import KVBatchMeta
 from agentevolver.config.loss_modes import inert_clips
 from agentevolver.config.schema import Settings
 from agentevolver.trainer.loss import finish_metrics
+from agentevolver.trainer.parts import TrainerPart
 from agentevolver.trainer.row_clips import ClipWatch, RowClips
-from agentevolver.trainer.sequential import TurnUpdates
 from agentevolver.trainer.update import arrange, optimiser_steps, required_multiple, update_actor
 from agentevolver.types import Trajectory
 
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Update:
+    """Sizes and seed of one update.
+
+    `actor` is verl's section `actor_rollout_ref.actor`, `steps` are optimiser steps, `ranks` data-parallel ones;
+    the number of rows must be a multiple of `multiple`; `temperature` is what the rows were sampled at.
+    """
+
+    actor: Any
+    steps: int
+    ranks: int
+    multiple: int
+    temperature: float
+    step: int
+    seed: int
+
+
 class ActorUpdate:
-    """One update over whole trajectories, or one of each turn (`algorithm.update_order`), with upper clips of a row's
-    own.
+    """The update of the policy over whole trajectories, with upper clips of a row's own.
 
     Args:
         settings: the run's.
@@ -36,12 +53,10 @@ class ActorUpdate:
         self._seed = settings.data.seed
         actor = config.actor_rollout_ref.actor
         self._clips = RowClips(settings.exp_manager, settings.trainer.row_clips, float(actor.clip_ratio_high))
-        self._watch = ClipWatch() if self._clips.is_ambiguous else None
-        inert = inert_clips(optimiser_steps(config) * actor.ppo_epochs) if self._clips.is_ambiguous else None
+        self._watch = ClipWatch() if self._clips.groups else None
+        inert = inert_clips(optimiser_steps(config) * actor.ppo_epochs) if self._clips.groups else None
         if inert is not None:
             logger.warning("trainer.row_clips: %s", inert)
-        order = settings.algorithm.update_order
-        self.turns = None if order is None else TurnUpdates(order, settings.algorithm.sequential_clip)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -52,8 +67,19 @@ class ActorUpdate:
         """Give each row its upper clip and what else the loss reads; returns the metrics (`RowClips.tell`)."""
         return self._clips.tell(batch, rows, trajectories)
 
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The names of the groups of rows whose clipped tokens are reported apart."""
+        return self._clips.groups
+
+    def of_step(self, step: int, steps: int, ranks: int) -> Update:
+        """Return the update of a training step, of `steps` optimiser steps on `ranks` ranks."""
+        section = self._config.actor_rollout_ref
+        multiple = required_multiple(section, ranks, steps)
+        return Update(section.actor, steps, ranks, multiple, section.rollout.temperature, step, self._seed)
+
     def update(
-        self, workers: Any, batch: KVBatchMeta, rows: Sequence[int], *, step: int, steps: int, ranks: int
+        self, workers: Any, batch: KVBatchMeta, rows: Sequence[int], update: Update, parts: TrainerPart
     ) -> dict[str, Any]:
         """Update the policy on a batch whose rows were told, and return the metrics.
 
@@ -61,32 +87,15 @@ class ActorUpdate:
             workers: the actor's worker group.
             batch: the step's rows; their order is changed.
             rows: the places of those that are trained on.
-            step: the training step, which draws what is drawn.
-            steps: optimiser steps, of a turn where turns are updated one after the other.
-            ranks: data-parallel ranks.
+            update: its sizes.
+            parts: of the run; one of them may update the policy its own way.
         """
-        metrics = self._updated(workers, batch, rows, step, steps, ranks)
-        done = finish_metrics(metrics) if self._clips.active else metrics
+        metrics = parts.update_actor(workers, batch, rows, update) if rows else None
+        if metrics is None:
+            seed = update.actor.data_loader_seed + update.step if update.actor.shuffle else None
+            arrange(batch, rows, update.ranks, update.steps, seed)
+            metrics = update_actor(workers, batch, update.actor, update.steps, update.temperature)
+        done = finish_metrics(metrics, self.groups) if self._clips.active else metrics
         if self._watch is not None:
             self._watch.look(done)
         return done
-
-    def _updated(
-        self, workers: Any, batch: KVBatchMeta, rows: Sequence[int], step: int, steps: int, ranks: int
-    ) -> dict[str, Any]:
-        section = self._config.actor_rollout_ref
-        actor, temperature = section.actor, section.rollout.temperature
-        if self.turns is not None and rows:
-            return self.turns.update(
-                workers,
-                batch,
-                rows,
-                actor,
-                steps=steps,
-                ranks=ranks,
-                multiple=required_multiple(section, ranks, steps),
-                temperature=temperature,
-                seed=self._seed + step,
-            )
-        arrange(batch, rows, ranks, steps, actor.data_loader_seed + step if actor.shuffle else None)
-        return update_actor(workers, batch, actor, steps, temperature)

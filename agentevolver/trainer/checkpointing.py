@@ -28,8 +28,7 @@ from agentevolver.trainer.checkpoint import (
 )
 from agentevolver.trainer.experience import RunExperience
 from agentevolver.trainer.failures import FailureGuard
-from agentevolver.trainer.self_play import SelfPlay
-from agentevolver.trainer.tasks import TrainingTasks
+from agentevolver.trainer.parts import TrainerParts
 from agentevolver.utils.files import whole
 
 logger = logging.getLogger(__name__)
@@ -49,9 +48,8 @@ class Checkpointing(PPOTrainer):
     directory: Path
     _watchdog: Watchdog
     _failures: FailureGuard
-    _tasks: TrainingTasks | None
+    parts: TrainerParts
     _experience: RunExperience | None
-    _self_play: SelfPlay | None
     _save_due = False
     _sealed_s = 0.0
 
@@ -79,12 +77,7 @@ class Checkpointing(PPOTrainer):
         with self._watchdog.phase("checkpoint", lambda: DISK), writing(folder):
             with whole(folder / DATA) as draft:
                 torch.save(self.train_dataloader.state_dict(), draft)
-            if self._experience is not None:
-                self._experience.save(folder)
-            if self._tasks is not None:
-                self._tasks.save(folder)
-            if self._self_play is not None:
-                self._self_play.save(folder, self.global_steps)
+            self.parts.save(folder, self.global_steps)
             save_state(folder, failed_in_a_row=self._failures.in_a_row, pool=pool_of(self.settings))
             finish(folder, kept(self.config.trainer))
         self._sealed_s = time.perf_counter() - began
@@ -99,7 +92,7 @@ class Checkpointing(PPOTrainer):
         repeated = 0 if validates else supersede_metrics(self.directory, self.global_steps or -1)
         starts_over = self.global_steps == 0 and not validates and trainer.resume_mode != "resume_path"
         if (own or starts_over) and self._experience is not None:
-            self._experience.restore(self._checkpoint if self.global_steps > 0 else self._experience.beginning)
+            self._experience.restore_pool(self._checkpoint if self.global_steps > 0 else self._experience.beginning)
         if self.global_steps > 0:
             logger.info("resumed at step %d, %d later steps are repeated", self.global_steps, repeated)
             folder, pool = (self._checkpoint, pool_of(self.settings)) if own else (Path(trainer.resume_from_path), None)
@@ -110,10 +103,7 @@ class Checkpointing(PPOTrainer):
                     folder,
                 )
             self._failures.in_a_row = restore_state(folder, pool=pool)
-            if self._tasks is not None:
-                self._tasks.restore(folder)
-            if self._self_play is not None:
-                self._self_play.restore(folder)
+            self.parts.restore(folder)
         if validates or self.global_steps > 0:
             # A run that goes on was validated when it stopped. One that only validates is there for that, and would
             # train without: verl ends it after the validation before training.

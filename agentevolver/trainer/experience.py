@@ -17,7 +17,7 @@ import logging
 import random
 import shutil
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from agentevolver.config.schema import Settings
 from agentevolver.errors import ConfigError, TrainingFailed, last_line
+from agentevolver.trainer.parts import TrainerPart
 from agentevolver.types import Task, Trajectory
 from agentevolver.utils.files import read_jsonl, write_json, write_jsonl
 from env_service.client import AsyncEnvClient, EnvRequestError
@@ -54,7 +55,7 @@ SEED = 0
 RollOut = Callable[[Sequence[Task], int], list[Trajectory]]
 
 
-class RunExperience:
+class RunExperience(TrainerPart):
     """Experience of a run: the experience manager's actor, started and spoken to.
 
     Args:
@@ -114,7 +115,7 @@ class RunExperience:
         """Where the pool lies as it was before the first step."""
         return self._directory / "experience" / "begin"
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path, step: int = 0) -> None:
         """Write the pool and what is known of it into a checkpoint, where the run is to be deterministic.
 
         Raises TrainingFailed: what would go on from there would not be the same run.
@@ -129,7 +130,7 @@ class RunExperience:
                     f"the experience pool could not be written into {folder}: {_reason(error)}"
                 ) from error
 
-    def restore(self, folder: Path) -> bool:
+    def restore_pool(self, folder: Path) -> bool:
         """Make the pool what it was when it was saved there, where the run is to be deterministic.
 
         A later state, edits of a person among it, is kept in a file of its own, which a warning names. Returns whether
@@ -163,9 +164,16 @@ class RunExperience:
     def _filled(self, name: str, done: Sequence[str]) -> Path:
         return self._directory / "experience" / f"{name}_{len(done)}"
 
-    def submit(self, step: int, trajectories: Sequence[Trajectory]) -> None:
+    def after_rollouts(self, step: int, trajectories: Sequence[Trajectory]) -> Mapping[str, float]:
         """Hand over the rollouts of a training step."""
         self._pending.append(self._actor.record_step.remote(step, list(trajectories)))
+        return {}
+
+    def after_update(self, step: int, metrics: dict[str, Any]) -> Mapping[str, float]:
+        return self.collect()
+
+    def after_validation(self, step: int, trajectories: Sequence[Trajectory]) -> Mapping[str, float]:
+        return self.collect()
 
     def collect(self) -> dict[str, float]:
         """Return what is known by now of the rollouts that were handed over,
@@ -214,7 +222,7 @@ class RunExperience:
         counts: dict[str, int] = {what: known.get(what, 0) for what in ("graded", "successes")}
         left = [task for task in tasks if self._known_as(task) not in set(done)]
         # What a chunk taught that was cut off is taught again.
-        if (left or step is not None) and not self.restore(self._filled(key, done)) and left:
+        if (left or step is not None) and not self.restore_pool(self._filled(key, done)) and left:
             self.save(self._filled(key, done))
         for start in range(0, len(left), CHUNK):
             tell(len(done), len(tasks))
@@ -279,8 +287,8 @@ class RunExperience:
             lost = [self._known_as(one.task) for one in trajectories if one.task.task_id in set(lost)]
         return dict(filling.metrics), list(dict.fromkeys(lost))
 
-    def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
-        """Let what is being distilled be finished in time, and close the pool. Raises nothing."""
+    def finish(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
+        """Let the distillation under way finish in time, and close the pool. Raises nothing."""
         try:
             ray.get(self._actor.close.remote(timeout_s), timeout=timeout_s + COLLECT_TIMEOUT_S)
         except RayError as error:

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from agentevolver.trainer.parts import TrainerPart
 from agentevolver.types import Trajectory
 
 logger = logging.getLogger(__name__)
@@ -51,14 +52,14 @@ def fork_warning(trajectories: Sequence[Trajectory]) -> str | None:
     )
 
 
-class ForkWatch:
+class ForkWatch(TrainerPart):
     """Warns once a run."""
 
     def __init__(self) -> None:
         self._warned = False
 
-    def look(self, trajectories: Sequence[Trajectory]) -> None:
-        """Look at a step's rollouts."""
+    def after_rollouts(self, step: int, trajectories: Sequence[Trajectory]) -> Mapping[str, float]:
         if not self._warned and (warning := fork_warning(trajectories)) is not None:
             logger.warning("%s", warning)
             self._warned = True
+        return {}

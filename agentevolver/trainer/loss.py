@@ -10,7 +10,7 @@ that this was not tested with is refused.
 
 Also here: the sequence-level ratio of the paper as the loss mode `trajectory`, the KL to the sampling policy, means
 over the rows of a mini-batch that count (verl divides by all its rows), and the metrics of guided and unguided samples
-apart, and of tokens above their upper clip by their tasks' ambiguity.
+apart, and of tokens above their upper clip by groups of rows.
 """
 
 from __future__ import annotations
@@ -26,15 +26,14 @@ from verl.utils.metric import AggregationType, Metric
 from verl.workers.utils.losses import ppo_loss
 from verl.workers.utils.padding import no_padding_2_padding
 
-from advantage_processor.ambiguity import BUCKETS
 from agentevolver.config.loss_modes import BOOSTED
 
 # Columns of the batch, one number a row: the sample's upper clip, and whether a text was injected into its rollout (0
 # or 1).
 CLIP_COLUMN = "clip_ratio_high"
 GUIDED_COLUMN = "guided"
-# The place of its task's bucket of ambiguity.
-BUCKET_COLUMN = "ambiguity_bucket"
+# The place of its group among `groups`, whose clipped tokens are reported apart.
+GROUP_COLUMN = "clip_group"
 # And how many rows of its mini-batch, over all ranks, have a token that is trained on.
 ROWS_COLUMN = "mini_batch_rows"
 TRAJECTORY = "trajectory"
@@ -45,25 +44,32 @@ TOLERANCE = 1e-6
 
 
 def selective_ppo_loss(
-    config: Any, model_output: Any, data: Any, dp_group: Any = None, *, kl_to: str = "reference"
+    config: Any,
+    model_output: Any,
+    data: Any,
+    dp_group: Any = None,
+    *,
+    kl_to: str = "reference",
+    groups: Sequence[str] = (),
 ) -> tuple[Any, Any]:
     """Return loss and metrics of a micro-batch; installed
-    by `set_loss_fn(partial(selective_ppo_loss, config=..., kl_to=...))`.
+    by `set_loss_fn(partial(selective_ppo_loss, config=..., kl_to=..., groups=...))`.
 
     Args:
         config: verl's ActorConfig.
         model_output: with `log_probs` and perhaps `entropy`, of prompts and responses.
-        data: the micro-batch, B rows; `clip_ratio_high`, `guided`, `ambiguity_bucket` and `mini_batch_rows` (B each)
-            are optional.
+        data: the micro-batch, B rows; `clip_ratio_high`, `guided`, `clip_group` and `mini_batch_rows` (B each) are
+            optional.
         dp_group: handed on.
         kl_to: "reference" as verl does, or "old" for the policy that sampled (paper); then no `ref_log_prob` is read.
+        groups: names of the groups that `clip_group` counts, from 0.
 
     Raises:
         ValueError: samples are boosted under a loss mode that cannot be, or a column has not one number a row.
     """
     mode = config.policy_loss.get("loss_mode", "vanilla")
     bounds = row_numbers(data, CLIP_COLUMN)
-    guided, buckets = row_numbers(data, GUIDED_COLUMN), row_numbers(data, BUCKET_COLUMN)
+    guided, places = row_numbers(data, GUIDED_COLUMN), row_numbers(data, GROUP_COLUMN)
     data = with_counts(data)
     if kl_to == "old" and config.use_kl_loss:
         data["ref_log_prob"] = data["old_log_probs"]
@@ -81,13 +87,13 @@ def selective_ppo_loss(
         )
     chosen = with_bounds(config, upper, batch["advantages"]) if isinstance(upper, torch.Tensor) else config
     loss, metrics = ppo_loss(config=chosen, model_output=model_output, data=data, dp_group=dp_group)
-    if guided is not None or buckets is not None:
+    if guided is not None or places is not None:
         log_prob = no_padding_2_padding(model_output["log_probs"], data).detach()
         ratio = ratios(log_prob, batch["old_log_probs"], batch["response_mask"].float(), mode)
         if guided is not None:
             metrics.update(_apart(guided, ratio, batch, upper, config))
-        if buckets is not None:
-            metrics.update(_clipped_above(buckets, ratio, batch, upper, usual))
+        if places is not None:
+            metrics.update(_clipped_above(groups, places, ratio, batch, upper, usual))
     return loss, metrics
 
 
@@ -195,17 +201,22 @@ def _apart(
 
 
 def _clipped_above(
-    buckets: torch.Tensor, ratio: torch.Tensor, batch: Any, upper: torch.Tensor | float, usual: float
+    groups: Sequence[str],
+    places: torch.Tensor,
+    ratio: torch.Tensor,
+    batch: Any,
+    upper: torch.Tensor | float,
+    usual: float,
 ) -> dict[str, Metric]:
-    """Return sums over the tokens of each bucket: all, those above their upper clip, and those that only the usual clip
+    """Return sums over the tokens of each group: all, those above their upper clip, and those that only the usual clip
     would have held."""
     mask = batch["response_mask"].float()
     rising = batch["advantages"] > 0
     clipped = (rising & (ratio > 1 + upper)).float()
     freed = (rising & (ratio > 1 + usual)).float() - clipped
     sums = {}
-    for place, name in enumerate(BUCKETS):
-        weight = mask * (buckets.round() == place).to(mask.device)[:, None]
+    for place, name in enumerate(groups):
+        weight = mask * (places.round() == place).to(mask.device)[:, None]
         for quantity, values in (
             ("tokens", torch.ones_like(mask)),
             ("clipped", clipped),
@@ -219,9 +230,9 @@ def _sum(values: torch.Tensor) -> Metric:
     return Metric(AggregationType.SUM, values.sum().item())
 
 
-def finish_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
+def finish_metrics(metrics: Mapping[str, Any], groups: Sequence[str] = ()) -> dict[str, Any]:
     """Return a step's metrics with sums over tokens as means: `actor/guided/clipfrac`, `actor/guided/ratio`, ...; and
-    shares of all tokens and of each bucket's: `actor/clip_hi` above their upper clip, `actor/clip_freed` above the
+    shares of all tokens and of each group's: `actor/clip_hi` above their upper clip, `actor/clip_freed` above the
     usual one and not above their own."""
     done = {key: value for key, value in metrics.items() if not key.endswith(SUM)}
     for name in ("guided", "unguided"):
@@ -229,12 +240,12 @@ def finish_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
         if tokens > 0:
             done[f"actor/{name}/clipfrac"] = float(metrics[f"actor/{name}_clipped{SUM}"]) / tokens
             done[f"actor/{name}/ratio"] = float(metrics[f"actor/{name}_ratio{SUM}"]) / tokens
-    counts = {name: float(metrics.get(f"actor/p_{name}_tokens{SUM}", 0.0)) for name in BUCKETS}
+    counts = {name: float(metrics.get(f"actor/p_{name}_tokens{SUM}", 0.0)) for name in groups}
     total = sum(counts.values())
     for quantity, metric in (("clipped", "clip_hi"), ("freed", "clip_freed")) if total > 0 else ():
-        sums = {name: float(metrics[f"actor/p_{name}_{quantity}{SUM}"]) for name in BUCKETS}
+        sums = {name: float(metrics[f"actor/p_{name}_{quantity}{SUM}"]) for name in groups}
         done[f"actor/{metric}"] = sum(sums.values()) / total
-        done |= {f"actor/{metric}/{name}": sums[name] / counts[name] for name in BUCKETS if counts[name] > 0}
+        done |= {f"actor/{metric}/{name}": sums[name] / counts[name] for name in groups if counts[name] > 0}
     return done
 
 

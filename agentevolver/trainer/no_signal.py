@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from agentevolver.trainer.metrics import share_without_signal
+from agentevolver.trainer.parts import TrainerPart
 from agentevolver.types import Trajectory
 
 logger = logging.getLogger(__name__)
@@ -21,18 +22,24 @@ _ALWAYS = "each succeeds: take harder tasks"
 _MIXED = "take tasks that the policy solves now and then (a larger actor_rollout_ref.rollout.n finds more of them)"
 
 
-class SignalWatch:
+class SignalWatch(TrainerPart):
     """Warns when no group of the last steps had a signal: at first after `steps` of them in a row, and whenever their
     number has doubled since.
 
     Args:
         steps: in a row; None: never.
+        warn: called after each step with the warning that stands, or None.
     """
 
-    def __init__(self, steps: int | None) -> None:
+    def __init__(self, steps: int | None, warn: Callable[[str | None], None] = lambda _: None) -> None:
+        self._warn = warn
         self._steps = self._bound = steps
         self._in_a_row = 0
         self._said: str | None = None
+
+    def after_rollouts(self, step: int, trajectories: Sequence[Trajectory]) -> Mapping[str, float]:
+        self._warn(self.look(trajectories))
+        return {}
 
     def look(self, trajectories: Sequence[Trajectory]) -> str | None:
         """Look at a step's trajectories; return the warning that stands, None where there is nothing to warn of."""
@@ -56,7 +63,9 @@ class SignalWatch:
         return self._said
 
 
-def make_watch(steps: int | None, estimator: str, n: int) -> SignalWatch:
-    """Return the watch of a run with this estimator and `n` rollouts of a task; it says nothing where groups are not
-    what advantages are made of."""
-    return SignalWatch(None if n == 1 or estimator in BEYOND_GROUPS else steps)
+def make_watch(
+    steps: int | None, estimator: str, n: int, warn: Callable[[str | None], None] = lambda _: None
+) -> SignalWatch:
+    """Return the watch of a run with this estimator and `n` rollouts of a task; it never warns where advantages are not
+    made within groups."""
+    return SignalWatch(None if n == 1 or estimator in BEYOND_GROUPS else steps, warn)

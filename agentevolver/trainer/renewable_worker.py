@@ -13,13 +13,10 @@ from typing import Any
 
 import torch
 from omegaconf import DictConfig, OmegaConf, open_dict
-from tensordict import TensorDict
-from verl.single_controller.base.decorator import Dispatch, make_nd_compute_dataproto_dispatch_fn, register
+from verl.single_controller.base.decorator import Dispatch, register
 from verl.utils.device import get_torch_device
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
-from agentevolver.trainer import prefixes
-from agentevolver.trainer.sequential import hold_learning_rate
 from agentevolver.trainer.weights import KEY, Weights
 
 
@@ -51,25 +48,6 @@ class RenewableWorker(ActorRolloutRefWorker):
         torch.set_rng_state(self._random[0])
         get_torch_device().set_rng_state(self._random[1])
         self._build_policy()
-
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
-    def hold_learning_rate(self, held: bool) -> None:
-        """Have updates leave the schedule of the learning rate where it is, or go on with it."""
-        assert self.actor is not None
-        hold_learning_rate(self.actor.engine, held)
-
-    @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
-    def compute_log_prob(self, data: TensorDict) -> TensorDict | None:
-        """verl's own, over rows that end at their mask where the batch asks for it."""
-        if not prefixes.is_asked(data):
-            return super().compute_log_prob(data)
-        output = super().compute_log_prob(prefixes.cut(data))
-        return None if output is None else prefixes.filled(output, data)
-
-    @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
-    def update_actor(self, data: TensorDict) -> TensorDict | None:
-        """verl's own, over rows that end at their mask where the batch asks for it."""
-        return super().update_actor(prefixes.cut(data) if prefixes.is_asked(data) else data)
 
     def set_dispatch_collect(self, mesh_name: str, **ranks: Any) -> None:
         """verl's own, which refuses to be told a second time what has not changed."""

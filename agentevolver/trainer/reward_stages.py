@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from advantage_processor.settings import StageSettings
 from agentevolver.types import Reward, Trajectory
+from agentevolver.utils import recipes
 from agentevolver.utils.names import load_named
 
 if TYPE_CHECKING:
@@ -79,9 +80,9 @@ class RewardStages:
 
 def make_stage(settings: StageSettings, run: Settings) -> RewardStage:
     """Return the stage that an entry of `trainer.reward_stages` names; raises RewardStageError."""
-    known: dict[str, Any] = {}
     try:
-        stage: RewardStage = load_named(settings.use, known)(run, **settings.options)
+        make: Any = load_named(settings.use, recipes.stages("reward"))
+        stage: RewardStage = make(run, **settings.options)
     except (TypeError, ValueError) as error:
         raise RewardStageError(f"stage {settings.use!r} with the options {settings.options}: {error}") from error
     return stage

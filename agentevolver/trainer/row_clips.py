@@ -17,12 +17,12 @@ import torch
 import transfer_queue as tq
 from transfer_queue import KVBatchMeta
 
-from advantage_processor.ambiguity import bucket, check_range, p_hat, upper_clip
 from advantage_processor.settings import StageSettings
-from agentevolver.trainer.loss import BUCKET_COLUMN, CLIP_COLUMN, GUIDED_COLUMN, guidance_metrics
+from agentevolver.trainer.loss import CLIP_COLUMN, GROUP_COLUMN, GUIDED_COLUMN, guidance_metrics
 from agentevolver.trainer.metrics import rollout_flags
 from agentevolver.trainer.update import put_columns
 from agentevolver.types import RowKey, Trajectory
+from agentevolver.utils import recipes
 from agentevolver.utils.names import load_named
 from experience_manager.settings import ExperienceSettings
 
@@ -37,7 +37,11 @@ class RuleError(ValueError):
 
 
 class ClipRule(Protocol):
-    """One rule: made once with the usual upper clip and the options that stand beside its name."""
+    """One rule: made once with the usual upper clip and the options that stand beside its name.
+
+    A rule may also have `groups`, a tuple of names, and `group(trajectory)`, the place of a rollout's group among them:
+    then the tokens above their upper clip are reported for each group.
+    """
 
     def __call__(self, trajectory: Trajectory) -> float | None:
         """Return the upper clip of a rollout's rows, None where the rule does not apply to it."""
@@ -55,36 +59,13 @@ class GuidedClip:
         return self._section.clip_ratio_high(guided=True, kept=False, otherwise=self._usual)
 
 
-class AmbiguityClip:
-    """The clip of ADPO: wider by `bonus` at p = `lo`, the usual one from p = `hi` on and where p is null.
-
-    Raises PHatError for a task that does not say p, ValueError for options that are none.
-    """
-
-    def __init__(self, usual: float, *, lo: float = 0.3, hi: float = 0.8, bonus: float = 0.1) -> None:
-        check_range(lo, hi)
-        if not bonus >= 0.0:
-            raise ValueError(f"bonus = {bonus!r}: write a number from 0 on")
-        self._usual, self._lo, self._hi, self._bonus = usual, lo, hi, bonus
-
-    def __call__(self, trajectory: Trajectory) -> float | None:
-        return upper_clip(p_hat(trajectory.task), self._usual, self._lo, self._hi, self._bonus)
-
-    def bucket(self, trajectory: Trajectory) -> int:
-        """Return the place in `BUCKETS` of a rollout, by its task's p."""
-        return bucket(p_hat(trajectory.task), self._lo, self._hi)
-
-
-BUILT_IN: dict[str, Any] = {"ambiguity": AmbiguityClip}
-
-
 @dataclass(frozen=True, slots=True)
 class Told:
     """What the loss is told of each rollout, by `trajectory_id`."""
 
     bounds: dict[str, float]
     boosted: frozenset[str] = frozenset()
-    buckets: dict[str, int] = field(default_factory=dict)
+    groups: dict[str, int] = field(default_factory=dict)
 
 
 class RowClips:
@@ -104,7 +85,7 @@ class RowClips:
         self._guides = section.guides_training
         self._guided = GuidedClip(usual, section) if self._guides else None
         self._rules = [make_rule(rule, usual) for rule in rules]
-        self._ambiguity = next((rule for rule in self._rules if isinstance(rule, AmbiguityClip)), None)
+        self._grouping: Any = next((rule for rule in self._rules if getattr(rule, "groups", ())), None)
 
     @property
     def active(self) -> bool:
@@ -115,15 +96,15 @@ class RowClips:
     def columns(self) -> tuple[str, ...]:
         """The names of the columns that are put."""
         guided, other = (GUIDED_COLUMN,) if self._guides else (), (CLIP_COLUMN,) if self.active else ()
-        return (*guided, *other, *((BUCKET_COLUMN,) if self._ambiguity is not None else ()))
+        return (*guided, *other, *((GROUP_COLUMN,) if self.groups else ()))
 
     @property
-    def is_ambiguous(self) -> bool:
-        """Whether p widens clips."""
-        return self._ambiguity is not None
+    def groups(self) -> tuple[str, ...]:
+        """The names of the groups whose clipped tokens are reported apart."""
+        return () if self._grouping is None else tuple(self._grouping.groups)
 
     def of(self, trajectories: Sequence[Trajectory]) -> Told:
-        """Return what is told of rollouts; raises PHatError, and what a rule of the user's raises."""
+        """Return what is told of rollouts; raises what a rule raises."""
         bounds, boosted = {}, set()
         for one in trajectories:
             name = one.trajectory_id
@@ -133,12 +114,12 @@ class RowClips:
             else:
                 said = next((bound for rule in self._rules if (bound := rule(one)) is not None), self.usual)
             bounds[name] = float(said)
-        buckets = {one.trajectory_id: self._ambiguity.bucket(one) for one in trajectories} if self._ambiguity else {}
-        return Told(bounds, frozenset(boosted), buckets)
+        groups = {one.trajectory_id: self._grouping.group(one) for one in trajectories} if self._grouping else {}
+        return Told(bounds, frozenset(boosted), groups)
 
     def tell(self, batch: KVBatchMeta, rows: Sequence[int], trajectories: Sequence[Trajectory]) -> dict[str, float]:
-        """Give each row its columns: its upper clip, whether its rollout was guided,
-        and its task's bucket; returns the metrics.
+        """Give each row its columns: its upper clip, whether its rollout was guided, and its
+        group; returns the metrics.
 
         Args:
             batch: the step's rows.
@@ -155,7 +136,7 @@ class RowClips:
         values = {
             CLIP_COLUMN: [told.bounds[name] for name in owners],
             GUIDED_COLUMN: [float(trained[name].guided) for name in owners],
-            BUCKET_COLUMN: [float(told.buckets.get(name, 0)) for name in owners],
+            GROUP_COLUMN: [float(told.groups.get(name, 0)) for name in owners],
         }
         columns = {}
         for name in self.columns:
@@ -191,7 +172,8 @@ def _of_guided(
 def make_rule(settings: StageSettings, usual: float) -> ClipRule:
     """Return the rule that an entry of `trainer.row_clips` names; raises RuleError."""
     try:
-        rule: ClipRule = load_named(settings.use, BUILT_IN)(usual, **settings.options)
+        make: Any = load_named(settings.use, recipes.stages("clip"))
+        rule: ClipRule = make(usual, **settings.options)
     except (TypeError, ValueError) as error:
         raise RuleError(f"rule {settings.use!r} with the options {settings.options}: {error}") from error
     return rule

@@ -105,7 +105,8 @@ def _with_timed_workers(init_resource_pool_mgr: Callable[..., None]) -> Callable
         init_resource_pool_mgr(self)
         for role in (Role.Actor, Role.ActorRollout, Role.ActorRolloutRef):
             if role in self.role_worker_mapping:
-                self.role_worker_mapping[role] = ray.remote(getattr(self, "timed_worker", TimedWorker))
+                worker = self.parts.worker or getattr(self, "timed_worker", TimedWorker)
+                self.role_worker_mapping[role] = ray.remote(worker)
 
     return inner
 

@@ -40,19 +40,22 @@ def _instead(value: str, names: Sequence[str], or_else: str = "") -> str:
     return f"write {listed}{or_else}" + did_you_mean(value, names, before="; ")
 
 
-def load_named(name: str, known: Mapping[str, T]) -> T:
+def load_named(name: str, known: Mapping[str, T | str]) -> T:
     """Return what a name stands for: one of `known`, or what stands at `package.module:Name`.
+
+    A text among the values of `known` is itself a `package.module:Name`.
 
     Raises:
         ValueError: it is neither; the message says what else to write.
     """
-    if name in known:
-        return known[name]
+    entry = known.get(name, name)
+    if not isinstance(entry, str):
+        return entry
     listed = f"one of {', '.join(sorted(known))}, or " if known else ""
-    if ":" not in name:
+    if ":" not in entry:
         raise ValueError(f"{name!r} is not known: write {listed}package.module:Name")
     try:
-        found: T = _imported(name)
+        found: T = imported(entry)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(f"{name!r} cannot be imported: {error}; write {listed}package.module:Name") from error
     return found
@@ -65,7 +68,7 @@ def load_class(spec: str, base: Callable[..., T], names: Sequence[str]) -> type[
         ValueError: it cannot be imported, or is no subclass of `base`; the message names `names` as what else to write.
     """
     try:
-        found: Any = _imported(spec)
+        found: Any = imported(spec)
     except (ImportError, AttributeError, ValueError) as error:
         others = f"one of {', '.join(names)}, or " if names else ""
         raise ValueError(f"{error}; write {others}package.module:Class") from error
@@ -76,7 +79,7 @@ def load_class(spec: str, base: Callable[..., T], names: Sequence[str]) -> type[
     return found  # type: ignore[no-any-return]
 
 
-def _imported(spec: str) -> Any:
-    """Return what stands at `package.module:Name`; raises what the import raises, and ValueError without a module."""
+def imported(spec: str) -> Any:
+    """Return the object at `package.module:Name`; raises what the import raises, and ValueError without a module."""
     module, _, attribute = spec.partition(":")
     return getattr(importlib.import_module(module), attribute)

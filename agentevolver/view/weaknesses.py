@@ -1,7 +1,6 @@
 """Weaknesses of the closed loop: those of the newest checkpoint, and what each round was asked for.
 
-Both files are written by the trainer (`agentevolver.trainer.closed_loop`); what is torn or of another shape is left
-out, since the page is looked at while they are written.
+The recipe `seal` writes both files while the page reads them, so what is torn or of another shape is left out.
 """
 
 from __future__ import annotations
@@ -12,10 +11,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from agentevolver.recipes.seal.settings import SealSettings
+from agentevolver.recipes.seal.signals import Signals
+from agentevolver.recipes.seal.weakness import Window
 from agentevolver.view.experiment import Experiment
-from task_manager.settings import ClosedLoopSettings
-from task_manager.signals import Signals
-from task_manager.weakness import Window
 
 ROUNDS, STATE = "rounds.json", "closed_loop.json"
 LISTED, TEXT = 50, 300
@@ -52,7 +51,7 @@ def _newest_state(experiment: Experiment) -> tuple[int | None, dict[str, Any]]:
 
 def _state(experiment: Experiment, state: Any) -> dict[str, Any]:
     try:
-        settings = ClosedLoopSettings.model_validate(experiment.setting("task_manager", "closed_loop") or {})
+        settings = SealSettings.model_validate(experiment.setting("recipes", "seal") or {})
         signals, window = Signals(settings), Window(settings.window_steps)
         signals.load_state_dict(state["signals"])
         window.load_state_dict(state["window"])

@@ -85,7 +85,11 @@ async def _serve(config: DictConfig, port: int) -> int:
     client = AsyncEnvClient(service.env_url, timeout_s=service.timeout_s)
     try:
         # In self-play games ask for replies; their episodes are the training's own.
-        chat = make_chat(config, settings, engine, tokenizer, folder) if settings.self_play.enable else None
+        chat = (
+            make_chat(config, settings, engine, tokenizer, folder)
+            if getattr(settings.recipe("self_play"), "enable", False)
+            else None
+        )
         player = None if chat is not None else make_player(config, settings, engine, tokenizer, folder, client)
         access = Access(HOST, secret(PLAYER_TOKEN), PLAYER_TOKEN)
         app = make_app(player, chat=chat, access=access, status=lambda: "the engine has ended" if engine.dead else "ok")

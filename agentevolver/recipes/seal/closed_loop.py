@@ -1,7 +1,7 @@
 """The loop across stages: what training shows of its tasks decides which tasks are made next.
 
 After each step the signals of its tasks and the weaknesses of its failures are brought up to date; they lie in the
-checkpoints. Every `closed_loop.every` steps a round makes tasks against the weaknesses, in the background. Each round
+checkpoints. Every `recipes.seal.every` steps a round makes tasks against the weaknesses, in the background. Each round
 that was begun stands in `rounds.json` with what it was asked for: a run that goes on from an earlier checkpoint asks
 for the same, finds what was made of it in the journal, and makes nothing twice.
 """
@@ -15,14 +15,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from agentevolver.recipes.seal.settings import SealSettings
+from agentevolver.recipes.seal.signals import Signals
+from agentevolver.recipes.seal.weakness import Window, focused
 from agentevolver.types import Task, Trajectory
 from agentevolver.utils.files import write_json
 from task_manager.background import BackgroundQuestioning, round_file
 from task_manager.profile import TaskPreference
 from task_manager.settings import Configuration, Focus
-from task_manager.signals import Signals
 from task_manager.tasks import read_objectives
-from task_manager.weakness import Window, focused
 
 logger = logging.getLogger(__name__)
 
@@ -46,14 +47,14 @@ class ClosedLoop:
     """The loop of one environment's tasks.
 
     Args:
+        settings: the recipe's.
         configuration: of the environment's questioning.
         folder: where rounds have their configurations and logs, and the record of them.
     """
 
-    def __init__(self, configuration: Configuration, folder: Path) -> None:
+    def __init__(self, settings: SealSettings, configuration: Configuration, folder: Path) -> None:
         """Raises ValueError for a record that cannot be read."""
-        section = configuration.task_manager
-        self._settings, self._target = section.closed_loop, section.train_data_path
+        self._settings, self._target = settings, configuration.task_manager.train_data_path
         self._signals, self._window = Signals(self._settings), Window(self._settings.window_steps)
         self._background = BackgroundQuestioning(configuration, folder)
         self._path = folder / RECORD
@@ -138,7 +139,8 @@ class ClosedLoop:
         self._start(begun, preference)
 
     def _start(self, begun: Round, preference: Callable[[], TaskPreference]) -> None:
-        self._background.start(preference(), [Focus.model_validate(one) for one in begun.focus])
+        focus = [Focus.model_validate(one) for one in begun.focus]
+        self._background.start(preference(), focus, self._settings.budget_tasks)
         names = ", ".join(str(one["name"]) for one in begun.weaknesses[:3])
         logger.info("new tasks are made against %d weaknesses: %s", len(begun.weaknesses), names)
 

@@ -6,28 +6,33 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from agentevolver.config.asynchronous import check_synchronous
 from agentevolver.config.schema import Settings, place_of
 from agentevolver.errors import ConfigError
+from agentevolver.recipes.self_play.settings import CHECKPOINT, settings_of
 
 _SAVED = "actor_rollout_ref.actor.checkpoint.save_contents"
 
 
-def check_self_play(settings: Settings, config: DictConfig) -> None:
-    """Refuse what does not go together with `self_play.enable`; nothing without it.
+def env_params(settings: Settings, env_type: str) -> dict[str, Any]:
+    """Return the opponent of episodes that are told no other one (validation, a look at the openings): the start."""
+    section = settings_of(settings)
+    return {CHECKPOINT: section.start} if section.enable and env_type == section.env_type else {}
 
-    Raises:
-        ConfigError: with one line that says what to change.
-    """
-    section = settings.self_play
+
+def check(settings: Settings, config: DictConfig, layers: Any) -> None:
+    """Refuse what self-play cannot be combined with; raises ConfigError."""
+    section = settings_of(settings)
     if not section.enable:
         return
+    check_synchronous(config, "recipes.self_play.enable", "a step has one opponent")
     if settings.coevolve.enable:
         raise ConfigError(
-            "self_play.enable and coevolve.enable: one server of frozen policies serves one of them; remove one"
+            "recipes.self_play.enable and coevolve.enable: one server of frozen policies serves one of them; remove one"
         )
     if section.env_type not in settings.env_service.env_types:
         raise ConfigError(
-            f"self_play.env_type = {section.env_type} is not one of the run's environments "
+            f"recipes.self_play.env_type = {section.env_type} is not one of the run's environments "
             f"({', '.join(settings.env_service.env_types)})"
         )
     if settings.rollout.sparse:
@@ -39,8 +44,8 @@ def check_self_play(settings: Settings, config: DictConfig) -> None:
     save_freq: Any = OmegaConf.select(config, "trainer.save_freq")
     if not isinstance(save_freq, int) or save_freq < 1 or section.every % save_freq:
         raise ConfigError(
-            f"self_play.every = {section.every} must be a multiple of trainer.save_freq = {save_freq}: a checkpoint "
-            "that is saved joins the pool"
+            f"recipes.self_play.every = {section.every} must be a multiple of trainer.save_freq = {save_freq}: a "
+            "checkpoint that is saved joins the pool"
         )
     if "hf_model" not in (OmegaConf.select(config, _SAVED) or ()):
         raise ConfigError(

@@ -1,17 +1,20 @@
-"""Settings of the section `self_play`: games against earlier checkpoints of the policy that is trained."""
+"""Settings of self-play: games against earlier checkpoints of the policy that is trained."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+if TYPE_CHECKING:
+    from agentevolver.config.schema import Settings
 
 CHECKPOINT = "checkpoint"
 """The parameter of create by which an environment is told whom its player `policy` is."""
 
 
 class SelfPlaySettings(BaseModel):
-    """The section `self_play`."""
+    """The section `recipes.self_play`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -26,8 +29,8 @@ class SelfPlaySettings(BaseModel):
     )
     start: str | None = Field(
         None,
-        description="the policy that the pool begins with and validation is played against: a Hugging Face folder; "
-        "agentevolver.yaml has actor_rollout_ref.model.path",
+        description="the policy that the pool begins with and validation is played against: a Hugging Face folder; by "
+        "default actor_rollout_ref.model.path",
     )
     every: int = Field(
         10,
@@ -51,3 +54,10 @@ class SelfPlaySettings(BaseModel):
         pattern=r"^http://[^/]+$",
         description="where the launcher starts the frozen policies' server, on the first free port from there on",
     )
+
+
+def settings_of(settings: Settings) -> SelfPlaySettings:
+    """Return the recipe's section of a run's settings."""
+    section = settings.recipe("self_play")
+    assert isinstance(section, SelfPlaySettings)
+    return section

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from agentevolver.recipes.seal.settings import SignalSettings
 from agentevolver.types import Trajectory
-from task_manager.settings import SignalSettings
 
 Signal = Literal["forgotten", "uncertain", "stuck", "mastered"]
 SIGNALS: tuple[Signal, ...] = ("forgotten", "uncertain", "stuck", "mastered")

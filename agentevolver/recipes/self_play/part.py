@@ -19,9 +19,10 @@ from typing import Any
 
 from agentevolver.checkpoints import ACTOR
 from agentevolver.config.schema import Settings
-from agentevolver.config.self_play import CHECKPOINT, SelfPlaySettings
 from agentevolver.errors import TrainingFailed
-from agentevolver.trainer.elo import FIRST, expected, gain, wilson
+from agentevolver.recipes.self_play.elo import FIRST, expected, gain, wilson
+from agentevolver.recipes.self_play.settings import CHECKPOINT, SelfPlaySettings, settings_of
+from agentevolver.trainer.parts import PartContext, TrainerPart
 from agentevolver.types import Trajectory
 from agentevolver.utils import seeds
 from agentevolver.utils.files import remove_tree, write_json
@@ -51,7 +52,7 @@ class Pool:
     """The frozen policies, the start first, and the rating of the policy that is trained.
 
     Args:
-        settings: the section `self_play`.
+        settings: the recipe's section.
         start: the folder of the policy that it begins with.
     """
 
@@ -100,7 +101,12 @@ class Pool:
         self.elo, self.members = float(state["elo"]), members
 
 
-class SelfPlay:
+def parts(context: PartContext) -> list[TrainerPart]:
+    """Return the pool if self-play is on."""
+    return [SelfPlay(context.settings)] if settings_of(context.settings).enable else []
+
+
+class SelfPlay(TrainerPart):
     """The pool of a training run, its files and its metrics.
 
     `self_play/<step>` of the experiment holds the weights of a member, `self_play.json` the ratings; a checkpoint holds
@@ -108,8 +114,8 @@ class SelfPlay:
     """
 
     def __init__(self, settings: Settings) -> None:
-        section = settings.self_play
-        assert section.start is not None  # agentevolver.yaml refers to the model's path
+        section = settings_of(settings)
+        assert section.start is not None  # defaults.yaml refers to the model's path
         self._settings = section
         self._directory = settings.experiment_dir
         self._seed = settings.data.seed
@@ -122,12 +128,15 @@ class SelfPlay:
             self._opponent = {step: self.pool.draw(self._seed, step).name}
         return next(member for member in self.pool.members if member.name == self._opponent[step])
 
-    def seat(self, tasks: Sequence[Mapping[str, Any]], step: int) -> list[dict[str, Any]]:
-        """Return a step's tasks (as data), those of the game told whom they are played against."""
+    def before_rollouts(self, tasks: list[dict[str, Any]], step: int) -> list[dict[str, Any]]:
+        """Return a step's tasks, those of the game told whom they are played against."""
         folder = self._place(self.opponent(step))
         return [seated(task, folder) if task["env_type"] == self._settings.env_type else dict(task) for task in tasks]
 
-    def record(self, step: int, trajectories: Sequence[Trajectory]) -> dict[str, float]:
+    def after_validation(self, step: int, trajectories: Sequence[Trajectory]) -> Mapping[str, float]:
+        return win_rates(trajectories, self._settings)
+
+    def after_rollouts(self, step: int, trajectories: Sequence[Trajectory]) -> Mapping[str, float]:
         """Rate by a step's rollouts; returns its metrics."""
         opponent = self.opponent(step)
         scores = [
@@ -148,7 +157,7 @@ class SelfPlay:
             metrics["self_play/score"] = sum(scores) / len(scores)
         return metrics
 
-    def save(self, checkpoint: Path, step: int) -> None:
+    def save(self, folder: Path, step: int) -> None:
         """Write the ratings into a checkpoint's folder, and let its policy join the pool where that is due.
 
         Raises:
@@ -156,20 +165,20 @@ class SelfPlay:
         """
         if step % self._settings.every == 0:
             name = f"step_{step}"
-            self._keep(checkpoint / ACTOR / _HUGGING_FACE, self._directory / FOLDER / name)
+            self._keep(folder / ACTOR / _HUGGING_FACE, self._directory / FOLDER / name)
             for gone in self.pool.join(name, f"{FOLDER}/{name}"):
                 logger.info("self-play: %s leaves the pool for %s", gone.name, name)
-        write_json(checkpoint / STATE, self.pool.state_dict())
-        self._tidy(checkpoint.parent)
+        write_json(folder / STATE, self.pool.state_dict())
+        self._tidy(folder.parent)
         write_json(self._directory / STATE, {"step": step, **self.pool.state_dict()})
 
-    def restore(self, checkpoint: Path) -> None:
+    def restore(self, folder: Path) -> None:
         """Go on with the pool of a checkpoint.
 
         Raises:
             TrainingFailed: it has none, or the weights of a member are gone.
         """
-        path = checkpoint / STATE
+        path = folder / STATE
         try:
             self.pool.load_state_dict(json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -180,7 +189,7 @@ class SelfPlay:
         for member in self.pool.members:
             if member.name != START and not (Path(self._place(member)) / "config.json").is_file():
                 raise TrainingFailed(
-                    f"{self._place(member)} is gone, a member of self-play's pool that {checkpoint} knows: put it "
+                    f"{self._place(member)} is gone, a member of self-play's pool that {folder} knows: put it "
                     "back, or start over in a run of its own with trainer.experiment_name=NAME"
                 )
 

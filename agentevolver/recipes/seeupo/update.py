@@ -9,7 +9,7 @@ of that turn is multiplied into its running ratio, and the advantages of the tur
 
 `step_ids` say which turn sampled a token, so that nothing is split or padded. A trajectory without the turn takes no
 part in its update, and keeps its M. The policy's passes end with the turn: what follows it in a row costs nothing
-(`agentevolver.trainer.prefixes`). A training step is one tick of the learning rate's schedule.
+(`prefixes`). A training step is one tick of the learning rate's schedule.
 """
 
 from __future__ import annotations
@@ -27,10 +27,13 @@ from torch import Tensor
 from transfer_queue import KVBatchMeta
 from verl.workers.utils.padding import response_from_nested
 
-from agentevolver.config.training import UpdateOrder
-from agentevolver.trainer import prefixes
+from agentevolver.recipes.seeupo import prefixes
+from agentevolver.recipes.seeupo.settings import UpdateOrder
+from agentevolver.recipes.seeupo.worker import TurnWorker
+from agentevolver.trainer.actor_update import Update
 from agentevolver.trainer.batch import plain
 from agentevolver.trainer.loss import SUM
+from agentevolver.trainer.parts import TrainerPart
 from agentevolver.trainer.update import arrange, update_actor
 from agentevolver.types import RowKey
 
@@ -74,26 +77,16 @@ def next_running(running: Tensor, ratios: Tensor, clip: float) -> Tensor:
     return (running * ratios).clamp(1.0 - clip, 1.0 + clip)
 
 
-@dataclass(frozen=True, slots=True)
-class TurnUpdates:
-    """How a training step's turns are updated: in which order, and with which clip of the running ratio."""
+class TurnUpdates(TrainerPart):
+    """Updates a training step's turns in an order, with a clip of the running ratio."""
 
-    order: UpdateOrder
-    clip: float
+    worker = TurnWorker
 
-    def update(
-        self,
-        workers: Any,
-        batch: KVBatchMeta,
-        rows: Sequence[int],
-        actor: Any,
-        *,
-        steps: int,
-        ranks: int,
-        multiple: int,
-        temperature: float,
-        seed: int,
-    ) -> dict[str, Any]:
+    def __init__(self, order: UpdateOrder, clip: float) -> None:
+        self.order: UpdateOrder = order
+        self.clip = clip
+
+    def update_actor(self, workers: Any, batch: KVBatchMeta, rows: Sequence[int], update: Update) -> dict[str, Any]:
         """Update the policy turn by turn and return the metrics; masks and advantages in the queue are those of before
         afterwards, whatever happened.
 
@@ -104,16 +97,11 @@ class TurnUpdates:
             workers: the actor's worker group, which can `hold_learning_rate`.
             batch: the step's rows.
             rows: the places of those that are trained on.
-            actor: the section `actor_rollout_ref.actor`.
-            steps: optimiser steps of a turn.
-            ranks: data-parallel ranks.
-            multiple: what the number of rows of an update must be a multiple of.
-            temperature: what the rows were sampled at.
-            seed: draws a random order.
+            update: its sizes; the optimiser steps are those of a turn, its seed draws a random order.
         """
         table = _Table.read(batch, [batch.keys[i] for i in rows])
         running = torch.ones(table.trajectories, dtype=torch.float64)
-        order = turn_order(table.turns, self.order, seed)
+        order = turn_order(table.turns, self.order, update.seed + update.step)
         found: list[dict[str, Any]] = []
         try:
             for place, turn in enumerate(order):
@@ -121,12 +109,12 @@ class TurnUpdates:
                 masks = turn_masks(table.masks, table.step_ids, turn)
                 own = [i for i, mask in enumerate(masks) if bool(mask.any())]
                 table.put(masks, [a * running[o] for a, o in zip(table.advantages, table.owners, strict=True)])
-                part = _part(batch, [rows[i] for i in own], multiple)
-                arrange(part, range(len(own)), ranks, steps)
+                part = _part(batch, [rows[i] for i in own], update.multiple)
+                arrange(part, range(len(own)), update.ranks, update.steps)
                 workers.hold_learning_rate(not is_last)
-                found.append(update_actor(workers, part, actor, steps, temperature))
+                found.append(update_actor(workers, part, update.actor, update.steps, update.temperature))
                 if not is_last:
-                    now = _log_probs(workers, part, [table.keys[i] for i in own], temperature)
+                    now = _log_probs(workers, part, [table.keys[i] for i in own], update.temperature)
                     ratios = turn_ratios(
                         [new - table.old[i] for new, i in zip(now, own, strict=True)],
                         [masks[i] for i in own],
@@ -228,14 +216,3 @@ def _told(running: Tensor, clip: float, turns: int) -> dict[str, float]:
             "actor/turn_ratio/clipped": float(at_bound),
         }
     return told
-
-
-def hold_learning_rate(engine: Any, held: bool) -> None:
-    """Have an engine's updates leave the schedule of the learning rate where it is, or go on with it.
-
-    verl ends each call of `update_actor` with a tick.
-    """
-    if held:
-        engine.lr_scheduler_step = lambda: engine.lr_scheduler.get_last_lr()[0]
-    else:
-        vars(engine).pop("lr_scheduler_step", None)

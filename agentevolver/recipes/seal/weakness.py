@@ -7,14 +7,13 @@ failed on mastered ones was chance and counts for nothing.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from itertools import zip_longest
 from typing import Any
 
+from agentevolver.recipes.seal.signals import Signal, Signals
 from agentevolver.types import Diagnosis, Task, Trajectory
 from task_manager.settings import Focus
-from task_manager.signals import Signal, Signals
 from task_manager.tasks import seed_of
 
 WEIGHTS: Mapping[Signal | None, int] = {"forgotten": 2, "uncertain": 2, "stuck": 1, None: 1, "mastered": 0}
@@ -131,22 +130,6 @@ def focused(weaknesses: Iterable[Weakness], explorations: int) -> tuple[Focus, .
                 chosen[place].append(seeds[0])
                 taken.add(seeds.popleft())
     return tuple(waiting[place][0].focus(seeds) for place, seeds in chosen.items() if seeds)
-
-
-def seeds_in_turn(focus: Sequence[Focus]) -> tuple[str, ...]:
-    """Return the worlds of several weaknesses, one of each in turn, so that a round that stops early had something of
-    all of them."""
-    rows = zip_longest(*(one.seeds for one in focus))
-    return tuple(dict.fromkeys(seed for row in rows for seed in row if seed is not None))
-
-
-def by_seed(focus: Iterable[Focus]) -> dict[str, Focus]:
-    """Return what is looked at in each world; of several weaknesses the first."""
-    found: dict[str, Focus] = {}
-    for one in focus:
-        for seed in one.seeds:
-            found.setdefault(seed, one)
-    return found
 
 
 def _example(trajectory: Trajectory, found: Diagnosis) -> Example:

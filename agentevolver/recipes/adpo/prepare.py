@@ -1,0 +1,21 @@
+"""Check of a run's tasks before it starts: each says how far its label is trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from agentevolver.config.schema import Settings
+from agentevolver.errors import ConfigError
+from agentevolver.recipes.adpo.ambiguity import PHatError, p_hat
+from agentevolver.types import Task
+
+
+def check_tasks(config: Any, settings: Settings, tasks: Sequence[Task]) -> None:
+    """Refuse tasks without p if it scales advantages or widens clips; raises ConfigError."""
+    used = [stage.use for stage in (*settings.attribution.stages, *settings.trainer.row_clips)]
+    try:
+        for task in tasks if "ambiguity" in used else ():
+            p_hat(task)
+    except PHatError as error:
+        raise ConfigError(str(error)) from error

@@ -1,0 +1,23 @@
+"""The server of frozen policies, which plays the opponents."""
+
+from __future__ import annotations
+
+from agentevolver.launcher.stack import Launch, Services, player_service
+from agentevolver.recipes.self_play.settings import settings_of
+
+PLAYER_URL = "ENV_PLAYER_URL"
+"""The variable that tells environments where frozen policies answer."""
+
+
+def services(launch: Launch) -> Services | None:
+    """Return the server if self-play is on.
+
+    Raises:
+        UsageError, LaunchError: as `player_service`.
+    """
+    section = settings_of(launch.settings)
+    if not section.enable or launch.target is None:
+        return None
+    key = "recipes.self_play.url"
+    url, spec = player_service(section.url, launch.folder / "config.yaml", key, logs=launch.logs, env={})
+    return Services((spec,), {"recipes": {"self_play": {"url": url}}}, {PLAYER_URL: url})

@@ -1,0 +1,90 @@
+"""Recipes: methods that stand beside the core, and how the core finds them.
+
+A recipe of this repository is a folder `agentevolver/recipes/<name>/` whose module `recipe` holds a `Recipe` named
+`RECIPE`; one of another package is an entry point of the group `agentevolver.recipes`. The core imports no recipe. It
+reads the registrations here and imports what they name when it is needed, so a recipe goes with its folder.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from agentevolver.utils.names import imported
+
+GROUP = "agentevolver.recipes"
+_FOLDER = Path(__file__).resolve().parents[1] / "recipes"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Registration of one recipe. Functions are named as `package.module:function` and imported when they are called,
+    so that reading a registration stays cheap: its module may import pydantic, and neither torch, verl nor ray."""
+
+    name: str
+    settings: type[BaseModel] | None = None
+    """Model of the section `recipes.<name>`; every field has a default with which the recipe does nothing."""
+    defaults: Path | None = None
+    """YAML laid over the device group's layer, below the experiment: defaults that refer to other keys."""
+    layer: str | None = None
+    """`function(device, written) -> Mapping`: defaults that depend on the device group and on what the user wrote."""
+    check: str | None = None
+    """`function(settings, config, layers)`: refuses a configuration with `ConfigError`. `layers` are what the user
+    wrote, each with its source, or () where only the composed tree is known."""
+    warnings: str | None = None
+    """`function(settings, config) -> list[str]`: lines about what is allowed and likely to go wrong."""
+    prepare: str | None = None
+    """`function(config, settings, tasks)`: looks at the run's tasks before anything costs; raises `ConfigError`."""
+    parts: str | None = None
+    """`function(context) -> Sequence[TrainerPart]` (`agentevolver.trainer.parts`); empty where the recipe is off."""
+    stages: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Names that other keys may use, by kind (`advantage`, `reward`, `clip`): name -> `package.module:Class`."""
+    services: str | None = None
+    """`function(launch) -> Services | None` (`agentevolver.launcher.plan`)."""
+    main: str | None = None
+    """`function(settings) -> str | None`: the module to run as the main job in place of the trainer's."""
+    roles: str | None = None
+    """`function(settings) -> Sequence[Role]`: roles of the section `llm` that the recipe asks outside of rollouts."""
+    env_params: str | None = None
+    """`function(settings, env_type) -> Mapping`: parameters of an environment's instances beside the configured."""
+    serves: str | None = None
+    """`function(settings) -> Sequence[str]`: environments that the run's service serves beside the configured."""
+    open_keys: tuple[str, ...] = ()
+    """Keys below the section whose value is a mapping that takes any key."""
+    neutral_keys: tuple[str, ...] = ()
+    """Patterns of keys below the section that do not change what is learned."""
+    moved: Mapping[str, str] = field(default_factory=dict)
+    """Keys of earlier releases: old name -> what to write now."""
+
+    def call(self, hook: str, *arguments: Any) -> Any:
+        """Call the function that a field names, or return None if the field is empty."""
+        named: str | None = getattr(self, hook)
+        return None if named is None else imported(named)(*arguments)
+
+
+@functools.cache
+def recipes() -> Mapping[str, Recipe]:
+    """Return all registered recipes by name; those of this repository win over entry points of the same name."""
+    found: dict[str, Recipe] = {point.name: point.load() for point in entry_points(group=GROUP)}
+    for path in sorted(_FOLDER.glob("*/recipe.py")):
+        recipe: Recipe = importlib.import_module(f"agentevolver.recipes.{path.parent.name}.recipe").RECIPE
+        found[recipe.name] = recipe
+    return found
+
+
+def stages(kind: str) -> Mapping[str, str]:
+    """Return the names of one kind of stage that recipes register, with the `package.module:Class` of each."""
+    return {name: spec for recipe in recipes().values() for name, spec in recipe.stages.get(kind, {}).items()}
+
+
+def called(hook: str, *arguments: Any) -> list[Any]:
+    """Call a hook of every recipe that has it, and return what is not None, in the order of the recipes' names."""
+    answers = (recipe.call(hook, *arguments) for _, recipe in sorted(recipes().items()))
+    return [answer for answer in answers if answer is not None]

@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from agentevolver.config.coevolve import CoevolveSettings
 from agentevolver.config.environments import EnvServiceSettings
-from agentevolver.config.self_play import SelfPlaySettings
+from agentevolver.recipes.self_play.settings import SelfPlaySettings
 from agentevolver.config.training import RaySettings
 from agentevolver.launcher.records import RunRegistry
 from agentevolver.launcher.stack import JobSpec, ServiceSpec

@@ -10,7 +10,7 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from agentevolver.config.coevolve import CoevolveSettings
-from agentevolver.config.self_play import SelfPlaySettings
+from agentevolver.recipes.self_play.settings import SelfPlaySettings
 from agentevolver.errors import UsageError
 from agentevolver.launcher.experiment import START, Presence
 from agentevolver.launcher.options import Options

@@ -29,8 +29,8 @@ from verl.utils.torch_dtypes import PrecisionType
 
 from agentevolver.builtin.seed import seed_policy_path
 from agentevolver.config.checks import for_verl, load
-from agentevolver.trainer import prefixes
-from agentevolver.trainer.sequential import TurnUpdates, hold_learning_rate
+from agentevolver.recipes.seeupo import prefixes
+from agentevolver.recipes.seeupo.update import TurnUpdates, hold_learning_rate
 from agentevolver.types import GuidanceUse, Outcome, Step, StopReason, Task, Trajectory
 
 ROOT = Path(__file__).parents[3]

@@ -12,8 +12,8 @@ from tensordict import TensorDict
 from tensordict.tensorclass import NonTensorStack
 from transfer_queue import KVBatchMeta
 
-from agentevolver.trainer import sequential
-from agentevolver.trainer.sequential import (
+from agentevolver.recipes.seeupo import update as sequential
+from agentevolver.recipes.seeupo.update import (
     TurnUpdates,
     hold_learning_rate,
     merged,

@@ -20,14 +20,14 @@ from agentevolver.config.checks import load
 from agentevolver.config.parts import from_settings
 from agentevolver.config.schema import Settings
 from agentevolver.run.questioning import prepare
-from agentevolver.trainer.closed_loop import RECORD
+from agentevolver.recipes.seal.closed_loop import RECORD
 from agentevolver.trainer.tasks import TrainingTasks
 from agentevolver.types import Task, Trajectory
 from env_service.environments.pocket.calls import Call
 from env_service.environments.pocket.tasks import task_ids
 from task_manager.actions import format_of
 from task_manager.background import round_file
-from task_manager.diagnose import diagnose
+from agentevolver.recipes.seal.diagnose import diagnose
 from task_manager.journal import read_journal
 from task_manager.services import running
 from task_manager.tasks import read_objectives, solution_of, write_tasks

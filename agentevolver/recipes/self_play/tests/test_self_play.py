@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from agentevolver.config.checks import load
-from agentevolver.config.self_play import SelfPlaySettings
+from agentevolver.recipes.self_play.settings import SelfPlaySettings
 from agentevolver.errors import ConfigError, TrainingFailed
-from agentevolver.trainer.elo import FIRST, expected, gain, wilson
-from agentevolver.trainer.self_play import START, STATE, Pool, SelfPlay, seated, win_rates
+from agentevolver.recipes.self_play.elo import FIRST, expected, gain, wilson
+from agentevolver.recipes.self_play.part import START, STATE, Pool, SelfPlay, seated, win_rates
 from tests.trajectories import trajectory
 
 CONF = Path(__file__).parents[3] / "examples" / "self_play.yaml"

@@ -16,7 +16,7 @@ from agentevolver.trainer.reward_stages import RewardStages
 from tests.agentevolver.config.test_checks import BASIC, MODEL
 from tests.trajectories import trajectory
 
-USE = "agentevolver.trainer.half_baseline:HalfBaseline"
+USE = "agentevolver.recipes.half_baseline.stage:HalfBaseline"
 
 
 def rollouts(**groups):

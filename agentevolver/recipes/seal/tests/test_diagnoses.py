@@ -7,10 +7,10 @@ from env_service.environments.pocket.quirks import quirks_of
 from env_service.environments.pocket.tasks import make_task, task_ids
 from env_service.environments.pocket.tools import TOOLS
 from task_manager.actions import format_of
-from task_manager.diagnose import KINDS, diagnose
+from agentevolver.recipes.seal.diagnose import KINDS, diagnose
 from task_manager.settings import SignalSettings
-from task_manager.signals import Signals
-from task_manager.weakness import Window, focused
+from agentevolver.recipes.seal.signals import Signals
+from agentevolver.recipes.seal.weakness import Window, focused
 from tests.pocket_rollouts import rollout
 from tests.trajectories import trajectory
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from agentevolver.config.checks import load
 from agentevolver.errors import ConfigError
 from agentevolver.trainer import closed_loop as looping
-from agentevolver.trainer.closed_loop import ClosedLoop
+from agentevolver.recipes.seal.closed_loop import ClosedLoop
 from agentevolver.trainer.tasks import LOOP_STATE, TrainingTasks
 from agentevolver.types import Task
 from task_manager.background import round_file

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from transfer_queue import KVBatchMeta
 from verl.utils.metric import Metric
 
-from advantage_processor.ambiguity import BUCKETS, P_HAT, PHatError, upper_clip
+from agentevolver.recipes.adpo.ambiguity import BUCKETS, P_HAT, PHatError, upper_clip
 from advantage_processor.settings import StageSettings
 from agentevolver.config.loss_modes import BOOSTED, inert_clips
 from agentevolver.trainer import row_clips, update

@@ -9,7 +9,7 @@ from tensordict.tensorclass import NonTensorStack
 from verl.utils import tensordict_utils as tu
 from verl.workers.utils.padding import response_from_nested
 
-from agentevolver.trainer import prefixes
+from agentevolver.recipes.seeupo import prefixes
 
 
 def ragged(rows):

@@ -94,7 +94,7 @@ CASES = {
     "openai_agents": Case(FEW_TASKS, hermes=True, needs="openai-agents"),
     "questioning": Case((*FEW_TASKS, *FEW_EXPLORATIONS), frozenset({"questioning"})),
     "closed_loop": Case(
-        (*FEW_TASKS, *FEW_EXPLORATIONS, "task_manager.closed_loop.every=1", "task_manager.closed_loop.budget_tasks=4"),
+        (*FEW_TASKS, *FEW_EXPLORATIONS, "recipes.seal.every=1", "recipes.seal.budget_tasks=4"),
         frozenset({"questioning", "loop"}),
     ),
     "attributing": Case(FEW_TASKS, frozenset({"labels"})),
@@ -109,7 +109,7 @@ CASES = {
     "self_play": Case(
         (
             *("data.val_filter.seeds=2", "data.max_prompt_length=1024", *SHORT),
-            *("trainer.val_before_train=true", "trainer.save_freq=1", "self_play.every=1"),
+            *("trainer.val_before_train=true", "trainer.save_freq=1", "recipes.self_play.every=1"),
         ),
         frozenset({"self_play"}),
         model=True,

@@ -8,8 +8,8 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from agentevolver.recipes.adpo.ambiguity import scale, upper_clip
 from advantage_processor.grpo import outcome_advantages
+from agentevolver.recipes.adpo.ambiguity import scale, upper_clip
 from agentevolver.trainer.loss import selective_ppo_loss
 from tests.agentevolver.coevolve.golden import golden
 from tests.agentevolver.trainer.test_loss import Batch, config

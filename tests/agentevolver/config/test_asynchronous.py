@@ -98,14 +98,14 @@ def test_their_keys_are_refused_where_nothing_reads_them(override):
     ("overrides", "named"),
     [
         (["trainer.deterministic=true"], "trainer.deterministic"),
-        (["self_play.enable=true"], "self_play.enable"),
+        (["recipes.self_play.enable=true"], "recipes.self_play.enable"),
         (
-            ["algorithm.update_order=reverse", "actor_rollout_ref.actor.policy_loss.loss_mode=gspo"],
-            "algorithm.update_order",
+            ["recipes.seeupo.order=reverse", "actor_rollout_ref.actor.policy_loss.loss_mode=gspo"],
+            "recipes.seeupo.order",
         ),
         (
-            ["task_manager.n=1", "task_manager.mixture.synthetic_data_ratio=1", "task_manager.closed_loop.enable=true"],
-            "task_manager.closed_loop.enable",
+            ["task_manager.n=1", "task_manager.mixture.synthetic_data_ratio=1", "recipes.seal.enable=true"],
+            "recipes.seal.enable",
         ),
         (
             [

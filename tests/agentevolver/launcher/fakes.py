@@ -18,7 +18,6 @@ from omegaconf import DictConfig, OmegaConf
 
 from agentevolver.config.coevolve import CoevolveSettings
 from agentevolver.config.environments import EnvServiceSettings
-from agentevolver.recipes.self_play.settings import SelfPlaySettings
 from agentevolver.config.training import RaySettings
 from agentevolver.launcher.records import RunRegistry
 from agentevolver.launcher.stack import JobSpec, ServiceSpec
@@ -178,7 +177,7 @@ class FakeConfiguration:
     env_service: EnvServiceSettings = field(default_factory=env_section)
     ray: RaySettings = field(default_factory=ray_section)
     coevolve: CoevolveSettings = field(default_factory=CoevolveSettings)
-    self_play: SelfPlaySettings = field(default_factory=SelfPlaySettings)
+    settings: Any = None
     teacher: TeacherSettings | None = None
     experience_backend: str = "embedded"
     experience_url: str = "http://127.0.0.1:8001"

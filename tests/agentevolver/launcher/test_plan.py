@@ -10,7 +10,6 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from agentevolver.config.coevolve import CoevolveSettings
-from agentevolver.recipes.self_play.settings import SelfPlaySettings
 from agentevolver.errors import UsageError
 from agentevolver.launcher.experiment import START, Presence
 from agentevolver.launcher.options import Options
@@ -407,20 +406,6 @@ def test_rounds_have_a_main_job_and_a_player_of_their_own(configuration: FakeCon
     assert [item for item in environments.argv if item.startswith("--env=")] == ["--env=pocket", "--env=propose"]
     assert made.job is not None and made.job.argv[2] == "agentevolver.coevolve"
     assert player.env == made.job.env, "on a CPU nothing is split"
-
-
-def test_in_self_play_environments_are_told_where_frozen_policies_answer(configuration: FakeConfiguration) -> None:
-    section = SelfPlaySettings(enable=True, url=f"http://127.0.0.1:{free_port()}")
-    made = plan(replace(configuration, self_play=section))
-    assert [spec.name for spec in made.services] == ["ray", "env_service", "player"]
-    ray, environments, player = made.services
-    told = {spec.env["ENV_PLAYER_URL"] for spec in (ray, environments)}
-    assert told == {made.config["self_play"]["url"]} == {section.url}, "Ray's processes hold the environments"
-    assert player.health_urls == (f"{section.url}/healthz",) and player.needed and player.restarts > 0
-    assert made.job is not None and made.job.argv[2] == "agentevolver.run.main"
-    with pytest.raises(UsageError, match=r"self_play\.url=http://elsewhere:1"):
-        plan(replace(configuration, self_play=section.model_copy(update={"url": "http://elsewhere:1"})))
-    assert "ENV_PLAYER_URL" not in plan(configuration).services[1].env
 
 
 def test_the_player_is_forked_as_the_main_job_is(configuration: FakeConfiguration) -> None:

@@ -29,8 +29,6 @@ from verl.utils.torch_dtypes import PrecisionType
 
 from agentevolver.builtin.seed import seed_policy_path
 from agentevolver.config.checks import for_verl, load
-from agentevolver.recipes.seeupo import prefixes
-from agentevolver.recipes.seeupo.update import TurnUpdates, hold_learning_rate
 from agentevolver.types import GuidanceUse, Outcome, Step, StopReason, Task, Trajectory
 
 ROOT = Path(__file__).parents[3]
@@ -46,24 +44,6 @@ CASES = {
     "a rank of withdrawn rows alone": {"samples": 1, "failed": ("t1_0", "t1_1", "t1_2", "t1_3"), "last": True},
     "means of sequences": {"failed": ("t1_2",), "aggregation": "seq-mean-token-mean"},
     "one ratio a row": {"mini": 2, "seed": 20, "mode": "gspo"},
-    "one turn by turns": {"mini": 2, "seed": 20, "mode": "gspo", "order": "reverse"},
-    "three turns by turns": {
-        "mini": 2,
-        "seed": 20,
-        "mode": "gspo",
-        "order": "reverse",
-        "turns": 3,
-        "failed": ("t1_2",),
-    },
-    "three turns by turns, on whole rows": {
-        "mini": 2,
-        "seed": 20,
-        "mode": "gspo",
-        "order": "reverse",
-        "turns": 3,
-        "failed": ("t1_2",),
-        "whole": True,
-    },
 }
 
 
@@ -72,7 +52,6 @@ class Group:
 
     def __init__(self, queue, actor, reference):
         self.queue, self.actor, self.reference = queue, actor, reference
-        self.cuts = True
         # One rank is given the rows in the order in which two would have them, mini-batch by mini-batch.
         self._dispatch_info = {"actor": [0, 1]}
 
@@ -81,9 +60,6 @@ class Group:
 
     def compute_ref_log_prob(self, batch):
         return self._put(batch, self._run(self.reference.compute_ref_log_prob, batch))
-
-    def hold_learning_rate(self, held):
-        hold_learning_rate(self.actor.actor.engine, held)
 
     def update_actor(self, batch):
         half = batch.extra_info["mini_batch_size"] // 2
@@ -100,7 +76,7 @@ class Group:
         part = batch.chunk(RANKS)[RANK]
         data = self.queue.kv_batch_get(part.keys, part.partition_id, part.fields)
         extra = copy.deepcopy(batch.extra_info)
-        tu.assign_non_tensor(data, **(extra if self.cuts else {**extra, prefixes.KEY: False}))
+        tu.assign_non_tensor(data, **extra)
         gathered = [None] * RANKS
         dist.all_gather_object(gathered, method(data))
         return gathered
@@ -194,17 +170,8 @@ def step(trainer, queue, case, seed):
         gradients.append({name: whole(parameter.grad) for name, parameter in engine.module.named_parameters()})
         return plain(engine)
 
-    cut, cuts = prefixes.cut, []
-
-    def recorded_cut(data):
-        shortened = cut(data)
-        cuts.append((len(data["input_ids"].values()), len(shortened["input_ids"].values())))
-        return shortened
-
-    engine.optimizer_step, prefixes.cut = recorded, recorded_cut
-    trainer.actor_rollout_wg.cuts = not CASES[case].get("whole")
+    engine.optimizer_step = recorded
     batch = trainer._update_actor(batch, metrics)
-    prefixes.cut = cut
     columns = ("old_log_probs", "ref_log_prob", "entropy", "advantages", "response_mask", "clip_ratio_high", "guided")
     parts = [[bool(tag.get("is_padding")) for tag in part.tags] for part in batch.chunk(RANKS)]
     return {
@@ -213,7 +180,6 @@ def step(trainer, queue, case, seed):
         "untrained": parts,
         "metrics": {name: float(value) for name, value in metrics.items() if np.isscalar(value)},
         "gradients": gradients,
-        "cuts": cuts,
         **state(engine),
     }
 
@@ -264,17 +230,17 @@ def make_trainer(folder, queue):
     trainer.tokenizer = workers[0].actor.model_config.tokenizer
     trainer.actor_rollout_wg = trainer.ref_policy_wg = Group(queue, *workers)
     trainer.ref_in_actor, trainer.use_critic, trainer.global_steps, trainer.parameter_sync_step = False, False, 1, 1
+    trainer.make_parts()
     return trainer
 
 
-def use_loss(trainer, aggregation, mode="vanilla", order=None):
-    """Install the loss as the trainer's `_setup` does, and the order of the turns as its constructor."""
+def use_loss(trainer, aggregation, mode="vanilla"):
+    """Install the loss as the trainer's `_setup` does."""
     from agentevolver.trainer.loss import selective_ppo_loss
 
     actor = copy.deepcopy(trainer.config.actor_rollout_ref.actor)
     actor.loss_agg_mode = trainer.config.actor_rollout_ref.actor.loss_agg_mode = aggregation
     actor.policy_loss.loss_mode = mode
-    trainer._updates.turns = None if order is None else TurnUpdates(order, 0.2)
     loss = partial(selective_ppo_loss, config=omega_conf_to_dataclass(actor), kl_to="reference")
     trainer.actor_rollout_wg.actor.set_loss_fn(loss)
 
@@ -301,7 +267,7 @@ def main(folder):
         actor.reset()
         trainer.config.actor_rollout_ref.actor.ppo_mini_batch_size = CASES[case].get("mini", 1)
         own = CASES[case]
-        use_loss(trainer, own.get("aggregation", "token-mean"), own.get("mode", "vanilla"), own.get("order"))
+        use_loss(trainer, own.get("aggregation", "token-mean"), own.get("mode", "vanilla"))
         results[case] = step(trainer, queue, case, own.get("seed", seed))
     trainer.config.actor_rollout_ref.actor.ppo_mini_batch_size = 1
     use_loss(trainer, "token-mean")

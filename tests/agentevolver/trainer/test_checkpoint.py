@@ -22,6 +22,7 @@ from agentevolver.monitor.log import RunLog
 from agentevolver.monitor.watchdog import Watchdog
 from agentevolver.trainer.checkpoint import restore_state, save_state, writing
 from agentevolver.trainer.failures import FailureGuard
+from agentevolver.trainer.parts import TrainerPart, TrainerParts
 from agentevolver.utils.files import append_jsonl, read_jsonl
 from experience_manager.database import revision_of
 from experience_manager.store import Store
@@ -145,10 +146,8 @@ class Removing(Policy):
         self.checkpoints.register_checkpoint(folder, max_ckpt_to_keep)
 
 
-class Part:
-    """In the place of what has a part of its own in a checkpoint: a file, and what it was restored from."""
-
-    beginning = Path("begin")
+class Part(TrainerPart):
+    """A part with a file of its own in a checkpoint, that knows what it was restored from."""
 
     def __init__(self, name):
         self.name, self.restored = name, []
@@ -157,6 +156,21 @@ class Part:
         (folder / self.name).touch()
 
     def restore(self, folder):
+        self.restored.append(folder)
+
+
+class Pool(TrainerPart):
+    """In the place of the experience manager, whose pool is set back under another condition."""
+
+    beginning = Path("begin")
+
+    def __init__(self):
+        self.restored = []
+
+    def save(self, folder, *_):
+        (folder / "experience").touch()
+
+    def restore_pool(self, folder):
         self.restored.append(folder)
 
 
@@ -180,7 +194,8 @@ def trainer_in(folder, step, **options):
     )
     trainer.directory, trainer.global_steps = folder, step
     trainer._failures = FailureGuard(0.5, 3)
-    trainer._experience, trainer._tasks, trainer._self_play = Part("experience"), Part("tasks"), Part("self_play")
+    trainer._experience = Pool()
+    trainer.parts = TrainerParts([Part("recipe"), Part("tasks"), trainer._experience])
     trainer._watchdog = Watchdog(WatchdogSettings(enable=False, floor_s=1, factor=1))
     trainer.train_dataloader = SimpleNamespace(
         state_dict=lambda: {"step": step, "told": trainer.told}, load_state_dict=lambda _: None
@@ -305,18 +320,18 @@ def test_no_run_starts_over_by_itself_and_one_that_is_told_to_leaves_nothing_to_
     assert [path.name for path in checkpoints.iterdir()] == ["superseded-1"]
     trainer = trainer_in(tmp_path, 0)
     trainer._load_checkpoint()
-    assert trainer._experience.restored == [Part.beginning]
+    assert trainer._experience.restored == [Pool.beginning]
 
 
 def test_a_checkpoint_is_sealed_with_every_part_in_it(tmp_path, pool, checkpoints):
     save(trainer_in(tmp_path, 4))
     sealed = json.loads((checkpoints / "global_step_4" / MANIFEST).read_text())
     assert set(sealed["files"]) == {
-        "actor/model_world_size_1_rank_0.pt", "data.pt", STATE, "experience", "tasks", "self_play",
+        "actor/model_world_size_1_rank_0.pt", "data.pt", STATE, "experience", "tasks", "recipe",
     }  # fmt: skip
 
 
-OWN, NAMED, BEGINNING = "checkpoints/global_step_4", "elsewhere/checkpoints/global_step_7", Part.beginning
+OWN, NAMED, BEGINNING = "checkpoints/global_step_4", "elsewhere/checkpoints/global_step_7", Pool.beginning
 
 
 @pytest.mark.parametrize(
@@ -350,7 +365,7 @@ def test_each_way_to_begin_restores_its_own_folder(
     step = 0 if from_there is None else int(from_there.rpartition("_")[2])
     assert (trainer.global_steps, trainer._failures.in_a_row) == (step, step)
     assert trainer.actor_rollout_wg.read == (None if from_there is None else tmp_path / from_there)
-    for part in (trainer._tasks, trainer._self_play):
+    for part in trainer.parts.parts[:2]:
         assert part.restored == ([] if from_there is None else [tmp_path / from_there]), part.name
     expected = [] if pool_from is None else [pool_from if pool_from is BEGINNING else tmp_path / pool_from]
     assert trainer._experience.restored == expected

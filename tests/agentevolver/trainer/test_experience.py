@@ -145,7 +145,7 @@ def test_a_run_guides_counts_and_fills_its_pool_once_and_lives_on_without_its_ac
     navigation.fill("scout", tasks[:1], roll_out, lambda *_: None, step=3)
     assert rolled == [["w0"]]
 
-    navigation.submit(
+    navigation.after_rollouts(
         1,
         [
             record("g_0", guided=True, stripped=True, success=True, guidance=injection.use().to_dict()["guidance"]),
@@ -160,11 +160,11 @@ def test_a_run_guides_counts_and_fills_its_pool_once_and_lives_on_without_its_ac
     assert metrics["exp_manager/pool_size"] == 1.0
 
     ray.kill(navigation._actor)
-    navigation.submit(2, [record()])
+    navigation.after_rollouts(2, [record()])
     assert navigation.collect().get("exp_manager/errors") == 1.0
     gone = asyncio.run(guides.guide(task, "g", guided[0], 9)([dict(message) for message in OPENING]))
     assert not gone.guided and "the experience manager failed" in gone.guidance.problem
-    navigation.close(1.0)
+    navigation.finish(1.0)
 
 
 class Called:
@@ -294,7 +294,7 @@ def test_a_pool_that_is_set_back_is_told_of_with_where_its_later_state_is_and_no
         return True
 
     navigation = navigation_over(tmp_path, monkeypatch, restore=restore)
-    assert all(navigation.restore(tmp_path / "checkpoint") for _ in range(3))
+    assert all(navigation.restore_pool(tmp_path / "checkpoint") for _ in range(3))
     assert [path.name for path in asides] == [f"experience.superseded-{n}.sqlite" for n in (1, 2, 3)]
     assert asides[0].read_text() == "state 1"
     told = [entry.getMessage() for entry in caplog.records if entry.levelname == "WARNING"]
@@ -317,10 +317,10 @@ def test_a_run_that_starts_over_says_so_to_any_pool_and_one_that_goes_on_does_no
     )
     navigation._waits, navigation._owns_pool = waits, owns_pool
     set_back = waits and owns_pool
-    assert navigation.restore(tmp_path / "global_step_2") is set_back
+    assert navigation.restore_pool(tmp_path / "global_step_2") is set_back
     assert done == [tmp_path / "global_step_2"] * set_back
     done.clear()
-    assert navigation.restore(navigation.beginning) is set_back
+    assert navigation.restore_pool(navigation.beginning) is set_back
     assert done == [*[navigation.beginning] * set_back, "over"]
 
 
@@ -336,7 +336,7 @@ def test_a_pool_that_cannot_be_saved_or_set_back_ends_the_run_with_one_line(tmp_
         == f"the experience pool could not be written into {tmp_path}/global_step_2: /x/experience.sqlite: malformed"
     )
     with pytest.raises(TrainingFailed, match=r"set back .*global_step_2: /x/experience.sqlite: malformed$"):
-        navigation.restore(tmp_path / "global_step_2")
+        navigation.restore_pool(tmp_path / "global_step_2")
     told = r"global_step_2 could not be written \(the experience pool could not .*, \d+ MiB are free"
     with pytest.raises(TrainingFailed, match=told), writing(tmp_path / "global_step_2"):
         navigation.save(tmp_path / "global_step_2")

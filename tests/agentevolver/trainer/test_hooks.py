@@ -40,6 +40,7 @@ def make(tmp_path, monkeypatch):
         trainer.actor_rollout_wg = SimpleNamespace(_dispatch_info={"actor": [0, 1]})
         trainer.tokenizer = SimpleNamespace(eos_token_id=1)
         trainer.use_critic, trainer.parameter_sync_step, trainer.total_training_steps = False, 1, 9
+        trainer.make_parts()
         return trainer
 
     return inner
@@ -121,7 +122,7 @@ def test_failures_of_training_validation_and_fillings_are_counted_apart(make, qu
     half = [rollout(number, (1.0, None)[number % 2]) for number in range(4)]
     records = [one.to_dict() for one in half]
     infos = {"trajectory": records, "masked": [0.0, 1.0] * 2, "reward": [1.0, 0.0] * 2, "success": [1.0, 0.0] * 2}
-    monkeypatch.setattr("agentevolver.trainer.trainer.roll_out", lambda *_, **__: half)
+    monkeypatch.setattr("agentevolver.trainer.filling.roll_out", lambda *_, **__: half)
     trainer.agent_loop_manager, trainer._look_after_workers = None, None
     take(trainer, queue, 1, half)
     trainer._val_metrics_update(["pocket"] * 4, ["p"] * 4, infos, [1] * 4)

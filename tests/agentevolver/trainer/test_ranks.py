@@ -18,11 +18,9 @@ CPUS = sorted(os.sched_getaffinity(0))
 pytestmark = [pytest.mark.service, pytest.mark.timeout(600)]
 
 UNEVEN = "uneven rows, several samples a trajectory"
-GSPO, ONE_TURN, TURNS = "one ratio a row", "one turn by turns", "three turns by turns"
-WHOLE_ROWS = "three turns by turns, on whole rows"
 CASES = (
-    UNEVEN, "withdrawn rows", "a rank of padding alone", "a rank of withdrawn rows alone", "means of sequences", GSPO,
-    ONE_TURN, TURNS, WHOLE_ROWS,
+    UNEVEN, "withdrawn rows", "a rank of padding alone", "a rank of withdrawn rows alone", "means of sequences",
+    "one ratio a row",
 )  # fmt: skip
 # Means over micro-batches, whatever their size (verl's own), and what belongs to the machine.
 NOT_COMPARED = (
@@ -117,36 +115,6 @@ def test_the_cases_are_what_their_names_say(runs):
     assert runs[2]["a rank of padding alone"]["withdrawn"] == []
     clips = runs[2][UNEVEN]["columns"]["clip_ratio_high"].values()
     assert {round(clip.item(), 2) for clip in clips} == {0.28, 0.6}
-
-
-def test_a_single_turn_by_turns_is_gspo(runs):
-    plain, by_turns = runs[1][GSPO], runs[1][ONE_TURN]
-    assert furthest_state(plain, by_turns) <= 1e-9
-    assert by_turns["metrics"]["actor/turns"] == 1.0
-
-
-def test_several_turns_are_updates_of_their_own_and_one_tick_of_the_schedule(runs):
-    plain, by_turns = runs[1][GSPO], runs[1][TURNS]
-    assert len(plain["gradients"]) == 1 and len(by_turns["gradients"]) == 3
-    assert by_turns["schedule"] == plain["schedule"]
-    assert by_turns["metrics"]["actor/lr"] == plain["metrics"]["actor/lr"]
-    assert by_turns["metrics"]["actor/turn_ratio/max"] > by_turns["metrics"]["actor/turn_ratio/min"]
-    for name in ("response_mask", "old_log_probs", "entropy"):  # the update's own are taken back, others never touched
-        assert all(
-            bool(row.any()) for key, row in by_turns["columns"][name].items() if key not in by_turns["withdrawn"]
-        )
-
-
-def test_passes_that_end_with_a_turn_compute_what_passes_over_whole_rows_do(runs):
-    cut, whole = runs[1][TURNS], runs[1][WHOLE_ROWS]
-    assert furthest_state(cut, whole) <= 1e-9
-    for ours, theirs in zip(cut["gradients"], whole["gradients"], strict=True):
-        assert furthest(ours, theirs) <= 1e-9
-    for name in ("actor/turn_ratio/mean", "actor/turn_ratio/min", "actor/turn_ratio/max", "actor/pg_loss"):
-        assert cut["metrics"][name] == pytest.approx(whole["metrics"][name], abs=1e-9)
-    assert whole["cuts"] == []
-    assert len(cut["cuts"]) == 5  # three updates, and log-probs after two of them
-    assert all(after < before for before, after in cut["cuts"])
 
 
 def test_withdrawn_rows_stay_withdrawn_until_the_update(runs):

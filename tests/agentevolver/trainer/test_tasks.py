@@ -10,6 +10,7 @@ from agentevolver.config.checks import for_verl, load
 from agentevolver.config.parts import from_settings
 from agentevolver.run.questioning import prepare
 from agentevolver.trainer import tasks as training
+from agentevolver.trainer.loading import Loading
 from agentevolver.trainer.metrics import task_metrics
 from agentevolver.trainer.tasks import TrainingTasks
 from agentevolver.types import Outcome, Task
@@ -71,7 +72,7 @@ def test_an_epoch_mixes_both_kinds_and_the_curriculum_hears_of_each_step(tmp_pat
     kinds = [row["task"]["open_query"] for row in rows]
     assert len(rows) == 12 and sum(kinds) == 4
     assert {row["task"]["metadata"].get("advantage_scale") for row in rows if row["task"]["open_query"]} == {0.5}
-    metrics = made.record(
+    metrics = made.after_rollouts(
         1, [record(synthetic(1)[0], 1, "a"), record(synthetic(1)[0], 1, "a", 1), record(ORIGINALS[0], 0, "b")]
     )
     assert metrics["task/synthetic_share"] == pytest.approx(2 / 3)
@@ -114,17 +115,18 @@ def test_a_round_begins_where_an_epoch_ends_and_its_tasks_join_the_next_one(tmp_
     settings = resolved(tmp_path, "task_manager.curriculum.synthesize_every_epochs=2").settings
     made = TrainingTasks(settings, tmp_path / "train.jsonl")
     size = len(made.dataset)
+    made.steps_per_epoch, made.last_step = 3, 99
     for step in range(1, 6):
-        made.end_step(step, steps_per_epoch=3)
+        made.after_step(step)
     assert made._background["pocket"].began == []
-    made.record(1, [record(ORIGINALS[i], 1, f"g{i}") for i in range(3)])
-    made.end_step(6, steps_per_epoch=3)
+    made.after_rollouts(1, [record(ORIGINALS[i], 1, f"g{i}") for i in range(3)])
+    made.after_step(6)
     (wish,) = made._background["pocket"].began
     assert wish != training.profile_for("pocket", None).task_preference, (
         "the policy succeeds, so the new tasks are to be harder"
     )
     made._background["pocket"].ready = synthetic(2, start=50)
-    made.end_step(7, steps_per_epoch=3)
+    made.after_step(7)
     assert made.dataset.place("note_add.k2.50#0") is not None and len(made.dataset) == size
     drawn = {made.dataset.name(row) for _ in range(3) for row in made.dataset.draw()}
     assert {"note_add.k2.50#0", "note_add.k2.51#0"} <= drawn
@@ -155,7 +157,7 @@ def test_training_is_as_long_as_the_epochs_that_are_drawn_and_the_schedule_too(t
     trainer = object.__new__(EvolverTrainerSync)
     trainer.config, trainer.parameter_sync_step = config, 1
     trainer.settings = resolved(tmp_path, *overrides).settings
-    trainer._init_dataloader()
+    Loading._init_dataloader(trainer)
     assert trainer.steps_per_epoch == 12 // 4
     assert trainer.total_training_steps == (steps or 9)
     assert config.actor_rollout_ref.actor.optim.total_training_steps == (steps or 9)
@@ -171,7 +173,7 @@ def test_without_a_mixture_or_a_curriculum_verls_own_loader_stays(tmp_path, monk
     trainer = object.__new__(EvolverTrainerSync)
     trainer.settings, trainer._tasks = load(BASIC, ["device=cpu", "actor_rollout_ref.model.path=x"]).settings, None
     trainer.config = OmegaConf.create({"trainer": {"total_training_steps": None, "total_epochs": 2}})
-    trainer._init_dataloader()
+    Loading._init_dataloader(trainer)
     assert trainer.train_dataloader == "verl's" and trainer._tasks is None and trainer.config.trainer.total_epochs == 2
 
 
@@ -185,11 +187,11 @@ def test_there_are_as_many_epochs_as_the_steps_take(monkeypatch, steps, epochs):
     trainer = object.__new__(EvolverTrainerSync)
     trainer.settings, trainer._tasks = load(BASIC, ["device=cpu", "actor_rollout_ref.model.path=x"]).settings, None
     trainer.config = OmegaConf.create({"trainer": {"total_training_steps": steps, "total_epochs": 2}})
-    trainer._init_dataloader()
+    Loading._init_dataloader(trainer)
     assert trainer.config.trainer.total_epochs == epochs
     trainer.config.trainer.update({"val_only": True, "total_epochs": 2})
     monkeypatch.setattr(PPOTrainerSync, "_init_dataloader", lambda self: setattr(self, "steps_per_epoch", 0))
-    trainer._init_dataloader()
+    Loading._init_dataloader(trainer)
     assert trainer.config.trainer.total_epochs == 2
 
 
@@ -206,12 +208,13 @@ def test_over_the_services_tasks_are_made_and_a_round_in_the_background_brings_m
     with running(from_settings(settings), tmp_path / "logs"):
         tasks = prepare(settings, ORIGINALS)
         made = TrainingTasks(settings, tmp_path / "train.jsonl")
-        made.end_step(3, steps_per_epoch=3)
+        made.steps_per_epoch, made.last_step = 3, 99
+        made.after_step(3)
         deadline = time.monotonic() + 120
         while not round_files(path):
             assert time.monotonic() < deadline, "no round came to an end"
             time.sleep(0.2)
-            made.end_step(4, steps_per_epoch=3)
+            made.after_step(4)
         made.close()
     first, later = synthetic_tasks(settings.task_manager)
     assert len(first) == len(tasks) > 0 and len(later) >= 3
@@ -242,8 +245,9 @@ def test_of_several_environments_each_has_its_tasks_its_rounds_and_its_wish(tmp_
     assert all(task["env_type"] == "pocket" for task in rows if task["open_query"]) and list(made._background) == [
         "pocket"
     ]
-    metrics = made.record(1, [record(ORIGINALS[i], 1, f"g{i}") for i in range(3)] + [record(lake[0], 0, "h")])
+    metrics = made.after_rollouts(1, [record(ORIGINALS[i], 1, f"g{i}") for i in range(3)] + [record(lake[0], 0, "h")])
     assert metrics["curriculum/known/pocket"] == 3 and metrics["curriculum/success/pocket_long"] == 0
-    made.end_step(4, steps_per_epoch=4)
+    made.steps_per_epoch, made.last_step = 4, 99
+    made.after_step(4)
     (wish,) = made._background["pocket"].began
     assert wish != training.profile_for("pocket", None).task_preference, "what the other environment says plays no part"

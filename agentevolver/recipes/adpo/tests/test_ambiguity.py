@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from verl import DataProto
 from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
 
-from agentevolver.recipes.adpo.ambiguity import BUCKETS, P_HAT, PHatError, bucket, p_hat, scale, trust, upper_clip
 from advantage_processor.pipeline import Processor, StageContext, StageError, assign, make_stage
 from advantage_processor.settings import AttributionSettings, StageSettings
+from agentevolver.recipes.adpo.ambiguity import BUCKETS, P_HAT, PHatError, bucket, p_hat, scale, trust, upper_clip
 from agentevolver.types import Reward, Task
 from tests.trajectories import trajectory
 

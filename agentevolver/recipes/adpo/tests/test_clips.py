@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from transfer_queue import KVBatchMeta
 from verl.utils.metric import Metric
 
-from agentevolver.recipes.adpo.ambiguity import BUCKETS, P_HAT, PHatError, upper_clip
 from advantage_processor.settings import StageSettings
 from agentevolver.config.loss_modes import BOOSTED, inert_clips
+from agentevolver.recipes.adpo.ambiguity import BUCKETS, P_HAT, PHatError, upper_clip
+from agentevolver.recipes.adpo.clip import AmbiguityClip
 from agentevolver.trainer import row_clips, update
-from agentevolver.trainer.loss import BUCKET_COLUMN, CLIP_COLUMN, GUIDED_COLUMN, finish_metrics, selective_ppo_loss
+from agentevolver.trainer.loss import CLIP_COLUMN, GROUP_COLUMN, GUIDED_COLUMN, finish_metrics, selective_ppo_loss
 from agentevolver.trainer.row_clips import ClipWatch, RowClips, RuleError
 from agentevolver.trainer.update import arrange
 from agentevolver.types import RowKey
@@ -70,7 +71,7 @@ def test_a_boosted_guided_rollout_keeps_its_clip_and_all_others_have_that_of_the
     )
     assert told.bounds == pytest.approx({"a_0": GUIDING.off_cliprange_high, "a_1": 0.3, "a_2": 0.3, "b_0": USUAL})
     assert told.boosted == {"a_0"}
-    assert {name: BUCKETS[place] for name, place in told.buckets.items()} == {
+    assert {name: BUCKETS[place] for name, place in told.groups.items()} == {
         **dict.fromkeys(("a_0", "a_1", "a_2"), "low"),
         "b_0": "none",
     }
@@ -78,14 +79,14 @@ def test_a_boosted_guided_rollout_keeps_its_clip_and_all_others_have_that_of_the
 
 def test_guidance_alone_and_p_alone_need_not_know_each_other():
     guided = RowClips(GUIDING, [], USUAL)
-    assert guided.columns == (GUIDED_COLUMN, CLIP_COLUMN) and not guided.is_ambiguous
+    assert guided.columns == (GUIDED_COLUMN, CLIP_COLUMN) and not guided.groups
     nowhere = {"metadata": {}}  # a task without p is no concern of guidance
     assert guided.of([rollout("a_0", guided=True, **nowhere), rollout("a_1", **nowhere)]).bounds == {
         "a_0": GUIDING.off_cliprange_high,
         "a_1": USUAL,
     }
     ambiguous = RowClips(NOBODY, [ADPO], USUAL)
-    assert ambiguous.columns == (CLIP_COLUMN, BUCKET_COLUMN)
+    assert ambiguous.columns == (CLIP_COLUMN, GROUP_COLUMN)
     assert not RowClips(NOBODY, [], USUAL).active
 
 
@@ -142,7 +143,7 @@ def test_every_row_keeps_its_own_numbers_through_balancing_and_mini_batches(data
         rows = [i for i, key in enumerate(keys) if key not in padding]
         assert RowClips(NOBODY, [ADPO], USUAL).tell(batch, rows, random.Random(1).sample(told, len(told))) == {}
         arrange(batch, rows, ranks, steps, seed=5)
-    assert sorted(batch.keys) == sorted(keys) and CLIP_COLUMN in batch.fields and BUCKET_COLUMN in batch.fields
+    assert sorted(batch.keys) == sorted(keys) and CLIP_COLUMN in batch.fields and GROUP_COLUMN in batch.fields
     for key in batch.keys:
         known = USUAL if key in padding else expected[RowKey.of(key).trajectory_id]
         assert queue.columns[CLIP_COLUMN][key] == pytest.approx(known, abs=1e-6)
@@ -151,13 +152,14 @@ def test_every_row_keeps_its_own_numbers_through_balancing_and_mini_batches(data
 def ambiguous(rows, shares, usual=HIGH):
     """A micro-batch as the actor has it, with the clips of `shares`."""
     batch = Batch(rows, None, [upper_clip(p, usual, 0.3, 0.8, 0.1) for p in shares])
-    rule = row_clips.AmbiguityClip(usual)
-    batch.data[BUCKET_COLUMN] = torch.tensor([float(rule.bucket(rollout("a_0", p))) for p in shares])
+    rule = AmbiguityClip(usual)
+    batch.data[GROUP_COLUMN] = torch.tensor([float(rule.group(rollout("a_0", p))) for p in shares])
     return batch
 
 
 def finished(metrics):
-    return finish_metrics({name: metric.aggregate() for name, metric in metrics.items() if isinstance(metric, Metric)})
+    sums = {name: metric.aggregate() for name, metric in metrics.items() if isinstance(metric, Metric)}
+    return finish_metrics(sums, BUCKETS)
 
 
 def at(ratio, advantage):
@@ -168,7 +170,7 @@ def at(ratio, advantage):
 def test_a_ratio_between_the_clips_flows_at_low_p_and_stops_at_high_p(mode):
     """Usual clip .28, so 1.35 lies between it and .38, the clip at p = .3; failures know no upper clip."""
     batch = ambiguous([at(1.35, 1.0), at(1.35, 1.0), at(1.35, 1.0), at(1.35, -1.0)], [0.3, 0.8, None, 0.3])
-    _, gradient, metrics = batch.run(partial(selective_ppo_loss, config(mode, "token-sum")))
+    _, gradient, metrics = batch.run(partial(selective_ppo_loss, config(mode, "token-sum"), groups=BUCKETS))
     assert gradient.tolist() == pytest.approx([-1.35, 0.0, 0.0, 1.35], abs=1e-5)
     done = finished(metrics)
     assert done["actor/clip_hi"] == 0.5 and done["actor/clip_freed"] == 0.25
@@ -182,14 +184,14 @@ def test_ratio_and_clips_of_the_description():
     chosen = config("vanilla", "token-sum")
     object.__setattr__(chosen, "clip_ratio_high", 0.2)
     for p, expected in ((0.3, -1.25), (0.8, 0.0)):
-        _, gradient, _ = ambiguous([at(1.25, 1.0)], [p], 0.2).run(partial(selective_ppo_loss, chosen))
+        _, gradient, _ = ambiguous([at(1.25, 1.0)], [p], 0.2).run(partial(selective_ppo_loss, chosen, groups=BUCKETS))
         assert gradient.tolist() == pytest.approx([expected], abs=1e-5)
 
 
 def test_without_a_wider_clip_the_loss_is_verls_to_the_last_bit():
     rows = [at(1.35, 1.0), at(0.5, -1.0), at(1.1, 0.7)]
     plain = Batch(rows).run(partial(selective_ppo_loss, config()))
-    told = ambiguous(rows, [0.9, None, 0.8]).run(partial(selective_ppo_loss, config()))
+    told = ambiguous(rows, [0.9, None, 0.8]).run(partial(selective_ppo_loss, config(), groups=BUCKETS))
     assert plain[0] == told[0] and torch.equal(plain[1], told[1])
 
 
@@ -209,14 +211,14 @@ def policy_gradient_steps(minis):
             for i, a in zip(part.tolist(), actions[part].tolist(), strict=True)
         ]
         batch = ambiguous(rows, [0.3 if i % 2 else 0.8 for i in part.tolist()])
-        _, gradient, metrics = batch.run(partial(selective_ppo_loss, config()))
+        _, gradient, metrics = batch.run(partial(selective_ppo_loss, config(), groups=BUCKETS))
         optimiser.zero_grad()
         now[actions[part]].backward(gradient)
         optimiser.step()
         for name, metric in metrics.items():
             if name.endswith("_sum"):
                 sums[name] = sums.get(name, 0.0) + metric.aggregate()
-    return finish_metrics(sums)
+    return finish_metrics(sums, BUCKETS)
 
 
 def test_four_mini_batches_reach_the_clip_and_one_does_not():

@@ -19,15 +19,17 @@ import pytest
 from agentevolver.config.checks import load
 from agentevolver.config.parts import from_settings
 from agentevolver.config.schema import Settings
-from agentevolver.run.questioning import prepare
 from agentevolver.recipes.seal.closed_loop import RECORD
+from agentevolver.recipes.seal.diagnose import diagnose
+from agentevolver.recipes.seal.part import parts
+from agentevolver.run.questioning import prepare
+from agentevolver.trainer.parts import PartContext, TrainerPart
 from agentevolver.trainer.tasks import TrainingTasks
 from agentevolver.types import Task, Trajectory
 from env_service.environments.pocket.calls import Call
 from env_service.environments.pocket.tasks import task_ids
 from task_manager.actions import format_of
 from task_manager.background import round_file
-from agentevolver.recipes.seal.diagnose import diagnose
 from task_manager.journal import read_journal
 from task_manager.services import running
 from task_manager.tasks import read_objectives, solution_of, write_tasks
@@ -36,7 +38,7 @@ from tests.pocket_rollouts import rollout
 
 pytestmark = [pytest.mark.e2e, pytest.mark.chaos, pytest.mark.timeout(900)]
 
-ROOT = Path(__file__).parents[2]
+LOOP = Path(__file__).parents[1] / "examples" / "closed_loop.yaml"
 NEVER_LEARNT = frozenset({"cal.move", "shop.ret"})
 SEEN = 200
 BUDGET = 24
@@ -60,11 +62,11 @@ def settings_of(folder: Path) -> Settings:
     )
     section = ("n=1", "max_seed_tasks=60", "deduplication.semantic=false", "mixture.use_original_tasks=true")
     loop = ("enable=true", "every=2", f"budget_tasks={BUDGET}")
-    items = [f"task_manager.{item}" for item in (*section, *(f"closed_loop.{item}" for item in loop))]
+    items = [*(f"task_manager.{item}" for item in section), *(f"recipes.seal.{item}" for item in loop)]
     urls = [f"env_service.env_url=http://127.0.0.1:{free_port()}", f"llm.teacher.url=http://127.0.0.1:{free_port()}/v1"]
     folders = [f"experiment.root={folder}", f"task_manager.train_data_path={folder / 'made.jsonl'}"]
     more = ("device=cpu", "actor_rollout_ref.model.path=x", "data.train_batch_size=4", "data.val_filter.n=12")
-    return load(ROOT / "examples" / "closed_loop.yaml", [*more, *items, *urls, *folders]).settings
+    return load(LOOP, [*more, *items, *urls, *folders]).settings
 
 
 @contextmanager
@@ -74,20 +76,26 @@ def services(folder: Path) -> Iterator[Settings]:
         yield settings
 
 
-def begun(settings: Settings, folder: Path) -> TrainingTasks:
+def loop_of(settings: Settings, folder: Path) -> TrainerPart:
+    tasks = TrainingTasks(settings, folder / "train.jsonl")
+    tasks.steps_per_epoch, tasks.last_step = 50, 99
+    return parts(PartContext(settings, None, tasks))[-1]
+
+
+def begun(settings: Settings, folder: Path) -> TrainerPart:
     """Training after its second step, whose failures a round is made against."""
-    made = TrainingTasks(settings, folder / "train.jsonl")
-    made.record(2, [rolled_out(name) for name in task_ids("train", SEEN)])
-    made.end_step(2, steps_per_epoch=50)
+    made = loop_of(settings, folder)
+    made.after_rollouts(2, [rolled_out(name) for name in task_ids("train", SEEN)])
+    made.after_step(2)
     return made
 
 
-def finished(made: TrainingTasks, path: Path) -> list[Task]:
+def finished(made: TrainerPart, path: Path) -> list[Task]:
     deadline = time.monotonic() + 240
     while not round_file(path, 1).exists():
         assert time.monotonic() < deadline, "no round came to an end"
         time.sleep(0.2)
-        made.end_step(3, steps_per_epoch=50)
+        made.after_step(3)
     made.close()
     return read_objectives(round_file(path, 1))
 
@@ -119,8 +127,8 @@ def test_the_tasks_are_of_what_the_policy_never_learnt_and_a_kill_changes_none(t
         process.wait()
         asked = json.loads((folder / RECORD).read_text())
         # The whole run is gone, and what it goes on from knows of no failures.
-        again = TrainingTasks(settings, tmp_path / "killed" / "train.jsonl")
-        again.end_step(2, steps_per_epoch=50)
+        again = loop_of(settings, tmp_path / "killed")
+        again.after_step(2)
         resumed = finished(again, settings.task_manager.train_data_path)
         assert json.loads((folder / RECORD).read_text()) == asked and len(asked["rounds"]) == 1
     assert [(t.task_id, t.query, t.ground_truth) for t in resumed] == [

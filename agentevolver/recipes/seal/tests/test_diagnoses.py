@@ -2,15 +2,15 @@
 
 import pytest
 
+from agentevolver.recipes.seal.diagnose import KINDS, diagnose
+from agentevolver.recipes.seal.settings import SignalSettings
+from agentevolver.recipes.seal.signals import Signals
+from agentevolver.recipes.seal.weakness import Window, focused
 from agentevolver.types import Diagnosis
 from env_service.environments.pocket.quirks import quirks_of
 from env_service.environments.pocket.tasks import make_task, task_ids
 from env_service.environments.pocket.tools import TOOLS
 from task_manager.actions import format_of
-from agentevolver.recipes.seal.diagnose import KINDS, diagnose
-from task_manager.settings import SignalSettings
-from agentevolver.recipes.seal.signals import Signals
-from agentevolver.recipes.seal.weakness import Window, focused
 from tests.pocket_rollouts import rollout
 from tests.trajectories import trajectory
 

@@ -5,11 +5,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentevolver.recipes.seal.factors import LEAST, MOST, SCALES, bounded, checked_scales
 from advantage_processor.pipeline import Processor, StageError, assign
 from advantage_processor.settings import AttributionSettings
-from agentevolver.types import Diagnosis
 from agentevolver.recipes.seal.diagnose import KINDS
+from agentevolver.recipes.seal.factors import LEAST, MOST, SCALES, bounded, checked_scales
+from agentevolver.types import Diagnosis
 from tests.trajectories import trajectory
 
 STAGES = {"enable": True, "attributor": "none", "stages": ["outcome", {"use": "diagnosis"}]}

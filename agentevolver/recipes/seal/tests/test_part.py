@@ -9,9 +9,12 @@ from hypothesis import strategies as st
 
 from agentevolver.config.checks import load
 from agentevolver.errors import ConfigError
-from agentevolver.trainer import closed_loop as looping
+from agentevolver.recipes.seal import closed_loop as looping
 from agentevolver.recipes.seal.closed_loop import ClosedLoop
-from agentevolver.trainer.tasks import LOOP_STATE, TrainingTasks
+from agentevolver.recipes.seal.part import STATE, parts
+from agentevolver.recipes.seal.settings import SealSettings
+from agentevolver.trainer.parts import PartContext, TrainerParts
+from agentevolver.trainer.tasks import TrainingTasks
 from agentevolver.types import Task
 from task_manager.background import round_file
 from task_manager.mixture import Mixture, Round
@@ -20,7 +23,7 @@ from task_manager.settings import Configuration, MixtureSettings
 from task_manager.tasks import write_objectives, write_tasks
 from tests.trajectories import trajectory
 
-BASIC = Path(__file__).parents[3] / "examples" / "basic.yaml"
+BASIC = Path(__file__).parents[4] / "examples" / "basic.yaml"
 ORIGINALS = [Task(f"note_add.k1.{i}", "pocket", metadata={"split": "train"}) for i in range(8)]
 LOOP = {"enable": True, "every": 2, "budget_tasks": 4}
 
@@ -59,7 +62,7 @@ class FakeRounds:
     def next_number(self):
         return 1 + sum(1 for _ in self.target.parent.glob(f"{self.target.name}.round*"))
 
-    def start(self, preference, focus):
+    def start(self, preference, focus, target_tasks):
         assert not self.is_running
         self.began.append(list(focus))
         self.is_running = True
@@ -79,8 +82,8 @@ class FakeRounds:
 
 def loop_of(tmp_path, monkeypatch, **section):
     monkeypatch.setattr(looping, "BackgroundQuestioning", FakeRounds)
-    tree = {"train_data_path": str(tmp_path / "t.jsonl"), "closed_loop": {**LOOP, **section}}
-    return ClosedLoop(Configuration.model_validate({"task_manager": tree}), tmp_path / "rounds")
+    tree = {"task_manager": {"train_data_path": str(tmp_path / "t.jsonl")}}
+    return ClosedLoop(SealSettings(**LOOP | section), Configuration.model_validate(tree), tmp_path / "rounds")
 
 
 def test_a_round_is_asked_for_against_what_failed_and_one_at_a_time(tmp_path, monkeypatch):
@@ -157,8 +160,8 @@ def test_a_torn_record_is_named(tmp_path, monkeypatch):
     window=st.integers(1, 5),
 )
 def test_a_state_says_everything_that_later_steps_follow_from(rates, cut, window):
-    tree = {"task_manager": {"closed_loop": {**LOOP, "window_steps": window}}}
-    loop, resumed = (ClosedLoop(Configuration.model_validate(tree), Path("/nowhere")) for _ in range(2))
+    section = SealSettings(**LOOP, window_steps=window)
+    loop, resumed = (ClosedLoop(section, Configuration(), Path("/nowhere")) for _ in range(2))
     for step, (place, won) in enumerate(rates, 1):
         group = [
             solved(ORIGINALS[place], f"g{step}") if i < won else failed(ORIGINALS[place], group=f"g{step}")
@@ -284,26 +287,33 @@ def history(step):
     return won + [failed(task, group=f"{step}-{task.task_id}") for task in ORIGINALS]
 
 
+def run_of(settings, tmp_path, *, steps_per_epoch=1):
+    """The tasks of a run and all of its parts that have to do with them, as the trainer has them."""
+    tasks = TrainingTasks(settings, tmp_path / "train.jsonl")
+    tasks.steps_per_epoch, tasks.last_step = steps_per_epoch, 99
+    return tasks, TrainerParts([*parts(PartContext(settings, None, tasks)), tasks])
+
+
 def drawn(settings, tmp_path):
     """What seven epochs and their checkpoints come to, with everything in between told of."""
-    made, found = TrainingTasks(settings, tmp_path / "train.jsonl"), []
+    (made, run), found = run_of(settings, tmp_path), []
     for step in range(1, 8):
         found.append([row["task"] for batch in made.dataset.loader(4, list) for row in batch])
-        metrics = made.record(step, history(step))
-        made.end_step(step, steps_per_epoch=1)
+        metrics = run.after_rollouts(step, history(step))
+        run.after_step(step)
         found.append(made.dataset.sampler.state_dict())
     folder = tmp_path / "checkpoint"
-    made.save(folder)
-    made.close()
-    return found, metrics, (folder / LOOP_STATE).exists()
+    run.save(folder, 7)
+    run.close()
+    return found, metrics, (folder / STATE).exists()
 
 
 def test_off_and_with_a_budget_of_nothing_everything_is_drawn_as_ever(tmp_path, monkeypatch):
     monkeypatch.setattr(looping, "BackgroundQuestioning", FakeRounds)
     plain, metrics, saved = drawn(resolved(tmp_path), tmp_path)
     assert not saved and not any(name.startswith("closed_loop") for name in metrics)
-    on = ("task_manager.closed_loop.enable=true", "task_manager.closed_loop.every=1")
-    idle, metrics, saved = drawn(resolved(tmp_path, *on, "task_manager.closed_loop.budget_tasks=0"), tmp_path)
+    on = ("recipes.seal.enable=true", "recipes.seal.every=1")
+    idle, metrics, saved = drawn(resolved(tmp_path, *on, "recipes.seal.budget_tasks=0"), tmp_path)
     assert idle == plain and saved
     assert metrics["closed_loop/stuck"] == 8 and metrics["closed_loop/mastered"] == 6
     assert metrics["closed_loop/rounds"] == metrics["closed_loop/retired"] == 0
@@ -314,35 +324,36 @@ def test_off_and_with_a_budget_of_nothing_everything_is_drawn_as_ever(tmp_path, 
 
 def test_new_tasks_come_first_in_the_next_epoch_and_a_resumed_run_draws_the_same(tmp_path, monkeypatch):
     monkeypatch.setattr(looping, "BackgroundQuestioning", FakeRounds)
-    on = [f"task_manager.closed_loop.{key}" for key in ("enable=true", "every=1", "share=0.17")]
+    on = [f"recipes.seal.{key}" for key in ("enable=true", "every=1", "share=0.17")]
     settings = resolved(tmp_path, *on)
-    made = TrainingTasks(settings, tmp_path / "train.jsonl")
+    made, run = run_of(settings, tmp_path, steps_per_epoch=5)
     made.dataset.draw()
-    made.record(1, [failed(ORIGINALS[0])])
-    made.end_step(1, steps_per_epoch=5)
-    made._loops["pocket"]._background.ready = synthetic(3, start=50)
-    made.end_step(2, steps_per_epoch=5)
-    made.save(tmp_path / "checkpoint")
-    resumed = TrainingTasks(settings, tmp_path / "train.jsonl")
+    _, loops, _ = run.parts
+    loops.after_rollouts(1, [failed(ORIGINALS[0])])
+    run.after_step(1)
+    loops._loops["pocket"]._background.ready = synthetic(3, start=50)
+    run.after_step(2)
+    run.save(tmp_path / "checkpoint", 2)
+    resumed, again = run_of(settings, tmp_path, steps_per_epoch=5)
     resumed.dataset.epochs.load_state_dict(json.loads(json.dumps(made.dataset.epochs.state_dict())))
-    resumed.restore(tmp_path / "checkpoint")
+    again.restore(tmp_path / "checkpoint")
     names = [made.dataset.name(row) for row in made.dataset.draw()]
     # Of 12 places .17 are two.
     assert {"note_add.k2.50#0", "note_add.k2.51#0"} <= set(names) and len(names) == 12
     assert [resumed.dataset.name(row) for row in resumed.dataset.draw()] == names
-    assert resumed._loops["pocket"].state_dict() == made._loops["pocket"].state_dict()
+    assert again.parts[1]._loops["pocket"].state_dict() == loops._loops["pocket"].state_dict()
 
 
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["mixture.synthetic_data_ratio=0"], "none is trained on"),
-        (["curriculum.synthesize_every_epochs=1"], "both make rounds"),
-        (["closed_loop.uncertain=[0.8, 0.2]"], "lower one first"),
-        (["closed_loop.every=0"], "every"),
+        (["task_manager.mixture.synthetic_data_ratio=0"], "none is trained on"),
+        (["task_manager.curriculum.synthesize_every_epochs=1"], "both make rounds"),
+        (["recipes.seal.uncertain=[0.8, 0.2]"], "lower one first"),
+        (["recipes.seal.every=0"], "every"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(tmp_path, overrides, words):
     with pytest.raises(ConfigError, match=words) as refused:
-        resolved(tmp_path, "task_manager.closed_loop.enable=true", *(f"task_manager.{one}" for one in overrides))
+        resolved(tmp_path, "recipes.seal.enable=true", *overrides)
     assert "\n" not in str(refused.value)

@@ -15,13 +15,14 @@ from transfer_queue import KVBatchMeta
 from agentevolver.recipes.seeupo import update as sequential
 from agentevolver.recipes.seeupo.update import (
     TurnUpdates,
-    hold_learning_rate,
     merged,
     next_running,
     turn_masks,
     turn_order,
     turn_ratios,
 )
+from agentevolver.recipes.seeupo.worker import hold_learning_rate
+from agentevolver.trainer.actor_update import Update
 
 LN = math.log
 
@@ -187,9 +188,8 @@ def update(monkeypatch, rows, workers, order="reverse"):
     )
     actor = SimpleNamespace(calculate_entropy=False, entropy_coeff=0.0, ppo_epochs=1, data_loader_seed=1)
     batch = KVBatchMeta(keys=list(rows), tags=[{} for _ in rows], partition_id="p", fields=["response_mask"])
-    return TurnUpdates(order, 0.2).update(
-        workers, batch, [0, 1], actor, steps=1, ranks=1, multiple=1, temperature=1.0, seed=3
-    )
+    sizes = Update(actor, steps=1, ranks=1, multiple=1, temperature=1.0, step=0, seed=3)
+    return TurnUpdates(order, 0.2).update_actor(workers, batch, [0, 1], sizes)
 
 
 def test_an_update_sees_one_turn_s_tokens_and_advantages_by_the_running_ratio(monkeypatch, rows):

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# All of examples/self_play.yaml from a clean clone: TextArena, 2,000 games of legal moves, a policy that imitates them, self-play.
+# All of self_play.yaml, beside this file, from a clean clone: TextArena, 2,000 games of legal moves, a policy that imitates them, self-play.
 # What is there is not made again; arguments go to the launcher:
-#   bash examples/run_self_play.sh --dry-run
-#   bash examples/run_self_play.sh trainer.total_training_steps=20
+#   bash agentevolver/recipes/self_play/examples/run_self_play.sh --dry-run
+#   bash agentevolver/recipes/self_play/examples/run_self_play.sh trainer.total_training_steps=20
 set -euo pipefail
-cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../../../.."
 bash install.sh
 python=.venv/bin/python
 start=experiments/self_play/start
@@ -14,4 +14,4 @@ if [[ ! -f "$start/policy/build.json" ]]; then
     "$python" -m env_service.environments.textarena.demonstrate --game Nim-v0 --games 2000 --out "$start/demos.jsonl"
     "$python" -m agentevolver.builtin.seed --env env_service.environments.textarena.env:TextarenaEnv --steps 100 --demos "$start/demos.jsonl"
 fi
-exec "$python" launcher.py --conf examples/self_play.yaml "$@"
+exec "$python" launcher.py --conf agentevolver/recipes/self_play/examples/self_play.yaml "$@"

@@ -10,13 +10,16 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from agentevolver.config.checks import load
-from agentevolver.recipes.self_play.settings import SelfPlaySettings
-from agentevolver.errors import ConfigError, TrainingFailed
+from agentevolver.errors import ConfigError, TrainingFailed, UsageError
+from agentevolver.launcher.stack import Launch
 from agentevolver.recipes.self_play.elo import FIRST, expected, gain, wilson
 from agentevolver.recipes.self_play.part import START, STATE, Pool, SelfPlay, seated, win_rates
+from agentevolver.recipes.self_play.service import services
+from agentevolver.recipes.self_play.settings import SelfPlaySettings
+from tests.free_ports import free_port
 from tests.trajectories import trajectory
 
-CONF = Path(__file__).parents[3] / "examples" / "self_play.yaml"
+CONF = Path(__file__).parents[1] / "examples" / "recipes.self_play.yaml"
 RATING = st.floats(0, 3000)
 
 
@@ -119,20 +122,22 @@ def played(score, env_type="textarena", stop_reason="finished"):
 def test_a_step_is_played_against_one_of_the_pool_and_rates_it(made):
     play, directory = made()
     tasks = [{"task_id": "a", "env_type": "textarena"}, {"task_id": "b", "env_type": "pocket", "metadata": {"x": 1}}]
-    told = play.seat(tasks, 1)
+    told = play.before_rollouts(tasks, 1)
     assert told[0]["metadata"] == {"env_params": {"checkpoint": "experiments/self_play/start/policy"}}
     assert told[1] == tasks[1] and "metadata" not in tasks[0], "what the loader holds stays as it is"
-    metrics = play.record(1, [played(1.0), played(0.5), played(1.0, "pocket"), played(0.0, stop_reason="env_error")])
+    metrics = play.after_rollouts(
+        1, [played(1.0), played(0.5), played(1.0, "pocket"), played(0.0, stop_reason="env_error")]
+    )
     assert metrics["self_play/games"] == 2 and metrics["self_play/score"] == 0.75
     assert metrics["self_play/elo/policy"] == FIRST + 64 * 0.25 and metrics["self_play/elo/opponent"] == FIRST
     assert json.loads((directory / STATE).read_text())["elo"] == FIRST + 16
 
 
 def test_the_pool_outlives_the_checkpoints_and_a_resume_meets_the_same_opponents(made):
-    play, directory = made("self_play.every=2", "trainer.save_freq=1", "self_play.draw=uniform")
+    play, directory = made("recipes.self_play.every=2", "trainer.save_freq=1", "recipes.self_play.draw=uniform")
     saved = {}
     for step in range(1, 7):
-        play.record(step, [played(1.0)])
+        play.after_rollouts(step, [played(1.0)])
         saved[step] = checkpoint(directory, step)
         play.save(saved[step], step)
     assert [member.name for member in play.pool.members] == [START, "step_2", "step_4", "step_6"]
@@ -141,7 +146,7 @@ def test_the_pool_outlives_the_checkpoints_and_a_resume_meets_the_same_opponents
         file.unlink()
     assert kept.read_text() == "model.safetensors 4"
     met = [play.opponent(step).name for step in range(7, 27)]
-    again, _ = made("self_play.every=2", "trainer.save_freq=1", "self_play.draw=uniform")
+    again, _ = made("recipes.self_play.every=2", "trainer.save_freq=1", "recipes.self_play.draw=uniform")
     again.restore(saved[6])
     assert [again.opponent(step).name for step in range(7, 27)] == met and len(set(met)) > 2
     assert again.pool.state_dict() == play.pool.state_dict()
@@ -151,7 +156,7 @@ def test_the_pool_outlives_the_checkpoints_and_a_resume_meets_the_same_opponents
 
 
 def test_weights_go_when_neither_pool_nor_checkpoint_knows_them(made):
-    play, directory = made("self_play.every=1", "trainer.save_freq=1", "self_play.pool=1")
+    play, directory = made("recipes.self_play.every=1", "trainer.save_freq=1", "recipes.self_play.pool=1")
     first = checkpoint(directory, 1)
     play.save(first, 1)
     play.save(checkpoint(directory, 2), 2)
@@ -195,24 +200,37 @@ def test_the_start_is_played_by_whoever_is_not_told_of_another():
     (environment,) = settings.environments
     for validation in (True, False):
         assert environment.params(validation=validation)["checkpoint"] == "experiments/self_play/start/policy"
-    (plain,) = load(CONF, ["device=cpu", "self_play.enable=false"]).settings.environments
+    (plain,) = load(CONF, ["device=cpu", "recipes.self_play.enable=false"]).settings.environments
     assert "checkpoint" not in plain.params(validation=True)
 
 
 @pytest.mark.parametrize(
     ("override", "match"),
     [
-        ("self_play.env_type=pocket", "not one of the run's environments"),
-        ("self_play.every=7", "multiple of trainer.save_freq = 10"),
+        ("recipes.self_play.env_type=pocket", "not one of the run's environments"),
+        ("recipes.self_play.every=7", "multiple of trainer.save_freq = 10"),
         ("trainer.save_freq=-1", "multiple of trainer.save_freq = -1"),
         ("actor_rollout_ref.rollout.sparse=true", "a draw would count as a loss"),
         ("actor_rollout_ref.actor.checkpoint.save_contents=[model,optimizer,extra]", "must name hf_model"),
         ("trainer.weights=/somewhere", "begins with actor_rollout_ref.model.path"),
-        ("self_play.draw=best", "matched"),
-        ("self_play.pool=0", "greater than or equal to 1"),
+        ("recipes.self_play.draw=best", "matched"),
+        ("recipes.self_play.pool=0", "greater than or equal to 1"),
     ],
 )
 def test_what_does_not_go_together_is_refused_in_one_line(override, match):
     with pytest.raises(ConfigError, match=match) as refused:
         load(CONF, ["device=cpu", override])
     assert "\n" not in str(refused.value)
+
+
+def test_environments_are_told_where_frozen_policies_answer(tmp_path):
+    url = f"http://127.0.0.1:{free_port()}"
+    chosen = load(CONF, ["device=cpu", f"experiment.root={tmp_path}", f"recipes.self_play.url={url}"])
+    made = services(Launch(chosen.settings, chosen.config, "agentevolver.run.main"))
+    (player,) = made.specs
+    assert made.env == {"ENV_PLAYER_URL": url} and made.config == {"recipes": {"self_play": {"url": url}}}
+    assert player.health_urls == (f"{url}/healthz",) and player.needed and player.restarts > 0
+    assert services(Launch(chosen.settings, chosen.config, None)) is None, "no run, no player"
+    elsewhere = load(CONF, ["device=cpu", "recipes.self_play.url=http://elsewhere:1"])
+    with pytest.raises(UsageError, match=r"self_play\.url=http://elsewhere:1"):
+        services(Launch(elsewhere.settings, elsewhere.config, "agentevolver.run.main"))

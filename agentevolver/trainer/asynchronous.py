@@ -114,7 +114,7 @@ class Asynchronous(EvolverTrainer):
 
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict[str, Any], **kwargs: Any) -> KVBatchMeta:
         batch = super()._balance_batch(batch, metrics, **kwargs)
-        self._rollout_metrics |= age_metrics(self._of_step, self.global_steps)
+        self._rollout_metrics |= age_metrics(self._records.of_step, self.global_steps)
         # Sampling does not end with the phase that waits for it.
         before, self._drawn_at = self._drawn_at, time.perf_counter()
         if before is not None:

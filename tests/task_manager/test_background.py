@@ -59,7 +59,7 @@ def round_read_back(folder, *texts):
     configuration = configuration_of(folder, "http://127.0.0.1:9")
     background = BackgroundQuestioning(configuration, folder)
     background._target = folder / "t.jsonl.round1"
-    read = from_settings_file(background._write(1, [], None, [focus]))
+    read = from_settings_file(background._write(1, [], None, [focus], None))
     assert (read.env_service, read.data, read.llm) == (configuration.env_service, configuration.data, configuration.llm)
     return read.task_manager.focus, (focus,)
 

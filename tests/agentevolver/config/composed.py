@@ -49,6 +49,8 @@ def leaves(tree: Any, path: str = "") -> dict[str, Any]:
         for key, value in tree.items():
             found |= leaves(value, f"{path}.{key}" if path else str(key))
         return found
+    if path.startswith("recipes."):  # they may be removed, and have tests of their own
+        return {}
     return {path: json.loads(json.dumps(tree, default=str).replace(str(ROOT), "ROOT"))}
 
 

@@ -16,8 +16,10 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from agentevolver.config.checks import load
 from agentevolver.config.coevolve import CoevolveSettings
 from agentevolver.config.environments import EnvServiceSettings
+from agentevolver.config.schema import Settings
 from agentevolver.config.training import RaySettings
 from agentevolver.launcher.records import RunRegistry
 from agentevolver.launcher.stack import JobSpec, ServiceSpec
@@ -177,7 +179,7 @@ class FakeConfiguration:
     env_service: EnvServiceSettings = field(default_factory=env_section)
     ray: RaySettings = field(default_factory=ray_section)
     coevolve: CoevolveSettings = field(default_factory=CoevolveSettings)
-    settings: Any = None
+    settings: Settings = field(default_factory=lambda: load(None, ["device=cpu"]).settings)
     teacher: TeacherSettings | None = None
     experience_backend: str = "embedded"
     experience_url: str = "http://127.0.0.1:8001"

@@ -192,13 +192,6 @@ def test_the_optimiser_steps_of_a_step_are_those_of_its_batches_together():
         assert trainer._optimiser_steps == steps
 
 
-def test_the_rollouts_of_a_step_are_those_of_its_batches_together():
-    trainer = object.__new__(EvolverTrainerSeparate)
-    first, second = [trajectory(group_id="a")], [trajectory(group_id="b")]
-    trainer._earlier, trainer._trajectories = first, second
-    assert [one.group_id for one in trainer._of_step] == ["a", "b"]
-
-
 def test_a_session_does_not_go_on_with_engines_that_rollouts_may_still_ask():
     runner = object.__new__(SessionRunner)
     for runner.trainer in (None, object.__new__(EvolverTrainerAsync), object.__new__(EvolverTrainerSync)):

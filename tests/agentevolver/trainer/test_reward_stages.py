@@ -15,12 +15,12 @@ from advantage_processor.pipeline import Processor, assign
 from advantage_processor.settings import AttributionSettings, StageSettings
 from agentevolver.config.checks import load
 from agentevolver.errors import ConfigError
-from agentevolver.run.main import check_ambiguity, check_stages
+from agentevolver.run.main import check_stages
 from agentevolver.trainer import batch as rows
 from agentevolver.trainer.batch import put_scores
 from agentevolver.trainer.metrics import rollout_metrics
 from agentevolver.trainer.reward_stages import Rewards, RewardStageError, RewardStages
-from agentevolver.types import Reward, Task, Trajectory
+from agentevolver.types import Reward, Trajectory
 from tests.agentevolver.config.test_checks import BASIC, MODEL
 from tests.agentevolver.trainer.memory_queue import Queue, column
 from tests.trajectories import trajectory
@@ -199,19 +199,3 @@ def test_what_cannot_be_made_is_refused_before_training(overrides, message):
 def test_what_does_not_go_together_is_refused_when_the_configuration_is_read(overrides, message):
     with pytest.raises(ConfigError, match=message):
         composed(*overrides)
-
-
-def test_adpo_alone_asks_no_role_and_tasks_without_p_are_refused_before_training():
-    settings = composed(
-        "attribution_driven_credit_assignment.enable=true",
-        "attribution_driven_credit_assignment.attributor=none",
-        "attribution_driven_credit_assignment.stages=[outcome, {use: ambiguity, lo: 0.3, hi: 0.8, s_min: 0.6}]",
-        "trainer.row_clips=[{use: ambiguity, lo: 0.3, hi: 0.8, bonus: 0.1}]",
-    )
-    check_stages(settings)
-    assert settings.roles == ()
-    known = [Task("a", "calc", metadata={"adpo_p_hat": p}) for p in (0.3, None)]
-    check_ambiguity(settings, known)
-    with pytest.raises(ConfigError, match=r"task b: .*adpo_p_hat"):
-        check_ambiguity(settings, [*known, Task("b", "calc")])
-    check_ambiguity(composed(), [Task("b", "calc")])

@@ -1,7 +1,9 @@
 """ADPO's scale: the vectors of its description, verl's own GRPO times the scale, and where p comes from."""
 
 import random
+from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,10 +15,15 @@ from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
 
 from advantage_processor.pipeline import Processor, StageContext, StageError, assign, make_stage
 from advantage_processor.settings import AttributionSettings, StageSettings
+from agentevolver.config.checks import load
+from agentevolver.errors import ConfigError
 from agentevolver.recipes.adpo.ambiguity import BUCKETS, P_HAT, PHatError, bucket, p_hat, scale, trust, upper_clip
+from agentevolver.recipes.adpo.prepare import check_tasks
+from agentevolver.run.main import check_stages
 from agentevolver.types import Reward, Task
 from tests.trajectories import trajectory
 
+BASIC = Path(__file__).parents[4] / "examples" / "basic.yaml"
 # p, s at s_min .6, s at s_min .5, the upper clip at eps .2 and bonus .1: worked out by hand from the formulas.
 VECTORS = [
     (0.0, 0.60, 0.50, 0.30),
@@ -173,9 +180,21 @@ def test_options_that_are_none_are_refused_before_training(options, message):
 
 def test_the_scale_of_nothing_and_credit_from_nobody_are_refused():
     with pytest.raises(ValueError, match=r"stages begin with ambiguity.*write outcome before it"):
-        AttributionSettings(enable=True, attributor="none", stages=["ambiguity"])
+        Processor(AttributionSettings(enable=True, attributor="none", stages=["ambiguity"]))
     with pytest.raises(ValueError, match=r"attributor = none.*leave it out of stages"):
         AttributionSettings(enable=True, attributor="none")
     with pytest.raises(ValueError, match=r"alpha = 0.5 would have no effect: attributor is none"):
         AttributionSettings(enable=True, attributor="none", stages=["outcome"], adca_grpo={"alpha": 0.5})
     assert not AttributionSettings(**ADPO).labels_wanted(1)
+
+
+def test_a_run_whose_tasks_do_not_say_p_is_refused_before_it_starts():
+    asked = [f"attribution_driven_credit_assignment.{one}" for one in ("enable=true", "attributor=none")]
+    asked.append("attribution_driven_credit_assignment.stages=[outcome, ambiguity]")
+    known = [Task("a", "calc", metadata={P_HAT: p}) for p in (0.3, None)]
+    for overrides, refuses in (([*asked], True), (["trainer.row_clips=[ambiguity]"], True), ([], False)):
+        settings = load(BASIC, ["device=cpu", *overrides]).settings
+        check_stages(settings)
+        check_tasks(None, settings, known)
+        with pytest.raises(ConfigError, match=r"task b: .*adpo_p_hat") if refuses else nullcontext():
+            check_tasks(None, settings, [*known, Task("b", "calc")])

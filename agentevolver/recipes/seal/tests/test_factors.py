@@ -70,7 +70,7 @@ def test_what_is_no_factor_is_refused(options):
 
 def test_it_needs_something_to_scale():
     with pytest.raises(ValueError, match="begin with diagnosis"):
-        AttributionSettings(**{**STAGES, "stages": ["diagnosis"]})
+        Processor(AttributionSettings(**{**STAGES, "stages": ["diagnosis"]}))
     assert checked_scales({})["judged"] == SCALES["judged"]
 
 

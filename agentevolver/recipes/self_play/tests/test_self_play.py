@@ -19,7 +19,7 @@ from agentevolver.recipes.self_play.settings import SelfPlaySettings
 from tests.free_ports import free_port
 from tests.trajectories import trajectory
 
-CONF = Path(__file__).parents[1] / "examples" / "recipes.self_play.yaml"
+CONF = Path(__file__).parents[1] / "examples" / "self_play.yaml"
 RATING = st.floats(0, 3000)
 
 

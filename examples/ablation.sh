@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
-# Each part alone and all together on the built-in world, from nothing to the table of docs/results.md:
-#   bash examples/ablation.sh                                       # hours on two cores; what is finished is not done again
+# Each part alone and all together: the table of docs/results.md#the-whole-loop. About an hour a seed on two cores; resumes.
+#   bash examples/ablation.sh
 #   SEEDS=1 STEPS=20 CONDITIONS="basic overall" bash examples/ablation.sh
-# What is run stands in tables/ablation.yaml. Arguments go to every launch. The figure, where `install.sh --dev` has run:
-#   python -m benchmarks.table_figures experiments/ablation/table.csv
+# The conditions are in tables/ablation.yaml. Arguments go to every launch.
 set -euo pipefail
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
 cd "$root"

@@ -1,18 +1,12 @@
 #!/usr/bin/env bash
-# The runs of docs/results.md on Agent0, one after the other, and their tables; what is finished is not done again, and what was ended
-# goes on where it was. A run of four rounds takes 5 to 14 minutes of two cores:
+# The runs of docs/results.md#two-agents-calc and their tables. 5 to 14 minutes a run on two cores; resumes.
 #   bash examples/agent0_tables.sh
-#   bash examples/agent0_tables.sh --narrow       # whether training the proposer pays where it starts below the frontier: 6 runs
+#   bash examples/agent0_tables.sh --narrow       # three seeds of narrow and narrow_frozen
 #   SEEDS=1 ROUNDS=2 CONDITIONS="executed vote" bash examples/agent0_tables.sh
-# executed: gate executed, proposer trained. frozen: the same with a proposer that stays as it is, at equal rollouts of the executor (what
-# the proposer's training had measured is drawn and labelled instead). vote: labels by vote. equal_updates: frozen at equal draws, so
-# at equal updates alone. no_tool: no bonus for tool calls. no_adpo. narrow, narrow_frozen: the proposer begins with short problems; with
-# --narrow three seeds of these two alone. Where narrow does not beat narrow_frozen, two causes, at equal rollouts too, which are run when
-# they are named: narrow_malformed (too long a problem costs nothing, where it costs as much as the longest earns) and narrow_steps (more
-# steps of the proposer, fewer draws):
 #   SEEDS=1 CONDITIONS="narrow_malformed narrow_steps" bash examples/agent0_tables.sh
-# Other than in the example no pool is ever full (pool = the most draws), so that every condition draws and labels all that it may.
-# Other arguments go to every launch.
+# executed: gate executed, trained proposer. frozen: untrained proposer at equal rollouts. equal_updates: frozen at equal draws. vote: labels by vote.
+# no_tool: no bonus for tool calls. no_adpo. narrow, narrow_frozen: the proposer begins with short problems. narrow_malformed: too long a problem
+# costs nothing. narrow_steps: more proposer steps, fewer draws. The pool is as large as the most draws. Other arguments go to every launch.
 set -euo pipefail
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
 cd "$root"

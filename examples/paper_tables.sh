@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
-# The tables of docs/protocol.md, from nothing: the weaker base (the stronger one is shipped), then every condition with every seed. What is finished is not
-# done again, and what was ended goes on where it was.
-#   bash examples/paper_tables.sh                                   # hours on two cores: docs/protocol.md says how many
+# The tables of docs/protocol.md. About 18 hours on two cores; resumes.
+#   bash examples/paper_tables.sh
 #   SEEDS=1 CONDITIONS="grpo overall" bash examples/paper_tables.sh
-#   JOBS=2 KNOWN=docs/tables/paper.csv bash examples/paper_tables.sh  # two runs side by side; what stands in the csv is not run again
-# What is run stands in tables/paper.yaml. Arguments go to every launch. Differences are written from grpo, and from q (self-questioning alone).
+#   JOBS=2 KNOWN=docs/tables/paper.csv bash examples/paper_tables.sh  # two runs side by side; what is in the csv is not run again
+# The conditions are in tables/paper.yaml. Arguments go to every launch. Differences are written from grpo, and from q.
 set -euo pipefail
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
 cd "$root"

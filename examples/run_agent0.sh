@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Agent0 on calc from nothing: installs what is missing, builds the policy that both agents begin with (once, minutes of one core), then
-# runs the rounds. Arguments go to the launcher:
+# Agent0: installs what is missing, builds the policy once, runs the rounds. Arguments go to the launcher.
 #   bash examples/run_agent0.sh --dry-run
 #   bash examples/run_agent0.sh coevolve.rounds=1
 set -euo pipefail

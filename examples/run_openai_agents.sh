@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# An agent of openai-agents from nothing: installs what is missing, builds the policy that calls tools in hermes' format (once,
-# seven minutes of one core), then trains. Arguments go to the launcher:
+# An openai-agents agent: installs what is missing, builds the policy once (7 minutes), then trains. Arguments go to the launcher.
 #   bash examples/run_openai_agents.sh --dry-run
 #   bash examples/run_openai_agents.sh trainer.total_training_steps=10
 set -euo pipefail

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The whole loop from nothing: installs what is missing, then trains. Arguments go to the launcher:
+# The whole loop: installs what is missing, then trains. Arguments go to the launcher.
 #   bash examples/run_overall.sh --dry-run
 #   bash examples/run_overall.sh trainer.total_training_steps=10
 set -euo pipefail

@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from agentevolver.config.schema import RolloutSettings
-from agentevolver.errors import ConfigError
-from agentevolver.flows import AGENT_FLOWS, flow_class
+from agentevolver.flows import flow_class
 from agentevolver.llm import endpoint as endpoint_module
 from agentevolver.types import StopReason
 from context_manager.registry import template_class
-from context_manager.settings import CONTEXT_TEMPLATES, ContextSettings
+from context_manager.settings import ContextSettings
 from context_manager.template import ContextLimits
 from tests.agentevolver.flows.harness import ScriptedEnv, play
 from tests.agentevolver.llm.faulty_server import FaultyServer, Said
@@ -85,15 +83,3 @@ async def test_an_episode_outside_training_runs_against_an_endpoint(monkeypatch)
     assert rollout.trajectory.stop_reason is StopReason.MAX_STEPS and len(env.given) == 30
     assert rollout.samples == [] and rollout.trajectory.outcome.score == 1.0
     assert any(edit["kind"] == "summary" for edit in rollout.trajectory.context_edits)
-
-
-def test_the_page_names_every_template_flow_and_key():
-    keys = {*RolloutSettings.model_fields} & {
-        *(field for field in ContextSettings.model_fields),
-        *("max_plans", "max_env_len", "use_qwen3", "context_template", "agent_flow"),
-    }
-    assert len(keys) == 15
-    for name in (*keys, *CONTEXT_TEMPLATES, *AGENT_FLOWS):
-        assert f"`{name}`" in PAGE or f"{name}:" in PAGE, name
-    with pytest.raises(ConfigError):
-        template_class("my_templates:FirstLines")

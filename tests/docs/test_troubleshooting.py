@@ -37,7 +37,7 @@ def messages():
 @pytest.mark.thorough
 def test_every_message_of_the_page_stands_in_the_code():
     texts, quoted = said(), list(messages())
-    assert len(quoted) > 25
+    assert quoted
     for message in quoted:
         assert any(in_order(message.split("…"), text) for text in texts), message
 

@@ -39,7 +39,7 @@ def test_every_command_of_its_head_can_be_planned():
     calls = re.findall(
         r"^#   python launcher.py --conf examples/gpu.yaml ?(.*?)(?:  +#.*)?$", GPU.read_text(), re.MULTILINE
     )
-    assert len(calls) == 3
+    assert calls
     for call in calls:
         load(GPU, ["device=cuda", *(word for word in call.split() if not word.startswith("--"))])
 

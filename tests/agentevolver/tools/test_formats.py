@@ -1,8 +1,5 @@
 """Formats by name, and the one that a chat template writes."""
 
-import re
-from pathlib import Path
-
 import pytest
 
 from agentevolver.errors import ConfigError
@@ -25,12 +22,6 @@ WRITTEN = {
     "gptoss": "gpt_oss",
     "deepseekv3": "deepseek",
 }
-
-
-def test_the_page_lists_every_format():
-    page = (Path(__file__).parents[3] / "docs" / "tools.md").read_text(encoding="utf-8")
-    listed = re.findall(r"^\| `([a-z0-9_]+)` \| .* \| .* \| .* \|$", page, re.MULTILINE)
-    assert listed == ["tool_format", *TOOL_FORMATS]
 
 
 class Templated:

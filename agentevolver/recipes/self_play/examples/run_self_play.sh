@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# All of self_play.yaml, beside this file, from a clean clone: TextArena, 2,000 games of legal moves, a policy that imitates them, self-play.
-# What is there is not made again; arguments go to the launcher:
+# Self-play in Nim: TextArena, 2,000 games of random legal moves, a policy that imitates them, training. Resumes. Arguments go to the launcher.
 #   bash agentevolver/recipes/self_play/examples/run_self_play.sh --dry-run
 #   bash agentevolver/recipes/self_play/examples/run_self_play.sh trainer.total_training_steps=20
 set -euo pipefail

@@ -54,12 +54,11 @@ def known(config):
 
 def test_keys_that_mean_the_same_are_known(known):
     keys = list(same())
-    assert len(keys) > 60 and not [key for key in keys if key not in known]
+    assert keys and not [key for key in keys if key not in known]
 
 
 def test_keys_with_another_name_are_refused_and_their_new_names_are_known(config, known):
     table = rows("Keys with another name")
-    assert len(table) > 10
     for old, new, _ in table:
         for key in names(old):
             with pytest.raises(ConfigError, match=f"unknown key `({key}|{key.partition('.')[0]})`"):
@@ -70,7 +69,6 @@ def test_keys_with_another_name_are_refused_and_their_new_names_are_known(config
 def test_keys_that_are_said_to_be_refused_are(config, known):
     table = rows("Keys that are refused")
     refused = [key for old, _ in table for key in names(old)]
-    assert len(refused) > 8
     for key in refused:
         root, _, rest = key.partition(".")
         with pytest.raises(ConfigError, match=f"unknown key `{key}`|{key} is set by the run"):
@@ -82,7 +80,6 @@ def test_keys_that_are_said_to_be_refused_are(config, known):
 def test_keys_that_are_said_to_differ_or_to_have_no_effect_are_known(known):
     differing = [key for old, *_ in rows("The same name, another behaviour") for key in names(old)]
     unused = [key for key in names(part("Keys that verl has and this path does not use")) if "." in key]
-    assert len(differing) > 15 and len(unused) >= 5
     assert not [key for key in (*differing, *unused) if key not in known]
     assert not set(unused) & our_paths()
 

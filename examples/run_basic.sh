@@ -1,8 +1,0 @@
-#!/usr/bin/env bash
-# The baseline from nothing: installs what is missing, then trains. Arguments go to the launcher:
-#   bash examples/run_basic.sh --dry-run
-#   bash examples/run_basic.sh trainer.total_training_steps=10
-set -euo pipefail
-root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
-bash "$root/install.sh"
-exec "$root/.venv/bin/python" "$root/launcher.py" --conf "$root/examples/basic.yaml" "$@"

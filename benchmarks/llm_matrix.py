@@ -72,7 +72,6 @@ from tests.llm.temperaments import TEMPERS, Temper, read_temper  # noqa: E402
 WORLDS = ("pocket", "bfcl", "appworld", "gymnasium", "mcp", "python")
 ACTIVITIES = ("questioning", "distilling", "judging", "attributing")
 TEMPER_NAMES = tuple(TEMPERS)
-QUICK_TEMPERS = ("calm", "mild", "limits+filter", "fences+cut")
 # Splits of worlds that a question may be asked in; BFCL's in one category, since the four tell the same stories.
 SPLITS: dict[str, dict[str, Any]] = {
     "bfcl": {"train_filter": {"categories": ["multi_turn_base"]}, "val_splits": ["val"]}
@@ -80,15 +79,7 @@ SPLITS: dict[str, dict[str, Any]] = {
 # Steps of an exploration; the worlds of a question that takes a way get the longest.
 STEPS = {"pocket": 12, "bfcl": 10, "appworld": 6, "gymnasium": 14, "mcp": 10, "python": 6}
 # Least share of units that survive, by temper; of what is kept, `RIGHT` must be right everywhere.
-BOUNDS = {
-    "mild": 0.98,
-    "limits": 0.95,
-    "filter": 0.95,
-    "limits+filter": 0.95,
-    "fences": 0.9,
-    "cut": 0.9,
-    "fences+cut": 0.9,
-}
+BOUNDS = {"mild": 0.98, "limits": 0.95}
 RIGHT = 0.9
 # A window of a minute lasts this much less, and so do waits and latencies, unless it is asked for real time.
 HURRY = 20.0
@@ -140,8 +131,8 @@ def hurried(temper: Temper) -> Temper:
 
 
 def settings_of(url: str, folder: Path, *, in_real_time: bool) -> LLMSettings:
-    """Return the section `llm` that has all roles played at `url`; waits are as short as the server's minute."""
-    hurry = {} if in_real_time else {"max_wait_s": 60 / HURRY, "timeout_s": 120 / HURRY}
+    """Return the section `llm` that has all roles played at `url`; a try is as short as the server's minute."""
+    hurry = {} if in_real_time else {"timeout_s": 120 / HURRY}
     values = {
         "base_url": url,
         "model": "hostile",
@@ -417,8 +408,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Return the options."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--worlds", default=",".join(WORLDS))
-    parser.add_argument("--tempers", default=",".join(TEMPER_NAMES), help="names, or combinations like fences+cut")
-    parser.add_argument("--quick", action="store_true", help=f"tempers {', '.join(QUICK_TEMPERS)}, and fewer seeds")
+    parser.add_argument("--tempers", default=",".join(TEMPER_NAMES), help="names, or combinations like limits+mild")
+    parser.add_argument("--quick", action="store_true", help="fewer seeds")
     parser.add_argument("--seeds", type=int, default=24, help="explorations of a world")
     parser.add_argument("--rollouts", type=int, default=24, help="tasks that are played rightly and wrongly")
     parser.add_argument("--seed", type=int, default=0)
@@ -431,7 +422,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--show", type=int, default=0, help="failures of each cell to print")
     parser.add_argument("--out", type=Path, help="write the numbers there as JSON")
     options = parser.parse_args(arguments)
-    options.tempers = list(QUICK_TEMPERS) if options.quick else options.tempers.split(",")
+    options.tempers = options.tempers.split(",")
     if "calm" not in options.tempers:
         options.tempers.insert(0, "calm")
     options.seeds = min(options.seeds, 8) if options.quick else options.seeds

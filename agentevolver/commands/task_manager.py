@@ -97,7 +97,6 @@ def _parser() -> argparse.ArgumentParser:
         "verify": "carry the reference solutions of a task file out again",
         "stats": "show how many of the explored and proposed became tasks, and why the others did not",
         "show": "show tasks and where they come from, or what was dropped and why",
-        "evaluate-llm": "ask the models of all roles a golden set of prompts, and show how they do and what that takes",
     }
     for name, text in texts.items():
         _add_common(commands.add_parser(name, help=text, description=text))
@@ -129,24 +128,6 @@ def _add_own(commands: dict[str, argparse.ArgumentParser]) -> None:
     verify = commands["verify"].add_argument
     verify("--tasks", type=Path, metavar="FILE", help="the task file; without it, the configuration's")
     verify("--out", type=Path, metavar="FILE", help="write the tasks that hold there")
-    evaluate = commands["evaluate-llm"].add_argument
-    evaluate("--roles", type=_names, metavar="ROLES", help="only these, with commas between them")
-    evaluate("--worlds", type=_names, metavar="NAMES", help="only cases of these environments")
-    evaluate(
-        "--cases",
-        type=Path,
-        metavar="FILE",
-        help="cases of your own, in the form of agentevolver/golden/cases; default: those",
-    )
-    evaluate("--repeats", type=int, default=1, metavar="N", help="ask each case so often (default: %(default)s)")
-    evaluate(
-        "--least",
-        type=float,
-        default=0.8,
-        metavar="SHARE",
-        help="of a role's checks that must hold for status 0 (default: %(default)s)",
-    )
-    evaluate("--out", type=Path, metavar="FILE", help="write every reply with its checks, as JSON")
     show = commands["show"].add_argument
     show("--id", metavar="TASK", help="one task, with the whole way it came about")
     show("--dropped", action="store_true", help="what was dropped, and why")
@@ -237,31 +218,6 @@ async def _show(options: argparse.Namespace, configuration: Configuration) -> in
     return print_tasks(configuration, task_id=options.id, dropped=options.dropped, limit=options.limit)
 
 
-async def _evaluate(options: argparse.Namespace, configuration: Configuration) -> int:
-    from agentevolver.golden.cases import read_cases, shipped_cases
-    from agentevolver.golden.report import GoldenAsker, evaluate, print_quality, write_quality
-    from agentevolver.llm.client import LLM
-    from agentevolver.llm.settings import Role
-
-    cases = shipped_cases() if options.cases is None else read_cases(options.cases)
-    roles, worlds = options.roles or [role.value for role in Role], options.worlds or [case.world for case in cases]
-    if unknown := sorted({*roles} - {role.value for role in Role}):
-        return _fail(
-            f"configuration: --roles: there is no role {unknown[0]!r}; roles are "
-            f"{', '.join(role.value for role in Role)}",
-            2,
-        )
-    cases = [case for case in cases if case.role.value in roles and case.world in worlds]
-    settings = configuration.task_manager
-    # What it spends is no run's, though the budget holds for it, too.
-    async with LLM(configuration.llm.model_copy(update={"ledger": None})) as llm:
-        asker = GoldenAsker(llm, settings.reply_format, settings.max_observation_chars)
-        quality = await evaluate(llm, asker, cases, repeats=max(1, options.repeats))
-    if options.out is not None:
-        write_quality(quality, options.out)
-    return print_quality(quality, least=options.least)
-
-
 def _language_model(configuration: Configuration) -> LLM:
     """Return the roles' models, with a ledger and the replies beside the journal, so that a resumed run goes on
     counting and asks nothing twice."""
@@ -270,10 +226,6 @@ def _language_model(configuration: Configuration) -> LLM:
     settings, folder = configuration.llm, configuration.task_manager.store_path
     ledger = settings.ledger or folder / "llm_usage.sqlite"
     return LLM(settings.model_copy(update={"ledger": ledger, "cache": settings.task_making_cache(folder)}))
-
-
-def _names(text: str) -> list[str]:
-    return [name for part in text.split(",") if (name := part.strip())]
 
 
 def _fail(message: str, status: int) -> int:
@@ -288,5 +240,4 @@ _COMMANDS: dict[str, Run] = {
     "verify": _verify,
     "stats": _stats,
     "show": _show,
-    "evaluate-llm": _evaluate,
 }

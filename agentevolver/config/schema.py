@@ -31,7 +31,7 @@ from agentevolver.config.training import (
 )
 from agentevolver.flows import FlowSettings
 from agentevolver.llm.settings import LLMSettings, Role
-from agentevolver.tools.formats import TOOL_FORMATS, VLLM
+from agentevolver.tools.formats import REPLACED, TOOL_FORMATS, VLLM, advice
 from agentevolver.utils import recipes
 from agentevolver.utils.names import one_of
 from context_manager.settings import ContextLimits, ContextSettings
@@ -70,8 +70,14 @@ class RolloutSettings(ContextSettings, FlowSettings, AgentSettings, Section):
     @field_validator("tool_format")
     @classmethod
     def _tool_format(cls, value: str) -> str:
+        if value in REPLACED:
+            raise ValueError(f"there is no format {value!r}; {advice(value)}")
         # Which parsers vLLM has is asked when it is imported.
-        return value if re.fullmatch(rf"{VLLM}[\w-]+", value) else one_of(value, ("auto", "none", *TOOL_FORMATS))
+        return (
+            value
+            if re.fullmatch(rf"{VLLM}[\w-]+", value)
+            else one_of(value, ("auto", "none", *TOOL_FORMATS, f"{VLLM}NAME"))
+        )
 
 
 class DataSettings(Splits, Section):

@@ -22,8 +22,7 @@ from agentevolver.gateway.openings import Guide, Openings
 from agentevolver.gateway.request import Completion, Finish, Message, Request, RequestRefused, invalid
 from agentevolver.gateway.told import Known
 from agentevolver.gateway.toolbox import Toolbox, Toolboxes
-from agentevolver.tools.formats import ToolFormat
-from agentevolver.tools.schema import call_id
+from agentevolver.tools.schema import ToolFormat, call_id
 from agentevolver.types import Step, StopReason, TrainingSample
 from agentevolver.utils import seeds
 from context_manager.chat import ChatRenderer, ChatTemplateError

@@ -10,9 +10,8 @@ from typing import Any
 import orjson
 
 from agentevolver.gateway.request import invalid
-from agentevolver.tools.formats import ToolFormat
 from agentevolver.tools.reply import END_THINK, begins_in_thought
-from agentevolver.tools.schema import Parsed, ToolSpec
+from agentevolver.tools.schema import Parsed, ToolFormat, ToolSpec
 from context_manager.chat import ChatRenderer
 
 MAX_BYTES = 1024 * 1024

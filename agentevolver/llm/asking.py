@@ -1,8 +1,7 @@
-"""Prompting a role within its model's context: trim what is too long, send it again, remember the room.
+"""Prompts that fit the model's context: a prompt that overflows is built again for less room, which is remembered for
+the role.
 
-A prompt that overflows is built again for less room (`agentevolver.llm.prompts` leaves things out); how long a prompt
-may be is remembered for the role. What a content filter withheld is drawn once more, since it is rather the draw than
-the prompt that was at fault; a caller may name other errors that another draw may mend.
+A reply that a content filter withheld is drawn once more: the draw is to blame more often than the prompt.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
 
 Prompt = Callable[[int | None], Messages]
-"""A prompt in at most so many characters, as far as that can be; None: as it is."""
+"""Builds a prompt of at most so many characters if possible; None: no limit."""
 
 FILTERED: tuple[type[LLMError], ...] = (LLMFiltered,)
 FILTERED_OR_UNUSABLE = (LLMFiltered, LLMReplyError)
-# How often a prompt is trimmed before it is given up; each time at least a quarter goes, from the second on half of it.
+# How often a prompt is trimmed: first by a quarter at least, then by half each time.
 TRIMS = 4
-# Added to the seed of what is drawn once more, so that no other draw has it.
+# Added to the seed of a redraw, so that no other draw has it.
 _AGAIN = 1_000_000
-# Of a limit in tokens: the reply takes some too.
+# Of a limit in tokens; the rest is for the reply.
 _PROMPTS_SHARE = 0.75
 
 
@@ -47,8 +46,7 @@ class Asker:
         self._room: dict[Role, int] = {}
 
     async def structured(self, role: Role, prompt: Prompt, schema: type[M], **sampling: Any) -> M:
-        """Return the reply as `schema`; raises LLMError,
-        and LLMContextOverflow only if the prompt cannot be trimmed far enough."""
+        """Return the reply as `schema`; raises LLMError, LLMContextOverflow only if trimming does not help."""
         return await self._asked(
             role, prompt, sampling, lambda messages, drawn: self._llm.structured(role, messages, schema, **drawn)
         )
@@ -56,7 +54,7 @@ class Asker:
     async def chat(
         self, role: Role, prompt: Prompt, tools: list[dict[str, Any]] | None = None, **sampling: Any
     ) -> Reply:
-        """Return the reply as it is; raises as `structured`."""
+        """Return the reply; raises as `structured`."""
         return await self._asked(
             role, prompt, sampling, lambda messages, drawn: self._llm.chat(role, messages, tools, **drawn)
         )
@@ -83,7 +81,7 @@ class Asker:
                 reply = await ask(messages)
             except LLMContextOverflow as error:
                 size = characters(messages)
-                room = _smaller(size, error.limit_tokens or self._llm.context_limit(role), trims)
+                room = _smaller(size, error.limit_tokens, trims)
                 messages = prompt(room)
                 if trims == TRIMS or characters(messages) >= size:
                     raise
@@ -96,7 +94,7 @@ class Asker:
 
 
 def _smaller(size: int, limit_tokens: int | None, trims: int) -> int:
-    """Return the characters to try after a prompt of `size` was too long, for the `trims`th time (from 0)."""
+    """Return the characters to try after a prompt of `size` was too long `trims` times before."""
     if trims > 0:
         return size // 2
     named = size if limit_tokens is None else int(limit_tokens * CHARS_PER_TOKEN * _PROMPTS_SHARE)

@@ -1,8 +1,7 @@
 """Client of the roles' language models: `chat` returns text, `structured` a validated model.
 
-`LLM` is safe for many concurrent calls on one event loop. It counts, caches, keeps to the budget, and raises nothing
-but `LLMError`s (and ValueError for a sampling parameter that does not exist). Replies of `policy` are never cached: its
-weights change.
+`LLM` is safe for concurrent calls on one event loop. It raises only `LLMError`s, and ValueError for an unknown sampling
+parameter. Replies of `policy` are never cached: its weights change.
 """
 
 from __future__ import annotations
@@ -18,21 +17,20 @@ from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel
 
-from agentevolver.llm.dialect import merged
-from agentevolver.llm.endpoint import Endpoint, served_model
+from agentevolver.llm.endpoint import PATIENCE_S, Endpoint, Server, served_model
 from agentevolver.llm.errors import Answer, LLMError, LLMReplyError, LLMUnavailable, Reply, ServedModel
-from agentevolver.llm.pace import Pace, account_of, default_path
 from agentevolver.llm.prompts import CHARS_PER_TOKEN
 from agentevolver.llm.reply import NoAnswer, read_reply
-from agentevolver.llm.server import Server
+from agentevolver.llm.responses import Tokens
 from agentevolver.llm.settings import (
     OFFLINE,
     POLICY,
+    SEEDED,
     TEACHER_TOKEN,
-    EndpointSettings,
     LLMSettings,
     Role,
     check_sampling,
+    merged,
 )
 from agentevolver.llm.store import Ledger, ReplyCache, Stored, Usage, cache_key
 from agentevolver.utils import seeds
@@ -40,15 +38,15 @@ from agentevolver.utils.inflight import BOARD
 from agentevolver.utils.secrets import secret
 
 _LATENCIES = 4096
+_COUNTS = ("calls", "prompt_tokens", "completion_tokens", "cost", "errors", "repairs", "retries", "cached", "unusable")
 
 
 @dataclass(slots=True)
 class RoleCounts:
-    """Counters and latencies of a role's calls since the start, for the metrics of a training step.
+    """Counters of a role's calls since the start, and the seconds of the latest calls' successful tries.
 
-    `prompt_tokens`, `completion_tokens` and `cost` are all that was billed, `unusable` how many billed replies could
-    not be used; `answered_*` are of usable replies alone, for estimates. Latencies are those of the latest calls'
-    successful tries, in seconds.
+    `prompt_tokens`, `completion_tokens` and `cost` are all that was billed. `unusable` counts billed replies that could
+    not be used; `answered_*` are of usable replies, for estimates.
     """
 
     calls: int = 0
@@ -66,26 +64,12 @@ class RoleCounts:
     latencies: deque[float] = field(default_factory=lambda: deque(maxlen=_LATENCIES))
 
     def estimate(self, chars: int) -> tuple[int, int]:
-        """Return (prompt, completion) tokens to expect of a prompt of so many characters, going by the calls so far."""
+        """Return (prompt, completion) tokens to expect for a prompt of `chars` characters, from the calls so far."""
         per_char = self.answered_prompt_tokens / self.prompt_chars if self.prompt_chars else 1 / CHARS_PER_TOKEN
         return math.ceil(chars * per_char), self.answered_tokens // self.calls if self.calls else 0
 
     def metrics(self) -> dict[str, float]:
-        """Return the counts by name."""
-        out = {
-            name: float(getattr(self, name))
-            for name in (
-                "calls",
-                "prompt_tokens",
-                "completion_tokens",
-                "cost",
-                "errors",
-                "repairs",
-                "retries",
-                "cached",
-                "unusable",
-            )
-        }
+        out = {name: float(getattr(self, name)) for name in _COUNTS}
         if self.latencies:
             ordered = sorted(self.latencies)
             out["latency_mean"] = math.fsum(ordered) / len(ordered)
@@ -101,23 +85,25 @@ _REPAIR = (
     "fit this schema:\n{schema}"
 )
 
-# Models of ours, whose replies follow from a seed. Others may not know the parameter, or not keep to it.
-SEEDED = (OFFLINE, POLICY)
-
 
 class LLM:
     """Client of all roles: endpoints, cache, ledger and counters."""
 
     def __init__(
-        self, settings: LLMSettings, *, ledger: Ledger | None = None, policy: PolicySource | None = None
+        self,
+        settings: LLMSettings,
+        *,
+        ledger: Ledger | None = None,
+        policy: PolicySource | None = None,
+        patience_s: float = PATIENCE_S,
     ) -> None:
-        """Open nothing yet but the cache and the ledger.
+        """Open the cache and the ledger.
 
         Args:
             settings: the section `llm`.
-            ledger: shared with others that spend from the same budget; without it one is opened at `settings.ledger`.
-            policy: where the policy is served, for roles with `base_url: policy`; a callable is asked (and awaited) at
-                the first call.
+            ledger: shared with others that spend from the same budget; None: one is opened at `settings.ledger`.
+            policy: where the policy is served, for roles with `base_url: policy`; a callable is called for each call.
+            patience_s: how long a call waits for a rate limit or an outage to end.
 
         Raises:
             LLMError: the cache's or the ledger's file cannot be opened.
@@ -127,6 +113,7 @@ class LLM:
         self.ledger = Ledger(settings.ledger, settings.budget) if ledger is None else ledger
         self._cache = ReplyCache(settings.cache) if settings.cache else None
         self._policy = policy
+        self._patience_s = patience_s
         self._endpoints: dict[Role, Endpoint] = {}
         self._retired: list[Endpoint] = []
         self._servers: dict[str, Server] = {}
@@ -146,9 +133,6 @@ class LLM:
         self._endpoints, self._retired = {}, []
         for endpoint in endpoints:
             await endpoint.aclose()
-        servers, self._servers = self._servers, {}
-        for server in servers.values():
-            server.close()
         if self._cache is not None:
             self._cache.close()
             self._cache = None
@@ -161,12 +145,11 @@ class LLM:
         """Send a conversation to a role's model.
 
         Args:
-            role: who is asked.
+            role: whose model is asked.
             messages: chat messages.
-            tools: OpenAI-style schemas of tools that the model may call natively; then `text` may be empty and
-                `tool_calls` not.
-            sampling: parameters laid over the role's own; None takes one of these away. Callers that want several
-                different replies to the same prompt give each its own `seed`, since the cache does not ask twice.
+            tools: OpenAI-style schemas of tools that the model may call natively.
+            sampling: parameters laid over the role's own; None removes one. For several replies to one prompt, give
+                each its own `seed`: the cache does not ask twice.
 
         Raises:
             BudgetExceeded: the budget is spent; nothing was sent.
@@ -178,8 +161,7 @@ class LLM:
     async def structured(self, role: Role, messages: list[dict[str, Any]], schema: type[M], **sampling: Any) -> M:
         """Send a conversation and read the JSON of the reply into a model.
 
-        A reply that does not fit, or whose tokens all went into its thinking, is shown to the model once more with what
-        is wrong with it.
+        A reply that does not fit is shown to the model once more with what is wrong with it.
 
         Raises:
             LLMReplyError: the repaired reply did not fit either; `text` is that reply.
@@ -209,8 +191,7 @@ class LLM:
         raise LLMReplyError(f"{role.value}: no usable reply, also after one repair: {second_problem}", repaired.answer)
 
     def metrics(self) -> dict[str, float]:
-        """Return the counts since the start of every role that was called, as `llm/<role>/<name>`, and what the run
-        spent in all."""
+        """Return the counts of every role that was called, as `llm/<role>/<name>`, and what the run spent in all."""
         out = {
             f"llm/{role.value}/{name}": value
             for role, counts in self._counts.items()
@@ -221,25 +202,8 @@ class LLM:
             out |= {"llm/spent_tokens": float(spent.tokens), "llm/spent_cost": spent.cost}
         return out
 
-    def known_endpoint(self, role: Role) -> Endpoint | None:
-        """Return the endpoint of a role that was called, with what it has learnt; None if it was not called yet."""
-        return self._endpoints.get(role)
-
     def counts(self, role: Role) -> RoleCounts:
-        """Return what happened to a role's calls since the start."""
         return self._count(role)
-
-    def context_limit(self, role: Role) -> int | None:
-        """Return the most tokens that a prompt and its reply may take: as set (`context_limit`), or as an error of this
-        process's calls has named it, whichever role's with that model; None if neither is known."""
-        own = self.settings.endpoint(role)
-        same = [
-            known
-            for known in self._endpoints.values()
-            if (known.settings.base_url, known.settings.model) == (own.base_url, own.model)
-        ]
-        limits = [own.context_limit, *(endpoint.learnt.context_limit for endpoint in same)]
-        return min((limit for limit in limits if limit is not None), default=None)
 
     async def _chat(
         self,
@@ -248,7 +212,7 @@ class LLM:
         sampling: dict[str, Any],
         tools: list[dict[str, Any]] | None = None,
     ) -> tuple[Reply, str | None]:
-        """Return the reply and its key in the cache, if it is kept there."""
+        """Return the reply, and its key in the cache or None if it is not kept there."""
         settings = self.settings.endpoint(role)
         parameters = check_sampling(merged(settings.sampling, sampling)) | ({"tools": tools} if tools else {})
         if settings.base_url in SEEDED and (draws := seeds.current()) is not None:
@@ -277,7 +241,7 @@ class LLM:
         self.ledger.begin(estimate)
         used = Usage()
 
-        def bill(tokens: tuple[int | None, int | None]) -> None:
+        def bill(tokens: Tokens) -> None:
             nonlocal used
             prompt, said = tokens
             used += self._usage(endpoint, estimate.prompt_tokens if prompt is None else prompt, said or 0)
@@ -285,9 +249,7 @@ class LLM:
 
         try:
             with BOARD.call(f"the {endpoint.role.value}'s model"):
-                answer = await endpoint.ask(
-                    messages, parameters, estimate.prompt_tokens, estimate.completion_tokens, bill
-                )
+                answer = await endpoint.ask(messages, parameters, bill)
             reply = _reply(answer, estimate.prompt_tokens)
             used += self._usage(endpoint, reply.prompt_tokens, reply.completion_tokens)
             counts.calls += 1
@@ -306,7 +268,7 @@ class LLM:
     async def _endpoint(self, role: Role) -> Endpoint:
         settings = self.settings.endpoint(role)
         if settings.base_url == POLICY:
-            # Asked every time: an engine that was started again may be somewhere else.
+            # Each time, because an engine that was restarted may be somewhere else.
             served = await self._policy_model(role)
         elif settings.base_url == OFFLINE:
             key = secret(TEACHER_TOKEN)
@@ -317,19 +279,9 @@ class LLM:
         if known is None or known.served != served:
             if known is not None:
                 self._retired.append(known)
-            known = self._endpoints[role] = Endpoint(role, settings, served, self._server(settings, served))
+            server = self._servers.setdefault(served.base_url, Server())
+            known = self._endpoints[role] = Endpoint(role, settings, served, server, self._patience_s)
         return known
-
-    def _server(self, settings: EndpointSettings, served: ServedModel) -> Server:
-        """Return what is known of a server, which all its roles share;
-        what is not ours is shared with other processes too."""
-        account = account_of(served.base_url, served.api_key)
-        if account not in self._servers:
-            path = None if settings.base_url in SEEDED else default_path()
-            self._servers[account] = Server(Pace(account, path, *self.settings.per_minute(settings.base_url)))
-        server = self._servers[account]
-        server.window.ceiling += settings.concurrency
-        return server
 
     async def _policy_model(self, role: Role) -> ServedModel:
         found = self._policy() if callable(self._policy) else self._policy

@@ -1,8 +1,8 @@
-"""Endpoint of one role: HTTP client with bounded concurrency, tries and waits.
+"""Endpoint of one role. The openai client makes each request and repeats it; what lasts longer than its tries is waited
+for here.
 
-`Endpoint.ask` returns an answer or raises one of the typed errors. Nothing waits for ever: every try has a deadline
-that covers the whole exchange, tries are counted, rate limits and outages are waited out for `rate_limit_timeout_s` and
-`unavailable_timeout_s`, and the whole call has `call_timeout_s`.
+Nothing waits forever: a rate limit, or the outage of a server that has answered before, is waited for `patience_s`
+seconds. Any other failure ends the call after its tries, and a mistake of the request ends it at once.
 """
 
 from __future__ import annotations
@@ -10,308 +10,190 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import random
+import math
+import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 import openai
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
-from agentevolver.llm.dialect import Dialect, Learnt, dialect_of, learn, prompt_named, shape, unsent
-from agentevolver.llm.errors import Answer, LLMContextOverflow, LLMRefused, LLMTimeout, LLMUnavailable, ServedModel
-from agentevolver.llm.responses import Again, Asked, Failure, read_completion, read_error
-from agentevolver.llm.server import Server
-from agentevolver.llm.settings import OFFLINE, POLICY, EndpointSettings, Role
+from agentevolver.llm.errors import Answer, LLMRefused, LLMTimeout, ServedModel
+from agentevolver.llm.responses import Again, Context, Failure, Tokens, read_completion, read_error
+from agentevolver.llm.settings import EXTRA_SAMPLING, SEEDED, EndpointSettings, Role
 from agentevolver.utils.retry import Retries, RetryPolicy
 from agentevolver.utils.secrets import secret
 from agentevolver.utils.web.access import is_local
 
 logger = logging.getLogger(__name__)
 
-FIRST_PAUSE_S = 0.5
-# Refusals of one request that may each teach another parameter.
-MOST_LESSONS = 8
-# What is kept free beside a prompt, whose length is an estimate.
-_SPARE = 64
-Bill = Callable[[tuple[int | None, int | None]], None]
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 20.0
+# A server that limited the rate is not asked again and again by the client for so long.
+LIMITED_S = 60.0
+PATIENCE_S = 600.0
+"""How long a call waits for a rate limit or an outage to end."""
+
+Bill = Callable[[Tokens], None]
 
 
-def served_model(role: Role, settings: EndpointSettings, environ: Mapping[str, str] | None = None) -> ServedModel:
+def served_model(role: Role, settings: EndpointSettings) -> ServedModel:
     """Return the served model of a role with an ordinary URL; raises LLMRefused if its key is not set."""
     name = settings.key_variable
     if name is None:
         return ServedModel(settings.base_url, settings.model)
-    key = secret(name) if environ is None else environ.get(name, "").strip()
+    key = secret(name)
     if not key:
         raise LLMRefused(
             f"{role.value}: the environment variable {name} is not set; put the key of {settings.base_url} there "
-            "(.env), or set "
-            "api_key_env: null if it wants none"
+            "(.env), or set api_key_env: null if it wants none"
         )
     return ServedModel(settings.base_url, settings.model, key)
+
+
+@dataclass
+class Server:
+    """When a server answered and limited the rate last (monotonic seconds), and whether it is away; shared by its
+    roles."""
+
+    answered_at: float = -math.inf
+    limited_at: float = -math.inf
+    is_away: bool = False
+
+    @property
+    def limits(self) -> bool:
+        """Whether it limited the rate lately."""
+        return time.monotonic() - self.limited_at < LIMITED_S
+
+    def answered(self, where: str) -> None:
+        if self.is_away:
+            logger.warning("%s answers again", where)
+        self.answered_at, self.is_away = time.monotonic(), False
+
+    def failed(self, failure: Failure) -> None:
+        """Note an outage or a rate limit that is waited for; an outage is logged once, and a server's limit once."""
+        if failure.again is Again.OUTAGE:
+            known, self.is_away = self.is_away, True
+        else:
+            known, self.limited_at = self.limited_at > -math.inf, time.monotonic()
+        if not known:
+            logger.warning("%s; calls wait for it", failure.error)
 
 
 class Endpoint:
     """Calls to one role's endpoint, on one event loop."""
 
-    def __init__(self, role: Role, settings: EndpointSettings, served: ServedModel, server: Server) -> None:
+    def __init__(
+        self, role: Role, settings: EndpointSettings, served: ServedModel, server: Server, patience_s: float
+    ) -> None:
         self.role = role
         self.settings = settings
         self.served = served
-        self.server = server
-        # The policy is served by vLLM; the built-in teacher takes everything.
-        own = {POLICY: "vllm", OFFLINE: "vllm"}.get(settings.base_url, settings.dialect)
-        self.dialect: Dialect = dialect_of(own, served.base_url, served.model)  # type: ignore[arg-type]
-        self._places = asyncio.Semaphore(settings.concurrency)
-        self._policy = RetryPolicy(tries=settings.tries, first_wait_s=FIRST_PAUSE_S, max_wait_s=settings.max_wait_s)
-        self._asked = Asked(self.where, (served.api_key,), settings.timeout_s, self.dialect.quota_is_rate)
-        self._has_told = False
-        azures = {"api-key": served.api_key, "Authorization": openai.Omit()}
-        self._headers: dict[str, Any] | None = azures if self.dialect.name == "azure" else None
-        self._client = _client(settings, served, self.dialect)
+        self._server = server
+        self._patience_s = patience_s
+        self._slots = asyncio.Semaphore(settings.concurrency)
+        self._context = Context(self.where, (served.api_key,), settings.timeout_s)
+        # Servers on this machine are reached directly, whatever proxy the environment names.
+        local = is_local(served.base_url)
+        self._client = AsyncOpenAI(
+            api_key=served.api_key,
+            base_url=served.base_url,
+            max_retries=settings.tries - 1,
+            timeout=settings.timeout_s,
+            http_client=DefaultAsyncHttpxClient(trust_env=False, timeout=settings.timeout_s) if local else None,
+        )
 
     @property
     def where(self) -> str:
         """Role, model and URL, for messages."""
         return f"{self.role.value} ({self.served.model} at {self.served.base_url})"
 
-    @property
-    def learnt(self) -> Learnt:
-        """What this model's refusals have taught."""
-        return self.server.learnt[self.served.model]
-
-    @property
-    def context_limit(self) -> int | None:
-        """The most tokens that prompt and reply may take: as set, or as an error has named it;
-        None if neither is known."""
-        known = (self.learnt.context_limit, self.settings.context_limit)
-        return min((limit for limit in known if limit is not None), default=None)
-
-    @property
-    def unsent(self) -> frozenset[str]:
-        """The parameters that are never sent: by the dialect, by the configuration, or since they were refused."""
-        return self.dialect.omit | self.learnt.omit | frozenset(self.settings.omit)
-
-    async def named_context(self) -> int | None:
-        """Return the context's length as the server's list of models tells it (vLLM, Groq, OpenRouter),
-        None if it does not."""
-        try:
-            async with asyncio.timeout(self.settings.timeout_s):
-                models = await self._client.models.list(extra_headers=self._headers)
-        except (openai.OpenAIError, TimeoutError, ValueError, TypeError, AttributeError):
-            return None
-        model = next((model for model in models.data or () if getattr(model, "id", None) == self.served.model), None)
-        named = (getattr(model, name, None) for name in ("max_model_len", "context_length", "context_window"))
-        return next((length for length in named if isinstance(length, int)), None)
-
     async def aclose(self) -> None:
-        """Close the connections."""
         await self._client.close()
 
-    async def ask(
-        self,
-        messages: list[dict[str, Any]],
-        sampling: Mapping[str, Any],
-        prompt_tokens: int,
-        reply_tokens: int,
-        bill: Bill,
-    ) -> Answer:
-        """Send a conversation; returns what was said.
+    async def ask(self, messages: list[dict[str, Any]], sampling: Mapping[str, Any], bill: Bill) -> Answer:
+        """Send a conversation and return the answer.
 
         Args:
             messages: the conversation.
-            sampling: its parameters; may hold `tools`, those that may be called.
-            prompt_tokens, reply_tokens: what is expected, for limits on tokens per minute and on the context.
-            bill: is told the tokens of each try that was billed and cannot be used (None where the server did not count
-                them).
+            sampling: its parameters; may hold `tools`.
+            bill: called with the tokens of each reply that was billed and cannot be used.
 
         Raises:
             LLMUnavailable, LLMTimeout: no try succeeded in time.
             LLMRefused: the request was refused (LLMContextOverflow: it is too long; LLMFiltered: a content filter
-            stopped it). LLMReplyError: the model spent all its tokens before it said anything.
+                stopped it).
+            LLMReplyError: the model spent all its tokens before it said anything.
         """
-        async with self._places:
+        # A server that sends a byte now and then never runs into the client's timeout.
+        longest = self.settings.tries * self.settings.timeout_s + self._patience_s
+        async with self._slots:
             try:
-                async with asyncio.timeout(self.settings.call_timeout_s):
-                    return await self._ask(messages, dict(sampling), prompt_tokens, reply_tokens, bill)
+                async with asyncio.timeout(longest):
+                    return await self._ask(messages, sampling, bill)
             except TimeoutError:
                 pass
-        raise LLMTimeout(f"{self.where} gave no answer in all of call_timeout_s = {self.settings.call_timeout_s:g} s")
+        raise LLMTimeout(f"{self.where} did not finish its answer within {longest:g} s")
 
-    async def _ask(
-        self,
-        messages: list[dict[str, Any]],
-        sampling: dict[str, Any],
-        prompt_tokens: int,
-        reply_tokens: int,
-        bill: Bill,
-    ) -> Answer:
-        failing_since, retries = 0.0, Retries(self._policy)
-        limited_since: float | None = None
-        lessons = 0
+    async def _ask(self, messages: list[dict[str, Any]], sampling: Mapping[str, Any], bill: Bill) -> Answer:
+        unusable = Retries(RetryPolicy(tries=self.settings.tries, first_wait_s=FIRST_PAUSE_S))
+        policy = RetryPolicy(sys.maxsize, self._patience_s, FIRST_PAUSE_S, LONGEST_PAUSE_S)
+        waiting: Retries | None = None
+        failed_at, began = math.inf, time.monotonic()
         for tries in itertools.count(1):
-            async with self.server.window.place():
-                await self._wait_for_turn(prompt_tokens + reply_tokens, limited_since)
-                sent = time.time(), time.monotonic()
-                plain, extra = self._shaped(sampling, prompt_tokens)
-                outcome, headers = await self._try(messages, plain, extra, tries)
+            outcome = await self._try(messages, sampling, tries)
             if isinstance(outcome, Answer):
-                taken = (outcome.prompt_tokens or prompt_tokens) + (outcome.completion_tokens or reply_tokens)
-                self.server.answered(sent[0], taken - prompt_tokens - reply_tokens, headers, self.settings.max_wait_s)
                 return outcome
             if outcome.billed is not None:
                 bill(outcome.billed)
-            if outcome.again is Again.NO:
-                lessons += 1
-                if lessons > MOST_LESSONS or not self._learns(outcome, plain, extra, sampling, prompt_tokens):
-                    raise outcome.error
-            elif outcome.again is Again.RATE:
-                limited_since = sent[1] if limited_since is None else limited_since
-                self._is_limited(outcome, sent, limited_since)
+            if outcome.again is Again.NO or (outcome.again is Again.OUTAGE and not self._is_away(failed_at)):
+                raise outcome.error
+            if outcome.again is Again.UNUSABLE:
+                wait = unusable.failed()
             else:
-                if retries.failures == 0:
-                    # Not since the call began: others may have been answered then, and the server gone since.
-                    failing_since = time.monotonic()
-                await self._is_failing(outcome, retries, failing_since, tries)
+                failed_at, waiting = time.monotonic(), waiting or Retries(policy)
+                wait = waiting.failed(outcome.wait_s)
+            if wait is None:
+                asked = "" if outcome.wait_s is None else f"; it asks to wait {outcome.wait_s:.0f} s"
+                raise type(outcome.error)(f"{outcome.error}{asked} (tried for {time.monotonic() - began:.0f} s)")
+            if outcome.again is not Again.UNUSABLE:
+                self._server.failed(outcome)
+            await asyncio.sleep(wait)
         raise AssertionError("unreachable: the tries end with an answer or an error")
 
-    async def _wait_for_turn(self, tokens: int, limited_since: float | None) -> None:
-        """Wait for the reserved moment and for the end of any pause;
-        raises LLMUnavailable for a pause that is too long."""
-        due = time.monotonic() + self.server.pace.reserve(tokens)
-        since = time.monotonic() if limited_since is None else limited_since
-        while True:
-            self.server.keep_up()
-            now, closed = time.monotonic(), self.server.pace.closed_for()
-            if closed and now + closed > since + self.settings.rate_limit_timeout_s:
-                raise LLMUnavailable(
-                    f"{self.where} is left alone for another {closed:.1f} s for its rate limit (HTTP 429), longer than "
-                    f"rate_limit_timeout_s = {self.settings.rate_limit_timeout_s:g} allows"
-                )
-            wait = max(due - now, closed)
-            if wait <= 0:
-                return
-            # Not all calls of all processes come back at once.
-            await asyncio.sleep(wait + (random.uniform(0.0, 0.1 * closed) if closed else 0.0))
+    def _is_away(self, failed_at: float) -> bool:
+        """Whether a server that fails is away for all: it has answered before, but nobody since `failed_at`.
 
-    def _is_limited(self, outcome: Failure, sent: tuple[float, float], since: float) -> None:
-        """Note a rate limit; raises its error if it lasts too long."""
-        longest, asked = self.settings.rate_limit_timeout_s, outcome.wait_s
-        waited = time.monotonic() - since
-        if asked is not None and waited + asked > longest:
-            raise type(outcome.error)(
-                f"{outcome.error}; it asks to wait {asked:.0f} s, more than rate_limit_timeout_s allows"
-            )
-        pause = self.server.refused(sent, asked, self.settings.max_wait_s, outcome.per_minute, str(outcome.error))
-        if waited + pause > longest:
-            raise type(outcome.error)(f"{outcome.error} (for {waited:.0f} s now; rate_limit_timeout_s = {longest:g})")
+        A server that never answered is a mistake in the configuration, and one that answers others will not mend.
+        """
+        return -math.inf < self._server.answered_at < failed_at
 
-    async def _is_failing(self, outcome: Failure, retries: Retries, since: float, tries: int) -> None:
-        """Wait after a failure; raises its error if there is to be no other try.
-        An outage is waited out beyond the tries."""
-        settings, health = self.settings, self.server.health
-        if outcome.again is Again.OUTAGE:
-            health.failed()
-        longest = max(settings.max_wait_s, settings.unavailable_timeout_s if outcome.again is Again.OUTAGE else 0.0)
-        if outcome.wait_s is not None and outcome.wait_s > longest:
-            raise type(outcome.error)(
-                f"{outcome.error}; it asks to wait {outcome.wait_s:.0f} s, more than {longest:g} s"
-            )
-        wait = retries.failed(outcome.wait_s)
-        if wait is None:
-            if health.has_answered(since) and retries.failures > settings.tries:
-                # The outage that this call waited for is over, and its tries count anew.
-                retries.renew()
-                wait = self._policy.pause(1, outcome.wait_s)
-            elif outcome.again is Again.OUTAGE and health.is_away(since, settings.unavailable_timeout_s):
-                health.wait(f"{outcome.error}; waiting for it, {settings.unavailable_timeout_s:g} s at most")
-                wait = self._policy.pause(retries.failures, outcome.wait_s)
-            else:
-                raise type(outcome.error)(f"{outcome.error} (tried {tries} times)")
-        logger.debug("%s; trying again in %.1f s", outcome.error, wait)
-        await asyncio.sleep(wait)
-
-    def _shaped(self, sampling: dict[str, Any], prompt_tokens: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return what is sent, in the server's dialect; the limit on the reply leaves room for the prompt, where the
-        context is known."""
-        if not self._has_told and (kept := unsent(sampling, self.dialect, self.settings.omit)):
-            self._has_told = True
-            logger.info("%s is not sent %s (dialect %s, omit)", self.where, ", ".join(kept), self.dialect.name)
-        if self.context_limit is not None:
-            room = self.context_limit - int(1.1 * prompt_tokens) - _SPARE
-            for name in ("max_tokens", "max_completion_tokens"):
-                if room >= _SPARE and sampling.get(name) is not None:
-                    sampling[name] = min(sampling[name], room)
-        return shape(sampling, self.dialect, self.learnt, self.settings.omit)
-
-    def _learns(
-        self,
-        outcome: Failure,
-        plain: dict[str, Any],
-        extra: dict[str, Any],
-        sampling: dict[str, Any],
-        prompt_tokens: int,
-    ) -> bool:
-        """Whether a refusal says how to ask instead, which is remembered for all roles."""
-        if isinstance(outcome.error, LLMContextOverflow):
-            limit, learnt = outcome.error.limit_tokens, self.learnt
-            if limit is None:
-                return False
-            if learnt.context_limit is None or limit < learnt.context_limit:
-                learnt.context_limit = limit
-                logger.warning("%s takes %d tokens at most, prompt and reply together", self.where, limit)
-            # Worth another try only where it is the reply that was given too much room.
-            name = next((name for name in ("max_tokens", "max_completion_tokens") if name in plain), None)
-            room = limit - (prompt_named(outcome.said) or int(1.1 * prompt_tokens)) - _SPARE
-            if name is None or not _SPARE <= room < plain[name]:
-                return False
-            sampling[name if name in sampling else "max_tokens"] = room
-            return True
-        if type(outcome.error) is not LLMRefused:
-            return False
-        lesson = learn(outcome.said, outcome.named, plain, extra, self.learnt)
-        if lesson is None:
-            return False
-        logger.warning("%s: %s (%s); it is asked without from now on", self.where, lesson, outcome.said)
-        return True
-
-    async def _try(
-        self, messages: list[dict[str, Any]], plain: dict[str, Any], extra: dict[str, Any], tries: int
-    ) -> tuple[Answer | Failure, Mapping[str, str]]:
-        """Make one try. Errors are returned: raised from here they would carry the client's exception,
-        which may show a key."""
-        began = time.perf_counter()
+    async def _try(self, messages: list[dict[str, Any]], sampling: Mapping[str, Any], tries: int) -> Answer | Failure:
+        plain, extra = self._shaped(sampling)
+        client = self._client.with_options(max_retries=0) if self._server.limits else self._client
         try:
-            async with asyncio.timeout(self.settings.timeout_s):
-                raw = await self._client.chat.completions.with_raw_response.create(
-                    model=self.served.model,
-                    messages=messages,  # type: ignore[arg-type]
-                    extra_body=extra or None,
-                    extra_headers=self._headers,
-                    **plain,
-                )
-                completion = raw.parse()
-        except (openai.OpenAIError, TimeoutError, ValueError, TypeError) as error:
-            # ValueError and TypeError: a body that is JSON of another shape, or none.
-            return read_error(error, self._asked), {}
-        self.server.health.answered()
-        return read_completion(completion, raw.headers, time.perf_counter() - began, tries, self._asked), raw.headers
+            raw = await client.chat.completions.with_raw_response.create(
+                model=self.served.model,
+                messages=messages,  # type: ignore[arg-type]
+                extra_body=extra or None,
+                **plain,
+            )
+            completion = raw.parse()
+        except (openai.OpenAIError, ValueError, TypeError) as error:
+            # ValueError and TypeError: a body that is no chat completion.
+            return read_error(error, self._context)
+        self._server.answered(self.where)
+        seconds = raw.elapsed.total_seconds()
+        return read_completion(completion, raw.headers, seconds, tries + raw.retries_taken, self._context)
 
-
-def _client(settings: EndpointSettings, served: ServedModel, dialect: Dialect) -> AsyncOpenAI:
-    # What runs on this machine is reached directly, whatever proxy the environment names.
-    direct = DefaultAsyncHttpxClient(trust_env=False, timeout=settings.timeout_s) if is_local(served.base_url) else None
-    base_url = served.base_url
-    if dialect.name == "azure" and not urlsplit(base_url).path.strip("/"):
-        # Azure's older addresses name the deployment, which is the model.
-        base_url = f"{base_url}/openai/deployments/{served.model}"
-    return AsyncOpenAI(
-        api_key=served.api_key,
-        base_url=base_url,
-        max_retries=0,
-        timeout=settings.timeout_s,
-        http_client=direct,
-        default_query={"api-version": settings.api_version} if settings.api_version else None,
-    )
+    def _shaped(self, sampling: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the parameters to send, and the fields of the body that the OpenAI API does not have."""
+        omit = self.settings.omit
+        sent = {name: value for name, value in sampling.items() if name not in omit}
+        if "seed" in sent and self.settings.base_url not in SEEDED:
+            # Most servers take 32 bits.
+            sent["seed"] = int(sent["seed"]) & 0x7FFFFFFF
+        extra = {name: sent.pop(name) for name in sorted(EXTRA_SAMPLING & set(sent))}
+        extra |= extra.pop("extra_body", {})
+        return sent, extra

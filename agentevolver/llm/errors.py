@@ -1,8 +1,4 @@
-"""Exceptions and plain values of the language models: replies, tool calls, served models.
-Messages are kept free of keys.
-
-`redact` takes out every secret that is known and everything that looks like one.
-"""
+"""Exceptions and plain values of the language models: replies, tool calls, served models. Messages hold no keys."""
 
 from __future__ import annotations
 
@@ -21,7 +17,7 @@ class LLMError(RuntimeError):
 
 
 class LLMUnavailable(LLMError):
-    """The server is down, overloaded or out of quota, and stayed so through the tries."""
+    """The server is down or overloaded, and stayed so through the tries."""
 
 
 class LLMTimeout(LLMUnavailable):
@@ -29,13 +25,11 @@ class LLMTimeout(LLMUnavailable):
 
 
 class LLMRefused(LLMError):
-    """The server refused this request, and would again: a wrong key, model or parameter, a prompt too long, content it
-    does not accept."""
+    """The server refused this request, and would again: a wrong key, model or parameter, or no quota."""
 
 
 class LLMContextOverflow(LLMRefused):
-    """The prompt (with what the reply may take) is too long; `limit_tokens` is the limit that the error named, None
-    where it named none."""
+    """Prompt and reply are too long; `limit_tokens` is the limit that the error names, or None."""
 
     def __init__(self, message: str, limit_tokens: int | None = None) -> None:
         super().__init__(message)
@@ -47,7 +41,7 @@ class LLMFiltered(LLMRefused):
 
 
 class LLMReplyError(LLMError):
-    """The reply is not what was asked for; `text` is what it said last."""
+    """The reply is not what was asked for; `text` is the last reply."""
 
     def __init__(self, message: str, text: str = "") -> None:
         super().__init__(message)
@@ -59,7 +53,7 @@ class BudgetExceeded(LLMError):
 
 
 def redact(text: str, secrets: Iterable[str] = ()) -> str:
-    """Return one line of bounded length without the secrets, nor anything that looks like a key."""
+    """Return one line of bounded length, without the secrets and without anything that looks like a key."""
     for secret in secrets:
         if len(secret) >= 4:
             text = text.replace(secret, MASK)
@@ -81,7 +75,7 @@ class ServedModel:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A native call of a tool; `arguments` are the text itself where it is no JSON object."""
+    """A native call of a tool; `arguments` are text if they are no JSON object."""
 
     name: str
     arguments: dict[str, Any] | str
@@ -89,7 +83,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Reply as the endpoint gave it; the token counts are None where it did not tell."""
+    """Reply as the endpoint gave it; token counts are None if it does not tell them."""
 
     text: str
     prompt_tokens: int | None
@@ -103,10 +97,9 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Reply of a model. Tokens are as the endpoint counts them (estimated from the length where it does not say);
-    `seconds` is the time of the successful try, 0 if `cached`; `finish_reason` is `length` if the reply was cut.
-    `tool_calls` are native calls (`text` may then be empty); `thinking` is what the server sent apart from the reply
-    (`reasoning_content`)."""
+    """Reply of a model. Tokens are as the endpoint counts them, or estimated from the length; `seconds` is the time of
+    the successful try, 0 if `cached`; `finish_reason` is `length` if the reply was cut. `text` may be empty beside
+    native `tool_calls`; `thinking` is no part of it."""
 
     text: str
     prompt_tokens: int
@@ -119,8 +112,7 @@ class Reply:
 
     @property
     def answer(self) -> str:
-        """What was said, as text: `text`, or where that is blank the arguments of the only native call, which some
-        servers give instead."""
+        """The text, or if it is blank the arguments of the only native call, which some servers give instead."""
         if self.text.strip() or len(self.tool_calls) != 1:
             return self.text
         given = self.tool_calls[0].arguments

@@ -1,10 +1,8 @@
 """Prompt layout of all roles: `role: <role>/<task>` above the rules, everything else in delimited sections; and
-trimming of what is too long.
+trimming of long prompts.
 
-Guarantees: text that an agent or an environment wrote cannot leave its section and cannot forge a step, whatever it
-holds; what `section` and `transcript` write, `read_sections` and `read_steps` read back. docs/llm.md lists the sections
-and the replies. A name that is no section's raises ValueError where the prompt is written; text that is no prompt of
-this form raises PromptError where it is read.
+Text of an agent or an environment cannot leave its section and cannot forge a step. `read_sections` and `read_steps`
+read what `section` and `transcript` write. docs/llm.md lists the sections and the replies.
 """
 
 from __future__ import annotations
@@ -81,12 +79,8 @@ class StepText:
 
 
 def defuse(text: str, spared: Collection[str] = ()) -> str:
-    """Return text in which no tag of the protocol opens or closes anything, nothing spells a control token, and lines
-    end in one way.
-
-    Nothing is lost: `restored` takes it back. `spared` are names of tags that stay as they are, of those in which
-    actions are written.
-    """
+    """Return text with the protocol's tags and control tokens escaped, and with one kind of line ends. `restored` takes
+    the escapes back. `spared` are names of action tags that stay as they are."""
 
     def escaped(found: re.Match[str]) -> str:
         if found[0] == "<":
@@ -98,8 +92,7 @@ def defuse(text: str, spared: Collection[str] = ()) -> str:
 
 
 def restored(text: str) -> str:
-    """Return what `defuse` was given, but for the ends of lines:
-    what a model copied out of a prompt as its author wrote it."""
+    """Return the text that `defuse` was given, except for its line ends."""
     return _DEFUSED.sub(_unescaped, text)
 
 
@@ -109,7 +102,7 @@ def _unescaped(found: re.Match[str]) -> str:
 
 
 def shorten(text: str, limit: int) -> str:
-    """Return text of about `limit` characters, its head and tail kept, and how much was left out."""
+    """Return about `limit` characters: head, tail, and how much was left out."""
     if len(text) <= limit:
         return text
     head = (limit + 1) // 2
@@ -117,15 +110,15 @@ def shorten(text: str, limit: int) -> str:
 
 
 def section(name: str, text: str, spared: Collection[str] = ()) -> str:
-    """Return a section with defused text, or "" if there is none; raises ValueError for a name that is no section's."""
+    """Return a section with defused text, or "" if it is blank; raises ValueError for an unknown name."""
     if name not in SECTIONS:
         raise ValueError(f"{name!r} is no section of a prompt; sections are {', '.join(SECTIONS)}")
     return f"<{name}>\n{defuse(text, spared).strip()}\n</{name}>" if text.strip() else ""
 
 
 def transcript(steps: Iterable[StepText | tuple[int, str, str]], max_chars: int = 2000) -> str:
-    """Return numbered steps, (index, action, observation) each, as the text of a transcript section;
-    `max_chars` bounds each part."""
+    """Return steps, (index, action, observation) each, as the text of a transcript section; `max_chars` bounds each
+    part."""
     lines = []
     for one in steps:
         step = one if isinstance(one, StepText) else StepText(*one)
@@ -149,12 +142,12 @@ def messages(task: str, instructions: str, sections: Mapping[str, str]) -> Messa
 
     Args:
         task: like `judge/grade`.
-        instructions: what to do, ending with the schema of the reply; nothing of an agent's or an environment's text.
-        sections: their texts by name, in order; empty ones are left out. Tags in which the environment's opening or
-            tools say that actions are written stay as they are, so that what a model reads is what it is to write.
+        instructions: what to do, with the schema of the reply; nothing that an agent or an environment wrote.
+        sections: their texts by name, in order; empty ones are left out. Action tags that the environment's opening or
+            tools declare are not escaped.
 
     Raises:
-        ValueError: the task or a section is none.
+        ValueError: the task is not of that form, or a section is unknown.
     """
     head = f"role: {task}"
     if not _ROLE_LINE.fullmatch(head):
@@ -181,8 +174,7 @@ def read_task(system: str) -> str:
 
 
 def read_sections(user: str) -> dict[str, str]:
-    """Return the sections of a user message by name, their text as it was before it was defused;
-    the first of a name counts."""
+    """Return the restored sections of a user message by name; the first of a name counts."""
     found: dict[str, str] = {}
     for name, text in _SECTION.findall(user):
         found.setdefault(name, restored(text))
@@ -231,8 +223,7 @@ _SLACK = 16
 
 
 def cut(text: str, limit: int) -> str:
-    """Return text of at most `limit` characters (60 or more), its head and tail kept,
-    and how much was left out in between."""
+    """Return at most `limit` (60 or more) characters: head, tail, and how much was left out."""
     if len(text) <= limit:
         return text
     mark = f"\n[... {len(text) - limit} characters and more left out ...]\n"
@@ -241,10 +232,10 @@ def cut(text: str, limit: int) -> str:
 
 
 def fitted(steps: Steps, room: int, size: Callable[[Steps], int], *, latest: int = LATEST) -> list[StepText]:
-    """Return the steps with as much left out as it takes that `size` of them is `room` at most.
+    """Return the steps, shortened and dropped from the oldest on until `size` of them is at most `room`.
 
-    A step that stays keeps its number and its action. If not even the latest steps with shortened observations fit,
-    these are returned. `size` counts the characters of the prompt with such steps in it.
+    A step that stays keeps its number and its action, and the `latest` steps stay. `size` counts the characters of the
+    prompt with these steps.
     """
     kept = list(steps)
     old = max(0, len(kept) - latest)

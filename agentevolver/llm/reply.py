@@ -1,11 +1,8 @@
-"""Parser of JSON replies: bare, fenced, after their thinking, or with prose around;
-and of shares (a confidence, a score).
+"""Parser of JSON replies (bare, fenced, after thinking, or with prose around), and of shares (a confidence, a score).
 
-`read_reply` returns one validated answer or raises `NoAnswer`, whose message says what was wrong in words that the
-model can act on. A list that holds nothing but the object that was asked for is taken for it. No answer is guessed,
-since a reply may quote what an agent or an environment wrote, and that may look like an answer. What stands inside a
-JSON string is text: fences, tags and JSON in it count for nothing. Two different answers that both fit are refused, and
-so is an answer beside a JSON object that is broken.
+`read_reply` returns one validated answer or raises `NoAnswer`, whose message tells the model what was wrong. No answer
+is guessed, because a reply may quote what an agent or an environment wrote: two different answers are refused, and so
+is an answer beside broken JSON.
 """
 
 from __future__ import annotations
@@ -35,8 +32,7 @@ _DECODER = json.JSONDecoder(strict=False)
 
 
 class NoAnswer(ValueError):
-    """A reply without exactly one usable answer; `attempted` says whether it holds JSON that is,
-    or was to be, an answer."""
+    """A reply without exactly one usable answer; `attempted`: it holds JSON that was meant as one."""
 
     def __init__(self, problem: str, *, attempted: bool = False) -> None:
         super().__init__(problem)
@@ -99,8 +95,7 @@ def _read(value: Any, schema: type[M]) -> M:
 
 
 def _is_attempt(value: Any, schema: type[BaseModel]) -> bool:
-    """Whether a value that does not fit the schema has keys of it:
-    the model's own answer, perhaps, beside one that it quotes."""
+    """Whether a value that does not fit the schema has keys of it, so that it may be the model's own answer."""
     return any(
         isinstance(part, dict) and not _keys(schema).isdisjoint(part)
         for part in (value if isinstance(value, list) else [value])
@@ -108,7 +103,7 @@ def _is_attempt(value: Any, schema: type[BaseModel]) -> bool:
 
 
 def _as_written(value: Any) -> Any:
-    """Return a JSON value with each text in it as its author wrote it, where the model copied that out of a prompt."""
+    """Return a JSON value with the prompt's escapes taken back in each text."""
     whole = [value]
     holders: list[Any] = [whole]
     while holders:
@@ -131,8 +126,7 @@ def _keys(schema: type[BaseModel]) -> frozenset[str]:
 
 
 def read_prose(text: str) -> str:
-    """Return a reply after its thinking without the JSON in it; raises NoAnswer where an object is broken, so that it
-    has no end."""
+    """Return a reply without its thinking and its JSON; raises NoAnswer if an object is broken."""
     parts = _parts(text)
     if parts.broken:
         raise NoAnswer("the JSON of the reply is broken")
@@ -153,12 +147,9 @@ def _parts(text: str) -> _Parts:
 
 
 def split_thinking(text: str) -> tuple[str, str]:
-    """Return a model's thinking, where the reply begins with it, and what follows;
-    raises NoAnswer if it never came to an end.
+    """Return the thinking that a reply begins with ("" if none), and what follows; raises NoAnswer if it has no end.
 
-    The first end counts that stands outside of all JSON. Where a chat template opened the thinking the reply does not
-    show where it
-    began, and the whole of it is returned: its drafts must not differ from its answer.
+    The first end outside of all JSON counts. Thinking that the chat template opened cannot be told from the reply.
     """
     if not text.lstrip().startswith(_THOUGHT_BEGINS):
         return "", text
@@ -181,13 +172,12 @@ def _decoded(text: str) -> Any:
 
 
 def _without_commas(text: str) -> str:
-    """Return text with each comma before a closing bracket, which models write and JSON forbids,
-    replaced by a space."""
+    """Return text with a space for each comma before a closing bracket."""
     return _STRING_OR_COMMA.sub(lambda found: " " if found[0] == "," else found[0], text)
 
 
 def _scan(text: str) -> Iterator[tuple[int, int, Any]]:
-    """Yield the outermost JSON values of a text with where they begin and end."""
+    """Yield begin, end and value of the outermost JSON values of a text."""
     position = 0
     text = _without_commas(text)
     for _ in range(MAX_OPENINGS):
@@ -215,10 +205,10 @@ _NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*(?:(%|percent)|(?:/|out of)\s*(\d+(?:\.
 
 
 def read_share(value: Any) -> float | None:
-    """Return what is meant as a share, None if it surely is none.
+    """Return a share of 0 to 1, or None.
 
-    A number up to 1 is itself, one above 10 is of a hundred, `80 %` and `4/5` are what they say, and so are words for
-    how sure somebody is. 7 may be of ten, of a hundred, or a mistake, and is none. Negative numbers are 0.
+    A number up to 1 is itself, one above 10 is per cent, and `80 %`, `4/5` and words like `likely` are read. 7 is
+    ambiguous: None. Negative numbers are 0.
     """
     whole = None
     if isinstance(value, str):

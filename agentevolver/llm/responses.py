@@ -1,14 +1,15 @@
-"""Translation of what the HTTP client returns or raises into an `Answer`, or a `Failure` with a typed error.
+"""What the openai client returns or raises, as an `Answer` or as a `Failure` with one of our errors.
 
-The errors are returned, not raised, so that they can be raised without the client's exception behind them, whose text
-and headers might show a key.
+Errors are returned, not raised: an exception of the client in their context might show a key.
 """
 
 from __future__ import annotations
 
+import email.utils
 import json
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -16,7 +17,6 @@ from typing import Any
 
 import openai
 
-from agentevolver.llm import dialect, pace
 from agentevolver.llm.errors import (
     Answer,
     LLMContextOverflow,
@@ -31,106 +31,119 @@ from agentevolver.llm.errors import (
 )
 from agentevolver.llm.reply import NoAnswer, split_thinking
 
-# The answers that a second try may change; every other 4xx is the caller's mistake.
-RETRIED_STATUS = frozenset({408, 409, 425, 429})
-# Anthropic's "overloaded"; a 503 that says as much, or when to come again, is treated alike.
-_BUSY_STATUS = frozenset({429, 529})
-_BUSY = re.compile(r"overload|too many requests|at capacity|rate.?limit|throttl", re.IGNORECASE)
-_PER_TIME = re.compile(r"allocated quota|per (?:second|minute|day)|rate.?limit|throttling", re.IGNORECASE)
-# What servers call the thinking that they send apart: DeepSeek, DashScope and older vLLM; newer vLLM and OpenRouter.
+Tokens = tuple[int | None, int | None]
+"""Prompt and completion tokens; None if the server does not count them."""
+
+# DeepSeek, DashScope and older vLLM; newer vLLM and OpenRouter.
 _THINKING = ("reasoning_content", "reasoning")
+_OVERFLOW = re.compile(
+    r"context[_ ]length[_ ]exceeded|exceed_context_size|maximum (?:context|model) length|(?:prompt|input) is too long"
+    r"|range of input length|exceeds? (?:the |its )?(?:available |model'?s? |maximum )?context"
+    r"|input tokens? exceed|input token count|reduce the length|`inputs` tokens|request too large",
+    re.IGNORECASE,
+)
+_LIMIT = re.compile(
+    r"(?:maximum context length|maximum model length|context size|context limit|context window) ?(?:is|of|\()? ?(\d+)"
+    r"|(\d+) maximum context|configured limit of (\d+)|> (\d+)|<= (\d+)|allowed \((\d+)\)|length should be \[\d+ (\d+)"
+    r"|\(TPM\): limit (\d+)",
+    re.IGNORECASE,
+)
+_FILTER_CODES = frozenset(
+    {"content_filter", "content_policy_violation", "data_inspection_failed", "datainspectionfailed", "invalid_prompt"}
+)
+_FILTERED = re.compile(
+    r"inappropriate content|content management policy|content policy|usage policy|content filter|content exists risk"
+    r"|data_?inspection_?failed",
+    re.IGNORECASE,
+)
+# Some servers call a limit per minute a quota.
+_QUOTA_PER_TIME = re.compile(r"allocated quota|per (?:second|minute|day)|rate.?limit", re.IGNORECASE)
+_ADVICE = {
+    401: "; check the environment variable named by its api_key_env",
+    403: "; check the environment variable named by its api_key_env",
+    404: "; check its base_url and model",
+}
 
 
 class Again(Enum):
-    """Repetition of a failed try: never; a few; as long as a server is away;
-    as long as a rate limit lasts."""
+    """Whether to try again: never, because the reply was unusable, because of an outage, or of a rate limit."""
 
     NO = auto()
-    TRY = auto()
+    UNUSABLE = auto()
     OUTAGE = auto()
     RATE = auto()
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A failed try: the error to raise if it is the last, and what the server told beside it.
-
-    `billed` are the prompt and completion tokens of a reply that was billed and cannot be used (None where it did not
-    count them); `said` and `named` are the server's own words and the parameter that it named; `per_minute` are limits
-    it named.
-    """
+    """A failed try: the error to raise if it is the last, the wait that the server asked for, and the tokens of a reply
+    that was billed and cannot be used."""
 
     error: LLMError
     again: Again = Again.NO
     wait_s: float | None = None
-    billed: tuple[int | None, int | None] | None = None
-    said: str = ""
-    named: object = None
-    per_minute: tuple[float | None, float | None] = (None, None)
+    billed: Tokens | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """Context of a request, for messages: role, model and URL; secrets to keep out of them; and how this server's words
-    are to be read."""
+class Context:
+    """For messages: role, model and URL of a request, and the secrets to keep out of them."""
 
     where: str
     secrets: tuple[str, ...]
     timeout_s: float
-    quota_is_rate: bool = False
 
 
-def read_error(error: Exception, asked: Asked) -> Failure:
+def read_error(error: Exception, context: Context) -> Failure:
     """Return what an exception of the client means."""
-    if isinstance(error, TimeoutError | openai.APITimeoutError):
-        late = f"{asked.where} did not answer within {asked.timeout_s:g} s; raise its timeout_s if it is only slow"
-        return Failure(LLMTimeout(late), Again.TRY)
+    where = context.where
+    if isinstance(error, openai.APITimeoutError):
+        text = f"{where} did not answer within {context.timeout_s:g} s; raise its timeout_s if it is only slow"
+        return Failure(LLMTimeout(text))
     if isinstance(error, openai.APIStatusError):
         body = error.body if isinstance(error.body, dict) else {}
-        return _refusal(
-            error.status_code, body, _said(error), error.response.headers, asked, _usage(_json(error.response))
-        )
+        said = str(body.get("message") or error.body or error)
+        response = error.response
+        return _refusal(error.status_code, body, said, response.headers, context, _usage(_json(response)))
     if isinstance(error, openai.APIConnectionError):
-        cause = redact(str(error.__cause__ or error), asked.secrets)
-        return Failure(LLMUnavailable(f"{asked.where} cannot be reached: {cause}"), Again.OUTAGE)
-    # Something answered that is no chat completion: a proxy's page, half a body.
-    found = redact(f"{type(error).__name__}: {error}", asked.secrets)
-    return Failure(LLMUnavailable(f"{asked.where} answered with no chat completion: {found}"), Again.TRY)
+        cause = redact(str(error.__cause__ or error), context.secrets)
+        return Failure(LLMUnavailable(f"{where} cannot be reached: {cause}"), Again.OUTAGE)
+    # A proxy's page, or half a body.
+    found = redact(f"{type(error).__name__}: {error}", context.secrets)
+    return Failure(LLMUnavailable(f"{where} answered with no chat completion: {found}"), Again.UNUSABLE)
 
 
 def read_completion(
-    completion: Any, headers: Mapping[str, str], seconds: float, tries: int, asked: Asked
+    completion: Any, headers: Mapping[str, str], seconds: float, tries: int, context: Context
 ) -> Answer | Failure:
     """Return what a reply with status 200 says; some servers send their errors with it."""
-    billed = _usage(completion)
+    where, billed = context.where, _usage(completion)
     choices = getattr(completion, "choices", None)
     choice = choices[0] if isinstance(choices, list) and choices else None
     message = getattr(choice, "message", None)
     wrong = getattr(completion, "error", None) or getattr(choice, "error", None)
-    if isinstance(wrong, dict) and (choice is None or message is None or not getattr(message, "content", None)):
+    if isinstance(wrong, dict) and not getattr(message, "content", None):
         code = str(wrong.get("code") or wrong.get("status") or "")
         status = int(code) if code.isdigit() and 400 <= int(code) < 600 else 502
-        return _refusal(status, wrong, str(wrong.get("message", wrong)), headers, asked, billed)
+        return _refusal(status, wrong, str(wrong.get("message", wrong)), headers, context, billed)
     if choice is None or message is None:
-        return Failure(LLMUnavailable(f"{asked.where} answered without a choice"), Again.TRY, billed=billed)
+        return Failure(LLMUnavailable(f"{where} answered without a choice"), Again.UNUSABLE, billed=billed)
     text = content if isinstance(content := getattr(message, "content", None), str) else ""
     thinking = next((found for name in _THINKING if isinstance(found := getattr(message, name, None), str)), "")
     reason = str(getattr(choice, "finish_reason", None) or "stop")
-    calls = _tool_calls(message)
-    counted = billed or (None, None)
+    calls, counted = _tool_calls(message), billed or (None, None)
     if reason in ("content_filter", "sensitive"):
-        return Failure(LLMFiltered(f"{asked.where} withheld its reply (content filter)"), billed=counted)
+        return Failure(LLMFiltered(f"{where} withheld its reply (content filter)"), billed=counted)
     if not text.strip() and not calls:
         if reason == "length":
             empty = (
-                f"{asked.where} spent all its tokens before it said anything; raise sampling.max_tokens, or have "
-                "it think less"
+                f"{where} spent all its tokens before it said anything; raise sampling.max_tokens or have it think less"
             )
             return Failure(LLMReplyError(empty, text), billed=counted)
         if refusal := getattr(message, "refusal", None):
-            return Failure(LLMRefused(f"{asked.where} refused: {redact(str(refusal), asked.secrets)}"), billed=counted)
-        return Failure(LLMUnavailable(f"{asked.where} answered nothing"), Again.TRY, billed=counted)
-    with suppress(NoAnswer):  # thinking that never ended: the reply is left as it is
+            return Failure(LLMRefused(f"{where} refused: {redact(str(refusal), context.secrets)}"), billed=counted)
+        return Failure(LLMUnavailable(f"{where} answered nothing"), Again.UNUSABLE, billed=counted)
+    with suppress(NoAnswer):  # of thinking that never ended the text stays as it is
         inline, rest = split_thinking(text)
         if inline and (rest.strip() or calls):
             thinking, text = thinking or inline, rest.strip()
@@ -142,48 +155,56 @@ def _refusal(
     body: Mapping[str, Any],
     said: str,
     headers: Mapping[str, str],
-    asked: Asked,
-    billed: tuple[int | None, int | None] | None,
+    context: Context,
+    billed: Tokens | None,
 ) -> Failure:
-    codes, named = (body.get("code"), body.get("type")), body.get("param")
-    said = redact(_plain(said), asked.secrets)
-    wait = pace.asked_wait(headers, said if status == 429 else "")
-
-    def failure(error: LLMError, again: Again = Again.NO) -> Failure:
-        return Failure(
-            error, again, wait, billed, said, named, pace.per_minute(said) if again is Again.RATE else (None, None)
-        )
-
-    if status == 429 and "insufficient_quota" in codes and not (asked.quota_is_rate or _PER_TIME.search(said)):
-        return failure(LLMRefused(f"{asked.where}: the account has no quota left (HTTP 429): {said}"))
-    if status in (400, 413, 422, 429) and dialect.is_overflow(f"{codes} {said}"):
-        too_long = f"{asked.where}: the prompt is too long (HTTP {status}): {said}"
-        return failure(LLMContextOverflow(too_long, dialect.limit_named(said)))
-    if status in (400, 403, 422) and dialect.is_filtered(said, codes):
-        return failure(LLMFiltered(f"{asked.where}: a content filter stopped the request (HTTP {status}): {said}"))
-    answered = f"{asked.where} answered HTTP {status}: {said}"
-    if status in _BUSY_STATUS or (status == 503 and (wait is not None or _BUSY.search(said))):
-        return failure(LLMUnavailable(answered), Again.RATE)
-    if status >= 500 or status in RETRIED_STATUS:
-        return failure(LLMUnavailable(answered), Again.OUTAGE if status >= 500 else Again.TRY)
-    advice = {
-        401: "; check the environment variable named by its api_key_env",
-        403: "; check the environment variable named by its api_key_env",
-        404: "; check its base_url and model",
-    }.get(status, "")
-    return failure(LLMRefused(f"{asked.where} refused the request with HTTP {status}: {said}{advice}"))
+    codes, where = (body.get("code"), body.get("type")), context.where
+    said, wait = redact(_plain(said), context.secrets), asked_wait(headers)
+    answered = f"{where} answered HTTP {status}: {said}"
+    if status == 429 and "insufficient_quota" in codes and not _QUOTA_PER_TIME.search(said):
+        return Failure(LLMRefused(f"{where}: the account has no quota left (HTTP 429): {said}"), billed=billed)
+    if status in (400, 413, 422, 429) and is_overflow(f"{codes} {said}"):
+        text = f"{where}: prompt and reply are too long (HTTP {status}): {said}"
+        return Failure(LLMContextOverflow(text, limit_named(said)), billed=billed)
+    if status in (400, 403, 422) and is_filtered(said, codes):
+        text = f"{where}: a content filter stopped the request (HTTP {status}): {said}"
+        return Failure(LLMFiltered(text), billed=billed)
+    if status in (429, 529) or (status == 503 and wait is not None):
+        return Failure(LLMUnavailable(answered), Again.RATE, wait, billed)
+    if status >= 500 or status in (408, 409):
+        return Failure(LLMUnavailable(answered), Again.OUTAGE, wait, billed)
+    text = f"{where} refused the request with HTTP {status}: {said}{_ADVICE.get(status, '')}"
+    return Failure(LLMRefused(text), billed=billed)
 
 
-def _said(error: openai.APIStatusError) -> str:
-    body = error.body
-    if isinstance(body, dict) and "message" in body:
-        return str(body["message"])
-    return str(body if body is not None else error)
+def asked_wait(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds of `Retry-After` (a number or a date), or None if the header is missing or unreadable."""
+    said = headers.get("retry-after", "")
+    with suppress(ValueError):
+        return max(0.0, float(said))
+    when = email.utils.parsedate_tz(said)
+    return max(0.0, email.utils.mktime_tz(when) - time.time()) if when else None
+
+
+def is_overflow(text: str) -> bool:
+    """Whether an error says that prompt and reply do not fit the model's context."""
+    return bool(_OVERFLOW.search(text))
+
+
+def limit_named(text: str) -> int | None:
+    """Return the tokens that an overflow's text names as the limit, or None."""
+    found = _LIMIT.search(text.replace(",", ""))
+    return int(found[found.lastindex]) if found and found.lastindex else None
+
+
+def is_filtered(text: str, codes: Iterable[object] = ()) -> bool:
+    """Whether an error says that a content filter stopped the request; `codes` are its `code` and `type`."""
+    return any(str(code).lower() in _FILTER_CODES for code in codes) or bool(_FILTERED.search(text))
 
 
 def _plain(text: str) -> str:
-    """Return a text, of a page its title or its words."""
-    if "<html" not in text[:500].lower() and "<!doctype" not in text[:500].lower():
+    """Return a text, or the title of an HTML page."""
+    if "<html" not in text[:500].lower():
         return text
     title = re.search(r"<title[^>]*>(.*?)</title>", text, re.IGNORECASE | re.DOTALL)
     return "a page, " + (title[1].strip() if title else re.sub(r"<[^>]*>", " ", text))
@@ -192,21 +213,17 @@ def _plain(text: str) -> str:
 def _json(response: Any) -> Any:
     try:
         return response.json()
-    except Exception:
+    except ValueError:
         return None
 
 
-def _usage(body: Any) -> tuple[int | None, int | None] | None:
-    """Return the prompt and completion tokens that a body says were used, None if it says nothing of them."""
+def _usage(body: Any) -> Tokens | None:
+    """Return the tokens that a body says were used, or None if it says nothing of them."""
     usage = body.get("usage") if isinstance(body, dict) else getattr(body, "usage", None)
-    if usage is None:
-        return None
-    counts = [
-        usage.get(name) if isinstance(usage, dict) else getattr(usage, name, None)
-        for name in ("prompt_tokens", "completion_tokens")
-    ]
+    found = usage if isinstance(usage, dict) else getattr(usage, "__dict__", {})
     prompt, said = (
-        count if isinstance(count, int) and not isinstance(count, bool) and count >= 0 else None for count in counts
+        count if type(count := found.get(name)) is int and count >= 0 else None
+        for name in ("prompt_tokens", "completion_tokens")
     )
     return None if prompt is None and said is None else (prompt, said)
 

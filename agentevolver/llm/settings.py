@@ -14,13 +14,37 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from agentevolver.llm.dialect import EXTRA_SAMPLING, OMITTABLE, OPENAI_SAMPLING, DialectName, dialect_of
-
 OFFLINE = "offline"
 POLICY = "policy"
+# Models of ours, whose replies follow from a seed. Others may not know the parameter, or not keep to it.
+SEEDED = (OFFLINE, POLICY)
 CACHE_FILE = "llm_replies.sqlite"
 # Holds what the built-in teacher asks for, where that is set.
 TEACHER_TOKEN = "TEACHER_TOKEN"
+
+# fmt: off
+OPENAI_SAMPLING = frozenset({
+    "temperature", "top_p", "max_tokens", "max_completion_tokens", "seed", "stop", "presence_penalty",
+    "frequency_penalty", "reasoning_effort", "response_format", "tool_choice",
+})
+# Fields of the body that servers know beyond the OpenAI API.
+EXTRA_SAMPLING = frozenset({
+    "top_k", "min_p", "repetition_penalty", "chat_template_kwargs", "enable_thinking", "thinking_budget", "extra_body",
+})
+# fmt: on
+_WAITS = "it is fixed: rate limits and outages are waited for 10 minutes"
+_PACE = "the rate is not limited here; a server's own limit is waited for, and concurrency bounds the calls in flight"
+REMOVED = {
+    "dialect": "set omit, json_mode and sampling.extra_body instead",
+    "api_version": "end base_url of Azure with /openai/v1",
+    "call_timeout_s": _WAITS,
+    "max_wait_s": _WAITS,
+    "rate_limit_timeout_s": _WAITS,
+    "unavailable_timeout_s": _WAITS,
+    "requests_per_minute": _PACE,
+    "tokens_per_minute": _PACE,
+    "context_limit": "a prompt that is too long is shortened after the server's refusal",
+}
 
 
 class Role(StrEnum):
@@ -37,6 +61,18 @@ class Role(StrEnum):
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def merged(default: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return sampling parameters with `own` laid over the default. `max_tokens` and `max_completion_tokens` are one
+    parameter of two names: the value of `own` counts, under the newer name if both are given."""
+    out = {**default, **own}
+    older, newer = "max_tokens", "max_completion_tokens"
+    if out.get(older) is not None and out.get(newer) is not None:
+        if own.get(older) is not None:
+            out[newer] = own[older]
+        del out[older]
+    return out
 
 
 def check_sampling(sampling: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,62 +105,23 @@ class EndpointSettings(_Section):
         default_factory=lambda: {"temperature": 0.7, "max_tokens": 4096},
         description="what is sent unless a call says otherwise",
     )
-    dialect: DialectName = Field(
-        "auto",
-        description="how the server wants to be asked: plain, openai, openai_reasoning, azure, dashscope, vllm, "
-        "ollama, anthropic; "
-        "auto: by the URL's host, and with OpenAI by the model's name",
-    )
     omit: list[str] = Field(default_factory=list, description="parameters that are never sent, whoever sets them")
-    api_version: str | None = Field(
-        None, min_length=1, description="the query's api-version, which Azure wants; null: none is sent"
+    json_mode: Literal["prompt", "object", "schema"] = Field(
+        "prompt",
+        description="how JSON is asked for: by the prompt, or by response_format json_object or json_schema too",
     )
-    json_mode: Literal["auto", "prompt", "object", "schema"] = Field(
-        "auto",
-        description="how JSON is asked for: in the prompt alone, or with response_format json_object or json_schema "
-        "as well; "
-        "auto: the best that the dialect offers; what a server refuses is not sent again",
-    )
-    concurrency: int = Field(
-        16, ge=1, description="calls in flight at once, per role and process; fewer while the server limits the rate"
-    )
-    timeout_s: float = Field(
-        120.0, gt=0, description="seconds of one try, from the request to the last byte of the reply"
-    )
-    call_timeout_s: float = Field(
-        3600.0, gt=0, description="seconds of one call in all: tries, pauses, rate limits, outages"
-    )
-    tries: int = Field(5, ge=1, description="attempts at one call; only what another try may change is tried again")
-    max_wait_s: float = Field(
-        60.0, ge=0, description="longest pause before a try, where the server does not ask for a longer one"
-    )
-    rate_limit_timeout_s: float = Field(
-        600.0,
-        ge=0,
-        description="seconds that one call waits for a rate limit (429, overload) to end, however many tries that "
-        "takes",
-    )
-    requests_per_minute: float | None = Field(
-        None,
-        gt=0,
-        description="of the server, of all roles and processes on this host together; null: what it says, or is found "
-        "out",
-    )
-    tokens_per_minute: float | None = Field(None, gt=0, description="as requests_per_minute, prompt and reply together")
-    unavailable_timeout_s: float = Field(
-        300.0,
-        ge=0,
-        description="seconds to wait, beyond the tries, for an endpoint that has answered before and now answers "
-        "nobody",
-    )
-    context_limit: int | None = Field(
-        None,
-        ge=1,
-        description="tokens that a prompt and its reply may take together; null: learnt from the first error that "
-        "names it",
-    )
+    concurrency: int = Field(16, ge=1, description="calls in flight at once, per role and process")
+    timeout_s: float = Field(120.0, gt=0, description="seconds of one try")
+    tries: int = Field(5, ge=1, description="attempts at one request")
     price_in: float = Field(0.0, ge=0, description="price of a million prompt tokens")
     price_out: float = Field(0.0, ge=0, description="price of a million completion tokens")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_removed_key(cls, value: Any) -> Any:
+        if isinstance(value, dict) and (name := next((name for name in REMOVED if name in value), None)):
+            raise ValueError(f"there is no key {name} here: {REMOVED[name]}")
+        return value
 
     @field_validator("base_url")
     @classmethod
@@ -156,33 +153,17 @@ class EndpointSettings(_Section):
     @field_validator("omit")
     @classmethod
     def _can_be_omitted(cls, value: list[str]) -> list[str]:
-        if unknown := sorted(set(value) - OMITTABLE):
-            raise ValueError(
-                f"{unknown[0]!r} is no parameter that can be left out; these are {', '.join(sorted(OMITTABLE))}"
-            )
+        known = OPENAI_SAMPLING | EXTRA_SAMPLING | {"tools"}
+        if unknown := sorted(set(value) - known):
+            raise ValueError(f"{unknown[0]!r} cannot be left out; these can: {', '.join(sorted(known))}")
         return value
 
-    @model_validator(mode="after")
-    def _azure_has_a_version(self) -> Self:
-        if self.base_url in (OFFLINE, POLICY) or dialect_of(self.dialect, self.base_url, self.model).name != "azure":
-            return self
-        if self.api_version is None and "/openai/v1" not in self.base_url:
-            raise ValueError("Azure wants an api_version (like 2024-10-21), or a base_url that ends with /openai/v1")
-        return self
-
     def response_format(self, schema: type[BaseModel]) -> dict[str, Any]:
-        """Return the sampling parameter that asks for JSON of a schema as `json_mode` says,
-        empty where the prompt alone does."""
-        mode: str = self.json_mode
-        if mode == "auto":
-            # Ours are asked as ever, so that a grammar does not change what they say.
-            ours = self.base_url in (OFFLINE, POLICY)
-            offered = () if ours else dialect_of(self.dialect, self.base_url, self.model).formats
-            mode = "schema" if "json_schema" in offered else "object" if offered else "prompt"
-        if mode == "schema":
+        """Return the sampling parameter that asks for JSON of a schema; empty if the prompt alone does."""
+        if self.json_mode == "schema":
             wanted = {"name": schema.__name__, "schema": schema.model_json_schema()}
             return {"response_format": {"type": "json_schema", "json_schema": wanted}}
-        return {"response_format": {"type": "json_object"}} if mode == "object" else {}
+        return {"response_format": {"type": "json_object"}} if self.json_mode == "object" else {}
 
     @property
     def key_variable(self) -> str | None:
@@ -284,18 +265,7 @@ class LLMSettings(EndpointSettings):
         sampling = own.get("sampling") or {}
         if not isinstance(sampling, Mapping):
             raise ValueError("sampling must be a mapping of parameters")
-        return EndpointSettings.model_validate({**default, **own, "sampling": {**self.sampling, **sampling}})
-
-    def per_minute(self, base_url: str) -> tuple[float | None, float | None]:
-        """Return the requests and the tokens per minute that are set for a server:
-        the smallest of those of its roles."""
-        requests, tokens = [], []
-        for role in Role:
-            endpoint = self.endpoint(role)
-            if endpoint.base_url == base_url:
-                requests.append(endpoint.requests_per_minute)
-                tokens.append(endpoint.tokens_per_minute)
-        return min(filter(None, requests), default=None), min(filter(None, tokens), default=None)
+        return EndpointSettings.model_validate({**default, **own, "sampling": merged(self.sampling, sampling)})
 
     def task_making_cache(self, folder: Path) -> Path | Literal[False]:
         """Return where replies are kept while tasks are made: as set, else in a folder of the run's own."""

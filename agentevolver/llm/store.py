@@ -1,15 +1,11 @@
 """SQLite stores of the roles' calls: the ledger of what was spent, with its budget, and the cache of replies.
 
-The ledger is kept over restarts and may be shared by the processes of a run: each adds to the same rows in
-transactions, so that what was counted survives a kill, and a resumed run goes on counting. The budget is checked before
-a call against what was settled by all processes and what this process has in flight; it may be passed by what calls in
-flight cost beyond their estimates, and by other processes' calls in flight. A ledger that cannot be opened raises
-LedgerError. One that cannot be written later (a full disk) is reported once and goes on in memory, budget included;
-what is missing in the file is written with the next success.
+The ledger survives restarts and is shared by the processes of a run. The budget is checked before a call, against what
+all processes have settled and what this process has in flight; only calls in flight can exceed it. A ledger that cannot
+be written (a full disk) is reported once and goes on in memory; the next success writes what is missing.
 
-The cache keeps replies by (endpoint, model, messages, sampling), so that asking the same again costs nothing; a kill
-loses at most the reply being written. It is never worth a failure: a file that is no database is set aside and begun
-anew; errors while reading or writing mean "not cached" and are reported once.
+The cache finds replies by (endpoint, model, messages, sampling). It never fails a call: a file that is no database is
+set aside, and an error of reading or writing means "not cached" and is reported once.
 """
 
 from __future__ import annotations
@@ -21,7 +17,7 @@ import sqlite3
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -96,17 +92,16 @@ class Ledger:
                 ) from error
 
     def by_role(self) -> dict[str, Usage]:
-        """Return what was spent so far by each role, in this run and by those it resumes."""
+        """Return what each role spent so far, in this run and in those it resumes."""
         with self._lock:
             return self._totals()
 
     def spent(self) -> Usage:
-        """Return what was spent so far by all roles."""
         return sum(self.by_role().values(), Usage())
 
     def begin(self, estimate: Usage) -> None:
-        """Take note of a call that is about to be sent; raises BudgetExceeded, having noted nothing, if it can no
-        longer be afforded."""
+        """Note a call that is about to be sent; raises BudgetExceeded, and notes nothing, if the budget does not allow
+        it."""
         with self._lock:
             now = sum(self._totals().values(), Usage())
             ahead = now + self._in_flight + estimate
@@ -114,19 +109,17 @@ class Ledger:
             if limits.max_tokens is not None and ahead.tokens > limits.max_tokens:
                 raise BudgetExceeded(
                     f"the budget of {limits.max_tokens} tokens is spent: {now.tokens} were used, and the next call "
-                    "needs about "
-                    f"{estimate.tokens}; raise llm.budget.max_tokens to go on"
+                    f"needs about {estimate.tokens}; raise llm.budget.max_tokens to go on"
                 )
             if limits.max_cost is not None and ahead.cost > limits.max_cost:
                 raise BudgetExceeded(
                     f"the budget of {limits.max_cost:g} is spent: {now.cost:.4f} were used, and the next call costs "
-                    "about "
-                    f"{estimate.cost:.4f}; raise llm.budget.max_cost to go on"
+                    f"about {estimate.cost:.4f}; raise llm.budget.max_cost to go on"
                 )
             self._in_flight += estimate
 
     def settle(self, role: str, estimate: Usage, used: Usage) -> None:
-        """Replace the estimate of a call by what it took (nothing, if it failed)."""
+        """Replace the estimate of a call by what it used, which is nothing if it failed."""
         with self._lock:
             minus = Usage(-estimate.calls, -estimate.prompt_tokens, -estimate.completion_tokens, -estimate.cost)
             self._in_flight += minus
@@ -136,7 +129,6 @@ class Ledger:
             self._write()
 
     def close(self) -> None:
-        """Write what is not written yet and close the file."""
         with self._lock:
             if self._db is not None:
                 self._write()
@@ -185,12 +177,12 @@ class Ledger:
 
 
 class CacheError(LLMError):
-    """The cache's file cannot be opened (no right to, or no folder)."""
+    """The cache's file cannot be opened."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A reply as it is kept in the cache."""
+    """A reply as it is kept in the cache; tool calls are JSON pairs of name and arguments."""
 
     text: str
     prompt_tokens: int
@@ -201,12 +193,10 @@ class Stored:
 
     @classmethod
     def of(cls, reply: Reply) -> Stored:
-        """Return a reply as it is kept: its tool calls as JSON pairs of name and arguments."""
         calls = json.dumps([[call.name, call.arguments] for call in reply.tool_calls])
         return cls(reply.text, reply.prompt_tokens, reply.completion_tokens, reply.finish_reason, calls, reply.thinking)
 
     def reply(self) -> Reply:
-        """Return the reply that was kept; raises ValueError if its tool calls cannot be read."""
         calls = tuple(ToolCall(name, arguments) for name, arguments in json.loads(self.tool_calls))
         return Reply(
             self.text, self.prompt_tokens, self.completion_tokens, 0.0, True, self.finish_reason, calls, self.thinking
@@ -214,7 +204,7 @@ class Stored:
 
 
 def cache_key(base_url: str, model: str, messages: list[dict[str, Any]], sampling: dict[str, Any]) -> str:
-    """Return the hash of everything that decides a reply but chance."""
+    """Return the hash of everything that decides a reply except chance."""
     data = json.dumps([base_url, model, messages, sampling], sort_keys=True, ensure_ascii=False, default=str)
     return hashlib.sha256(data.encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -259,7 +249,6 @@ class ReplyCache:
         return connection
 
     def get(self, key: str) -> Stored | None:
-        """Return the reply of a key, None if there is none."""
         try:
             with self._lock:
                 row = self._db.execute(f"SELECT {_REPLY_COLUMNS} FROM replies WHERE key = ?", (key,)).fetchone()
@@ -269,24 +258,15 @@ class ReplyCache:
         return Stored(*row) if row else None
 
     def put(self, key: str, reply: Stored) -> None:
-        """Keep a reply; the newer one counts."""
-        values = (
-            reply.text,
-            reply.prompt_tokens,
-            reply.completion_tokens,
-            reply.finish_reason,
-            reply.tool_calls,
-            reply.thinking,
-        )
+        """Keep a reply in place of an older one."""
         statement = f"INSERT OR REPLACE INTO replies (key, created, {_REPLY_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-        self._execute(statement, (key, time.time(), *values))
+        self._execute(statement, (key, time.time(), *astuple(reply)))
 
     def forget(self, key: str) -> None:
-        """Drop a reply that turned out to be useless, so that the next run asks again."""
+        """Drop a useless reply, so that the next run asks again."""
         self._execute("DELETE FROM replies WHERE key = ?", (key,))
 
     def close(self) -> None:
-        """Close the file."""
         with self._lock:
             self._db.close()
 

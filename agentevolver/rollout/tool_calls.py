@@ -15,8 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentevolver.tools.formats import ToolFormat
-from agentevolver.tools.schema import Parsed, ToolCall, ToolSpec, call_id, find_tool
+from agentevolver.tools.schema import Parsed, ToolCall, ToolFormat, ToolSpec, call_id, find_tool
 from agentevolver.utils.names import did_you_mean
 
 Message = dict[str, Any]

@@ -1,32 +1,30 @@
-"""Tool formats: how a model writes calls, by name. A format takes a reply apart; it never renders one."""
+"""Tool formats by name: how a model writes its calls. A format parses a reply; it never renders one."""
 
 from __future__ import annotations
 
-import importlib
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from agentevolver.errors import ConfigError
-from agentevolver.tools.schema import Parsed, ToolSpec
+from agentevolver.tools.hermes import HermesFormat
+from agentevolver.tools.llama3 import Llama3Format
+from agentevolver.tools.schema import ToolFormat
 
-# Name -> package.module:Class, imported when it is used.
-TOOL_FORMATS: Mapping[str, str] = {
-    "hermes": "agentevolver.tools.hermes:HermesFormat",
-    "qwen3_coder": "agentevolver.tools.xml:Qwen3CoderFormat",
-    "llama3": "agentevolver.tools.llama3:Llama3Format",
-    "glm": "agentevolver.tools.glm:GlmFormat",
-    "gpt_oss": "agentevolver.tools.gpt_oss:GptOssFormat",
-    "mistral": "agentevolver.tools.mistral:MistralFormat",
-    "deepseek": "agentevolver.tools.deepseek:DeepSeekFormat",
-    "kimi": "agentevolver.tools.kimi:KimiFormat",
-    "seed": "agentevolver.tools.xml:SeedFormat",
-    "minimax": "agentevolver.tools.xml:MiniMaxFormat",
-    "deepseek_v4": "agentevolver.tools.verl:DeepSeekV4Format",
-}
-# `vllm:NAME` is vLLM's parser of that name.
+TOOL_FORMATS: Mapping[str, Callable[[Any], ToolFormat]] = {"hermes": HermesFormat, "llama3": Llama3Format}
 VLLM = "vllm:"
-# What a chat template writes around calls, and whose format that is. The first that a template holds counts.
+# Names of formats that vLLM's parsers replace. vLLM has no tool parser for gpt-oss.
+REPLACED = {
+    "qwen3_coder": "vllm:qwen3_coder",
+    "glm": "vllm:glm45",
+    "mistral": "vllm:mistral",
+    "deepseek": "vllm:deepseek_v3",
+    "deepseek_v4": "vllm:deepseek_v4",
+    "kimi": "vllm:kimi_k2",
+    "seed": "vllm:seed_oss",
+    "minimax": "vllm:minimax_m2",
+    "gpt_oss": "none",
+}
+# What a chat template writes around calls, and its format. The first row whose markers all occur counts.
 _MARKERS = (
     (("<seed:tool_call>",), "seed"),
     (("<minimax:tool_call>",), "minimax"),
@@ -42,56 +40,45 @@ _MARKERS = (
 )
 
 
-class ToolFormat(ABC):
-    """Reads calls out of sampled ids. Stateless: one object serves all episodes of a process."""
-
-    name: str
-
-    @property
-    def stop_token_ids(self) -> tuple[int, ...]:
-        """Tokens of the family that end a reply of calls, beside the tokenizer's eos; none for most."""
-        return ()
-
-    @abstractmethod
-    def parse(self, ids: Sequence[int], tools: Sequence[ToolSpec]) -> Parsed:
-        """Return a reply's text, calls and problems; raises nothing, whatever a model may write."""
-
-
 def tool_format(name: str, tokenizer: Any) -> ToolFormat:
-    """Return the format of a name (`auto`: the one that the tokenizer's chat template writes).
+    """Return the format of a name; `auto` is the one that the tokenizer's chat template writes.
 
     Raises:
-        ConfigError: no format has that name; or `auto` cannot tell.
+        ConfigError: no format has that name, or `auto` cannot tell.
     """
     if name == "auto":
         name = detect_format(tokenizer)
     if name.startswith(VLLM):
-        return _load("agentevolver.tools.vllm:VllmFormat", name.removeprefix(VLLM), tokenizer)
+        from agentevolver.tools.vllm import VllmFormat
+
+        return VllmFormat(name.removeprefix(VLLM), tokenizer)
     if name not in TOOL_FORMATS:
-        names = ", ".join(TOOL_FORMATS)
-        raise ConfigError(f"tool_format: no format is called {name!r}; there are {names}, and {VLLM}NAME for vLLM's")
-    return _load(TOOL_FORMATS[name], tokenizer)
-
-
-def _load(path: str, *args: Any) -> ToolFormat:
-    module, _, attribute = path.partition(":")
-    loaded: ToolFormat = getattr(importlib.import_module(module), attribute)(*args)
-    return loaded
+        raise ConfigError(f"tool_format: there is no format {name!r}; {advice(name)}")
+    return TOOL_FORMATS[name](tokenizer)
 
 
 def detect_format(tokenizer: Any) -> str:
     """Return the name of the format that a tokenizer's chat template writes, by the template's own markers.
 
     Raises:
-        ConfigError: there is no chat template, or it holds the markers of no format.
+        ConfigError: there is no chat template, or its calls are of no format of ours.
     """
     template = getattr(tokenizer, "chat_template", None)
     if isinstance(template, Mapping):
         template = template.get("tool_use", template.get("default"))
-    names = f"name one of {', '.join(TOOL_FORMATS)}, {VLLM}NAME, or none"
     if not isinstance(template, str):
-        raise ConfigError(f"tool_format=auto: the tokenizer has no chat template; {names}")
-    for markers, name in _MARKERS:
-        if all(marker in template for marker in markers):
-            return name
-    raise ConfigError(f"tool_format=auto: the chat template writes calls of no format that is known; {names}")
+        raise ConfigError(f"tool_format=auto: the tokenizer has no chat template; {advice()}")
+    name = next((name for markers, name in _MARKERS if all(marker in template for marker in markers)), "")
+    if name in TOOL_FORMATS:
+        return name
+    found = (
+        f"the chat template writes calls of {name}" if name else "the calls of the chat template are of no known format"
+    )
+    raise ConfigError(f"tool_format=auto: {found}; {advice(name)}")
+
+
+def advice(name: str = "") -> str:
+    """Return what to write for `tool_format` instead of a name that is no format of ours."""
+    if name in REPLACED:
+        return f"set it to {REPLACED[name]}"
+    return f"set it to {', '.join(TOOL_FORMATS)}, {VLLM}NAME for vLLM's parser NAME, or none"

@@ -1,4 +1,4 @@
-"""A sampled reply as text with marks: where a format's tags stand, told by their ids wherever they are tokens."""
+"""A sampled reply as text with marks at a format's tags, and the calls and problems that are found in it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from agentevolver.tools.schema import Parsed, ToolCall
 from agentevolver.utils.tokens import decoder_of
 
 THINK, END_THINK = "<think>", "</think>"
+UNCLOSED = f"The thought was never closed with {END_THINK}, so the call in it was not carried out."
+# A reply with more broken calls is read no further.
+MAX_PROBLEMS = 8
 # Of a prompt's end, enough to hold `<think>` and a line break in any vocabulary.
 _OPENING_TOKENS = 12
 # A backtick alone: three of them are a block of code, in which some families write calls.
@@ -17,8 +21,6 @@ _QUOTED = re.compile(r"(?<!`)`\Z")
 
 
 class ReplyTokenizer(Protocol):
-    """Tokenizer: what is used of a Hugging Face one."""
-
     def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = ...) -> str: ...
 
 
@@ -33,7 +35,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A reply's text, its tags included and all other special tokens left out, and its tags in order."""
+    """A reply's text with its tags and without other special tokens, and the tags in order."""
 
     text: str
     marks: tuple[Mark, ...]
@@ -87,3 +89,43 @@ def begins_in_thought(tokenizer: ReplyTokenizer, prompt_ids: Sequence[int]) -> b
     """Whether a prompt ends with an opened thought, so that the reply begins in it."""
     end = tokenizer.decode(prompt_ids[-_OPENING_TOKENS:], skip_special_tokens=False)
     return end.rstrip().endswith(THINK)
+
+
+class Findings:
+    """Calls and problems of a reply as they are found."""
+
+    def __init__(self, reply: Reply) -> None:
+        self._text = reply.text
+        self._spans: list[tuple[int, int]] = []
+        self.calls: list[ToolCall] = []
+        self.problems: list[str] = []
+
+    def add(self, call: ToolCall, start: int, end: int) -> None:
+        """Note a call and leave its place out of the content."""
+        self.calls.append(call)
+        self.hide(start, end)
+
+    def hide(self, start: int, end: int) -> None:
+        """Leave a place, which lies after all others, out of the content."""
+        self._spans.append((start, end))
+
+    def problem(self, text: str) -> None:
+        if not self.full:
+            self.problems.append(text)
+
+    @property
+    def full(self) -> bool:
+        """Whether so many calls are broken that the rest is not read."""
+        return len(self.problems) >= MAX_PROBLEMS
+
+    def forget(self) -> None:
+        """Drop all findings: they were part of a thought."""
+        self._spans.clear()
+        self.calls.clear()
+        self.problems.clear()
+
+    def parsed(self) -> Parsed:
+        ends = [0, *(end for _, end in self._spans)]
+        starts = [*(start for start, _ in self._spans), len(self._text)]
+        text = "".join(self._text[end:start] for end, start in zip(ends, starts, strict=True))
+        return Parsed(text.strip(), tuple(self.calls), tuple(self.problems))

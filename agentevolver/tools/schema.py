@@ -1,8 +1,9 @@
-"""Tools as data: what a tool is called and takes (`ToolSpec`), and a call of one (`ToolCall`)."""
+"""Tools as data (`ToolSpec`), calls of them (`ToolCall`), and the interface of the formats that read calls."""
 
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -51,20 +52,8 @@ class ToolSpec:
     def _validator(self) -> Draft202012Validator:
         return Draft202012Validator(self.parameters, registry=Registry())  # which fetches nothing
 
-    def argument_schema(self, key: str) -> Mapping[str, Any]:
-        """Return the JSON schema of an argument, an empty one where the tool's says nothing of it."""
-        schema = self.parameters.get("properties", {}).get(key, self.parameters.get("additionalProperties"))
-        return schema if isinstance(schema, Mapping) else {}
-
-    def takes(self, key: str, value: Any) -> bool:
-        """Whether a value fits the schema of an argument."""
-        try:
-            return bool(self._validator.evolve(schema=self.argument_schema(key)).is_valid(value))
-        except RecursionError:
-            return False
-
     def problem(self, arguments: Any) -> str | None:
-        """Return what is wrong with arguments and where, None if they fit the schema."""
+        """Return what is wrong with arguments and where, or None if they fit the schema."""
         if not isinstance(arguments, dict):
             return "the arguments must be a JSON object"
         try:
@@ -102,12 +91,27 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A reply taken apart: its text without the calls, the calls in order, and what was meant as a call but is none,
-    each in words for the agent."""
+    """A parsed reply: its text without the calls, the calls in order, and a sentence for the agent about each broken
+    call."""
 
     content: str
     calls: tuple[ToolCall, ...] = ()
     problems: tuple[str, ...] = ()
+
+
+class ToolFormat(ABC):
+    """Reads calls out of sampled ids. Stateless: one object serves all episodes of a process."""
+
+    name: str
+
+    @property
+    def stop_token_ids(self) -> tuple[int, ...]:
+        """Tokens of the family that end a reply of calls, beside the tokenizer's eos."""
+        return ()
+
+    @abstractmethod
+    def parse(self, ids: Sequence[int], tools: Sequence[ToolSpec]) -> Parsed:
+        """Return a reply's text, calls and problems; raises nothing, whatever a model may write."""
 
 
 def _check_references(parameters: Any) -> None:

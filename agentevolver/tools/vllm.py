@@ -1,7 +1,6 @@
-"""vLLM's tool parsers as formats, by the names under which vLLM's server knows them.
+"""vLLM's tool parsers as formats, by the names of vLLM's `--tool-call-parser`.
 
-They read text, and return a reply that they cannot read as text: it is a problem where it holds the parser's own
-marker.
+They return a reply that they cannot read as text; that is a problem if the reply holds the parser's own marker.
 """
 
 from __future__ import annotations
@@ -10,11 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from agentevolver.errors import ConfigError
-from agentevolver.tools.formats import VLLM, ToolFormat
-from agentevolver.tools.json_text import skip_space
-from agentevolver.tools.reply import END_THINK, THINK
-from agentevolver.tools.schema import Parsed, ToolCall, ToolSpec
-from agentevolver.tools.tagged import MAX_PROBLEMS, BadCall, read_arguments
+from agentevolver.tools.json_text import BadCall, check_arguments
+from agentevolver.tools.reply import END_THINK, MAX_PROBLEMS, THINK
+from agentevolver.tools.schema import Parsed, ToolCall, ToolFormat, ToolSpec
 
 _LONGEST = 65_536  # characters
 # Attributes of vLLM's parsers that hold what begins a call.
@@ -35,12 +32,13 @@ class VllmFormat(ToolFormat):
         from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
         from vllm.tool_parsers import ToolParserManager
 
-        self.name = f"{VLLM}{parser}"
+        self.name = f"vllm:{parser}"
         self._request = ChatCompletionRequest
         self._tokenizer = tokenizer
         try:
             self._parser = ToolParserManager.get_tool_parser(parser)
-            self._parser(tokenizer, [])
+            # Some parsers are stubs, which only a call shows.
+            self._parser(tokenizer, []).extract_tool_calls("", ChatCompletionRequest(messages=[], model="policy"))
         except KeyError:
             names = ", ".join(ToolParserManager.list_registered())
             raise ConfigError(f"tool_format: vLLM has no tool parser {parser!r}; it has {names}") from None
@@ -48,7 +46,6 @@ class VllmFormat(ToolFormat):
             raise ConfigError(f"tool_format: vLLM's parser {parser!r} cannot read this tokenizer: {error}") from error
 
     def parse(self, ids: Sequence[int], tools: Sequence[ToolSpec]) -> Parsed:
-        """Return a reply's text, calls and problems; raises nothing, whatever a model may write."""
         thought, text = self._split(ids)
         if len(text) > _LONGEST:
             return Parsed(
@@ -63,7 +60,10 @@ class VllmFormat(ToolFormat):
         calls, problems = [], []
         for call in read.tool_calls:
             try:
-                calls.append(_checked(call.function.name, call.function.arguments))
+                check_arguments(call.function.arguments)
+                if not call.function.name:
+                    raise BadCall("it has no name")
+                calls.append(ToolCall(call.function.name, call.function.arguments))
             except BadCall as error:
                 problems.append(f"The call of {str(call.function.name)[:60]!r} could not be read: {error}.")
         marker = next((mark for mark in _markers(parser) if mark in text), None)
@@ -79,15 +79,6 @@ class VllmFormat(ToolFormat):
         if end:
             return thought + end, rest
         return (text, "") if text.lstrip().startswith(THINK) else ("", text)
-
-
-def _checked(name: str, arguments: str) -> ToolCall:
-    end = skip_space(arguments, read_arguments(arguments, skip_space(arguments, 0))[1])
-    if end < len(arguments):
-        raise BadCall("there is more text after its arguments")
-    if not name:
-        raise BadCall("it has no name")
-    return ToolCall(name, arguments)
 
 
 def _markers(parser: Any) -> list[str]:

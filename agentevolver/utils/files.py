@@ -254,14 +254,6 @@ def private_folder(path: Path) -> Path:
     return path
 
 
-def runtime_folder(root: Path = Path("/tmp")) -> Path:
-    """Return the private folder where this user's processes on this host meet, whatever run they belong to.
-
-    It does not follow TMPDIR, which the launcher sets for each run. Raises OSError as `private_folder` does.
-    """
-    return private_folder(root / f"agentevolver-{os.getuid()}")
-
-
 @dataclass(frozen=True, slots=True)
 class Line:
     """A complete line: where it begins, and what it says."""

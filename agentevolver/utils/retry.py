@@ -56,7 +56,3 @@ class Retries:
         wait = self._policy.pause(self.failures, asked_s)
         late = self._policy.budget_s is not None and self._clock() - self._began + wait > self._policy.budget_s
         return None if self.failures >= self._policy.tries or late else wait
-
-    def renew(self) -> None:
-        """Begin to count anew, the latest failure included."""
-        self._began, self.failures = self._clock(), 0

@@ -4,32 +4,23 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
-from typing import Literal
 
 
-def open_shared(
-    path: Path | None,
-    schema: str,
-    *,
-    wait_s: float = 10.0,
-    synchronous: Literal["OFF", "NORMAL"] = "NORMAL",
-) -> sqlite3.Connection:
+def open_shared(path: Path, schema: str, *, wait_s: float = 10.0) -> sqlite3.Connection:
     """Open or make a database and its table; raises sqlite3.Error and OSError, with nothing left open.
 
     Args:
-        path: its file, whose folder is made; None: in memory.
-        schema: a statement that makes a table where there is none.
+        path: its file, whose folder is made.
+        schema: a statement that makes a table if there is none.
         wait_s: how long another's write is waited for.
-        synchronous: NORMAL loses nothing to a killed process, and to a loss of power what came last; OFF may lose all.
 
-    Statements are transactions of their own where none is begun.
+    Statements are transactions of their own unless one is begun. A killed process loses nothing.
     """
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    file = sqlite3.connect(path or ":memory:", timeout=wait_s, isolation_level=None, check_same_thread=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = sqlite3.connect(path, timeout=wait_s, isolation_level=None, check_same_thread=False)
     try:
         file.execute("PRAGMA journal_mode=WAL")
-        file.execute(f"PRAGMA synchronous={synchronous}")
+        file.execute("PRAGMA synchronous=NORMAL")
         file.execute(schema)
     except sqlite3.Error:
         file.close()

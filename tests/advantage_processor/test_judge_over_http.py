@@ -103,14 +103,12 @@ async def training_step(url, *, tries=2, timeout_s=5.0, patience_s=0.5, **sectio
             api_key_env=None,
             tries=tries,
             timeout_s=timeout_s,
-            max_wait_s=0.1,
-            rate_limit_timeout_s=patience_s,
             price_in=1.0,
         ),
         settings,
     )
     records = trajectories()
-    async with LLM(llm_settings) as llm:
+    async with LLM(llm_settings, patience_s=patience_s) as llm:
         attributor = Attributor(settings, llm, group_size=ROLLOUTS, endpoint=llm_settings.endpoint(Role.ATTRIBUTOR))
         found = await asyncio.wait_for(asyncio.gather(*(attributor.label_steps(data, step=1) for data in records)), 60)
         llm_metrics = llm.metrics()

@@ -1,8 +1,6 @@
 """A small part of the matrix: what a server that behaves like a real one may cost, and that nothing wrong is kept for
 it."""
 
-import json
-
 import pytest
 
 from benchmarks.llm_matrix import ACTIVITIES, BOUNDS, Cell, markdown, measure, missed, parse
@@ -13,11 +11,9 @@ CELL = {"units": 10, "survived": 10, "kept": 10, "right": 10}
 @pytest.mark.service
 @pytest.mark.timeout(280)
 def test_a_server_that_behaves_like_a_real_one_costs_little_and_nothing_wrong_is_kept(capsys):
-    options = parse(
-        ["--worlds", "pocket,gymnasium", "--tempers", "calm,mild,limits,fences+cut", "--seeds", "6", "--show", "9"]
-    )
+    options = parse(["--worlds", "pocket,gymnasium", "--tempers", "calm,mild,limits", "--seeds", "6", "--show", "9"])
     table = measure(options)
-    assert {key[0] for key in table} == set(ACTIVITIES) and len({key[1:] for key in table}) == 8
+    assert {key[0] for key in table} == set(ACTIVITIES) and len({key[1:] for key in table}) == 6
     told = capsys.readouterr().err
     assert all(cell.units > 0 and cell.kept > 0 for cell in table.values()), told
     assert missed(table) == [], told
@@ -31,7 +27,6 @@ def test_what_misses_its_bound_is_named():
     assert missed(table) == ["judging, mild: 19 of 20 survived, not 0.98"]
     table["judging", "mild", "mcp"] = Cell(**{**CELL, "right": 5})
     assert missed(table) == ["judging, mild: 15 of 20 kept are right, not 0.9"]
-    assert missed({("judging", "outages", "mcp"): Cell(**{**CELL, "survived": 1})}) == []
     assert missed({("questioning", "mild", "mcp"): Cell()}) == []
 
 
@@ -43,7 +38,5 @@ def test_the_table_has_a_part_for_each_activity_with_a_column_for_each_world():
     assert Cell().shown() == "-" and "nothing kept" in Cell(units=3).shown()
 
 
-def test_quick_is_a_part_and_calm_is_always_measured_first():
-    assert parse(["--quick"]).tempers[0] == "calm" and set(parse(["--quick"]).tempers) - {"calm"} <= set(BOUNDS)
-    assert parse(["--tempers", "cut"]).tempers == ["calm", "cut"]
-    assert json.dumps(parse([]).worlds)
+def test_calm_is_always_measured_first():
+    assert parse(["--tempers", "limits"]).tempers == ["calm", "limits"] and set(BOUNDS) == {"mild", "limits"}

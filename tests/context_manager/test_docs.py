@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from agentevolver.flows import flow_class
-from agentevolver.llm import endpoint as endpoint_module
 from agentevolver.types import StopReason
 from context_manager.registry import template_class
 from context_manager.settings import ContextSettings
 from context_manager.template import ContextLimits
 from tests.agentevolver.flows.harness import ScriptedEnv, play
-from tests.agentevolver.llm.faulty_server import FaultyServer, Said
+from tests.agentevolver.llm.faulty_server import FaultyServer, Said, hurry
 from tests.context_manager.episodes import begin, shown, turn
 
 PAGE = (Path(__file__).parents[2] / "docs" / "context_manager.md").read_text()
@@ -74,7 +73,7 @@ def test_the_flow_is_a_flow_and_both_its_calls_are_trained(monkeypatch, renderer
 
 @pytest.mark.service
 async def test_an_episode_outside_training_runs_against_an_endpoint(monkeypatch):
-    monkeypatch.setattr(endpoint_module, "FIRST_PAUSE_S", 0.01)
+    hurry(monkeypatch)
     module, _ = example(monkeypatch, "outside", "async def play")
     env = ScriptedEnv([("user", "seen " * 300, False)])
     monkeypatch.setattr(module, "AsyncEnvClient", lambda url: env)

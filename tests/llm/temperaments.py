@@ -57,17 +57,7 @@ class Temper:
 
 TEMPERS: dict[str, Temper] = {
     "calm": Temper(),
-    "fences": Temper(fences=1.0),
-    "prose": Temper(prose=0.5),
-    "thinking": Temper(thinking=0.7, exhausted=0.05),
-    "cut": Temper(cut=0.1),
-    "refusals": Temper(refusals=0.05),
     "limits": Temper(requests=90),
-    "outages": Temper(outages=0.1),
-    "filter": Temper(filtered=0.01),
-    "slow": Temper(latency_s=(1.0, 3.0)),
-    "tools": Temper(tools=0.5),
-    "shapes": Temper(shapes=0.5),
     # What an ordinary paid endpoint does on an ordinary day.
     "mild": Temper(
         fences=0.3, prose=0.1, thinking=0.1, exhausted=0.002, cut=0.01, refusals=0.005, requests=600, outages=0.01,
@@ -78,7 +68,7 @@ TEMPERS: dict[str, Temper] = {
 
 
 def read_temper(text: str) -> Temper:
-    """Return the temper of a description like `mild`, `fences+cut` or `cut+requests=3+window_s=1`; raises
+    """Return the temper of a description like `mild` or `limits+outages=0.1+window_s=1`; raises
     ValueError."""
     temper = Temper()
     for part in text.split("+"):

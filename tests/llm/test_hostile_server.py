@@ -49,7 +49,7 @@ def message_of(said: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", ["fences", "prose", "thinking", "cut", "refusals", "tools", "shapes"])
 def test_a_way_is_taken_as_often_as_the_temper_says(name: str) -> None:
-    temper = TEMPERS[name]
+    temper = Temper(**{name: 0.3})
     server, _ = played(temper, 800, seed=1)
     share = getattr(temper, name) * (1 - temper.exhausted)
     assert server.counts[f"way {name}"] / 800 == pytest.approx(share, abs=0.06)
@@ -83,11 +83,6 @@ def test_thinking_stands_in_the_reply_or_beside_it_or_takes_all_tokens() -> None
         else:
             kinds["within" if content.startswith("<think>") else "beside"] += 1
     assert all(kinds[name] > 15 for name in ("exhausted", "within", "beside"))
-
-
-def test_half_of_what_is_cut_says_so() -> None:
-    reasons = Counter(message_of(said)["finish_reason"] for said in played(Temper(cut=1.0), 200)[1])
-    assert reasons["length"] > 60 < reasons["stop"]
 
 
 @pytest.mark.parametrize("retry_after", [False, True])
@@ -124,7 +119,7 @@ def test_a_content_filter_takes_some_prompts_always_and_some_replies_once() -> N
 
 
 def test_latency_lies_between_its_bounds() -> None:
-    delays = [said.delay_s for said in played(read_temper("slow"), 100)[1]]
+    delays = [said.delay_s for said in played(read_temper("latency_s=1-3"), 100)[1]]
     assert 1.0 <= min(delays) < 1.3 and 2.7 < max(delays) <= 3.0
 
 
@@ -172,9 +167,8 @@ def test_what_was_billed_twice_is_told_from_the_log(tmp_path: Path) -> None:
     ("text", "temper"),
     [
         ("mild", TEMPERS["mild"]),
-        ("fences+cut", Temper(fences=1.0, cut=0.1)),
         ("limits+window_s=0.5+retry_after=yes", Temper(requests=90, window_s=0.5, retry_after=True)),
-        ("slow+latency_s=0.1-0.3", Temper(latency_s=(0.1, 0.3))),
+        ("cut=0.1+latency_s=0.1-0.3", Temper(cut=0.1, latency_s=(0.1, 0.3))),
     ],
 )
 def test_tempers_are_written_as_names_and_values(text: str, temper: Temper) -> None:

@@ -62,7 +62,7 @@ def test_no_more_is_paid_again_after_kill_9_than_was_under_way(tmp_path: Path) -
     pytest.importorskip("gymnasium")
     env_url = f"http://127.0.0.1:{free_port()}"
     log, settings = tmp_path / "asked.jsonl", tmp_path / "settings.yaml"
-    temper = "fences+prose+outages=0.05+latency_s=0.03-0.06"
+    temper = "fences=1+prose=0.5+outages=0.05+latency_s=0.03-0.06"
     with served("--temper", temper, "--log", str(log)) as address:
         told = sections(address, env_url, tmp_path)
         settings.write_text(yaml.safe_dump(told))

@@ -87,7 +87,6 @@ async def served(endpoint):
         api_key_env=None,
         timeout_s=1,
         tries=4,
-        max_wait_s=0.05,
     )
     try:
         async with LLM(settings) as llm:

@@ -3,7 +3,6 @@
 import pytest
 
 from agentevolver.llm import LLM, LLMSettings, Role
-from agentevolver.llm import endpoint as endpoint_module
 from agentevolver.rollout.policy import LLMEngine, plain_renderer, role_summariser
 from agentevolver.rollout.rollout import RolloutPolicy, RolloutRunner
 from agentevolver.rollout.tool_calls import ToolUse
@@ -12,7 +11,7 @@ from context_manager.registry import TEMPLATES
 from context_manager.settings import ContextSettings
 from context_manager.template import ContextLimits
 from tests.agentevolver.flows.harness import FLOWS, ScriptedEnv
-from tests.agentevolver.llm.faulty_server import FaultyServer, Said
+from tests.agentevolver.llm.faulty_server import FaultyServer, Said, hurry
 from tests.agentevolver.rollout.native import NativeEnv
 
 pytestmark = pytest.mark.service
@@ -24,7 +23,7 @@ LIMITS = ContextLimits(
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    monkeypatch.setattr(endpoint_module, "FIRST_PAUSE_S", 0.01)
+    hurry(monkeypatch)
 
 
 def settings(server, **values):

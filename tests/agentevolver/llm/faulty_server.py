@@ -9,6 +9,19 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import openai._base_client
+import pytest
+
+from agentevolver.llm import endpoint
+
+
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make all pauses between tries a hundred times shorter."""
+    monkeypatch.setattr(openai._base_client, "INITIAL_RETRY_DELAY", 0.005)
+    monkeypatch.setattr(openai._base_client, "MAX_RETRY_DELAY", 0.08)
+    monkeypatch.setattr(endpoint, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(endpoint, "LONGEST_PAUSE_S", 0.2)
+
 
 @dataclass
 class Said:

@@ -41,10 +41,3 @@ def test_an_estimate_beyond_the_budget_is_a_warning(budget: dict[str, float], wa
     settings = LLMSettings.model_validate({**PAID.model_dump(), "budget": budget})
     lines = report([Activity("one", Role.JUDGE, 5, 1_000_000, 100_000)], settings)
     assert sum("WARNING" in line for line in lines) == warned
-
-
-def test_what_is_not_paid_for_says_who_plays_it() -> None:
-    activity = [Activity("one", Role.JUDGE, 5, 10, 10)]
-    assert report(activity, LLMSettings())[2].endswith("offline")
-    assert report(activity, LLMSettings(base_url="policy"))[2].endswith("policy")
-    assert report(activity, LLMSettings(base_url="https://api.example.com/v1"))[2].endswith("no price set")

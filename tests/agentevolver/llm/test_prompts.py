@@ -119,29 +119,6 @@ def test_an_action_that_a_model_copies_out_of_a_prompt_is_the_action(action: str
     assert read_reply(json.dumps({"thought": "", "action": copied}), ActReply).action == action
 
 
-@settings(deadline=None)
-@given(_TEXT, _TEXT)
-def test_a_prompt_spells_no_control_token_and_every_line_of_a_text_that_is_not_its_first_is_indented(
-    action: str, observation: str
-) -> None:
-    made = prompts.messages("judge/grade", "Judge.", {"transcript": prompts.transcript([(0, action, observation)])})[1][
-        "content"
-    ]
-    for spelled in (
-        "<|im_end|>",
-        "<|im_start|>",
-        "<\uff5cAssistant\uff5c>",
-        "</s>",
-        "<end_of_turn>",
-        "</think>",
-        "[/INST]",
-    ):
-        assert spelled not in made
-    body = made.removeprefix("<transcript>\n").removesuffix("\n</transcript>")
-    own = [line for line in body.splitlines() if line.strip() and not line.startswith("  ")]
-    assert [line.split(" ")[0] for line in own] == ["step", "action:", "observation:"]
-
-
 def test_an_empty_section_is_left_out_and_an_unknown_one_refused() -> None:
     assert prompts.section("tried", " \n") == ""
     with pytest.raises(ValueError, match="'scratch' is no section"):

@@ -237,7 +237,7 @@ USED_IN_ERROR = b'{"error": {"message": "the model broke off"}, "usage": {"promp
             15 + 15 + 4,
         ),
         ([Said("half", finish_reason="content_filter")], 15),
-        ([Said(status=500, body=USED_IN_ERROR)] * 3, 30),
+        ([Said(status=500, body=USED_IN_ERROR)] * 3, 10),
         ([Said(status=400, body=USED_IN_ERROR)], 10),
         ([Said("no JSON"), Said("none again")], 30),
     ],

@@ -271,15 +271,9 @@ def test_a_summariser_is_shown_the_calls_and_their_answers(qwen):
     assert asked and '{"name": "look", "arguments": {"place": "attic"}}' in asked[0] and "seen {" in asked[0]
 
 
-REAL = [name for name, made in WRITERS.items() if made.real and not name.startswith("mistral")]
-
-
-# DeepSeek's template cannot be taken apart, and is refused with any context template but causal.
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("family", "template"),
-    [*((family, "causal") for family in REAL), *((name, "reasoning") for name in REAL if name != "deepseekv3")],
-)
+@pytest.mark.parametrize("family", WRITERS)
+@pytest.mark.parametrize("template", ["causal", "reasoning"])
 def test_every_family_plays_with_its_own_calls(family, template):
     made = WRITERS[family]
     tokenizer = made.tokenizer()

@@ -7,7 +7,6 @@ import pytest
 
 from agentevolver.tools.formats import tool_format
 from agentevolver.tools.json_text import MAX_DEPTH
-from agentevolver.tools.tagged import MAX_PROBLEMS
 from tests.agentevolver.tools.replies import WEATHER, Letters, read, said, tokenizer_of
 
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
@@ -123,36 +122,6 @@ def test_nesting_has_a_bound_of_its_own():
 
     assert not hermes(nested(MAX_DEPTH - 2)).problems
     assert "nested more than" in hermes(nested(MAX_DEPTH)).problems[0]
-
-
-MB = 1_000_000
-HOSTILE = {
-    "brackets": '<tool_call>{"name": "f", "arguments": ' + "[" * MB,
-    "braces": "<tool_call>" + "{" * MB,
-    "objects": "<tool_call>" + '{"a":' * (MB // 5),
-    "openings": "</tool_call>" + "<tool_call>" * (MB // 11),
-    "closings": "<tool_call>" + "</tool_call>" * (MB // 12),
-    "broken calls": '<tool_call>["</tool_call>' * (MB // 25),
-    "thoughts": "<think>" * (MB // 7),
-    "spaces": "<tool_call>" + " " * MB,
-    "spaced": ("<tool_call>" + " " * 1000) * (MB // 1011),
-    "keys": '<tool_call>{"name": "f", "arguments": {' + ",".join(f'"{n}":1' for n in range(10**5)) + ',"0":1}}',
-    "string": '<tool_call>{"name": "' + "a" * MB,
-    "backslashes": '<tool_call>{"name": "' + "\\" * MB,
-    "digits": '<tool_call>{"name": ' + "9" * MB,
-    "broken thoughts": "<tool_call>{</think>" * (MB // 20),
-}
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("kind", HOSTILE)
-def test_a_megabyte_of_anything_is_read_in_no_time(kind):
-    ids = list(map(ord, HOSTILE[kind]))
-    began = time.process_time()
-    parsed = tool_format("hermes", Letters()).parse(ids, [WEATHER])
-    assert time.process_time() - began < 3
-    assert not parsed.calls and len(parsed.problems) <= MAX_PROBLEMS + 1
-    assert sum(map(len, parsed.problems)) < 4_000
 
 
 def test_many_calls_are_read_in_no_time():

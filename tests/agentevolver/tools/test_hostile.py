@@ -6,78 +6,16 @@ import time
 import pytest
 
 from agentevolver.tools.formats import TOOL_FORMATS, tool_format
-from agentevolver.tools.reply import END_THINK, THINK
-from agentevolver.tools.schema import ToolSpec
-from agentevolver.tools.tagged import MAX_PROBLEMS, TaggedFormat
+from agentevolver.tools.reply import END_THINK, MAX_PROBLEMS, THINK
 from tests.agentevolver.tools.replies import WEATHER, Letters
 from tests.agentevolver.tools.writing import writer
 
-# verl's, whose parsers are slow.
-WRAPPED = ("deepseek_v4",)
-OWN = [name for name in TOOL_FORMATS if name not in WRAPPED]
-SHELL = ToolSpec("python", parameters={"type": "object", "properties": {"code": {"type": "string"}}})
 SCRAPS = [
-    "{",
-    "}",
-    "[",
-    "]",
-    '"',
-    ":",
-    ",",
-    ";",
-    "\\",
-    "\n",
-    " ",
-    "`",
-    "<",
-    ">",
-    "=",
-    "(",
-    ")",
-    ".call(",
-    "```",
-    "```json",
-    "\x00",
-    "\ufffd",
-    "é",
-    "😀",
+    *("{", "}", "[", "]", '"', ":", ",", ";", "\\", "\n", " ", "`", "<", ">", "```json", "\x00", "\ufffd", "é", "😀"),
     '{"name": "get_weather", "arguments": {"city": "Oslo"}}',
     '{"name": "f", "parameters": {}}',
-    '{"city": "Oslo"}',
-    '"name"',
-    '"arguments"',
-    '"parameters"',
-    "null",
-    "NaN",
-    "-1e999",
-    "9" * 30,
-    "get_weather",
-    "functions.",
-    "to=functions.f",
-    "analysis",
-    "commentary json",
-    "final",
-    "<function=get_weather>",
-    "</function>",
-    "<parameter=city>",
-    "</parameter>",
-    "<arg_key>",
-    "</arg_key>",
-    "<arg_value>",
-    "</arg_value>",
-    "city",
-    '<invoke name="get_weather">',
-    "</invoke>",
-    '<parameter name="city">',
-    "[ARGS]",
-    "[CALL_ID]",
-    "\\ud800",
-    "[[[[[[[[",
-    '{"a":' * 70,
-    THINK,
-    END_THINK,
-    "[THINK]",
-    "[/THINK]",
+    *('{"city": "Oslo"}', '"name"', '"arguments"', '"parameters"', "null", "NaN", "-1e999", "9" * 30, "get_weather"),
+    *("\\ud800", "[[[[[[[[", '{"a":' * 70, THINK, END_THINK),
 ]
 
 
@@ -85,10 +23,6 @@ def tags_of(name):
     """What the format looks for."""
     reader = tool_format(name, Letters())._reader
     return sorted(reader._tags)
-
-
-def parse(name, text):
-    return tool_format(name, Letters()).parse(list(map(ord, text)), (WEATHER, SHELL))
 
 
 def check(parsed, text):
@@ -111,7 +45,7 @@ def reply(draw, name, pieces):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize("name", TOOL_FORMATS)
 def test_ten_thousand_hostile_replies_are_answered(name):
     draw = random.Random(name)
     tags = tags_of(name)
@@ -120,48 +54,30 @@ def test_ten_thousand_hostile_replies_are_answered(name):
     calls = problems = 0
     for _ in range(10_000):
         text = reply(draw, name, pieces)
-        parsed = form.parse(list(map(ord, text)), (WEATHER, SHELL))
+        parsed = form.parse(list(map(ord, text)), (WEATHER,))
         check(parsed, text)
         calls += len(parsed.calls)
         problems += len(parsed.problems)
-        if isinstance(form, TaggedFormat) and not any(tag in text for tag in (*form.thinks, *form.thought_ends)):
-            meant = form.opening in text and f"`{form.opening}" not in text
-            assert not meant or parsed.calls or parsed.problems
     assert calls > 40 and problems > 400
-
-
-@pytest.mark.parametrize("name", WRAPPED)
-def test_hostile_replies_are_answered_by_parsers_of_others(name):
-    draw = random.Random(name)
-    tags = tags_of(name)
-    for _ in range(300):
-        text = reply(draw, name, SCRAPS + tags * 5)
-        check(parse(name, text), text)
 
 
 SIZE = 100_000
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize("name", TOOL_FORMATS)
 def test_as_much_of_anything_as_fits_a_context_is_answered_soon(name):
     """What takes the square of its length takes minutes here."""
     tags = tags_of(name)
     opening = writer(name).text([("get_weather", {"city": "Oslo"})], "").partition("Oslo")[0]
     units = [*tags, *(tag + other for tag in tags[:3] for other in tags[:3]), "[", '{"a":', " ", "\\", '"', "9"]
-    units += [opening, opening + "</parameter> ", opening + "</arg_value> ", opening + '"', opening + "\n" * 100]
+    units += [opening, opening + '"', opening + "\n" * 100]
     form = tool_format(name, Letters())
     for unit in units:
         for text in (unit * (SIZE // len(unit)), opening + unit * (SIZE // len(unit)) + tags[0]):
             ids = list(map(ord, text))
             began = time.process_time()
-            parsed = form.parse(ids, (WEATHER, SHELL))
+            parsed = form.parse(ids, (WEATHER,))
             took = time.process_time() - began
             assert took < 1, f"{took:.1f} s for {unit[:60]!r}"
             assert len(parsed.problems) <= MAX_PROBLEMS and sum(map(len, parsed.problems)) < 4_000
-
-
-def test_a_call_that_is_too_long_for_a_parser_of_others_is_a_problem():
-    text = writer("deepseek_v4").text([("get_weather", {"city": "a" * 40_000})], "")
-    (problem,) = parse("deepseek_v4", text).problems
-    assert "longer than 32768 characters" in problem

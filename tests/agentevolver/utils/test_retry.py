@@ -27,11 +27,9 @@ def test_pauses_are_spread_over_the_whole_of_a_range_that_doubles_until_it_is_as
         assert statistics.mean(drawn) == pytest.approx(longest / 2, rel=0.1)
 
 
-def test_tries_are_counted_and_may_be_counted_anew() -> None:
+def test_tries_are_counted() -> None:
     retries = Retries(RetryPolicy(tries=3))
     assert [retries.failed() is None for _ in range(4)] == [False, False, True, True]
-    retries.renew()
-    assert retries.failed() is not None
 
 
 def test_no_try_begins_after_the_budget_of_time() -> None:

@@ -24,9 +24,3 @@ def test_what_is_no_database_is_an_error_and_nothing_is_left_open(tmp_path):
     (tmp_path / "s.sqlite").write_text("no database, whatever its name says" * 100)
     with pytest.raises(sqlite3.DatabaseError):
         open_shared(tmp_path / "s.sqlite", TABLE)
-
-
-def test_without_a_path_it_lives_in_memory():
-    with open_shared(None, TABLE, synchronous="OFF") as file:
-        assert file.execute("SELECT count(*) FROM t").fetchone() == (0,)
-    file.close()

@@ -27,10 +27,10 @@ from transformers import AutoTokenizer
 
 from advantage_processor import AttributionSettings
 from advantage_processor.attributor import Attributor
-from agentevolver.builtin.seed import seed_policy_path
 from agentevolver.engine import Generated
 from agentevolver.llm import Reply, Role
 from agentevolver.llm.prompts import read_sections
+from agentevolver.recipes.offline.seed import seed_policy_path
 from agentevolver.rollout.rollout import RolloutPolicy, RolloutRunner
 from agentevolver.types import LabelStatus, Task, Trajectory
 from context_manager.chat import ChatRenderer

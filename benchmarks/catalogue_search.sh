@@ -27,7 +27,7 @@ declare -A prompt=([search]=640 [given]=704)
 for arm in search given; do
     if [[ ! -f "$folder/$arm/build.json" ]]; then
         # BFCL's tasks cannot be written in the compact syntax, so that the builder's own measurement of dev ends with an error behind the build.
-        "$python" -m agentevolver.builtin.seed --env "$world" --demos "$folder/$arm.jsonl" --out "$folder/$arm" --env-params "${params[$arm]}" ||
+        "$python" -m agentevolver.recipes.offline.seed --env "$world" --demos "$folder/$arm.jsonl" --out "$folder/$arm" --env-params "${params[$arm]}" ||
             [[ -f "$folder/$arm/build.json" ]]
     fi
     for seed in 1 2 3; do

@@ -31,9 +31,9 @@ from rich.console import Console
 from rich.table import Table
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
-from agentevolver.builtin.seed import seed_policy_path
-from agentevolver.builtin.teacher.service import Teacher
 from agentevolver.engine import Generated
+from agentevolver.recipes.offline.seed import seed_policy_path
+from agentevolver.recipes.offline.teacher.service import Teacher
 from agentevolver.rollout.rollout import Rollout, RolloutPolicy, RolloutRunner
 from agentevolver.types import Task
 from context_manager.chat import ChatRenderer

@@ -43,10 +43,10 @@ from rich.table import Table
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from agentevolver.builtin.seed import seed_policy_path
 from agentevolver.engine import Generated
 from agentevolver.gateway.rollout import CallLimits, GatewayRollout
 from agentevolver.gateway.server import GatewayServer
+from agentevolver.recipes.offline.seed import seed_policy_path
 from agentevolver.tools.formats import tool_format
 from agentevolver.utils.heap import freeze_heap
 from context_manager.chat import ChatRenderer

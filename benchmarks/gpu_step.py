@@ -33,8 +33,8 @@ from typing import Any
 import yaml
 from rich.console import Console
 
-from agentevolver.builtin.seed import seed_policy_path
 from agentevolver.launcher.memory import Decoder
+from agentevolver.recipes.offline.seed import seed_policy_path
 from agentevolver.utils.files import read_jsonl
 from benchmarks.random_policy import SHAPES
 from benchmarks.run_within import run_within

@@ -21,10 +21,10 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from agentevolver.builtin.seed import seed_policy_path
-from agentevolver.builtin.seed.data import Example, draw_task_id, encode
-from agentevolver.builtin.seed.demonstrator import Habits, demonstrate
-from agentevolver.builtin.seed.training import Recipe, batches, save, train
+from agentevolver.recipes.offline.seed import seed_policy_path
+from agentevolver.recipes.offline.seed.data import Example, draw_task_id, encode
+from agentevolver.recipes.offline.seed.demonstrator import Habits, demonstrate
+from agentevolver.recipes.offline.seed.training import Recipe, batches, save, train
 from env_service.base import Message
 from env_service.environments.pocket.quirks import N_SITES
 

@@ -35,8 +35,8 @@ from omegaconf import OmegaConf
 from rich.console import Console
 from rich.table import Table
 
-from agentevolver.builtin.seed import seed_policy_path
 from agentevolver.config.checks import Resolved, load
+from agentevolver.recipes.offline.seed import seed_policy_path
 from agentevolver.utils.net import take_any_port
 from benchmarks import peers_verl
 from benchmarks.env_service import cpu_s, server
@@ -98,7 +98,15 @@ def install(venv: Path) -> Path:
 def policy(folder: Path) -> Path:
     """Build the policy that calls tools natively where there is none (minutes of one core), and return its folder."""
     if not (folder / "build.json").exists():
-        command = [sys.executable, "-m", "agentevolver.builtin.seed.policy", "--syntax", "hermes", "--splits", "dev"]
+        command = [
+            sys.executable,
+            "-m",
+            "agentevolver.recipes.offline.seed.policy",
+            "--syntax",
+            "hermes",
+            "--splits",
+            "dev",
+        ]
         subprocess.run([*command, "--out", str(folder)], cwd=ROOT, check=True)
     return folder
 

@@ -40,9 +40,9 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 ROOT = str(Path(__file__).resolve().parents[1])
 sys.path[:] = [ROOT, *(entry for entry in sys.path if Path(entry or ".").resolve() != Path(__file__).resolve().parent)]
 
-from agentevolver.builtin.teacher.synthesiser import digest  # noqa: E402
 from agentevolver.llm.client import LLM  # noqa: E402
 from agentevolver.llm.prompts import transcript  # noqa: E402
+from agentevolver.recipes.offline.teacher.synthesiser import digest  # noqa: E402
 from agentevolver.types import Step, StopReason, Task, Trajectory  # noqa: E402
 from env_service.client import AsyncEnvClient  # noqa: E402
 from env_service.environments.pocket.calls import Call  # noqa: E402

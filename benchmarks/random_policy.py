@@ -17,8 +17,8 @@ import string
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentevolver.builtin.seed import seed_policy_path
 from agentevolver.launcher.memory import Decoder
+from agentevolver.recipes.offline.seed import seed_policy_path
 
 if TYPE_CHECKING:
     from transformers import Qwen2Config

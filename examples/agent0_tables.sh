@@ -18,8 +18,8 @@ rounds=${ROUNDS:-4} conditions=${CONDITIONS:-executed frozen vote equal_updates 
 bash install.sh
 python=.venv/bin/python project=agent0
 wide=experiments/seed_calc narrow=experiments/seed_calc_narrow
-[[ -f $wide/build.json ]] || $python -m agentevolver.builtin.seed.calc --out "$wide"
-[[ -f $narrow/build.json || $conditions != *narrow* ]] || $python -m agentevolver.builtin.seed.calc --narrow --out "$narrow"
+[[ -f $wide/build.json ]] || $python -m agentevolver.recipes.offline.seed.calc --out "$wide"
+[[ -f $narrow/build.json || $conditions != *narrow* ]] || $python -m agentevolver.recipes.offline.seed.calc --narrow --out "$narrow"
 
 launch() { # NAME SEED [key=value...]
     local name=$1 seed=$2

@@ -10,7 +10,7 @@ cd "$root"
 bash install.sh
 python=$root/.venv/bin/python
 if [[ -z ${CONDITIONS:-} || $CONDITIONS == *weak* ]]; then
-    [[ -f experiments/seed_app/weak/build.json ]] || "$python" -m agentevolver.builtin.seed.app --base weak --out experiments/seed_app/weak
+    [[ -f experiments/seed_app/weak/build.json ]] || "$python" -m agentevolver.recipes.offline.seed.app --base weak --out experiments/seed_app/weak
 fi
 seeds=${SEEDS:-} conditions=${CONDITIONS:-} jobs=${JOBS:-} known=${KNOWN:-}
 "$python" -m agentevolver table examples/tables/paper.yaml "$@" ${seeds:+--seeds "${seeds// /,}"} ${conditions:+--conditions "${conditions// /,}"} \

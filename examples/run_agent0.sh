@@ -7,5 +7,5 @@ root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
 bash "$root/install.sh"
 cd "$root"
 policy=experiments/seed_calc
-[[ -f $policy/build.json ]] || .venv/bin/python -m agentevolver.builtin.seed.calc --out "$policy"
+[[ -f $policy/build.json ]] || .venv/bin/python -m agentevolver.recipes.offline.seed.calc --out "$policy"
 exec .venv/bin/python launcher.py --conf examples/agent0.yaml "$@"

@@ -7,5 +7,5 @@ root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
 bash "$root/install.sh"
 cd "$root"
 policy=$root/experiments/seed_hermes
-[[ -f $policy/build.json ]] || .venv/bin/python -m agentevolver.builtin.seed.policy --syntax hermes --splits dev --out "$policy"
+[[ -f $policy/build.json ]] || .venv/bin/python -m agentevolver.recipes.offline.seed.policy --syntax hermes --splits dev --out "$policy"
 exec .venv/bin/python launcher.py --conf examples/native_tools.yaml "actor_rollout_ref.model.path=$policy" "$@"

@@ -10,5 +10,5 @@ cd "$root"
 .venv/bin/python -c "import agents" 2>/dev/null ||
     .venv/bin/python -m pip install --quiet --no-deps $(grep -oE '^(openai-agents|griffelib)==[0-9.]+' requirements/agents.lock)
 policy=$root/experiments/seed_hermes
-[[ -f $policy/build.json ]] || .venv/bin/python -m agentevolver.builtin.seed.policy --syntax hermes --splits dev --out "$policy"
+[[ -f $policy/build.json ]] || .venv/bin/python -m agentevolver.recipes.offline.seed.policy --syntax hermes --splits dev --out "$policy"
 exec .venv/bin/python launcher.py --conf examples/openai_agents.yaml "actor_rollout_ref.model.path=$policy" "$@"

@@ -280,12 +280,12 @@ def summariser_problem(llm: LLMSettings) -> str | None:
     if endpoint.base_url == POLICY:
         return f"llm.base_url is `policy`, the model of a training run, which is not served here; {_NAME_ONE}"
     if endpoint.base_url == OFFLINE:
-        start = "start it (python -m agentevolver.builtin.teacher; it knows the pocket world alone)"
-        silent = (
-            f"the built-in teacher, llm.base_url `offline`, does not listen at {llm.teacher.url}; {start}, or "
-            f"{_NAME_ONE}"
+        if _listens(llm.teacher.url):
+            return None
+        start = " ".join(("python", *llm.teacher.arguments()))
+        return (
+            f"llm.base_url is `offline`, and nothing listens at {llm.teacher.url!r}; start it ({start}), or {_NAME_ONE}"
         )
-        return None if _listens(llm.teacher.url) else silent
     from agentevolver.llm.endpoint import served_model
     from agentevolver.llm.errors import LLMError
 

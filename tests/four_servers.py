@@ -16,7 +16,7 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 
-from agentevolver.builtin.teacher import service as teacher
+from agentevolver.recipes.offline.teacher import service as teacher
 from agentevolver.utils.web.access import Access
 from agentevolver.utils.web.server import ErrorBody, Limits, plain_error, server_config
 from agentevolver.view import app as view

@@ -8,8 +8,8 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from agentevolver.builtin.teacher.service import HANDLERS
 from agentevolver.llm import prompts
+from agentevolver.recipes.offline.teacher.service import HANDLERS
 from tests.agentevolver.view.runs import make_plan
 
 

@@ -13,12 +13,10 @@ from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import urlsplit
 
-from agentevolver.builtin.seed import SHIPPED_FOLDERS
 from agentevolver.config.leaves import leaves
 from agentevolver.config.load import open_keys
 from agentevolver.utils import recipes
 
-_SHIPPED_POLICIES = tuple(f"/{folder}" for folder in SHIPPED_FOLDERS)
 # Patterns of keys that do not change what is learned; `*` also stands for dots.
 NEUTRAL = (
     "trainer.total_training_steps",
@@ -158,7 +156,7 @@ def _comparable(key: str, value: Any) -> Any:
     """Return what is compared: of an address that it is one, of the shipped policy its name, of numbers their value."""
     if isinstance(value, str) and key.rpartition(".")[2] == "base_url" and urlsplit(value).scheme in ("http", "https"):
         return "http"
-    if isinstance(value, str) and value.endswith(_SHIPPED_POLICIES):
+    if isinstance(value, str) and value.endswith(tuple(f"/{folder.name}" for folder in recipes.models().values())):
         return value.rpartition("/")[2]
     if isinstance(value, str) and value.endswith("/agentevolver/config/agent_loops.yaml"):
         return "agent_loops.yaml"

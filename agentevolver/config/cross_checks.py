@@ -8,9 +8,6 @@ from omegaconf import DictConfig, OmegaConf
 from agentevolver.config.agent import check_agent
 from agentevolver.config.loss_modes import check_loss
 from agentevolver.config.schema import (
-    TEACHER_ENVIRONMENTS,
-    TEACHER_NOTES,
-    TEACHER_PROPOSALS,
     RolloutSettings,
     Settings,
     SizeSettings,
@@ -18,7 +15,7 @@ from agentevolver.config.schema import (
 )
 from agentevolver.errors import ConfigError
 from agentevolver.flows import checked_flow
-from agentevolver.llm.settings import OFFLINE, POLICY, Role
+from agentevolver.llm.settings import OFFLINE, POLICY, Purpose, Role
 from agentevolver.message_logs import LogError, find_logs
 from agentevolver.utils.secrets import secret
 from context_manager.registry import checked_template
@@ -285,21 +282,18 @@ def check_role(settings: Settings, role: Role, *, outside_rollouts: bool) -> Non
         ConfigError: with one line that says what to change.
     """
     endpoint = settings.llm.endpoint(role)
-    notes_alone = role is Role.SUMMARISER and not outside_rollouts and not settings.exp_manager.asks_summariser
-    known = TEACHER_NOTES if notes_alone else TEACHER_ENVIRONMENTS
-    if role in settings.roles_of_rounds:
-        known = TEACHER_PROPOSALS
-    asked = _asked_about(settings, role)
-    unknown = [name for name in asked if name not in known]
-    if endpoint.base_url == OFFLINE and unknown:
-        verb = "names" if settings.env_service.is_mixture else "is"
-        made = settings.env_service.is_mixture and role in MAKING
-        hint = f", or leave {unknown[0]} out of task_manager.env_types" if made else ""
-        raise ConfigError(
-            f"llm.base_url = offline: as {role.value} the built-in teacher knows the environments {', '.join(known)} "
-            "alone, and "
-            f"env_service.env_type {verb} {unknown[0]}; name an endpoint for the role {role.value}{hint}"
-        )
+    if endpoint.base_url == OFFLINE:
+        notes_alone = role is Role.SUMMARISER and not outside_rollouts and not settings.exp_manager.asks_summariser
+        proposes = role in settings.roles_of_rounds
+        purpose: Purpose = "proposals" if proposes else "notes" if notes_alone else "episodes"
+        asked = _asked_about(settings, role)
+        if (problem := settings.llm.teacher.problem(role, asked, purpose)) is not None:
+            several = settings.env_service.is_mixture and role in MAKING
+            hint = ", or leave that environment out of task_manager.env_types" if several else ""
+            raise ConfigError(
+                f"llm.base_url = offline: {problem}; name an endpoint for the role {role.value} (llm.base_url, "
+                f"llm.model){hint}"
+            )
     if endpoint.base_url == POLICY and outside_rollouts:
         raise ConfigError(
             f"llm.roles.{role.value}.base_url = policy: the role is also asked while no policy is served (before "

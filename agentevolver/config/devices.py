@@ -1,10 +1,7 @@
 """Device groups: which one a run takes, and what it reads off the machine. Asks the file system and package metadata;
 nothing is imported.
 
-`device: auto` takes `cpu` where no NVIDIA driver is at hand. Where one is, it takes `cuda_small`, the shipped seed
-    policy on one GPU, if no
-layer names a model and the environment is one that the seed policy knows, so that the examples on the built-in world
-need no hub on a GPU either; else `cuda`.
+`device: auto` takes `cuda` where an NVIDIA driver is at hand, else `cpu`.
 """
 
 from __future__ import annotations
@@ -17,17 +14,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-Device = Literal["cpu", "cuda", "cuda_small"]
+Device = Literal["cpu", "cuda"]
 DEVICES: tuple[Device, ...] = get_args(Device)
 
-# What the seed policy has learnt to act in.
-SEED_POLICY_ENVIRONMENTS = ("pocket", "pocket_long", "pocket_app")
-
-DESCRIPTIONS: dict[str, str] = {
-    "cpu": "the CPU group, made for the seed policy",
-    "cuda": "the GPU group",
-    "cuda_small": "the group for the seed policy on one GPU (to train another model, set actor_rollout_ref.model.path)",
-}
+DESCRIPTIONS: dict[str, str] = {"cpu": "the CPU group", "cuda": "the GPU group"}
 
 
 def has_gpu() -> bool:
@@ -93,16 +83,9 @@ def attention() -> str:
     return "flash_attention_2"
 
 
-def automatic(model: Any, environment: Any) -> Device:
-    """Return the group that `device: auto` stands for on this machine.
-
-    Args:
-        model: `actor_rollout_ref.model.path` as the experiment or the command line gives it; None where neither does.
-        environment: `env_service.env_type` likewise.
-    """
-    if not has_gpu():
-        return "cpu"
-    return "cuda_small" if model is None and environment in SEED_POLICY_ENVIRONMENTS else "cuda"
+def automatic() -> Device:
+    """Return the group that `device: auto` stands for on this machine."""
+    return "cuda" if has_gpu() else "cpu"
 
 
 def attention_problem(value: Callable[[str], Any]) -> str | None:

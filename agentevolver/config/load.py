@@ -97,9 +97,9 @@ def take_device(experiment: dict[str, Any], command_line: dict[str, Any]) -> dev
     told = [layer.pop("device", None) for layer in (command_line, experiment)]
     chosen = told[0] or told[1] or "auto"
     if chosen == "auto":
-        paths = ("actor_rollout_ref.model.path", "env_service.env_type")
-        model, environment = (select(command_line, path) or select(experiment, path) for path in paths)
-        return devices.automatic(model, environment)
+        return devices.automatic()
+    if chosen == "cuda_small":
+        raise ConfigError("device: cuda_small has another name: write cuda, the sizes follow from the model")
     for device in devices.DEVICES:
         if chosen == device:
             return device
@@ -129,7 +129,6 @@ def compose_defaults(device: str, written: Sequence[Mapping[str, Any]] = ()) -> 
         device: the device group.
         written: what the user wrote, weakest first; recipes may have other defaults because of it.
     """
-    OmegaConf.register_new_resolver("seed_policy", _seed_policy, replace=True)
     OmegaConf.register_new_resolver("training_gpus", devices.training_gpus, replace=True)
     OmegaConf.register_new_resolver("larger", max, replace=True)
     OmegaConf.register_new_resolver("attention", devices.attention, replace=True)
@@ -170,12 +169,6 @@ def _compose(folder: Path, name: str, *overrides: str) -> bytes:
             return pickle.dumps(compose(name, overrides=list(overrides)))
         except HydraException as error:
             raise ConfigError(f"the defaults cannot be composed: {one_line(error)}") from error
-
-
-def _seed_policy(name: str = "pocket") -> str:
-    from agentevolver.builtin.seed import seed_policy_path
-
-    return str(seed_policy_path(name))
 
 
 def resolved_tree(config: DictConfig) -> dict[str, Any]:

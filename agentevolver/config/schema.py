@@ -38,13 +38,8 @@ from context_manager.settings import ContextLimits, ContextSettings
 from experience_manager.settings import PRESETS, ExperienceSettings
 from task_manager.settings import Splits, TaskManagerSettings
 
-# What the built-in teacher can play roles for; of the long variant it can only keep an agent's notes.
-TEACHER_ENVIRONMENTS: tuple[str, ...] = ("pocket", "pocket_app")
-TEACHER_NOTES = (*TEACHER_ENVIRONMENTS, "pocket_long")
 # The environment in which tasks are proposed.
 PROPOSE_ENV = "propose"
-# Where it proposes, and judges proposals.
-TEACHER_PROPOSALS: tuple[str, ...] = ("calc",)
 
 
 class RolloutSettings(ContextSettings, FlowSettings, AgentSettings, Section):

@@ -14,11 +14,11 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from agentevolver.builtin.seed import seed_policy_path
 from agentevolver.config.leaves import leaves
 from agentevolver.config.load import compose_defaults, select
 from agentevolver.export.source import Source
 from agentevolver.monitor.results import Comparison, compare
+from agentevolver.utils import recipes
 from agentevolver.utils.secrets import masked_arguments, masked_text, masked_tree
 
 CONFIG = "agentevolver.yaml"
@@ -104,11 +104,9 @@ def _trained_on(config: Mapping[str, Any], experiment: Path | None) -> str:
 
 
 def _named(base: str | None) -> str | None:
-    """Say what a run began with, where its folder is a checkout's own."""
-    for name, called in (("pocket", "the seed policy"), ("app", "the stronger base of pocket_app")):
-        if base is not None and Path(base) == seed_policy_path(name):
-            return f"{called} that comes with AgentEvolver"
-    return base
+    """Say what a run began with, if its folder came with a recipe."""
+    shipped = {str(folder): name for name, folder in recipes.models().items()}
+    return shipped.get(base, base) if base is not None else None
 
 
 def _tasks(config: Mapping[str, Any], folder: Path) -> str:

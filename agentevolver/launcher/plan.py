@@ -20,6 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from agentevolver.config.checks import Resolved
+from agentevolver.config.cross_checks import check_role
 from agentevolver.config.devices import DESCRIPTIONS, gpus_of
 from agentevolver.config.load import one_line, paths, resolved_tree, select
 from agentevolver.config.schema import PROPOSE_ENV
@@ -40,10 +41,9 @@ from agentevolver.launcher.stack import (
     nursery_service,
     player_service,
     ray_head,
-    teacher_service,
     user_service,
 )
-from agentevolver.llm.settings import TeacherSettings
+from agentevolver.llm.settings import Role
 from agentevolver.preload import SOCKET, python_of
 from agentevolver.utils import net, recipes
 from agentevolver.utils.secrets import SECRETS, masked_tree, secrets_in
@@ -131,8 +131,8 @@ def new_run_id() -> str:
 
 
 def make_plan(options: Options, configuration: Resolved, presence: Presence, registry: RunRegistry) -> Plan:
-    """Decide what is started, in this order: Ray, the environment service, the teacher, the user's services, the run's
-    page, the server of frozen policies, the main job.
+    """Decide what is started, in this order: Ray, the environment service, services of recipes, the user's services,
+    the run's page, the main job.
 
     Args:
         presence: what is to be done about the environment service of the configuration.
@@ -151,7 +151,11 @@ def make_plan(options: Options, configuration: Resolved, presence: Presence, reg
         env["CUDA_VISIBLE_DEVICES"] = split[0]
     config = configuration.config
     target = _target(options, configuration) if options.conf is not None else None
-    launch = Launch(configuration.settings, config, target, options.services)
+    serves_experience = REME in own and not is_described(REME)
+    if serves_experience:
+        _check_experience(options, configuration)
+    roles = (*configuration.settings.roles, *((Role.SUMMARISER,) if serves_experience else ()))
+    launch = Launch(configuration.settings, config, target, options.services, roles)
     added: list[Services] = recipes.called("services", launch)
     for one in added:
         env |= one.env
@@ -174,11 +178,6 @@ def make_plan(options: Options, configuration: Resolved, presence: Presence, reg
             )
         )
     services += [replace(spec, env={**env, **spec.env}) for one in added for spec in one.specs]
-    serves_experience = REME in own and not is_described(REME)
-    if (played := _teacher(options, configuration, serves_experience=serves_experience)) is not None:
-        teacher, spec = teacher_service(played, logs=logs, env=env)
-        config = OmegaConf.merge(config, {"llm": {"teacher": {"url": teacher.url}}})  # type: ignore[assignment]
-        services.append(spec)
     trusted = {name for name in own if name != REME or not serves_experience}
     services += [_own_service(name, options, configuration, env) for name in own]
     if LOGVIEW in options.services:
@@ -230,14 +229,12 @@ def _with_player(
     return told, spec
 
 
-def _teacher(options: Options, configuration: Resolved, *, serves_experience: bool) -> TeacherSettings | None:
-    """Return the built-in teacher's settings if anything of this launch asks it.
+def _check_experience(options: Options, configuration: Resolved) -> None:
+    """Refuse an experience service beside a run that would not ask it, or for which nobody could summarise.
 
     Raises:
-        UsageError: `--with-reme` starts a service that the run would not ask, or for which nobody could summarise.
+        UsageError: says what to change.
     """
-    if not serves_experience:
-        return configuration.teacher
     if options.conf is not None and configuration.experience_backend != "http":
         raise UsageError(
             "--with-reme starts a service that nobody would ask: exp_manager.backend = "
@@ -245,7 +242,7 @@ def _teacher(options: Options, configuration: Resolved, *, serves_experience: bo
             "exp_manager.backend=http"
         )
     try:
-        return configuration.summarising_teacher() or configuration.teacher
+        check_role(configuration.settings, Role.SUMMARISER, outside_rollouts=True)
     except ConfigError as error:
         raise UsageError(f"--with-reme: {error}") from error
 

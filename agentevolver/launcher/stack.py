@@ -1,5 +1,4 @@
-"""Service descriptions: the Ray head, the environment service, the teacher, the page,
-and services of the user's own from .env.
+"""Service descriptions: the Ray head, the environment service, the page, and services of the user's own from .env.
 
 A description is data; making one starts nothing.
 """
@@ -19,7 +18,6 @@ from urllib.parse import urlsplit
 from agentevolver.config.environments import EnvServiceSettings
 from agentevolver.config.training import RaySettings
 from agentevolver.errors import LaunchError, UsageError
-from agentevolver.llm.settings import TeacherSettings
 from agentevolver.preload import python_of
 from agentevolver.utils.net import LOGVIEW_PORT, LOOPBACK, take_any_port, take_port_from
 from agentevolver.utils.web.access import is_loopback
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
     from agentevolver.config.schema import Settings
+    from agentevolver.llm.settings import Role
 
 BACKOFF_S = (1.0, 2.0, 5.0, 10.0, 20.0)
 
@@ -97,6 +96,8 @@ class Launch:
     """The module of the main job, or None if none is started."""
     asked: tuple[str, ...] = ()
     """Services named by `--with-NAME`."""
+    roles: tuple[Role, ...] = ()
+    """Roles of the section `llm` that the run or a service of it asks."""
 
     @property
     def folder(self) -> Path:
@@ -258,32 +259,6 @@ def _bind_options(url: str) -> tuple[str, str] | None:
     if parts.scheme != "http" or port is None or parts.path not in ("", "/") or not is_loopback(parts.hostname or ""):
         return None
     return f"--host={parts.hostname}", f"--port={port}"
-
-
-def teacher_service(
-    settings: TeacherSettings, *, logs: Path, env: Mapping[str, str]
-) -> tuple[TeacherSettings, ServiceSpec]:
-    """Describe the built-in teacher, on the first free port from its URL's on; returns its settings with that port too.
-
-    Raises:
-        LaunchError: no port is free there.
-    """
-    parts = urlsplit(settings.url)
-    port = take_port_from(parts.port or 0)
-    if port is None:
-        raise LaunchError(f"no port is free from llm.teacher.url={settings.url} on; set another one")
-    settings = settings.model_copy(update={"url": f"http://{parts.hostname}:{port}/v1"})
-    spec = ServiceSpec(
-        name="teacher",
-        argv=(sys.executable, *settings.arguments()),
-        log=logs / "teacher.log",
-        env=env,
-        title=f"a rule-based stand-in for a language model, at {settings.url}",
-        says_who=True,
-        health_urls=(settings.health_url,),
-        restarts=RESTARTS,
-    )
-    return settings, spec
 
 
 def player_service(url: str, config: Path, key: str, *, logs: Path, env: Mapping[str, str]) -> tuple[str, ServiceSpec]:

@@ -20,7 +20,7 @@ from agentevolver.llm.errors import (
     ServedModel,
     ToolCall,
 )
-from agentevolver.llm.settings import BudgetSettings, EndpointSettings, LLMSettings, Role, TeacherSettings
+from agentevolver.llm.settings import BudgetSettings, EndpointSettings, LLMSettings, Role
 from agentevolver.llm.store import Ledger, LedgerError, Usage
 
 if TYPE_CHECKING:
@@ -44,7 +44,6 @@ __all__ = [
     "Reply",
     "Role",
     "ServedModel",
-    "TeacherSettings",
     "ToolCall",
     "Usage",
 ]

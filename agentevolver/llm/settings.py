@@ -6,20 +6,22 @@ opens a connection.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator, model_validator
+
+from agentevolver.utils import recipes
 
 OFFLINE = "offline"
 POLICY = "policy"
 # Models of ours, whose replies follow from a seed. Others may not know the parameter, or not keep to it.
 SEEDED = (OFFLINE, POLICY)
 CACHE_FILE = "llm_replies.sqlite"
-# Holds what the built-in teacher asks for, where that is set.
+# Variable of the token that the stand-in asks for, if it is set.
 TEACHER_TOKEN = "TEACHER_TOKEN"
 
 # fmt: off
@@ -92,7 +94,8 @@ class EndpointSettings(_Section):
     """One OpenAI-compatible endpoint and how it is used."""
 
     base_url: str = Field(
-        OFFLINE, description="http(s)://.../v1, `offline` (the built-in teacher) or `policy` (the vLLM that rolls out)"
+        OFFLINE,
+        description="http(s)://.../v1, `offline` (the stand-in of a recipe) or `policy` (the vLLM that rolls out)",
     )
     model: str = Field(
         "teacher", min_length=1, description="model name; for `policy` the served one's, whatever stands here"
@@ -179,53 +182,36 @@ class BudgetSettings(_Section):
     max_cost: float | None = Field(None, gt=0, description="cost of all roles, in the currency of the prices")
 
 
-class TeacherSettings(_Section):
-    """The built-in teacher: a rule-based stand-in for a language model, for the pocket world only."""
+class StandIn(_Section):
+    """Settings of the program that plays the roles whose base_url is `offline`. A recipe registers a subclass
+    (`Recipe.stand_in`); without one nothing plays them."""
 
-    url: str = Field(
-        "http://127.0.0.1:8093/v1", description="where the launcher starts it, if any role's base_url is `offline`"
-    )
-    seed: int = Field(0, description="of its draws and mistakes")
-    hallucinated: float = Field(
-        0.15, ge=0, le=1, description="share of synthesised tasks that do not hold in the world"
-    )
-    malformed: float = Field(0.02, ge=0, le=1, description="share of replies that are no JSON, or half of one")
-    wrong_labels: float = Field(0.1, ge=0, le=1, description="share of step labels that are turned round")
-    wrong_grades: float = Field(0.02, ge=0, le=1, description="share of grades that are turned round")
-    wrong_accepts: float = Field(0.005, ge=0, le=1, description="share of acceptances that are turned round")
-    wrong_experiences: float = Field(0.05, ge=0, le=1, description="share of experiences that say what is not so")
-    slips: float = Field(0.05, ge=0, le=1, description="share of the verifier's actions that are not what it would do")
-
-    @field_validator("url")
-    @classmethod
-    def _is_local(cls, value: str) -> str:
-        parts = urlsplit(value)
-        if parts.scheme != "http" or parts.port is None or parts.path.rstrip("/") != "/v1":
-            raise ValueError("must be of the form http://127.0.0.1:PORT/v1")
-        return value.rstrip("/")
+    url: str = Field("", description="where it answers, ending in /v1; the launcher fills in the port that it takes")
 
     @property
     def health_url(self) -> str:
         """Where it says that it is up."""
         return self.url.removesuffix("/v1") + "/healthz"
 
-    @property
-    def rates(self) -> dict[str, float]:
-        """Its shares of mistakes by name."""
-        return {name: value for name, value in self.model_dump().items() if name not in ("url", "seed")}
-
     def arguments(self) -> list[str]:
         """Return what follows the Python interpreter on the command line that starts it."""
-        parts = urlsplit(self.url)
-        rates = [f"--{name.replace('_', '-')}={value:g}" for name, value in self.rates.items()]
-        return [
-            "-m",
-            "agentevolver.builtin.teacher",
-            f"--host={parts.hostname}",
-            f"--port={parts.port}",
-            f"--seed={self.seed}",
-            *rates,
-        ]
+        return []
+
+    def problem(self, role: Role, env_types: Sequence[str], purpose: Purpose) -> str | None:
+        """Return why it cannot play a role in these environments, or None if it can."""
+        return "is the default, and nothing is installed that plays the role"
+
+
+Purpose = Literal["episodes", "notes", "proposals"]
+"""What a role is asked about: episodes, an agent's notes within one, or proposed tasks."""
+
+
+def stand_in(value: Any = None) -> StandIn:
+    """Return the settings of the registered stand-in, validated from a tree of its keys."""
+    kind = next((one.stand_in for one in recipes.recipes().values() if one.stand_in is not None), StandIn)
+    made = kind.model_validate(value or {})
+    assert isinstance(made, StandIn)
+    return made
 
 
 class LLMSettings(EndpointSettings):
@@ -245,7 +231,14 @@ class LLMSettings(EndpointSettings):
         None, description="SQLite file that keeps what was spent; null: the run's own, or memory"
     )
     budget: BudgetSettings = BudgetSettings()
-    teacher: TeacherSettings = TeacherSettings()
+    teacher: SerializeAsAny[StandIn] = Field(
+        default_factory=stand_in, description="the program that plays the roles whose base_url is `offline`"
+    )
+
+    @field_validator("teacher", mode="before")
+    @classmethod
+    def _registered(cls, value: Any) -> Any:
+        return stand_in(value) if isinstance(value, Mapping) else value
 
     @model_validator(mode="after")
     def _roles_hold(self) -> Self:
@@ -273,5 +266,5 @@ class LLMSettings(EndpointSettings):
 
     @property
     def needs_teacher(self) -> bool:
-        """Whether a role is played by the built-in teacher, so that the launcher must start it."""
+        """Whether the stand-in plays a role, so that it must be started."""
         return any(self.endpoint(role).base_url == OFFLINE for role in Role)

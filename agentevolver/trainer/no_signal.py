@@ -15,8 +15,7 @@ logger = logging.getLogger(__name__)
 BEYOND_GROUPS = ("gae", "reinforce_plus_plus")
 _NEVER = (
     "none succeeds: take easier tasks, grade them in parts (actor_rollout_ref.rollout.sparse=false), or let the policy "
-    "begin by imitating successes (cold_start.files; on a CPU python -m agentevolver.builtin.seed builds a policy for "
-    "your world)"
+    "begin by imitating successes (cold_start.files)"
 )
 _ALWAYS = "each succeeds: take harder tasks"
 _MIXED = "take tasks that the policy solves now and then (a larger actor_rollout_ref.rollout.n finds more of them)"

@@ -7,29 +7,10 @@ calls the parts of recipes first, then its own in the order of `trainer_parts` i
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agentevolver.types import Trajectory
-from agentevolver.utils import recipes
-
-if TYPE_CHECKING:
-    from omegaconf import DictConfig
-
-    from agentevolver.config.schema import Settings
-    from agentevolver.trainer.tasks import TrainingTasks
-
-
-@dataclass(frozen=True)
-class PartContext:
-    """What a recipe's parts are made of."""
-
-    settings: Settings
-    config: DictConfig
-    """verl's configuration, with ours in `agentevolver`."""
-    tasks: TrainingTasks | None
-    """What epochs are drawn from; None if verl's own loader draws them."""
 
 
 class TrainerPart:
@@ -129,11 +110,6 @@ class TrainerParts(TrainerPart):
     def close(self) -> None:
         for part in self.parts:
             part.close()
-
-
-def recipe_parts(context: PartContext) -> list[TrainerPart]:
-    """Return the parts of all recipes that are on."""
-    return [part for parts in recipes.called("parts", context) for part in parts]
 
 
 def _merged(found: Iterable[Mapping[str, float]]) -> dict[str, float]:

@@ -46,8 +46,9 @@ from agentevolver.trainer.loss import selective_ppo_loss
 from agentevolver.trainer.metrics import metrics_apart, rollout_metrics
 from agentevolver.trainer.mismatch import MismatchWatch, of_batch
 from agentevolver.trainer.no_signal import make_watch
-from agentevolver.trainer.parts import PartContext, TrainerPart, TrainerParts, recipe_parts
+from agentevolver.trainer.parts import TrainerPart, TrainerParts
 from agentevolver.trainer.polling import pace
+from agentevolver.trainer.recipe_parts import PartContext, recipe_parts
 from agentevolver.trainer.records import Records
 from agentevolver.trainer.reward_stages import RewardStages
 from agentevolver.trainer.timing import timed_whole

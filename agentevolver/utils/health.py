@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 PROBE_TIMEOUT_S = 3.0
 ENVIRONMENTS = "agentevolver environment service"
 EXPERIENCE = "agentevolver experience service"
-TEACHER = "agentevolver offline teacher"
 PAGE = "agentevolver page"
 PLAYER = "agentevolver player"
 

@@ -43,7 +43,7 @@ class Recipe:
     prepare: str | None = None
     """`function(config, settings, tasks)`: looks at the run's tasks before anything costs; raises `ConfigError`."""
     parts: str | None = None
-    """`function(context) -> Sequence[TrainerPart]` (`agentevolver.trainer.parts`); empty where the recipe is off."""
+    """`function(context) -> Sequence[TrainerPart]` (`agentevolver.trainer.recipe_parts`); empty if the recipe is off."""
     stages: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Names that other keys may use, by kind (`advantage`, `reward`, `clip`): name -> `package.module:Class`."""
     services: str | None = None
@@ -56,6 +56,13 @@ class Recipe:
     """`function(settings, env_type) -> Mapping`: parameters of an environment's instances beside the configured."""
     serves: str | None = None
     """`function(settings) -> Sequence[str]`: environments that the run's service serves beside the configured."""
+    stand_in: type[BaseModel] | None = None
+    """Settings of a program that plays the roles of the section `llm` whose endpoint is `offline`
+    (a subclass of `agentevolver.llm.settings.StandIn`)."""
+    environment: str | None = None
+    """The environment that commands play if none is named."""
+    models: Mapping[str, Path] = field(default_factory=dict)
+    """Folders of models that come with the recipe, by what a reader calls them."""
     open_keys: tuple[str, ...] = ()
     """Keys below the section whose value is a mapping that takes any key."""
     neutral_keys: tuple[str, ...] = ()
@@ -82,6 +89,16 @@ def recipes() -> Mapping[str, Recipe]:
 def stages(kind: str) -> Mapping[str, str]:
     """Return the names of one kind of stage that recipes register, with the `package.module:Class` of each."""
     return {name: spec for recipe in recipes().values() for name, spec in recipe.stages.get(kind, {}).items()}
+
+
+def models() -> Mapping[str, Path]:
+    """Return the folders of models that recipes bring, by what a reader calls them."""
+    return {name: folder for recipe in recipes().values() for name, folder in recipe.models.items()}
+
+
+def default_environment() -> str | None:
+    """Return the environment that a recipe offers if none is named, or None without such a recipe."""
+    return next((recipe.environment for recipe in recipes().values() if recipe.environment is not None), None)
 
 
 def called(hook: str, *arguments: Any) -> list[Any]:

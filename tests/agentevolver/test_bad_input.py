@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agentevolver import cli
-from agentevolver.builtin.seed import seed_policy_path
+from agentevolver.recipes.offline.seed import seed_policy_path
 
 ROOT = Path(__file__).parents[2]
 BASIC = str(ROOT / "examples" / "basic.yaml")

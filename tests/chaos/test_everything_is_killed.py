@@ -146,7 +146,7 @@ def test_a_run_outlives_the_death_of_each_of_its_parts(started: Callable[[], Lau
     run.wait_for(lambda: 1 in run.steps_done(), "first step", 600)
 
     in_place: tuple[tuple[str, Callable[[], list[ProcessId]]], ...] = (
-        ("the teacher", lambda: victims(run, "agentevolver.builtin.teacher", "teacher")),
+        ("the teacher", lambda: victims(run, "agentevolver.recipes.offline.teacher", "teacher")),
         ("the environment service", lambda: victims(run, "env_service", "env_service")),
         ("isolated instances", lambda: isolated_instances(run)),
         ("an environment host", lambda: victims(run, "ray::Host")[:1]),

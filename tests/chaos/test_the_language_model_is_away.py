@@ -32,7 +32,15 @@ class Teacher:
 
     def come(self) -> None:
         # Slow, so that there is time to take it away while tasks are made.
-        command = [sys.executable, "-m", "agentevolver.builtin.teacher", "--port", str(self._port), "--delay", "0.2"]
+        command = [
+            sys.executable,
+            "-m",
+            "agentevolver.recipes.offline.teacher",
+            "--port",
+            str(self._port),
+            "--delay",
+            "0.2",
+        ]
         self._process = subprocess.Popen(command, cwd=ROOT)
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:

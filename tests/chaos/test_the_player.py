@@ -18,12 +18,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from agentevolver.builtin.seed import seed_policy_path
 from agentevolver.coevolve.player.client import PlayerClient, PlayerRefused, PlayFailed
 from agentevolver.coevolve.types import Play
 from agentevolver.config.checks import load
 from agentevolver.config.load import resolved_tree
 from agentevolver.launcher.plan import as_yaml
+from agentevolver.recipes.offline.seed import seed_policy_path
 from agentevolver.types import Task
 from agentevolver.utils.health import PLAYER, examine
 from agentevolver.utils.net import take_any_port

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agentevolver.builtin.seed import seed_policy_path
-from agentevolver.builtin.seed.syntax import HERMES
+from agentevolver.recipes.offline.seed import seed_policy_path
+from agentevolver.recipes.offline.seed.syntax import HERMES
 from context_manager.chat import ChatRenderer, ChatTemplateError
 from context_manager.exactness import ROLES, check_template, find_drift
 from context_manager.settings import ContextSettings

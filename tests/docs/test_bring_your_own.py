@@ -12,10 +12,10 @@ import torch
 import yaml
 
 from advantage_processor.settings import AttributionSettings
-from agentevolver.builtin.seed.demonstrations import played, read_demonstrations
 from agentevolver.config.checks import load
 from agentevolver.launcher.options import parse
 from agentevolver.llm.settings import LLMSettings, Role
+from agentevolver.recipes.offline.seed.demonstrations import played, read_demonstrations
 from env_service.checker import LocalProbe, run_checks
 from env_service.cli import main as env_service
 from env_service.registry import resolve

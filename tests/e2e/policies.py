@@ -17,5 +17,7 @@ def calc_policy(folder: Path) -> Path:
     """Return the policy's folder, built in `folder` unless there is one."""
     if built := os.environ.get(BUILT):
         return Path(built)
-    subprocess.run([sys.executable, "-m", "agentevolver.builtin.seed.calc", "--out", str(folder)], cwd=ROOT, check=True)
+    subprocess.run(
+        [sys.executable, "-m", "agentevolver.recipes.offline.seed.calc", "--out", str(folder)], cwd=ROOT, check=True
+    )
     return folder

@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
-from agentevolver.builtin.seed.demonstrator import Habits
-from agentevolver.builtin.seed.policy import build as build_policy
-from agentevolver.builtin.seed.syntax import HERMES
-from agentevolver.builtin.seed.training import Recipe
+from agentevolver.recipes.offline.seed.demonstrator import Habits
+from agentevolver.recipes.offline.seed.policy import build as build_policy
+from agentevolver.recipes.offline.seed.syntax import HERMES
+from agentevolver.recipes.offline.seed.training import Recipe
 from agentevolver.utils.files import read_jsonl
 from env_service.environments.textarena import package as textarena
 from tests.agents.playing import VENV, need_agents

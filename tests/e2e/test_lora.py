@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from agentevolver.builtin.seed import seed_policy_path
+from agentevolver.recipes.offline.seed import seed_policy_path
 from agentevolver.trainer.timing import PHASES
 from agentevolver.utils.files import read_jsonl
 from tests.e2e.runs import ROOT

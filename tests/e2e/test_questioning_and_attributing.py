@@ -8,7 +8,7 @@ from statistics import fmean, pstdev
 import pytest
 from transformers import AutoTokenizer
 
-from agentevolver.builtin.seed import seed_policy_path
+from agentevolver.recipes.offline.seed import seed_policy_path
 from agentevolver.utils.files import read_jsonl
 from experience_manager.guide import strip
 from experience_manager.store import Store

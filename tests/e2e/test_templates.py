@@ -8,7 +8,7 @@ import pytest
 from omegaconf import OmegaConf
 from transformers import AutoTokenizer
 
-from agentevolver.builtin.seed import seed_policy_path
+from agentevolver.recipes.offline.seed import seed_policy_path
 from agentevolver.utils.files import read_jsonl
 from context_manager.registry import TEMPLATES
 from tests.e2e.runs import ROOT, launch

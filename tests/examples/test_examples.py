@@ -470,7 +470,7 @@ def test_the_narrow_start_is_three_seeds_of_trained_and_frozen_and_its_causes_ar
     built = [line.split("\x1f") for line in (tmp_path / "calls").read_text().splitlines() if "--narrow" in line]
     (build,) = built
     path = f"coevolve.proposer.path={build[build.index('--out') + 1]}"
-    assert build[:3] == ["-m", "agentevolver.builtin.seed.calc", "--narrow"]
+    assert build[:3] == ["-m", "agentevolver.recipes.offline.seed.calc", "--narrow"]
     for arguments in planned.values():
         assert path in arguments and "ray.num_cpus=2" in arguments and rollouts_of(arguments) == 9120
         assert parse(arguments).conf is not None and "--narrow" not in arguments

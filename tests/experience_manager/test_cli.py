@@ -411,7 +411,7 @@ def test_the_service_starts_says_so_answers_and_stops_on_sigterm(tmp_path):
         log = (tmp_path / "log").read_text()
         assert (
             "no summariser, so /summary_task_memory fails: the built-in teacher" in log
-            and "python -m agentevolver.builtin.teacher" in log
+            and "python -m agentevolver.recipes.offline.teacher" in log
         )
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0

@@ -16,9 +16,9 @@ from aiohttp import web
 from questioning_fakes import HashEncoder, LocalPocket
 from test_pipeline import pipeline, settings_of
 
-from agentevolver.builtin.teacher.service import Teacher
 from agentevolver.llm.client import LLM
 from agentevolver.llm.settings import LLMSettings
+from agentevolver.recipes.offline.teacher.service import Teacher
 from task_manager.profile import load_profile
 from task_manager.settings import Configuration
 from task_manager.synthesize import draft_profile

@@ -11,7 +11,8 @@ from agentevolver.config.schema import Settings
 from agentevolver.recipes.seal.closed_loop import ClosedLoop
 from agentevolver.recipes.seal.diagnose import diagnose
 from agentevolver.recipes.seal.settings import SealSettings, settings_of
-from agentevolver.trainer.parts import PartContext, TrainerPart
+from agentevolver.trainer.parts import TrainerPart
+from agentevolver.trainer.recipe_parts import PartContext
 from agentevolver.trainer.tasks import TrainingTasks
 from agentevolver.types import Trajectory
 from agentevolver.utils.files import write_json

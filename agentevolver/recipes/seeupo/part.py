@@ -11,7 +11,8 @@ from agentevolver.config.loss_modes import ACTOR, OF_SEQUENCES
 from agentevolver.config.schema import Settings
 from agentevolver.errors import ConfigError
 from agentevolver.recipes.seeupo.settings import SeeupoSettings
-from agentevolver.trainer.parts import PartContext, TrainerPart
+from agentevolver.trainer.parts import TrainerPart
+from agentevolver.trainer.recipe_parts import PartContext
 
 
 def settings_of(settings: Settings) -> SeeupoSettings:

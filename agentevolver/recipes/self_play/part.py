@@ -22,7 +22,8 @@ from agentevolver.config.schema import Settings
 from agentevolver.errors import TrainingFailed
 from agentevolver.recipes.self_play.elo import FIRST, expected, gain, wilson
 from agentevolver.recipes.self_play.settings import CHECKPOINT, SelfPlaySettings, settings_of
-from agentevolver.trainer.parts import PartContext, TrainerPart
+from agentevolver.trainer.parts import TrainerPart
+from agentevolver.trainer.recipe_parts import PartContext
 from agentevolver.types import Trajectory
 from agentevolver.utils import seeds
 from agentevolver.utils.files import remove_tree, write_json

@@ -2,7 +2,7 @@
 `python -m env_service.environments.textarena.demonstrate --game Nim-v0 --games 2000 --out demos.jsonl`.
 
 All seats move at random, so that what imitates them knows the form of moves and the rules, and not how to win. A line
-is `{"task_id": "...", "actions": ["...", ...]}`, as `python -m agentevolver.builtin.seed` reads it.
+is `{"task_id": "...", "actions": ["...", ...]}`, as `python -m agentevolver.recipes.offline.seed` reads it.
 """
 
 from __future__ import annotations

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.agentevolver.recipes.offline.teacher.test_service import serving as teaching
 
-from agentevolver.builtin.teacher.prompt import Rates
-from agentevolver.builtin.teacher.service import Teacher
 from agentevolver.coevolve.explorer import QUESTIONED, ExplorerProposer, questioning_of, written
 from agentevolver.coevolve.pool import Draw
 from agentevolver.coevolve.types import Proposal
@@ -19,6 +18,8 @@ from agentevolver.config.schema import Settings
 from agentevolver.errors import TrainingFailed
 from agentevolver.llm import LLM
 from agentevolver.llm.settings import BudgetSettings
+from agentevolver.recipes.offline.teacher.prompt import Rates
+from agentevolver.recipes.offline.teacher.service import Teacher
 from agentevolver.types import Task
 from agentevolver.utils.files import read_jsonl
 from env_service.client import AsyncEnvClient
@@ -27,7 +28,6 @@ from env_service.environments.calc.tasks import task_ids
 from env_service.environments.propose.env import ProposeEnv
 from env_service.registry import BUILT_IN
 from task_manager.actions import format_of
-from tests.agentevolver.builtin.teacher.test_service import serving as teaching
 from tests.agentevolver.coevolve.fakes import configuration, settings_of
 from tests.env_service.local_hosts import serving
 

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
+from tests.agentevolver.recipes.offline.teacher.test_service import serving as teaching
 
-from agentevolver.builtin.teacher.service import Teacher
 from agentevolver.coevolve import __main__ as job
 from agentevolver.coevolve.types import Play
+from agentevolver.recipes.offline.teacher.service import Teacher
 from agentevolver.types import Task
 from agentevolver.utils.files import read_jsonl
 from env_service.environments.calc.grammar import evaluate
 from env_service.registry import BUILT_IN
-from tests.agentevolver.builtin.teacher.test_service import serving as teaching
 from tests.agentevolver.coevolve.fakes import FileTrainings, chance, configuration
 from tests.agentevolver.coevolve.test_explorer import EXPLORING
 from tests.env_service.local_hosts import serving

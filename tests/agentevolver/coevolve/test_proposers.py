@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from agentevolver.builtin.teacher.prompt import Rates
-from agentevolver.builtin.teacher.service import Teacher
 from agentevolver.coevolve.pool import Draw
 from agentevolver.coevolve.proposers import JudgedAnswer, RoleJudge, RoleProposer
 from agentevolver.coevolve.types import Dropped, Proposal
 from agentevolver.llm.errors import LLMReplyError, LLMUnavailable
 from agentevolver.llm.reply import read_reply
 from agentevolver.llm.settings import Role
+from agentevolver.recipes.offline.teacher.prompt import Rates
+from agentevolver.recipes.offline.teacher.service import Teacher
 from env_service.environments.calc.grammar import evaluate, parse_question
 from env_service.environments.propose.env import ProposeEnv
 
@@ -105,8 +105,8 @@ async def test_the_judge_answers_and_says_where_it_cannot() -> None:
 
 
 def test_the_teachers_lengths_differ() -> None:
-    from agentevolver.builtin.teacher import proposer as teacher
-    from agentevolver.builtin.teacher.prompt import Draws, Prompt
+    from agentevolver.recipes.offline.teacher import proposer as teacher
+    from agentevolver.recipes.offline.teacher.prompt import Draws, Prompt
 
     said = [
         teacher.task(Prompt("proposer/task", {"task": "left 3 f"}), Draws(random.Random(i), EXACT)) for i in range(200)

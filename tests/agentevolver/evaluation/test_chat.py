@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from agentevolver import cli
-from agentevolver.builtin.seed import seed_policy_path
 from agentevolver.coevolve.player import engine as player_engine
+from agentevolver.recipes.offline.seed import seed_policy_path
 from tests.agentevolver.evaluation.servers import chat_server, notes_alone
 from tests.agentevolver.evaluation.test_eval import CPU, ScriptedEngine
 

@@ -12,13 +12,13 @@ from omegaconf import OmegaConf
 from rich.console import Console
 
 from agentevolver import cli
-from agentevolver.builtin.seed import seed_policy_path
 from agentevolver.coevolve.player import engine as player_engine
 from agentevolver.config.checks import load
 from agentevolver.config.load import resolved_tree
 from agentevolver.engine import Generated
 from agentevolver.evaluation.play import Episode
 from agentevolver.evaluation.report import Evaluation, read_evaluation, table
+from agentevolver.recipes.offline.seed import seed_policy_path
 from tests.agentevolver.evaluation.servers import chat_server, notes_alone
 
 CPU = "device=cpu"

@@ -11,8 +11,8 @@ from torch.distributed.tensor import DTensor, Shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen2Config
 
-from agentevolver.builtin.seed import seed_policy_path
 from agentevolver.checkpoints import LAYOUT, MODEL, shard
+from agentevolver.recipes.offline.seed import seed_policy_path
 
 SIZES = {
     "hidden_size": 16,

@@ -13,10 +13,10 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agentevolver import cli
-from agentevolver.builtin.seed import seed_policy_path
 from agentevolver.checkpoints import MODEL, seal, shard
 from agentevolver.errors import LaunchError
 from agentevolver.export.push import push
+from agentevolver.recipes.offline.seed import seed_policy_path
 from agentevolver.utils.files import write_jsonl
 from tests.agentevolver.export.checkpoints import log_probs, save, tiny_model
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from agentevolver.builtin.seed import seed_policy_path
 from agentevolver.errors import LaunchError, UsageError
 from agentevolver.launcher import accelerator
 from agentevolver.launcher.accelerator import (
@@ -18,6 +17,7 @@ from agentevolver.launcher.accelerator import (
     folder_of,
     missing_in,
 )
+from agentevolver.recipes.offline.seed import seed_policy_path
 from tests.agentevolver.launcher.test_gpus import TABLE, TWO
 from tests.agentevolver.launcher.test_memory import config
 

@@ -112,11 +112,11 @@ def test_another_address_of_a_model_is_the_same_model_and_the_stand_in_is_not(be
 @pytest.mark.parametrize("shipped", ["seed_policy_files", "app_policy_files"])
 def test_a_checkout_that_was_moved_and_keys_that_a_release_added_change_nothing(shipped: str) -> None:
     old = {
-        "actor_rollout_ref": {"model": {"path": f"/a/agentevolver/builtin/seed/{shipped}"}},
+        "actor_rollout_ref": {"model": {"path": f"/a/agentevolver/recipes/offline/seed/{shipped}"}},
         "data": {"seed": 1},
     }
     new = {
-        "actor_rollout_ref": {"model": {"path": f"/b/agentevolver/builtin/seed/{shipped}", "new": 1}},
+        "actor_rollout_ref": {"model": {"path": f"/b/agentevolver/recipes/offline/seed/{shipped}", "new": 1}},
         "data": {"seed": 1},
     }
     assert changes(old, new) == []

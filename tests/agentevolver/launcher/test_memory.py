@@ -7,8 +7,8 @@ import re
 import pytest
 from omegaconf import OmegaConf
 
-from agentevolver.builtin.seed import seed_policy_path
 from agentevolver.launcher.memory import GIB, Decoder, demand
+from agentevolver.recipes.offline.seed import seed_policy_path
 
 HALF = Decoder(896, 4864, 24, 14, 2, 151_936, tied=True)
 ONE_AND_A_HALF = Decoder(1536, 8960, 28, 12, 2, 151_936, tied=True)

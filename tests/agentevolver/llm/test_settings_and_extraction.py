@@ -44,7 +44,12 @@ def test_the_default_is_the_built_in_teacher_without_a_key() -> None:
     made = LLMSettings()
     assert made.needs_teacher
     assert {made.endpoint(role).key_variable for role in Role} == {None}
-    assert made.teacher.arguments()[:4] == ["-m", "agentevolver.builtin.teacher", "--host=127.0.0.1", "--port=8093"]
+    assert made.teacher.arguments()[:4] == [
+        "-m",
+        "agentevolver.recipes.offline.teacher",
+        "--host=127.0.0.1",
+        "--port=8093",
+    ]
     assert "--wrong-labels=0.1" in made.teacher.arguments()
     assert made.teacher.health_url == "http://127.0.0.1:8093/healthz"
 

@@ -18,8 +18,8 @@ import pytest
 
 from advantage_processor import AttributionSettings
 from advantage_processor.attributor import Attributor, judge_settings
-from agentevolver.builtin.seed import seed_policy_path
 from agentevolver.llm import LLM, LLMError, LLMRefused, LLMReplyError, LLMSettings, Role, ServedModel, prompts
+from agentevolver.recipes.offline.seed import seed_policy_path
 from agentevolver.types import Attribution, Outcome, Step, StopReason, Task, Trajectory
 from experience_manager.attempts import read_attempts
 from experience_manager.distill import Distilled, Distiller

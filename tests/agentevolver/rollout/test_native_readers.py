@@ -7,10 +7,10 @@ import json
 import pytest
 
 from advantage_processor.labels import label_messages
-from agentevolver.builtin.teacher.attributor import judge_steps
-from agentevolver.builtin.teacher.intents import read_intent
-from agentevolver.builtin.teacher.observed import see
 from agentevolver.llm import prompts
+from agentevolver.recipes.offline.teacher.attributor import judge_steps
+from agentevolver.recipes.offline.teacher.intents import read_intent
+from agentevolver.recipes.offline.teacher.observed import see
 from agentevolver.types import Task, Trajectory
 from agentevolver.view.trajectories import Trajectories
 from experience_manager.attempts import from_messages, read_attempts

@@ -8,11 +8,11 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from agentevolver.builtin.seed import seed_policy_path
 from agentevolver.config.checks import load
 from agentevolver.errors import ConfigError
 from agentevolver.launcher.plan import as_yaml, resolve_config
 from agentevolver.message_logs import read_line, read_logs
+from agentevolver.recipes.offline.seed import seed_policy_path
 from agentevolver.run.cold_start import choose, prepare, render
 from agentevolver.types import GuidanceUse, Outcome, StopReason, Task, Trajectory
 from context_manager.chat import ChatRenderer

@@ -58,7 +58,7 @@ class OneOpening:
 def measured(monkeypatch):
     from transformers import AutoTokenizer
 
-    from agentevolver.builtin.seed import seed_policy_path
+    from agentevolver.recipes.offline.seed import seed_policy_path
 
     monkeypatch.setattr(probing, "AsyncEnvClient", OneOpening)
     monkeypatch.setattr(OneOpening, "opened", [])

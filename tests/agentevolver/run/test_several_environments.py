@@ -111,7 +111,7 @@ def test_a_weight_of_0_lists_no_training_tasks(tmp_path):
 async def test_an_opening_has_its_environments_parameters_and_all_of_them_are_looked_at(tmp_path):
     from transformers import AutoTokenizer
 
-    from agentevolver.builtin.seed import seed_policy_path
+    from agentevolver.recipes.offline.seed import seed_policy_path
     from context_manager.chat import ChatRenderer
 
     renderer = ChatRenderer(AutoTokenizer.from_pretrained(seed_policy_path()))

@@ -27,8 +27,8 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.torch_dtypes import PrecisionType
 
-from agentevolver.builtin.seed import seed_policy_path
 from agentevolver.config.checks import for_verl, load
+from agentevolver.recipes.offline.seed import seed_policy_path
 from agentevolver.types import GuidanceUse, Outcome, Step, StopReason, Task, Trajectory
 
 ROOT = Path(__file__).parents[3]

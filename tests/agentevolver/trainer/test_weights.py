@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from agentevolver.builtin.seed import seed_policy_path
 from agentevolver.config.checks import load
 from agentevolver.errors import ConfigError
+from agentevolver.recipes.offline.seed import seed_policy_path
 from agentevolver.run.main import check_weights
 from agentevolver.trainer.weights import Weights, check_architecture, weights_at
 

@@ -26,7 +26,7 @@ WORKER = "agentevolver.verl_plugin.vllm_worker.CpuWorkerExtension"
 def main() -> None:
     from vllm import LLM, SamplingParams
 
-    from agentevolver.builtin.seed import seed_policy_path
+    from agentevolver.recipes.offline.seed import seed_policy_path
 
     # Of these prompts not two fit into one pass, whole.
     llm = LLM(

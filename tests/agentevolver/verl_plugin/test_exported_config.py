@@ -4,7 +4,7 @@ import json
 
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from agentevolver.builtin.seed import seed_policy_path
+from agentevolver.recipes.offline.seed import seed_policy_path
 from agentevolver.verl_plugin.resharding import leave_attention_open
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentevolver.builtin import seed as offline
+from agentevolver.recipes.offline import seed as offline
 from agentevolver.utils.files import write_jsonl
 from agentevolver.view.experiment import MOST_RUNS, Experiment, NotAnExperiment, NotThere, Unreadable, experiments_in
 from agentevolver.view.metrics import usage

@@ -3,7 +3,7 @@
 import pytest
 from transformers import AutoTokenizer
 
-from agentevolver.builtin.seed import seed_policy_path
+from agentevolver.recipes.offline.seed import seed_policy_path
 from env_service.environments.pocket.env import PocketEnv
 from env_service.environments.pocket.families import FAMILIES
 from env_service.environments.pocket.long_env import LONG, MIN_CALLS, PocketLongEnv, make_chain

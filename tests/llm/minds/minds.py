@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentevolver.builtin.teacher.prompt import NotUnderstood as TeacherConfused
-from agentevolver.builtin.teacher.prompt import Rates
-from agentevolver.builtin.teacher.service import Teacher
 from agentevolver.llm.prompts import PromptError, StepText, read_sections, read_steps, read_task
+from agentevolver.recipes.offline.teacher.prompt import NotUnderstood as TeacherConfused
+from agentevolver.recipes.offline.teacher.prompt import Rates
+from agentevolver.recipes.offline.teacher.service import Teacher
 from tests.llm.dressing import Answer, ToolCall
 from tests.llm.minds.world import Goal, Lesson, World
 from tests.llm.minds.worlds import WORLDS, Pocket

@@ -23,7 +23,8 @@ from agentevolver.recipes.seal.closed_loop import RECORD
 from agentevolver.recipes.seal.diagnose import diagnose
 from agentevolver.recipes.seal.part import parts
 from agentevolver.run.questioning import prepare
-from agentevolver.trainer.parts import PartContext, TrainerPart
+from agentevolver.trainer.parts import TrainerPart
+from agentevolver.trainer.recipe_parts import PartContext
 from agentevolver.trainer.tasks import TrainingTasks
 from agentevolver.types import Task, Trajectory
 from env_service.environments.pocket.calls import Call

@@ -13,7 +13,8 @@ from agentevolver.recipes.seal import closed_loop as looping
 from agentevolver.recipes.seal.closed_loop import ClosedLoop
 from agentevolver.recipes.seal.part import STATE, parts
 from agentevolver.recipes.seal.settings import SealSettings
-from agentevolver.trainer.parts import PartContext, TrainerParts
+from agentevolver.trainer.parts import TrainerParts
+from agentevolver.trainer.recipe_parts import PartContext
 from agentevolver.trainer.tasks import TrainingTasks
 from agentevolver.types import Task
 from task_manager.background import round_file

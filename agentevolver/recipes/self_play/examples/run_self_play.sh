@@ -11,6 +11,6 @@ start=experiments/self_play/start
 bash env_service/environments/textarena/setup.sh
 if [[ ! -f "$start/policy/build.json" ]]; then
     "$python" -m env_service.environments.textarena.demonstrate --game Nim-v0 --games 2000 --out "$start/demos.jsonl"
-    "$python" -m agentevolver.builtin.seed --env env_service.environments.textarena.env:TextarenaEnv --steps 100 --demos "$start/demos.jsonl"
+    "$python" -m agentevolver.recipes.offline.seed --env env_service.environments.textarena.env:TextarenaEnv --steps 100 --demos "$start/demos.jsonl"
 fi
 exec "$python" launcher.py --conf agentevolver/recipes/self_play/examples/self_play.yaml "$@"

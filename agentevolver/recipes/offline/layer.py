@@ -1,0 +1,51 @@
+"""Defaults of a run without a model of its own: the seed policy, and the sizes that it was trained for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import OmegaConf
+
+from agentevolver.recipes.offline.seed import seed_policy_path
+from agentevolver.recipes.offline.settings import POLICY_ENVIRONMENTS
+
+_FOLDER = Path(__file__).parent
+
+
+def layer(device: str, written: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Return the seed policy's layer on a CPU, and on a GPU if no layer names a model and the policy knows the
+    environment, so that the examples need no hub there either."""
+    OmegaConf.register_new_resolver("seed_policy", lambda name="pocket": str(seed_policy_path(name)), replace=True)
+    if device == "cpu":
+        return _read("seed_policy.yaml")
+    model = _written(written, "actor_rollout_ref", "model", "path")
+    if device != "cuda" or model is not None or _written(written, "env_service", "env_type") not in POLICY_ENVIRONMENTS:
+        return None
+    return _merged(_read("seed_policy.yaml"), _read("one_gpu.yaml"))
+
+
+def _read(name: str) -> dict[str, Any]:
+    tree: dict[str, Any] = yaml.safe_load((_FOLDER / name).read_text(encoding="utf-8"))
+    return tree
+
+
+def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    tree = dict(base)
+    for key, value in over.items():
+        known = tree.get(key)
+        tree[key] = _merged(known, value) if isinstance(known, Mapping) and isinstance(value, Mapping) else value
+    return tree
+
+
+def _written(layers: Sequence[Mapping[str, Any]], *keys: str) -> Any:
+    """Return what the strongest layer says at a place, or None."""
+    found: Any = None
+    for one in layers:
+        value: Any = one
+        for key in keys:
+            value = value.get(key) if isinstance(value, Mapping) else None
+        found = value if value is not None else found
+    return found

@@ -1,0 +1,41 @@
+"""Stand-ins for when there is neither a model to download nor a GPU: above all the seed policy of the built-in world.
+
+The seed policy is a small Qwen2 with its own tokenizer that knows PocketWorld's tools but not its sites' quirks; the
+stronger base of `pocket_app` is another of that size. Importing this package imports neither torch nor transformers.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+# Folders of the shipped policies beside this file, and how each is built.
+_SHIPPED = {
+    "pocket": ("seed_policy_files", "agentevolver.recipes.offline.seed.policy"),
+    "app": ("app_policy_files", "agentevolver.recipes.offline.seed.app --base strong"),
+}
+
+SHIPPED = {
+    "the seed policy that comes with AgentEvolver": Path(__file__).parent / "seed_policy_files",
+    "the stronger base of pocket_app that comes with AgentEvolver": Path(__file__).parent / "app_policy_files",
+}
+"""The folders of the shipped policies, by what a reader calls them."""
+
+
+def seed_policy_path(name: str = "pocket") -> Path:
+    """The folder of a shipped policy, in the form `from_pretrained` takes: `pocket`, the seed policy, or `app`, the
+    stronger base of `pocket_app`.
+
+    Raises ValueError for another name, FileNotFoundError if it is not installed.
+    """
+    if name not in _SHIPPED:
+        raise ValueError(f"no policy {name!r} is shipped; there are {', '.join(_SHIPPED)}")
+    folder, module = _SHIPPED[name]
+    files = Path(__file__).parent / folder
+    if not (files / "config.json").is_file():
+        raise FileNotFoundError(
+            f"the seed policy {name} is not in {files}; build it with `python -m {module} --out {files}`"
+        )
+    return files
+
+
+__all__ = ["SHIPPED", "seed_policy_path"]

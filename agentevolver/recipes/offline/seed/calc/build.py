@@ -1,0 +1,84 @@
+"""Build of calc's seed policy: tokenizer, demonstrations, training, measurements, files."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from agentevolver.recipes.offline.seed.calc.demonstrator import NARROW, Habits, demonstrate
+from agentevolver.recipes.offline.seed.calc.measure import SYNTAX, measure_executor, measure_proposer
+from agentevolver.recipes.offline.seed.data import Example, build_tokenizer, endless
+from agentevolver.recipes.offline.seed.training import Recipe, batches, make_model, save, staged, train, write_facts
+
+VOCAB_SIZE = 320
+RECIPE = Recipe(intermediate=256, steps=850, clean_share=0.6, other_weight=0.02)
+
+# What makes a proposer narrow afterwards, at a rate that costs its executor little.
+NARROWING = replace(RECIPE, steps=100, lr=2e-3, warmup=10)
+
+
+def corpus(seed: int, n: int = 2000) -> list[str]:
+    """Texts for the tokenizer: demonstrations and the roles of their turns."""
+    rng = random.Random(f"calc-corpus-{seed}")
+    shown = [message for _ in range(n) for message in demonstrate(rng, Habits())]
+    return [part for message in shown for part in (f"{message['role']}\n", message["content"])]
+
+
+def examples(tokenizer: Any, seed: int, habits: Habits) -> Iterator[Example]:
+    """Demonstrations of both roles without end; the same seed and habits give the same ones."""
+    rng = random.Random(f"calc-data-{seed}")
+    return endless(tokenizer, lambda: demonstrate(rng, habits), SYNTAX)
+
+
+def narrow(model: Any, tokenizer: Any, recipe: Recipe, habits: Habits, seed: int) -> float:
+    """Train in place on the same executor's demonstrations and short proposals; returns the last smoothed loss."""
+    stream = examples(tokenizer, seed + 2, replace(habits, proposed=NARROW))
+    return train(model, tokenizer, recipe, batches(stream, recipe.batch, random.Random(f"calc-narrow-{seed}")))
+
+
+def build(
+    out: Path,
+    seed: int,
+    recipe: Recipe,
+    habits: Habits,
+    command: str,
+    *,
+    narrowing: Recipe | None = None,
+    n: int = 8,
+    proposals: int = 640,
+) -> dict[str, dict[str, Any]]:
+    """Train, save to `out` and measure `n` episodes a task of dev and so many proposals; returns what was measured,
+    which build.json holds too. With `narrowing` it is trained on by that recipe, with proposals of 2 to 4 operands."""
+    torch.manual_seed(seed)
+    tokenizer = build_tokenizer(corpus(seed), VOCAB_SIZE, SYNTAX)
+    model = make_model(tokenizer, recipe)
+    first, then = examples(tokenizer, seed, habits.at_first()), examples(tokenizer, seed + 1, habits)
+    loss = train(model, tokenizer, recipe, staged(first, then, recipe, random.Random(f"calc-batches-{seed}")))
+    if narrowing:
+        loss = narrow(model, tokenizer, narrowing, habits, seed)
+    seconds = time.process_time()
+    save(model, tokenizer, out)
+    measured = {
+        "executor on dev": measure_executor(model, tokenizer, n=n, seed=seed),
+        "proposer": measure_proposer(model, tokenizer, n=proposals, seed=seed),
+    }
+    facts = {
+        "command": command,
+        "seed": seed,
+        "torch": torch.__version__,
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "recipe": asdict(recipe),
+        "narrowing": asdict(narrowing) if narrowing else None,
+        "habits": asdict(habits),
+        "train_loss": round(loss, 4),
+        "train_cpu_seconds": round(seconds),
+        "sampled at temperature 1": measured,
+    }
+    write_facts(out, facts)
+    return measured

@@ -1,0 +1,133 @@
+"""Demonstrations of a world of one's own: a JSONL file of actions by task, and the conversations that they make when
+they are carried out there.
+
+A line is `{"task_id": "...", "actions": ["...", ...]}`: a task of the world, and what is said in each turn. What the
+world says in between is not written down but asked of it, so that a demonstration is what a rollout would be.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from agentevolver.recipes.offline.seed.syntax import SPECIALS
+from env_service.base import BaseEnv, Message
+
+_KEYS = {"task_id", "actions"}
+
+
+class DemonstrationError(ValueError):
+    """A file of demonstrations that cannot be used; says which line, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstration:
+    """Demonstration of a task: what somebody did on it, and where that is written."""
+
+    task_id: str
+    actions: tuple[str, ...]
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """A demonstration carried out: the conversation, which ends with the assistant, and its score in 0..1."""
+
+    messages: list[Message]
+    score: float
+    place: str
+
+
+def read_demonstrations(path: Path) -> list[Demonstration]:
+    """Return the demonstrations of a JSONL file, in order; empty lines are passed over.
+
+    Raises:
+        DemonstrationError: the file cannot be read or holds none, or a line is no demonstration.
+    """
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise DemonstrationError(f"{path} cannot be read: {error.strerror or error}") from error
+    found = [_of_line(line, f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip()]
+    if not found:
+        raise DemonstrationError(f"{path} holds no demonstration")
+    return found
+
+
+def _of_line(line: bytes, place: str) -> Demonstration:
+    def refused(why: str) -> DemonstrationError:
+        return DemonstrationError(f'{place}: {why}; write {{"task_id": "...", "actions": ["...", ...]}}')
+
+    try:
+        record = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise refused(f"no JSON ({error})") from error
+    if not isinstance(record, dict) or set(record) != _KEYS:
+        raise refused("an object with the keys task_id and actions, and no others, is expected")
+    task_id, actions = record["task_id"], record["actions"]
+    if not isinstance(task_id, str) or not task_id:
+        raise refused("task_id is no text")
+    if not isinstance(actions, list) or not actions or not all(isinstance(one, str) and one for one in actions):
+        raise refused("actions is no list of texts, one at least and none empty")
+    return Demonstration(task_id, tuple(actions), place)
+
+
+def played(world: type[BaseEnv], demonstration: Demonstration, params: Mapping[str, Any] | None = None) -> Played:
+    """Carry a demonstration out in a fresh instance of `world`, made with `params`.
+
+    Raises:
+        DemonstrationError: the world does not take it: no such task, an action behind the end, text that a
+            conversation cannot hold, or anything that it raises.
+    """
+    place = demonstration.place
+    try:
+        env = world(demonstration.task_id, "demonstration", dict(params or {}))
+    except Exception as error:
+        raise DemonstrationError(f"{place}: the world does not take this task: {described(error)}") from error
+    try:
+        messages = [*env.get_init_state(dict(params or {}))["state"]]
+        for number, action in enumerate(demonstration.actions, 1):
+            messages.append({"role": "assistant", "content": action})
+            result = env.step(messages[-1])
+            if number == len(demonstration.actions):
+                break
+            if result["is_terminated"]:
+                raise DemonstrationError(
+                    f"{place}: the episode is over with action {number} of {len(demonstration.actions)}; remove those "
+                    "behind it"
+                )
+            messages += result["state"]
+        score = float(env.evaluate())
+    except DemonstrationError:
+        raise
+    except Exception as error:
+        raise DemonstrationError(f"{place}: the world failed: {described(error)}") from error
+    finally:
+        env.close()
+    _check(messages, place)
+    return Played(messages, score, place)
+
+
+def _check(messages: Sequence[Message], place: str) -> None:
+    """Refuse what training would not see as it stands here."""
+    roles = [message["role"] for message in messages]
+    if roles[0] == "assistant" or ("assistant", "assistant") in itertools.pairwise(roles):
+        raise DemonstrationError(f"{place}: the world says nothing before an action")
+    for message in messages:
+        content = message["content"]
+        if not isinstance(content, str):
+            raise DemonstrationError(f"{place}: a message of {message['role']} is no text: {content!r:.80}")
+        special = next((token for token in SPECIALS if token in content), None)
+        if special is not None:
+            raise DemonstrationError(f"{place}: {special} cannot stand in a message: it ends or begins one")
+
+
+def described(error: Exception) -> str:
+    """Return an error's kind and message as one line."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__

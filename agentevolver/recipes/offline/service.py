@@ -1,0 +1,40 @@
+"""The teacher as a service of a launch."""
+
+from __future__ import annotations
+
+import sys
+from urllib.parse import urlsplit
+
+from agentevolver.errors import LaunchError
+from agentevolver.launcher.stack import RESTARTS, Launch, Services, ServiceSpec
+from agentevolver.llm.settings import OFFLINE
+from agentevolver.recipes.offline.settings import TeacherSettings
+from agentevolver.utils.net import take_port_from
+
+
+def services(launch: Launch) -> Services | None:
+    """Return the teacher if it plays a role of the launch, on the first free port from its URL's on.
+
+    Raises:
+        LaunchError: no port is free there.
+    """
+    llm = launch.settings.llm
+    if not any(llm.endpoint(role).base_url == OFFLINE for role in launch.roles):
+        return None
+    settings = llm.teacher
+    assert isinstance(settings, TeacherSettings)
+    parts = urlsplit(settings.url)
+    port = take_port_from(parts.port or 0)
+    if port is None:
+        raise LaunchError(f"no port is free from llm.teacher.url={settings.url} on; set another one")
+    settings = settings.model_copy(update={"url": f"http://{parts.hostname}:{port}/v1"})
+    spec = ServiceSpec(
+        name="teacher",
+        argv=(sys.executable, *settings.arguments()),
+        log=launch.logs / "teacher.log",
+        title=f"a rule-based stand-in for a language model, at {settings.url}",
+        says_who=True,
+        health_urls=(settings.health_url,),
+        restarts=RESTARTS,
+    )
+    return Services((spec,), {"llm": {"teacher": {"url": settings.url}}})

@@ -1,0 +1,172 @@
+"""Goals of `pocket_app`: an opening that brings in `it` and `him`, and links that ask something of them, read from
+English wordings, written in them, and turned into the changes that they come to.
+
+`it` and `him` are what they were when the goal began, whatever an earlier link did to the mail or the meeting.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+from agentevolver.recipes.offline.teacher.calls import Call
+from env_service.environments.pocket.wordings import APP_LINKS, APP_OPENINGS, DAYS
+
+APP = "app"
+MOST_LINKS = 4
+# The tools that a link ends up using, besides those that tell `it` and `him`.
+LINK_TOOLS: dict[str, frozenset[str]] = {
+    "pay": frozenset({"shop.find", "bank.pay"}),
+    "send": frozenset({"mail.send"}),
+    "buy": frozenset({"shop.buy"}),
+    "note": frozenset({"note.find", "note.add"}),
+    "move": frozenset({"cal.find", "cal.move"}),
+    "plan": frozenset({"cal.add"}),
+    "drop": frozenset({"mail.del"}),
+}
+OPENING_TOOLS = frozenset({"mail.find", "cal.list"})
+_WITHOUT_HIM = {"buy", "note", "drop"}
+_WITHOUT_IT = {"move", "plan"}
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One thing that a goal asks for, and the note or person whom it names beside its subject ("" for none)."""
+
+    kind: str
+    other: str = ""
+
+
+class View(Protocol):
+    """What is known of the world; each method raises NeedLook where that is missing, and the last two Impossible where
+    the world has no such thing, or several."""
+
+    def rows(self, tool: str, *args: str) -> list[tuple[str, ...]]: ...
+
+    def one(self, what: str, tool: str, *args: str) -> tuple[str, ...]: ...
+
+    def price(self, word: str) -> str: ...
+
+
+# ---- wordings ----
+
+
+def _group(wording: str) -> str:
+    return re.sub(r"\\\{\w\\\}", "([a-z]+)", re.escape(wording))
+
+
+_SLOT = {kind: slot[1] for kind, (text, *_) in APP_LINKS.items() if (slot := re.search(r"\{(\w)\}", text))}
+_LINKS = [(kind, re.compile(rf"(?:^| ){_group(text)}(?= |$)")) for kind, texts in APP_LINKS.items() for text in texts]
+# `normal` leaves out commas.
+_OPENINGS = [
+    re.compile(text.removesuffix(" :").replace(" ,", "").format(p="(?P<p>[a-z]+)", d=f"(?P<d>{'|'.join(DAYS)})"))
+    for text in APP_OPENINGS
+]
+
+
+def read_goal(plain: str) -> tuple[dict[str, str], tuple[Link, ...]] | None:
+    """Return sender and day (p, d) and the links of a query without commas, None if it is no such goal."""
+    opening, colon, asked = (part.strip() for part in plain.partition(":"))
+    slots = next((match.groupdict() for one in _OPENINGS if (match := one.fullmatch(opening))), None)
+    links = _read_links(asked)
+    return (slots, links) if colon and slots is not None and 1 <= len(links) <= MOST_LINKS else None
+
+
+def _read_links(asked: str) -> tuple[Link, ...]:
+    """The links that a text is made of; none where a part of it is no link."""
+    links, place = [], 0
+    while place < len(asked):
+        found = ((kind, match) for kind, pattern in _LINKS if (match := pattern.match(asked, place)))
+        kind, match = next(found, ("", None))
+        if match is None:
+            return ()
+        links.append(Link(kind, *match.groups()))
+        place = match.end()
+    return tuple(links)
+
+
+def write_goal(slots: Mapping[str, str], links: Sequence[Link], wordings: Sequence[int]) -> str:
+    """Return a goal in these wordings of its opening and its links."""
+    first, *rest = wordings
+    asked = [
+        APP_LINKS[link.kind][i].format(**{_SLOT.get(link.kind, ""): link.other})
+        for link, i in zip(links, rest, strict=True)
+    ]
+    return f"{APP_OPENINGS[first].format(**slots)} {' , '.join(asked)}"
+
+
+# ---- what they come to ----
+
+
+class _Subject:
+    """`it` and `him`, looked up when a link first wants them."""
+
+    def __init__(self, view: View, slots: Mapping[str, str]) -> None:
+        self.view = view
+        self._slots = slots
+
+    @cached_property
+    def mail(self) -> tuple[str, ...]:
+        """The mail: its id, who wrote it, what."""
+        return self.view.one(f"mail from {self._slots['p']}", "mail.find", self._slots["p"])
+
+    @cached_property
+    def meeting(self) -> tuple[str, ...]:
+        """The meeting: its id, with whom, day, hour."""
+        return self.view.one(f"single meeting on {self._slots['d']}", "cal.list", self._slots["d"])
+
+    @property
+    def it(self) -> str:
+        return self.mail[2]
+
+    @property
+    def him(self) -> str:
+        return self.meeting[1]
+
+
+def _move(s: _Subject, other: str) -> tuple[str, ...] | None:
+    day = s.view.one(f"meeting with {other}", "cal.find", other)[2]
+    return None if day == s.meeting[2] else ("cal.move", s.meeting[0], day)
+
+
+_EFFECTS: dict[str, Callable[[_Subject, str], tuple[str, ...] | None]] = {
+    "pay": lambda s, other: ("bank.pay", s.him, s.view.price(s.it)),
+    "send": lambda s, other: ("mail.send", s.him, s.it),
+    "buy": lambda s, other: ("shop.buy", s.it, "1"),
+    "note": lambda s, other: ("note.add", s.it, s.view.one(f"note {other}", "note.find", other)[2]),
+    "move": _move,
+    "plan": lambda s, other: ("cal.add", other, *s.meeting[2:4]),
+    "drop": lambda s, other: ("mail.del", s.mail[0]),
+}
+
+
+def opening_looks(slots: Mapping[str, str]) -> list[Call]:
+    """Return the look-ups that tell `it` and `him`."""
+    return [Call("mail.find", (slots["p"],)), Call("cal.list", (slots["d"],))]
+
+
+def effects(view: View, slots: Mapping[str, str], links: Sequence[Link], first: int) -> list[tuple[str, ...]]:
+    """Return the changes that the `first` links of a goal come to, in the order asked.
+
+    What all of them are about is looked up before anything else, as far as one of them wants it.
+
+    Raises:
+        NeedLook: a look-up is missing.
+        Impossible: the world has not what the goal speaks of.
+    """
+    subject = _Subject(view, slots)
+    kinds = {link.kind for link in links}
+    if kinds - _WITHOUT_IT:
+        _ = subject.mail
+    if kinds - _WITHOUT_HIM:
+        _ = subject.meeting
+    found = [_EFFECTS[link.kind](subject, link.other) for link in links[:first]]
+    return [effect for effect in found if effect is not None]
+
+
+def tools_of_links(links: Sequence[Link]) -> frozenset[str]:
+    """Return the tools that a goal with these links ends up using."""
+    return OPENING_TOOLS.union(*(LINK_TOOLS[link.kind] for link in links))

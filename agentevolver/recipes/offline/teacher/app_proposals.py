@@ -1,0 +1,104 @@
+"""Goals of `pocket_app` that a transcript proves: when they are wanted, and how they are drawn.
+
+They are written where the preference asks for tasks over three entities or more, and only about what somebody wrote
+that the shop is known to have: where mails tell something else, as in pocket's own worlds, there are none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+
+from agentevolver.recipes.offline.teacher.app_goals import APP, LINK_TOOLS, MOST_LINKS, Link
+from agentevolver.recipes.offline.teacher.calls import Call
+from agentevolver.recipes.offline.teacher.intents import Intent
+from agentevolver.recipes.offline.teacher.observed import Seen
+from agentevolver.recipes.offline.teacher.prompt import Draws
+
+LEAST_ENTITIES = 3
+# Of the tasks, as long as the transcript proves some.
+SHARE = 2 / 3
+# What a profile says of an environment with such goals, for the explorer, who is told no preference.
+MARK = "what somebody did write"
+_ENTITIES = re.compile(r"\babout (\d+) entities per task")
+_ATTEMPTS = 40
+# What is surely in the bank where nobody looked.
+_LEAST_BALANCE = 20
+
+Proposed = tuple[Intent, list[Call]]
+Proven = Callable[[Intent, Seen], list[Call] | None]
+
+
+def most_wanted(preference: str) -> int:
+    """Return how many links a preference wants a goal to have at most: one for each entity, and no goal at all (0)
+    where it asks for tasks over fewer than three."""
+    found = _ENTITIES.search(preference)
+    entities = int(found[1]) if found is not None else 0
+    return min(MOST_LINKS, entities) if entities >= LEAST_ENTITIES else 0
+
+
+def mixed(goals: Iterator[Proposed], others: Iterator[Proposed], draws: Draws) -> Iterator[Proposed]:
+    """Yield goals and other tasks, two of three goals while there are some; nothing is drawn where there are none."""
+    goal = next(goals, None)
+    while goal is not None:
+        other = None if draws.rng.random() < SHARE else next(others, None)
+        if other is not None:
+            yield other
+        else:
+            yield goal
+            goal = next(goals, None)
+    yield from others
+
+
+def goals(seen: Seen, weights: Sequence[float], draws: Draws, proven: Proven) -> Iterator[Proposed]:
+    """Yield goals with the calls that do them, as far as the transcript proves them.
+
+    Args:
+        seen: what was explored.
+        weights: of one link, of two and so on up to the most that are wanted.
+        draws: the chance.
+        proven: the calls that do a task from the start, None if the transcript does not prove them.
+    """
+    subjects = [(slots, asked) for slots in _subjects(seen) if (asked := _links(slots, seen, proven))]
+    for _ in range(_ATTEMPTS if subjects else 0):
+        slots, asked = draws.rng.choice(subjects)
+        count = draws.pick(list(enumerate(weights[: len(asked)], start=1)))
+        links = tuple(draws.rng.choice(asked[kind]) for kind in draws.rng.sample(list(asked), count))
+        intent = Intent(APP, slots, links)
+        calls = proven(intent, seen)
+        if calls is not None and _is_affordable(calls, seen):
+            yield intent, calls
+
+
+def _subjects(seen: Seen) -> Iterator[dict[str, str]]:
+    """Who wrote something that the shop has, and a day with a single meeting."""
+    facts = seen.facts
+    senders = [row[1] for row in facts.rows["mail"].values() if (facts.products.get(row[2]) or (0, 0))[1] > 0]
+    days = sorted(c.args[0] for c in facts.answered if c.tool == "cal.list" and len(facts.look(c)) == 1)
+    for sender, day in product(senders, days):
+        yield {"p": sender, "d": day}
+
+
+def _links(slots: dict[str, str], seen: Seen, proven: Proven) -> dict[str, list[Link]]:
+    """Links that can be asked of a subject, by kind."""
+    rows, day = seen.facts.rows, slots["d"]
+    met = {row[1] for row in rows["cal"].values()}
+    others = {
+        "note": [row[1] for row in rows["note"].values()],
+        "move": [row[1] for row in rows["cal"].values() if row[2] != day],
+        "plan": [name for name in seen.words.get("NAME", []) if name not in met],
+    }
+    found = {
+        kind: [
+            link for other in others.get(kind, [""]) if proven(Intent(APP, slots, (link := Link(kind, other),)), seen)
+        ]
+        for kind in LINK_TOOLS
+    }
+    return {kind: links for kind, links in found.items() if links}
+
+
+def _is_affordable(calls: Sequence[Call], seen: Seen) -> bool:
+    paid = sum(int(arg) for call in calls if call.tool == "bank.pay" for arg in call.args if arg.isdecimal())
+    bought = sum(seen.facts.prices[call.args[0]] for call in calls if call.tool == "shop.buy")
+    return paid + bought <= (_LEAST_BALANCE if seen.facts.balance is None else seen.facts.balance)

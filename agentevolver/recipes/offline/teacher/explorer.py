@@ -1,0 +1,235 @@
+"""Explorer and verifier roles: one finds out what is there, the other solves a task step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from agentevolver.recipes.offline.teacher import app_proposals
+from agentevolver.recipes.offline.teacher.calls import CHANGES, LOOKUPS, USUAL, Call, canonical, read_call, write_call
+from agentevolver.recipes.offline.teacher.goals import Impossible, next_call, prepared
+from agentevolver.recipes.offline.teacher.observed import Seen, SeenStep, see
+from agentevolver.recipes.offline.teacher.prompt import Draws, NotUnderstood, Prompt
+from agentevolver.recipes.offline.teacher.rules import RULES
+from env_service.environments.pocket.wordings import DAYS
+
+Weighted = tuple[Call, float]
+_APPS = ("note", "cal", "mail", "bank", "shop")
+# How much more an explorer likes what it is to look at, and what is in the same app.
+_FOCUS, _FOCUS_APP = 6.0, 2.0
+# What a manual tells of the rules of a site.
+_MANUALS = {
+    "guard": ("note.tag", "note.del", "cal.move", "cal.del", "mail.del", "shop.ret"),
+    "pay": ("bank.pay",),
+    "plan": ("cal.add",),
+} | {"login": ("bank.pay", "shop.buy", "bank.bal"), "look": ("shop.buy",)}
+
+
+def explore(prompt: Prompt, draws: Draws) -> dict[str, Any] | str:
+    """`explorer/act`: one more action; first each app once, then deeper, answering errors as they ask."""
+    phase = prompt.text("phase").strip()
+    if phase not in ("breadth", "depth"):
+        raise NotUnderstood(f"explorer/act: <phase> must be breadth or depth, not {phase[:40]!r}")
+    prompt.text("opening")
+    seen = see(prompt.sections, prompt.steps())
+    has_goals = app_proposals.MARK in prompt.sections.get("profile", "")
+    candidates = _for_goals(seen) if has_goals else _candidates(seen, phase)
+    thought, call = _explorers_choice(seen, phase, candidates, _tried(prompt), draws, prompt.focus)
+    return said(thought, write_call(call, seen.syntax), prompt, draws)
+
+
+def solve(prompt: Prompt, draws: Draws) -> dict[str, Any] | str:
+    """`verifier/solve`: the next action towards the task, from what the transcript shows."""
+    intent = prompt.intent()
+    prompt.text("opening")
+    seen = see(prompt.sections, prompt.steps())
+    thought = "the next thing that the task needs"
+    try:
+        call = next_call(intent, seen)
+    except Impossible as error:
+        thought, call = f"{error}, so it cannot be done", Call("done")
+    refusals = [step.observation for step in seen.steps if step.call == call and step.failed]
+    if len(refusals) > len(set(refusals)):
+        thought, call = "this was refused twice for the same reason", Call("done")
+    if draws.errs(draws.rates.slips) and (others := [c for c, _ in _lookups(seen) if c != call]):
+        draws.plant("slip", action=str(call))
+        call = draws.rng.choice(others)
+    return said(thought, write_call(call, seen.syntax), prompt, draws)
+
+
+def said(thought: str, action: str, prompt: Prompt, draws: Draws) -> dict[str, Any] | str:
+    """Return an action as it is asked for; a message that is sent as it is is sometimes none."""
+    if not prompt.is_sent:
+        return {"thought": thought, "action": action}
+    if draws.errs(draws.rates.malformed):
+        draws.plant("malformed", how="prose")
+        return "I looked at this carefully, and I would say that it is as one would expect."
+    return f"<think>{thought}</think>{action}"
+
+
+def _tried(prompt: Prompt) -> set[Call]:
+    """The very calls of others; lines that tell kinds of actions and how often are no calls."""
+    lines = prompt.sections.get("tried", "").splitlines()
+    return {call for line in lines if not line.endswith(" times)") and (call := read_call(line)) is not None}
+
+
+def _explorers_choice(
+    seen: Seen, phase: str, candidates: Iterable[Weighted], tried: set[Call], draws: Draws, focus: str
+) -> tuple[str, Call]:
+    if (fix := _pending(seen)) is not None:
+        return "the last answer says what this call wants", fix
+    known = {tool for tool in seen.tools if tool in USUAL}
+    if not known:
+        return "first of all, what there is", _manual_walk(seen)
+    done = {step.call for step in seen.steps if step.call is not None}
+    # What the site is known to want is not found out by another refusal.
+    ready = [
+        (prepared(c, seen), w * _liked(c, focus))
+        for c, w in candidates
+        if c not in done and (c.tool in known or c.tool == "doc")
+    ]
+    fresh = [(c, w) for c, w in ready if c not in done]
+    untried = [(c, w) for c, w in fresh if c not in tried]
+    choice = untried or fresh
+    if not choice:
+        return "nothing new is left", Call("doc")
+    call: Call = draws.pick(choice)
+    return ("look around" if phase == "breadth" else "follow what was found"), call
+
+
+def _liked(call: Call, focus: str) -> float:
+    if not focus:
+        return 1.0
+    return (
+        _FOCUS if call.tool == focus or focus in call.args else _FOCUS_APP if focus.startswith(f"{call.app}.") else 1.0
+    )
+
+
+def _pending(seen: Seen) -> Call | None:
+    """The call that the latest refusal asks for, if it asks for one and that was not refused itself."""
+    refused: set[Call] = set()
+    for step in reversed(seen.steps):
+        # What was refused before a manual, a login or a look-up may be allowed after it.
+        opened = any(
+            later.index > step.index and not later.failed and later.call in _openers(seen) for later in seen.steps
+        )
+        if step.failed and step.call is not None and not opened:
+            refused.add(step.call)
+    for step in reversed(seen.steps):
+        if step.failed and step.call is not None and step.call.tool in CHANGES | LOOKUPS and _teaches(seen, step):
+            wanted = canonical(step.call)
+            if any(
+                later.call is not None and not later.failed and canonical(later.call) == wanted for later in seen.steps
+            ):
+                return None
+            if any(word.isupper() for word in wanted):
+                return None
+            call = prepared(Call(wanted[0], wanted[1:]), seen)
+            return None if call in refused or call in seen.worked else call
+    return None
+
+
+def _openers(seen: Seen) -> set[Call]:
+    """Calls that a site may want before others."""
+    return {call for call in seen.worked if call.tool in ("bank.login", "doc", "shop.find")}
+
+
+def _teaches(seen: Seen, step: SeenStep) -> bool:
+    return any(evidence.step == step.index for evidence in seen.rules.evidence.values())
+
+
+def _manual_walk(seen: Seen) -> Call:
+    """Read the manuals from the top while no tool is known."""
+    for step in reversed(seen.steps):
+        if step.observation.startswith("apps "):
+            read = {s.call.args[0] for s in seen.steps if s.call is not None and s.call.tool == "doc" and s.call.args}
+            left = [app for app in step.observation.split()[1:] if app not in read]
+            return Call("doc", (left[0],)) if left else Call("doc")
+    return Call("doc")
+
+
+def _candidates(seen: Seen, phase: str) -> Iterator[Weighted]:
+    if phase == "breadth":
+        touched = [step.call.app for step in seen.steps if step.call is not None]
+        least = min(touched.count(app) for app in _APPS)
+        new = {app for app in _APPS if touched.count(app) == least}
+        found = [(call, weight) for call, weight in _lookups(seen) if call.app in new]
+        yield from found or _lookups(seen)
+        return
+    yield from _lookups(seen)
+    yield from _probes(seen)
+
+
+def _lookups(seen: Seen) -> Iterator[Weighted]:
+    """Look-ups whose answers are not known, those that show more with more weight."""
+    facts, words = seen.facts, seen.words
+    met = {row[1] for row in facts.rows["cal"].values()}
+    things = {row[1] for table in ("note", "order") for row in facts.rows[table].values()} | {
+        r[2] for r in facts.rows["mail"].values()
+    }
+    for tag in words.get("TAG", []):
+        yield Call("note.list", (tag,)), 1.8
+    for day in words.get("DAY", list(DAYS)):
+        yield Call("cal.list", (day,)), 1.8
+    yield Call("shop.orders"), 4.0
+    yield Call("bank.bal"), 4.0
+    names = words.get("NAME") or sorted(met)
+    for name in names:
+        if name not in met:
+            yield Call("mail.find", (name,)), 10.0 / len(names)
+            yield Call("cal.find", (name,)), 4.0 / len(names)
+    new = [word for word in words.get("WORD", []) if word not in things]
+    for word in new:
+        yield Call("shop.find", (word,)), 12.0 / len(new)
+        yield Call("note.find", (word,)), 2.0 / len(new)
+
+
+def _probes(seen: Seen) -> Iterator[Weighted]:
+    """Calls that find out what the site wants: manuals, and changes that may be refused."""
+    facts, rules, words = seen.facts, seen.rules, seen.words
+    unknown = [rule for rule in RULES if rules.get(rule) is None]
+    for rule in unknown:
+        for tool in _MANUALS[rule]:
+            yield Call("doc", (tool,)), 6.0 / len(_MANUALS[rule])
+    people = words.get("NAME", [])[:1] or [row[1] for row in facts.rows["cal"].values()][:1]
+    for name in people:
+        yield Call("bank.pay", (name, "2")), 3.0 if "pay" in unknown or "login" in unknown else 0.3
+        yield Call("cal.add", (name, "wed", "9")), 3.0 if "plan" in unknown else 0.2
+    guard = 2.0 if "guard" in unknown else 0.3
+    for table, tool in (("note", "note.del"), ("cal", "cal.del"), ("mail", "mail.del"), ("order", "shop.ret")):
+        for key in list(facts.rows[table])[:1]:
+            if key not in seen.touched:
+                yield Call(tool, (key,)), guard
+    for key, row in list(facts.rows["note"].items())[:1]:
+        for tag in [tag for tag in words.get("TAG", []) if tag != row[2]][:1]:
+            yield Call("note.tag", (key, tag)), 0.5
+    for key, row in list(facts.rows["cal"].items())[:1]:
+        yield Call("cal.move", (key, "fri" if row[2] != "fri" else "mon")), 0.5
+    for word, product in facts.products.items():
+        if product is not None:
+            yield Call("shop.buy", (word, "1")), 4.0 if "look" in unknown else 0.5
+
+
+def _for_goals(seen: Seen) -> Iterator[Weighted]:
+    """Calls that find out what goals with links are made of: who wrote of what, what the shop says of that, whom one
+    meets when, the notes, and what the site wants. Nothing is changed, which would hide what was there at the start."""
+    facts, rows = seen.facts, seen.facts.rows
+    for row in rows["mail"].values():
+        if row[2] not in facts.products:
+            yield Call("shop.find", (row[2],)), 40.0
+    known = {row[1] for table in ("cal", "mail") for row in rows[table].values()}
+    names = [name for name in seen.words.get("NAME", []) if name not in known]
+    for name in names:
+        yield Call("mail.find", (name,)), (48.0, 12.0, 4.0)[min(2, len(rows["mail"]))] / len(names)
+    for day in DAYS:
+        yield Call("cal.list", (day,)), (5.0, 2.5, 1.0)[min(2, len(rows["cal"]))]
+    for tag in seen.words.get("TAG", []):
+        yield Call("note.list", (tag,)), 0.5 if rows["note"] else 2.5
+    for rule in RULES:
+        if seen.rules.get(rule) is None:
+            for tool in _MANUALS[rule]:
+                yield Call("doc", (tool,)), 8.0 / len(_MANUALS[rule])
+    if seen.rules.get("login") == "pin" and facts.pin is None:
+        yield Call("me.pin"), 8.0
+    yield Call("shop.orders"), 1.0
+    yield Call("bank.bal"), 1.0

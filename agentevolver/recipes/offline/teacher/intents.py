@@ -1,0 +1,114 @@
+"""Intents: what a task asks for, read from English wordings and written in them.
+
+The teacher writes in the first two wordings of each kind only; the others it understands. A query in none of them is
+`None`, and the role that was asked about it answers 400.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from agentevolver.recipes.offline.teacher.app_goals import APP, Link, read_goal, write_goal
+from env_service.environments.pocket.wordings import DAYS, WORDINGS
+
+WRITTEN = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """A kind of task and what fills its wording: w thing, t tag, p and q people, d day, h hour, n and m numbers.
+
+    A goal of `pocket_app` is of the kind `app`, and `links` are what it asks for in order; other kinds have none.
+    """
+
+    kind: str
+    slots: dict[str, str]
+    links: tuple[Link, ...] = ()
+
+    @property
+    def words(self) -> set[str]:
+        """The words that fill its wording."""
+        return {*self.slots.values(), *(link.other for link in self.links if link.other)}
+
+    @property
+    def level(self) -> int:
+        """How hard it is, 1 to 4: of a goal of `pocket_app` the number of its links."""
+        return len(self.links) or KINDS[self.kind].level
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of task: how hard it is (1 to 4) and its wordings."""
+
+    level: int
+    wordings: tuple[str, ...]
+
+
+# Other people's wordings, which the teacher understands beside the environment's own.
+_ALSO: dict[str, tuple[str, ...]] = {
+    "note_add": ("make a {t} note {w}",),
+    "cal_when": ("when do i see {p}",),
+    "mail_send": ("write {w} to {p}",),
+    "pay": ("pay {p} {n} coins", "pay {n} to {p}"),
+    "note_del": ("delete the note {w}",),
+    "cal_del": ("cancel my meeting with {p}",),
+    "pay_met": ("pay who i meet on {d} {n}",),
+}
+KINDS = {name: Kind(level, (*wordings, *_ALSO.get(name, ()))) for name, (level, wordings) in WORDINGS.items()}
+
+_SLOTS = {"d": "|".join(DAYS), "n": r"\d+", "m": r"\d+", "h": r"\d+"}
+_POLITE = re.compile(r"^(?:please|can you|could you|i want you to|your task|task|do this|hi)\b[ :,]*")
+_TAIL = re.compile(r"[ ,]+(?:please|now)$")
+
+
+def _pattern(wording: str) -> re.Pattern[str]:
+    seen: set[str] = set()
+    parts = []
+    for part in re.split(r"(\{\w\})", wording.replace(" ,", "")):
+        name = part[1:-1]
+        if not re.fullmatch(r"\{\w\}", part):
+            parts.append(re.escape(part))
+        elif name in seen:
+            parts.append(f"(?P={name})")
+        else:
+            seen.add(name)
+            parts.append(f"(?P<{name}>{_SLOTS.get(name, '[a-z]+')})")
+    return re.compile("".join(parts))
+
+
+_PATTERNS = [(name, _pattern(wording)) for name, kind in KINDS.items() for wording in kind.wordings]
+
+
+def normal(query: str) -> str:
+    """Return a query in lower case without politeness, commas and closing marks."""
+    text = " ".join(query.lower().replace(",", " ").split()).rstrip(" .?!")
+    while (shorter := _TAIL.sub("", _POLITE.sub("", text)).strip()) != text:
+        text = shorter
+    return text
+
+
+def read_intent(query: str) -> Intent | None:
+    """Return what a query asks for, None if it is in no wording that is understood.
+    Guidance above the last line is passed over."""
+    for text in dict.fromkeys((query, query.strip().rpartition("\n")[2])):
+        plain = normal(text)
+        for name, pattern in _PATTERNS:
+            if match := pattern.fullmatch(plain):
+                return Intent(name, match.groupdict())
+        if (goal := read_goal(plain)) is not None:
+            return Intent(APP, *goal)
+    return None
+
+
+def wordings_of(intent: Intent) -> int:
+    """Return in how many wordings the teacher may write an intent; opening and links of a goal have theirs each."""
+    return int(WRITTEN ** (1 + len(intent.links)))
+
+
+def write_query(intent: Intent, wording: int) -> str:
+    """Return an intent in one of the wordings that the teacher writes, 0 and below `wordings_of` it."""
+    if intent.links:
+        each = [wording // WRITTEN**place % WRITTEN for place in range(1 + len(intent.links))]
+        return write_goal(intent.slots, intent.links, each)
+    return KINDS[intent.kind].wordings[wording % WRITTEN].format(**intent.slots)

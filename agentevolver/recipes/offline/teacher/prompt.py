@@ -1,0 +1,127 @@
+"""Prompt of a role as the teacher reads it, and the draws that it may make while it answers.
+
+Whatever the teacher does not understand becomes `NotUnderstood`, which the service answers with HTTP 400 and the
+message.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentevolver.llm.prompts import REPLY_IS_SENT, PromptError, StepText, read_sections, read_steps, read_task
+from agentevolver.recipes.offline.teacher.intents import Intent, read_intent
+
+WHAT = "the built-in teacher, a rule-based stand-in for a language model that knows the pocket world only"
+
+# Python refuses to read numbers of more than 4,300 digits, with a ValueError.
+_LONG_NUMBER = re.compile(r"\d{1000}")
+
+
+class NotUnderstood(ValueError):
+    """A request that the stand-in has no rule for; the message says what was wrong and what it understands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """Prompt of a role: its task, and the sections by name.
+
+    With `is_sent`, the reply of one who acts is the message itself instead of JSON with a thought.
+    """
+
+    task: str
+    sections: dict[str, str]
+    is_sent: bool = False
+
+    def text(self, name: str) -> str:
+        """Return a section that must be there; raises NotUnderstood."""
+        if name not in self.sections:
+            raise NotUnderstood(
+                f"{self.task}: the prompt has no section <{name}>; it has {sorted(self.sections) or 'none'}"
+            )
+        return self.sections[name]
+
+    def steps(self, name: str = "transcript") -> list[StepText]:
+        """Return the steps of a section that must be there; raises NotUnderstood."""
+        try:
+            return read_steps(self.text(name))
+        except PromptError as error:
+            raise NotUnderstood(f"{self.task}: <{name}>: {error}") from error
+
+    @property
+    def focus(self) -> str:
+        """The tool that the section `focus` names, "" for none."""
+        first = self.sections.get("focus", "").strip().partition("\n")[0]
+        return first.removeprefix("tool:").strip()
+
+    def intent(self) -> Intent:
+        """Return what the task asks for; raises NotUnderstood if it is in no known wording."""
+        query = self.text("task")
+        intent = read_intent(query)
+        if intent is None:
+            raise NotUnderstood(
+                f"{self.task}: the task {query[:120]!r} is in no wording that the stand-in knows; it is no language "
+                "model"
+            )
+        return intent
+
+
+def read_prompt(messages: Any) -> Prompt:
+    """Return the prompt of a request's messages; raises NotUnderstood."""
+    if not isinstance(messages, list) or len(messages) < 2 or not all(isinstance(m, dict) for m in messages):
+        raise NotUnderstood("messages must be a list of a system and a user message at least")
+    first, second = messages[0], messages[1]
+    if first.get("role") != "system" or second.get("role") != "user":
+        raise NotUnderstood("the first message must be of the system and the second of the user")
+    if not isinstance(first.get("content"), str) or not isinstance(second.get("content"), str):
+        raise NotUnderstood("the content of messages must be text")
+    if _LONG_NUMBER.search(first["content"]) or _LONG_NUMBER.search(second["content"]):
+        raise NotUnderstood("a number in the messages has 1,000 digits or more")
+    try:
+        task = read_task(first["content"])
+    except PromptError as error:
+        raise NotUnderstood(f"{error}. This is {WHAT}; docs/llm.md says what it reads") from error
+    return Prompt(task, read_sections(second["content"]), is_sent=REPLY_IS_SENT in first["content"])
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Shares of mistakes that are made on purpose.
+
+    Docs of the options are those of `agentevolver.llm.TeacherSettings`.
+    """
+
+    hallucinated: float = 0.15
+    malformed: float = 0.02
+    wrong_labels: float = 0.1
+    wrong_grades: float = 0.02
+    wrong_accepts: float = 0.005
+    wrong_experiences: float = 0.05
+    slips: float = 0.05
+
+
+@dataclass(slots=True)
+class Draws:
+    """The chance of one request: `temperature` 0 means none but the mistakes. `planted` lists those that were made."""
+
+    rng: random.Random
+    rates: Rates
+    temperature: float = 0.7
+    planted: list[dict[str, Any]] = field(default_factory=list)
+
+    def errs(self, share: float) -> bool:
+        """Draw whether a mistake is made."""
+        return self.rng.random() < share
+
+    def plant(self, kind: str, **details: Any) -> None:
+        """Take note of a mistake that was made on purpose."""
+        self.planted.append({"kind": kind, **details})
+
+    def pick(self, weighted: Sequence[tuple[Any, float]]) -> Any:
+        """Return an item by its weight; the heaviest at temperature 0."""
+        if self.temperature == 0:
+            return max(weighted, key=lambda item: item[1])[0]
+        return self.rng.choices([item for item, _ in weighted], [weight for _, weight in weighted])[0]

@@ -1,0 +1,208 @@
+"""Summariser role: lessons about a site out of transcripts, and notes of an agent whose context is too small.
+
+Lessons are short lines that are checked, ranked and put together for a task. They are worded as the seed policy was
+taught to follow them. A lesson is only drawn from what an observation shows: an error and the rule it states, a manual,
+a call that worked. Notes are `tip` and what the site wants, `so far`
+and the calls that worked for the present task with their answers, and at the end the task itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Any
+
+from agentevolver.llm.prompts import StepText
+from agentevolver.recipes.offline.teacher.goals import tools_of
+from agentevolver.recipes.offline.teacher.intents import read_intent
+from agentevolver.recipes.offline.teacher.observed import Seen, see
+from agentevolver.recipes.offline.teacher.prompt import Draws, NotUnderstood, Prompt
+from agentevolver.recipes.offline.teacher.rules import OCCASIONS, RULES, concerns, rules_in
+from env_service.environments.pocket.wordings import PHRASES
+
+_SURE = {"error": 0.9, "manual": 0.85, "success": 0.7}
+_GENERAL = {
+    "do not repeat a call": "a call was refused or its answer is known",
+    "use the id that find shows": "delete , move or return something by its id",
+    "call done at the end": "every task",
+}
+
+
+def success(prompt: Prompt, draws: Draws) -> dict[str, Any]:
+    """`summariser/success`: what the site was found to want."""
+    return {"experiences": _lessons(_seen(prompt, "transcript"), draws)}
+
+
+def failure(prompt: Prompt, draws: Draws) -> dict[str, Any]:
+    """`summariser/failure`: the same, and what was done wrong whatever the site."""
+    seen = _seen(prompt, "transcript")
+    return {"experiences": [*_lessons(seen, draws), *_faults(seen)]}
+
+
+def comparative(prompt: Prompt, draws: Draws) -> dict[str, Any]:
+    """`summariser/comparative`: what the better one knew and the worse one ran into or never found out."""
+    better, worse = _seen(prompt, "better"), _seen(prompt, "worse")
+    erred = {rule for rule, evidence in worse.rules.evidence.items() if evidence.by == "error"}
+    told = [rule for rule, value in better.rules.values.items() if rule in erred or worse.rules.get(rule) != value]
+    return {
+        "experiences": [
+            _lesson(better, rule, better.rules.values[rule], draws)
+            for rule in sorted(told, key=lambda r: r not in erred)
+        ][:2]
+    }
+
+
+def validate(prompt: Prompt, draws: Draws) -> dict[str, Any]:
+    """`summariser/validate`: which experiences say something that is so, as far as can be told."""
+    known: dict[str, str] = {}
+    entries = _experiences(prompt)
+    if "transcript" in prompt.sections:
+        known = _seen(prompt, "transcript").rules.values
+    return {"judgements": [{"number": entry["number"], **_judged(entry["content"], known)} for entry in entries]}
+
+
+def _judged(content: str, known: dict[str, str]) -> dict[str, Any]:
+    """Return the verdict on what an experience says, where `known` is what the transcript shows of the site."""
+    claims = rules_in(content)
+    if not claims and content.strip() not in _GENERAL:
+        return {"reason": "it tells nothing about how tools are used here", "valid": False, "score": 0.1}
+    wrong = [rule for rule, value in claims.items() if known.get(rule, value) != value]
+    shown = [rule for rule in claims if rule in known]
+    if wrong:
+        return {"reason": f"the transcript shows otherwise for {wrong[0]}", "valid": False, "score": 0.1}
+    if shown:
+        return {"reason": "the transcript shows it", "valid": True, "score": 0.9}
+    return {"reason": "it may be so; nothing here shows it", "valid": True, "score": 0.6}
+
+
+def rewrite(prompt: Prompt, draws: Draws) -> dict[str, Any]:
+    """`summariser/rewrite`: the lines that hold at this site and concern this task, joined.
+
+    The majority counts where they disagree.
+    """
+    entries = [entry for entry, fits in _ranked(prompt) if fits > 0]
+    votes: Counter[tuple[str, str]] = Counter()
+    general = []
+    for entry in entries:
+        claims = rules_in(entry["content"])
+        votes.update(claims.items())
+        if not claims and entry["content"].strip() in _GENERAL:
+            general.append(entry["content"].strip())
+    best = {
+        rule: max((n, v) for (r, v), n in votes.items() if r == rule)[1]
+        for rule in RULES
+        if any(r == rule for r, _ in votes)
+    }
+    return {"text": " ; ".join([PHRASES[rule, value] for rule, value in best.items()] + list(dict.fromkeys(general)))}
+
+
+def rerank(prompt: Prompt, draws: Draws) -> dict[str, Any]:
+    """`summariser/rerank`: experiences of this site that concern this task first, those of other sites left out."""
+    ranked = sorted(((entry, fits) for entry, fits in _ranked(prompt) if fits > 0), key=lambda item: -item[1])
+    return {"order": [entry["number"] for entry, _ in ranked]}
+
+
+def _seen(prompt: Prompt, name: str) -> Seen:
+    if prompt.task != "summariser/validate":
+        prompt.text("opening")
+    return see(prompt.sections, prompt.steps(name))
+
+
+def _lessons(seen: Seen, draws: Draws) -> list[dict[str, Any]]:
+    lessons = [_lesson(seen, rule, value, draws) for rule, value in seen.rules.values.items()]
+    return sorted(lessons, key=lambda lesson: -float(lesson["confidence"]))
+
+
+def _lesson(seen: Seen, rule: str, value: str, draws: Draws) -> dict[str, Any]:
+    by = seen.rules.evidence[rule].by
+    if draws.errs(draws.rates.wrong_experiences):
+        right, value = value, next(other for other in RULES[rule] if other != value)
+        draws.plant(
+            "wrong experience", scope=f"site {seen.site}", content=PHRASES[rule, value], right=PHRASES[rule, right]
+        )
+    place = f"site {seen.site}" if seen.site else ""
+    return {
+        "when_to_use": f"{place + ' : ' if place else ''}{OCCASIONS[rule]}",
+        "content": PHRASES[rule, value],
+        "scope": place,
+        "tags": [rule, by],
+        "confidence": _SURE[by],
+    }
+
+
+def _faults(seen: Seen) -> list[dict[str, Any]]:
+    calls = [step.call for step in seen.steps if step.call is not None]
+    found = []
+    if len(calls) != len(set(calls)):
+        found.append("do not repeat a call")
+    if any("no such id" in step.observation for step in seen.steps):
+        found.append("use the id that find shows")
+    if seen.steps and seen.answer is None:
+        found.append("call done at the end")
+    return [
+        {"when_to_use": _GENERAL[line], "content": line, "scope": "", "tags": ["general"], "confidence": 0.6}
+        for line in found
+    ]
+
+
+def _experiences(prompt: Prompt) -> list[dict[str, Any]]:
+    text = prompt.text("experience")
+    parts = re.split(r"^\[(\d+)\]\s*", text, flags=re.MULTILINE)
+    numbered = list(zip(parts[1::2], parts[2::2], strict=True)) or [("0", text)]
+    found = []
+    for number, body in numbered:
+        match = re.search(r"when_to_use: ?(.*?)\ncontent: ?(.*)", body, re.DOTALL)
+        if match is None:
+            raise NotUnderstood(
+                f"{prompt.task}: each entry of <experience> must have the lines 'when_to_use: ' and 'content: '"
+            )
+        found.append({"number": int(number), "when_to_use": match[1].strip(), "content": match[2].strip()})
+    return found
+
+
+def _ranked(prompt: Prompt) -> list[tuple[dict[str, Any], float]]:
+    """Experiences with how well they fit: 0 for another site's, more where the task's kind is concerned."""
+    site = re.search(r"\bsite (k\d+)\b", prompt.text("opening"))
+    intent = read_intent(prompt.text("task"))
+    tools = set(tools_of(intent)) if intent is not None else set()
+    ranked = []
+    for entry in _experiences(prompt):
+        held = re.search(r"\bsite (k\d+)\b", f"{entry['when_to_use']} {entry['content']}")
+        elsewhere = held is not None and (site is None or held[1] != site[1])
+        claims = rules_in(entry["content"])
+        concerned = not claims or not tools or any(concerns(rule, tools) for rule in claims)
+        ranked.append((entry, 0.0 if elsewhere else 1.0 + concerned))
+    return ranked
+
+
+# What an agent takes for granted that was told nothing.
+_USUAL = {"pay": "name", "login": "open", "plan": "name", "look": "free"}
+_TIP, _SO_FAR = "tip ", "so far "
+# Calls that notes keep; of a goal with links all, since its end still wants what its beginning showed.
+_MOST_CALLS, _MOST_CALLS_OF_A_GOAL = 4, 30
+
+
+def context(prompt: Prompt, draws: Draws) -> str:
+    """`summariser/context`: notes on the steps of the transcript and on the earlier notes, as plain text."""
+    steps, notes = prompt.steps(), prompt.sections.get("summary", "").splitlines()
+    known = rules_in(next((line for line in notes if line.startswith(_TIP)), ""))
+    known |= see(prompt.sections, steps).rules.values
+    tips = [PHRASES[rule, known[rule]] for rule in RULES if known.get(rule) not in (None, _USUAL.get(rule))]
+    before = [line for line in notes if not line.startswith((_TIP, _SO_FAR))] or prompt.text("opening").splitlines()
+    task, worked = before[-1] if before else "", []
+    if so_far := next((line for line in notes if line.startswith(_SO_FAR)), ""):
+        worked = so_far.removeprefix(_SO_FAR).split(" ; ")
+    for step in steps:
+        if _ends_a_task(step):
+            task, worked = step.observation.strip(), []
+        elif step.observation and not step.observation.startswith("err"):
+            worked.append(f"{step.action.strip()} : {step.observation.strip()}")
+    lines = [_TIP + " ; ".join(tips)] if tips else []
+    intent = read_intent(task)
+    most = _MOST_CALLS_OF_A_GOAL if intent is not None and intent.links else _MOST_CALLS
+    lines += [_SO_FAR + " ; ".join(worked[-most:])] if worked else []
+    return "\n".join([*lines, task])
+
+
+def _ends_a_task(step: StepText) -> bool:
+    return step.action.split()[:1] == ["done"] and not step.observation.startswith("err")

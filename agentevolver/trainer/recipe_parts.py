@@ -1,0 +1,28 @@
+"""The parts that recipes add to a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from omegaconf import DictConfig
+
+from agentevolver.config.schema import Settings
+from agentevolver.trainer.parts import TrainerPart
+from agentevolver.trainer.tasks import TrainingTasks
+from agentevolver.utils import recipes
+
+
+@dataclass(frozen=True)
+class PartContext:
+    """What a recipe's parts are made of."""
+
+    settings: Settings
+    config: DictConfig
+    """verl's configuration, with ours in `agentevolver`."""
+    tasks: TrainingTasks | None
+    """What epochs are drawn from; None if verl's own loader draws them."""
+
+
+def recipe_parts(context: PartContext) -> list[TrainerPart]:
+    """Return the parts of all recipes that are on."""
+    return [part for parts in recipes.called("parts", context) for part in parts]

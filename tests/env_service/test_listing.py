@@ -11,7 +11,7 @@ from env_service.contract import list_tasks
 from env_service.environments.pocket.env import PocketEnv
 from env_service.environments.reasoning_gym.library import Library, NotInstalled
 from env_service.listing import check
-from env_service.registry import BUILT_IN, load
+from env_service.registry import known_environments, load
 
 POCKET = {"pocket": "env_service.environments.pocket.env:PocketEnv"}
 
@@ -70,7 +70,7 @@ def test_the_usual_names_of_splits_are_understood_by_every_environment(env_type)
             Library.shared()
         except NotInstalled as missing:
             pytest.skip(str(missing))
-    found = load(BUILT_IN[env_type])
+    found = load(known_environments()[env_type])
     dev, val, test = (list_tasks(found, split, None) for split in ("dev", "val", "test"))
     assert dev == val == list_tasks(found, "validation", None) and dev and not set(dev) & set(test)
     with pytest.raises(ValueError, match=r"'tset'.*train.*(dev|val).*test"):

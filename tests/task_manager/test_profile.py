@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from env_service.registry import BUILT_IN
+from env_service.registry import known_environments
 from task_manager.profile import EnvProfile, ProfileError, load_profile, profile_for, save_profile, shipped_profile
 
 
-@pytest.mark.parametrize("env_type", BUILT_IN)
+@pytest.mark.parametrize("env_type", sorted(known_environments()))
 def test_the_shipped_profiles_say_what_there_is(env_type):
     profile = shipped_profile(env_type)
     text = profile.instruction()

@@ -17,7 +17,7 @@ from appworld_tiny.task import TinyTask
 
 from env_service.environments.appworld.env import AppworldEnv, baseline
 from env_service.environments.appworld.installation import Installation
-from env_service.registry import BUILT_IN
+from env_service.registry import resolve
 
 pytestmark = pytest.mark.service
 
@@ -130,7 +130,7 @@ def test_listing_tasks_starts_nothing_and_leaves_nothing_behind(tiny: Installati
         {"env_type": "appworld", "split": split, "params": params}
         for split, params in (("train", {}), ("dev", {"difficulty": 1}))
     ]
-    request = json.dumps({"classes": {"appworld": BUILT_IN["appworld"]}, "lists": asked})
+    request = json.dumps({"classes": resolve(["appworld"]), "lists": asked})
     command = [sys.executable, "-m", "env_service.listing"]
     done = subprocess.run(command, input=request, env=environ, capture_output=True, text=True, timeout=60, check=True)
     assert json.loads(done.stdout) == [] and list(folder.iterdir()) == []

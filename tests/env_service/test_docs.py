@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import subprocess
 import sys
@@ -40,18 +39,6 @@ async def test_the_documented_environment_keeps_the_contract_and_is_served(
         ] == "2 right, 2 tries left."
         result = await client.step("a", {"role": "assistant", "content": "yar"})
         assert (result["reward"], result["is_terminated"], await client.evaluate("a")) == (1.0, True, 1.0)
-
-
-async def test_the_documented_client_runs_against_the_pocket_world() -> None:
-    async with serving({"pocket": "env_service.environments.pocket.env:PocketEnv"}) as running:
-        code = block("import asyncio").replace("http://127.0.0.1:8080", running.url)
-        environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-        command = [sys.executable, "-c", code]
-        result = await asyncio.to_thread(
-            subprocess.run, command, env=environ, capture_output=True, text=True, check=False
-        )
-        assert result.returncode == 0, result.stderr
-        assert not running.service.instances
 
 
 def test_every_option_and_route_of_the_page_exists() -> None:

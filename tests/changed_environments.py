@@ -13,11 +13,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
-
 from env_service.registry import FOLDERS, environment_folders
 
+ROOT = Path(__file__).parents[1]
 INSIDE = f"{FOLDERS.relative_to(ROOT)}/"
 CONTRACT = ("env_service/", "agentevolver/utils/", "agentevolver/embeddings", "tests/env_service/", "requirements/")
 CONTRACT_FILES = ("conftest.py", "pyproject.toml", "task_manager/actions.py", "task_manager/profile.py")

@@ -109,7 +109,7 @@ run() {
         # Arguments may be files, which no half may widen.
         environments)
             local folders
-            mapfile -t folders < <("$bin/python" tests/changed_environments.py ${ENVIRONMENTS:+"--$ENVIRONMENTS"})
+            mapfile -t folders < <("$bin/python" -m tests.changed_environments ${ENVIRONMENTS:+"--$ENVIRONMENTS"})
             ((${#folders[@]})) || return 0
             "$bin/python" -m pytest -q -n 2 --dist loadfile -m "not e2e" --durations=20 "${folders[@]}" "${@:2}"
             ;;

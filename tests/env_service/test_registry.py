@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
@@ -131,3 +132,10 @@ def test_a_malformed_option_is_refused(text: str) -> None:
 def test_a_class_that_cannot_be_hosted_is_named(spec: str, message: str) -> None:
     with pytest.raises(RegistryError, match=message):
         load(spec)
+
+
+def test_folders_declare_what_they_import() -> None:
+    for folder in registry.environment_folders():
+        text = "".join(path.read_text(encoding="utf-8") for path in folder.path.rglob("*.py"))
+        used = set(re.findall(r"env_service\.environments\.(\w+)", text)) - {folder.path.name}
+        assert used == set(folder.imports), folder.path

@@ -1,7 +1,7 @@
 """Plays scripts against tau2 through the environment's own steps, and asks the benchmark's scorer about them.
 
 A script is a list of moves: a call of the agent, something that the customer is asked to do with its phone, or a
-message. `python tests/env_service/tau2_bench/tau2_replay.py [ROUNDS]` replays all references,
+message. `python env_service/environments/tau2/tests/tau2_replay.py [ROUNDS]` replays all references,
 nothing at all, and ROUNDS changed references a task against the scorer, and prints a table.
 """
 

@@ -1,6 +1,6 @@
 """A text world as an environment: one message, one command, and what the world answers.
 
-The frame that textworld and scienceworld share: a message names a command in its last line `action:`, or in calls of
+A message names a command in its last line `action:`, or in calls of
 `act`; whatever is written is answered and costs a step. An episode ends when the world says so or the steps are spent;
 one without a goal also with `done`.
 """

@@ -9,8 +9,8 @@ from calling import answers, calling
 
 from env_service.checker import LocalProbe, run_checks
 from env_service.contract import checked_init_state, checked_step
+from env_service.environments.textworld.frame import ACT, DONE, MOST_CALLS, TextWorldEnv, TextWorldParams, text_tool
 from env_service.parameters import laid_over
-from env_service.text_world import ACT, DONE, MOST_CALLS, TextWorldEnv, TextWorldParams, text_tool
 
 
 class CorridorEnv(TextWorldEnv):

@@ -3,8 +3,11 @@
 import gc
 import os
 import signal
+from collections.abc import Generator
 
 import pytest
+
+from env_service.registry import known_environments
 
 # Before torch is imported anywhere: two spinning OpenMP threads on two cores are several times slower than one.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -34,3 +37,26 @@ def pytest_runtestloop() -> None:
 
 def pytest_unconfigure() -> None:
     gc.unfreeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Skip a module that imports an environment whose folder was removed."""
+    report = yield
+    error = report.call.excinfo.value if report.failed else None
+    while error is not None:
+        if isinstance(error, ModuleNotFoundError) and str(error.name).startswith("env_service.environments."):
+            report.outcome = "skipped"
+            report.longrepr = (str(collector.path), None, f"Skipped: {error.name} is not in this checkout")
+        error = error.__cause__ or error.__context__
+    return report
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test that is marked to need an environment that is not here."""
+    for marker in item.iter_markers("environment"):
+        for name in marker.args:
+            if name not in known_environments():
+                pytest.skip(f"the environment {name} is not in this checkout")

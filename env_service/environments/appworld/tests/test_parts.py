@@ -31,44 +31,6 @@ def opening(**changes: bool) -> list[Any]:
     return list(prompts.opening(FACTS, **options))
 
 
-def test_the_system_message_names_the_supervisor_the_apps_and_the_way_to_finish() -> None:
-    system, user = opening()
-    assert [system["role"], user["role"]] == ["system", "user"]
-    assert user["content"] == "Do it."
-    for part in (
-        "Ada $Moss",
-        "ada@example.com",
-        "555",
-        "- venmo: money",
-        "- phone: calls",
-        "show_api_doc",
-        "complete_task",
-        "```python",
-    ):
-        assert part in system["content"]
-
-
-def test_no_placeholder_is_left_in_any_opening() -> None:
-    for messages in (opening(), opening(is_simple=True)):
-        assert "$" not in messages[0]["content"].replace("$Moss", "")
-
-
-def test_simple_is_shorter_and_without_prompt_there_is_only_the_instruction() -> None:
-    assert len(opening(is_simple=True)[0]["content"]) < len(opening()[0]["content"]) / 3
-    assert opening(with_prompt=False) == [{"role": "user", "content": "Do it."}]
-
-
-def test_an_open_query_does_not_show_the_task() -> None:
-    assert opening(is_open_query=True)[-1]["content"] == prompts.EXPLORE
-    assert "Do it." not in str(opening(is_open_query=True))
-
-
-def test_outputs_of_several_blocks_are_numbered() -> None:
-    text = prompts.executed(["one\n", "two"], 3, ["Stopped."], is_simple=False)
-    assert text == "Output of block 1 of 3:\n```\none\n```\n\nOutput of block 2 of 3:\n```\ntwo\n```\n\nStopped."
-    assert prompts.executed(["one"], 1, [], is_simple=True) == "one"
-
-
 @given(st.text(), st.integers(10, 200))
 def test_cut_keeps_head_and_tail_and_says_what_is_missing(text: str, limit: int) -> None:
     kept = cut(text, limit)

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
-from env_service.environments.appworld import env as env_module
 from env_service.environments.appworld.env import AppworldEnv
 from env_service.environments.appworld.installation import AppworldNotInstalled, Installation
 from env_service.environments.appworld.settings import AppworldParams, difficulty_of, split_name
-
-
-def test_parameters_are_taken_over_and_the_rest_keeps_its_default() -> None:
-    made = AppworldParams().updated({"simple": True, "timeout_s": 5}).updated({"sparse": False})
-    assert (made.simple, made.timeout_s, made.sparse, made.prompt) == (True, 5, False, True)
 
 
 @pytest.mark.parametrize(
@@ -91,14 +84,3 @@ def test_nothing_can_be_asked_before_the_episode_has_begun(somewhere: Path) -> N
         with pytest.raises(ValueError, match="call get_init_state first"):
             call()
     env.close()
-
-
-def test_the_profile_has_the_nine_apps_and_the_preferences_of_agentevolver() -> None:
-    profile = json.loads((Path(env_module.__file__).parent / "profile.json").read_text())
-    assert set(profile) == {"name", "background", "entities", "task_preference"}
-    assert len({entity["name"] for entity in profile["entities"]}) == 9
-    for entity in profile["entities"]:
-        assert set(entity) == {"name", "description", "attrs", "opts"}
-        assert all(isinstance(text, str) and text for text in entity["attrs"].values())
-        assert all(set(opt) == {"name", "description"} for opt in entity["opts"])
-    assert profile["task_preference"] == {"num_entities": 2, "num_opts": 3, "relation_difficulty": 3}

@@ -123,30 +123,8 @@ print(wrong)
     assert done.stdout == "[]\n", done.stdout + done.stderr
 
 
-def test_the_profile_names_the_six_services_in_the_known_format() -> None:
-    profile = json.loads((FOLDER / "profile.json").read_text())
-    assert set(profile) == {"name", "background", "entities", "task_preference"}
-    assert [entity["name"] for entity in profile["entities"]] == [
-        "FileSystem",
-        "Vehicle",
-        "FlightBooking",
-        "SocialMedia",
-        "Trading",
-        "Ticket",
-    ]
-    for entity in profile["entities"]:
-        assert set(entity) == {"name", "description", "attrs", "opts"} and entity["attrs"]
-        assert all(set(operation) == {"name", "description"} for operation in entity["opts"])
-    assert profile["task_preference"] == {"num_entities": 2, "num_opts": 3, "relation_difficulty": 3}
-
-
 def test_every_operation_of_the_profile_is_a_function_of_the_package() -> None:
     profile = json.loads((FOLDER / "profile.json").read_text())
     documented = {doc["name"] for task in package.load_package().tasks.values() for doc in task.tools}
     for entity in profile["entities"]:
         assert {operation["name"] for operation in entity["opts"]} <= documented
-
-
-def test_script_and_readme_give_the_line_of_the_error_message() -> None:
-    assert INSTALL_LINE in (FOLDER / "README.md").read_text()
-    assert INSTALL_LINE.removeprefix("pip") in (FOLDER / "setup.sh").read_text()

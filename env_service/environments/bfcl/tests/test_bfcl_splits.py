@@ -46,11 +46,6 @@ def test_agentevolvers_cut_is_each_category_in_half_in_order() -> None:
     assert val == [f"{category}_{number}" for category in CATEGORIES for number in range(100, 200)]
 
 
-def test_the_full_set_is_all_four_categories_whatever_the_cut() -> None:
-    assert len(BfclEnv.get_query_list("full")) == 800
-    assert BfclEnv.get_query_list("full") == BfclEnv.get_query_list("full", {"split_by": "agentevolver"})
-
-
 @pytest.mark.parametrize(
     ("split", "params", "message"),
     [

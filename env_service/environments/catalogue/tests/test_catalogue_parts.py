@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.tool_search import QUERIES, holds_name, read_queries
 from env_service.environments.bfcl.single_turn import is_right, reference_calls, share_right, single_turn_tasks
 from env_service.environments.catalogue.index import LEARNED, best, scores, tool_vectors
 from env_service.environments.catalogue.learned import Learned
@@ -20,7 +19,6 @@ from env_service.environments.catalogue.tools import (
     Tool,
     fit_name,
     load_catalogue,
-    words,
     write_catalogue,
 )
 
@@ -42,11 +40,6 @@ def test_tools_of_one_name_are_kept_apart_by_their_worlds() -> None:
     found = merged([[tool("send.mail", "pocket")], [tool("Send_Mail"), tool("send mail"), tool("x")]])
     assert [one.name for one in found] == ["send_mail", "bfcl_Send_Mail", "bfcl_send_mail_2", "x"]
     assert [one.name_there for one in found] == ["send.mail", "Send_Mail", "send mail", "x"]
-
-
-def test_the_words_of_a_name() -> None:
-    assert words("getUser_byID2.all") == "get user by id 2 all"
-    assert words("HTTPServer") == "http server"
 
 
 def test_bfcls_schemas_become_json_schema() -> None:
@@ -103,13 +96,6 @@ def test_a_catalogue_is_read_as_it_was_written_and_half_of_one_is_refused(tmp_pa
     write_catalogue(tmp_path / "two", tools, vectors[:1], "hashing-512", {})
     with pytest.raises(CatalogueNotBuilt, match="2 tools and 1 vectors"):
         load_catalogue(tmp_path / "two")
-
-
-def test_the_benchmarks_queries_are_of_different_tools_and_hold_no_name() -> None:
-    rows = read_queries(QUERIES)
-    assert len(rows) >= 200 and len({name for name, _, _ in rows}) == len(rows)
-    assert not [(name, query) for name, query, _ in rows if holds_name(query, name)]
-    assert all(query != earlier for _, query, earlier in rows)
 
 
 def test_bfcls_checker_takes_the_reference_and_nothing_else() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from env_service.base import Message
-from env_service.contract import checked_class, checked_init_state, checked_score, checked_step, checked_tasks
+from env_service.contract import checked_init_state, checked_score, checked_step
 from env_service.environments.mcp_tools import env as mcp_env
 from env_service.environments.mcp_tools.calls import final_answer, parse
 from env_service.environments.mcp_tools.env import McpEnv
@@ -24,13 +24,6 @@ from .solutions import SOLUTIONS, calling, said
 def step(env: McpEnv, message: Message) -> tuple[str, dict[str, Any]]:
     result = checked_step(env.step(message))
     return "\n".join(str(item["content"]) for item in result["state"]), result
-
-
-def test_the_class_can_be_hosted_and_lists_its_tasks() -> None:
-    assert checked_class(McpEnv, "spec") is McpEnv
-    lists = [checked_tasks(McpEnv.get_query_list(split)) for split in ("train", "dev", "test")]
-    assert [len(ids) for ids in lists] == [10, 2, 2]
-    assert {task for ids in lists for task in ids} == set(SOLUTIONS)
 
 
 @pytest.mark.thorough
@@ -157,11 +150,6 @@ def test_an_unknown_task_is_refused_with_the_nearest_name() -> None:
         McpEnv("notes.raed.1", "i")
 
 
-def test_get_info_gives_the_tools_as_schemas(make: Make) -> None:
-    info = make("notes.read.1").get_info()
-    assert {tool["function"]["name"] for tool in info["tools"]} >= {"note_read", "note_write"}
-
-
 def test_instances_do_not_share_their_state_and_leave_no_folder(make: Make) -> None:
     first, second = make("notes.write.1"), make("notes.write.1")
     step(first, calling(("note_write", {"key": "mine", "text": "x"})))
@@ -214,11 +202,3 @@ def test_long_repetitive_text_is_read_quickly(piece: str) -> None:
     parse(said(piece * (300_000 // len(piece))))
     final_answer(piece * (300_000 // len(piece)))
     assert time.process_time() - started < 5
-
-
-def test_the_profile_has_the_fields_that_task_synthesis_reads() -> None:
-    import env_service.environments.mcp_tools as package
-
-    profile = json.loads(Path(package.__file__).with_name("profile.json").read_text(encoding="utf-8"))
-    assert set(profile) == {"name", "background", "entities", "task_preference"}
-    assert all({"name", "description", "attrs", "opts"} == set(entity) for entity in profile["entities"])

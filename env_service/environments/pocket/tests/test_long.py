@@ -4,12 +4,10 @@ import pytest
 from transformers import AutoTokenizer
 
 from agentevolver.builtin.seed import seed_policy_path
-from env_service.environments.pocket.env import PocketEnv
 from env_service.environments.pocket.families import FAMILIES
 from env_service.environments.pocket.long_env import LONG, MIN_CALLS, PocketLongEnv, make_chain
 from env_service.environments.pocket.oracle import long_reference
 from env_service.environments.pocket.tasks import SPLITS, split_world_id
-from env_service.registry import load, resolve
 
 
 def act(env, text):
@@ -161,22 +159,6 @@ def test_splits_are_pockets_by_sites_seeds_and_wording():
     assert PocketLongEnv.get_query_list("dev", {"n": 5}) == lists["dev"][:5]
 
 
-@pytest.mark.parametrize("task_id", ["open.k5.12", "long.k5.12"])
-def test_it_can_be_explored_without_a_task(task_id):
-    env = PocketLongEnv(task_id, "i", {"is_open_query": True, "explore_steps": 3})
-    opening = env.get_init_state()
-    assert opening["state"][1]["content"] == "explore" and opening["info"]["is_open_query"]
-    assert [act(env, "note.add milk home")["is_terminated"] for _ in range(3)] == [False, False, True]
-    assert env.evaluate() == env.evaluate(params={"sparse": False}) == 0.0
-    assert act(PocketLongEnv(task_id, "i", {"is_open_query": True}), "done")["is_terminated"]
-
-
-def test_the_verbose_prompt_says_that_there_are_several_tasks():
-    long, short = PocketLongEnv("long.k3.1", "i", {"verbose": True}), PocketEnv("pay.k3.1", "i", {"verbose": True})
-    told = long.get_init_state()["state"][0]["content"]
-    assert told.startswith(short.get_init_state()["state"][0]["content"]) and "one after the other" in told
-
-
 @pytest.mark.parametrize("task_id", ["long.k3", "long.k32.1", "pay.k3.1", "long.k3.017", ""])
 def test_a_wrong_id_is_refused(task_id):
     with pytest.raises(ValueError, match=r"long\.kSITE\.SEED|does not exist"):
@@ -189,7 +171,3 @@ def test_a_wrong_id_is_refused(task_id):
 def test_a_wrong_list_is_refused(split, params):
     with pytest.raises(ValueError, match=r"split|levels|unknown"):
         PocketLongEnv.get_query_list(split, params)
-
-
-def test_it_is_served_by_name():
-    assert load(resolve(["pocket_long"])["pocket_long"]) is PocketLongEnv

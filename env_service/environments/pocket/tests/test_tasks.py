@@ -4,7 +4,6 @@ import hashlib
 import os
 import subprocess
 import sys
-import time
 from collections import Counter
 
 import pytest
@@ -33,21 +32,11 @@ def test_splits_have_their_sizes_and_share_no_id():
     assert len(set(everything)) == len(everything)
 
 
-def test_train_holds_over_a_thousand_tasks_that_differ_in_wording_or_world():
-    tasks = [make_task(task_id) for task_id in PocketEnv.get_query_list("train")]
-    assert len({(t.query, repr(t.start)) for t in tasks}) == 2400
-    assert len({t.query for t in tasks}) > 1000
-
-
 def test_every_prefix_is_stratified_over_levels_and_families():
     ids = PocketEnv.get_query_list("dev")
     assert {FAMILIES[i.split(".")[0]].level for i in ids[:4]} == {1, 2, 3, 4}
     assert Counter(i.split(".")[0] for i in ids) == dict.fromkeys(FAMILIES, 6)
     assert len(FAMILIES) == 24
-
-
-def test_the_first_n_of_a_longer_list_are_the_shorter_list():
-    assert PocketEnv.get_query_list("train", {"n": 5000})[:300] == PocketEnv.get_query_list("train", {"n": 300})
 
 
 def test_levels_narrow_the_list():
@@ -117,12 +106,3 @@ def test_tasks_are_the_same_in_another_process_with_another_hash_seed():
         for task_id in PocketEnv.get_query_list(split)[::7]:
             here.update(repr(make_task(task_id)).encode())
     assert fingerprint("1") == fingerprint("2") == here.hexdigest()
-
-
-def test_building_a_task_is_cheap():
-    ids = PocketEnv.get_query_list("train", {"n": 400})
-    make_task.cache_clear()
-    start = time.process_time()
-    for task_id in ids:
-        PocketEnv(task_id, "i").get_init_state()
-    assert (time.process_time() - start) / len(ids) < 0.005

@@ -79,14 +79,6 @@ def test_a_proposal_in_python_has_a_program_and_an_answer() -> None:
     assert (without["refused"], without["program"]) == ("", None)
 
 
-@pytest.mark.parametrize("topic", TOPICS)
-def test_what_a_topic_is_about_is_on_its_seed(topic: str) -> None:
-    text = f"<question>On {TOPICS[topic].about}.</question><program>print(7)</program>\\boxed{{7}}"
-    task_id = f"python.{topic}.exact.1.00000"
-    assert facts_of(task_id, text)["refused"] == ""
-    assert facts_of(task_id, text.replace(TOPICS[topic].about, "why"))["refused"].startswith("off_seed: ")
-
-
 def test_an_episode_that_never_came_to_a_message_is_no_proposal() -> None:
     env = ProposeEnv(CALC, "i")
     assert env.evaluate() == 0.0

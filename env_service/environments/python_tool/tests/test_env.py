@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from env_service.base import Message
-from env_service.contract import checked_class, checked_init_state, checked_score, checked_step, checked_tasks
+from env_service.contract import checked_init_state, checked_score, checked_step
 from env_service.environments.python_tool.env import PythonEnv
 from env_service.environments.python_tool.settings import is_installed
 from env_service.environments.python_tool.tasks import load_tasks
@@ -111,14 +111,6 @@ def test_an_open_query_tells_no_calls(make: Make) -> None:
     env = make(TASK, {"is_open_query": True})
     step(env, code("1"))
     assert env.get_info(params={"what": "state"})["facts"] == {}
-
-
-def test_the_class_can_be_hosted_and_lists_its_tasks() -> None:
-    assert checked_class(PythonEnv, "spec") is PythonEnv
-    assert PythonEnv.isolation == "isolated"
-    lists = {split: checked_tasks(PythonEnv.get_query_list(split)) for split in ("train", "dev", "test")}
-    assert [len(lists[split]) for split in lists] == [308, 88, 132]
-    assert len(set().union(*lists.values())) == 528
 
 
 def test_an_episode_computes_answers_and_is_graded(make: Make) -> None:

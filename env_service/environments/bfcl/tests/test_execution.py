@@ -1,17 +1,15 @@
 """BFCL's own reference calls through execution and state checks: what holds passes, what does not is found."""
 
-import importlib.util
 import json
 
 import pytest
-from questioning_fakes import LocalPocket
 
 from env_service.contract import created_with
 from task_manager.actions import format_of
 from task_manager.verify import flaw_of
 from task_manager.world import World, execute
+from tests.task_manager.questioning_fakes import LocalPocket
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("bfcl_eval") is None, reason="bfcl-eval is not installed")
 FMT = format_of("bfcl")
 
 

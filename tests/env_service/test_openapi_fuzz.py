@@ -64,7 +64,7 @@ def served() -> Iterator[Served]:
     names = [part for name in served_names() for part in ("--env", name)]
     counter = ("--env-module", "counter=counter_envs:Counter")
     service = start(free_port(), *names, *counter, "--max-instances", "32", "--warm", "2", "--shared-hosts", "1")
-    service.wait_until_healthy()
+    service.wait_until_healthy(300)
     start_helpers(service, 0)
     with leaking_nothing(service):
         yield service

@@ -22,7 +22,6 @@ from agentevolver.evaluation.tables import Plan, read_table
 from agentevolver.launcher import cli
 from agentevolver.launcher.options import parse
 from env_service.cli import main as env_service
-from env_service.environments.bfcl.splits import SPLITS_BY_SCENARIO, SPLITS_OF_AGENTEVOLVER
 from env_service.registry import known_environments
 from task_manager.actions import format_of
 from task_manager.profile import profile_for
@@ -170,7 +169,7 @@ def test_the_whole_loop_can_be_planned_on_every_environment(
 
 def splits_of(env_type: str) -> set[str]:
     if env_type == "bfcl":
-        return {*SPLITS_BY_SCENARIO, *SPLITS_OF_AGENTEVOLVER}
+        return {"train", "val", "test"}
     return (
         {"train", "dev", "test_normal", "test_challenge"}
         if env_type == "appworld"

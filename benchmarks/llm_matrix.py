@@ -394,7 +394,7 @@ def ready(world: str) -> str:
     if world == "mcp" and importlib.util.find_spec("mcp") is None:
         return "the MCP SDK is not installed"
     if world == "appworld":
-        from tests.env_service import tiny_world
+        from env_service.environments.appworld.tests import tiny_world
 
         python = os.environ.get("APPWORLD_PYTHON") or str(ROOT / ".venvs" / "appworld" / "bin" / "python")
         if not os.access(python, os.X_OK):

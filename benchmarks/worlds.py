@@ -32,7 +32,7 @@ import psutil  # noqa: E402
 from benchmarks.env_service import cpu_s, pss_mb, server, tool_call  # noqa: E402
 from env_service.base import BaseEnv, Message  # noqa: E402
 from env_service.client import AsyncEnvClient, EnvServiceError  # noqa: E402
-from env_service.registry import BUILT_IN, load  # noqa: E402
+from env_service.registry import known_environments, load  # noqa: E402
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ WORLDS = {
 
 def isolated_in_its_place(name: str, isolation: str) -> type[BaseEnv]:
     """Return a world's class, hosted otherwise than it asks."""
-    return type(f"Other{name}", (load(BUILT_IN[name]),), {"isolation": isolation, "memory_mb": 0})
+    return type(f"Other{name}", (load(known_environments()[name]),), {"isolation": isolation, "memory_mb": 0})
 
 
 def __getattr__(name: str) -> type[BaseEnv]:
@@ -130,7 +130,7 @@ async def steps(
 
 def direct(name: str, world: World, episodes: int, seconds: float) -> dict[str, float]:
     """Return the columns of a row without a service."""
-    env_class, process = load(BUILT_IN[name]), psutil.Process()
+    env_class, process = load(known_environments()[name]), psutil.Process()
     tasks = env_class.get_query_list("train", world.tasks or None)
     empty = pss_mb(process)
 
@@ -204,8 +204,8 @@ def main() -> None:
         return
     columns = ("create ms", "create CPU ms", "step ms", "step CPU ms", "MB", "MB first")
     lines = [f"| world | hosted | {' | '.join(columns)} |", f"|{' --- |' * (len(columns) + 2)}"]
-    for name in options.env or [name for name in WORLDS if name in BUILT_IN]:
-        own = load(BUILT_IN[name]).isolation
+    for name in options.env or [name for name in WORLDS if name in known_environments()]:
+        own = load(known_environments()[name]).isolation
         kinds = [own] + (["isolated" if own == "shared" else "shared"] if options.both else [])
         for kind in ["direct"] if options.direct else kinds:
             if kind == "shared" and not WORLDS[name].can_share:

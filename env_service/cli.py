@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import NoReturn
 
 from env_service.arguments import add_env_modules
@@ -56,10 +57,24 @@ def _add_list(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_new(parser: argparse.ArgumentParser) -> None:
+    from env_service.registry import environment_folders
+
     parser.set_defaults(run=_new)
     parser.add_argument("name", help="name of the environment and its package")
     parser.add_argument("--dir", default=".", help="folder to write the package into")
-    parser.add_argument("--mcp", metavar="FILE", help="tools are those of the MCP servers of this file (mcpServers)")
+    for folder in environment_folders():
+        for option, (function, about) in folder.skeletons.items():
+            parser.add_argument(
+                f"--{option}",
+                metavar="FILE",
+                dest="skeleton",
+                type=partial(_described, function),
+                help=about,
+            )
+
+
+def _described(function: str, file: str) -> tuple[str, str]:
+    return function, file
 
 
 def _add_check(parser: argparse.ArgumentParser) -> None:
@@ -192,15 +207,17 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _new(options: argparse.Namespace) -> int:
+    import importlib
     from pathlib import Path
 
     from env_service.skeleton import SkeletonError, write_skeleton
 
     try:
-        if options.mcp:
-            from env_service.environments.mcp_tools.skeleton import write_mcp_skeleton
-
-            written = write_mcp_skeleton(options.name, Path(options.mcp), Path(options.dir))
+        if options.skeleton:
+            function, file = options.skeleton
+            module, _, attribute = function.partition(":")
+            write = getattr(importlib.import_module(module), attribute)
+            written = write(options.name, Path(file), Path(options.dir))
         else:
             written = write_skeleton(options.name, Path(options.dir))
     except SkeletonError as error:
@@ -211,7 +228,7 @@ def _new(options: argparse.Namespace) -> int:
         print(f"wrote {path}")
     env_class = "".join(part.capitalize() for part in options.name.split("_")) + "Env"
     module = f"--env-module {options.name}={options.name}.env:{env_class}"
-    action = "" if options.mcp else " --action tea"
+    action = "" if options.skeleton else " --action tea"
     print(f"try it: python -m env_service check {options.name} {module}{action}")
     print(f"train on it: python launcher.py --conf {written[0].parent / 'train.yaml'} {module}")
     return 0

@@ -24,7 +24,6 @@ class LoadReport:
 
     @property
     def steps_per_s(self) -> float:
-        """Return the throughput."""
         return self.steps / self.seconds if self.seconds else 0.0
 
 

@@ -42,19 +42,16 @@ class LocalClient:
         self._instances: dict[str, tuple[str, asyncio.Lock]] = {}
 
     async def health(self) -> bool:
-        """Return that instances can be created."""
         return True
 
     async def get_env_profile(
         self, env_type: str, split: str = "train", params: dict[str, Any] | None = None
     ) -> list[str]:
-        """Return the task ids of a split."""
         return list(await self._call(env_type, Kind.PROFILE, "/get_env_profile", {"split": split, "params": params}))
 
     async def create_instance(
         self, env_type: str, task_id: str, instance_id: str | None = None, params: dict[str, Any] | None = None
     ) -> Any:
-        """Open an instance."""
         name = instance_id or uuid.uuid4().hex
         request = {"slot": name, "instance_id": name, "task_id": task_id, "params": params or {}}
         state = await self._call(env_type, Kind.CREATE, "/create", request, name)
@@ -64,7 +61,6 @@ class LocalClient:
     async def step(
         self, instance_id: str, action: Any, params: dict[str, Any] | None = None, step_index: int | None = None
     ) -> Any:
-        """Apply an action."""
         try:
             checked = checked_action(action)
         except ValueError as error:
@@ -72,16 +68,13 @@ class LocalClient:
         return await self._of(instance_id, Kind.STEP, "/step", {"action": checked, "params": params or {}})
 
     async def evaluate(self, instance_id: str, messages: Any = None, params: dict[str, Any] | None = None) -> float:
-        """Return the score of the episode in 0..1."""
         asked = {"messages": messages, "params": params or {}}
         return float(await self._of(instance_id, Kind.EVALUATE, "/evaluate", asked))
 
     async def get_tools_info(self, instance_id: str, messages: Any = None, params: dict[str, Any] | None = None) -> Any:
-        """Return what the environment tells about the instance."""
         return await self._of(instance_id, Kind.INFO, "/get_info", {"messages": messages, "params": params or {}})
 
     async def release_instance(self, instance_id: str) -> bool:
-        """Close the instance; false if there is none."""
         if instance_id not in self._instances:
             return False
         await self._of(instance_id, Kind.CLOSE, "/release", {})
@@ -89,7 +82,6 @@ class LocalClient:
         return True
 
     async def close(self) -> None:
-        """Close what is open."""
         for instance_id in list(self._instances):
             await self.release_instance(instance_id)
 

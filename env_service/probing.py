@@ -58,18 +58,15 @@ class LocalProbe:
             self._instance_host.warm_up()
 
     def tasks(self, split: str) -> list[str]:
-        """Return the task ids of a split."""
         return list(self._call(Kind.PROFILE, {"split": split, "params": None}))
 
     def create(self, task_id: str, params: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-        """Open an instance; returns its id and init state."""
         instance_id = f"check-{uuid.uuid4().hex}"
         return instance_id, self._call(
             Kind.CREATE, {"slot": instance_id, "instance_id": instance_id, "task_id": task_id, "params": params}
         )
 
     def step(self, instance_id: str, action: dict[str, Any]) -> dict[str, Any]:
-        """Apply an action."""
         try:
             checked = checked_action(action)
         except ValueError as error:
@@ -77,15 +74,12 @@ class LocalProbe:
         return dict(self._call(Kind.STEP, {"slot": instance_id, "action": checked, "params": {}}))
 
     def evaluate(self, instance_id: str, params: dict[str, Any]) -> float:
-        """Grade the episode."""
         return float(self._call(Kind.EVALUATE, {"slot": instance_id, "messages": None, "params": params}))
 
     def info(self, instance_id: str, params: dict[str, Any] | None = None) -> Any:
-        """Return facts."""
         return self._call(Kind.INFO, {"slot": instance_id, "messages": None, "params": params or {}})
 
     def release(self, instance_id: str) -> None:
-        """Close the instance."""
         self._call(Kind.CLOSE, {"slot": instance_id})
 
     def _call(self, kind: Kind, request: dict[str, Any]) -> Any:
@@ -106,28 +100,22 @@ class HttpProbe:
         self._env_type = env_type
 
     def tasks(self, split: str) -> list[str]:
-        """Return the task ids of a split."""
         return list(self._call(self._client.get_env_profile, self._env_type, split))
 
     def create(self, task_id: str, params: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-        """Open an instance; returns its id and init state."""
         state = self._call(self._client.create_instance, self._env_type, task_id, None, params)
         return str(state["info"]["instance_id"]), state
 
     def step(self, instance_id: str, action: dict[str, Any]) -> dict[str, Any]:
-        """Apply an action."""
         return dict(self._call(self._client.step, instance_id, action))
 
     def evaluate(self, instance_id: str, params: dict[str, Any]) -> float:
-        """Grade the episode."""
         return float(self._call(self._client.evaluate, instance_id, None, params))
 
     def info(self, instance_id: str, params: dict[str, Any] | None = None) -> Any:
-        """Return facts."""
         return self._call(self._client.get_tools_info, instance_id, None, params or {})
 
     def release(self, instance_id: str) -> None:
-        """Close the instance."""
         self._call(self._client.release_instance, instance_id)
 
     def _call(self, method: Any, *arguments: Any) -> Any:

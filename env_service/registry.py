@@ -1,42 +1,28 @@
-"""Names of environments, and the classes behind them.
+"""Find environments by name.
 
-A name comes from here and from nowhere else: the built-in table, the installed packages' entry points (group
-`agentevolver.environments`), and `--env-module NAME=package.module:Class` of the person who starts the service. A
-request can only pick one of the names that are served; it never reaches an import. Classes are imported late, by the
-process that hosts them.
+A name comes from three places: a folder of `env_service/environments` with a registration file, an entry point (group
+`agentevolver.environments`) of an installed package, and `--env-module NAME=package.module:Class` on the command line
+of the service, which wins. A request can only pick a name that is served; it never reaches an import. Finding imports
+no environment: the process that hosts an environment imports its class.
 """
 
 from __future__ import annotations
 
 import importlib
 import re
+import tomllib
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import ClassVar, TypeVar
 
 from agentevolver.utils.names import did_you_mean
 from env_service.base import BaseEnv
 from env_service.contract import ContractError, checked_class
 
-BUILT_IN = {
-    "pocket": "env_service.environments.pocket.env:PocketEnv",
-    "pocket_long": "env_service.environments.pocket.long_env:PocketLongEnv",
-    "pocket_app": "env_service.environments.pocket.app_env:PocketAppEnv",
-    "bfcl": "env_service.environments.bfcl.env:BfclEnv",
-    "appworld": "env_service.environments.appworld.env:AppworldEnv",
-    "mcp": "env_service.environments.mcp_tools.env:McpEnv",
-    "python": "env_service.environments.python_tool.env:PythonEnv",
-    "gymnasium": "env_service.environments.gymnasium.env:GymnasiumEnv",
-    "calc": "env_service.environments.calc.env:CalcEnv",
-    "reasoning_gym": "env_service.environments.reasoning_gym.env:ReasoningGymEnv",
-    "propose": "env_service.environments.propose.env:ProposeEnv",
-    "tau2": "env_service.environments.tau2.env:Tau2Env",
-    "textarena": "env_service.environments.textarena.env:TextarenaEnv",
-    "catalogue": "env_service.environments.catalogue.env:CatalogueEnv",
-    "scienceworld": "env_service.environments.scienceworld.env:ScienceworldEnv",
-    "webshop": "env_service.environments.webshop.env:WebshopEnv",
-    "textworld": "env_service.environments.textworld.env:TextworldEnv",
-}
+FOLDERS = Path(__file__).with_name("environments")
+REGISTRATION = "environment.toml"
 ENTRY_POINT_GROUP = "agentevolver.environments"
 _SPEC = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -83,11 +69,49 @@ class RegistryError(Exception):
     """A name or a `module:Class` text cannot be used; the message says which and what to write instead."""
 
 
+@dataclass(frozen=True, slots=True)
+class EnvironmentFolder:
+    """The registration of a folder of environments. Modules in its file are relative to the folder.
+
+    - `serves`: name -> `package.module:Class`.
+    - `imports`: the folders whose code this one imports.
+    - `skeletons`: option of `new` -> (`package.module:function`, help), for skeletons that a file describes.
+    """
+
+    path: Path
+    serves: dict[str, str] = field(default_factory=dict)
+    imports: tuple[str, ...] = ()
+    skeletons: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+
+def environment_folders() -> list[EnvironmentFolder]:
+    """Return the registered folders by name; raise RegistryError for a registration file that cannot be read."""
+    return [_read_folder(path) for path in sorted(FOLDERS.glob(f"*/{REGISTRATION}"))]
+
+
+def _read_folder(path: Path) -> EnvironmentFolder:
+    package = f"env_service.environments.{path.parent.name}"
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        return EnvironmentFolder(
+            path.parent,
+            {name: f"{package}.{spec}" for name, spec in data["serves"].items()},
+            tuple(data.get("imports", ())),
+            {
+                option: (f"{package}.{skeleton['write']}", skeleton["help"])
+                for option, skeleton in data.get("skeletons", {}).items()
+            },
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RegistryError(f"{path} is not a registration of environments: {error!r}") from error
+
+
 def known_environments(extra: Iterable[str] = ()) -> dict[str, str]:
     """Return name -> `module:Class` of everything that can be served;
     `extra` holds `NAME=module:Class` texts and wins."""
     found = {point.name: point.value for point in entry_points(group=ENTRY_POINT_GROUP)}
-    found = {**found, **BUILT_IN}
+    for folder in environment_folders():
+        found |= folder.serves
     for text in extra:
         name, separator, spec = text.partition("=")
         if not separator or not _NAME.fullmatch(name) or not _SPEC.fullmatch(spec):

@@ -17,13 +17,9 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-OWN_VENVS = ("appworld", "tau2", "textarena", "textworld")
 LOCKS = (
     *sorted(ROOT.glob("requirements/*.lock")),
-    *(
-        ROOT / "env_service" / "environments" / name / "requirements.lock"
-        for name in ("appworld", "scienceworld", "tau2", "textarena", "textworld")
-    ),
+    *sorted(ROOT.glob("env_service/environments/*/requirements.lock")),
 )
 PYTHONS = ("3.11.9", "3.12.9")
 PLATFORM = "x86_64-manylinux_2_40"

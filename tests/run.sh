@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Checks and tests: bash tests/run.sh [all | checks | unit | thorough | service | e2e | examples | chaos] [pytest arguments...]
+# Checks and tests: bash tests/run.sh [all | checks | unit | thorough | service | environments | e2e | examples | chaos] [pytest arguments...]
 #   checks   ruff, the rules of imports (pyproject.toml), mypy, and the documentation built with every warning an error
 #   unit     pure functions, no servers, no test that takes as long as half a second, all its cases together
 #   thorough what takes longer: properties over many cases, hostile input by the ten thousand, a plan of every example
 #   service  real servers, processes and Ray on loopback, faults on purpose
+#   environments  the tests that lie in the folders of environments, where the folder, one that it imports or what all of them stand on changed
+#            (tests/changed_environments.py; TESTS_SINCE=REVISION says since when, ENVIRONMENTS=all runs every one, as chaos does)
 #   e2e      the whole training stack
 #   examples every file of examples/ started for real, two steps each with its sizes made small (not in all; -k NAME for one of them)
 #   chaos    whole runs: every part killed in turn, the launcher too, a full disk, a language model that is away, two trainings at once, the whole
@@ -19,11 +21,15 @@ if (($#)) && [[ $1 != -* ]]; then
     shift
 fi
 case $tier in
-    all) parts=(ruff format imports mypy docs unit thorough service e2e) ;;
+    all) parts=(ruff format imports mypy docs unit thorough service environments e2e) ;;
     checks) parts=(ruff format imports mypy docs) ;;
-    unit | thorough | service | e2e | examples | chaos) parts=("$tier") ;;
+    unit | thorough | service | environments | e2e | examples) parts=("$tier") ;;
+    chaos)
+        export ENVIRONMENTS=all
+        parts=(environments chaos)
+        ;;
     *)
-        echo "unknown part '$tier': all, checks, unit, thorough, service, e2e, examples or chaos" >&2
+        echo "unknown part '$tier': all, checks, unit, thorough, service, environments, e2e, examples or chaos" >&2
         exit 2
         ;;
 esac
@@ -32,18 +38,13 @@ bash install.sh --dev || exit 1
 export OMP_NUM_THREADS=1
 bin=.venv/bin
 
-# AppWorld lives in an environment of its own; without it its tests are skipped, and say so.
-appworld() {
-    PYTHON=$PWD/$bin/python bash env_service/environments/appworld/setup.sh || echo "AppWorld could not be set up; its tests are skipped" >&2
-}
-
-# So do the agents that are run through the gateway; but a test of theirs that cannot run has failed.
+# The agents that are run through the gateway live in an environment of their own; a test of theirs that cannot run has failed.
 agents() {
     export AGENTS_REQUIRED=1
     PYTHON=$PWD/$bin/python bash tests/agents/setup.sh || echo "the agents of tests/agents could not be installed; their tests fail" >&2
 }
 
-# So do worlds of other makers; the page's tests look through a browser. In CI, as root, what belongs to the system is installed, too.
+# So do environments of other makers, whose tests are skipped without it; the page's tests look through a browser. In CI, as root, what belongs to the system is installed, too.
 worlds() {
     local world
     if [[ -n ${CI:-} && $EUID == 0 ]] && command -v apt-get >/dev/null; then
@@ -55,15 +56,15 @@ worlds() {
                 echo "apt-get could not install ${wanted[*]}; the tests that need it are skipped" >&2
         fi
     fi
-    for world in reasoning_gym scienceworld tau2 textarena textworld; do
-        PYTHON=$PWD/$bin/python bash "env_service/environments/$world/setup.sh" >/dev/null ||
-            echo "$world could not be set up; its tests are skipped" >&2
+    for world in $(grep -l '^setup_for_tests = true' env_service/environments/*/environment.toml); do
+        world=$(dirname "$world")
+        PYTHON=$PWD/$bin/python bash "$world/setup.sh" >/dev/null || echo "$world could not be set up; its tests are skipped" >&2
     done
 }
 
 # in_process -n WORKERS "EXPRESSION and" ARGUMENTS...: tests that start nothing. What holds none of them need not be read.
 in_process() {
-    local ignored=(--ignore=tests/e2e --ignore=tests/chaos)
+    local ignored=(--ignore=tests/e2e --ignore=tests/chaos --ignore=env_service/environments)
     "$bin/python" -m pytest -q -p no:schemathesis "$1" "$2" -m "$3 not service and not chaos and not e2e" "${ignored[@]}" "${@:4}"
 }
 
@@ -106,6 +107,12 @@ run() {
             return "$verdict"
             ;;
         # Arguments may be files, which no half may widen.
+        environments)
+            local folders
+            mapfile -t folders < <("$bin/python" -m tests.changed_environments ${ENVIRONMENTS:+"--$ENVIRONMENTS"})
+            ((${#folders[@]})) || return 0
+            "$bin/python" -m pytest -q -n 2 --dist loadfile -m "not e2e" --durations=20 "${folders[@]}" "${@:2}"
+            ;;
         unit) if (($# > 1)); then in_process -n 2 "not thorough and" "${@:2}"; else halves; fi ;;
         thorough)
             local files=()
@@ -113,13 +120,11 @@ run() {
             in_process -n 2 "thorough and" "${files[@]}" "${@:2}"
             ;;
         service)
-            appworld
             agents
-            "$bin/python" -m pytest -q -n 2 --dist loadfile -m "(service or chaos) and not e2e" --durations=40 "${@:2}"
+            "$bin/python" -m pytest -q -n 2 --dist loadfile --ignore=env_service/environments -m "(service or chaos) and not e2e" --durations=40 "${@:2}"
             ;;
         e2e) "$bin/python" -m pytest -q -m "e2e and not chaos and not examples" "${@:2}" ;;
         examples)
-            appworld
             agents
             "$bin/python" -m pytest -q -m examples --durations=0 "${@:2}"
             ;;
@@ -128,7 +133,7 @@ run() {
 }
 
 # Before the unit tests: some of theirs read these packages.
-if [[ " ${parts[*]} " == *" service "* ]]; then worlds; fi
+if [[ " ${parts[*]} " =~ " "(service|environments|examples)" " ]]; then worlds; fi
 summary=()
 failed=0
 for part in "${parts[@]}"; do

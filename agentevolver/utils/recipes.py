@@ -43,7 +43,7 @@ class Recipe:
     prepare: str | None = None
     """`function(config, settings, tasks)`: looks at the run's tasks before anything costs; raises `ConfigError`."""
     parts: str | None = None
-    """`function(context) -> Sequence[TrainerPart]` (`agentevolver.trainer.recipe_parts`); empty if the recipe is off."""
+    """`function(context) -> Sequence[TrainerPart]` (`agentevolver.trainer.recipe_parts`); empty if it is off."""
     stages: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Names that other keys may use, by kind (`advantage`, `reward`, `clip`): name -> `package.module:Class`."""
     services: str | None = None

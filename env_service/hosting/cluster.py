@@ -93,11 +93,9 @@ class RayHost:
         self._on_kill = on_kill
 
     async def describe(self) -> Description:
-        """Return what the environment class declares."""
         return Description(*await self._ask("describe"))
 
     async def serve(self, address: Address, worker: str, secret: str) -> None:
-        """Make the actor dial the service."""
         await self._ask("serve", address, worker, secret)
 
     async def start_fork_server(self) -> None:
@@ -105,15 +103,12 @@ class RayHost:
         await self._ask("start_fork_server", timeout_s=FORK_SERVER_START_S + 10.0)
 
     async def spawn(self, address: Address, workers: list[tuple[str, str]]) -> None:
-        """Fork workers."""
         await self._ask("spawn", address, workers)
 
     async def reap(self, workers: list[str]) -> None:
-        """Kill workers that hang."""
         await self._ask("reap", workers)
 
     def kill(self) -> None:
-        """Kill the actor."""
         import ray
 
         self._on_kill()
@@ -163,7 +158,6 @@ class Cluster:
         await self._in_thread(self._start)
 
     async def launch(self, spec: HostSpec) -> RayHost:
-        """Start a host actor on the node that has the fewest."""
         import ray
 
         try:
@@ -172,7 +166,6 @@ class Cluster:
             raise HostFailed(f"Ray cannot start a host: {error}") from error
 
     async def crowded(self, node: str) -> bool:
-        """Whether a host of this node would be better placed on another one."""
         import ray
 
         try:
@@ -181,7 +174,6 @@ class Cluster:
             raise HostFailed(f"Ray does not list its nodes: {error}") from error
 
     def is_remote(self, node: str) -> bool:
-        """Whether this node is another one than the service's."""
         return node != self._node
 
     async def stop(self) -> None:

@@ -109,7 +109,6 @@ class Instance:
             self._lock.release()
 
     def facts(self) -> dict[str, Any]:
-        """Return what a listing shows."""
         now = time.monotonic()
         return {
             "instance_id": self.instance_id,

@@ -71,7 +71,6 @@ class IsolatedPool(Pool):
 
     @property
     def workers(self) -> list[Worker]:
-        """All workers that are connected, warm ones included."""
         return [worker for fork_host in self._fork_hosts for worker in fork_host.workers]
 
     async def start(self) -> None:
@@ -105,7 +104,6 @@ class IsolatedPool(Pool):
         worker.link.close()
 
     async def stop(self) -> None:
-        """End every worker and fork host."""
         tasks = {task for task in (self._keeper, self._reaper) if task is not None}
         for task in tasks:
             task.cancel()

@@ -29,5 +29,4 @@ class Metrics:
         self.workers = Gauge("env_service_workers", "Connected worker processes.", ["env"], registry=self.registry)
 
     def render(self) -> bytes:
-        """Return the text that Prometheus scrapes."""
         return generate_latest(self.registry)

@@ -157,11 +157,9 @@ class Service:
             return result
 
     async def evaluate(self, instance_id: str, messages: list[Any] | None, params: dict[str, Any]) -> bytes:
-        """Grade the episode."""
         return await self._ask(instance_id, Kind.EVALUATE, messages, params)
 
     async def get_info(self, instance_id: str, messages: list[Any] | None, params: dict[str, Any]) -> bytes:
-        """Return the environment's facts about the instance."""
         return await self._ask(instance_id, Kind.INFO, messages, params)
 
     async def release(self, instance_id: str, patience_s: float = math.inf) -> bool:

@@ -52,7 +52,6 @@ class SharedPool(Pool):
 
     @property
     def workers(self) -> list[Worker]:
-        """All workers that are connected."""
         return list(self._workers)
 
     async def start(self) -> None:
@@ -88,7 +87,6 @@ class SharedPool(Pool):
             worker.link.close()
 
     async def stop(self) -> None:
-        """End every worker."""
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.wait({self._keeper})

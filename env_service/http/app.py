@@ -95,7 +95,6 @@ class Gate:
         await send_json(send, reply.status, reply.body, reply.headers)
 
     def count(self, path: str, status: int) -> None:
-        """Count an answer."""
         self._service.metrics.requests.labels(path if path in self._paths else "other", str(status)).inc()
 
 
@@ -280,7 +279,6 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals alone."""
         yield
 
 

@@ -28,7 +28,7 @@ from agentevolver.types import Task
 from agentevolver.utils.health import PLAYER, examine
 from agentevolver.utils.net import take_any_port
 from env_service.client import AsyncEnvClient
-from env_service.registry import BUILT_IN
+from env_service.registry import resolve
 from tests.env_service.local_hosts import serving
 
 pytestmark = [pytest.mark.e2e, pytest.mark.chaos, pytest.mark.timeout(900)]
@@ -121,7 +121,7 @@ async def running(process: Process) -> AsyncIterator[Process]:
 async def test_equal_names_with_equal_weights_are_equal_plays_whatever_happens_in_between(tmp_path: Path) -> None:
     seed, noisy, port = seed_policy_path(), perturbed(tmp_path / "noisy"), take_any_port()
     async with (
-        serving({"pocket": BUILT_IN["pocket"]}) as service,
+        serving(resolve(["pocket"])) as service,
         PlayerClient(f"http://127.0.0.1:{port}", "right", timeout_s=300) as client,
     ):
         async with AsyncEnvClient(service.url) as worlds:

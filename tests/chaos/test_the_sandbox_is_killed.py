@@ -21,7 +21,7 @@ from agentevolver.coevolve import __main__ as job
 from agentevolver.coevolve.types import Play
 from agentevolver.types import Task
 from agentevolver.utils.files import read_jsonl
-from env_service.registry import BUILT_IN
+from env_service.registry import resolve
 from tests.agentevolver.coevolve.fakes import FileTrainings, chance, configuration
 from tests.env_service.local_hosts import serving
 
@@ -100,7 +100,7 @@ def lines(path: Path) -> int:
 
 @contextlib.asynccontextmanager
 async def world() -> AsyncIterator[Any]:
-    async with serving({name: BUILT_IN[name] for name in ("python", "propose")}, warm=1) as running:
+    async with serving(resolve(["python", "propose"]), warm=1) as running:
         yield running
 
 

@@ -23,12 +23,12 @@ from agentevolver.recipes.offline.seed.policy import build as build_policy
 from agentevolver.recipes.offline.seed.syntax import HERMES
 from agentevolver.recipes.offline.seed.training import Recipe
 from agentevolver.utils.files import read_jsonl
+from env_service.environments.appworld.tests import tiny_world
 from env_service.environments.textarena import package as textarena
 from tests.agents.playing import VENV, need_agents
 from tests.e2e.runs import ROOT, Launched
 from tests.e2e.test_recipes import RECIPES
 from tests.e2e.tiny_model import build
-from tests.env_service import tiny_world
 from tests.llm.serving import served
 
 pytestmark = [pytest.mark.e2e, pytest.mark.examples, pytest.mark.timeout(1800)]

@@ -100,7 +100,7 @@ class Counter(BaseEnv):
         return fine
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
-        return min(self.total, 10) / 10
+        return min(max(self.total, 0), 10) / 10
 
     def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> Any:
         return {"tools": ["add"], "messages": len(messages or [])}

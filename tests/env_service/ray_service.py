@@ -54,9 +54,9 @@ class Served:
         """Return every process below the service that lives."""
         return psutil.Process(self.process.pid).children(recursive=True)
 
-    def wait_until_healthy(self) -> None:
+    def wait_until_healthy(self, timeout_s: float = 90) -> None:
         """Wait for /healthz; an answer before that must be 503, never an error of the connection once it listens."""
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             assert self.process.poll() is None, self.logged()
             with contextlib.suppress(OSError):

@@ -7,7 +7,10 @@ be answered with a 5xx but 503 (full, stopping) and 504 (too slow).
 
 from __future__ import annotations
 
+import functools
 import json
+import subprocess
+import sys
 import urllib.request
 from collections.abc import Iterator
 from typing import Any
@@ -19,24 +22,14 @@ from hypothesis import strategies as st
 from ray_service import Served, leaking_nothing, start, stop
 
 from env_service.client import EnvClient
-from env_service.environments.catalogue.build import build
-from env_service.environments.catalogue.tools import FOLDER_VARIABLE
-from env_service.environments.reasoning_gym.library import root_folder
-from env_service.environments.scienceworld import simulator as scienceworld
-from env_service.environments.tau2 import package as tau2
-from env_service.environments.textarena import package as textarena
-from env_service.environments.textworld import games as textworld
 from env_service.http.routes import MANY, ROUTES
+from env_service.registry import known_environments
 from tests.free_ports import free_port
 
 schemathesis = pytest.importorskip("schemathesis", reason="needs schemathesis (requirements/dev.lock)")
 
 pytestmark = [pytest.mark.service, pytest.mark.timeout(600)]
 
-OWN = (("tau2", tau2), ("textarena", textarena), ("scienceworld", scienceworld), ("textworld", textworld))
-ENVIRONMENTS = ("pocket", "bfcl", "gymnasium", "python", "catalogue", "calc", "propose", "webshop")
-ENVIRONMENTS += tuple(name for name, own in OWN if own.installed())
-ENVIRONMENTS += ("reasoning_gym",) if (root_folder() / "reasoning_gym").is_dir() else ()
 EXAMPLES = {"positive": 80, "negative": 40}
 CHECKS = (
     "status_code_conformance",
@@ -49,16 +42,29 @@ CHECKS = (
 LISTINGS = ("/healthz", "/metrics", "/instances")
 
 
+@functools.cache
+def served_names() -> tuple[str, ...]:
+    """Return the environments whose train tasks can be listed here, and one of the tests."""
+    known = known_environments()
+    lists = [{"env_type": name, "split": "train", "params": {}} for name in known]
+    done = subprocess.run(
+        [sys.executable, "-m", "env_service.listing"],
+        input=json.dumps({"classes": known, "lists": lists}),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    unusable = {problem["name"] for problem in json.loads(done.stdout.splitlines()[-1])}
+    return ("counter", *(name for name in known if name not in unusable))
+
+
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served() -> Iterator[Served]:
     """One service for all operations; what it holds is counted before the first and after the last."""
-    catalogue = tmp_path_factory.mktemp("catalogue")
-    build(catalogue, ["pocket", "bfcl"], "hashing")
-    names = [part for name in ENVIRONMENTS for part in ("--env", name)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(FOLDER_VARIABLE, str(catalogue))
-        service = start(free_port(), *names, "--max-instances", "32", "--warm", "2", "--shared-hosts", "1")
-    service.wait_until_healthy()
+    names = [part for name in served_names() for part in ("--env", name)]
+    counter = ("--env-module", "counter=counter_envs:Counter")
+    service = start(free_port(), *names, *counter, "--max-instances", "32", "--warm", "2", "--shared-hosts", "1")
+    service.wait_until_healthy(300)
     start_helpers(service, 0)
     with leaking_nothing(service):
         yield service
@@ -67,9 +73,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def start_helpers(service: Served, task: int) -> None:
-    """Have the Java process and the sandbox started that stay with a host, and are no leak; ended ones too."""
+    """Open and release an instance of each: processes that an environment keeps beside a host are no leak."""
     with EnvClient(service.url) as client:
-        for name in {"scienceworld", "reasoning_gym"}.intersection(ENVIRONMENTS):
+        for name in served_names():
             client.create_instance(name, client.get_env_profile(name)[task], "helper")
             client.release_instance("helper")
 
@@ -77,7 +83,7 @@ def start_helpers(service: Served, task: int) -> None:
 @pytest.fixture(scope="module")
 def real(served: Served) -> dict[str, list[Any]]:
     """Values of fields that mean something to this service; an instance of each environment has its name."""
-    tasks = {name: EnvClient(served.url).get_env_profile(name)[:3] for name in ENVIRONMENTS}
+    tasks = {name: EnvClient(served.url).get_env_profile(name)[:3] for name in served_names()}
     actions = [
         "done",
         "action: right",
@@ -88,9 +94,9 @@ def real(served: Served) -> dict[str, list[Any]]:
         "search[red shoes]",
     ]
     return {
-        "env_type": [*ENVIRONMENTS],
+        "env_type": [*served_names()],
         "task_id": [task for known in tasks.values() for task in known],
-        "instance_id": [*ENVIRONMENTS],
+        "instance_id": [*served_names()],
         "messages": [{"role": "assistant", "content": action} for action in actions],
         "params": [{}, {"split": "train"}, {"is_open_query": True}, {"sparse": False}],
         "step_index": [0, 1],
@@ -101,7 +107,7 @@ def real(served: Served) -> dict[str, list[Any]]:
 def opened(served: Served) -> Iterator[None]:
     """Open an instance of each environment, and release afterwards whatever is open."""
     with EnvClient(served.url) as client:
-        for name in ENVIRONMENTS:
+        for name in served_names():
             client.create_instance(name, client.get_env_profile(name)[0], name)
         yield
         for facts in json.loads(urllib.request.urlopen(f"{served.url}/instances").read())["data"]:

@@ -1,8 +1,10 @@
-"""Names come from the table, the entry points and the command line; never anything else."""
+"""Names come from the folders, the entry points and the command line."""
 
 from __future__ import annotations
 
-import importlib.metadata
+import re
+import subprocess
+import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from counter_envs import Counter
 
 from env_service import registry
 from env_service.checker import LocalProbe
-from env_service.registry import BUILT_IN, Registry, RegistryError, known_environments, load, resolve
+from env_service.registry import Registry, RegistryError, environment_folders, known_environments, load, resolve
 
 
 def test_an_option_makes_a_class_known_under_a_name() -> None:
@@ -69,22 +71,46 @@ class MoonlightEnv(BaseEnv):
 """
 
 
-def test_an_installed_package_can_add_environments(monkeypatch: pytest.MonkeyPatch) -> None:
-    point = EntryPoint("extra", "pkg.mod:Cls", registry.ENTRY_POINT_GROUP)
-    monkeypatch.setattr(registry, "entry_points", lambda group: [point] if group == "agentevolver.environments" else [])
-    assert known_environments()["extra"] == "pkg.mod:Cls"
-    assert importlib.metadata.entry_points is not registry.entry_points
+def test_folders_and_packages_add_environments_and_a_folder_wins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points = [EntryPoint("extra", "pkg.mod:Cls", registry.ENTRY_POINT_GROUP), EntryPoint("moon", "evil.mod:Cls", "")]
+    monkeypatch.setattr(registry, "entry_points", lambda group: points if group == "agentevolver.environments" else [])
+    monkeypatch.setattr(registry, "FOLDERS", tmp_path)
+    register(tmp_path / "sky", 'imports = ["sea"]\n[serves]\nmoon = "env:MoonEnv"\n')
+    (tmp_path / "not_registered").mkdir()
+    assert known_environments() == {"extra": "pkg.mod:Cls", "moon": "env_service.environments.sky.env:MoonEnv"}
+    assert known_environments(["moon=mine:Moon"])["moon"] == "mine:Moon"
+    assert [folder.imports for folder in environment_folders()] == [("sea",)]
 
 
-def test_an_entry_point_cannot_take_a_built_in_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    point = EntryPoint("pocket", "evil.mod:Cls", registry.ENTRY_POINT_GROUP)
-    monkeypatch.setattr(registry, "entry_points", lambda group: [point])
-    assert known_environments()["pocket"] == BUILT_IN["pocket"]
+@pytest.mark.parametrize("text", ["", "serves = 3", "[serves", "[serves]\n[skeletons.x]\nwrite = 'a:b'"])
+def test_a_registration_that_cannot_be_read_is_named(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "FOLDERS", tmp_path)
+    register(tmp_path / "sky", text)
+    with pytest.raises(RegistryError, match=r"sky/environment\.toml is not a registration"):
+        known_environments()
+
+
+def register(folder: Path, text: str) -> None:
+    folder.mkdir()
+    (folder / registry.REGISTRATION).write_text(text)
+
+
+def test_finding_imports_no_environment() -> None:
+    code = (
+        "import sys; from env_service.registry import known_environments as known; known(); "
+        "print(*(name for name in sys.modules if name.startswith('env_service.environments')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
 
 
 def test_an_unknown_name_is_refused_with_the_nearest_known_one() -> None:
-    with pytest.raises(RegistryError, match="did you mean 'pocket'"):
-        resolve(["pokcet"])
+    with pytest.raises(RegistryError, match="did you mean 'lunar'"):
+        resolve(["lunra"], ["lunar=moon.env:MoonEnv"])
     with pytest.raises(RegistryError, match="--env-module NAME="):
         resolve(["zzz"])
 
@@ -108,6 +134,8 @@ def test_a_class_that_cannot_be_hosted_is_named(spec: str, message: str) -> None
         load(spec)
 
 
-@pytest.mark.parametrize("name", sorted(BUILT_IN))
-def test_every_built_in_environment_loads(name: str) -> None:
-    assert load(BUILT_IN[name]).isolation in ("shared", "isolated")
+def test_folders_declare_what_they_import() -> None:
+    for folder in registry.environment_folders():
+        text = "".join(path.read_text(encoding="utf-8") for path in folder.path.rglob("*.py"))
+        used = set(re.findall(r"env_service\.environments\.(\w+)", text)) - {folder.path.name}
+        assert used == set(folder.imports), folder.path

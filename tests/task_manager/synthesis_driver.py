@@ -9,7 +9,7 @@ from typing import Any
 
 from agentevolver.types import Task
 from env_service.client import AsyncEnvClient
-from env_service.registry import BUILT_IN
+from env_service.registry import resolve
 from task_manager.report import Funnel
 from task_manager.settings import Configuration
 from task_manager.synthetic import open_run
@@ -34,7 +34,7 @@ async def kept_tasks(
     service is there."""
     from local_hosts import serving
 
-    async with serving({env_type: BUILT_IN[env_type]}) as service:
+    async with serving(resolve([env_type])) as service:
         section = {
             "n": 1,
             "max_seed_tasks": seeds,

@@ -1,27 +1,35 @@
 """Profiles: shipped ones load, and a wrong one is named."""
 
+import copy
 import json
 
 import pytest
 
-from env_service.registry import BUILT_IN
 from task_manager.profile import EnvProfile, ProfileError, load_profile, profile_for, save_profile, shipped_profile
 
+DATA = {
+    "name": "Keeper",
+    "background": "Somebody with a garden.",
+    "entities": [
+        {"name": "Bed", "description": "A bed.", "attrs": {"size": "in feet"}, "opts": []},
+        {"name": "Seed", "description": "A seed.", "attrs": {}, "opts": [{"name": "sow", "description": "Sow it."}]},
+    ],
+    "task_preference": {"num_entities": 2, "num_opts": 3, "relation_difficulty": 2},
+    "rubrics": ["Name the bed."],
+}
+PROFILE = EnvProfile.model_validate(DATA)
 
-@pytest.mark.parametrize("env_type", BUILT_IN)
-def test_the_shipped_profiles_say_what_there_is(env_type):
-    profile = shipped_profile(env_type)
-    text = profile.instruction()
-    assert profile.background in text
-    for entity in profile.entities:
-        assert f"## {entity.name}" in text
-        assert all(opt.description in text for opt in entity.opts)
+
+def test_the_instruction_holds_every_entity_and_operation():
+    text = PROFILE.instruction()
+    assert PROFILE.background in text and "- size: in feet" in text and "- sow: Sow it." in text
+    assert all(f"## {entity.name}\n{entity.description}" in text for entity in PROFILE.entities)
 
 
 def test_the_profile_of_an_installed_environment_lies_beside_its_class(tmp_path, monkeypatch):
     (tmp_path / "moon_base").mkdir()
     (tmp_path / "moon_base" / "__init__.py").touch()
-    data = shipped_profile("pocket").model_dump()
+    data = DATA
     (tmp_path / "moon_base" / "profile.json").write_text(json.dumps({**data, "name": "Moon"}))
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(
@@ -32,23 +40,27 @@ def test_the_profile_of_an_installed_environment_lies_beside_its_class(tmp_path,
         shipped_profile("gone")
 
 
-def test_environments_of_one_package_may_have_profiles_of_their_own():
-    usual, long, app = (shipped_profile(name) for name in ("pocket", "pocket_long", "pocket_app"))
-    assert usual == long and usual.task_preference.num_entities == 2
-    assert app.entities == usual.entities and app.background.startswith(usual.background)
-    assert app.task_preference.num_entities == 4
+def test_an_environment_of_a_shared_package_may_have_a_profile_of_its_own(tmp_path, monkeypatch):
+    package = tmp_path / "two_moons"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "profile.json").write_text(json.dumps(DATA))
+    (package / "profile.far.json").write_text(json.dumps({**DATA, "name": "Far"}))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(
+        "task_manager.profile.known_environments", lambda: dict.fromkeys(("near", "far"), "two_moons.env:Env")
+    )
+    assert (shipped_profile("near").name, shipped_profile("far").name) == ("Keeper", "Far")
 
 
 def test_a_profile_survives_its_file_rubrics_included(tmp_path):
-    profile = shipped_profile("webshop")
-    assert profile.rubrics
-    save_profile(profile, tmp_path / "p.json")
-    assert load_profile(tmp_path / "p.json") == profile
+    save_profile(PROFILE, tmp_path / "p.json")
+    assert load_profile(tmp_path / "p.json") == PROFILE
 
 
 @pytest.mark.parametrize("field", ["name", "background", "entities", "task_preference"])
 def test_a_missing_field_is_named(tmp_path, field):
-    data = shipped_profile("pocket").model_dump()
+    data = copy.deepcopy(DATA)
     del data[field]
     (tmp_path / "p.json").write_text(json.dumps(data))
     with pytest.raises(ProfileError, match=rf"p\.json: {field}: field required"):
@@ -68,7 +80,7 @@ def test_a_missing_field_is_named(tmp_path, field):
     ],
 )
 def test_what_is_wrong_inside_is_named(tmp_path, change, message):
-    data = shipped_profile("pocket").model_dump()
+    data = copy.deepcopy(DATA)
     change(data)
     (tmp_path / "p.json").write_text(json.dumps(data))
     with pytest.raises(ProfileError, match=message):
@@ -86,15 +98,14 @@ def test_files_that_are_none_and_environments_without_one(tmp_path):
 
 
 def test_preferences_move_within_what_can_be_asked_for():
-    wanted = shipped_profile("pocket").task_preference
+    wanted = PROFILE.task_preference
     assert wanted.shifted(1).relation_difficulty == 3 and wanted.shifted(1).num_opts == wanted.num_opts + 1
     easiest = wanted.shifted(-1).shifted(-1).shifted(-1).shifted(-1)
     assert (easiest.num_entities, easiest.num_opts, easiest.relation_difficulty) == (1, 1, 1)
 
 
 def test_the_wish_and_the_rubrics_are_part_of_the_preference():
-    profile = shipped_profile("webshop")
-    text = profile.preference_instruction("  only shoes ")
+    text = PROFILE.preference_instruction("  only shoes ")
     assert text.splitlines()[-1] == "- only shoes"
-    assert all(f"- {rubric}" in text for rubric in profile.rubrics)
-    assert isinstance(profile, EnvProfile) and profile.fingerprint != shipped_profile("pocket").fingerprint
+    assert all(f"- {rubric}" in text for rubric in PROFILE.rubrics)
+    assert PROFILE.fingerprint != PROFILE.model_copy(update={"rubrics": []}).fingerprint

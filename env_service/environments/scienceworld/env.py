@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from env_service.environments.scienceworld.simulator import Simulator, splits
+from env_service.environments.textworld.frame import ACT, DONE, TextWorldEnv, TextWorldParams, text_tool
 from env_service.parameters import laid_over
-from env_service.text_world import ACT, DONE, TextWorldEnv, TextWorldParams, text_tool
 
 SPLITS = ("train", "dev", "test")
 _FORBIDDEN = re.compile(r"\breset\b", re.IGNORECASE)

@@ -13,9 +13,9 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar, Literal
 
+from env_service.environments.textworld.frame import ACT, DONE, TextWorldEnv, TextWorldParams, text_tool
 from env_service.environments.textworld.games import GameId, game_file, installed, package, task_ids
 from env_service.parameters import laid_over
-from env_service.text_world import ACT, DONE, TextWorldEnv, TextWorldParams, text_tool
 
 _RULES = """You play a text adventure. A command is a verb with what it is about, in the game's words: look, \
 inventory, go north, examine table, open fridge, take key, take key from table, drop key, put key on table, insert \

@@ -26,7 +26,7 @@ from env_service.client import AsyncEnvClient
 from env_service.environments.calc.grammar import evaluate
 from env_service.environments.calc.tasks import task_ids
 from env_service.environments.propose.env import ProposeEnv
-from env_service.registry import BUILT_IN
+from env_service.registry import resolve
 from task_manager.actions import format_of
 from tests.agentevolver.coevolve.fakes import configuration, settings_of
 from tests.env_service.local_hosts import serving
@@ -63,7 +63,7 @@ async def rounds(
     folder: Path, teacher: Teacher | None = None, spend: int | None = None, **changes: Any
 ) -> AsyncIterator[Round]:
     async with (
-        serving({name: BUILT_IN[name] for name in ("calc", "propose")}) as service,
+        serving(resolve(["calc", "propose"])) as service,
         teaching(teacher or Teacher()) as models,
         LLM(models.model_copy(update={"budget": BudgetSettings(max_tokens=spend)})) as llm,
         AsyncEnvClient(service.url) as client,

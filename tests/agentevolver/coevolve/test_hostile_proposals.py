@@ -13,7 +13,7 @@ import pytest
 from agentevolver.coevolve.execute import execute
 from agentevolver.coevolve.types import Dropped, Proposal
 from env_service.client import AsyncEnvClient
-from env_service.registry import BUILT_IN
+from env_service.registry import resolve
 from tests.env_service.local_hosts import serving
 
 pytestmark = pytest.mark.service
@@ -56,7 +56,7 @@ async def test_a_program_that_harms_or_draws_lots_makes_no_label(
     program: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ENV_PYTHON_WALL_S", "2")
-    worlds = {name: BUILT_IN[name] for name in ("propose", "python")}
+    worlds = resolve(["propose", "python"])
     async with serving(worlds) as running, AsyncEnvClient(running.url) as client:
         proposal = await proposal_of(client, SEED, written(program))
         assert (proposal.refused, proposal.program) == ("", program)
@@ -70,7 +70,7 @@ async def test_a_program_that_harms_or_draws_lots_makes_no_label(
 
 
 async def test_in_calc_a_question_is_run_and_nothing_else() -> None:
-    worlds = {name: BUILT_IN[name] for name in ("propose", "calc")}
+    worlds = resolve(["propose", "calc"])
     async with serving(worlds) as running, AsyncEnvClient(running.url) as client:
         honest = await proposal_of(client, "calc.left.3.f.00017", "<question>left 3 f 4 g 7</question>")
         assert await execute(client, "calc", honest) in set("0123456789")

@@ -19,7 +19,7 @@ from agentevolver.recipes.offline.teacher.service import Teacher
 from agentevolver.types import Task
 from agentevolver.utils.files import read_jsonl
 from env_service.environments.calc.grammar import evaluate
-from env_service.registry import BUILT_IN
+from env_service.registry import resolve
 from tests.agentevolver.coevolve.fakes import FileTrainings, chance, configuration
 from tests.agentevolver.coevolve.test_explorer import EXPLORING
 from tests.env_service.local_hosts import serving
@@ -73,7 +73,7 @@ async def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     monkeypatch.setattr(job, "PlayerClient", CalcPlayer)
     for name in ("SessionTrainings", "ChildTrainings"):
         monkeypatch.setattr(job, name, lambda config, show: FileTrainings())
-    async with serving({name: BUILT_IN[name] for name in ("calc", "pocket", "propose")}) as service:
+    async with serving(resolve(["calc", "pocket", "propose"])) as service:
         yield configuration(tmp_path, **{"env_service.env_url": service.url, **HELD_OUT})
 
 
@@ -107,7 +107,7 @@ async def test_two_rounds_of_calc_are_labelled_by_its_programs(
 async def test_two_rounds_of_what_an_explorer_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, "PlayerClient", CalcPlayer)
     monkeypatch.setattr(job, "SessionTrainings", lambda config, show: FileTrainings())
-    environments = {name: BUILT_IN[name] for name in ("calc", "propose")}
+    environments = resolve(["calc", "propose"])
     async with serving(environments) as service, teaching(Teacher()) as models:
         given = {**EXPLORING, "env_service.env_url": service.url, "llm.teacher.url": models.teacher.url}
         folder = await carried_out(configuration(tmp_path, **given))

@@ -18,7 +18,7 @@ from env_service.client import AsyncEnvClient
 from env_service.environments.pocket.calls import undotted
 from env_service.environments.pocket.env import PocketEnv
 from env_service.environments.pocket.oracle import reference
-from env_service.registry import BUILT_IN
+from env_service.registry import resolve
 from tests.agentevolver.flows.harness import ScriptedEngine
 from tests.env_service.local_hosts import serving
 from tests.real_tokenizers import build_real
@@ -105,7 +105,7 @@ def qwen3():
 
 @asynccontextmanager
 async def pocket():
-    async with serving({"pocket": BUILT_IN["pocket"]}) as running, AsyncEnvClient(running.url) as client:
+    async with serving(resolve(["pocket"])) as running, AsyncEnvClient(running.url) as client:
         yield client
 
 

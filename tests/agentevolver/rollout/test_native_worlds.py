@@ -5,7 +5,7 @@ import pytest
 from agentevolver.rollout.tool_calls import specs_of
 from agentevolver.types import StopReason, Task
 from env_service.client import AsyncEnvClient
-from env_service.registry import BUILT_IN, load
+from env_service.registry import known_environments, load, resolve
 from tests.agentevolver.rollout.native import LOST, play
 from tests.env_service.local_hosts import serving
 
@@ -14,8 +14,8 @@ pytestmark = pytest.mark.service
 
 @pytest.mark.parametrize("name", ["pocket_long", "python", "gymnasium", "bfcl", "calc"])
 async def test_a_world_answers_text_and_calls(name):
-    task_id = load(BUILT_IN[name]).get_query_list("train", {})[0]
-    async with serving({name: BUILT_IN[name]}) as running, AsyncEnvClient(running.url) as client:
+    task_id = load(known_environments()[name]).get_query_list("train", {})[0]
+    async with serving(resolve([name])) as running, AsyncEnvClient(running.url) as client:
         made = await client.create_instance(name, task_id, "probe", {"native_tools": True})
         tool = specs_of(made["info"]["tools"], name)[0]
         await client.release_instance("probe")

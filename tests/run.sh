@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Checks and tests: bash tests/run.sh [all | checks | unit | thorough | service | environments | e2e | examples | chaos] [pytest arguments...]
+# Checks and tests: bash tests/run.sh [all | checks | unit | thorough | service | environments | recipes | e2e | examples | chaos] [pytest arguments...]
 #   checks   ruff, the rules of imports (pyproject.toml), mypy, and the documentation built with every warning an error
 #   unit     pure functions, no servers, no test that takes as long as half a second, all its cases together
 #   thorough what takes longer: properties over many cases, hostile input by the ten thousand, a plan of every example
 #   service  real servers, processes and Ray on loopback, faults on purpose
-#   environments  the tests that lie in the folders of environments, where the folder, one that it imports or what all of them stand on changed
-#            (tests/changed_environments.py; TESTS_SINCE=REVISION says since when, ENVIRONMENTS=all runs every one, as chaos does)
+#   environments, recipes   the tests in the folders of these, where the folder, one that it imports or what all of them stand on changed
+#            (tests/changed.py; TESTS_SINCE=REVISION says since when, WHOLE=1 runs every one, as chaos does)
 #   e2e      the whole training stack
 #   examples every file of examples/ started for real, two steps each with its sizes made small (not in all; -k NAME for one of them)
 #   chaos    whole runs: every part killed in turn, the launcher too, a full disk, a language model that is away, two trainings at once, the whole
@@ -21,15 +21,15 @@ if (($#)) && [[ $1 != -* ]]; then
     shift
 fi
 case $tier in
-    all) parts=(ruff format imports mypy docs unit thorough service environments e2e) ;;
+    all) parts=(ruff format imports mypy docs unit thorough service environments recipes e2e) ;;
     checks) parts=(ruff format imports mypy docs) ;;
-    unit | thorough | service | environments | e2e | examples) parts=("$tier") ;;
+    unit | thorough | service | environments | recipes | e2e | examples) parts=("$tier") ;;
     chaos)
-        export ENVIRONMENTS=all
-        parts=(environments chaos)
+        export WHOLE=1
+        parts=(environments recipes chaos)
         ;;
     *)
-        echo "unknown part '$tier': all, checks, unit, thorough, service, environments, e2e, examples or chaos" >&2
+        echo "unknown part '$tier': all, checks, unit, thorough, service, environments, recipes, e2e, examples or chaos" >&2
         exit 2
         ;;
 esac
@@ -64,7 +64,7 @@ worlds() {
 
 # in_process -n WORKERS "EXPRESSION and" ARGUMENTS...: tests that start nothing. What holds none of them need not be read.
 in_process() {
-    local ignored=(--ignore=tests/e2e --ignore=tests/chaos --ignore=env_service/environments)
+    local ignored=(--ignore=tests/e2e --ignore=tests/chaos --ignore=env_service/environments --ignore=agentevolver/recipes)
     "$bin/python" -m pytest -q -p no:schemathesis "$1" "$2" -m "$3 not service and not chaos and not e2e" "${ignored[@]}" "${@:4}"
 }
 
@@ -107,9 +107,9 @@ run() {
             return "$verdict"
             ;;
         # Arguments may be files, which no half may widen.
-        environments)
+        environments | recipes)
             local folders
-            mapfile -t folders < <("$bin/python" -m tests.changed_environments ${ENVIRONMENTS:+"--$ENVIRONMENTS"})
+            mapfile -t folders < <("$bin/python" -m tests.changed "$1" ${WHOLE:+--all})
             ((${#folders[@]})) || return 0
             "$bin/python" -m pytest -q -n 2 --dist loadfile -m "not e2e" --durations=20 "${folders[@]}" "${@:2}"
             ;;
@@ -121,7 +121,7 @@ run() {
             ;;
         service)
             agents
-            "$bin/python" -m pytest -q -n 2 --dist loadfile --ignore=env_service/environments -m "(service or chaos) and not e2e" --durations=40 "${@:2}"
+            "$bin/python" -m pytest -q -n 2 --dist loadfile --ignore=env_service/environments --ignore=agentevolver/recipes -m "(service or chaos) and not e2e" --durations=40 "${@:2}"
             ;;
         e2e) "$bin/python" -m pytest -q -m "e2e and not chaos and not examples" "${@:2}" ;;
         examples)
@@ -133,7 +133,7 @@ run() {
 }
 
 # Before the unit tests: some of theirs read these packages.
-if [[ " ${parts[*]} " =~ " "(service|environments|examples)" " ]]; then worlds; fi
+if [[ " ${parts[*]} " =~ " "(service|environments|recipes|examples)" " ]]; then worlds; fi
 summary=()
 failed=0
 for part in "${parts[@]}"; do

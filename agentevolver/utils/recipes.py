@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from agentevolver.utils.names import imported
 
 GROUP = "agentevolver.recipes"
-_FOLDER = Path(__file__).resolve().parents[1] / "recipes"
+FOLDER = Path(__file__).resolve().parents[1] / "recipes"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +80,7 @@ class Recipe:
 def recipes() -> Mapping[str, Recipe]:
     """Return all registered recipes by name; those of this repository win over entry points of the same name."""
     found: dict[str, Recipe] = {point.name: point.load() for point in entry_points(group=GROUP)}
-    for path in sorted(_FOLDER.glob("*/recipe.py")):
+    for path in sorted(FOLDER.glob("*/recipe.py")):
         recipe: Recipe = importlib.import_module(f"agentevolver.recipes.{path.parent.name}.recipe").RECIPE
         found[recipe.name] = recipe
     return found

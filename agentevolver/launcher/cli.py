@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import sys
@@ -19,6 +18,7 @@ from agentevolver.utils.secrets import MASK, masked_arguments, masked_text
 if TYPE_CHECKING:
     from agentevolver.config.checks import Resolved
     from agentevolver.launcher.plan import Plan
+    from agentevolver.launcher.preflight import Check
     from agentevolver.launcher.records import RunRecord, RunRegistry, UnreadableRecord
 
 logger = logging.getLogger("agentevolver.launcher")
@@ -76,18 +76,20 @@ def _do(options: Options, arguments: list[str], root: Path) -> int:
     if options.dry_run or options.show_config:
         print(_dry_run(options, configuration, registry))
         return 0
-    from agentevolver.launcher.experiment import check_disk
-    from agentevolver.launcher.plan import resolve_config
+    from agentevolver.launcher.plan import make_plan, resolve_config
+    from agentevolver.launcher.preflight import preflight
     from agentevolver.launcher.run import carry_out
 
-    check_disk(configuration.experiment_dir)
-    for line in _accelerator(options, configuration):
+    checks, presence = preflight(options, configuration, registry)
+    for problem in (check.problem for check in checks if check.problem is not None):
+        raise problem
+    for line in _gpu_lines(checks):
         logger.info("%s", line)
     for line in _warnings(options, configuration):
         logger.warning("WARNING: %s", line)
     if options.conf is not None and not options.allow_changes:
         refuse_mixing(configuration.experiment_dir, resolve_config(configuration.config))
-    plan = asyncio.run(_plan(options, configuration, registry))
+    plan = make_plan(options, configuration, presence, registry)
     logger.info("run %s on %s, writes to %s", plan.run_id, plan.device, configuration.experiment_dir)
     return _told(plan, configuration, lambda: carry_out(plan, registry, masked_arguments(arguments), root))
 
@@ -119,65 +121,29 @@ def _view(options: Options) -> int:
     return 0
 
 
-def compose(options: Options) -> Resolved:
-    """Compose the configuration.
-
-    Raises:
-        UsageError: with the line that says what is wrong.
-    """
-    from agentevolver.config.checks import load
-    from agentevolver.errors import ConfigError
-
-    try:
-        return load(options.conf, list(options.overrides))
-    except ConfigError as error:
-        raise UsageError(" ".join(str(error).split())) from error
-
-
 def load_configuration(options: Options) -> Resolved:
     """Compose and check the configuration.
 
     Raises:
         UsageError: with the line that says what is wrong.
     """
+    from agentevolver.config.checks import load
+    from agentevolver.errors import ConfigError
     from agentevolver.launcher.experiment import check_checkpoint, check_model, check_target
 
     if options.target is not None:
         check_target(options.target, Path.cwd())
-    resolved = compose(options)
+    try:
+        resolved = load(options.conf, list(options.overrides))
+    except ConfigError as error:
+        raise UsageError(" ".join(str(error).split())) from error
     check_model(str(resolved.config.actor_rollout_ref.model.path))
     check_checkpoint(resolved.config)
     return resolved
 
 
-async def _plan(options: Options, configuration: Resolved, registry: RunRegistry, *, environments: bool = True) -> Plan:
-    """Look at the machine and make the plan; `environments`: whether those are looked at too."""
-    from agentevolver.launcher.environments import check_environments
-    from agentevolver.launcher.experiment import START, check_ray_address, env_service_presence
-    from agentevolver.launcher.plan import check_services, make_plan, registered_services, served_names
-
-    if options.conf is None and not registered_services(options):
-        return make_plan(options, configuration, START, registry)
-    service = configuration.env_service
-    presence = await env_service_presence(
-        service.env_url, served_names(options, configuration), registry, external=service.external
-    )
-    if presence == START:
-        check_services(options, configuration)
-        if environments:
-            await asyncio.to_thread(check_environments, options, configuration)
-    if configuration.ray.address is not None:
-        await check_ray_address(configuration.ray.address)
-    return make_plan(options, configuration, presence, registry)
-
-
-def _accelerator(options: Options, configuration: Resolved) -> list[str]:
-    """Check GPUs where the run wants some; returns lines worth knowing."""
-    from agentevolver.launcher.accelerator import check_accelerator
-
-    if options.conf is None or configuration.config.trainer.device != "cuda":
-        return []
-    return check_accelerator(configuration.config, {**os.environ, **configuration.env})
+def _gpu_lines(checks: Sequence[Check]) -> list[str]:
+    return [line for check in checks if check.name == "gpu" for line in check.found]
 
 
 def _warnings(options: Options, configuration: Resolved) -> list[str]:
@@ -188,39 +154,19 @@ def _warnings(options: Options, configuration: Resolved) -> list[str]:
 
 
 def _dry_run(options: Options, configuration: Resolved, registry: RunRegistry) -> str:
-    """Return the plan and the configuration. What is wrong with the machine now is said, and does not matter."""
-    from agentevolver.launcher.environments import check_environments
-    from agentevolver.launcher.experiment import START, Presence, check_disk, problem_with
-    from agentevolver.launcher.plan import check_services, make_plan, masked, resolve_config
-    from agentevolver.utils.web.access import is_local
+    """Return the plan and the configuration. A problem of the machine is one line of it."""
+    from agentevolver.launcher.experiment import problem_with
+    from agentevolver.launcher.plan import make_plan, masked, resolve_config
+    from agentevolver.launcher.preflight import preflight
 
-    check_services(options, configuration)
-    obstacles: list[LaunchError | str] = []
-    facts = []
-    if options.conf is not None and configuration.config.trainer.device == "cuda":
-        from agentevolver.launcher.accelerator import examine
-
-        report = examine(configuration.config, {**os.environ, **configuration.env}, ask_hub=False)
-        obstacles += report.problems
-        facts = report.lines
+    checks, presence = preflight(options, configuration, registry)
+    obstacles: list[LaunchError | str] = [check.problem for check in checks if check.problem is not None]
+    for refused in (problem for problem in obstacles if isinstance(problem, UsageError)):
+        raise refused
     if options.conf is not None and not options.allow_changes:
         problem = problem_with(configuration.experiment_dir, resolve_config(configuration.config))
         obstacles += [] if problem is None else [problem]
-    try:
-        check_environments(options, configuration)
-    except UsageError:
-        raise
-    except LaunchError as error:
-        obstacles.append(error)
-    try:
-        check_disk(configuration.experiment_dir)
-        plan = asyncio.run(_plan(options, configuration, registry, environments=False))
-    except UsageError:
-        raise
-    except LaunchError as error:
-        obstacles.append(error)
-        presence = START if is_local(configuration.env_service.env_url) else Presence("elsewhere")
-        plan = make_plan(options, configuration, presence, registry)
+    plan, facts = make_plan(options, configuration, presence, registry), _gpu_lines(checks)
     if options.conf is not None:
         facts += _estimate(configuration)
         facts += [f"WARNING: {line}" for line in _warnings(options, configuration)]

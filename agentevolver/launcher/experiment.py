@@ -24,7 +24,6 @@ from yaml import YAMLError
 from agentevolver.checkpoints import check_ranks, start_of
 from agentevolver.config.changes import changes, listed
 from agentevolver.errors import LaunchError, TrainingFailed, UsageError
-from agentevolver.launcher.accelerator import looks_local
 from agentevolver.launcher.options import parse
 from agentevolver.launcher.records import RunRegistry
 from agentevolver.launcher.stack import health_url
@@ -139,7 +138,7 @@ def check_model(path: str) -> None:
     Raises:
         UsageError: it is not there.
     """
-    if looks_local(path) and not Path(path).expanduser().exists():
+    if path.startswith(("/", "./", "../", "~")) and not Path(path).expanduser().exists():
         raise UsageError(
             f"actor_rollout_ref.model.path={path} does not exist; give a folder that does, or a name on the Hugging "
             "Face hub"

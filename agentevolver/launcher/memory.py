@@ -71,23 +71,11 @@ class Decoder:
         """All parameters."""
         return self.layers * self.layer_parameters + self.vocabulary * self.hidden * (1 if self.tied else 2)
 
-    @property
-    def matmul_parameters(self) -> int:
-        """Parameters that multiply each token of a dense model: the look-up of the input's embedding is none."""
-        return self.layers * self.layer_parameters + self.vocabulary * self.hidden
-
     def lora_parameters(self, rank: int) -> int:
         """Parameters of adapters on all of a dense layer's linear maps."""
         size = self.head_size or self.hidden // self.heads
         attention = 2 * (self.hidden + self.heads * size) + 2 * (self.hidden + self.kv_heads * size)
         return self.layers * rank * (attention + 3 * (self.hidden + self.intermediate))
-
-    def forward_flops(self, tokens: float, length: float) -> float:
-        """FLOPs of a forward pass over `tokens` in sequences of `length`: 2 a parameter and token, and causal
-        attention's two products, each 2 x heads x head size for the length / 2 tokens seen on average (PaLM, appendix
-        B, halved for causality)."""
-        width = self.heads * (self.head_size or self.hidden // self.heads)
-        return tokens * (2 * self.matmul_parameters + 2 * self.layers * width * length)
 
     def kv_bytes(self, bytes_of_element: int = 2) -> int:
         """Bytes that one token takes in the cache of keys and values."""
@@ -271,12 +259,13 @@ def demand(config: DictConfig, model: Decoder) -> Demand:
         engine=weights + length * model.kv_bytes() / parallel + ENGINE,
         share=float(read("rollout.gpu_memory_utilization", 0.5)),
         sleeps=bool(read("rollout.free_cache_engine", True)),
-        frozen=_frozen(config),
+        frozen=frozen_gpus(config),
     )
 
 
-def _frozen(config: Any) -> int | None:
-    """GPUs of the frozen policies' server: in self-play it shares the training's; None without a server."""
+def frozen_gpus(config: Any) -> int | None:
+    """Return the GPUs of the frozen policies' server: 0 in self-play, which shares the training's, and None without
+    a server."""
     if OmegaConf.select(config, "coevolve.enable"):
         return int(config.coevolve.executor.gpus)
     return 0 if OmegaConf.select(config, "self_play.enable") else None

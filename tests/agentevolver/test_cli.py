@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from agentevolver import cli
-from agentevolver.errors import LaunchError
 from agentevolver.launcher import cli as launcher
 from agentevolver.launcher import doctor, experiment
 from agentevolver.launcher.options import parse
@@ -143,26 +142,14 @@ def test_what_new_writes_passes_check(tmp_path: Path) -> None:
     assert checked.returncode == 0 and "keeps the contract" in checked.stdout
 
 
-def test_doctor_on_a_sound_machine(capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_names_every_problem_and_fails(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     assert cli.main(["doctor"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in lines] == ["ok      disk", "ok      shared memory"]
-
-
-def test_doctor_names_every_problem_and_fails(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def full(folder: Path) -> None:
-        raise LaunchError("0.1 GB free")
-
-    monkeypatch.setattr(experiment, "check_disk", full)
-    monkeypatch.setattr(doctor, "SHM", Path("/nowhere"))
+    monkeypatch.setattr(experiment, "free_bytes", lambda folder: 1e8)
     assert cli.main(["doctor"]) == 1
-    first, second = capsys.readouterr().out.splitlines()
-    assert first == "PROBLEM disk: 0.1 GB free" and second.startswith("ok      shared memory")
-
-
-def test_shared_memory_smaller_than_the_object_store(tmp_path: Path) -> None:
-    assert not doctor.shared_memory(10**18, tmp_path).works
-    assert doctor.shared_memory(1, tmp_path).works and doctor.shared_memory(None, tmp_path).works
-    assert "is missing" in doctor.shared_memory(1, tmp_path / "none").found
+    assert capsys.readouterr().out.startswith("PROBLEM disk: 0.1 GB free")
+    assert not doctor.shared_memory(10**18, tmp_path)[0]
+    assert doctor.shared_memory(1, tmp_path)[0] and "is missing" in doctor.shared_memory(1, tmp_path / "none")[1]

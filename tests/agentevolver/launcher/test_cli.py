@@ -16,7 +16,6 @@ from omegaconf import OmegaConf
 from agentevolver.checkpoints import seal
 from agentevolver.errors import LaunchError
 from agentevolver.launcher import cli
-from agentevolver.launcher.accelerator import Report
 from agentevolver.launcher.records import RunRecord, RunRegistry
 from agentevolver.utils.processes import RUN_ID, ProcessId, identify
 from tests.free_ports import free_port
@@ -244,13 +243,16 @@ def test_a_dry_run_on_a_busy_machine_says_so_and_succeeds(
 def test_gpus_are_looked_at_before_a_start_and_a_dry_run_tells_of_them(
     capfd: pytest.CaptureFixture[str], conf: Path, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "agentevolver.launcher.accelerator.examine",
-        lambda *_, **__: Report([LaunchError("one GPU too few")], ["memory of a GPU: 9.5 GiB"]),
-    )
-    assert cli.main(["--conf", str(conf), model, "device=cuda", "--dry-run"], tmp_path) == 0
-    plan = capfd.readouterr().out.partition("# the resolved configuration\n")[0]
-    assert "memory of a GPU: 9.5 GiB" in plan and "as things are now, a start would fail: one GPU too few" in plan
+    def none(*_: object) -> list[str]:
+        raise LaunchError("one GPU too few")
+
+    run = ["--conf", str(conf), model, "device=cuda", "--dry-run"]
+    monkeypatch.setattr("agentevolver.launcher.preflight.examine", lambda *_: ["memory of a GPU: 9.5 GiB"])
+    assert cli.main(run, tmp_path) == 0
+    assert "memory of a GPU: 9.5 GiB" in capfd.readouterr().out
+    monkeypatch.setattr("agentevolver.launcher.preflight.examine", none)
+    assert cli.main(run, tmp_path) == 0
+    assert "as things are now, a start would fail: one GPU too few" in capfd.readouterr().out
     code, line = failure(capfd, ["--conf", str(conf), model, "device=cuda"], tmp_path)
     assert (code, line) == (1, "launcher: error: one GPU too few") and not (tmp_path / "experiments").exists()
     assert cli.main(["--conf", str(conf), model, "device=cpu", "--dry-run"], tmp_path) == 0

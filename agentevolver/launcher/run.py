@@ -17,6 +17,7 @@ import secrets
 import select
 import selectors
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Coroutine, Iterator, Sequence
@@ -31,7 +32,7 @@ from agentevolver.config.load import one_line
 from agentevolver.config.training import RetentionSettings
 from agentevolver.errors import Interrupted, LaunchError
 from agentevolver.launcher.experiment import forget_listing
-from agentevolver.launcher.guard import Guard
+from agentevolver.launcher.guard import end_guard, start_guard
 from agentevolver.launcher.logs import EVERY_S, LogKeeper, keep_worker_logs, piece_of, unintended_exits
 from agentevolver.launcher.plan import Plan, masked
 from agentevolver.launcher.records import LaunchRecord, RunRecord, RunRegistry, experiment_lock, now, remove_temp_dir
@@ -211,9 +212,8 @@ def private_files(plan: Plan) -> Iterator[None]:
 
 
 async def _go(plan: Plan, registry: RunRegistry) -> int:
-    guard = Guard(registry, plan.run_id)
     # Before anything is there that it would have to clear away.
-    await guard.start()
+    guard = start_guard(registry, plan.run_id)
     try:
         run = _Run(plan, _Ledger(plan, registry), _Signals(), guard)
         try:
@@ -224,7 +224,7 @@ async def _go(plan: Plan, registry: RunRegistry) -> int:
         finally:
             await run.stop()
     finally:
-        await guard.close()
+        end_guard(guard)
 
 
 @dataclass
@@ -309,7 +309,7 @@ class _Ledger:
 
 
 class _Run:
-    def __init__(self, plan: Plan, ledger: _Ledger, signals: _Signals, guard: Guard) -> None:
+    def __init__(self, plan: Plan, ledger: _Ledger, signals: _Signals, guard: subprocess.Popen[bytes]) -> None:
         self._plan = plan
         self._ledger = ledger
         self._signals = signals
@@ -403,7 +403,7 @@ class _Run:
         survivors |= await asyncio.to_thread(end_carriers, self._plan.run_id, 1.0)
         if temp_dir is not None:
             await asyncio.to_thread(keep_worker_logs, temp_dir, exits, self._plan.logs / "workers" / self._plan.run_id)
-        await self._guard.close()
+        end_guard(self._guard)
         if survivors:
             logger.error("these processes outlive SIGKILL: %s", ", ".join(str(process.pid) for process in survivors))
         else:

@@ -381,23 +381,6 @@ def test_the_next_launch_clears_what_a_launcher_left_that_was_killed_with_its_gu
     assert not path.exists() and left_nothing(one)
 
 
-def test_a_guard_that_is_killed_is_started_again(tmp_path: Path, launch: Launcher) -> None:
-    one = launch(service(tmp_path, "ray", "--child"), job=job(tmp_path, FOREVER))
-    until(lambda: "running -c" in one.said and one.running() == 3)
-    first = guard_of(one)
-    os.kill(first.pid, signal.SIGKILL)
-    until(lambda: "starting it again" in one.said)
-    until(
-        lambda: any(
-            "agentevolver.launcher.guard" in child.cmdline() for child in psutil.Process(one.process.pid).children()
-        )
-    )
-    assert guard_of(one) != first
-    one.process.kill()
-    one.process.wait()
-    until(lambda: left_nothing(one), timeout_s=10)
-
-
 def test_what_a_killed_launcher_left_is_ended_by_its_record_and_nothing_else(tmp_path: Path, launch: Launcher) -> None:
     one = launch(service(tmp_path, "ray", "--child"), service(tmp_path, "env"), job=job(tmp_path, FOREVER))
     until(lambda: "running -c" in one.said and one.running() == 4)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from agentevolver.config.checks import Resolved
     from agentevolver.launcher.plan import Plan
     from agentevolver.launcher.preflight import Check
-    from agentevolver.launcher.records import RunRecord, RunRegistry, UnreadableRecord
+    from agentevolver.launcher.records import RunRegistry
 
 logger = logging.getLogger("agentevolver.launcher")
 
@@ -190,17 +190,14 @@ def _estimate(configuration: Resolved) -> list[str]:
 
 
 def _status(registry: RunRegistry) -> str:
-    from agentevolver.utils.processes import carriers
-
     lines = []
     for record in registry.records():
-        alive = record.here and record.launcher.alive
-        state = (
-            f"running (launcher pid {record.launcher.pid})"
-            if alive
-            else "its launcher is gone; --kill ends what is left"
-        )
-        lines.append(f"{record.run_id}  {record.experiment_dir}  since {record.started_at}: {state}")
+        state = f"since {record.started_at}: its launcher is gone; --kill ends what is left"
+        if record.damaged:
+            state = f"{record.damaged}; --kill ends what is left"
+        elif record.here and record.launcher.alive:
+            state = f"since {record.started_at}: running (launcher pid {record.launcher.pid})"
+        lines.append(f"{record.run_id}  {record.experiment_dir}  {state}")
         lines += _doing(Path(record.experiment_dir))
         lines += [
             f"  {item.name}: pid {item.process.pid}{'' if item.process.alive else ' (ended)'}"
@@ -209,11 +206,6 @@ def _status(registry: RunRegistry) -> str:
         if record.dashboard is not None:
             lines.append(f"  dashboard: {record.dashboard}")
         lines.append(f"  {len(record.running())} processes")
-    for unreadable in registry.unreadable():
-        lines.append(
-            f"{unreadable.run_id}  {unreadable.path} cannot be read ({unreadable.reason}); --kill ends what is left"
-        )
-        lines.append(f"  {len(carriers(unreadable.run_id))} processes")
     return "\n".join(lines) or "no run of this checkout"
 
 
@@ -267,9 +259,10 @@ def _lasting(overrides: Sequence[str], folder: Path) -> list[str]:
 
 
 def _stop(registry: RunRegistry, name: str) -> None:
-    records = [record for record in registry.records() if not name or record.is_called(name)]
+    known = [record for record in registry.records() if not record.damaged]
+    records = [record for record in known if not name or record.is_called(name)]
     if name and not records:
-        names = ", ".join(record.experiment_dir for record in registry.records()) or "none"
+        names = ", ".join(record.experiment_dir for record in known) or "none"
         raise UsageError(f"--stop {name}: no run of this checkout is called so (running: {names})")
     for record in records:
         logger.info("run %s: stopping", record.run_id)
@@ -282,13 +275,12 @@ def _stop(registry: RunRegistry, name: str) -> None:
 
 
 def _kill(registry: RunRegistry) -> None:
-    """End every run; what cannot be ended is said in the end, and keeps nobody from ending the others.
+    """End every run. One that cannot be ended does not stop the others from being ended.
 
     Raises:
         LaunchError: with what could not be ended.
     """
-    found: list[RunRecord | UnreadableRecord] = [*registry.records(), *registry.unreadable()]
-    problems = []
+    found, problems = registry.records(), []
     for record in found:
         try:
             logger.info("run %s: %s", record.run_id, registry.reap(record))

@@ -247,7 +247,7 @@ def _whose(
         raise LaunchError(f"{env_url} is answered by {who}, and this run needs {', '.join(missing)}: {OTHER_PORT}")
     if declared:
         return f"declared as external: {who}"
-    record = registry.serving(urlsplit(env_url).port or 80, identity.launch_id) if identity is not None else None
+    record = registry.serving(env_url, identity)
     if record is None:
         raise LaunchError(
             f"{env_url} is answered by {who}, which no launcher of this checkout has started: "

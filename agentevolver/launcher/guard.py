@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from agentevolver.errors import LaunchError
-from agentevolver.launcher.records import RunRecord, RunRegistry
+from agentevolver.launcher.records import RunRegistry
 from agentevolver.utils.processes import SegmentWatch, wait_gone
 
 LOOK_EVERY_S = 0.25
@@ -56,7 +56,7 @@ def main(registry: RunRegistry, run_id: str) -> None:
         registry.forget(run_id)
         return
     # The pipe closes early in a process's end.
-    if isinstance(record, RunRecord) and wait_gone({record.launcher}, GONE_WAIT_S):
+    if not record.damaged and wait_gone({record.launcher}, GONE_WAIT_S):
         return
     try:
         text = f"the launcher of run {run_id} was killed: {registry.reap(record)}"

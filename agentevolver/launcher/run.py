@@ -26,7 +26,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 from agentevolver.config.load import one_line
 from agentevolver.config.training import RetentionSettings
@@ -37,7 +36,7 @@ from agentevolver.launcher.logs import EVERY_S, LogKeeper, keep_worker_logs, pie
 from agentevolver.launcher.plan import Plan, masked
 from agentevolver.launcher.records import LaunchRecord, RunRecord, RunRegistry, experiment_lock, now, remove_temp_dir
 from agentevolver.launcher.stack import LEFT_MINUTES, LOGVIEW, ServiceSpec
-from agentevolver.launcher.supervise import Child, Service, ServiceDied, State, describe_exit, leave_behind
+from agentevolver.launcher.supervise import Child, Service, ServiceDied, describe_exit, leave_behind
 from agentevolver.preload import SOCKET, write_executable
 from agentevolver.utils.files import PRIVATE_FILE, write_text
 from agentevolver.utils.health import all_unhealthy, examine
@@ -339,7 +338,7 @@ class _Run:
                 await self._unless_something_ends(service.bring_up())
             except ServiceDied:
                 # Another one may have died while this one was starting.
-                if spec.needed or service.state is not State.DOWN:
+                if spec.needed or service.state != "died":
                     raise
                 logger.warning("the run goes on without %s", spec.name)
                 continue
@@ -356,7 +355,7 @@ class _Run:
 
     def _ray_link(self) -> str | None:
         """Return what opens Ray's dashboard through the page of the run, None without one."""
-        page = next((one for one in self._services if one.spec.name == LOGVIEW and one.state is State.UP), None)
+        page = next((one for one in self._services if one.spec.name == LOGVIEW and one.state == "up"), None)
         if page is None or self._plan.token is None:
             return None
         return ray_link(page.spec.health_urls[0].removesuffix("/healthz"), self._plan.token)
@@ -371,11 +370,7 @@ class _Run:
         if not spec.says_who:
             return f"which {url} names"
         identity = (await examine(url)).identity
-        record = (
-            self._ledger.registry.serving(urlsplit(url).port or 80, identity.launch_id)
-            if identity is not None
-            else None
-        )
+        record = self._ledger.registry.serving(url, identity)
         if record is None:
             who = identity or "something that does not say who it is"
             raise LaunchError(
@@ -393,7 +388,7 @@ class _Run:
         temp_dir = None if self._ended_well else self._plan.temp_dir
         exits = {} if temp_dir is None else await asyncio.to_thread(unintended_exits, temp_dir)
         segments = await asyncio.to_thread(attached, self._plan.run_id)
-        stay = [one.spec for one in self._services if one.spec.afterwards and one.state is State.UP]
+        stay = [one.spec for one in self._services if one.spec.afterwards and one.state == "up"]
         survivors: set[ProcessId] = set()
         if self._job is not None:
             survivors |= await self._job.stop(self._signals.hurry)

@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.panel import Panel
 
-from agentevolver.commands.players import add_player, contestant, game, read_environment, refuse_unclear
-from agentevolver.commands.verbs import Parser, carried_out
+from agentevolver.commands.players import add_player, contestant, game, refuse_unclear
+from agentevolver.commands.verbs import Parser, carried_out, read_dotenv
 from agentevolver.errors import UsageError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str], root: Path) -> int:
 
 
 def _chat(options: argparse.Namespace, root: Path) -> int:
-    read_environment(root)
+    read_dotenv(root)
     refuse_unclear(options)
     if not options.what and not options.api:
         raise UsageError("name a RUN, a CHECKPOINT or a folder of weights, or give --api URL --model NAME (see --help)")

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentevolver.commands.players import add_player, contestant, game, read_environment, refuse_unclear
-from agentevolver.commands.verbs import PROG, Parser, carried_out, positive
+from agentevolver.commands.players import add_player, contestant, game, refuse_unclear
+from agentevolver.commands.verbs import PROG, Parser, carried_out, positive, read_dotenv
 from agentevolver.errors import LaunchError, UsageError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str], root: Path) -> int:
 def _evaluate(options: argparse.Namespace, arguments: list[str], root: Path) -> int:
     from rich.console import Console
 
-    read_environment(root)
+    read_dotenv(root)
     refuse_unclear(options)
     for path in filter(None, (options.out, options.trajectories)):
         if not path.absolute().parent.is_dir():

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentevolver.commands.verbs import PROG, Parser, carried_out
+from agentevolver.commands.verbs import PROG, Parser, carried_out, read_dotenv
 from agentevolver.errors import UsageError
 
 if TYPE_CHECKING:
@@ -48,11 +48,9 @@ def main(arguments: Sequence[str], root: Path) -> int:
 
 
 def _export(options: argparse.Namespace, arguments: list[str], root: Path) -> int:
-    from dotenv import load_dotenv
-
     from agentevolver.export.push import check_push, push
 
-    load_dotenv(root / ".env", override=False)
+    read_dotenv(root)
     if options.public and options.push is None:
         raise UsageError("--public says who sees a pushed model, and needs --push")
     target: Path = options.to

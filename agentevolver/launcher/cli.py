@@ -25,10 +25,9 @@ logger = logging.getLogger("agentevolver.launcher")
 
 
 def main(arguments: Sequence[str], root: Path, prog: str = "launcher") -> int:
-    """Do what the command line says; returns the exit code.
+    """Run a command line and return the exit code.
 
     Args:
-        arguments: of the command line.
         root: the checkout, where `.env` and the records of runs lie.
         prog: what errors begin with.
     """
@@ -95,7 +94,7 @@ def _do(options: Options, arguments: list[str], root: Path) -> int:
 
 
 def _told(plan: Plan, configuration: Resolved, work: Callable[[], int]) -> int:
-    """Carry a plan out, and say in the end what it came to, however it ended."""
+    """Carry a plan out, and say what it came to, however it ended."""
     from agentevolver.launcher.ending import ending
 
     code, began = LaunchError.exit_code, time.monotonic()
@@ -108,7 +107,7 @@ def _told(plan: Plan, configuration: Resolved, work: Callable[[], int]) -> int:
             try:
                 for line in ending(plan.experiment_dir, code=code, seconds=seconds, ledger=ledger):
                     logger.info("%s", line)
-            except (OSError, TrainingFailed) as error:  # what is told in the end is no reason to end otherwise
+            except (OSError, TrainingFailed) as error:  # does not change the exit code
                 logger.warning("what the run came to cannot be told: %s", error)
 
 
@@ -122,11 +121,7 @@ def _view(options: Options) -> int:
 
 
 def load_configuration(options: Options) -> Resolved:
-    """Compose and check the configuration.
-
-    Raises:
-        UsageError: with the line that says what is wrong.
-    """
+    """Compose and check the configuration; raises UsageError."""
     from agentevolver.config.checks import load
     from agentevolver.errors import ConfigError
     from agentevolver.launcher.experiment import check_checkpoint, check_model, check_target
@@ -147,7 +142,7 @@ def _gpu_lines(checks: Sequence[Check]) -> list[str]:
 
 
 def _warnings(options: Options, configuration: Resolved) -> list[str]:
-    """Return what the configuration says that is allowed and likely to go wrong."""
+    """Return what is allowed and likely to go wrong."""
     from agentevolver.config.coevolve_checks import warnings
 
     return warnings(configuration.settings, configuration.config) if options.conf is not None else []
@@ -171,7 +166,7 @@ def _dry_run(options: Options, configuration: Resolved, registry: RunRegistry) -
         facts += _estimate(configuration)
         facts += [f"WARNING: {line}" for line in _warnings(options, configuration)]
     lines = [*facts, *(f"as things are now, a start would fail: {obstacle}" for obstacle in obstacles)]
-    # Line by line: an experiment `basic` at the end of one is no scheme of the next.
+    # Masked line by line: a word at the end of one line is no scheme (`basic ...`) of the next.
     told = "\n".join([plan.describe(commands=options.show_config), *lines]).splitlines()
     shown = "\n".join(masked_text(line) for line in told)
     if options.show_config:
@@ -180,7 +175,7 @@ def _dry_run(options: Options, configuration: Resolved, registry: RunRegistry) -
 
 
 def _estimate(configuration: Resolved) -> list[str]:
-    """Return what the run would ask of language models, as lines; nothing if it asks none."""
+    """Return the expected use of language models, as lines."""
     from agentevolver.launcher.estimate import expected
     from agentevolver.llm.estimate import report
 
@@ -210,7 +205,6 @@ def _status(registry: RunRegistry) -> str:
 
 
 def _doing(experiment_dir: Path) -> list[str]:
-    """Return what a run says that it is doing; nothing where it has not said anything."""
     from agentevolver.monitor.log import read_status
 
     status = read_status(experiment_dir)
@@ -224,7 +218,7 @@ def _doing(experiment_dir: Path) -> list[str]:
 
 
 def _as_started(options: Options, folder: Path) -> Options:
-    """Return how an experiment was started last, with what was asked for now laid over it."""
+    """Return the options of an experiment's last launch, overlaid with the present ones."""
     from agentevolver.launcher.experiment import last_launch
 
     record = last_launch(folder)
@@ -248,8 +242,8 @@ def _as_started(options: Options, folder: Path) -> Options:
 
 
 def _lasting(overrides: Sequence[str], folder: Path) -> list[str]:
-    """Return the overrides of a launch that hold for the next one too: where it began was said for that launch alone,
-    but for another run's checkpoint while there is none of its own."""
+    """Return the overrides of a launch that hold for the next one: not `trainer.resume_*`, unless it began with another
+    run's checkpoint and has none of its own yet."""
     from agentevolver.checkpoints import whole_checkpoints
 
     given = dict(item.partition("=")[::2] for item in overrides if item.startswith("trainer.resume_"))

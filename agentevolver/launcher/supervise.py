@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal, NoReturn
 
 from agentevolver.errors import LaunchError
-from agentevolver.launcher.stack import JobSpec, ServiceSpec
+from agentevolver.launcher.stack import LEFT_MINUTES, JobSpec, ServiceSpec
 from agentevolver.utils.health import all_unhealthy
 from agentevolver.utils.processes import (
     KILL_WAIT_S,
@@ -140,25 +140,20 @@ POLL_S = 0.25
 PROGRESS_EVERY_S = 15.0
 
 
-def leave_behind(spec: ServiceSpec) -> int:
-    """Start what takes a service's place after the run, outside of the run, and return its pid.
-
-    Raises:
-        OSError: the program or its folder is not there, or the log cannot be written.
-    """
+def leave_behind(spec: ServiceSpec) -> None:
+    """Start what takes a service's place after the run, outside of the run. A failure is logged."""
     out = {*spec.withheld, RUN_ID, SERVICE}
     environment = {name: value for name, value in os.environ.items() if name not in out}
-    with spec.log.open("ab") as log:
-        process = subprocess.Popen(
-            spec.afterwards,
-            cwd=spec.cwd,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    return process.pid
+    try:
+        with spec.log.open("ab") as log:
+            process = subprocess.Popen(
+                spec.afterwards, cwd=spec.cwd, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True,
+            )  # fmt: skip
+    except OSError as error:
+        logger.warning("%s does not stay: %s", spec.name, error)
+        return
+    logger.info("%s stays, until nobody has looked for %d minutes (pid %d)", spec.title, LEFT_MINUTES, process.pid)
 
 
 State = Literal["new", "starting", "up", "died", "stopped"]

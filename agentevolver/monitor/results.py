@@ -131,6 +131,12 @@ def task_scores(folder: Path, step: int) -> dict[str, dict[str, float]]:
     return {source: {task: sum(own) / len(own) for task, own in by_task.items()} for source, by_task in sums.items()}
 
 
+def figure(average: float, interval: Estimate | None) -> str:
+    """Return a success rate with its interval: `0.375 [0.004, 0.746]`."""
+    ends = None if interval is None else interval.within(0, 1)
+    return f"{average:.3f}" + ("" if ends is None else f" [{ends[0]:.3f}, {ends[1]:.3f}]")
+
+
 def _of_source(by_source: Mapping[str, Mapping[str, float]], validation: Validation) -> dict[str, float]:
     """Return the tasks of a source. One split alone is not named in metrics: `pocket` is `pocket/dev` there."""
     name, guided = validation.source, False

@@ -318,7 +318,7 @@ class EvolverTrainer(Checkpointing, PPOTrainer):
             super().on_step_end()
         if self._tasks is not None and self.global_steps < self.total_training_steps:
             self._tasks.end_step(self.global_steps, self.steps_per_epoch)
-        self._retention.tidy(self.global_steps)
+        self._retention.tidy()
 
     def on_sample_begin(self) -> None:
         super().on_sample_begin()

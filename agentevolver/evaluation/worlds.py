@@ -1,5 +1,4 @@
-"""Worlds of an evaluation: in this process, behind a service that runs already, or behind one that is started for
-it."""
+"""Environments of an evaluation: in this process, behind a running service, or behind one started for it."""
 
 from __future__ import annotations
 
@@ -30,12 +29,11 @@ POLL_S = 0.25
 
 @asynccontextmanager
 async def open_world(names: Sequence[str], modules: Sequence[str] = (), url: str | None = None) -> AsyncIterator[Any]:
-    """Give a client of environments (`AsyncEnvClient`'s methods).
+    """Yield a client of environments (`AsyncEnvClient`'s methods).
 
     Args:
-        names: of the environments.
-        modules: `NAME=package.module:Class` of those that are not known.
-        url: of a service that runs; None: shared environments are held here, others behind a service that is started.
+        modules: `NAME=package.module:Class` of environments that are not registered.
+        url: of a running service; None: shared environments are held here, others behind a service that is started.
 
     Raises:
         UsageError: an environment is not known or cannot be imported.

@@ -1,4 +1,4 @@
-"""Players of `eval` and `chat`, as they are told: weights or an API, the environment, and the configuration."""
+"""Arguments that `eval` and `chat` share: weights or an API, the environment, and the configuration."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ KEY = "OPENAI_API_KEY"
 
 
 def add_player(parser: Parser) -> None:
-    """Add the arguments that say who plays what."""
     add = parser.add_argument
     add(
         "what",
@@ -49,10 +48,10 @@ def add_player(parser: Parser) -> None:
 
 
 def refuse_unclear(options: argparse.Namespace) -> None:
-    """Take names and overrides apart (`options.what` becomes the name, `options.overrides` the rest).
+    """Split `options.what` into the name and `options.overrides`.
 
     Raises:
-        UsageError: two things are to play, or the endpoint is not whole.
+        UsageError: two things are to play, or the endpoint is incomplete.
     """
     names = [item for item in options.what if "=" not in item]
     options.overrides = [item for item in options.what if "=" in item]
@@ -98,7 +97,7 @@ def _launched_with(experiment: Path) -> list[str]:
 def contestant(
     options: argparse.Namespace, source: Source | None, played: Game, wrap: WrapEngine | None = None
 ) -> AbstractAsyncContextManager[Contestant]:
-    """Open who plays; `wrap` puts something between the engine and the rollouts."""
+    """Open the player; `wrap` puts something between the engine and the rollouts."""
     from agentevolver.evaluation.contestants import Endpoint, chat_model, policy
     from agentevolver.utils.secrets import secret
 

@@ -79,6 +79,8 @@ def _do(options: Options, arguments: list[str], root: Path) -> int:
     from agentevolver.launcher.preflight import preflight
     from agentevolver.launcher.run import carry_out
 
+    if options.conf is not None and not options.allow_changes:
+        refuse_mixing(configuration.experiment_dir, resolve_config(configuration.config))
     checks, presence = preflight(options, configuration, registry)
     for problem in (check.problem for check in checks if check.problem is not None):
         raise problem
@@ -86,8 +88,6 @@ def _do(options: Options, arguments: list[str], root: Path) -> int:
         logger.info("%s", line)
     for line in _warnings(options, configuration):
         logger.warning("WARNING: %s", line)
-    if options.conf is not None and not options.allow_changes:
-        refuse_mixing(configuration.experiment_dir, resolve_config(configuration.config))
     plan = make_plan(options, configuration, presence, registry)
     logger.info("run %s on %s, writes to %s", plan.run_id, plan.device, configuration.experiment_dir)
     return _told(plan, configuration, lambda: carry_out(plan, registry, masked_arguments(arguments), root))

@@ -160,41 +160,60 @@ def _command(verb: str) -> Callable[[list[str]], int]:
 
 
 def _completion(rest: list[str]) -> int:
-    from agentevolver.commands.completion import parser, script
     from agentevolver.commands.verbs import carried_out
 
     def work() -> int:
-        shell = parser().parse_args(rest).shell
-        print(script(shell, {name: verb.sentence for name, verb in VERBS.items()}, _words()))
+        import shtab
+
+        shell = _of_completion().parse_args(rest).shell
+        print(shtab.complete(_all_verbs(), shell))
         return 0
 
     return carried_out("completion", work)
+
+
+def _of_completion() -> ArgumentParser:
+    from agentevolver.commands.verbs import Parser
+
+    made = Parser(
+        "completion",
+        "Prints a script for a shell. bash: source <(agentevolver completion bash) in ~/.bashrc; zsh: the same with "
+        "zsh, in ~/.zshrc; fish: agentevolver completion fish | source",
+    )
+    made.add_argument("shell", choices=("bash", "zsh", "fish"))
+    return made
+
+
+def _all_verbs() -> ArgumentParser:
+    """Return one parser with all verbs. Every argument without choices completes as a path: experiments are folders."""
+    from argparse import ArgumentParser
+
+    import shtab
+
+    whole = ArgumentParser(prog=PROG)
+    whole.add_argument("--version", action="store_true")
+    verbs, made = whole.add_subparsers(), parsers()
+    for name, verb in VERBS.items():
+        own = verbs.add_parser(name, help=verb.sentence, parents=[made[name]] if name in made else [], add_help=False)
+        if name not in made and verb.arguments:
+            own.add_argument("name")
+        for action in own._actions:
+            if not action.option_strings and action.choices is None:
+                action.complete = shtab.FILE  # type: ignore[attr-defined]
+    return whole
 
 
 def parsers() -> dict[str, ArgumentParser]:
     """Return the arguments of the verbs that have a parser of their own; the others are options of `run`."""
     from importlib import import_module
 
-    from agentevolver.commands.completion import parser as of_completion
     from agentevolver.launcher.doctor import parser as of_doctor
     from agentevolver.launcher.options import parser as of_run
     from env_service.cli import parser_of
 
     made = {"run": of_run(), "doctor": of_doctor(), "new": parser_of("new"), "check": parser_of("check")}
     own = {name: import_module(f"agentevolver.commands.{module}").parser() for name, module in COMMANDS.items()}
-    return made | own | {"completion": of_completion()}
-
-
-def _words() -> dict[str, list[str]]:
-    """Return each verb's options and fixed arguments, for the completion."""
-    from agentevolver.commands.completion import SHELLS
-
-    found: dict[str, list[str]] = {name: [] for name in VERBS}
-    found |= {"resume": ["--allow-changes", "--dry-run", "--show-config"], "view": ["--host", "--port"]}
-    for name, made in parsers().items():
-        options = {text for action in made._actions for text in action.option_strings if text.startswith("--")}
-        found[name] = sorted(options)
-    return found | {"completion": list(SHELLS)}
+    return made | own | {"completion": _of_completion()}
 
 
 def _env_service(verb: str) -> Callable[[list[str]], int]:

@@ -117,12 +117,21 @@ def _row(
         if peak is not None:
             mfu = (
                 median(
-                    passes * shape.forward_flops(record["perf/total_num_tokens"], length(record)) / s
+                    passes * forward_flops(shape, record["perf/total_num_tokens"], length(record)) / s
                     for record, s in pairs
                 )
                 / peak
             )
     return Row(TITLES.get(name, name), tuple(values), share, speed, mfu)
+
+
+def forward_flops(shape: Decoder, tokens: float, length: float) -> float:
+    """Return the FLOPs of a forward pass over `tokens` in sequences of `length`: 2 for each parameter that multiplies
+    a token, and the two products of causal attention, each 2 x heads x head size for the length / 2 tokens seen on
+    average (PaLM, appendix B, halved for causality)."""
+    multiplying = shape.layers * shape.layer_parameters + shape.vocabulary * shape.hidden
+    width = shape.heads * (shape.head_size or shape.hidden // shape.heads)
+    return tokens * (2 * multiplying + 2 * shape.layers * width * length)
 
 
 def length(record: Record) -> float:

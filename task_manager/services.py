@@ -52,7 +52,7 @@ def running(configuration: Configuration, logs: Path) -> Iterator[None]:
                     "or use what runs there by leaving out --with-services"
                 )
             if not answers:
-                stack.enter_context(_started(name, health_url, arguments, logs))
+                stack.enter_context(started(name, health_url, arguments, logs))
         yield
 
 
@@ -95,7 +95,8 @@ def _is_up(url: str, launch_id: str) -> bool:
 
 
 @contextlib.contextmanager
-def _started(name: str, health_url: str, arguments: list[str], logs: Path) -> Iterator[None]:
+def started(name: str, health_url: str, arguments: list[str], logs: Path) -> Iterator[None]:
+    """Run `python ARGUMENT ...` until the block ends; its output goes to a file in `logs`. Raises ServiceFailed."""
     logs.mkdir(parents=True, exist_ok=True)
     path = logs / f"{name}.log"
     launch_id = f"{name}-{secrets.token_hex(4)}"

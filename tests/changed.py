@@ -4,9 +4,9 @@
     python -m tests.changed recipes [--all]
 
 A change is what differs from the merge base with the main branch, uncommitted files included; on the main branch
-itself, from its newest commit of more than a day ago. TESTS_SINCE names another revision. A folder is concerned if one of its
-files changed, one of a folder that it imports, or one that all of its kind stand on. Where git cannot tell, all are
-concerned.
+itself, from its newest commit of more than a day ago. TESTS_SINCE names another revision. A folder is concerned if one
+of its files changed, one of a folder that it imports, or one that all of its kind stand on. Where git cannot tell, all
+are concerned.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.panel import Panel
 
-from agentevolver.commands.players import add_player, contestant, game, read_environment, refuse_unclear
-from agentevolver.commands.verbs import Parser, carried_out
+from agentevolver.commands.players import add_player, contestant, game, refuse_unclear
+from agentevolver.commands.verbs import Parser, carried_out, read_dotenv
 from agentevolver.errors import UsageError
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ QUIT = ("q", "quit", "exit")
 
 
 def parser() -> Parser:
-    """Return the arguments of the verb."""
     made = Parser(
         "chat",
         "Shows a policy in its environment step by step: the opening, its reply, the answer. At each step, "
@@ -42,12 +41,11 @@ def parser() -> Parser:
 
 
 def main(arguments: Sequence[str], root: Path) -> int:
-    """Play; returns the exit code."""
     return carried_out("chat", lambda: _chat(parser().read(arguments), root))
 
 
 def _chat(options: argparse.Namespace, root: Path) -> int:
-    read_environment(root)
+    read_dotenv(root)
     refuse_unclear(options)
     if not options.what and not options.api:
         raise UsageError("name a RUN, a CHECKPOINT or a folder of weights, or give --api URL --model NAME (see --help)")
@@ -91,7 +89,7 @@ async def _play(options: argparse.Namespace, source: Source | None, played: Game
 
 
 class Terminal:
-    """The screen in a terminal, or as plain lines; `auto` asks nothing."""
+    """A screen in a terminal, or as plain lines; `auto` asks nothing."""
 
     def __init__(self, *, auto: bool = False, console: Console | None = None) -> None:
         self._console = console or Console(soft_wrap=not sys.stdout.isatty())
@@ -100,21 +98,17 @@ class Terminal:
         self._step = 0
 
     def say(self, text: str) -> None:
-        """Print a line."""
         self._console.print(escape(text), style="dim", highlight=False)
 
     def task(self, who: str, task_id: str, where: str) -> None:
-        """Say what is played."""
         self._step = 0
         self._console.rule(f"{escape(who)}: {escape(task_id)} of {escape(where)}")
 
     def opening(self, messages: list[dict[str, Any]]) -> None:
-        """Show the opening messages."""
         for message in messages:
             self._message(str(message.get("role", "")), _text(message), "blue")
 
     def reply(self, text: str) -> None:
-        """Show what the policy would say."""
         self._step += 1
         self._message(f"policy, step {self._step}", text or "(nothing)", "green")
 
@@ -125,14 +119,12 @@ class Terminal:
         return typed or None
 
     def observation(self, messages: list[dict[str, Any]], reward: float, over: bool) -> None:
-        """Show what the environment answers."""
         for message in messages:
             self._message("environment", _text(message), "cyan")
         if over:
             self.say(f"the environment ends the episode, reward {reward:g}")
 
     def end(self, trajectory: Any) -> None:
-        """Show how an episode ended."""
         outcome = trajectory.outcome
         how = f"{trajectory.stop_reason.value} after {len(trajectory.steps)} steps"
         if outcome is None:
@@ -151,7 +143,7 @@ class Terminal:
 
         if self._auto:
             return ""
-        # asyncio would only note the first Ctrl-C, and this waits for a line.
+        # asyncio only notes the first Ctrl-C, while this waits for a line.
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             typed = input(f"{prompt}> ").strip()

@@ -11,19 +11,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentevolver.commands.players import add_player, contestant, game, read_environment, refuse_unclear
-from agentevolver.commands.verbs import PROG, Parser, carried_out, positive
+from agentevolver.commands.players import add_player, contestant, game, refuse_unclear
+from agentevolver.commands.verbs import PROG, Parser, carried_out, positive, read_dotenv
 from agentevolver.errors import LaunchError, UsageError
 
 if TYPE_CHECKING:
     from agentevolver.evaluation.report import Evaluation
 
-# A line of progress is printed so often where there is no terminal.
+# Lines of progress without a terminal.
 LINES = 10
 
 
 def parser() -> Parser:
-    """Return the arguments of the verb."""
     made = Parser(
         "eval",
         "Plays a split of an environment with a checkpoint, a Hugging Face folder or a model behind an API, and says "
@@ -50,14 +49,13 @@ def parser() -> Parser:
 
 
 def main(arguments: Sequence[str], root: Path) -> int:
-    """Evaluate; returns the exit code."""
     return carried_out("eval", lambda: _evaluate(parser().read(arguments), list(arguments), root))
 
 
 def _evaluate(options: argparse.Namespace, arguments: list[str], root: Path) -> int:
     from rich.console import Console
 
-    read_environment(root)
+    read_dotenv(root)
     refuse_unclear(options)
     for path in filter(None, (options.out, options.trajectories)):
         if not path.absolute().parent.is_dir():
@@ -130,7 +128,7 @@ async def _played(options: argparse.Namespace, arguments: list[str]) -> Evaluati
 
 
 class _Progress:
-    """A bar with the share of success so far and the time left; without a terminal a line now and then."""
+    """A bar with the success rate so far and the time left; without a terminal, lines."""
 
     def __init__(self, what: str, total: int) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -160,7 +158,6 @@ class _Progress:
             self._bar.stop()
 
     def tell(self, episode: Any) -> None:
-        """Count an episode."""
         self._done += 1
         self._graded += episode.score is not None
         self._won += episode.success
@@ -174,7 +171,7 @@ class _Progress:
 
 
 class _Kept:
-    """Writes trajectories as they come; to nowhere without a path."""
+    """Writes trajectories as they come, if there is a path."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -188,6 +185,5 @@ class _Kept:
             self._file.close()
 
     def write(self, trajectory: Any) -> None:
-        """Write an episode."""
         if self._file is not None:
             self._file.write(json.dumps(trajectory.to_dict()) + "\n")

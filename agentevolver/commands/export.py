@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentevolver.commands.verbs import PROG, Parser, carried_out
+from agentevolver.commands.verbs import PROG, Parser, carried_out, read_dotenv
 from agentevolver.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ DTYPES = ("float32", "bfloat16", "float16")
 
 
 def parser() -> Parser:
-    """Return the arguments of the verb."""
     made = Parser(
         "export", "Writes the weights of a checkpoint as a Hugging Face folder with tokenizer and model card."
     )
@@ -43,25 +42,21 @@ def parser() -> Parser:
 
 
 def main(arguments: Sequence[str], root: Path) -> int:
-    """Export; returns the exit code."""
     return carried_out("export", lambda: _export(parser().read(arguments), list(arguments), root))
 
 
 def _export(options: argparse.Namespace, arguments: list[str], root: Path) -> int:
-    from dotenv import load_dotenv
-
     from agentevolver.export.push import check_push, push
 
-    load_dotenv(root / ".env", override=False)
+    read_dotenv(root)
     if options.public and options.push is None:
         raise UsageError("--public says who sees a pushed model, and needs --push")
     target: Path = options.to
-    # What is there is replaced, and nobody stands in a folder that goes.
     here = target.resolve() == Path.cwd().resolve()
     if here or (target.exists() and (not target.is_dir() or any(target.iterdir()))):
         raise UsageError(f"--to {target} is there already: give a folder that is not")
     token = check_push(options.push) if options.push is not None else ""
-    # torch takes seconds: after everything that can be refused without it.
+    # Imports torch, which takes seconds: after everything that can be refused without it.
     from agentevolver.export.source import find_source
 
     source = find_source(options.what, options.step)
@@ -77,7 +72,7 @@ def _export(options: argparse.Namespace, arguments: list[str], root: Path) -> in
 
 
 def export(source: Source, target: Path, *, dtype: str | None, adapters: str, command: list[str]) -> int:
-    """Write a policy's folder, whole or not at all; returns its bytes. Raises LaunchError."""
+    """Write a policy's folder, whole or not at all, and return its bytes. Raises LaunchError."""
     from omegaconf import OmegaConf
 
     from agentevolver.export.card import CONFIG, base_model, model_card, read_config

@@ -1,9 +1,8 @@
-"""Players of `eval` and `chat`, as they are told: weights or an API, the environment, and the configuration."""
+"""Arguments that `eval` and `chat` share: weights or an API, the environment, and the configuration."""
 
 from __future__ import annotations
 
 import argparse
-import json
 from contextlib import AbstractAsyncContextManager
 from math import inf
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentevolver.commands.verbs import Parser, positive
 from agentevolver.errors import UsageError
+from agentevolver.utils.experiments import launches
 from env_service.arguments import add_env_modules
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ KEY = "OPENAI_API_KEY"
 
 
 def add_player(parser: Parser) -> None:
-    """Add the arguments that say who plays what."""
     add = parser.add_argument
     add(
         "what",
@@ -48,18 +47,11 @@ def add_player(parser: Parser) -> None:
     add("--env-url", metavar="URL", help="an environment service that runs (default: none is needed)")
 
 
-def read_environment(root: Path) -> None:
-    """Take the variables of a checkout's `.env` that are not set yet."""
-    from dotenv import load_dotenv
-
-    load_dotenv(root / ".env", override=False)
-
-
 def refuse_unclear(options: argparse.Namespace) -> None:
-    """Take names and overrides apart (`options.what` becomes the name, `options.overrides` the rest).
+    """Split `options.what` into the name and `options.overrides`.
 
     Raises:
-        UsageError: two things are to play, or the endpoint is not whole.
+        UsageError: two things are to play, or the endpoint is incomplete.
     """
     names = [item for item in options.what if "=" not in item]
     options.overrides = [item for item in options.what if "=" in item]
@@ -94,23 +86,18 @@ def game(options: argparse.Namespace) -> tuple[Source | None, Game]:
 
 
 def _launched_with(experiment: Path) -> list[str]:
-    """Return the classes that a run was told of (`--env-module`), by its last launch."""
+    """Return the `--env-module` values of an experiment's last launch."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     add_env_modules(parser)
-    for path in sorted((experiment / "launches").glob("*.json"), reverse=True):
-        try:
-            argv = [str(item) for item in json.loads(path.read_text(encoding="utf-8"))["argv"]]
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-        modules: list[str] = parser.parse_known_args(argv)[0].env_modules
-        return modules
-    return []
+    argv: list[str] = next((record["argv"] for record in launches(experiment)), [])
+    modules: list[str] = parser.parse_known_args(argv)[0].env_modules
+    return modules
 
 
 def contestant(
     options: argparse.Namespace, source: Source | None, played: Game, wrap: WrapEngine | None = None
 ) -> AbstractAsyncContextManager[Contestant]:
-    """Open who plays; `wrap` puts something between the engine and the rollouts."""
+    """Open the player; `wrap` puts something between the engine and the rollouts."""
     from agentevolver.evaluation.contestants import Endpoint, chat_model, policy
     from agentevolver.utils.secrets import secret
 

@@ -30,7 +30,6 @@ Start = Callable[[list[str]], int]
 
 
 def parser() -> Parser:
-    """Return the arguments of the verb."""
     made = Parser(
         "table",
         "Trains each condition of a yaml with each seed, evaluates it, and writes csv and markdown: means, 95 % "
@@ -52,7 +51,6 @@ def parser() -> Parser:
 
 
 def main(arguments: Sequence[str], root: Path) -> int:
-    """Run the table; returns the exit code."""
     return carried_out("table", lambda: _table(parser().read(arguments), root))
 
 
@@ -88,13 +86,13 @@ def _table(options: argparse.Namespace, root: Path) -> int:
 
 
 def _start(root: Path, arguments: list[str]) -> int:
-    """Run the launcher; returns its exit code. Where this process is ended, the launch is stopped in order."""
+    """Run the launcher and return its exit code. If this process is ended, the launch is stopped in order."""
     ends_with_us = partial(die_with_parent, os.getpid(), signal.SIGTERM)
     return subprocess.call([sys.executable, str(root / "launcher.py"), *arguments], preexec_fn=ends_with_us)
 
 
 def _shares(jobs: int) -> list[set[int]]:
-    """Return the CPUs of each job; none for a single one, which has all. Raises UsageError."""
+    """Return the CPUs of each job, or no limit for a single one. Raises UsageError."""
     if jobs == 1:
         return [set()]
     from agentevolver.config.devices import has_gpu
@@ -111,7 +109,7 @@ def carry_out(plan: Plan, start: Start, *, known: Results | None = None, shares:
     """Launch what is neither finished nor known, as many runs side by side as there are shares of the CPUs.
 
     Raises:
-        LaunchError: a launch failed; what ran beside it went to its end, and the same command goes on with it.
+        LaunchError: a launch failed; those beside it ran to their end.
     """
     cells, lock, failed = plan.cells(), threading.Lock(), threading.Event()
     waiting = iter(enumerate(cells, 1))
@@ -119,7 +117,7 @@ def carry_out(plan: Plan, start: Start, *, known: Results | None = None, shares:
 
     def work(share: set[int]) -> None:
         if share:
-            # Of this thread alone, and of what it starts.
+            # For this thread and what it starts.
             os.sched_setaffinity(0, share)
         while not failed.is_set():
             with lock:
@@ -151,7 +149,7 @@ def carry_out(plan: Plan, start: Start, *, known: Results | None = None, shares:
 
 
 def _tell(text: str) -> None:
-    # In one piece, line break and all: another thread may tell something at the same time.
+    # In one piece with its line break, since other threads print too.
     print(f"[table] {text}\n", end="", flush=True)
 
 
@@ -162,7 +160,7 @@ def _launch(plan: Plan, launch: Launch, start: Start, where: str, beside_others:
         return
     _tell(f"{launch.name}: starting ({where})")
     if launch.copy is not None and not (target := finished.parent / launch.copy.name).exists():
-        # What is found during the evaluation is added to a copy: the run's own stays as training left it.
+        # The evaluation adds to a copy, so that the run's own pool stays as training left it.
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(launch.copy, target)
     code = start([*launch.arguments(), *(_own_port(launch) if beside_others else [])])
@@ -173,7 +171,7 @@ def _launch(plan: Plan, launch: Launch, start: Start, where: str, beside_others:
 
 
 def _own_port(launch: Launch) -> list[str]:
-    """Return the override that gives a run an environment service of its own, where the launcher starts it."""
+    """Return the override for an environment service of the run's own, if the launcher starts it."""
     from agentevolver.config.checks import load
     from agentevolver.utils.net import take_any_port
     from agentevolver.utils.web.access import is_local

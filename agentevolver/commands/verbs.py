@@ -7,6 +7,7 @@ import logging
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from agentevolver.errors import ConfigError, LaunchError, UsageError, last_line
@@ -15,7 +16,7 @@ PROG = "agentevolver"
 
 
 class Parser(argparse.ArgumentParser):
-    """Arguments of a verb; raises UsageError, one line, for those that are wrong."""
+    """Arguments of a verb; raises UsageError for those that are wrong."""
 
     def __init__(self, verb: str, description: str) -> None:
         super().__init__(prog=f"{PROG} {verb}", description=description, allow_abbrev=False)
@@ -29,11 +30,9 @@ class Parser(argparse.ArgumentParser):
 
 
 def carried_out(verb: str, work: Callable[[], int]) -> int:
-    """Do the work of a verb; returns its exit code: 2 for what was asked for, 1 for what happened, each with one
-    line."""
+    """Run a verb and return its exit code: 2 for a usage error, 1 for a failure. Errors are printed as one line."""
     logging.basicConfig(level=logging.ERROR, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     try:
-        # What libraries warn of is for who develops them.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return work()
@@ -46,7 +45,7 @@ def carried_out(verb: str, work: Callable[[], int]) -> int:
 
 
 def refused(verb: str, message: str, code: int) -> int:
-    """Print an error in the form of every verb; returns the exit code."""
+    """Print an error and return the exit code."""
     print(f"{PROG} {verb}: error: {' '.join(message.split())}", file=sys.stderr)
     return code
 
@@ -62,3 +61,10 @@ def positive(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} must be at least 1")
     return number
+
+
+def read_dotenv(root: Path) -> None:
+    """Take the variables of a checkout's `.env` that are not set yet."""
+    from dotenv import load_dotenv
+
+    load_dotenv(root / ".env", override=False)

@@ -1,7 +1,7 @@
-"""Chat with a policy in its environment: somebody sees each step, and may say something else in the policy's place.
+"""Chat with a policy in its environment: a person sees each step and may act in the policy's place.
 
-It sits on both sides of a rollout: before the engine, whose reply is shown and may be replaced, and before the
-environment, whose answers are shown. The episode stays a rollout like any other, with its template, limits and grade.
+The person stands before the engine, whose reply is shown and may be replaced, and before the environment, whose answers
+are shown. The episode stays a rollout like any other.
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ from typing import Any, Protocol
 from agentevolver.engine import Engine, Generated
 from agentevolver.rollout.policy import ChatEngine, ChatReply
 
-TYPED = "you"
-
 
 class Quit(Exception):
-    """Somebody wants no further step."""
+    """The user asked to stop."""
 
 
 class Screen(Protocol):
@@ -27,14 +25,14 @@ class Screen(Protocol):
     def reply(self, text: str) -> None: ...
 
     def choice(self) -> str | None:
-        """Return an action in the place of the policy's, None to take the policy's. Raises Quit."""
+        """Return an action in the policy's place, or None to take the policy's. Raises Quit."""
         ...
 
     def observation(self, messages: list[dict[str, Any]], reward: float, over: bool) -> None: ...
 
 
 class WatchedPolicy:
-    """A policy whose replies are shown and may be replaced; `Engine`'s methods."""
+    """An `Engine` whose replies are shown and may be replaced."""
 
     def __init__(self, engine: Engine, tokenizer: Any, screen: Screen) -> None:
         self._engine = engine
@@ -42,7 +40,7 @@ class WatchedPolicy:
         self._screen = screen
 
     async def generate(self, request_id: str, prompt_ids: list[int], sampling_params: dict[str, Any]) -> Generated:
-        """Sample a reply; return it, or the tokens of what was typed. Raises EngineError, Quit."""
+        """Return a reply, or the tokens of what was typed. Raises EngineError, Quit."""
         said = await self._engine.generate(request_id, prompt_ids, sampling_params)
         self._screen.reply(self._tokenizer.decode(said.ids, skip_special_tokens=True))
         typed = self._screen.choice()
@@ -53,7 +51,7 @@ class WatchedPolicy:
 
 
 class WatchedModel:
-    """A chat model whose replies are shown and may be replaced; `ChatEngine`'s method."""
+    """A `ChatEngine` whose replies are shown and may be replaced."""
 
     def __init__(self, engine: ChatEngine, screen: Screen) -> None:
         self._engine = engine
@@ -66,7 +64,7 @@ class WatchedModel:
         sampling_params: dict[str, Any],
         tools: list[dict[str, Any]] | None = None,
     ) -> ChatReply:
-        """Ask the model; return its reply, or what was typed. Raises EngineError, Quit."""
+        """Return the model's reply, or what was typed. Raises EngineError, Quit."""
         offered = {} if tools is None else {"tools": tools}
         said = await self._engine.converse(request_id, messages, sampling_params, **offered)
         self._screen.reply(said.written)
@@ -75,7 +73,7 @@ class WatchedModel:
 
 
 def watched(screen: Screen) -> Callable[[Any, Any], Any]:
-    """Return what puts a person between an engine and its rollouts."""
+    """Return a function that puts a person between an engine and its rollouts."""
 
     def wrap(engine: Any, tokenizer: Any) -> Any:
         if isinstance(engine, ChatEngine):

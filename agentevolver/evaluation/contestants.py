@@ -1,7 +1,7 @@
-"""Contestants of an evaluation: a policy whose weights lie here, in vLLM, or a chat model behind an API.
+"""Contestants of an evaluation: a policy in vLLM, or a chat model behind an API.
 
-Both play the rollouts of training: the same templates, limits, flows and grades. What a run's checkpoint plays with is
-the run's own configuration, so that the figures are those of its validation.
+Both play the rollouts of training: the same templates, limits, flows and grades. A run's checkpoint plays with the
+run's own configuration, so that figures are comparable with its validation.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from context_manager.registry import checked_template
 # The role whose model acts in an environment.
 ACTING = Role.EXPLORER
 BUILT_IN = "pocket"
-"""What is played where nobody says it: the world that needs nothing."""
+"""The default environment."""
 QUIET = {
     **{"VLLM_LOGGING_LEVEL": "ERROR", "TRANSFORMERS_VERBOSITY": "error", "TORCH_CPP_LOG_LEVEL": "ERROR"},
     **{"TQDM_DISABLE": "1", "VERL_LOGGING_LEVEL": "ERROR"},
 }
-"""Variables that keep libraries quiet, read when they are imported."""
+"""Variables that keep libraries quiet, which read them on import."""
 WrapEngine = Callable[[Any, Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Game:
-    """What is played, and how: the configuration with its typed view."""
+    """The configuration of what is played, with its typed view."""
 
     config: DictConfig
     settings: Settings
@@ -52,8 +52,7 @@ class Game:
 
 @dataclass(frozen=True, slots=True)
 class Contestant:
-    """Who plays: runs episodes, with the sampling parameters of its calls; `spent` returns prompt and reply tokens of
-    an API, nothing of a policy's."""
+    """A player with its sampling parameters; `spent` returns an API's calls, tokens and cost."""
 
     name: str
     runner: Callable[[Any], RolloutRunner]
@@ -63,7 +62,7 @@ class Contestant:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A chat model's endpoint; `key_env` names the variable that holds its key, None: it wants none."""
+    """A chat model's endpoint; `key_env` names the variable with its key, None: it needs none."""
 
     url: str
     model: str
@@ -73,14 +72,13 @@ class Endpoint:
 
 
 def game_of(source: Source | None, conf: Path | None, overrides: Sequence[str]) -> Game:
-    """Return what is played: by a yaml, else as the checkpoint's own run played, else the built-in world.
+    """Return what is played: by a yaml, else as the checkpoint's own run, else the default environment.
 
     Args:
         source: of the weights; None: a chat model plays.
-        conf: the experiment's yaml.
-        overrides: `key=value`, the strongest layer.
 
-    Raises ConfigError, UsageError.
+    Raises:
+        ConfigError, UsageError: the configuration is wrong.
     """
     written = None if source is None or source.experiment is None else source.experiment / "config.yaml"
     if conf is not None or written is None or not written.is_file():
@@ -104,19 +102,17 @@ def game_of(source: Source | None, conf: Path | None, overrides: Sequence[str]) 
 async def policy(
     source: Source, game: Game, *, temperature: float | None, wrap: WrapEngine | None = None
 ) -> AsyncIterator[Contestant]:
-    """Start vLLM with a policy's weights; a checkpoint's files are merged into a folder that goes afterwards.
+    """Start vLLM with a policy's weights; a checkpoint is merged into a temporary folder.
 
     Args:
-        source: of the weights.
-        game: what is played.
-        temperature: of the samples; None: as validation samples.
+        temperature: None: as in validation.
         wrap: puts something between the engine and the rollouts, given the engine and the tokenizer.
 
     Raises:
-        UsageError: the weights are of a GPU's run, and there is none here.
+        UsageError: the run was on a GPU, and there is none here.
         LaunchError: the weights cannot be read, or vLLM does not start.
     """
-    # vLLM is imported behind the settings that it reads when it is imported.
+    # vLLM reads these settings on import.
     from agentevolver.coevolve.player.engine import engine_environment, set_environment, start_engine
     from agentevolver.coevolve.player.play import sampling_of
     from agentevolver.config.checks import for_verl
@@ -127,7 +123,6 @@ async def policy(
             "this configuration is for a GPU, and there is none here: give --conf FILE device=cpu, where FILE is the "
             "experiment's yaml"
         )
-    # Of an episode's engine nobody wants to read; what fails is raised.
     set_environment(QUIET)
     set_environment(engine_environment(verl, game.settings.device_env))
     from transformers import AutoTokenizer
@@ -190,9 +185,10 @@ def _has_gpu() -> bool:
 
 @asynccontextmanager
 async def chat_model(endpoint: Endpoint, game: Game, *, wrap: WrapEngine | None = None) -> AsyncIterator[Contestant]:
-    """Open an OpenAI-compatible endpoint. Its contexts count about four characters as a token.
+    """Open an OpenAI-compatible endpoint. Contexts count about four characters as a token.
 
-    Raises ConfigError for settings that cannot be used.
+    Raises:
+        UsageError: the settings cannot be used.
     """
     settings, rollout = game.settings, game.settings.rollout
     if rollout.agent_function is not None or rollout.agent_command:

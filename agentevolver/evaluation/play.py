@@ -18,7 +18,7 @@ from task_manager.tasks import environment_tasks
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """What came of an episode: its score in 0..1, success and steps; `error` says why there is none."""
+    """Result of an episode; `error` says why it has no score."""
 
     task_id: str
     number: int
@@ -30,7 +30,7 @@ class Episode:
 
 
 async def list_tasks(world: Any, settings: Settings, env_type: str, split: str, first: int | None) -> list[Task]:
-    """Return the tasks of a split, at most `first` of them, spread over the list.
+    """Return the tasks of a split, or `first` of them, spread over the list.
 
     Raises:
         UsageError: the environment has no such split, or no task in it.
@@ -52,18 +52,14 @@ async def play(
     runner: RolloutRunner, tasks: Sequence[Task], n: int, settings: Settings, sampling: Mapping[str, Any], *, seed: int,
     at_once: int, told: Callable[[Episode], None], kept: Callable[[Trajectory], None] = lambda trajectory: None,
 ) -> list[Episode]:  # fmt: skip
-    """Play n episodes of each task; returns them in the order of tasks.
+    """Play n episodes of each task and return them in the order of tasks.
 
     Args:
-        runner: plays.
-        tasks: what is played.
-        n: episodes of each.
-        settings: of the run.
         sampling: parameters of the calls.
-        seed: of all draws; what is sampled here follows from it, the task and the number alone.
+        seed: of all draws, together with the task and the episode's number.
         at_once: episodes in flight.
-        told: is told each that has ended.
-        kept: is given each trajectory.
+        told: called with each episode that has ended.
+        kept: called with each trajectory.
     """
     slots = asyncio.Semaphore(at_once)
 

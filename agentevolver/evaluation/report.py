@@ -1,7 +1,6 @@
 """Report of an evaluation: avg@k, unbiased pass@k, their 95 % intervals over tasks, and others beside it.
 
-An interval is Student's, over the tasks' own means: it says how far another draw of tasks and episodes may be. Others
-on the same tasks are compared in pairs, task by task, which is narrower.
+An interval is Student's, over the tasks' means. Evaluations of the same tasks are compared in pairs, task by task.
 """
 
 from __future__ import annotations
@@ -25,8 +24,7 @@ DIGITS = 3
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What somebody reached on a split: scores, successes and steps of each task's episodes, in their order. Failed
-    episodes, which say nothing of the policy, are counted by their reason."""
+    """Scores, successes and steps of each task's episodes on a split. Failed episodes are only counted, by reason."""
 
     name: str
     env_type: str
@@ -56,18 +54,14 @@ class Evaluation:
 
     @property
     def where(self) -> str:
-        """The split that was played."""
         return f"{self.env_type}/{self.split}"
 
     def average(self) -> dict[str, float]:
-        """Return each task's share of success."""
+        """Return each task's success rate."""
         return {task: sum(own) / len(own) for task, own in self.successes.items()}
 
     def measures(self) -> dict[str, Estimate]:
-        """Return the figures by name: success avg@n, pass@k for each k up to n, the mean reward, steps an episode.
-
-        A task with fewer than k graded episodes is left out of pass@k.
-        """
+        """Return the figures by name. A task with fewer than k graded episodes is left out of pass@k."""
         found = {f"success avg@{self.n}": estimate([*self.average().values()])}
         for k in sizes_of_k(self.n):
             if k > 1:
@@ -78,7 +72,7 @@ class Evaluation:
         return {name: value for name, value in found.items() if value is not None}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON-ready data, the figures included."""
+        """Return JSON-ready data, with the figures."""
         figures = {}
         for name, value in self.measures().items():
             ends = value.within(*_bounds(name))
@@ -100,7 +94,7 @@ class Evaluation:
 
 
 def read_evaluation(path: Path) -> Evaluation:
-    """Read what `to_dict` wrote. Raises UsageError for a file that is no evaluation."""
+    """Read a file of `to_dict`; raises UsageError."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         if int(data["schema"]) > SCHEMA:
@@ -125,7 +119,7 @@ def read_evaluation(path: Path) -> Evaluation:
 
 
 def table(evaluations: Sequence[Evaluation]) -> Table:
-    """Return evaluations side by side; the last row is each one's difference from the first, task by task."""
+    """Return evaluations side by side, with each one's difference from the first in the last row."""
     first = evaluations[0]
     made = Table(title=first.where, title_justify="left")
     made.add_column("")

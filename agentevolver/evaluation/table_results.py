@@ -1,8 +1,8 @@
-"""Results of a table of experiments: rewards and curves of what is finished here or stands in a csv.
+"""Results of a table of experiments, from its finished runs and a csv.
 
-Differences are taken seed by seed, with Student's 95 % interval. How fast a condition learns is told by the curve of
-the trainings' own validations: the first step at which its mean over the seeds is at 90 % of the baseline's best, and
-the area under it (AgentEvolver, arXiv 2511.10395, table 6).
+Differences are taken seed by seed, with Student's 95 % interval. Speed of learning is read off the trainings'
+validations: the first step at which a condition's mean over the seeds reaches 90 % of the baseline's best, and the area
+under the curve (AgentEvolver, arXiv 2511.10395, table 6).
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ Figures = dict[str, dict[str, dict[int, float]]]
 Curves = dict[str, dict[str, dict[int, dict[int, float]]]]
 """By split, condition, seed and step."""
 Row = tuple[str, str, str, int, int, float]
-"""What `COLUMNS` say."""
+"""The values of `COLUMNS`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Average rewards: validations while training, and evaluations, by the step of the checkpoint."""
+    """Average rewards of validations while training and of evaluations, by step."""
 
     training: Curves = field(default_factory=dict)
     evaluation: Curves = field(default_factory=dict)
 
     def add(self, phase: str, split: str, condition: str, seed: int, step: int, reward: float) -> None:
-        """Take a reward in; a later one of the same step takes its place. Raises KeyError for another phase."""
+        """Add a reward, in the place of an earlier one of the same step. Raises KeyError for an unknown phase."""
         curves = {TRAINING: self.training, EVALUATION: self.evaluation}[phase]
         curves.setdefault(split, {}).setdefault(condition, {}).setdefault(seed, {})[step] = reward
 
     def rows(self) -> Iterator[Row]:
-        """Yield every reward, what `add` takes; the seeds and steps of a condition in order."""
+        """Yield every reward as the arguments of `add`."""
         for phase, curves in ((TRAINING, self.training), (EVALUATION, self.evaluation)):
             for split, by_condition in curves.items():
                 for condition, by_seed in by_condition.items():
@@ -54,14 +54,14 @@ class Results:
                             yield phase, split, condition, seed, step, reward
 
     def ends(self, evaluated: bool) -> Figures:
-        """Return the last reward of each run: of evaluations, or of the validations while training."""
+        """Return the last reward of each run's evaluation, or of its validations while training."""
         return {
             split: {name: {seed: curve[max(curve)] for seed, curve in by.items()} for name, by in conditions.items()}
             for split, conditions in self._of(evaluated).items()
         }
 
     def has(self, cell: Cell, evaluated: bool) -> bool:
-        """Whether a cell's end is here."""
+        """Whether a cell's last reward is known."""
         return any(cell.seed in by.get(cell.condition, {}) for by in self._of(evaluated).values())
 
     def _of(self, evaluated: bool) -> Curves:
@@ -69,7 +69,7 @@ class Results:
 
 
 def gather(plan: Plan, known: Results | None = None) -> Results:
-    """Return what is finished in the plan's folder, and for cells that are not what is known of them."""
+    """Return the results of finished cells in the plan's folder, and the known ones of the others."""
     evaluated = plan.table.evaluation is not None
     found = Results()
     elsewhere: dict[tuple[str, int], list[Row]] = defaultdict(list)
@@ -89,8 +89,8 @@ def gather(plan: Plan, known: Results | None = None) -> Results:
 
 
 def differences(found: Figures, baseline: str) -> dict[str, dict[str, Estimate]]:
-    """Return each condition minus the baseline, seed by seed. With experience it is compared with the baseline's own,
-    or, where that has none, with the baseline without."""
+    """Return each condition minus the baseline, seed by seed. With experience, it is compared with the baseline with
+    experience, or without if there is none."""
     made: dict[str, dict[str, Estimate]] = {}
     for source, by_condition in found.items():
         without = found.get(source.removesuffix(GUIDED).rstrip("/"), {})
@@ -103,8 +103,7 @@ def differences(found: Figures, baseline: str) -> dict[str, dict[str, Estimate]]
 
 
 def markdown(plan: Plan, results: Results) -> str:
-    """Return the table: mean ± half the width of the 95 % interval over the seeds, the paired differences, and where
-    the trainings were validated more than once how fast each condition learns."""
+    """Return the table: means over the seeds with 95 % intervals, paired differences, and speed of learning."""
     found = results.ends(plan.table.evaluation is not None)
     conditions = [name for name in plan.conditions if any(name in by_condition for by_condition in found.values())]
     baseline = plan.table.compared_with
@@ -126,7 +125,6 @@ def markdown(plan: Plan, results: Results) -> str:
 
 
 def _speed(curves: Curves, baseline: str) -> list[str]:
-    """Return lines on how fast the conditions learn, of splits with a curve of the baseline's."""
     lines: list[str] = []
     for split, by_condition in curves.items():
         reference = mean_curve(by_condition.get(baseline, {}).values())
@@ -151,14 +149,14 @@ def _speed(curves: Curves, baseline: str) -> list[str]:
 
 
 def mean_curve(curves: Iterable[Mapping[int, float]]) -> dict[int, float]:
-    """Return the mean of curves at the steps that all of them have, in order; nothing for no curves."""
+    """Return the mean of curves at the steps that all of them have."""
     found = list(curves)
     shared = sorted(set.intersection(*map(set, found))) if found else []
     return {step: mean(curve[step] for curve in found) for step in shared}
 
 
 def area(curve: Mapping[int, float]) -> float:
-    """Return the area under a curve over steps by the trapezoid rule, divided by its length in steps: a mean reward."""
+    """Return the mean of a curve over steps by the trapezoid rule."""
     steps = sorted(curve)
     if len(steps) == 1:
         return curve[steps[0]]
@@ -167,7 +165,6 @@ def area(curve: Mapping[int, float]) -> float:
 
 
 def write_csv(results: Results, path: Path) -> None:
-    """Write a line for each phase, split, condition, seed and step."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(COLUMNS)
@@ -175,7 +172,7 @@ def write_csv(results: Results, path: Path) -> None:
 
 
 def read_csv(path: Path) -> Results:
-    """Read what `write_csv` wrote; raises UsageError with one line for what is wrong in it."""
+    """Read a file of `write_csv`; raises UsageError."""
     results = Results()
     try:
         with path.open(newline="", encoding="utf-8") as file:

@@ -1,7 +1,7 @@
-"""Tables of experiments: conditions x seeds as one yaml says them, and their launches.
+"""Tables of experiments: conditions x seeds in one yaml, and their launches.
 
-A condition is an experiment's yaml with overrides. Each is trained with each seed and then, where the yaml has a
-section `evaluation`, measured by a launch of its own that validates alone. What came of it: `table_results`.
+A condition is an experiment's yaml with overrides. Each is trained with each seed and, if the yaml has a section
+`evaluation`, measured by a launch that validates alone. Results: `table_results`.
 """
 
 from __future__ import annotations
@@ -36,21 +36,19 @@ class _Overriding(_Section):
 
 
 class Condition(_Overriding):
-    """A condition: its experiment and what differs in it."""
-
     train: bool = True
-    """False: the model as it is, which is evaluated alone, with the condition's overrides."""
+    """False: the untrained model is evaluated, with the condition's overrides."""
     evaluation: Overrides = Field(default_factory=dict)
-    """Further overrides of its evaluation: what differs in training alone is not measured with it."""
+    """Overrides of its evaluation, which takes none of `overrides`."""
     seeds: list[int] | None = Field(None, min_length=1)
     """None: the table's."""
 
 
 class Evaluating(_Overriding):
-    """How what was trained is measured, with the run's own pool of experience where it has one."""
+    """How a trained condition is measured, with the run's own pool of experience if it has one."""
 
     with_experience: _Overriding | None = None
-    """In the place of `experiment`, beside `overrides`, for runs that have a pool."""
+    """For runs with a pool: replaces `experiment`, added to `overrides`."""
 
 
 class Table(_Section):
@@ -65,10 +63,10 @@ class Table(_Section):
     conditions: dict[str, Condition] = Field(min_length=1)
     evaluation: Evaluating | None = None
     baseline: str | None = None
-    """The condition that the others are compared with; null: the first that is trained."""
+    """null: the first condition that is trained."""
     root: Path = ROOT
     out: Path | None = None
-    """Of csv and markdown, without suffix; null: the project's folder."""
+    """Path of csv and markdown, without suffix; null: in the project's folder."""
 
     @field_validator("conditions")
     @classmethod
@@ -94,7 +92,7 @@ class Table(_Section):
         return self
 
     def against(self, baseline: str) -> Self:
-        """Return the table with another baseline; raises UsageError if that is none of its conditions."""
+        """Return the table with another baseline; raises UsageError if it is not a condition."""
         if baseline not in self.conditions:
             raise UsageError(f"there is no condition {baseline!r} in the table: {', '.join(self.conditions)}")
         return self.model_copy(update={"baseline": baseline})
@@ -108,7 +106,7 @@ class Table(_Section):
 
 
 def read_table(path: Path) -> Table:
-    """Read a table's yaml; raises UsageError with one line for what is wrong in it."""
+    """Read a table's yaml; raises UsageError."""
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -130,7 +128,7 @@ def read_table(path: Path) -> Table:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One start of the launcher. `copy` is a pool that is copied into its folder first."""
+    """One start of the launcher; `copy` is a pool to copy into its folder first."""
 
     name: str
     conf: Path
@@ -138,7 +136,6 @@ class Launch:
     copy: Path | None = None
 
     def arguments(self) -> list[str]:
-        """Return the launcher's."""
         return ["--conf", str(self.conf), *self.overrides]
 
 
@@ -151,7 +148,6 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """What its training is called."""
         return f"{self.condition}-{self.seed}"
 
 
@@ -159,9 +155,8 @@ class Plan:
     """Launches of a table.
 
     Args:
-        table: what the yaml says.
-        folder: where the yaml lies.
-        seeds, conditions: which of them; None: all.
+        folder: of the yaml.
+        seeds, conditions: those to launch; None: all.
         train: further overrides of every training.
         every: further overrides of every launch.
 
@@ -189,12 +184,12 @@ class Plan:
         self._yaml_folder, self._train, self._every = folder, tuple(train), tuple(every)
 
     def cells(self) -> list[Cell]:
-        """Return all conditions with a seed, then with the next one."""
+        """Return all cells, seed by seed."""
         every = dict.fromkeys(seed for seeds in self._seeds.values() for seed in seeds)
         return [Cell(name, seed) for seed in every for name in self.conditions if seed in self._seeds[name]]
 
     def training(self, cell: Cell) -> Launch | None:
-        """Return a cell's training; None for one that has none."""
+        """Return a cell's training, or None if it is not trained."""
         condition = self.table.conditions[cell.condition]
         if not condition.train:
             return None
@@ -204,11 +199,8 @@ class Plan:
         return self._launch(cell.name, condition.experiment, cell.seed, own)
 
     def evaluation(self, cell: Cell) -> Launch | None:
-        """Return a cell's evaluation, as its training has left it; None where nothing is evaluated.
-
-        Raises:
-            LaunchError: the training has no whole checkpoint.
-        """
+        """Return a cell's evaluation, or None if the table has none. Raises LaunchError if the training has no whole
+        checkpoint."""
         section, condition = self.table.evaluation, self.table.conditions[cell.condition]
         if section is None:
             return None
@@ -238,7 +230,7 @@ class Plan:
         return Launch(name, conf_path, (*named, *seeds, *own, *self._every), copy)
 
     def finished(self, name: str) -> Path:
-        """Return the file that says that the launch of a name went to its end."""
+        """Return the file that marks a launch as finished."""
         return self.folder / name / FINISHED
 
 

@@ -17,8 +17,8 @@ from omegaconf import OmegaConf
 from agentevolver.config.leaves import leaves
 from agentevolver.config.load import compose_defaults, select
 from agentevolver.export.source import Source
-from agentevolver.monitor.results import Comparison, compare
-from agentevolver.utils import recipes
+from agentevolver.monitor.results import Comparison, compare, figure
+from agentevolver.utils.experiments import launches
 from agentevolver.utils.secrets import masked_arguments, masked_text, masked_tree
 
 CONFIG = "agentevolver.yaml"
@@ -49,7 +49,7 @@ def model_card(source: Source, config: Mapping[str, Any] | None, command: Sequen
         command: that exported it.
         adapters: whether the folder holds adapters alone.
     """
-    launch = _launch(source.experiment)
+    launch = next(launches(source.experiment), None) if source.experiment is not None else None
     parts = [_head(base_model(config), adapters=adapters), f"# {source.name}\n"]
     parts.append(
         "A language model agent, trained by reinforcement learning in its environment with AgentEvolver"
@@ -78,10 +78,11 @@ def _head(base: str | None, *, adapters: bool) -> str:
 
 def _trained_on(config: Mapping[str, Any], experiment: Path | None) -> str:
     named = select(config, "env_service.environments") or {}
+    base = base_model(config)
     worlds = ", ".join(named) or str(select(config, "env_service.env_type"))
     rows = [
         ("environment", worlds),
-        ("began with", _named(base_model(config))),
+        ("began with", base if base is None or not Path(base).exists() else Path(base).name),
         ("training split", select(config, "data.train_split")),
     ]
     if experiment is not None and (tasks := _tasks(config, experiment / "tasks")):
@@ -101,12 +102,6 @@ def _trained_on(config: Mapping[str, Any], experiment: Path | None) -> str:
     rows.append(("beside plain policy gradients", ", ".join(helps) or "nothing"))
     lines = [f"| {name} | {value} |" for name, value in rows if value is not None]
     return "\n".join(["## Trained on\n", "| | |", "|---|---|", *lines, ""])
-
-
-def _named(base: str | None) -> str | None:
-    """Say what a run began with, if its folder came with a recipe."""
-    shipped = {str(folder): name for name, folder in recipes.models().items()}
-    return shipped.get(base, base) if base is not None else None
 
 
 def _tasks(config: Mapping[str, Any], folder: Path) -> str:
@@ -134,19 +129,14 @@ def _figures(found: Sequence[Comparison]) -> str:
         "|---|---|---|---|---|",
     ]
     for one in found:
-        before = f"{_figure(one.first.average, one.before)} ({one.first.step})"
-        after = f"{_figure(one.last.average, one.after)} ({one.last.step})"
+        before = f"{figure(one.first.average, one.before)} ({one.first.step})"
+        after = f"{figure(one.last.average, one.after)} ({one.last.step})"
         if one.first.step == one.last.step:
             before, gain = "not measured", ""
         else:
             gain = one.gain.shown("+") if one.gain is not None else f"{one.last.average - one.first.average:+.3f}"
         lines.append(f"| {one.source} | {one.last.n} | {before} | {after} | {gain} |")
     return "\n".join([*lines, ""])
-
-
-def _figure(average: float, interval: Any) -> str:
-    ends = interval.within(0, 1) if interval is not None else None
-    return f"{average:.3f}" + ("" if ends is None else f" [{ends[0]:.3f}, {ends[1]:.3f}]")
 
 
 def _configuration(config: Mapping[str, Any]) -> str:
@@ -176,17 +166,6 @@ def _is_default(defaults: Any, path: str, value: Any) -> bool:
     parts = path.split(".")
     above = (select(defaults, ".".join(parts[:depth])) for depth in range(1, len(parts) + 1))
     return any(isinstance(default, str) and "${" in default for default in above)
-
-
-def _launch(experiment: Path | None) -> dict[str, Any] | None:
-    for path in sorted((experiment / "launches").glob("*.json"), reverse=True) if experiment is not None else ():
-        try:
-            record = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
-        if isinstance(record, dict) and record.get("argv"):
-            return record
-    return None
 
 
 def _commands(launch: Mapping[str, Any] | None, command: Sequence[str]) -> str:

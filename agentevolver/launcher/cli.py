@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import sys
@@ -19,16 +18,16 @@ from agentevolver.utils.secrets import MASK, masked_arguments, masked_text
 if TYPE_CHECKING:
     from agentevolver.config.checks import Resolved
     from agentevolver.launcher.plan import Plan
-    from agentevolver.launcher.records import RunRecord, RunRegistry, UnreadableRecord
+    from agentevolver.launcher.preflight import Check
+    from agentevolver.launcher.records import RunRegistry
 
 logger = logging.getLogger("agentevolver.launcher")
 
 
 def main(arguments: Sequence[str], root: Path, prog: str = "launcher") -> int:
-    """Do what the command line says; returns the exit code.
+    """Run a command line and return the exit code.
 
     Args:
-        arguments: of the command line.
         root: the checkout, where `.env` and the records of runs lie.
         prog: what errors begin with.
     """
@@ -76,24 +75,26 @@ def _do(options: Options, arguments: list[str], root: Path) -> int:
     if options.dry_run or options.show_config:
         print(_dry_run(options, configuration, registry))
         return 0
-    from agentevolver.launcher.experiment import check_disk
-    from agentevolver.launcher.plan import resolve_config
+    from agentevolver.launcher.plan import make_plan, resolve_config
+    from agentevolver.launcher.preflight import preflight
     from agentevolver.launcher.run import carry_out
 
-    check_disk(configuration.experiment_dir)
-    for line in _accelerator(options, configuration):
+    if options.conf is not None and not options.allow_changes:
+        refuse_mixing(configuration.experiment_dir, resolve_config(configuration.config))
+    checks, presence = preflight(options, configuration, registry)
+    for problem in (check.problem for check in checks if check.problem is not None):
+        raise problem
+    for line in _gpu_lines(checks):
         logger.info("%s", line)
     for line in _warnings(options, configuration):
         logger.warning("WARNING: %s", line)
-    if options.conf is not None and not options.allow_changes:
-        refuse_mixing(configuration.experiment_dir, resolve_config(configuration.config))
-    plan = asyncio.run(_plan(options, configuration, registry))
+    plan = make_plan(options, configuration, presence, registry)
     logger.info("run %s on %s, writes to %s", plan.run_id, plan.device, configuration.experiment_dir)
     return _told(plan, configuration, lambda: carry_out(plan, registry, masked_arguments(arguments), root))
 
 
 def _told(plan: Plan, configuration: Resolved, work: Callable[[], int]) -> int:
-    """Carry a plan out, and say in the end what it came to, however it ended."""
+    """Carry a plan out, and say what it came to, however it ended."""
     from agentevolver.launcher.ending import ending
 
     code, began = LaunchError.exit_code, time.monotonic()
@@ -106,7 +107,7 @@ def _told(plan: Plan, configuration: Resolved, work: Callable[[], int]) -> int:
             try:
                 for line in ending(plan.experiment_dir, code=code, seconds=seconds, ledger=ledger):
                     logger.info("%s", line)
-            except (OSError, TrainingFailed) as error:  # what is told in the end is no reason to end otherwise
+            except (OSError, TrainingFailed) as error:  # does not change the exit code
                 logger.warning("what the run came to cannot be told: %s", error)
 
 
@@ -119,69 +120,29 @@ def _view(options: Options) -> int:
     return 0
 
 
-def compose(options: Options) -> Resolved:
-    """Compose the configuration.
-
-    Raises:
-        UsageError: with the line that says what is wrong.
-    """
+def load_configuration(options: Options) -> Resolved:
+    """Compose and check the configuration; raises UsageError."""
     from agentevolver.config.checks import load
     from agentevolver.errors import ConfigError
-
-    try:
-        return load(options.conf, list(options.overrides))
-    except ConfigError as error:
-        raise UsageError(" ".join(str(error).split())) from error
-
-
-def load_configuration(options: Options) -> Resolved:
-    """Compose and check the configuration.
-
-    Raises:
-        UsageError: with the line that says what is wrong.
-    """
     from agentevolver.launcher.experiment import check_checkpoint, check_model, check_target
 
     if options.target is not None:
         check_target(options.target, Path.cwd())
-    resolved = compose(options)
+    try:
+        resolved = load(options.conf, list(options.overrides))
+    except ConfigError as error:
+        raise UsageError(" ".join(str(error).split())) from error
     check_model(str(resolved.config.actor_rollout_ref.model.path))
     check_checkpoint(resolved.config)
     return resolved
 
 
-async def _plan(options: Options, configuration: Resolved, registry: RunRegistry, *, environments: bool = True) -> Plan:
-    """Look at the machine and make the plan; `environments`: whether those are looked at too."""
-    from agentevolver.launcher.environments import check_environments
-    from agentevolver.launcher.experiment import START, check_ray_address, env_service_presence
-    from agentevolver.launcher.plan import check_services, make_plan, registered_services, served_names
-
-    if options.conf is None and not registered_services(options):
-        return make_plan(options, configuration, START, registry)
-    service = configuration.env_service
-    presence = await env_service_presence(
-        service.env_url, served_names(options, configuration), registry, external=service.external
-    )
-    if presence == START:
-        check_services(options, configuration)
-        if environments:
-            await asyncio.to_thread(check_environments, options, configuration)
-    if configuration.ray.address is not None:
-        await check_ray_address(configuration.ray.address)
-    return make_plan(options, configuration, presence, registry)
-
-
-def _accelerator(options: Options, configuration: Resolved) -> list[str]:
-    """Check GPUs where the run wants some; returns lines worth knowing."""
-    from agentevolver.launcher.accelerator import check_accelerator
-
-    if options.conf is None or configuration.config.trainer.device != "cuda":
-        return []
-    return check_accelerator(configuration.config, {**os.environ, **configuration.env})
+def _gpu_lines(checks: Sequence[Check]) -> list[str]:
+    return [line for check in checks if check.name == "gpu" for line in check.found]
 
 
 def _warnings(options: Options, configuration: Resolved) -> list[str]:
-    """Return what the configuration says that is allowed and likely to go wrong."""
+    """Return what is allowed and likely to go wrong."""
     from agentevolver.config.coevolve_checks import warnings
     from agentevolver.utils import recipes
 
@@ -192,44 +153,24 @@ def _warnings(options: Options, configuration: Resolved) -> list[str]:
 
 
 def _dry_run(options: Options, configuration: Resolved, registry: RunRegistry) -> str:
-    """Return the plan and the configuration. What is wrong with the machine now is said, and does not matter."""
-    from agentevolver.launcher.environments import check_environments
-    from agentevolver.launcher.experiment import START, Presence, check_disk, problem_with
-    from agentevolver.launcher.plan import check_services, make_plan, masked, resolve_config
-    from agentevolver.utils.web.access import is_local
+    """Return the plan and the configuration. A problem of the machine is one line of it."""
+    from agentevolver.launcher.experiment import problem_with
+    from agentevolver.launcher.plan import make_plan, masked, resolve_config
+    from agentevolver.launcher.preflight import preflight
 
-    check_services(options, configuration)
-    obstacles: list[LaunchError | str] = []
-    facts = []
-    if options.conf is not None and configuration.config.trainer.device == "cuda":
-        from agentevolver.launcher.accelerator import examine
-
-        report = examine(configuration.config, {**os.environ, **configuration.env}, ask_hub=False)
-        obstacles += report.problems
-        facts = report.lines
+    checks, presence = preflight(options, configuration, registry)
+    obstacles: list[LaunchError | str] = [check.problem for check in checks if check.problem is not None]
+    for refused in (problem for problem in obstacles if isinstance(problem, UsageError)):
+        raise refused
     if options.conf is not None and not options.allow_changes:
         problem = problem_with(configuration.experiment_dir, resolve_config(configuration.config))
         obstacles += [] if problem is None else [problem]
-    try:
-        check_environments(options, configuration)
-    except UsageError:
-        raise
-    except LaunchError as error:
-        obstacles.append(error)
-    try:
-        check_disk(configuration.experiment_dir)
-        plan = asyncio.run(_plan(options, configuration, registry, environments=False))
-    except UsageError:
-        raise
-    except LaunchError as error:
-        obstacles.append(error)
-        presence = START if is_local(configuration.env_service.env_url) else Presence("elsewhere")
-        plan = make_plan(options, configuration, presence, registry)
+    plan, facts = make_plan(options, configuration, presence, registry), _gpu_lines(checks)
     if options.conf is not None:
         facts += _estimate(configuration)
         facts += [f"WARNING: {line}" for line in _warnings(options, configuration)]
     lines = [*facts, *(f"as things are now, a start would fail: {obstacle}" for obstacle in obstacles)]
-    # Line by line: an experiment `basic` at the end of one is no scheme of the next.
+    # Masked line by line: a word at the end of one line is no scheme (`basic ...`) of the next.
     told = "\n".join([plan.describe(commands=options.show_config), *lines]).splitlines()
     shown = "\n".join(masked_text(line) for line in told)
     if options.show_config:
@@ -238,7 +179,7 @@ def _dry_run(options: Options, configuration: Resolved, registry: RunRegistry) -
 
 
 def _estimate(configuration: Resolved) -> list[str]:
-    """Return what the run would ask of language models, as lines; nothing if it asks none."""
+    """Return the expected use of language models, as lines."""
     from agentevolver.launcher.estimate import expected
     from agentevolver.llm.estimate import report
 
@@ -248,17 +189,14 @@ def _estimate(configuration: Resolved) -> list[str]:
 
 
 def _status(registry: RunRegistry) -> str:
-    from agentevolver.utils.processes import carriers
-
     lines = []
     for record in registry.records():
-        alive = record.here and record.launcher.alive
-        state = (
-            f"running (launcher pid {record.launcher.pid})"
-            if alive
-            else "its launcher is gone; --kill ends what is left"
-        )
-        lines.append(f"{record.run_id}  {record.experiment_dir}  since {record.started_at}: {state}")
+        state = f"since {record.started_at}: its launcher is gone; --kill ends what is left"
+        if record.damaged:
+            state = f"{record.damaged}; --kill ends what is left"
+        elif record.here and record.launcher.alive:
+            state = f"since {record.started_at}: running (launcher pid {record.launcher.pid})"
+        lines.append(f"{record.run_id}  {record.experiment_dir}  {state}")
         lines += _doing(Path(record.experiment_dir))
         lines += [
             f"  {item.name}: pid {item.process.pid}{'' if item.process.alive else ' (ended)'}"
@@ -267,16 +205,10 @@ def _status(registry: RunRegistry) -> str:
         if record.dashboard is not None:
             lines.append(f"  dashboard: {record.dashboard}")
         lines.append(f"  {len(record.running())} processes")
-    for unreadable in registry.unreadable():
-        lines.append(
-            f"{unreadable.run_id}  {unreadable.path} cannot be read ({unreadable.reason}); --kill ends what is left"
-        )
-        lines.append(f"  {len(carriers(unreadable.run_id))} processes")
     return "\n".join(lines) or "no run of this checkout"
 
 
 def _doing(experiment_dir: Path) -> list[str]:
-    """Return what a run says that it is doing; nothing where it has not said anything."""
     from agentevolver.monitor.log import read_status
 
     status = read_status(experiment_dir)
@@ -290,7 +222,7 @@ def _doing(experiment_dir: Path) -> list[str]:
 
 
 def _as_started(options: Options, folder: Path) -> Options:
-    """Return how an experiment was started last, with what was asked for now laid over it."""
+    """Return the options of an experiment's last launch, overlaid with the present ones."""
     from agentevolver.launcher.experiment import last_launch
 
     record = last_launch(folder)
@@ -314,8 +246,8 @@ def _as_started(options: Options, folder: Path) -> Options:
 
 
 def _lasting(overrides: Sequence[str], folder: Path) -> list[str]:
-    """Return the overrides of a launch that hold for the next one too: where it began was said for that launch alone,
-    but for another run's checkpoint while there is none of its own."""
+    """Return the overrides of a launch that hold for the next one: not `trainer.resume_*`, unless it began with another
+    run's checkpoint and has none of its own yet."""
     from agentevolver.checkpoints import whole_checkpoints
 
     given = dict(item.partition("=")[::2] for item in overrides if item.startswith("trainer.resume_"))
@@ -325,9 +257,10 @@ def _lasting(overrides: Sequence[str], folder: Path) -> list[str]:
 
 
 def _stop(registry: RunRegistry, name: str) -> None:
-    records = [record for record in registry.records() if not name or record.is_called(name)]
+    known = [record for record in registry.records() if not record.damaged]
+    records = [record for record in known if not name or record.is_called(name)]
     if name and not records:
-        names = ", ".join(record.experiment_dir for record in registry.records()) or "none"
+        names = ", ".join(record.experiment_dir for record in known) or "none"
         raise UsageError(f"--stop {name}: no run of this checkout is called so (running: {names})")
     for record in records:
         logger.info("run %s: stopping", record.run_id)
@@ -340,13 +273,12 @@ def _stop(registry: RunRegistry, name: str) -> None:
 
 
 def _kill(registry: RunRegistry) -> None:
-    """End every run; what cannot be ended is said in the end, and keeps nobody from ending the others.
+    """End every run. One that cannot be ended does not stop the others from being ended.
 
     Raises:
         LaunchError: with what could not be ended.
     """
-    found: list[RunRecord | UnreadableRecord] = [*registry.records(), *registry.unreadable()]
-    problems = []
+    found, problems = registry.records(), []
     for record in found:
         try:
             logger.info("run %s: %s", record.run_id, registry.reap(record))

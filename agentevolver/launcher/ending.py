@@ -1,7 +1,4 @@
-"""End of a run, told to a person: what it reached, what it cost, where things are, what to do next.
-
-Reads the experiment's folder alone, so that it says the same after an end, Ctrl-C and a failure.
-"""
+"""What a run came to: what it reached, what it cost, where things are, what to do next; read from its folder alone."""
 
 from __future__ import annotations
 
@@ -10,22 +7,21 @@ from pathlib import Path
 from agentevolver.checkpoints import only_starts_over, whole_checkpoints
 from agentevolver.monitor.console import duration
 from agentevolver.monitor.log import read_status
-from agentevolver.monitor.results import Comparison, compare, records, spent
+from agentevolver.monitor.results import Comparison, compare, figure, records, spent
 from agentevolver.utils.experiments import ROOT
-from agentevolver.utils.statistics import Estimate
 
 LEDGER = "llm_usage.sqlite"
 SIGNALLED = 128
 
 
 def ending(folder: Path, *, code: int, seconds: float, ledger: Path | None = None) -> list[str]:
-    """Return the lines of a run's end; none for one that has measured and trained nothing.
+    """Return the lines that sum a run up, or none if it has measured and trained nothing.
 
     Args:
         folder: the experiment's.
-        code: the exit code.
-        seconds: that this launch took.
-        ledger: of language models' calls; None: the run's own.
+        code: exit code of the launch.
+        seconds: duration of the launch.
+        ledger: of language model calls; None: the run's own.
     """
     steps = [int(record["step"]) for record in records(folder)]
     whole = whole_checkpoints(folder / "checkpoints")
@@ -64,7 +60,7 @@ def ending(folder: Path, *, code: int, seconds: float, ledger: Path | None = Non
 
 
 def name_of(folder: Path) -> str:
-    """Return what verbs call an experiment: project/experiment below `experiments/`, else its folder."""
+    """Return the experiment's name: project/experiment below `experiments/`, else its folder."""
     resolved = folder.resolve()
     return "/".join(resolved.parts[-2:]) if resolved.parent.parent == ROOT.resolve() else _short(folder)
 
@@ -86,17 +82,12 @@ def _of_total(folder: Path) -> str:
 
 
 def _compared(one: Comparison) -> str:
-    last = f"{_figure(one.last.average, one.after)} avg@{one.last.n}"
+    last = f"{figure(one.last.average, one.after)} avg@{one.last.n}"
     if one.first.step == one.last.step:
         return f"{one.source}: {last} (step {one.last.step})"
     difference = one.last.average - one.first.average
     gain = f"{difference:+.3f}" if one.gain is None else f"{one.gain.shown('+')}, {one.gain.n} tasks in pairs"
     return (
-        f"{one.source}: {_figure(one.first.average, one.before)} -> {last} (steps {one.first.step}, {one.last.step}): "
+        f"{one.source}: {figure(one.first.average, one.before)} -> {last} (steps {one.first.step}, {one.last.step}): "
         f"{gain}"
     )
-
-
-def _figure(average: float, interval: Estimate | None) -> str:
-    ends = None if interval is None else interval.within(0, 1)
-    return f"{average:.3f}" + ("" if ends is None else f" [{ends[0]:.3f}, {ends[1]:.3f}]")

@@ -18,7 +18,7 @@ from agentevolver.launcher.plan import served_names
 from agentevolver.utils.web.access import is_local
 from env_service.registry import known_environments
 
-# Listing is a matter of seconds; what takes longer is left to the run, which lists its tasks before the engines start.
+# What takes longer is left to the run, which lists its tasks before the engines start.
 TIMEOUT_S = 60.0
 # Key of a split or a list of splits -> key of what narrows it.
 SPLITS = {
@@ -29,9 +29,7 @@ SPLITS = {
 
 
 def check_environments(options: Options, configuration: Resolved) -> None:
-    """Import the environments that would be served here, in a process of its own, and list the splits of the run.
-
-    A service elsewhere is not looked into.
+    """Import the environments that are served here, in a subprocess, and list the splits of the run.
 
     Raises:
         UsageError: a class cannot be imported or hosted, or a split does not exist or is empty.
@@ -53,7 +51,7 @@ def check_environments(options: Options, configuration: Resolved) -> None:
 
 
 def splits(configuration: Resolved) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return the splits that a configuration names, each with its key and as `env_service.listing` is asked for it."""
+    """Return the splits that a configuration names: the key of each, and the request to `env_service.listing`."""
     service = configuration.env_service
     found: list[tuple[str, Mapping[str, Any]]] = []
     for env_type in service.env_types:
@@ -78,7 +76,7 @@ def _plain(configuration: Resolved, path: str) -> Any:
 
 
 def _problems(classes: Mapping[str, str], lists: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return what `env_service.listing` says; nothing is wrong where it takes too long."""
+    """Return what `env_service.listing` says, or nothing if it takes too long."""
     request = json.dumps({"classes": classes, "lists": lists})
     command = [sys.executable, "-m", "env_service.listing"]
     try:

@@ -1,4 +1,4 @@
-"""Checks of an experiment's folder and of the machine before a launch: each answers within seconds, a problem is one
+"""Checks of an experiment's folder and of the machine before a launch. Each takes seconds at most; a problem is one
 line that says what to do.
 
 One experiment has one configuration (`agentevolver.config.changes`).
@@ -6,7 +6,6 @@ One experiment has one configuration (`agentevolver.config.changes`).
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sys
@@ -24,16 +23,16 @@ from yaml import YAMLError
 from agentevolver.checkpoints import check_ranks, start_of
 from agentevolver.config.changes import changes, listed
 from agentevolver.errors import LaunchError, TrainingFailed, UsageError
-from agentevolver.launcher.accelerator import looks_local
 from agentevolver.launcher.options import parse
 from agentevolver.launcher.records import RunRegistry
 from agentevolver.launcher.stack import health_url
+from agentevolver.utils.experiments import launches
 from agentevolver.utils.files import free_bytes
 from agentevolver.utils.health import ServiceIdentity, examine, reachable
 from agentevolver.utils.net import port_is_free
 from agentevolver.utils.web.access import is_local, is_loopback
 
-# Files that are there once something has been learned or measured; a list of the environment's tasks alone is not.
+# Files that exist once something has been learned or measured.
 LEARNED = (
     "metrics.jsonl",
     "coevolve.json",
@@ -51,7 +50,7 @@ def has_learned(folder: Path) -> bool:
 
 
 def problem_with(folder: Path, config: Mapping[str, Any]) -> str | None:
-    """Return why a resolved configuration may not be run in an experiment's folder, None if it may."""
+    """Return why a resolved configuration may not be run in an experiment's folder, or None."""
     path = folder / "config.yaml"
     if not path.is_file() or not has_learned(folder):
         return None
@@ -72,14 +71,14 @@ def problem_with(folder: Path, config: Mapping[str, Any]) -> str | None:
 
 
 def refuse_mixing(folder: Path, config: Mapping[str, Any]) -> None:
-    """Raise UsageError where `problem_with` has something to say."""
+    """Raise UsageError if the folder holds results of another configuration."""
     problem = problem_with(folder, config)
     if problem is not None:
         raise UsageError(problem)
 
 
 def forget_listing(folder: Path, config: Mapping[str, Any]) -> None:
-    """Remove the lists of tasks of a launch that learned nothing, if this resolved configuration might list others."""
+    """Remove the lists of tasks of a launch that learned nothing, if this configuration might list others."""
     path = folder / "config.yaml"
     if not path.is_file() or has_learned(folder):
         return
@@ -90,26 +89,18 @@ def forget_listing(folder: Path, config: Mapping[str, Any]) -> None:
 
 
 def last_launch(folder: Path) -> dict[str, Any]:
-    """Return the record of an experiment's last launch that trained.
+    """Return the record of an experiment's last launch with a yaml.
 
-    Raises UsageError if there is none that can be read.
+    Raises:
+        UsageError: there is none that can be read.
     """
-    for path in sorted((folder / "launches").glob("*.json"), reverse=True):
+    for record in launches(folder):
         try:
-            record = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            if parse(record["argv"]).conf is not None:
+                return record
+        except (UsageError, SystemExit):
             continue
-        if isinstance(record, dict) and _names_a_yaml(record.get("argv")):
-            return record
     raise UsageError(f"{folder} holds no record of a launch with a yaml: start it with the experiment's yaml")
-
-
-def _names_a_yaml(argv: Any) -> bool:
-    """Whether arguments are those of a launch with an experiment's yaml, which needs no `--conf` before it."""
-    try:
-        return isinstance(argv, list) and parse([str(item) for item in argv]).conf is not None
-    except (UsageError, SystemExit):
-        return False
 
 
 def _read(path: Path) -> Any:
@@ -125,7 +116,7 @@ OTHER_PORT = "choose another port with env_service.env_url=http://127.0.0.1:PORT
 
 @dataclass(frozen=True)
 class Presence:
-    """Presence of the environment service: none, so that one is started (`START`), or one of `whose`, which is used."""
+    """Whose environment service is used; None: one is started (`START`)."""
 
     whose: str | None = None
 
@@ -134,12 +125,8 @@ START = Presence()
 
 
 def check_model(path: str) -> None:
-    """Refuse a model path that can only be a local folder, and is none.
-
-    Raises:
-        UsageError: it is not there.
-    """
-    if looks_local(path) and not Path(path).expanduser().exists():
+    """Raise UsageError for a model path that can only be a local folder and does not exist."""
+    if path.startswith(("/", "./", "../", "~")) and not Path(path).expanduser().exists():
         raise UsageError(
             f"actor_rollout_ref.model.path={path} does not exist; give a folder that does, or a name on the Hugging "
             "Face hub"
@@ -147,15 +134,7 @@ def check_model(path: str) -> None:
 
 
 def check_target(module: str, cwd: Path) -> None:
-    """Refuse a main job that is no module; imports nothing.
-
-    Args:
-        module: what `--target` names.
-        cwd: where the main job will run, which it can import from.
-
-    Raises:
-        UsageError: there is none of that name.
-    """
+    """Raise UsageError if the main job is no module that can be imported from `cwd`. Nothing is imported."""
     places = [str(cwd), *sys.path]
     for part in module.split("."):
         found = PathFinder.find_spec(part, places)
@@ -165,11 +144,8 @@ def check_target(module: str, cwd: Path) -> None:
 
 
 def check_checkpoint(config: Mapping[str, Any]) -> None:
-    """Refuse to go on from a checkpoint that the ranks could not load, and to start over where steps were trained;
-    loads nothing. Rounds have their checkpoints in the folders of their trainings, and go on where their manifest says.
-
-    Args:
-        config: the composed configuration.
+    """Refuse to go on from a checkpoint that the ranks could not load, and to start over after steps were trained;
+    loads nothing. Rounds have their checkpoints in the folders of their trainings.
 
     Raises:
         UsageError: with what to do instead.
@@ -189,11 +165,7 @@ def check_checkpoint(config: Mapping[str, Any]) -> None:
 
 
 def check_disk(folder: Path) -> None:
-    """Refuse to start where the first checkpoint would not fit.
-
-    Raises:
-        LaunchError: too little is free.
-    """
+    """Raise LaunchError if the first checkpoint would not fit on the disk."""
     free = free_bytes(folder) / 1e9
     if free < MIN_FREE_GB:
         raise LaunchError(
@@ -205,17 +177,16 @@ def check_disk(folder: Path) -> None:
 async def env_service_presence(
     env_url: str, names: Sequence[str], registry: RunRegistry, *, external: bool
 ) -> Presence:
-    """Find out whether the environment service is there, and is one that may be used.
+    """Return whose environment service answers, or START if none does.
 
-    That is one that a launcher of this checkout has started, or that the configuration declares: `external`, or an
-    address elsewhere.
+    One that answers may be used if a launcher of this checkout has started it, or if the configuration declares it:
+    `external`, or an address elsewhere.
 
     Args:
         names: the environments that it must serve.
 
     Raises:
-        LaunchError: a declared one does not answer, one that answers is somebody else's or serves other environments,
-            or something else has the local port.
+        LaunchError: a declared one does not answer, one that answers may not be used, or something else has the port.
     """
     health = await examine(health_url(env_url))
     declared = external or not is_local(env_url)
@@ -238,17 +209,13 @@ async def env_service_presence(
 def _whose(
     env_url: str, identity: ServiceIdentity | None, names: Sequence[str], registry: RunRegistry, *, declared: bool
 ) -> str:
-    """Say whose a running environment service is.
-
-    Raises:
-        LaunchError: it may not be used.
-    """
+    """Say whose a running environment service is; raise LaunchError if it may not be used."""
     who = str(identity) if identity is not None else "a service that does not say who it is"
     if identity is not None and (missing := sorted(set(names) - set(identity.env_types))):
         raise LaunchError(f"{env_url} is answered by {who}, and this run needs {', '.join(missing)}: {OTHER_PORT}")
     if declared:
         return f"declared as external: {who}"
-    record = registry.serving(urlsplit(env_url).port or 80, identity.launch_id) if identity is not None else None
+    record = registry.serving(env_url, identity)
     if record is None:
         raise LaunchError(
             f"{env_url} is answered by {who}, which no launcher of this checkout has started: "
@@ -261,7 +228,7 @@ def _whose(
 
 
 async def check_ray_address(address: str) -> None:
-    """Refuse a cluster to join that is not there; warn of one that is open to its network.
+    """Refuse a cluster that does not answer, and warn of one that is open to its network.
 
     Raises:
         UsageError: the address is not HOST:PORT.

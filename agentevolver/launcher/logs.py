@@ -1,13 +1,11 @@
-"""Log rotation and the last output of failed Ray workers: a run's logs within bounds, whoever writes them.
+"""Log rotation, and the last output of failed Ray workers.
 
-A long log is copied aside and emptied in place, and only the newest pieces are kept. Every log of an experiment is
-appended to (`O_APPEND`), so that its writer, which holds it open, goes on at the new end. What is written between the
-last read and the emptying, microseconds, is lost. Ray's own files of its workers may be written at an offset instead:
-they are then sparse, and are measured by what they take on the disk.
+A long log is copied aside and emptied in place (as logrotate's `copytruncate`), since its writer holds it open. Logs of
+an experiment are opened with `O_APPEND`, so the writer goes on at the new end. Ray's own files of its workers may be
+written at an offset: they become sparse, and are measured by what they take on the disk.
 
-Of a failed run's workers, the end of their output is kept in the experiment, since Ray's own folder goes with the run:
-of a worker whose output holds a traceback or a crash of its interpreter, or whose end Ray reported as no intended one
-(an exception in an actor's constructor, a signal, no memory left).
+Of a failed run's workers, the end of their output is copied to the experiment, since Ray's folder goes with the run:
+of workers whose output holds a traceback or a crash of the interpreter, or whose end Ray reports as not intended.
 """
 
 from __future__ import annotations
@@ -31,10 +29,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-# What is kept of each stream: around its last traceback, and its end.
 KEPT_BYTES = 65_536
 MOST_FILES = 100
-# How far back a stream is searched for a traceback.
 SEARCHED_BYTES = 4 << 20
 BEFORE_BYTES = 2_048
 
@@ -50,9 +46,9 @@ _ACTOR = re.compile(rb"^:(?:actor_name|task_name):(\S+)", re.MULTILINE)
 
 
 def unintended_exits(temp_dir: Path) -> dict[str, str]:
-    """The workers of a run's cluster that ended as nobody meant them to by now: their id, and how Ray puts it.
+    """Return the ids of workers of a run's cluster that ended unintentionally so far, and Ray's reason.
 
-    Asked before a run is stopped: then every worker ends.
+    To be asked before a run is stopped, as then every worker ends.
     """
     try:
         content = (ray_logs(temp_dir) / "gcs_server.out").read_bytes()
@@ -66,8 +62,8 @@ def unintended_exits(temp_dir: Path) -> dict[str, str]:
 
 
 def keep_worker_logs(temp_dir: Path, exits: Mapping[str, str], target: Path) -> int:
-    """Copy the last of each failed worker's streams to `target`, as ACTOR-PID.err and .out;
-    returns how many files were written.
+    """Copy the end of each failed worker's output to `target`, as ACTOR-PID.err and .out, and return how many files
+    were written.
 
     Args:
         exits: what `unintended_exits` returned.
@@ -90,7 +86,7 @@ def keep_worker_logs(temp_dir: Path, exits: Mapping[str, str], target: Path) -> 
             (target / name.replace(os.sep, "_")).write_bytes((f"[{ended}]\n".encode() if ended else b"") + content)
             if (error_line := last_error(content)) is not None:
                 errors.setdefault(error_line, name)
-        except OSError as error:  # a full disk must not keep the rest of the run from being stopped
+        except OSError as error:  # a full disk must not stop the run's end
             logger.warning("%s was not kept: %s", path.name, error.strerror)
             return written
         written += 1
@@ -102,9 +98,9 @@ def keep_worker_logs(temp_dir: Path, exits: Mapping[str, str], target: Path) -> 
 
 
 def last_error(content: bytes) -> str | None:
-    """The error that a stream's last traceback ends with, on one line; None where there is none.
+    """Return the error line of a stream's last traceback, or None.
 
-    Of vLLM it is the cause, where the exception that reaches the trainer says no more than that there was one.
+    Of vLLM it is the cause; the exception that reaches the trainer does not name it.
     """
     found = _ERROR.findall(content)
     if not found:
@@ -114,8 +110,7 @@ def last_error(content: bytes) -> str | None:
 
 
 def last_words(path: Path, *, anyway: bool = False) -> bytes | None:
-    """The end of a stream with its last traceback, KEPT_BYTES at most;
-    None where there is no traceback, or nothing at all.
+    """Return the last traceback and the end of a stream, KEPT_BYTES at most, or None if it holds no traceback.
 
     Args:
         anyway: return the end of a stream without a traceback too.
@@ -137,15 +132,12 @@ def last_words(path: Path, *, anyway: bool = False) -> bytes | None:
 
 
 def ray_folder(temp_dir: Path) -> Path:
-    """Return the folder of the run's Ray.
-
-    Below the run's own folder, for Ray opens the folder that it is given to everybody.
-    """
+    """Return the folder of the run's Ray, below the run's own: Ray opens the folder it is given to everybody."""
     return temp_dir / "ray"
 
 
 def ray_logs(temp_dir: Path) -> Path:
-    """Where the run's Ray and its workers write their logs."""
+    """Return where the run's Ray and its workers write their logs."""
     return ray_folder(temp_dir) / "session_latest" / "logs"
 
 
@@ -155,7 +147,7 @@ _PIECE = re.compile(r"(?P<log>.+)\.\d{8}-\d{6}(?:-\d+)?")
 
 
 def piece_of(log: Path, moment: float) -> Path:
-    """Return a free name beside a log for what it holds up to a moment: `main.20261123-052243.log`."""
+    """Return a free name for what a log holds up to a moment: `main.20261123-052243.log`."""
     stamp = datetime.fromtimestamp(moment).strftime("%Y%m%d-%H%M%S")
     names = (
         log.with_name(f"{log.stem}.{stamp}{again}{log.suffix}") for again in ("", *(f"-{n}" for n in range(2, 10_000)))
@@ -164,7 +156,7 @@ def piece_of(log: Path, moment: float) -> Path:
 
 
 def rotate(log: Path, size: int, piece: Path) -> bool:
-    """Copy a log that takes more than `size` bytes to `piece` and empty it; returns whether that was so."""
+    """Copy a log that takes more than `size` bytes to `piece` and empty it; return whether it did."""
     with log.open("r+b") as file:
         found = os.fstat(file.fileno())
         if min(found.st_size, found.st_blocks * 512) <= size:
@@ -177,13 +169,11 @@ def rotate(log: Path, size: int, piece: Path) -> bool:
 
 
 class LogKeeper:
-    """Keeper of an experiment's logs, and of the files of Ray's workers while a run goes on, within bounds.
+    """Keeps the logs of an experiment and of its Ray workers within bounds.
 
     Args:
-        logs: the experiment's folder of logs; `workers/<run>/` in it holds what was kept of Ray's, of as many runs as a
-            log has pieces.
-        temp_dir: the run's temporary folder, with Ray's; None without one.
-        retention: how large (`log_mb`) a log may be, and how many older pieces of it (`log_files`) are kept.
+        logs: the experiment's folder of logs; `workers/<run>/` in it holds the output of failed workers.
+        temp_dir: the run's temporary folder, with Ray's, or None.
     """
 
     def __init__(self, logs: Path, temp_dir: Path | None, retention: RetentionSettings) -> None:
@@ -193,7 +183,7 @@ class LogKeeper:
         self._told = False
 
     def tidy(self) -> None:
-        """Look at every log once. What cannot be done is said once, and nothing is raised."""
+        """Look at every log once. The first failure is logged, and nothing is raised."""
         for part in (self._rotate, self._drop_old):
             try:
                 part()

@@ -1,10 +1,10 @@
-"""Memory estimate of a GPU, from a model's config.json and the configuration:
-while the policy learns, and while it is rolled out.
+"""Memory estimate of a GPU, from a model's config.json and the configuration, while the policy learns and while it is
+rolled out.
 
-States (parameters, gradients, Adam's two moments) are exact, activations are the formula below, measured on Qwen2 of
-0.5 and 1.5 B with torch's flash attention: a layer keeps 2 x (11 hidden + 4 intermediate) bytes of each token in bf16
-(57 and 103 kB), and with checkpointing its input alone, 2 x hidden. Logits are there twice, as themselves and as their
-gradient, and in chunks of 2,048 rows in fp32; they are gone before a checkpointed layer is computed again.
+States (parameters, gradients, Adam's two moments) are exact. Activations follow a formula measured on Qwen2 of 0.5 and
+1.5 B with torch's flash attention: a layer keeps 2 x (11 hidden + 4 intermediate) bytes of each token in bf16 (57 and
+103 kB), and with checkpointing only its input, 2 x hidden. Logits are there twice, as themselves and as their gradient,
+and in chunks of 2,048 rows in fp32; they are freed before a checkpointed layer is computed again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 
 @dataclass(frozen=True)
 class Decoder:
-    """Sizes of a decoder model, in numbers of elements; biases and norms, a thousandth of the whole, are left out."""
+    """Sizes of a decoder model in elements, without biases and norms (a thousandth of the whole)."""
 
     hidden: int
     intermediate: int
@@ -33,11 +33,7 @@ class Decoder:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Decoder:
-        """Read a config.json as transformers writes it; of a model that sees and hears, its language model.
-
-        Raises:
-            KeyError: it is not that of such a model.
-        """
+        """Read a config.json; of a multimodal model, its language model. Raises KeyError for another kind."""
         text: Mapping[str, Any] = config.get("text_config") or config
         experts = next(
             (int(text[key]) for key in ("num_experts", "num_local_experts", "n_routed_experts") if text.get(key)), 0
@@ -62,32 +58,19 @@ class Decoder:
 
     @property
     def layer_parameters(self) -> int:
-        """Parameters of one layer, all its experts included."""
+        """Parameters of one layer, with all experts."""
         width = self.experts * self.expert_intermediate if self.experts else self.intermediate
         return self._attention + 3 * self.hidden * width + self.hidden * self.experts
 
     @property
     def parameters(self) -> int:
-        """All parameters."""
         return self.layers * self.layer_parameters + self.vocabulary * self.hidden * (1 if self.tied else 2)
 
-    @property
-    def matmul_parameters(self) -> int:
-        """Parameters that multiply each token of a dense model: the look-up of the input's embedding is none."""
-        return self.layers * self.layer_parameters + self.vocabulary * self.hidden
-
     def lora_parameters(self, rank: int) -> int:
-        """Parameters of adapters on all of a dense layer's linear maps."""
+        """Parameters of adapters on all linear maps of a dense model."""
         size = self.head_size or self.hidden // self.heads
         attention = 2 * (self.hidden + self.heads * size) + 2 * (self.hidden + self.kv_heads * size)
         return self.layers * rank * (attention + 3 * (self.hidden + self.intermediate))
-
-    def forward_flops(self, tokens: float, length: float) -> float:
-        """FLOPs of a forward pass over `tokens` in sequences of `length`: 2 a parameter and token, and causal
-        attention's two products, each 2 x heads x head size for the length / 2 tokens seen on average (PaLM, appendix
-        B, halved for causality)."""
-        width = self.heads * (self.head_size or self.hidden // self.heads)
-        return tokens * (2 * self.matmul_parameters + 2 * self.layers * width * length)
 
     def kv_bytes(self, bytes_of_element: int = 2) -> int:
         """Bytes that one token takes in the cache of keys and values."""
@@ -109,16 +92,15 @@ UTILISATION = "actor_rollout_ref.rollout.gpu_memory_utilization"
 
 @dataclass(frozen=True)
 class Demand:
-    """Memory demand in bytes on each GPU, by what it is for.
+    """Bytes needed on each GPU.
 
     Args:
-        learning: at the peak of an update.
-        held: by the policy and the reference while vLLM rolls out.
-        engine: what vLLM cannot do without: weights and the cache of one longest sequence.
+        learning: at the peak of an update, by purpose.
+        held: by policy and reference while vLLM rolls out.
+        engine: vLLM's minimum: weights and the cache of one longest sequence.
         share: of the GPU's memory that vLLM takes.
-        sleeps: whether vLLM gives its memory back while the policy learns.
-        frozen: GPUs of the frozen policies' server, in rounds; 0: it takes as large a share of these, and keeps it;
-            None: there is none.
+        sleeps: whether vLLM frees its memory while the policy learns.
+        frozen: GPUs of the frozen policies' server; 0: it keeps as large a share of these; None: no server.
     """
 
     learning: Mapping[str, float]
@@ -130,18 +112,18 @@ class Demand:
 
     @property
     def beside(self) -> float:
-        """The share of the GPU's memory that frozen policies keep beside all else."""
+        """The share of the memory that frozen policies keep all the time."""
         return self.share if self.frozen == 0 else 0.0
 
     @property
     def states(self) -> float:
-        """What learning needs however few tokens a micro-batch has."""
+        """What learning needs with any micro-batch."""
         return sum(
             self.learning[name] for name in ("parameters", "gradients", "optimiser", "a layer gathered", "other")
         )
 
     def describe(self, memory: int | None) -> list[str]:
-        """The estimate as lines; `memory` is that of a GPU."""
+        """Return the estimate as lines."""
         parts = ", ".join(f"{name} {_gib(size)}" for name, size in self.learning.items() if size >= GIB / 10)
         of = f" of {_gib(memory)}" if memory is not None else ""
         vllm = f" and vLLM {_gib(self.share * memory)}" if memory is not None else ""
@@ -155,7 +137,7 @@ class Demand:
         ]
 
     def problem(self, memory: int) -> str | None:
-        """Say why it cannot fit, and what to do, or None."""
+        """Say why it does not fit and what to do, or return None."""
         if self.beside and self.held + 2 * self.share * memory > memory:
             return (
                 f"{UTILISATION}={self.share:g} is taken twice, by the training's vLLM and by the frozen policies', "
@@ -189,7 +171,7 @@ class Demand:
         return None
 
     def warning(self, memory: int) -> str | None:
-        """Say that it fits barely, or None."""
+        """Say that it fits barely, or return None."""
         beside = self.beside * memory
         learning = sum(self.learning.values()) + beside + (0.0 if self.sleeps else self.share * memory)
         if learning > TIGHT * memory:
@@ -214,11 +196,7 @@ def _gib(size: float) -> str:
 
 
 def demand(config: DictConfig, model: Decoder) -> Demand:
-    """Estimate what a configuration needs of each GPU under FSDP2.
-
-    Args:
-        config: the composed configuration (`actor_rollout_ref`, `trainer`).
-    """
+    """Estimate what a configuration needs of each GPU under FSDP2."""
 
     def read(key: str, default: Any = None) -> Any:
         value = OmegaConf.select(config, f"actor_rollout_ref.{key}")
@@ -271,12 +249,13 @@ def demand(config: DictConfig, model: Decoder) -> Demand:
         engine=weights + length * model.kv_bytes() / parallel + ENGINE,
         share=float(read("rollout.gpu_memory_utilization", 0.5)),
         sleeps=bool(read("rollout.free_cache_engine", True)),
-        frozen=_frozen(config),
+        frozen=frozen_gpus(config),
     )
 
 
-def _frozen(config: Any) -> int | None:
-    """GPUs of the frozen policies' server: in self-play it shares the training's; None without a server."""
+def frozen_gpus(config: Any) -> int | None:
+    """Return the GPUs of the frozen policies' server: 0 in self-play, which shares the training's, and None without
+    a server."""
     if OmegaConf.select(config, "coevolve.enable"):
         return int(config.coevolve.executor.gpus)
     return 0 if OmegaConf.select(config, "recipes.self_play.enable") else None

@@ -1,14 +1,13 @@
 """Records of runs and launches: what is running, so that it can be ended, and what ran, so that it can be repeated.
 
-A run's record, `.agentevolver/run/<run id>.json`, is there before its first process is, so that a launcher killed at
-any moment leaves enough to find everything again (`reap`): the run's guard does that at once, else the next launch or
-`--kill`. Files are replaced atomically. An experiment's lock is the kernel's (flock): it ends with its holder, however
-that ends.
+A run's record, `.agentevolver/run/<run id>.json`, is written before its first process starts, so that whatever a killed
+launcher leaves can be found (`reap`) by the run's guard, the next launch or `--kill`. An experiment's lock is the
+kernel's (flock) and ends with its holder.
 
-A launch's record, `launches/<run id>.json` in the experiment's folder, holds the code's commit, the installed packages
-and the machine; beside it the uncommitted changes as `<run id>.diff`, the resolved configuration as `<run id>.yaml`,
-and all installed packages in a file that is named by their hash. Secrets are masked, in the changes too. A fact that
-cannot be found out is null; recording never stops a run.
+A launch's record, `launches/<run id>.json` in the experiment's folder, holds the commit, the installed packages and the
+machine; beside it lie the uncommitted changes (`<run id>.diff`), the resolved configuration (`<run id>.yaml`), and all
+installed packages in a file named by their hash. Secrets are masked. A fact that cannot be found out is null; recording
+never stops a run.
 """
 
 from __future__ import annotations
@@ -31,10 +30,12 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from agentevolver.errors import LaunchError
 from agentevolver.launcher.logs import keep_worker_logs, unintended_exits
 from agentevolver.utils.files import remove_drafts, write_json
+from agentevolver.utils.health import ServiceIdentity
 from agentevolver.utils.processes import (
     ProcessId,
     attached,
@@ -67,7 +68,7 @@ class Started:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """Run record: what is needed to find and end everything of one run."""
+    """What is needed to find and end everything of one run."""
 
     run_id: str
     experiment_dir: str
@@ -79,24 +80,26 @@ class RunRecord:
     boot: str = field(default_factory=boot_id)
     host: str = field(default_factory=socket.gethostname)
     pid_namespace: str = field(default_factory=pid_namespace)
+    damaged: str = ""
+    """Why the file could not be read; then only the run's id is known."""
 
     @property
     def here(self) -> bool:
-        """Whether its pids are pids of this machine (or container) since its last start."""
+        """Whether its pids are pids of this machine (or container) since its last boot."""
         return self.host == socket.gethostname() and self.boot == boot_id() and self.pid_namespace == pid_namespace()
 
     @property
     def rebooted(self) -> bool:
-        """Whether this machine was started anew since, so that nothing of it runs."""
+        """Whether this machine was rebooted meanwhile, so that nothing of the run is left."""
         return self.host == socket.gethostname() and self.boot != boot_id()
 
     @property
     def abandoned(self) -> bool:
-        """Whether its launcher is gone for certain, and has not cleared it away."""
-        return self.rebooted or (self.here and not self.launcher.alive)
+        """Whether its launcher is certainly gone and has not cleared it away."""
+        return self.rebooted or (self.here and not self.damaged and not self.launcher.alive)
 
     def is_called(self, name: str) -> bool:
-        """Whether a person may mean it by this name: of the run, the experiment, or project/experiment."""
+        """Whether `name` is the run's id, the experiment, project/experiment or the folder."""
         folder = Path(self.experiment_dir)
         return name in (self.run_id, folder.name, f"{folder.parent.name}/{folder.name}", str(folder))
 
@@ -105,23 +108,10 @@ class RunRecord:
         return replace(self, started=(*(item for item in self.started if item.name != name), Started(name, process)))
 
     def running(self) -> set[ProcessId]:
-        """Return its processes that still run, the launcher itself left out."""
+        """Return its running processes, without the launcher."""
         if not self.here:
             return set()
         return {item.process for item in self.started if item.process.alive} | carriers(self.run_id)
-
-
-@dataclass(frozen=True)
-class UnreadableRecord:
-    """A file that should hold a run's record and does not. Of the run, its id is known."""
-
-    path: Path
-    reason: str
-
-    @property
-    def run_id(self) -> str:
-        """The run's id, by which its processes and files are found."""
-        return self.path.stem
 
 
 @dataclass(frozen=True)
@@ -148,45 +138,42 @@ class RunRegistry:
         write_json(self._path(record.run_id), asdict(record), indent=1)
 
     def token_path(self, run_id: str) -> Path:
-        """Where the run's Ray token lies, readable by its owner alone."""
+        """Return where the run's Ray token lies, readable by its owner alone."""
         return self.folder / f"{run_id}.token"
 
     def secrets_path(self, run_id: str) -> Path:
-        """Where the run's other secrets lie, one file each (`agentevolver.utils.secrets`)."""
+        """Return where the run's other secrets lie, one file each (`agentevolver.utils.secrets`)."""
         return self.folder / f"{run_id}.secrets"
 
     def segments_path(self, run_id: str) -> Path:
-        """Where the run's guard notes its shared memory."""
+        """Return where the run's guard notes its shared memory."""
         return self.folder / f"{run_id}.segments"
 
     def records(self) -> list[RunRecord]:
-        """Return the records that can be read, oldest first."""
-        return [record for record in map(_read, self._files()) if isinstance(record, RunRecord)]
+        """Return the records, oldest first."""
+        return [_read(path) for path in sorted(self.folder.glob("*.json")) if path.is_file()]
 
-    def unreadable(self) -> list[UnreadableRecord]:
-        """Return the records that cannot."""
-        return [record for record in map(_read, self._files()) if isinstance(record, UnreadableRecord)]
-
-    def of_run(self, run_id: str) -> RunRecord | UnreadableRecord | None:
-        """Return a run's record, None if the run is over."""
+    def of_run(self, run_id: str) -> RunRecord | None:
+        """Return a run's record, or None if the run is over."""
         path = self._path(run_id)
         return _read(path) if path.exists() else None
 
-    def of_experiment(self, experiment_dir: Path) -> list[RunRecord]:
-        """Return the records of runs that wrote into this folder."""
-        return [record for record in self.records() if record.experiment_dir == str(experiment_dir.resolve())]
+    def serving(self, url: str, identity: ServiceIdentity | None) -> RunRecord | None:
+        """Return the run that serves a URL, if it is of this checkout and that process still runs.
 
-    def serving(self, port: int, launch_id: str | None) -> RunRecord | None:
-        """Return the run of this launch if a process of it that still runs serves the port."""
+        Args:
+            identity: what the URL's health route says.
+        """
+        launch_id = identity.launch_id if identity is not None else None
         record = self.of_run(launch_id) if launch_id is not None and launch_id == Path(launch_id).name else None
-        if not isinstance(record, RunRecord) or not record.here:
+        if record is None or not record.here:
             return None
-        option = f"--port={port}".encode()
+        option = f"--port={urlsplit(url).port or 80}".encode()
         return record if any(option in item.process.arguments() for item in record.started) else None
 
     def stop(self, record: RunRecord, timeout_s: float = STOP_WAIT_S) -> bool:
-        """Ask a run's launcher to stop everything in order, as Ctrl-C does, and wait for it; False if there is no
-        launcher to ask.
+        """Ask a run's launcher to stop everything in order, as Ctrl-C does, and wait for it. Return False if the
+        launcher is gone.
 
         Raises:
             LaunchError: it is not done within `timeout_s` seconds. Nothing was killed.
@@ -198,82 +185,44 @@ class RunRegistry:
             raise LaunchError(f"run {record.run_id} is still stopping after {timeout_s:g} s; --kill ends it at once")
         return True
 
-    def reap(self, record: RunRecord | UnreadableRecord) -> Cleared:
-        """End what a run left, and remove its shared memory, its temporary folder, its secrets and its record.
-
-        A record that cannot be read is set aside under another name. Who comes second waits for the first.
+    def reap(self, record: RunRecord) -> Cleared:
+        """End what a run left, and remove its shared memory, temporary folder, secrets and record.
 
         Raises:
-            LaunchError: a process outlives SIGKILL (it hangs in the kernel), or a record that cannot be read is no file
-                of this user's.
+            LaunchError: a process outlives SIGKILL (it hangs in the kernel).
         """
-        with self._alone(record.run_id) as first:
-            if not first:
-                return Cleared()
-            return self._reap_readable(record) if isinstance(record, RunRecord) else self._reap_unreadable(record)
-
-    def _reap_readable(self, record: RunRecord) -> Cleared:
-        cleared = Cleared()
-        exits = unintended_exits(Path(record.temp_dir)) if record.temp_dir is not None else {}
+        cleared, temp_dir = Cleared(), None if record.temp_dir is None else Path(record.temp_dir)
+        exits = unintended_exits(temp_dir) if temp_dir is not None else {}
         if record.here:
-            launcher = {record.launcher} if record.launcher.alive else set()
-            cleared = self._end(record.run_id, launcher, {item.process for item in record.started})
+            cleared = self._end(record)
         elif not record.rebooted:
             return cleared
-        if record.temp_dir is not None:
-            keep_worker_logs(
-                Path(record.temp_dir), exits, Path(record.experiment_dir) / "logs" / "workers" / record.run_id
-            )
-            remove_temp_dir(Path(record.temp_dir))
+        if temp_dir is not None:
+            if not record.damaged:
+                keep_worker_logs(temp_dir, exits, Path(record.experiment_dir) / "logs" / "workers" / record.run_id)
+            remove_temp_dir(temp_dir)
         self.forget(record.run_id)
         return cleared
 
-    def _reap_unreadable(self, record: UnreadableRecord) -> Cleared:
-        cleared = self._end(record.run_id, set(), set())
-        remove_temp_dir(temp_dir_for(record.run_id))
-        record.path.replace(record.path.with_suffix(".unreadable"))
-        self.forget(record.run_id)
-        return cleared
-
-    def _end(self, run_id: str, launcher: set[ProcessId], started: set[ProcessId]) -> Cleared:
-        processes = launcher | {process for process in started if process.alive} | carriers(run_id)
-        segments = attached(run_id)
+    def _end(self, record: RunRecord) -> Cleared:
+        launcher = {record.launcher} if record.launcher.alive else set()
+        started = {item.process for item in record.started if item.process.alive}
+        processes, segments = launcher | started | carriers(record.run_id), attached(record.run_id)
         left = end(launcher, LAUNCHER_GRACE_S)
-        left |= end(started, STRAY_GRACE_S) | end_carriers(run_id, STRAY_GRACE_S)
+        left |= end(started, STRAY_GRACE_S) | end_carriers(record.run_id, STRAY_GRACE_S)
         if left:
             pids = ", ".join(str(process.pid) for process in sorted(left, key=lambda process: process.pid))
-            raise LaunchError(f"run {run_id}: process {pids} does not end even on SIGKILL; it hangs in the kernel")
-        return Cleared(len(processes), remove_unused(segments | noted(self.segments_path(run_id))))
+            raise LaunchError(
+                f"run {record.run_id}: process {pids} does not end even on SIGKILL; it hangs in the kernel"
+            )
+        return Cleared(len(processes), remove_unused(segments | noted(self.segments_path(record.run_id))))
 
     def forget(self, run_id: str) -> None:
         """Remove the files of a run of which nothing runs, half-written ones too."""
-        self.token_path(run_id).unlink(missing_ok=True)
-        self.segments_path(run_id).unlink(missing_ok=True)
         remove_secrets(self.secrets_path(run_id))
-        # Of a launcher that was killed while it wrote one of these files.
-        for path in (self._path(run_id), self.token_path(run_id), self.segments_path(run_id)):
+        for path in (self.token_path(run_id), self.segments_path(run_id), self._path(run_id)):
             remove_drafts(path)
-        self._path(run_id).unlink(missing_ok=True)
-
-    @contextmanager
-    def _alone(self, run_id: str) -> Iterator[bool]:
-        """Hold a run's record; False if another process has cleared the run away meanwhile."""
-        path = self._path(run_id)
-        try:
-            file = path.open("rb")
-        except FileNotFoundError:
-            yield False
-            return
-        except OSError as error:
-            raise LaunchError(
-                f"{path} is not a run's record and cannot be opened ({error.strerror}): remove it"
-            ) from error
-        with file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield path.exists()
-
-    def _files(self) -> list[Path]:
-        return sorted(self.folder.glob("*.json"))
+            path.unlink(missing_ok=True)
 
     def _path(self, run_id: str) -> Path:
         return self.folder / f"{run_id}.json"
@@ -291,9 +240,9 @@ def experiment_lock(experiment_dir: Path, registry: RunRegistry) -> Iterator[Non
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            pids = [
-                str(record.launcher.pid) for record in registry.of_experiment(experiment_dir) if record.launcher.alive
-            ]
+            folder = str(experiment_dir.resolve())
+            mine = [record.launcher for record in registry.records() if record.experiment_dir == folder]
+            pids = [launcher.pid for launcher in mine if launcher.alive]
             holder = f"the launcher with pid {pids[0]}" if pids else "another launcher"
             raise LaunchError(
                 f"{experiment_dir} is in use by {holder}: stop that one (Ctrl-C there, or --kill), "
@@ -303,10 +252,7 @@ def experiment_lock(experiment_dir: Path, registry: RunRegistry) -> Iterator[Non
 
 
 def temp_dir_for(run_id: str) -> Path:
-    """Return where all processes of a run keep temporary files.
-
-    Short, because the path of a socket in it may have 107 bytes.
-    """
+    """Return where all processes of a run keep temporary files: a short path, as a socket's may have 107 bytes."""
     parent = tempfile.gettempdir()
     return Path(parent if len(parent) <= 16 else "/tmp") / f"{TEMP_PREFIX}{run_id}"
 
@@ -322,7 +268,7 @@ def remove_temp_dir(folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _read(path: Path) -> RunRecord | UnreadableRecord:
+def _read(path: Path) -> RunRecord:
     try:
         raw: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         raw["launcher"] = _process(raw["launcher"])
@@ -332,7 +278,9 @@ def _read(path: Path) -> RunRecord | UnreadableRecord:
             raise ValueError(f"it is of another run, {record.run_id}")
         return record
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-        return UnreadableRecord(path, f"{type(error).__name__}: {error}")
+        reason = f"{path} cannot be read ({type(error).__name__}: {error})"
+        temp_dir = str(temp_dir_for(path.stem))
+        return RunRecord(path.stem, "?", ProcessId(0, -1), "?", temp_dir=temp_dir, damaged=reason)
 
 
 def _process(raw: dict[str, Any]) -> ProcessId:
@@ -382,7 +330,7 @@ class LaunchRecord:
 
 
 def now() -> str:
-    """Return the time as ISO 8601, in UTC."""
+    """Return the time in ISO 8601, UTC."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 

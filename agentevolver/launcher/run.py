@@ -1,10 +1,7 @@
-"""Run of a plan: services one after the other, then the main job; whatever happens, all is stopped in reverse order.
+"""Run of a plan: services one after the other, then the main job. Whatever happens, all is stopped in reverse order.
 
-One task per service watches it, and the main job, the watching and the signals are waited for together: the first that
-ends decides. The first Ctrl-C or SIGTERM stops in order, the second kills at once.
-
-The main job's output goes byte for byte into a file and, as long as it takes them, onto the console (`Tee`). Standard
-output and standard error stay apart on the console and share the file, in the order in which they arrive.
+One task for each service watches it; the main job, the watching and the signals are waited for together, and the first
+that ends decides. The first Ctrl-C or SIGTERM stops in order, the second kills at once.
 """
 
 from __future__ import annotations
@@ -17,32 +14,31 @@ import secrets
 import select
 import selectors
 import signal
+import subprocess
 import sys
 import threading
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 from agentevolver.config.load import one_line
 from agentevolver.config.training import RetentionSettings
 from agentevolver.errors import Interrupted, LaunchError
 from agentevolver.launcher.experiment import forget_listing
-from agentevolver.launcher.guard import Guard
+from agentevolver.launcher.guard import end_guard, start_guard
 from agentevolver.launcher.logs import EVERY_S, LogKeeper, keep_worker_logs, piece_of, unintended_exits
 from agentevolver.launcher.plan import Plan, masked
 from agentevolver.launcher.records import LaunchRecord, RunRecord, RunRegistry, experiment_lock, now, remove_temp_dir
-from agentevolver.launcher.stack import LEFT_MINUTES, LOGVIEW, ServiceSpec
-from agentevolver.launcher.supervise import Child, Service, ServiceDied, State, describe_exit, leave_behind
+from agentevolver.launcher.stack import ServiceSpec
+from agentevolver.launcher.supervise import Child, Service, ServiceDied, describe_exit, leave_behind
 from agentevolver.preload import SOCKET, write_executable
 from agentevolver.utils.files import PRIVATE_FILE, write_text
 from agentevolver.utils.health import all_unhealthy, examine
 from agentevolver.utils.processes import ProcessId, attached, end_carriers, identify, noted, remove_unused
 from agentevolver.utils.secrets import write_secrets
-from agentevolver.utils.web.owner import ray_link
 
 logger = logging.getLogger(__name__)
 
@@ -53,11 +49,10 @@ SHOW_CURSOR = b"\x1b[?25h"
 
 
 class Tee:
-    """Copier of a child's output to a file and the console;
-    `out` and `err` are the descriptors that the child writes to.
+    """Copies a child's output, byte for byte, to a file and the console; the child writes to `out` and `err`.
 
-    A thread of its own copies, so that a console which blocks (a paused terminal, a pager) holds up the job's output
-    and not the watching of the services. A console that is closed is given up; the file is written on.
+    A thread copies, so that a console that blocks (a paused terminal, a pager) does not hold up the watching of the
+    services. A console that was closed is given up.
     """
 
     def __init__(self, log: Path, console_out: int, console_err: int) -> None:
@@ -79,24 +74,24 @@ class Tee:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.detach()
-        # Ends at once, unless the console blocks or a process that is none of ours any more still holds a pipe.
+        # Ends at once, unless the console blocks or a process outside of the run still holds a pipe.
         self._thread.join(CLOSE_WAIT_S)
         if self._terminal is not None:
-            # A progress bar that was cut off has hidden the cursor.
+            # A progress bar that was cut off leaves the cursor hidden.
             _write_all(self._terminal, SHOW_CURSOR)
 
     def mute(self) -> None:
-        """Write to the file alone from now on: what a job says while it is being ended helps nobody at the console."""
+        """Write to the file alone from now on."""
         self._muted = True
 
     def detach(self) -> None:
-        """Close this process's own ends, so that the copying ends with the last writer."""
+        """Close this process's ends, so that the copying ends with the last writer."""
         for descriptor in {self.out, self.err} - {-1}:
             os.close(descriptor)
         self.out = self.err = -1
 
     def _copy(self) -> None:
-        # Whatever happens to its targets, the pipes are emptied: a full one would stop the job.
+        # Whatever happens to the targets, the pipes are emptied: a full one would stop the job.
         log: int | None = self._log.fileno()
         with selectors.DefaultSelector() as pipes:
             for end in self._consoles:
@@ -111,13 +106,10 @@ class Tee:
                     if log is not None and (problem := _write_all(log, chunk)) is not None:
                         logger.error("%s is not written on: %s", self._path, problem.strerror)
                         log = None
-                    self._show(key.fd, chunk)
+                    console = self._consoles[key.fd]
+                    if console is not None and not self._muted and _write_all(console, chunk) is not None:
+                        self._consoles[key.fd] = None
         self._log.close()
-
-    def _show(self, end: int, chunk: bytes) -> None:
-        console = self._consoles[end]
-        if console is not None and not self._muted and _write_all(console, chunk) is not None:
-            self._consoles[end] = None
 
 
 def _write_all(descriptor: int, data: bytes) -> OSError | None:
@@ -132,24 +124,6 @@ def _write_all(descriptor: int, data: bytes) -> OSError | None:
     return None
 
 
-def _leave_behind(specs: Sequence[ServiceSpec]) -> None:
-    """Start what stays after the run; what cannot be started is said, and changes nothing about how the run ended."""
-    for spec in specs:
-        try:
-            pid = leave_behind(spec)
-        except OSError as error:
-            logger.warning("%s does not stay: %s", spec.name, one_line(error))
-            continue
-        logger.info("%s stays, until nobody has looked for %d minutes (pid %d)", spec.title, LEFT_MINUTES, pid)
-
-
-def _tell_terminal(text: str) -> None:
-    """Write a text that carries a secret: to the terminal alone, never to a file that stands in for it."""
-    if sys.stderr.isatty():
-        sys.stderr.write(text)
-        sys.stderr.flush()
-
-
 def keep_history(log: Path) -> None:
     """Set the log of an earlier launch aside, under the time it was last written."""
     if log.exists() and log.stat().st_size:
@@ -160,7 +134,7 @@ T = TypeVar("T")
 
 
 def carry_out(plan: Plan, registry: RunRegistry, argv: list[str], root: Path) -> int:
-    """Run a plan to its end; returns the exit code of the main job, or 128 + the signal that stopped the run.
+    """Run a plan to its end, and return the exit code of the main job, or 128 + the signal that stopped the run.
 
     Raises:
         LaunchError: the run could not start or go on; everything has been stopped.
@@ -181,7 +155,7 @@ def carry_out(plan: Plan, registry: RunRegistry, argv: list[str], root: Path) ->
 
 
 def _clear_away(plan: Plan, registry: RunRegistry) -> None:
-    """End what runs left whose launchers were killed along with their guards.
+    """Reap runs whose launchers were killed along with their guards.
 
     Raises:
         LaunchError: something that writes into this plan's experiment cannot be ended.
@@ -198,8 +172,8 @@ def _clear_away(plan: Plan, registry: RunRegistry) -> None:
 
 @contextmanager
 def private_files(plan: Plan) -> Iterator[None]:
-    """Context in which files of the run are readable by their owner alone, unless the plan shares them."""
-    # Experiments of others may come to lie in the folders above.
+    """Make files readable by their owner alone, unless the plan shares them."""
+    # Folders above are made with the user's own umask: other experiments may lie there.
     plan.experiment_dir.parent.mkdir(parents=True, exist_ok=True)
     before = os.umask(0o077)
     try:
@@ -211,9 +185,8 @@ def private_files(plan: Plan) -> Iterator[None]:
 
 
 async def _go(plan: Plan, registry: RunRegistry) -> int:
-    guard = Guard(registry, plan.run_id)
-    # Before anything is there that it would have to clear away.
-    await guard.start()
+    # Before there is anything that it would have to reap.
+    guard = start_guard(registry, plan.run_id)
     try:
         run = _Run(plan, _Ledger(plan, registry), _Signals(), guard)
         try:
@@ -224,12 +197,12 @@ async def _go(plan: Plan, registry: RunRegistry) -> int:
         finally:
             await run.stop()
     finally:
-        await guard.close()
+        end_guard(guard)
 
 
 @dataclass
 class _Signals:
-    """The signals that ask to stop. The first one resolves `first`, the second one sets `hurry`."""
+    """Signals to stop: the first one resolves `first`, the second one sets `hurry`."""
 
     first: asyncio.Future[signal.Signals] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     hurry: asyncio.Event = field(default_factory=asyncio.Event)
@@ -251,12 +224,10 @@ class _Signals:
 
 
 class _Ledger:
-    """Keeps the run's record on disk up to date, from before the first process until after the last.
-
-    Making one writes the run's own files: all, or none.
+    """The run's record and own files on disk, from before the first process until after the last.
 
     Raises:
-        LaunchError: they cannot be written.
+        LaunchError: they cannot be written; then none is left.
     """
 
     def __init__(self, plan: Plan, registry: RunRegistry) -> None:
@@ -296,20 +267,15 @@ class _Ledger:
         self._record = self._record.with_process(name, process)
         self.registry.write(self._record)
 
-    @property
-    def segments_path(self) -> Path:
-        """Where the guard notes the run's shared memory."""
-        return self.registry.segments_path(self._plan.run_id)
-
     def close(self) -> None:
-        """Forget the run: nothing of it is left."""
+        """Remove the run's files."""
         if self._plan.temp_dir is not None:
             remove_temp_dir(self._plan.temp_dir)
         self.registry.forget(self._plan.run_id)
 
 
 class _Run:
-    def __init__(self, plan: Plan, ledger: _Ledger, signals: _Signals, guard: Guard) -> None:
+    def __init__(self, plan: Plan, ledger: _Ledger, signals: _Signals, guard: subprocess.Popen[bytes]) -> None:
         self._plan = plan
         self._ledger = ledger
         self._signals = signals
@@ -324,7 +290,7 @@ class _Run:
         self._keeping_logs = asyncio.create_task(self._keep_logs_within_bounds())
 
     async def work(self) -> int:
-        """Start everything and wait for the main job; returns its exit code."""
+        """Start everything, wait for the main job and return its exit code."""
         for text in self._plan.reused:
             logger.info("using %s", text)
         for spec in self._plan.services:
@@ -339,7 +305,7 @@ class _Run:
                 await self._unless_something_ends(service.bring_up())
             except ServiceDied:
                 # Another one may have died while this one was starting.
-                if spec.needed or service.state is not State.DOWN:
+                if spec.needed or service.state != "died":
                     raise
                 logger.warning("the run goes on without %s", spec.name)
                 continue
@@ -347,35 +313,22 @@ class _Run:
         if self._plan.dashboard is not None:
             token = f" (its token: {self._plan.token})" if self._plan.token is not None else ""
             logger.info("Ray dashboard: %s%s", self._plan.dashboard, token)
-            if (link := self._ray_link()) is not None:
-                _tell_terminal(f"[launcher] it opens with {link}\n")
         if self._plan.job is None:
             logger.info("everything is up; Ctrl-C stops it")
             await self._unless_something_ends(asyncio.get_running_loop().create_future())
         return await self._run_job()
 
-    def _ray_link(self) -> str | None:
-        """Return what opens Ray's dashboard through the page of the run, None without one."""
-        page = next((one for one in self._services if one.spec.name == LOGVIEW and one.state is State.UP), None)
-        if page is None or self._plan.token is None:
-            return None
-        return ray_link(page.spec.health_urls[0].removesuffix("/healthz"), self._plan.token)
-
     async def _whose(self, spec: ServiceSpec) -> str:
         """Say whose a service is that runs already.
 
         Raises:
-            LaunchError: it could say so, and is none that this checkout has started.
+            LaunchError: it says who it is, and this checkout has not started it.
         """
         url = spec.health_urls[0]
         if not spec.says_who:
             return f"which {url} names"
         identity = (await examine(url)).identity
-        record = (
-            self._ledger.registry.serving(urlsplit(url).port or 80, identity.launch_id)
-            if identity is not None
-            else None
-        )
+        record = self._ledger.registry.serving(url, identity)
         if record is None:
             who = identity or "something that does not say who it is"
             raise LaunchError(
@@ -385,7 +338,7 @@ class _Run:
         return f"which belongs to run {record.run_id} and ends with it"
 
     async def stop(self) -> None:
-        """Stop everything, in reverse order; a record is kept only of what cannot be stopped."""
+        """Stop everything, in reverse order. A record is kept only if something cannot be stopped."""
         background = [*self._watches, self._keeping_logs]
         for task in background:
             task.cancel()
@@ -393,24 +346,27 @@ class _Run:
         temp_dir = None if self._ended_well else self._plan.temp_dir
         exits = {} if temp_dir is None else await asyncio.to_thread(unintended_exits, temp_dir)
         segments = await asyncio.to_thread(attached, self._plan.run_id)
-        stay = [one.spec for one in self._services if one.spec.afterwards and one.state is State.UP]
+        stay = [one.spec for one in self._services if one.spec.afterwards and one.state == "up"]
         survivors: set[ProcessId] = set()
         if self._job is not None:
             survivors |= await self._job.stop(self._signals.hurry)
         for service in reversed(self._services):
             survivors |= await service.stop(self._signals.hurry)
-        # Ray starts workers on behalf of others and after its own end was asked for.
+        # Ray starts workers on behalf of others, also after its own SIGTERM.
         survivors |= await asyncio.to_thread(end_carriers, self._plan.run_id, 1.0)
         if temp_dir is not None:
             await asyncio.to_thread(keep_worker_logs, temp_dir, exits, self._plan.logs / "workers" / self._plan.run_id)
-        await self._guard.close()
+        end_guard(self._guard)
         if survivors:
             logger.error("these processes outlive SIGKILL: %s", ", ".join(str(process.pid) for process in survivors))
         else:
-            await asyncio.to_thread(remove_unused, segments | noted(self._ledger.segments_path))
+            await asyncio.to_thread(
+                remove_unused, segments | noted(self._ledger.registry.segments_path(self._plan.run_id))
+            )
             self._ledger.close()
             if self._ended_by_itself:
-                _leave_behind(stay)
+                for spec in stay:
+                    leave_behind(spec)
 
     async def _keep_logs_within_bounds(self) -> None:
         while True:
@@ -433,7 +389,7 @@ class _Run:
             finally:
                 if self._signals.first.done():
                     tee.mute()
-                # Before the tee is left: what the job started still holds the pipe.
+                # Before the tee is left: what the job started may hold the pipe.
                 if self._job is not None:
                     await self._job.stop(self._signals.hurry)
         self._ended_well, self._ended_by_itself = code == 0, True

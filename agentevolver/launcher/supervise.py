@@ -1,8 +1,7 @@
 """Service supervision: started, waited for, watched, started again after a death a bounded number of times.
 
-States and their transitions are the table `NEXT`. `watch` ends only by raising: a service is not expected to end while
-a run goes on. Every child is in a session of its own, marked as the run's, and ended with everything it started; it is
-waited for by the event loop, so its end is known at once and never leaves a zombie.
+A service is not expected to end while a run goes on, so `watch` ends only by raising. Every child has a session of its
+own and carries the run's id, and is ended with everything it started.
 """
 
 from __future__ import annotations
@@ -14,13 +13,12 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
-from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 from agentevolver.errors import LaunchError
-from agentevolver.launcher.stack import JobSpec, ServiceSpec
+from agentevolver.launcher.stack import LEFT_MINUTES, JobSpec, ServiceSpec
 from agentevolver.utils.health import all_unhealthy
 from agentevolver.utils.processes import (
     KILL_WAIT_S,
@@ -40,10 +38,7 @@ TAIL_BYTES = 16_384
 
 
 class Child:
-    """A running child process, made by `start`.
-
-    `stop` returns only when it and all marked processes that came from it are gone, or nothing more can be done.
-    """
+    """A child process, with everything it started and that carries the service's name."""
 
     def __init__(self, spec: JobSpec, run_id: str, process: asyncio.subprocess.Process, identity: ProcessId) -> None:
         self.spec = spec
@@ -54,13 +49,12 @@ class Child:
 
     @classmethod
     async def start(cls, spec: JobSpec, run_id: str, out: int, err: int) -> Child:
-        """Start it, with stdout and stderr into these file descriptors.
+        """Start it, with its output into these file descriptors.
 
         Raises:
             LaunchError: the program or its folder is not there.
         """
-        # SPT_NOENV: Ray and vLLM rename their processes, and would overwrite the environment that they are recognised
-        # by.
+        # SPT_NOENV: Ray and vLLM rename their processes, and would overwrite the environment that holds the run's id.
         inherited = {name: value for name, value in os.environ.items() if name not in spec.withheld}
         environment = {**inherited, "SPT_NOENV": "1", **spec.env, RUN_ID: run_id, SERVICE: spec.name}
         try:
@@ -72,7 +66,7 @@ class Child:
                 stdout=out,
                 stderr=err,
                 start_new_session=True,
-                # The first of two lines (the second is the guard): the kernel's, for what the launcher starts itself.
+                # The kernel ends what the launcher started itself; the guard ends the rest.
                 preexec_fn=partial(die_with_parent, os.getpid(), spec.launcher_lost),
             )
         except OSError as error:
@@ -81,16 +75,16 @@ class Child:
         return cls(spec, run_id, process, identity)
 
     async def wait(self) -> int:
-        """Wait for its end; returns its exit code, negative for a signal."""
+        """Wait for its end and return its exit code, negative for a signal."""
         return await self._process.wait()
 
     @property
     def exit_code(self) -> int | None:
-        """Its exit code, None while it runs."""
+        """Return its exit code, or None while it runs."""
         return self._process.returncode
 
     async def stop(self, hurry: asyncio.Event) -> set[ProcessId]:
-        """End it and what it started; `hurry` cuts the grace short. Returns what outlives SIGKILL."""
+        """End it and what it started, and return what outlives SIGKILL. `hurry` cuts the grace short."""
         if self.exit_code is None:
             self._signal_group(signal.SIGTERM)
             if not await self._ends_within(self.spec.grace_s, hurry):
@@ -101,14 +95,11 @@ class Child:
         return await self.end_leftovers(0.0 if hurry.is_set() else LEFTOVER_GRACE_S)
 
     async def end_leftovers(self, grace_s: float = LEFTOVER_GRACE_S) -> set[ProcessId]:
-        """End what the child started and left behind; returns what outlives SIGKILL."""
+        """End what the child started and left behind, and return what outlives SIGKILL."""
         return await asyncio.to_thread(end_carriers, self._run_id, grace_s, self.spec.name)
 
     async def _ends_within(self, seconds: float, hurry: asyncio.Event | None = None) -> bool:
-        """Wait for its end; False when the time is over.
-
-        `hurry` ends the waiting early, which is no reason to complain.
-        """
+        """Wait for its end, and return False if the time is over. `hurry` ends the waiting early."""
         tasks: set[asyncio.Task[object]] = {asyncio.create_task(self._process.wait())}
         if hurry is not None:
             tasks.add(asyncio.create_task(hurry.wait()))
@@ -118,8 +109,7 @@ class Child:
         return bool(done)
 
     def _signal_group(self, number: signal.Signals) -> None:
-        # The child leads its group, and as long as it is not reaped (exit_code is None) its number cannot belong to
-        # anybody else.
+        # The child leads its group, whose number is not used again before the child is reaped.
         try:
             os.killpg(self._process.pid, number)
         except ProcessLookupError:
@@ -138,7 +128,7 @@ def tail(log: Path, offset: int, lines: int = 15) -> list[str]:
     try:
         with log.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
-            # A log that was emptied since is shorter than it was.
+            # A log that was rotated meanwhile is shorter than it was.
             file.seek(max(offset if offset <= size else 0, size - TAIL_BYTES))
             content = file.read()
     except OSError:
@@ -150,58 +140,35 @@ POLL_S = 0.25
 PROGRESS_EVERY_S = 15.0
 
 
-def leave_behind(spec: ServiceSpec) -> int:
-    """Start what takes a service's place after the run; returns its pid.
-
-    It carries no mark of the run, nothing waits for it, and it inherits what the service did.
-
-    Raises:
-        OSError: the program or its folder is not there, or the log cannot be written.
-    """
+def leave_behind(spec: ServiceSpec) -> None:
+    """Start what takes a service's place after the run, outside of the run. A failure is logged."""
     out = {*spec.withheld, RUN_ID, SERVICE}
     environment = {name: value for name, value in os.environ.items() if name not in out}
-    with spec.log.open("ab") as log:
-        process = subprocess.Popen(
-            spec.afterwards,
-            cwd=spec.cwd,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    return process.pid
+    try:
+        with spec.log.open("ab") as log:
+            process = subprocess.Popen(
+                spec.afterwards, cwd=spec.cwd, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True,
+            )  # fmt: skip
+    except OSError as error:
+        logger.warning("%s does not stay: %s", spec.name, error)
+        return
+    logger.info("%s stays, until nobody has looked for %d minutes (pid %d)", spec.title, LEFT_MINUTES, process.pid)
 
 
-class State(Enum):
-    """State of a service in its life."""
-
-    NEW = "not started"
-    STARTING = "starting"
-    UP = "up"
-    DOWN = "died"
-    STOPPED = "stopped"
-
-
-NEXT = {
-    State.NEW: {State.STARTING, State.STOPPED},
-    State.STARTING: {State.UP, State.DOWN, State.STOPPED},
-    State.UP: {State.DOWN, State.STOPPED},
-    State.DOWN: {State.STARTING, State.STOPPED},
-    State.STOPPED: set(),
-}
+State = Literal["new", "starting", "up", "died", "stopped"]
 
 
 class ServiceDied(LaunchError):
-    """The service ended, or did not come up in time."""
+    """A service ended, or did not come up in time."""
 
 
 class Service:
-    """One supervised service of a run; `on_start` is told each process that is started for it."""
+    """One supervised service of a run; `on_start` is called with each process that is started for it."""
 
     def __init__(self, spec: ServiceSpec, run_id: str, on_start: Callable[[str, ProcessId], None]) -> None:
         self.spec = spec
-        self.state = State.NEW
+        self.state: State = "new"
         self._run_id = run_id
         self._on_start = on_start
         self._child: Child | None = None
@@ -228,7 +195,7 @@ class Service:
         Raises:
             ServiceDied: it ended first, or is not up after `ready_timeout_s`; the end of its log has been reported.
         """
-        self._enter(State.STARTING)
+        self.state = "starting"
         self._child = await self._spawn()
         ended = asyncio.create_task(self._child.wait())
         answering = asyncio.create_task(self._answering())
@@ -245,14 +212,14 @@ class Service:
             reason = await self._unhealthy()
             raise await self._died(f"{self.spec.name} is not up after {self.spec.ready_timeout_s:g} s ({reason})")
         answering.result()
-        self._enter(State.UP)
+        self.state = "up"
         self._well_since = time.monotonic()
 
     async def watch(self) -> NoReturn:
-        """Watch a service that is up; start it again when it dies. One that is not needed is given up in the end.
+        """Start it again whenever it dies. One that is not needed is given up in the end.
 
         Raises:
-            ServiceDied: it died and may not be started again (any more).
+            ServiceDied: it died and may not be started again.
         """
         attempt = 0
         while True:
@@ -260,7 +227,7 @@ class Service:
             if time.monotonic() - self._well_since > self.spec.steady_s:
                 attempt = 0
             error = await self._died(f"{self.spec.name} {describe_exit(code)} during the run")
-            while self.state is not State.UP:
+            while self.state != "up":
                 if attempt >= self.spec.restarts and not self.spec.needed:
                     logger.warning("the run goes on without %s", self.spec.name)
                     await asyncio.get_running_loop().create_future()
@@ -280,8 +247,8 @@ class Service:
             logger.warning("%s is up again", self.spec.name)
 
     async def stop(self, hurry: asyncio.Event) -> set[ProcessId]:
-        """Stop it; returns processes that outlive SIGKILL."""
-        self._enter(State.STOPPED)
+        """Stop it, and return processes that outlive SIGKILL."""
+        self.state = "stopped"
         return set() if self._child is None else await self._child.stop(hurry)
 
     async def _spawn(self) -> Child:
@@ -310,8 +277,8 @@ class Service:
         return await all_unhealthy(self.spec.health_urls, launch_id=self._run_id if self.spec.says_who else None)
 
     async def _died(self, message: str) -> ServiceDied:
-        """Report a death with the end of the log, clear away what is left of the service; returns the error."""
-        self._enter(State.DOWN)
+        """Report a death with the end of the log, end what is left of the service, and return the error."""
+        self.state = "died"
         lines = tail(self.spec.log, self._offset)
         logger.error("%s; the end of %s:", message, self.spec.log)
         for line in lines or ["(nothing was written)"]:
@@ -327,7 +294,3 @@ class Service:
     def _running(self) -> Child:
         assert self._child is not None, f"{self.spec.name} was not started"
         return self._child
-
-    def _enter(self, state: State) -> None:
-        assert state in NEXT[self.state], f"{self.spec.name}: {self.state} cannot become {state}"
-        self.state = state

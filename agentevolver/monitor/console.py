@@ -1,8 +1,6 @@
-"""Progress output of a run: phase, one line per step, a small table per validation, a bar with the time left.
+"""Progress output of a run: phase, one line for each step, a small table for each validation, a bar with the time left.
 
-Reads `status.json` and `metrics.jsonl` of the experiment, which the trainer writes in its own process; shows nothing
-that is not on disk. Without a terminal it prints the lines alone, and the time left in them. No line is wider than
-`WIDTH`.
+Reads `status.json` and `metrics.jsonl` of the experiment. Without a terminal it prints the lines alone.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ PHASES = {
 
 
 class Console:
-    """A context manager that follows an experiment's files from a thread of its own until it is left."""
+    """A context manager that follows an experiment's files in a thread."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -123,7 +121,7 @@ class Console:
             self._console.print(f"[green]{escape(line)}[/]", highlight=False, soft_wrap=True)
 
     def _status(self) -> dict[str, Any]:
-        # An earlier run's is told by what it says: the trainer's clock may be another node's.
+        # An earlier run's is known by its content, not its time: the trainer's clock may be another node's.
         status = read_status(self._directory)
         return {} if status == self._earlier else status
 
@@ -141,8 +139,8 @@ class Console:
 
 
 def new_warnings(told: dict[str, str], status: Mapping[str, Any]) -> list[str]:
-    """Return what a status warns of that is not in `told`, which keeps what each key said last; a status that could
-    not be read ({}) says nothing."""
+    """Return the status's warnings that are not in `told`, which is updated. A status that could not be read ({})
+    warns of nothing."""
     now = {key: status[key] for key in ("stuck", "warning") if status.get(key)}
     new = [text for key, text in now.items() if told.get(key) != text]
     if status:
@@ -152,7 +150,7 @@ def new_warnings(told: dict[str, str], status: Mapping[str, Any]) -> list[str]:
 
 
 class Pace:
-    """How fast something goes on, from when it was first seen."""
+    """The speed of something since it was first seen."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -160,7 +158,7 @@ class Pace:
         self._began = (0.0, 0)
 
     def left(self, what: str, done: int, total: int) -> str:
-        """Return `, 12 min left`; nothing before two counts of the same are known, and at the end."""
+        """Return `, 12 min left`, or nothing before two counts are known and at the end."""
         now = self._clock()
         if what != self._what or done < self._began[1]:
             self._what, self._began = what, (now, done)
@@ -171,69 +169,53 @@ class Pace:
 
 
 def duration(seconds: float) -> str:
-    """Return a time as a person says it: `40 s`, `12 min`, `3.5 h`."""
+    """Return a duration as `40 s`, `12 min` or `3.5 h`."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def line_of(record: Mapping[str, Any], total: int | None = None, left: str = "") -> str:
-    """Return a step's metrics as one line of rich markup, at most `WIDTH` columns wide without it.
-
-    What is less important is left out where it does not fit: the shorter phases, then environments apart.
+    """Return a step's metrics as one line of rich markup, at most `WIDTH` columns wide; less important parts that do
+    not fit are left out.
 
     Args:
         record: of metrics.jsonl.
-        total: steps of the run, None: not known.
-        left: what is said of the time left.
+        total: steps of the run, None if not known.
+        left: text on the time left.
     """
     step = f"step {record['step']:>4}" + (f"/{total}" if total is not None else "")
     failed = f"  {record['rollout/failed']:.0f} rollouts failed" if record.get("rollout/failed") else ""
-    # Where rollouts go on over updates.
     aged = f"  {record['rollout/age/mean']:.1f} steps old" if "rollout/age/mean" in record else ""
-    tail = f"{aged}{failed}{left}"
     plain = step
     if "rollout/reward/mean" in record:
-        apart = [
-            f"{name} {value:.3f}"
-            for key, value in record.items()
-            if (name := key.removeprefix(f"{SUCCESS}/")) != key and "/" not in name
-        ]
-        speed = f"  {record.get('rollout/tokens_per_s', 0.0):.0f} tok/s  {record.get('timing_s/step', 0.0):.1f} s"
-        if len(f"{step}  reward 0.000  success 0.000{speed}{tail}") > WIDTH:
-            speed = f"  {record.get('timing_s/step', 0.0):.0f} s"
         plain += f"  reward {record['rollout/reward/mean']:.3f}  success {record[SUCCESS]:.3f}"
+        room = WIDTH - len(f"{plain}{aged}{failed}{left}")
         times = {name: record[key] for name, key in PHASES.items() if key in record}
         longest = sorted(times, key=lambda name: -times[name])
-        # The two longest phases tell more than a third environment.
-        kept = sum(len(f" {name} {times[name]:.1f}") for name in longest[:2]) + 2
-        plain += _fitting(apart, ", ", WIDTH - len(plain) - len(speed) - len(tail) - (kept if times else 0))
-        room = WIDTH - len(plain) - len(speed) - len(tail)
-        shown = next(
-            (
-                text
-                for count in range(len(longest), 0, -1)
-                if len(text := f" ({' '.join(f'{n} {v:.1f}' for n, v in times.items() if n in longest[:count])})")
-                <= room
-            ),
-            "",
-        )
-        plain += speed + shown + aged
+
+        def fit(*choices: str) -> str:
+            return next((one for one in choices if len(one) <= room), "")
+
+        def phases(count: int) -> str:
+            shown = (f"{name} {seconds:.1f}" for name, seconds in times.items() if name in longest[:count])
+            return f" ({' '.join(shown)})" if times else ""
+
+        seconds = record.get("timing_s/step", 0.0)
+        speed = fit(f"  {record.get('rollout/tokens_per_s', 0.0):.0f} tok/s  {seconds:.1f} s", f"  {seconds:.0f} s")
+        # The two longest phases come before the success of each environment.
+        room -= len(speed) + len(phases(2))
+        by_name = ((key.removeprefix(f"{SUCCESS}/"), value) for key, value in record.items())
+        apart = [f"{name} {value:.3f}" for name, value in by_name if f"{SUCCESS}/{name}" in record and "/" not in name]
+        worlds = fit(f" ({', '.join(apart)})") if apart else ""
+        room += len(phases(2)) - len(worlds)
+        plain += worlds + speed + fit(*(phases(count) for count in range(len(times), 0, -1))) + aged
     marked = escape(plain).replace(step, f"[bold]{step}[/]", 1)
     return marked + (f"[red]{failed}[/]" if failed else "") + left
 
 
-def _fitting(parts: Sequence[str], between: str, room: int) -> str:
-    """Return as many parts in brackets as fit, nothing if none does."""
-    for count in range(len(parts), 0, -1):
-        more = "" if count == len(parts) else f"{between}…"
-        if len(text := f" ({between.join(parts[:count])}{more})") <= room:
-            return text
-    return ""
-
-
 def validation_lines(found: Sequence[Validation], first: Mapping[str, Validation]) -> list[str]:
-    """Return the table of a validation: a line a source, with the change since its first one; nothing without one."""
+    """Return the table of a validation: a line for each source, with the change since its first validation."""
     if not found:
         return []
     width = min(40, max(len("validation"), *(len(one.source) for one in found)))

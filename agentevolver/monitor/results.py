@@ -24,7 +24,7 @@ GUIDED = "guided"
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """Validation of one source at a step: avg@n and best@n over its tasks, n rollouts each."""
+    """Validation of a source at a step: avg@n and best@n over its tasks."""
 
     step: int
     source: str
@@ -35,8 +35,8 @@ class Validation:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The first and the last validation of a source. `before` and `after` are means over tasks with their intervals,
-    `gain` is that of the differences task by task; each is None where the step's trajectories are gone."""
+    """First and last validation of a source. `before` and `after` are means over tasks, `gain` is the mean of the
+    differences task by task; each is None if the step's trajectories are gone."""
 
     source: str
     first: Validation
@@ -48,7 +48,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What language models were asked: calls, tokens, cost in the currency of the prices."""
+    """Use of language models; the cost is in the currency of the prices."""
 
     calls: int
     prompt_tokens: int
@@ -57,7 +57,7 @@ class Spent:
 
 
 def records(folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield the records of `metrics.jsonl`; broken lines are passed over."""
+    """Yield the records of `metrics.jsonl`, without broken lines."""
     try:
         with (folder / METRICS).open("rb") as lines:
             yield from (record for line in lines if (record := parse(line)) is not None and "step" in record)
@@ -66,7 +66,7 @@ def records(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def validations_of(record: Mapping[str, Any]) -> list[Validation]:
-    """Return what a step's metrics say of its validation, a source each."""
+    """Return the validations in a step's metrics, one for each source."""
     found = []
     for key, value in sorted(record.items()):
         if not key.startswith(_CORE) or "/reward/mean@" not in key:
@@ -79,12 +79,7 @@ def validations_of(record: Mapping[str, Any]) -> list[Validation]:
 
 
 def validations(folder: Path, until: int | None = None) -> dict[str, list[Validation]]:
-    """Return the validations of a run by source, in the order of their steps.
-
-    Args:
-        folder: the experiment's.
-        until: the last step that counts; None: all.
-    """
+    """Return the validations of a run by source, in the order of their steps; `until` is the last step that counts."""
     found: dict[str, dict[int, Validation]] = defaultdict(dict)
     for record in records(folder):
         if until is None or int(record["step"]) <= until:
@@ -94,8 +89,7 @@ def validations(folder: Path, until: int | None = None) -> dict[str, list[Valida
 
 
 def compare(folder: Path, until: int | None = None) -> list[Comparison]:
-    """Return the first and the last validation of each source; those with one validation are compared with
-    themselves."""
+    """Return the first and the last validation of each source, which may be the same one."""
     scores: dict[int, dict[str, dict[str, float]]] = {}
     found = []
     for source, steps in validations(folder, until).items():
@@ -111,7 +105,7 @@ def compare(folder: Path, until: int | None = None) -> list[Comparison]:
 
 def task_scores(folder: Path, step: int) -> dict[str, dict[str, float]]:
     """Return each task's mean score in a step's validation, by `environment/split` and, with guidance,
-    `environment/split/guided`; nothing where the file is gone."""
+    `environment/split/guided`."""
     path = written(folder / "validation" / f"step_{step}.jsonl")
     sums: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     if path is None:
@@ -129,6 +123,12 @@ def task_scores(folder: Path, step: int) -> dict[str, dict[str, float]]:
     except (OSError, EOFError, KeyError, TypeError, ValueError):
         return {}
     return {source: {task: sum(own) / len(own) for task, own in by_task.items()} for source, by_task in sums.items()}
+
+
+def figure(average: float, interval: Estimate | None) -> str:
+    """Return a success rate with its interval: `0.375 [0.004, 0.746]`."""
+    ends = None if interval is None else interval.within(0, 1)
+    return f"{average:.3f}" + ("" if ends is None else f" [{ends[0]:.3f}, {ends[1]:.3f}]")
 
 
 def _of_source(by_source: Mapping[str, Mapping[str, float]], validation: Validation) -> dict[str, float]:
@@ -151,7 +151,7 @@ def _of_source(by_source: Mapping[str, Mapping[str, float]], validation: Validat
 
 
 def spent(ledger: Path) -> Spent | None:
-    """Return what a ledger of language models' calls holds; None where there is none."""
+    """Return the sums of a ledger of language model calls, or None."""
     if not ledger.is_file():
         return None
     try:

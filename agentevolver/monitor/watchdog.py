@@ -1,10 +1,8 @@
-"""Watchdog: says when a phase of a run takes far longer than it usually does, and what it waits for.
-It never ends anything.
+"""Watchdog: reports a phase of a run that takes far longer than usual, and what it waits for. It never ends anything.
 
-A phase is overdue after `max(floor_s, factor x the median of its earlier durations)` seconds; it is told then, and
-again after twice, four times ... that time. The text goes to the log, to `logs/watchdog.log` and to `status.json` of
-the experiment (the console shows it, and `--status`), the number of warnings to the metrics. What is waited for is
-asked of the processes that do the work, none of which can hold up the question.
+A phase is overdue after `max(floor_s, factor x the median of its earlier durations)` seconds, and is reported then and
+after twice, four times ... that time. The text goes to the log, `logs/watchdog.log` and `status.json`, the number of
+warnings to the metrics.
 """
 
 from __future__ import annotations
@@ -53,12 +51,10 @@ class Watchdog:
     """Watchdog of the phase that was entered last.
 
     Args:
-        settings: the section `watchdog`.
-        log: a file that takes each warning as a line; None: none.
-        show: told the text of a warning, and None when the phase went on after all.
-        waits: says what is waited for, where a phase brings no answer of its own. Called in the watchdog's thread; may
-            take seconds.
-        clock: seconds that only grow.
+        log: a file to which each warning is appended, or None.
+        show: called with the text of a warning, and with None when the phase ended after all.
+        waits: says what is waited for if a phase does not say it. Called in the watchdog's thread; may take seconds.
+        clock: monotonic seconds.
     """
 
     def __init__(
@@ -83,8 +79,7 @@ class Watchdog:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to look every few seconds, in a thread of its own;
-        does nothing where the section says `enable: false`."""
+        """Start the thread, unless the section says `enable: false`."""
         if self._settings.enable and self._thread is None:
             self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
             self._thread.start()
@@ -97,13 +92,13 @@ class Watchdog:
             self._thread.join(timeout=CHECK_S)
 
     def enter(self, name: str, waits: Waits | None = None) -> None:
-        """Say that a phase begins, and with it that the one before is over."""
+        """Begin a phase and end the one before."""
         self.leave()
         with self._lock:
             self._phase = _Phase(name, self._clock(), waits, self._limit(name))
 
     def leave(self) -> None:
-        """Say that the phase is over; what follows is not watched."""
+        """End the phase; what follows is not watched."""
         with self._lock:
             phase, self._phase = self._phase, None
             if phase is None:
@@ -116,7 +111,7 @@ class Watchdog:
 
     @contextmanager
     def phase(self, name: str, waits: Waits | None = None) -> Iterator[None]:
-        """Watch a block as a phase. One that it interrupts goes on afterwards, without the time of the block."""
+        """Watch a block as a phase. The phase it interrupts goes on afterwards, without the time of the block."""
         with self._lock:
             before, self._phase = self._phase, None
         began = self._clock()
@@ -131,7 +126,7 @@ class Watchdog:
                     self._phase = before
 
     def check(self) -> str | None:
-        """Look once; returns the warning if there is one to give now."""
+        """Return the warning that is due now, or None."""
         with self._lock:
             phase = self._phase
             if phase is None or (seconds := self._clock() - phase.began) < phase.next_warning_s:
@@ -145,14 +140,14 @@ class Watchdog:
         text = f"{phase.name} takes {seconds:.0f} s by now" + (f" (usually {usual:.0f} s)" if usual is not None else "")
         text += f"; it waits for {waits}" if waits else ""
         with self._lock:
-            if self._phase is not phase:  # over while it was being asked what it waits for
+            if self._phase is not phase:  # it ended meanwhile
                 return None
         self._say(text)
         self._show(text)
         return text
 
     def metrics(self) -> dict[str, float]:
-        """Return the warnings since the last time this was asked."""
+        """Return the number of warnings since the last call."""
         if not self._settings.enable:
             return {}
         with self._lock:
@@ -174,7 +169,7 @@ class Watchdog:
             self._log.parent.mkdir(parents=True, exist_ok=True)
             with self._log.open("a", encoding="utf-8") as file:
                 file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
-        except OSError as error:  # a full disk is no reason to stop watching
+        except OSError as error:
             logger.warning("%s is not written on: %s", self._log, error.strerror)
 
     def _watch(self) -> None:
@@ -186,12 +181,9 @@ class Watchdog:
 
 
 def described_waits(workers: Sequence[Any], others: Sequence[Any] = ()) -> str:
-    """Ask rollout workers, and other actors that know, what they wait for; returns it as text.
-
-    Args:
-        workers, others: handles of actors with a coroutine method `waiting`.
-    """
-    # Not above: the watchdog of a questioning run needs no Ray.
+    """Ask rollout workers and other actors, through their coroutine method `waiting`, what they wait for; return it as
+    text."""
+    # Not at the top: the watchdog of a questioning run needs no Ray.
     import ray
     from ray.exceptions import RayError
 
@@ -201,7 +193,7 @@ def described_waits(workers: Sequence[Any], others: Sequence[Any] = ()) -> str:
     for reference in ready:
         try:
             answered[reference] = ray.get(reference)
-        except RayError:  # the process is gone, which is an answer too
+        except RayError:  # the process is gone
             continue
     silent = sum(reference not in answered for reference in asked[: len(workers)])
     parts = [described(merged(answered.values()))]
@@ -211,7 +203,7 @@ def described_waits(workers: Sequence[Any], others: Sequence[Any] = ()) -> str:
 
 
 def watched(name: str, waits: str, method: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a trainer's method that is a phase of its watchdog (`_watchdog`)."""
+    """Return a trainer's method as a phase of its watchdog (`_watchdog`)."""
 
     @functools.wraps(method)
     def inner(self: Any, *arguments: Any, **options: Any) -> Any:

@@ -1,8 +1,8 @@
 """`python -m agentevolver.preload SOCKET`: the process that imports everything, then forks on request.
 
-One thread, one socket, no state beside its children. A request comes from `client.py` with its open files; the reply is
-a line with the process id, and when it has ended a line with its status. Requests that come while it imports wait. A
-client that goes away takes its process with it, and so does the end of the nursery.
+It has one thread and one socket. A request comes from `client.py` with its open files; the reply is a line with the
+process id, and a line with its status when it has ended. Requests wait while it imports. A client that goes away takes
+its process with it, and so does the end of the nursery.
 """
 
 from __future__ import annotations
@@ -34,50 +34,29 @@ from agentevolver.preload.client import RAY_WORKER
 from agentevolver.utils.heap import freeze_heap
 from agentevolver.utils.processes import die_with_parent, reseed
 
-# Nine tenths of the time that the run's processes spend on importing, and nothing that loads Ray: its library reads the
-# job's number and the raylet's process id where it is loaded.
+# Nine tenths of what the run's processes spend on importing. Nothing that loads Ray: its library reads the job's number
+# and the raylet's process id when it is loaded.
 FOREIGN = (
-    *("torch._inductor.lowering", "torch.distributed.fsdp", "tensordict", "transformers.models.auto.auto_factory"),
-    *(
-        "transformers.image_processing_utils",
-        "transformers.models.qwen2.modeling_qwen2",
-        "transformers.trainer_pt_utils",
-    ),
-    *(
-        "openai",
-        "fastapi",
-        "uvicorn",
-        "scipy.signal",
-        "datasets",
-        "hydra",
-        "aiohttp",
-        "jsonschema",
-        "requests",
-        "peft",
-        "tensorboard",
-    ),
-    *("vllm.entrypoints.openai.api_server", "vllm.v1.worker.cpu_worker", "vllm.model_executor.models.qwen2"),
-)
-# The rest, for the workers of a job of Ray's. Not what does something that depends on the process while it is imported:
-# verl_plugin.engine joins the workers' process group.
+    "torch._inductor.lowering", "torch.distributed.fsdp", "tensordict", "transformers.models.auto.auto_factory",
+    "transformers.image_processing_utils", "transformers.models.qwen2.modeling_qwen2", "transformers.trainer_pt_utils",
+    "openai", "fastapi", "uvicorn", "scipy.signal", "datasets", "hydra", "aiohttp", "jsonschema", "requests", "peft",
+    "tensorboard",
+    "vllm.entrypoints.openai.api_server", "vllm.v1.worker.cpu_worker", "vllm.model_executor.models.qwen2",
+)  # fmt: skip
+# The rest, for the workers of a Ray job. Not verl_plugin.engine, which joins the workers' process group on import.
 OF_A_JOB = (
-    *(
-        "agentevolver.trainer.run",
-        "agentevolver.trainer.trainer",
-        "agentevolver.rollout.agent_loop",
-        "verl.workers.engine_workers",
-    ),
-    *("verl.workers.rollout.vllm_rollout.vllm_async_server", "verl.workers.rollout.vllm_rollout.vllm_rollout"),
-)
+    "agentevolver.trainer.run", "agentevolver.trainer.trainer", "agentevolver.rollout.agent_loop",
+    "verl.workers.engine_workers",
+    "verl.workers.rollout.vllm_rollout.vllm_async_server", "verl.workers.rollout.vllm_rollout.vllm_rollout",
+)  # fmt: skip
 MAX_FILES = 250
-# As verl's runtime environment has them, for what reads them while it is imported.
+# As in verl's runtime environment, for what reads them on import.
 VARIABLES = {"TOKENIZERS_PARALLELISM": "true", "VLLM_LOGGING_LEVEL": "WARN"}
 
 
 @dataclass(frozen=True)
 class Request:
-    """A process that is asked for; `files` are the descriptors that it has,
-    under the numbers that it had them in the client."""
+    """A requested process; `files` maps its descriptors' numbers in the client to those received here."""
 
     argv: list[str]
     env: dict[str, str]
@@ -87,7 +66,7 @@ class Request:
 
 
 def read_request(connection: socket.socket) -> Request | None:
-    """Read a request with its files; None when the client has gone."""
+    """Read a request with its files, or return None if the client has gone."""
     length, files = _read_with_files(connection, 8)
     text = _read(connection, int.from_bytes(length, "big"))
     if len(length) < 8 or text is None:
@@ -120,9 +99,10 @@ def _read(connection: socket.socket, size: int) -> bytes | None:
 class Nursery:
     """Fork server: forks a process for each request on a listening socket.
 
-    Workers of Ray come from a nursery of their job's, which is made for the first of them and whose socket the client
-    is told; `path` is
-    where such sockets are. None: this is the nursery of a job.
+    Ray's workers come from a nursery of their job, which is made for the first of them; the client is told its socket.
+
+    Args:
+        path: prefix of the sockets of jobs' nurseries; None: this is the nursery of a job.
     """
 
     def __init__(self, listening: socket.socket, path: Path | None) -> None:
@@ -136,10 +116,8 @@ class Nursery:
         self._selector.register(self._wake, selectors.EVENT_READ)
 
     def serve(self) -> tuple[Request, socket.socket | None]:
-        """Serve for ever. Returns in the forked processes alone, with what each is to become.
-
-        With a socket, it is to become the nursery of the request's job there.
-        """
+        """Serve forever. Return only in a forked process: with the request to carry out, and with a socket if it is to
+        be the nursery of the request's job."""
         signal.set_wakeup_fd(self._woken)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         while True:
@@ -164,8 +142,8 @@ class Nursery:
                     self._let_go(key.fileobj)
 
     def _send_on(self, connection: socket.socket, request: Request, job: str, path: Path) -> socket.socket | None:
-        """Tell a client the socket of its job's nursery, which is made if there is none;
-        returns that socket in the new process."""
+        """Tell a client the socket of its job's nursery, which is forked if there is none. Return that socket in the
+        new process."""
         close_all(request.files.values())
         if job not in self._jobs:
             self._jobs[job] = f"{path}.{job}"
@@ -185,7 +163,7 @@ class Nursery:
         return None
 
     def _fork(self, connection: socket.socket, request: Request) -> bool:
-        """Fork; returns True in the new process."""
+        """Fork, and return True in the new process."""
         parent = os.getpid()
         pid = os.fork()
         if not pid:
@@ -199,7 +177,7 @@ class Nursery:
         return False
 
     def _leave(self, parent: int) -> None:
-        """In a forked process: close what is the nursery's own, and end with it."""
+        """Close the nursery's own files in a forked process, which ends with the nursery."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setsid()
@@ -212,7 +190,7 @@ class Nursery:
         os.close(self._woken)
 
     def _bury(self) -> None:
-        """Tell the clients of processes that have ended how they did."""
+        """Tell the clients of ended processes their status."""
         try:
             while os.read(self._wake, 4096):
                 pass
@@ -231,7 +209,7 @@ class Nursery:
             connection.close()
 
     def _let_go(self, connection: Any) -> None:
-        """End the process of a client that has gone: nobody waits for it any more. It is buried like any other."""
+        """Kill the process of a client that has gone."""
         self._selector.unregister(connection)
         for pid, own in self._children.items():
             if own is connection:
@@ -239,7 +217,6 @@ class Nursery:
 
 
 def close_all(files: Iterable[int]) -> None:
-    """Close file descriptors."""
     for file in files:
         os.close(file)
 
@@ -247,13 +224,12 @@ def close_all(files: Iterable[int]) -> None:
 def _tell(connection: socket.socket, number: int) -> None:
     try:
         connection.sendall(f"{number}\n".encode())
-    except OSError:  # the client has gone, which is noticed by itself
+    except OSError:  # the client has gone
         return
 
 
 def become(request: Request) -> Callable[[], Any]:
-    """Take on a requested process's files, environment, folder and niceness;
-    returns what it does, to be called once."""
+    """Take on a requested process's files, environment, folder and niceness; return what it does, to be called once."""
     above = max(request.files, default=2) + 1
     moved = {number: fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, above) for number, file in request.files.items()}
     close_all(request.files.values())
@@ -280,8 +256,8 @@ def become(request: Request) -> Callable[[], Any]:
     return lambda: runpy.run_path(what, run_name="__main__")
 
 
-def import_all(names: tuple[str, ...]) -> None:
-    """Import what is there of these modules, and leave what they made out of every later garbage collection."""
+def import_all(names: Iterable[str]) -> None:
+    """Import these modules, and leave their objects out of garbage collection."""
     for name in names:
         try:
             importlib.import_module(name)
@@ -292,7 +268,7 @@ def import_all(names: tuple[str, ...]) -> None:
 
 
 def serve(listening: socket.socket, path: Path) -> Request:
-    """Be the nursery, and that of a job in a process of its own; returns in the processes that were asked for."""
+    """Be the nursery, or a job's nursery in a forked process. Return in the processes that were requested."""
     import_all(FOREIGN)
     if "ray" in sys.modules:
         raise ImportError("one of FOREIGN imports ray, which must not be loaded before its job is known")
@@ -305,11 +281,8 @@ def serve(listening: socket.socket, path: Path) -> Request:
 
 
 def run(request: Request) -> int:
-    """Run what was asked for to its end; returns its exit code."""
-    if request.argv[0] in (
-        "-m",
-        "-c",
-    ):  # Ray titles its workers itself, with a library that finds no place after this one
+    """Run what was requested and return its exit code."""
+    if request.argv[0] in ("-m", "-c"):  # Ray sets the titles of its workers, with a library that fails after this one
         setproctitle.setproctitle(" ".join((sys.executable, *request.argv)))
     try:
         become(request)()
@@ -318,7 +291,7 @@ def run(request: Request) -> int:
         if isinstance(end.code, str):
             print(end.code, file=sys.stderr)
         return end.code if isinstance(end.code, int) else int(end.code is not None)
-    except BaseException:  # what an interpreter does at its top
+    except BaseException:
         traceback.print_exc()
         return 1
 
@@ -332,7 +305,7 @@ def main() -> None:
     listening.listen(64)
     os.environ.update({name: os.environ.get(name, value) for name, value in VARIABLES.items()})
     code = run(serve(listening, path))
-    # Not through the interpreter's own end, which takes apart what the nursery imported and complains of what it finds.
+    # Not through the interpreter's own end, which tears down what the nursery imported, with warnings.
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):

@@ -1,9 +1,8 @@
-"""An executable that stands where `python` stands and has the nursery fork the process; the standard library alone, and
-little of it.
+"""An executable in the place of `python` that has the nursery fork the process; it imports little of the standard
+library, and nothing else.
 
 It hands over its arguments, environment, folder, niceness and open files, passes signals on, and ends as the forked
-process ended. What the nursery is not meant for, and everything when it cannot be reached, is carried out by the real
-Python.
+process ended. Other processes, and all if the nursery cannot be reached, are run by the real Python.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ FLAGS = ("-B", "-E", "-s", "-S", "-I", "-u", "-q", "-O")
 FLAGS_WITH_VALUE = ("-X", "-W")
 RAY_WORKER = os.path.join("ray", "_private", "workers", "default_worker.py")
 SPAWNED = "--multiprocessing-fork"
-MODULES = ("agentevolver.run.main", "agentevolver.coevolve", "agentevolver.coevolve.player")
+OURS = "agentevolver."
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -36,17 +35,16 @@ def without_flags(arguments: list[str]) -> list[str]:
 
 
 def is_for_nursery(arguments: list[str]) -> bool:
-    """Whether a process with these arguments (without flags) is one of a run
-    that imports what the nursery has imported."""
+    """Whether a process with these arguments (without flags) imports what the nursery has imported."""
     if not arguments:
         return False
     if arguments[0] == "-m":
-        return len(arguments) > 1 and arguments[1] in MODULES
+        return len(arguments) > 1 and arguments[1].startswith(OURS)
     return arguments[0].endswith(RAY_WORKER) or (arguments[0] == "-c" and SPAWNED in arguments)
 
 
 def inherited_files() -> list[int]:
-    """Return the open file descriptors that a program started from here would have."""
+    """Return the file descriptors that a program started from here would inherit."""
     found = []
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -58,10 +56,8 @@ def inherited_files() -> list[int]:
 
 
 def ask(path: str, arguments: list[str]) -> socket.socket:
-    """Ask the nursery at `path` for a process; returns the connection,
-    on which its process id and then its end are told.
-
-    In the place of a process id there may be the socket of another nursery that is to be asked.
+    """Ask the nursery at `path` for a process, and return the connection, on which it sends the process id and then the
+    status. In the place of a process id it may send the socket of another nursery to ask.
     """
     files = inherited_files()
     connection = socket.socket(socket.AF_UNIX)
@@ -75,8 +71,8 @@ def ask(path: str, arguments: list[str]) -> socket.socket:
 
 
 def attend(pid: int, replies: TextIO) -> int:
-    """Pass signals on until the process ends; returns its exit status as `os.waitpid` has it, that of SIGKILL when the
-    nursery is lost."""
+    """Pass signals on until the process ends. Return its status as `os.waitpid` does, or that of SIGKILL if the nursery
+    is lost."""
 
     def forward(number: int, _: object) -> None:
         try:
@@ -91,13 +87,13 @@ def attend(pid: int, replies: TextIO) -> int:
 
 
 def main() -> None:
-    """Become the process that the arguments ask for, as far as anybody can tell who waits for it."""
+    """Act as the process that the arguments ask for."""
     real, path, *arguments = sys.argv[1:]
     rest = without_flags(arguments)
     connection = None
     first = ""
     if is_for_nursery(rest):
-        # Until it is known to whom they are passed on.
+        # Until the process to pass them on to is known.
         signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
         try:
             while not first or first.startswith("/"):
@@ -105,7 +101,7 @@ def main() -> None:
                 replies = connection.makefile("r")
                 first = replies.readline().strip()
                 if not first:
-                    raise ConnectionResetError("the nursery ended; what it forked and told nobody of ended with it")
+                    raise ConnectionResetError("the nursery ended, with what it forked")
         except OSError:
             connection = None
     if connection is None:

@@ -47,4 +47,4 @@ class Records(TrainerPart):
         write_jsonl(path, [*(read_jsonl(path) if len(self._batches) > 1 else ()), *records])
 
     def after_step(self, step: int) -> None:
-        self._retention.tidy(step)
+        self._retention.tidy()

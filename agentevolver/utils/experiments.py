@@ -1,9 +1,11 @@
-"""Experiments on the disk: found by folder, by project/experiment or by experiment, as every verb lets a person name
-them."""
+"""Experiments on the disk, named by their folder, by project/experiment or by experiment, and their launches."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from agentevolver.errors import UsageError
 
@@ -16,7 +18,6 @@ def find_experiment(name: str, root: Path = ROOT, *, asked: str | None = None) -
 
     Args:
         name: its path, project/experiment, or experiment.
-        root: where experiments lie.
         asked: what the message begins with; None: the name.
 
     Raises:
@@ -36,6 +37,18 @@ def find_experiment(name: str, root: Path = ROOT, *, asked: str | None = None) -
 
 
 def known_experiments(root: Path = ROOT) -> str:
-    """Say which experiments there are."""
+    """Return a text that names the experiments there are."""
     names = sorted({f"{path.parent.parent.name}/{path.parent.name}" for path in root.glob("*/*/launches")})
     return f"there are {', '.join(names[:SHOWN])}" if names else f"{root} holds none"
+
+
+def launches(experiment: Path) -> Iterator[dict[str, Any]]:
+    """Yield the records of an experiment's launches, newest first; a record without arguments or that cannot be read
+    is left out."""
+    for path in sorted((experiment / "launches").glob("*.json"), reverse=True):
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if isinstance(record, dict) and isinstance(record.get("argv"), list):
+            yield {**record, "argv": [str(item) for item in record["argv"]]}

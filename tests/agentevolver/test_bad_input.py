@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -191,32 +189,3 @@ def test_wrong_input_is_one_line(capfd: pytest.CaptureFixture[str], arguments: t
 def test_an_unknown_option_and_a_name_of_two_lines_are_refused(capfd: pytest.CaptureFixture[str], verb: str) -> None:
     refused(capfd, verb, "--no-such-option")
     refused(capfd, verb, "no\nsuch")
-
-
-def wrong_values(parser: argparse.ArgumentParser) -> Iterator[tuple[str, ...]]:
-    """Each option without the value that it takes, and with one of another kind."""
-    for action in parser._actions:
-        if not action.option_strings or action.nargs in (0, "?"):
-            continue
-        option = action.option_strings[-1]
-        yield (option,)
-        if action.choices is not None or (action.type not in (None, Path) and not _takes_any_text(action)):
-            yield option, "\u00bd"
-
-
-def _takes_any_text(action: argparse.Action) -> bool:
-    assert callable(action.type)
-    try:
-        return bool(action.type("\u00bd"))
-    except (ValueError, argparse.ArgumentTypeError):
-        return False
-
-
-@pytest.mark.parametrize("verb", cli.parsers())
-def test_every_option_wants_a_value_of_its_kind(capfd: pytest.CaptureFixture[str], verb: str) -> None:
-    for given in wrong_values(cli.parsers()[verb]):
-        assert given[0] in refused(capfd, verb, *given)
-
-
-def test_every_verb_has_a_parser_or_is_the_launchers() -> None:
-    assert cli.VERBS.keys() - cli.parsers().keys() == {"resume", "view", "status", "stop"}

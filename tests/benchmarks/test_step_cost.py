@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from agentevolver.launcher.memory import Decoder
-from benchmarks.step_cost import TITLES, peak_flops, ratios, rows, table_of
+from benchmarks.step_cost import TITLES, forward_flops, peak_flops, ratios, rows, table_of
 
 POLICY = Decoder(hidden=8, intermediate=16, layers=2, heads=4, kv_heads=2, vocabulary=100, tied=True)
 PEAK = 1e9
@@ -54,7 +54,7 @@ def test_the_rows_add_up_to_the_step_and_the_rest_is_untimed():
 
 def test_speeds_are_those_of_the_formulas():
     named = by_name(rows([record(5.0)], POLICY, lora=False, peak=PEAK))
-    flops = POLICY.forward_flops(1000, 100)
+    flops = forward_flops(POLICY, 1000, 100)
     assert named["rollouts"].tokens_per_s == 50 and named["rollouts"].mfu is None
     assert named["old log-probs"].tokens_per_s == 250 and named["old log-probs"].mfu == pytest.approx(flops / 4 / PEAK)
     assert named["update"].mfu == pytest.approx(3 * flops / 5 / PEAK)

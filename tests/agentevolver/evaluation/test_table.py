@@ -16,11 +16,9 @@ from agentevolver import cli
 from agentevolver.checkpoints import seal
 from agentevolver.evaluation.table_results import (
     Results,
-    area,
     differences,
     gather,
     markdown,
-    mean_curve,
     read_csv,
     write_csv,
 )
@@ -238,23 +236,6 @@ def test_a_yaml_that_is_wrong_is_one_line(
     assert line.startswith("agentevolver table: error: table.yaml") and message in line
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (["--conditions", "nope"], 2, "there is no condition 'nope'"),
-        (["--seeds", "x"], 2, "whole numbers"),
-        (["nope"], 2, "is no override"),
-        (["--only-table"], 1, "holds no finished run"),
-    ],
-)
-def test_arguments_that_are_wrong_are_one_line(
-    folder: Path, capfd: pytest.CaptureFixture[str], arguments: list[str], code: int, message: str
-) -> None:
-    assert cli.main(["table", "table.yaml", *arguments]) == code
-    (line,) = capfd.readouterr().err.splitlines()
-    assert message in line
-
-
 def test_the_shipped_table_reads() -> None:
     table = read_table(Path(__file__).parents[3] / "examples" / "tables" / "ablation.yaml")
     assert table.compared_with == "basic" and next(iter(table.conditions)) == "base"
@@ -322,11 +303,6 @@ def test_how_fast_each_condition_learns(folder: Path, tmp_path: Path) -> None:
     assert lines[start + 3] == "| other | 20 | 0.450 | +0.175 |"
     write_csv(results, tmp_path / "curves.csv")
     assert read_csv(tmp_path / "curves.csv") == results
-
-
-def test_areas_and_means_of_curves() -> None:
-    assert area({0: 0.0, 10: 1.0, 40: 1.0}) == pytest.approx(35 / 40) and area({5: 0.25}) == 0.25
-    assert mean_curve([{10: 0.0, 20: 1.0}, {20: 0.0, 30: 1.0}]) == {20: 0.5} and mean_curve([]) == {}
 
 
 def test_runs_side_by_side_have_cpus_and_a_port_of_their_own(

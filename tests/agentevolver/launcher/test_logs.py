@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agentevolver.config.training import RetentionSettings
-from agentevolver.launcher.logs import LogKeeper, piece_of, rotate
+from agentevolver.launcher.logs import LogKeeper, piece_of
 from agentevolver.launcher.run import keep_history
 from agentevolver.launcher.supervise import tail
 
@@ -132,11 +132,6 @@ def test_what_cannot_be_done_is_said_once(
     own.tidy()
     assert caplog.text.count("No space left on device") == 1
     assert len(list(logs.glob("main.*.log"))) == 1, "old pieces make room all the same"
-
-
-def test_a_device_in_the_place_of_a_log_is_left_alone(logs: Path) -> None:
-    (logs / "main.log").symlink_to("/dev/null")
-    assert rotate(logs / "main.log", 0, logs / "piece") is False
 
 
 def test_the_end_of_a_log_that_was_emptied_is_still_found(logs: Path) -> None:

@@ -147,8 +147,15 @@ def test_what_fits_barely_is_said_and_not_refused():
     assert "memory is tight while it is rolled out" in rolling.warning(H100)
 
 
-def test_the_estimate_reads_as_two_lines_with_or_without_a_gpu_at_hand():
-    need = demand(config(), HALF)
-    learning, rolling = need.describe(H100)
-    assert "of 79.6" in learning and "optimiser 3.7" in learning and "vLLM 47.8" in rolling
-    assert " of " not in need.describe(None)[0].split("(an estimate)")[1].split("while")[0]
+@pytest.mark.parametrize("rank", [4, 16])
+def test_adapters_are_as_many_as_peft_makes(rank):
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM, Qwen2Config
+
+    sizes = {"hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 2, "vocab_size": 100}
+    config = Qwen2Config(num_attention_heads=4, num_key_value_heads=2, **sizes)
+    model = get_peft_model(
+        AutoModelForCausalLM.from_config(config), LoraConfig(r=rank, target_modules="all-linear", task_type="CAUSAL_LM")
+    )
+    counted = Decoder(hidden=8, intermediate=16, layers=2, heads=4, kv_heads=2, vocabulary=100, tied=False)
+    assert sum(p.numel() for p in model.parameters() if p.requires_grad) == counted.lora_parameters(rank)

@@ -58,27 +58,11 @@ def test_what_makes_no_sense_is_refused_in_one_line(arguments: list[str], messag
     assert "\n" not in str(caught.value)
 
 
-def test_kill_and_status_need_nothing_else() -> None:
-    assert parse(["-k"]).kill and parse(["--kill"]).kill and parse(["--status"]).status
-    assert not parse(["--kill"]).starts_something
-    assert parse(["--kill", "--conf", "x.yaml"]).starts_something
-
-
 def test_stop_takes_a_name_or_means_all() -> None:
     assert (
         parse(["--stop"]).stop == "" and parse(["--stop", "basic"]).stop == "basic" and parse(["--status"]).stop is None
     )
     assert not parse(["--stop"]).starts_something
-
-
-def test_an_experiment_is_resumed_with_overrides_and_services() -> None:
-    options = parse(["--resume", "pocket/basic", "trainer.total_training_steps=9", "--with-logview", "--allow-changes"])
-    assert (options.resume, options.overrides, options.services) == (
-        "pocket/basic",
-        ("trainer.total_training_steps=9",),
-        ("logview",),
-    )
-    assert options.starts_something and options.allow_changes
 
 
 def test_a_command_line_can_be_written_again() -> None:

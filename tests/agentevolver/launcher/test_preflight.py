@@ -256,8 +256,3 @@ def test_a_torn_checkpoint_is_said_and_lost_ones_are_refused_before_a_start(
     # Rounds have theirs in the folders of their trainings.
     config.coevolve.enable = True
     check_checkpoint(config)
-
-
-@pytest.mark.thorough
-def test_ray_has_a_place_for_every_rank() -> None:
-    assert load(None, ["device=cpu", "trainer.n_gpus_per_node=2"]).ray.num_gpus == 2

@@ -1,6 +1,5 @@
 """What a run leaves behind is found again by its record, and nothing else is touched."""
 
-import json
 import os
 import subprocess
 import sys
@@ -49,30 +48,23 @@ def test_a_restarted_service_replaces_its_process(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [
-        "",
-        "[1, 2",
-        "[]",
-        "null",
-        json.dumps({"run_id": "odd"}),
-        "[" * 100_000,
-        '{"launcher": {"pid": null, "start_ticks": 1}, "started": []}',
-    ],
+    ["", "[1, 2", "[]", "null", '{"run_id": "odd"}', "[" * 100_000, '{"launcher": {"pid": null}, "started": []}'],
     ids=["empty", "torn", "a list", "null", "other", "deep", "no pid"],
 )
 def test_a_file_that_is_no_record_hides_no_other(content: str, tmp_path: Path, registry: RunRegistry) -> None:
-    good = record(tmp_path)
-    registry.write(good)
+    registry.write(record(tmp_path))
     (registry.folder / "odd.json").write_text(content)
-    assert registry.records() == [good]
-    (unreadable,) = registry.unreadable()
-    assert unreadable.run_id == "odd" and unreadable.reason
+    (registry.folder / "a folder.json").mkdir()
+    odd, good = registry.records()
+    assert good == record(tmp_path) and odd.run_id == "odd" and "odd.json cannot be read" in odd.damaged
+    assert not odd.abandoned, "its launcher may live"
 
 
 def test_a_record_under_the_name_of_another_run_is_not_one(tmp_path: Path, registry: RunRegistry) -> None:
     registry.write(record(tmp_path))
     (registry.folder / "r1.json").rename(registry.folder / "r2.json")
-    assert registry.records() == [] and [item.run_id for item in registry.unreadable()] == ["r2"]
+    (found,) = registry.records()
+    assert found.run_id == "r2" and "it is of another run, r1" in found.damaged
 
 
 @pytest.mark.service
@@ -86,11 +78,9 @@ def test_what_a_run_left_is_found_by_its_id_alone_where_its_record_cannot_be_rea
     folder = temp_dir_for("odd")
     folder.mkdir()
     try:
-        assert registry.reap(registry.unreadable()[0]).processes == 1
+        assert registry.reap(registry.records()[0]).processes == 1
         assert stray.wait(5)
-        assert not folder.exists()
-        assert [path.name for path in registry.folder.iterdir()] == ["odd.unreadable"], "set aside for a look"
-        assert registry.unreadable() == []
+        assert not folder.exists() and not list(registry.folder.iterdir())
     finally:
         stray.kill()
         stray.communicate()

@@ -268,13 +268,6 @@ def test_a_service_that_cannot_be_mended_ends_the_run_with_one_line(tmp_path: Pa
     assert left_nothing(one)
 
 
-def test_a_service_that_does_not_come_up_ends_the_run_before_the_job(tmp_path: Path, launch: Launcher) -> None:
-    one = launch(service(tmp_path, "ray"), service(tmp_path, "env", "--die-at-once"), job=job(tmp_path, FOREVER))
-    assert one.wait() == 1
-    assert one.said.splitlines()[-1].startswith("launcher: error: env ended with exit code 3 before it was up")
-    assert "running" not in one.said and left_nothing(one)
-
-
 def test_a_service_that_dies_while_the_next_one_starts_is_noticed(tmp_path: Path, launch: Launcher) -> None:
     trigger = tmp_path / "die"
     one = launch(
@@ -379,45 +372,6 @@ def test_the_next_launch_clears_what_a_launcher_left_that_was_killed_with_its_gu
     assert two.wait() == 0, two.said
     assert f"run {one.run_id}: its launcher was killed; ended 1 processes, removed 1.0 MB of shared memory" in two.said
     assert not path.exists() and left_nothing(one)
-
-
-def test_a_guard_that_is_killed_is_started_again(tmp_path: Path, launch: Launcher) -> None:
-    one = launch(service(tmp_path, "ray", "--child"), job=job(tmp_path, FOREVER))
-    until(lambda: "running -c" in one.said and one.running() == 3)
-    first = guard_of(one)
-    os.kill(first.pid, signal.SIGKILL)
-    until(lambda: "starting it again" in one.said)
-    until(
-        lambda: any(
-            "agentevolver.launcher.guard" in child.cmdline() for child in psutil.Process(one.process.pid).children()
-        )
-    )
-    assert guard_of(one) != first
-    one.process.kill()
-    one.process.wait()
-    until(lambda: left_nothing(one), timeout_s=10)
-
-
-def test_what_a_killed_launcher_left_is_ended_by_its_record_and_nothing_else(tmp_path: Path, launch: Launcher) -> None:
-    one = launch(service(tmp_path, "ray", "--child"), service(tmp_path, "env"), job=job(tmp_path, FOREVER))
-    until(lambda: "running -c" in one.said and one.running() == 4)
-    other_folder = tmp_path / "other"
-    other = Launch(other_folder, "bystander", [service(other_folder, "env")], None)
-    try:
-        until(lambda: "everything is up" in other.said)
-        os.kill(guard_of(one).pid, signal.SIGKILL)
-        one.process.kill()
-        one.process.wait()
-        until(lambda: one.running() == 1)
-        registry = RunRegistry(tmp_path / "run")
-        (record,) = registry.records()
-        assert registry.reap(record).processes == 1
-        assert left_nothing(one)
-        assert other.running() == 1
-    finally:
-        other.signal(signal.SIGTERM)
-        other.wait()
-        other.clean()
 
 
 def test_reaping_a_run_whose_launcher_lives_lets_it_stop_in_order(tmp_path: Path, launch: Launcher) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from agentevolver.errors import LaunchError
 from agentevolver.launcher.stack import ServiceSpec
-from agentevolver.launcher.supervise import NEXT, Service, ServiceDied, State
+from agentevolver.launcher.supervise import Service, ServiceDied
 from agentevolver.utils.processes import ProcessId, carriers, end_carriers
 from tests.agentevolver.launcher.fakes import service
 
@@ -30,7 +30,7 @@ async def made() -> AsyncIterator[list[Service]]:
     services: list[Service] = []
     yield services
     for one in services:
-        if one.state is not State.STOPPED:
+        if one.state != "stopped":
             await one.stop(asyncio.Event())
     assert end_carriers(RUN, 0.0) == set()
 
@@ -46,7 +46,7 @@ async def test_it_is_up_when_its_health_url_answers_and_not_before(tmp_path: Pat
     began = time.monotonic()
     await one.start()
     assert time.monotonic() - began >= 0.6
-    assert one.state is State.UP
+    assert one.state == "up"
     assert [(name, process.alive) for name, process in started] == [("slow", True)]
     assert (tmp_path / "logs" / "slow.log").read_text().startswith("slow: hello")
 
@@ -77,7 +77,7 @@ async def test_a_first_start_is_tried_as_often_as_allowed(tries: int, tmp_path: 
             await one.bring_up()
     else:
         await one.bring_up()
-    assert one.state is (State.DOWN if tries == 1 else State.UP)
+    assert one.state == ("died" if tries == 1 else "up")
     assert len(started) == tries
 
 
@@ -112,7 +112,7 @@ async def test_a_death_during_the_run_is_told_within_two_seconds_and_mended(
     while "mortal is up again" not in caplog.text:
         assert time.monotonic() - died < 15.0
         await asyncio.sleep(0.02)
-    assert one.state is State.UP
+    assert one.state == "up"
     assert len(started) == 2 and not started[0][1].alive and started[1][1].alive
     assert len(carriers(RUN, "mortal")) == 2, "the first one's child was cleared away before the second start"
     watch.cancel()
@@ -147,7 +147,7 @@ async def test_the_count_of_restarts_begins_anew_after_a_steady_time(tmp_path: P
     watch = asyncio.create_task(one.watch())
     for count in (2, 3, 4):
         trigger.touch()
-        while len(started) < count or one.state is not State.UP:
+        while len(started) < count or one.state != "up":
             assert not watch.done()
             await asyncio.sleep(0.02)
     watch.cancel()
@@ -173,9 +173,3 @@ async def test_hurry_cuts_the_grace_short(tmp_path: Path, made: list[Service]) -
     began = time.monotonic()
     await one.stop(hurry)
     assert time.monotonic() - began < 5.0
-
-
-def test_nothing_follows_being_stopped_and_everything_can_be_stopped() -> None:
-    assert NEXT[State.STOPPED] == set()
-    assert all(State.STOPPED in following for state, following in NEXT.items() if state is not State.STOPPED)
-    assert set(NEXT) == set(State)

@@ -106,13 +106,6 @@ def test_a_full_disk_does_not_stop_the_watching(clock, tmp_path, caplog):
     assert "is not written on" in caplog.text
 
 
-def test_switched_off_it_says_nothing(clock):
-    dog = watchdog(clock, enable=False)
-    dog.start()
-    assert dog.metrics() == {} and dog._thread is None
-    dog.close()
-
-
 def test_the_status_says_that_the_run_is_stuck_until_it_is_not(tmp_path):
     status, path = Status(tmp_path), tmp_path / "status.json"
     status.set("training", step=3)

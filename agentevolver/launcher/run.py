@@ -35,14 +35,13 @@ from agentevolver.launcher.guard import Guard
 from agentevolver.launcher.logs import EVERY_S, LogKeeper, keep_worker_logs, piece_of, unintended_exits
 from agentevolver.launcher.plan import Plan, masked
 from agentevolver.launcher.records import LaunchRecord, RunRecord, RunRegistry, experiment_lock, now, remove_temp_dir
-from agentevolver.launcher.stack import LEFT_MINUTES, LOGVIEW, ServiceSpec
+from agentevolver.launcher.stack import LEFT_MINUTES, ServiceSpec
 from agentevolver.launcher.supervise import Child, Service, ServiceDied, State, describe_exit, leave_behind
 from agentevolver.preload import SOCKET, write_executable
 from agentevolver.utils.files import PRIVATE_FILE, write_text
 from agentevolver.utils.health import all_unhealthy, examine
 from agentevolver.utils.processes import ProcessId, attached, end_carriers, identify, noted, remove_unused
 from agentevolver.utils.secrets import write_secrets
-from agentevolver.utils.web.owner import ray_link
 
 logger = logging.getLogger(__name__)
 
@@ -141,13 +140,6 @@ def _leave_behind(specs: Sequence[ServiceSpec]) -> None:
             logger.warning("%s does not stay: %s", spec.name, one_line(error))
             continue
         logger.info("%s stays, until nobody has looked for %d minutes (pid %d)", spec.title, LEFT_MINUTES, pid)
-
-
-def _tell_terminal(text: str) -> None:
-    """Write a text that carries a secret: to the terminal alone, never to a file that stands in for it."""
-    if sys.stderr.isatty():
-        sys.stderr.write(text)
-        sys.stderr.flush()
 
 
 def keep_history(log: Path) -> None:
@@ -347,19 +339,10 @@ class _Run:
         if self._plan.dashboard is not None:
             token = f" (its token: {self._plan.token})" if self._plan.token is not None else ""
             logger.info("Ray dashboard: %s%s", self._plan.dashboard, token)
-            if (link := self._ray_link()) is not None:
-                _tell_terminal(f"[launcher] it opens with {link}\n")
         if self._plan.job is None:
             logger.info("everything is up; Ctrl-C stops it")
             await self._unless_something_ends(asyncio.get_running_loop().create_future())
         return await self._run_job()
-
-    def _ray_link(self) -> str | None:
-        """Return what opens Ray's dashboard through the page of the run, None without one."""
-        page = next((one for one in self._services if one.spec.name == LOGVIEW and one.state is State.UP), None)
-        if page is None or self._plan.token is None:
-            return None
-        return ray_link(page.spec.health_urls[0].removesuffix("/healthz"), self._plan.token)
 
     async def _whose(self, spec: ServiceSpec) -> str:
         """Say whose a service is that runs already.

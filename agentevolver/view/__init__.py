@@ -1,6 +1,5 @@
 """Run dashboard: a web page of what runs write to their folders, while they train and afterwards (`agentevolver view
 RUN...`), beside each other where there are several.
 
-Reads the folders and, of a run that goes on, Ray's dashboard; follows growing files by offset, and writes only to the
-experience pool, through its own API.
+Reads the folders, follows growing files by offset, and writes only to the experience pool, through its own API.
 """

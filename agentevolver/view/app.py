@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -29,12 +28,10 @@ from agentevolver.utils.health import PAGE, health_facts
 from agentevolver.utils.net import LOGVIEW_PORT, port_is_free, take_port_from
 from agentevolver.utils.secrets import secret
 from agentevolver.utils.web.access import Access
-from agentevolver.utils.web.owner import ray_link
 from agentevolver.utils.web.server import Limits, Server, server_config
 from agentevolver.utils.web.shield import Shield, answer_errors
 from agentevolver.view.compare import differences, names_of
 from agentevolver.view.experiment import Experiment, NotAnExperiment, ViewError, experiments_in
-from agentevolver.view.ray import RayCluster
 from agentevolver.view.routes import Json
 from agentevolver.view.runs import Runs
 
@@ -191,17 +188,12 @@ def view(
     app, limits = Watched(create_app(runs, access, folders)), Limits(body_bytes=MAX_BODY_BYTES)
     config = server_config(app, limits, host=host, port=chosen, log_level="warning", stop_s=STOP_S)
     # Not before: who opens the address at once would be refused.
-    server = Server(config, when_listening=partial(_say_where, runs, access, host, chosen))
+    server = Server(config, when_listening=partial(_say_where, runs, access, chosen))
     asyncio.run(_serve(server, app, None if idle_minutes is None else 60 * idle_minutes))
 
 
-def _say_where(runs: Sequence[Experiment], access: Access, host: str, port: int) -> None:
+def _say_where(runs: Sequence[Experiment], access: Access, port: int) -> None:
     logger.info("watch %s at %s", runs[0].name if len(runs) == 1 else f"{len(runs)} runs", address(access, port))
-    if sys.stderr.isatty():
-        for run in runs:
-            token = RayCluster(run).token_path()
-            if token is not None and (link := ray_link(f"http://{host}:{port}", token)) is not None:
-                print(f"Ray's dashboard of {run.name}: {link}", file=sys.stderr)
 
 
 def address(access: Access, port: int) -> str:

@@ -42,18 +42,14 @@ class BadRequest(ViewError):
     status = 400
 
 
-class Forbidden(ViewError):
-    """Who asks may not have it."""
-
-    status = 403
-
-
 class Unreadable(ViewError):
     """A file of the run cannot be read."""
 
     status = 503
 
 
+# Where the launcher keeps the record of each run of this checkout (`agentevolver.launcher.records`).
+REGISTRY = Path(__file__).resolve().parents[2] / ".agentevolver" / "run"
 MOST_RUNS = 32
 _ADVICE = "give the folder of a run, experiments/<project>/<experiment>"
 _OF_ROUNDS = ("round_*/pool.jsonl", "round_*/proposer/metrics.jsonl")
@@ -149,6 +145,15 @@ class Experiment:
             open_ended = bool(launches) and "ended_at" not in launches[-1]
             self._processes = carriers(str(launches[-1]["run_id"])) if open_ended else set()
         return self._processes
+
+    def ray_dashboard(self) -> str | None:
+        """Return the address of Ray's dashboard, None if the run does not go on here or has no dashboard."""
+        launch = (self.launches() or [{}])[-1]
+        if not self._is_running(launch):
+            return None
+        address = _object(REGISTRY / f"{launch.get('run_id')}.json").get("dashboard")
+        # It becomes a link: no other scheme (`javascript:`) may pass.
+        return address if isinstance(address, str) and address.startswith("http://") else None
 
     def state(self) -> dict[str, Any]:
         """Return what the page shows of the run at all times: name, status, `running`, whether it has

@@ -10,23 +10,19 @@ from typing import Annotated, Any
 import orjson
 from fastapi import APIRouter, Body, Query
 from pydantic import Field
-from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
-from agentevolver.utils.web.access import is_loopback
 from agentevolver.view.experience import ExperiencePool
-from agentevolver.view.experiment import BadRequest, Experiment, Forbidden, NotThere
+from agentevolver.view.experiment import BadRequest, Experiment
+from agentevolver.view.logs import Logs
 from agentevolver.view.metrics import Metrics, usage
-from agentevolver.view.ray import RAY_COOKIE, RayCluster
 from agentevolver.view.rounds import Rounds
 from agentevolver.view.samples import Samples
 from agentevolver.view.success import success_by
-from agentevolver.view.system import Logs, System
 from agentevolver.view.tasks import FATES, Tasks
 from agentevolver.view.trajectories import FOLDERS, Filter, Trajectories, cursor, explained_of
 from agentevolver.view.weaknesses import weaknesses
 
-OWNER_COOKIE = "view_owner"
 # In a query or a path, as far as JavaScript counts exactly: within the 64 bits that an answer may repeat it in, and
 # short enough for the name of a file.
 Number = Annotated[int, Field(ge=0, le=2**53 - 1)]
@@ -54,12 +50,7 @@ def run_router(experiment: Experiment, pool: ExperiencePool) -> APIRouter:
 
 
 def _run_routes(router: APIRouter, experiment: Experiment) -> None:
-    metrics, logs, system = (
-        Metrics(experiment.folder / "metrics.jsonl"),
-        Logs(experiment.folder / "logs"),
-        System(experiment),
-    )
-    ray = RayCluster(experiment)
+    metrics, logs = Metrics(experiment.folder / "metrics.jsonl"), Logs(experiment.folder / "logs")
 
     @router.get("/state")
     def state() -> Response:
@@ -83,32 +74,15 @@ def _run_routes(router: APIRouter, experiment: Experiment) -> None:
     def llm_usage() -> Response:
         return Json(usage(experiment))
 
-    @router.get("/system")
-    def read_system(since: float = 0.0) -> Response:
-        return Json(system.read(since))
-
-    @router.get("/ray")
-    def read_ray(request: Request) -> Response:
-        may_open = ray.token_for(request.cookies.get(OWNER_COOKIE, "")) is not None
-        return Json(ray.read() | {"may_open": may_open and is_loopback(request.url.hostname or "")})
-
-    @router.get("/ray/open")
-    def open_ray(request: Request, key: Annotated[str, Query(max_length=200)] = "") -> Response:
-        given = key or request.cookies.get(OWNER_COOKIE, "")
-        token, address = ray.token_for(given), ray.address
-        if address is None:
-            raise NotThere("no Ray dashboard of this run is running here")
-        if token is None or not is_loopback(request.url.hostname or ""):
-            raise Forbidden("open the link to Ray's dashboard that the run's terminal shows, on this machine")
-        # The same name as the page has: the browser keeps cookies by name, 127.0.0.1 and localhost are two.
-        answer = RedirectResponse(address.replace("127.0.0.1", request.url.hostname or "127.0.0.1"), 303)
-        for name, value in ((RAY_COOKIE, token), (OWNER_COOKIE, given)):
-            answer.set_cookie(name, value, httponly=True, samesite="strict")
-        return answer
-
     @router.get("/run")
     def run() -> Response:
-        return Json({"config": experiment.shown_config(), "launches": experiment.launches()})
+        return Json(
+            {
+                "config": experiment.shown_config(),
+                "launches": experiment.launches(),
+                "ray_dashboard": experiment.ray_dashboard(),
+            }
+        )
 
     @router.get("/logs")
     def log_files() -> Response:

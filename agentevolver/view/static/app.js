@@ -11,13 +11,12 @@ import * as tasks from "./views/tasks.js";
 import * as rounds from "./views/rounds.js";
 import * as experience from "./views/experience.js";
 import * as cost from "./views/cost.js";
-import * as system from "./views/system.js";
 import * as run from "./views/run.js";
 import * as compare from "./views/compare.js";
 import * as task from "./views/task.js";
 import * as pair from "./views/pair.js";
 
-const VIEWS = { curves, compare, trajectories, tasks, rounds, experience, cost, system, run };
+const VIEWS = { curves, compare, trajectories, tasks, rounds, experience, cost, run };
 // Views that a link leads to, and the tab that they belong to.
 const BELOW = { trajectory: [trajectory, "trajectories"], task: [task, "trajectories"], pair: [pair, "trajectories"] };
 const EVERY_MS = 2000, IDLE_MS = 10000;

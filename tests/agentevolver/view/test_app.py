@@ -78,7 +78,6 @@ PARTS = (
         "/api/metrics?name=*",
         "/api/metrics/names",
         "/api/usage",
-        "/api/system",
         "/api/run",
         "/api/logs",
         "/api/logs/main.log",

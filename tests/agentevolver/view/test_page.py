@@ -25,7 +25,7 @@ from tests.agentevolver.view.runs import (
 )
 
 BROWSER = find_browser()
-VIEWS = ("curves", "trajectories", "trajectory/training/3/1", "tasks", "experience", "cost", "system", "run")
+VIEWS = ("curves", "trajectories", "trajectory/training/3/1", "tasks", "experience", "cost", "run")
 pytestmark = [
     pytest.mark.service,
     pytest.mark.skipif(
@@ -87,7 +87,7 @@ async def test_every_view_shows_the_run_and_asks_nobody_else(page: Page, address
         and "used 4 times, 75.0 % successful" in said["experience"]
     )
     assert "explorer" in said["cost"] and "44.0 %" in said["cost"]
-    assert "This machine" in said["system"] and "loading" in said["run"] and "sk-secret" not in said["run"]
+    assert "loading" in said["run"] and "sk-secret" not in said["run"]
     assert page.problems == [] and page.requests and all(url.startswith((address, "data:")) for url in page.requests)
 
 
@@ -96,7 +96,7 @@ async def test_what_a_model_wrote_stays_text(page: Page, address: str) -> None:
     await page.until("document.querySelectorAll('.chart svg').length > 3")
     for view in VIEWS:
         said = await show(page, view)
-        if view not in ("curves", "cost", "system"):
+        if view not in ("curves", "cost"):
             assert HOSTILE in said, view
         assert await page.run("document.images.length + document.querySelectorAll('main script').length") == 0
         assert await page.run("document.title") != "1"

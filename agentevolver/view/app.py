@@ -34,6 +34,7 @@ from agentevolver.view.compare import differences, names_of
 from agentevolver.view.experiment import Experiment, NotAnExperiment, ViewError, experiments_in
 from agentevolver.view.routes import Json
 from agentevolver.view.runs import Runs
+from agentevolver.view.views import added_views
 
 TOKEN_VARIABLE = "VIEW_TOKEN"
 COOKIE = "view_token"
@@ -89,6 +90,8 @@ def create_app(experiments: Experiment | Sequence[Experiment], access: Access, f
     _page_routes(app, runs, access)
     app.include_router(runs.first)
     app.mount("/runs", runs)
+    for view in added_views():
+        app.mount(f"/extra/{view.name}", WholeFiles(directory=view.static))
     app.mount("/", WholeFiles(directory=STATIC, html=True))
     return app
 
@@ -101,6 +104,10 @@ def _page_routes(app: FastAPI, runs: Runs, access: Access) -> None:
     @app.get("/api/session")
     def session() -> Response:
         return Json({"token": access.token})
+
+    @app.get("/api/views")
+    def views() -> Response:
+        return Json([{"name": view.name, "title": view.title, "order": view.order} for view in added_views()])
 
     @app.get("/api/runs")
     def all_runs() -> Response:

@@ -52,7 +52,6 @@ class Unreadable(ViewError):
 REGISTRY = Path(__file__).resolve().parents[2] / ".agentevolver" / "run"
 MOST_RUNS = 32
 _ADVICE = "give the folder of a run, experiments/<project>/<experiment>"
-_OF_ROUNDS = ("round_*/pool.jsonl", "round_*/proposer/metrics.jsonl")
 # Looking through the processes of the machine takes milliseconds; once in so many seconds is enough.
 _LOOK_EVERY_S = 5.0
 
@@ -120,17 +119,9 @@ class Experiment:
         """Return `status.json`, nothing if there is none."""
         return read_status(self.folder)
 
-    def ratings(self) -> dict[str, Any]:
-        """Return the ratings of self-play, nothing if the run has none: `step`, `elo` of the policy, and `members` of
-        the pool with `name`, `elo` and `games`."""
-        told = _object(self.folder / "self_play.json")
-        members = [one for one in told.get("members") or () if isinstance(one, dict)]
-        shown = [{key: one.get(key) for key in ("name", "elo", "games")} for one in members]
-        return {"step": told.get("step"), "elo": told.get("elo"), "members": shown} if told else {}
-
     def launches(self) -> list[dict[str, Any]]:
         """Return what is recorded of each launch, the newest last."""
-        found = [_object(path) for path in sorted((self.folder / "launches").glob("*.json"))]
+        found = [read_object(path) for path in sorted((self.folder / "launches").glob("*.json"))]
         return sorted(
             (masked_tree(launch) for launch in found if "started_at" in launch),
             key=lambda launch: str(launch["started_at"]),
@@ -151,13 +142,13 @@ class Experiment:
         launch = (self.launches() or [{}])[-1]
         if not self._is_running(launch):
             return None
-        address = _object(REGISTRY / f"{launch.get('run_id')}.json").get("dashboard")
+        address = read_object(REGISTRY / f"{launch.get('run_id')}.json").get("dashboard")
         # It becomes a link: no other scheme (`javascript:`) may pass.
         return address if isinstance(address, str) and address.startswith("http://") else None
 
     def state(self) -> dict[str, Any]:
-        """Return what the page shows of the run at all times: name, status, `running`, whether it has
-        `rounds`, and how its newest launch ended.
+        """Return what the page shows of the run at all times: name, status, `running`, and how its newest launch
+        ended.
 
         `running` is None where that cannot be known: the launch has no end, and was made on another machine.
         """
@@ -167,7 +158,6 @@ class Experiment:
             "folder": str(self.folder),
             "status": self.status(),
             "running": self._is_running(launch),
-            "rounds": (self.folder / "coevolve.json").is_file(),
             "launch": {key: launch.get(key) for key in ("run_id", "started_at", "ended_at", "exit_code")},
         }
 
@@ -198,10 +188,8 @@ class Experiment:
         # Files of steps are put into their folders whole, which changes the folder: so many thousands need not be
         # looked at one by one.
         out |= {name: str(signature(self.folder / name)) for name in ("trajectories", "validation", "samples")}
-        rounds = [path for pattern in _OF_ROUNDS for path in self.folder.glob(pattern)]
-        out["rounds"] = f"{signature(self.folder / 'coevolve.json')} {_newest(rounds)}"
         return out | {
-            name: str(_newest((self.folder / name).glob(pattern)))
+            name: str(newest((self.folder / name).glob(pattern)))
             for name, pattern in (("tasks", "**/*"), ("logs", "*.log"))
         }
 
@@ -228,18 +216,18 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
-def _newest(paths: Iterable[Path]) -> tuple[int, int]:
-    """Return how many of the files there are, and the sum of their sizes and times."""
+def newest(paths: Iterable[Path]) -> tuple[int, int]:
+    """Return the number of files, and the sum of their sizes and times: both change with any of the files."""
     files = [file for file in paths if not file.name.startswith(".") and not file.name.endswith("lock")]
     found = [mark for file in files if (mark := signature(file)) is not None]
     return len(found), sum(size + changed for _, size, changed in found)
 
 
-def _object(path: Path) -> dict[str, Any]:
+def read_object(path: Path) -> dict[str, Any]:
     """Return the JSON object of a file, an empty one if there is none (yet)."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
 

@@ -16,12 +16,11 @@ from agentevolver.view.experience import ExperiencePool
 from agentevolver.view.experiment import BadRequest, Experiment
 from agentevolver.view.logs import Logs
 from agentevolver.view.metrics import Metrics, usage
-from agentevolver.view.rounds import Rounds
 from agentevolver.view.samples import Samples
 from agentevolver.view.success import success_by
 from agentevolver.view.tasks import FATES, Tasks
 from agentevolver.view.trajectories import FOLDERS, Filter, Trajectories, cursor, explained_of
-from agentevolver.view.weaknesses import weaknesses
+from agentevolver.view.views import added_views
 
 # In a query or a path, as far as JavaScript counts exactly: within the 64 bits that an answer may repeat it in, and
 # short enough for the name of a file.
@@ -44,8 +43,9 @@ def run_router(experiment: Experiment, pool: ExperiencePool) -> APIRouter:
     _run_routes(router, experiment)
     _trajectory_routes(router, experiment)
     _task_routes(router, experiment)
-    _round_routes(router, Rounds(experiment.folder))
     _experience_routes(router, pool)
+    for view in added_views():
+        router.include_router(view.router(experiment))
     return router
 
 
@@ -54,7 +54,10 @@ def _run_routes(router: APIRouter, experiment: Experiment) -> None:
 
     @router.get("/state")
     def state() -> Response:
-        return Json(experiment.state() | {"versions": experiment.versions()})
+        folder, added = experiment.folder, added_views()
+        versions = experiment.versions() | {view.name: view.version(folder) for view in added}
+        filled = [view.name for view in added if view.has_data(folder)]
+        return Json(experiment.state() | {"versions": versions, "views": filled})
 
     @router.get("/metrics")
     def read_metrics(
@@ -65,10 +68,6 @@ def _run_routes(router: APIRouter, experiment: Experiment) -> None:
     @router.get("/metrics/names")
     def metric_names() -> Response:
         return Json(metrics.names())
-
-    @router.get("/self_play")
-    def ratings() -> Response:
-        return Json(experiment.ratings())
 
     @router.get("/usage")
     def llm_usage() -> Response:
@@ -143,10 +142,6 @@ def _task_routes(router: APIRouter, experiment: Experiment) -> None:
     def overview() -> Response:
         return Json(tasks.overview())
 
-    @router.get("/tasks/weaknesses")
-    def told_weaknesses() -> Response:
-        return Json(weaknesses(experiment))
-
     @router.get("/tasks/proposals")
     def proposals(
         journal: str, run: str, fate: str = "", text: str = "", offset: Number = 0, limit: Limit = 50
@@ -158,18 +153,6 @@ def _task_routes(router: APIRouter, experiment: Experiment) -> None:
     @router.get("/tasks/exploration")
     def exploration(journal: str, run: str, index: Number) -> Response:
         return Json(tasks.exploration(journal, run, index))
-
-
-def _round_routes(router: APIRouter, rounds: Rounds) -> None:
-    @router.get("/rounds")
-    def overview() -> Response:
-        return Json(rounds.overview())
-
-    @router.get("/rounds/{number}/records")
-    def records(number: Number, fate: str = "", reason: str = "", offset: Number = 0, limit: Limit = 50) -> Response:
-        if fate not in ("", "kept", "dropped"):
-            raise BadRequest(f"fate: {fate!r} is not known, write kept or dropped")
-        return Json(rounds.records(number, fate=fate, reason=reason, offset=offset, limit=limit))
 
 
 def _experience_routes(router: APIRouter, pool: ExperiencePool) -> None:

@@ -6,13 +6,12 @@ out, since the page is looked at while they are written.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from agentevolver.view.experiment import Experiment
+from agentevolver.view.experiment import Experiment, read_object
 from task_manager.settings import ClosedLoopSettings
 from task_manager.signals import Signals
 from task_manager.weakness import Window
@@ -47,7 +46,7 @@ def _newest_state(experiment: Experiment) -> tuple[int | None, dict[str, Any]]:
     if not paths:
         return None, {}
     newest = max(paths)
-    return newest, _object(paths[newest])
+    return newest, read_object(paths[newest])
 
 
 def _state(experiment: Experiment, state: Any) -> dict[str, Any]:
@@ -66,7 +65,7 @@ def _rounds(folder: Path) -> dict[str, list[dict[str, Any]]]:
     """Return the rounds by the name of their environment's folder, "" for those in the folder itself."""
     found = {}
     for path in sorted([folder / ROUNDS, *folder.glob(f"*/{ROUNDS}")]):
-        listed = _object(path).get("rounds")
+        listed = read_object(path).get("rounds")
         rounds = [_round(one) for one in (listed if isinstance(listed, list) else []) if isinstance(one, dict)]
         if rounds:
             found["" if path.parent == folder else path.parent.name] = rounds[-LISTED:]
@@ -100,11 +99,3 @@ def _weakness(one: Any) -> dict[str, Any]:
 
 def _text(item: dict[str, Any], key: str) -> str:
     return str(item.get(key) or "")[:TEXT].encode("utf-8", "replace").decode("utf-8")
-
-
-def _object(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}

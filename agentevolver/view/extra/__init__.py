@@ -1,0 +1,1 @@
+"""Views of recipes; `agentevolver.view.views` finds them."""

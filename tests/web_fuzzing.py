@@ -64,7 +64,7 @@ def fuzz_sockets(folder: Path, requests: int, seed: int) -> list[Fuzzer]:
             return fuzzers(apps, [], seed)
 
     known = asyncio.run(made())
-    with four_sockets(folder / "served", head_s=0.3, body_s=0.3, idle_s=1) as ports:
+    with four_sockets(folder / "served", timeout_keep_alive=1) as ports:
         for name, fuzzer in known.items():
             for _ in range(round(requests * SHARES[name])):
                 drawn = fuzzer.draw()

@@ -28,7 +28,7 @@ from agentevolver.utils.health import PAGE, health_facts
 from agentevolver.utils.net import LOGVIEW_PORT, port_is_free, take_port_from
 from agentevolver.utils.secrets import secret
 from agentevolver.utils.web.access import Access
-from agentevolver.utils.web.server import Limits, Server, server_config
+from agentevolver.utils.web.server import Server, server_config
 from agentevolver.utils.web.shield import Shield, answer_errors
 from agentevolver.view.compare import differences, names_of
 from agentevolver.view.experiment import Experiment, NotAnExperiment, ViewError, experiments_in
@@ -192,8 +192,8 @@ def view(
         access = page_access(host, secret(TOKEN_VARIABLE))
     except ValueError as error:
         raise LaunchError(str(error)) from error
-    app, limits = Watched(create_app(runs, access, folders)), Limits(body_bytes=MAX_BODY_BYTES)
-    config = server_config(app, limits, host=host, port=chosen, log_level="warning", stop_s=STOP_S)
+    app = Watched(create_app(runs, access, folders))
+    config = server_config(app, host=host, port=chosen, log_level="warning", stop_s=STOP_S)
     # Not before: who opens the address at once would be refused.
     server = Server(config, when_listening=partial(_say_where, runs, access, chosen))
     asyncio.run(_serve(server, app, None if idle_minutes is None else 60 * idle_minutes))

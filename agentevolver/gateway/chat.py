@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from agentevolver.gateway import request as read_of
 from agentevolver.gateway.request import Completion, Message, Request, invalid, object_of
-from agentevolver.gateway.told import Known, Mark, mark_of, rest_of
 
 _UNSUPPORTED = {
     "logprobs": "the log-probs that were sampled stay with the gateway",
@@ -33,35 +31,14 @@ _READ = frozenset(
 _ROLES = {**{role: role for role in ("system", "user", "assistant", "tool")}, "developer": "system"}
 
 
-def read_bytes(raw: bytes, known: Known | None = None) -> Request:
-    """Return the request of a body as it was sent, with those of its messages alone that follow the known ones, if it
-    begins with them. Raises RequestRefused."""
-    if known is not None and (found := rest_of(raw, known.mark)) is not None:
-        return read(found[0], known=known, whole=partial(read_bytes, raw), mark=found[1])
-    return read(read_of.body_of(raw), mark=mark_of(raw))
-
-
-def read(
-    body: Mapping[str, Any],
-    *,
-    known: Known | None = None,
-    whole: Callable[[], Request] | None = None,
-    mark: Mark | None = None,
-) -> Request:
-    """Return the request that a body holds; raises RequestRefused.
-
-    Args:
-        body: the body, without the messages that are known.
-        known, whole, mark: as in the request.
-    """
-    first = 0 if known is None else known.mark.count
+def read(body: Mapping[str, Any]) -> Request:
+    """Return the request that a body holds; raises RequestRefused."""
     read_of.refuse(body, _UNSUPPORTED)
     if body.get("n") not in (None, 1):
         raise invalid("n: more than one choice is not supported: send the request again", "n")
     if body.get("modalities") not in (None, ["text"]):
         raise invalid("modalities other than text are not supported", "modalities")
-    given = enumerate(read_of.list_of(body, "messages"), first)
-    messages = [_message_of(message, f"messages[{i}]") for i, message in given]
+    messages = [_message_of(message, f"messages[{i}]") for i, message in enumerate(read_of.list_of(body, "messages"))]
     options = object_of(body.get("stream_options") or {}, "stream_options")
     return Request(
         read_of.conversation(messages, "messages"),
@@ -74,9 +51,6 @@ def read(
         read_of.model_of(body),
         read_of.flag_of(body, "stream"),
         read_of.flag_of(options, "include_usage"),
-        known=known,
-        whole=whole,
-        mark=mark,
     )
 
 

@@ -6,7 +6,7 @@ A message is what a chat template takes: `role` (system, user, assistant, tool),
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
@@ -14,8 +14,6 @@ from typing import Any, Literal
 import orjson
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
-
-from agentevolver.gateway.told import Known, Mark
 
 Message = dict[str, Any]
 Finish = Literal["stop", "length", "tool_calls"]
@@ -78,7 +76,7 @@ class ToolChoice:
 class Request:
     """One model call of an agent.
 
-    - `messages`: everything so far, or what follows the `known`; never empty, the last is not the assistant's.
+    - `messages`: everything so far; never empty, the last is not the assistant's.
     - `tools`: what may be called, as OpenAI has them; `choice`: what is wanted of calls.
     - `max_tokens`: the agent's own limit of the reply.
     - `stop`: texts that end a reply.
@@ -87,8 +85,6 @@ class Request:
     - `model`: the name that the agent gave the model.
     - `stream`, `with_usage`: whether events are wanted, and a last one with the usage.
     - `thoughts_apart`: whether the reply's thought is told apart from its text.
-    - `known`: an earlier request, with whose messages this one begins; `whole` returns this one with all of its own.
-    - `mark`: how far this one reaches, where its bytes are at hand.
     """
 
     messages: list[Message]
@@ -102,9 +98,6 @@ class Request:
     stream: bool = False
     with_usage: bool = False
     thoughts_apart: bool = False
-    known: Known | None = None
-    whole: Callable[[], Request] | None = None
-    mark: Mark | None = None
 
 
 @dataclass(frozen=True, slots=True)

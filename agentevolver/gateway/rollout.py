@@ -20,7 +20,6 @@ from agentevolver.engine import Engine, EngineError, Generated
 from agentevolver.gateway.matching import Chain, Difference, Key, Turn, difference, find, key_of
 from agentevolver.gateway.openings import Guide, Openings
 from agentevolver.gateway.request import Completion, Finish, Message, Request, RequestRefused, invalid
-from agentevolver.gateway.told import Known
 from agentevolver.gateway.toolbox import Toolbox, Toolboxes
 from agentevolver.tools.formats import ToolFormat
 from agentevolver.tools.schema import call_id
@@ -57,15 +56,16 @@ class CallLimits:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A call on its way: its number and seed, and what it grows. `after` is the turn that it goes on from, `new` the
-    messages that it adds to those, as they are shown, `chars` the characters of all; `joins` says that `chain` has
-    earlier calls at its end."""
+    """A call on its way.
+
+    `after` is the turn that it continues, `new` the messages that it adds to those, as the policy is shown them;
+    `joins`: `chain` has earlier calls, and grows by this one.
+    """
 
     number: int
     seed: int | None
     request: Request
     keys: list[Key]
-    chars: int
     tools: Toolbox
     chain: Chain
     prompt: list[int]
@@ -95,7 +95,6 @@ class GatewayRollout:
         messages: everything that was said, as it happened, with guidance where there is some; what a further chain
             has in common with an earlier one stands there once.
         versions, generate_s: weight versions that sampled, and seconds that this took.
-        known: the last call that was answered, as far as it can be told by its bytes.
         dropped: training samples that could not be used, by name; after `samples`.
         ignored: how many requests set a field that had no effect, by its name.
         refused: how many requests were refused, by code.
@@ -125,7 +124,6 @@ class GatewayRollout:
         self.messages: list[Message] = []
         self.versions: set[int] = set()
         self.generate_s = 0.0
-        self.known: Known | None = None
         self.dropped: Counter[str] = Counter()
         self.ignored: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
@@ -308,28 +306,22 @@ class GatewayRollout:
     def _call(self, request: Request, number: int, seed: int | None, tools: Toolbox) -> _Call:
         """Return a call with the ids of its prompt: those of the call that it goes on from, and of what came since.
         Nothing has changed yet. Raises RequestRefused."""
-        known = request.known
-        before, chars = (0, 0) if known is None else (known.mark.count, known.chars)
-        chars += sum([len(message["content"]) for message in request.messages])
+        chars = sum([len(message["content"]) for message in request.messages])
         if chars > TOKEN_CHARS * self._limits.max_model_len:
             raise _full(f"the messages have {chars} characters, the model has {self._limits.max_model_len} tokens")
         keys = [key_of(message) for message in request.messages]
-        if known is not None:
-            keys = [*known.keys[:before], *keys]
         try:
             match = find(self._chains, keys, tools)
-            if request.whole is not None and (match is None or match.turn.asked + 1 < before):
-                return self._call(request.whole(), number, seed, tools)
             if match is None:
                 prompt, new, opening = self._openings.begin(request.messages, keys, tools.renderer)
                 chain = Chain(tools, opening)
-                return _Call(number, seed, request, keys, chars, tools, chain, prompt, None, new, False)
+                return _Call(number, seed, request, keys, tools, chain, prompt, None, new, False)
             chain, turn = match.chain, match.turn
             if match.again:
                 prompt = chain.ids[: turn.start].tolist()
                 chain = chain.fork(match.place, turn.start)
-                return _Call(number, seed, request, keys, chars, tools, chain, prompt, None, [], False)
-            new = [self._openings.shown(message) for message in request.messages[turn.asked + 1 - before :]]
+                return _Call(number, seed, request, keys, tools, chain, prompt, None, [], False)
+            new = [self._openings.shown(message) for message in request.messages[turn.asked + 1 :]]
             added = tools.renderer.continuation(new, closed=turn.closed, calls=turn.calls)
         except ChatTemplateError as error:
             raise invalid(str(error), "messages") from error
@@ -337,7 +329,7 @@ class GatewayRollout:
         prompt += added
         if not match.at_end:
             chain = chain.fork(match.place + 1, turn.end)
-        return _Call(number, seed, request, keys, chars, tools, chain, prompt, turn, new, match.at_end)
+        return _Call(number, seed, request, keys, tools, chain, prompt, turn, new, match.at_end)
 
     def _room(self, call: _Call) -> int:
         """Return how many tokens may be sampled; refused where the reserve of a reply does not fit."""
@@ -435,9 +427,6 @@ class GatewayRollout:
         chain.ids.extend(ids)
         chain.keys += [*call.keys[len(chain.keys) :], key_of(reply)]
         chain.turns.append(turn)
-        mark = call.request.mark
-        if mark is not None and mark.count == len(call.keys):
-            self.known = Known(mark, chain.keys, call.chars)
 
 
 def _packed(log_probs: list[float]) -> array[float]:

@@ -265,7 +265,7 @@ def _parted(request: web.BaseRequest) -> tuple[str, str]:
 
 
 async def _chat(rollout: GatewayRollout, body: bytes, model: str) -> web.Response:
-    request = chat.read_bytes(body, rollout.known)
+    request = chat.read(body_of(body))
     completion = await rollout.complete(request)
     reply_id, name = uuid4().hex, request.model or model
     if not request.stream:

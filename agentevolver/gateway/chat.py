@@ -55,7 +55,6 @@ def read(body: Mapping[str, Any]) -> Request:
 
 
 def _tool(tool: Any, place: str) -> dict[str, Any]:
-    """Return a tool of a request."""
     kind = object_of(tool, place).get("type", "function")
     if kind != "function":
         raise invalid(f"{place}: tools of the type {str(kind)[:40]!r} are not supported, functions are", place)
@@ -63,7 +62,6 @@ def _tool(tool: Any, place: str) -> dict[str, Any]:
 
 
 def _message_of(message: Any, place: str) -> Message:
-    """Return a message of a request."""
     given = object_of(message, place).get("role")
     role = _ROLES.get(given) if isinstance(given, str) else None
     if role is None:
@@ -98,13 +96,12 @@ def _calls(calls: Any, place: str) -> list[dict[str, Any]]:
 
 
 def _usage(completion: Completion) -> dict[str, Any]:
-    """Return what a reply took."""
     prompt, sampled = completion.prompt_tokens, completion.completion_tokens
     return {"prompt_tokens": prompt, "completion_tokens": sampled, "total_tokens": prompt + sampled}
 
 
 def reply(completion: Completion, reply_id: str, model: str) -> dict[str, Any]:
-    """Return the body of a plain answer."""
+    """Return the body of an answer that is not streamed."""
     return {
         "id": f"chatcmpl-{reply_id}",
         "object": "chat.completion",
@@ -116,7 +113,7 @@ def reply(completion: Completion, reply_id: str, model: str) -> dict[str, Any]:
 
 
 def events(completion: Completion, reply_id: str, model: str, *, with_usage: bool) -> Iterator[dict[str, Any]]:
-    """Return the chunks of a streamed answer: the reply in one delta, its end, the usage if it was asked for."""
+    """Return the chunks of a streamed answer: the reply as one delta, its end, and the usage if it was asked for."""
     base = {
         "id": f"chatcmpl-{reply_id}",
         "object": "chat.completion.chunk",

@@ -14,15 +14,13 @@ def open_shared(
     wait_s: float = 10.0,
     synchronous: Literal["OFF", "NORMAL"] = "NORMAL",
 ) -> sqlite3.Connection:
-    """Open or make a database and its table; raises sqlite3.Error and OSError, with nothing left open.
+    """Open or create a database; raises sqlite3.Error and OSError. Statements outside of a transaction commit at once.
 
     Args:
-        path: its file, whose folder is made; None: in memory.
-        schema: a statement that makes a table where there is none.
-        wait_s: how long another's write is waited for.
-        synchronous: NORMAL loses nothing to a killed process, and to a loss of power what came last; OFF may lose all.
-
-    Statements are transactions of their own where none is begun.
+        path: its file, whose folder is created; None: in memory.
+        schema: a statement that creates the table if it is missing.
+        wait_s: how long to wait for another's write.
+        synchronous: NORMAL loses nothing to a killed process, and the latest writes to a power loss; OFF may lose all.
     """
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)

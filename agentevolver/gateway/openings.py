@@ -21,13 +21,8 @@ class Openings:
     """Openings of one rollout. The agent never sees the guidance: keys are of its messages, ids of what the policy is
     shown.
 
-    Args:
-        guide: asked once, with the first call's messages; None: there is no guidance.
-        no_think: whether `/no_think` follows messages that are not the policy's.
-        max_prompt_tokens: of the first call; guidance that exceeds it is left out.
-
-    Attributes:
-        injection: the guide's answer; None: it was not asked.
+    `guide` is asked once, with the first call's messages; guidance that makes that prompt exceed `max_prompt_tokens` is
+    left out. `injection` is its answer, None before.
     """
 
     def __init__(self, guide: Guide | None, *, no_think: bool, max_prompt_tokens: int) -> None:

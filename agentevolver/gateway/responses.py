@@ -91,8 +91,8 @@ def kept(request: Request, body: Mapping[str, Any], completion: Completion) -> l
 
 
 def _tools(body: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the functions, and the kinds of tools that the policy is not told of. A namespace (an agent's MCP server)
-    becomes a prefix of its functions' names."""
+    """Return the functions, and the kinds of tools that the policy is not told of. A namespace (an agent's MCP
+    server) becomes a prefix of its functions' names."""
     found, ignored = [], []
     for i, tool in enumerate(read_of.list_of(body, "tools")):
         place = f"tools[{i}]"

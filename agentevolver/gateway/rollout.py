@@ -78,17 +78,13 @@ class GatewayRollout:
     """One rollout, for one event loop. Concurrent calls are turns of their own, numbered as they arrive.
 
     Args:
-        engine: the policy.
         renderer: of the policy's chat template, without tools.
         tool_format: reads calls out of replies; None: requests with tools are refused.
-        limits: of tokens, as in any episode.
         sampling_params: of every call, whatever the agent asks for.
         request_id: of every call to the engine.
         guide: puts guidance before the task; the agent never sees it.
         no_think: whether `/no_think` follows messages that are not the policy's.
-        call_limits: what the agent may ask for.
         max_samples: training samples at most; None: one for each chain.
-        sample_choice: which of them are kept.
 
     Attributes:
         opening: the first call's messages, without guidance.
@@ -180,7 +176,6 @@ class GatewayRollout:
         self._remembered[response_id] = messages
 
     def remembered(self, response_id: str) -> list[Message] | None:
-        """Return the conversation that a response of this rollout ended, or None."""
         return self._remembered.get(response_id)
 
     def close(self, reason: str) -> None:
@@ -208,7 +203,6 @@ class GatewayRollout:
 
     @property
     def calls(self) -> int:
-        """Number of answered calls."""
         return sum(len(chain.own) for chain in self._chains)
 
     @property

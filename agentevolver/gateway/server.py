@@ -36,8 +36,8 @@ _JSON = "application/json"
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
-    """Limits of what an agent may send: bytes and seconds of a body, seconds until a request's head, bytes of a line of
-    it; and the seconds that a closed rollout is remembered."""
+    """Limits of what an agent may send: bytes and seconds of a body, seconds until a request's head, bytes of a line
+    of it; and the seconds that a closed rollout is remembered."""
 
     body_bytes: int = 8 * 1024 * 1024
     body_s: float = 30.0
@@ -69,13 +69,7 @@ class _Open:
 
 
 class GatewayServer:
-    """Server of rollouts to their agents, for one event loop.
-
-    Args:
-        host, port: loopback address to bind; port 0: a free one.
-        model: name of the model.
-        limits: of what an agent may send.
-    """
+    """Server of rollouts to their agents, for one event loop."""
 
     def __init__(
         self, host: str = LOOPBACK, port: int = 0, model: str = "policy", limits: ServerLimits | None = None

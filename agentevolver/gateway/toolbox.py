@@ -27,8 +27,8 @@ class Toolbox:
     tool_format: ToolFormat | None
 
     def read(self, prompt_ids: Sequence[int], ids: Sequence[int], *, may_call: bool) -> Parsed:
-        """Return a reply's text and calls. A malformed call stays in the text, and a thought that the prompt opened and
-        that was cut holds no calls."""
+        """Return a reply's text and calls. A malformed call stays in the text, and a thought that the prompt opened
+        and that was cut holds no calls."""
         if self.tool_format is None or not self.specs or not may_call:
             return Parsed(self.renderer.text(ids))
         if begins_in_thought(self.renderer, prompt_ids) and END_THINK not in self.renderer.raw_text(ids):
@@ -38,12 +38,7 @@ class Toolbox:
 
 
 class Toolboxes:
-    """The tool lists of a rollout, each prepared once.
-
-    Args:
-        renderer: of the policy's chat template.
-        tool_format: reads calls; None: requests with tools are refused.
-    """
+    """The tool lists of a rollout, each prepared once."""
 
     def __init__(self, renderer: ChatRenderer, tool_format: ToolFormat | None) -> None:
         self._renderer = renderer

@@ -1,13 +1,13 @@
-"""The user's agent in the container of its task, as harbor lays tasks out: the agent works there, then the task's own
-tests run there and say the grade.
+"""The user's agent in the container of its task, as harbor lays tasks out: the agent works there, then the task's tests
+run there and say the grade.
 
 A task is a folder: `instruction.md`, `environment/` (a Dockerfile and what it copies), `tests/test.sh`, which writes a
-number to `/logs/verifier/reward.txt`, and `task.toml` with the seconds that the tests may take
-(`[verifier] timeout_sec`) and an image that is there already (`[environment] docker_image`).
+number to `/logs/verifier/reward.txt`, and `task.toml` with the tests' time limit (`[verifier] timeout_sec`) and
+optionally a ready image (`[environment] docker_image`).
 
-The container shares this machine's network, since the gateway listens on loopback alone. Where there is no engine, a
-process in a folder of its own takes its place (`process`): for tasks that need nothing of their image, and trusted
-agents; the paths `/app`, `/tests` and `/logs` are those folders in the texts of such a task.
+The container shares this machine's network, since the gateway listens on loopback. Without a container engine a process
+in a folder takes its place (`process`): for tasks that need nothing of their image, and trusted agents; the paths
+`/app`, `/tests` and `/logs` in the texts of such a task become those below the folder.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _SPARE_S = 600
 
 @dataclass(frozen=True, slots=True)
 class TaskFolder:
-    """A task as a folder; `tests_s`: seconds that its tests may take; `image`: one that is there already."""
+    """A task as a folder; `tests_s`: time limit of its tests; `image`: a ready one."""
 
     path: Path
     tests_s: float = _TESTS_S
@@ -52,7 +52,7 @@ class TaskFolder:
 
     @classmethod
     def read(cls, path: Path) -> TaskFolder:
-        """Read a task's folder. Raises GradingError for one that has no tests or whose task.toml cannot be read."""
+        """Read a task's folder. Raises GradingError if it has no tests or its task.toml is invalid."""
         if not (path / "tests" / "test.sh").is_file():
             raise GradingError(f"{path}: no tests/test.sh, so nobody can grade the task")
         told: dict[str, Any] = {}
@@ -69,12 +69,11 @@ class Box(ABC):
     """Where one rollout's agent works: a container, or what stands in its place."""
 
     @abstractmethod
-    async def run(self, words: Sequence[str], environ: Mapping[str, str]) -> Ran:
-        """Run a program to its end."""
+    async def run(self, words: Sequence[str], environ: Mapping[str, str]) -> Ran: ...
 
     @abstractmethod
     async def put(self, source: Path, target: str) -> None:
-        """Copy a file or folder into it, under an absolute path that is not there yet."""
+        """Copy a file or folder to an absolute path that is not there yet."""
 
     @abstractmethod
     async def read(self, path: str) -> str | None:
@@ -82,30 +81,25 @@ class Box(ABC):
 
 
 class ContainerEngine(ABC):
-    """Container engine: makes boxes."""
-
     @abstractmethod
     def box(self, task: TaskFolder, seconds: float) -> contextlib.AbstractAsyncContextManager[Box]:
-        """Open a task's box; it is gone with all that runs in it when the block ends."""
+        """Open a task's box; the block's end removes it with everything that runs in it."""
 
 
 @dataclass(slots=True)
 class ContainerAgent:
-    """An agent that works in the container of its task.
-
-    Args:
-        words: the command, run in the container; `{query}` and the like are filled in.
-        engine: who makes containers.
-        timeout_s: seconds that agent and tests may take.
-    """
+    """An agent that works in the container of its task; `{query}` and the like are filled into `words`."""
 
     words: Sequence[str]
     engine: ContainerEngine
     timeout_s: float
 
     async def play(self, task: Task, endpoint: Endpoint, world: LiveWorld | None) -> Result:
-        """Run the agent, then the task's tests. Raises AgentFailed for an agent that ended with an error, with what
-        the tests said of it; GradingError where the tests say nothing."""
+        """Run the agent, then the task's tests.
+
+        Raises AgentFailed, with the tests' result, if the agent ended with an error; GradingError if the tests give no
+        grade.
+        """
         folder = TaskFolder.read(Path(str(task.metadata.get("info", {}).get("folder", ""))))
         with tempfile.TemporaryDirectory(prefix="task-") as place:
             told = Path(place) / "task.json"
@@ -150,7 +144,7 @@ class ProcessEngine(ContainerEngine):
 
     @asynccontextmanager
     async def box(self, task: TaskFolder, seconds: float) -> AsyncIterator[Box]:
-        """Open a folder with what the task's environment holds."""
+        """Open a folder with the contents of the task's environment."""
         root = Path(tempfile.mkdtemp(prefix="box-"))
         try:
             box = _Folder(root)
@@ -194,7 +188,7 @@ class _Folder(Box):
         return None
 
     def _here(self, text: str) -> str:
-        """Return a text in which a container's paths are those below the folder."""
+        """Return a text with a container's paths replaced by those below the folder."""
         for path in _PATHS:
             text = text.replace(f"{path}/", f"{self.root}{path}/")
         return text
@@ -205,18 +199,13 @@ class _Folder(Box):
 
 @dataclass(slots=True)
 class CommandEngine(ContainerEngine):
-    """A container engine that is spoken to as docker is.
-
-    Args:
-        program: `docker` or `podman`.
-    """
+    """A container engine with docker's command line (`docker` or `podman`)."""
 
     program: str
     _building: dict[str, asyncio.Lock] = field(default_factory=dict)
 
     @asynccontextmanager
     async def box(self, task: TaskFolder, seconds: float) -> AsyncIterator[Box]:
-        """Start a container of the task's image, which is built where it is not there yet."""
         image = task.image or await self._built(task.path / "environment")
         name = f"agentevolver-{uuid.uuid4().hex[:16]}"
         try:
@@ -230,14 +219,13 @@ class CommandEngine(ContainerEngine):
                 await asyncio.shield(self.call("rm", "-f", name))
 
     async def call(self, *words: str, seconds: float = 120.0) -> str:
-        """Run a command of the engine's; returns what it printed. Raises GradingError where it fails."""
+        """Run a command of the engine and return its output. Raises GradingError if it fails."""
         ran = await self.ran(*words, seconds=seconds)
         if ran.code != 0:
             raise GradingError(f"{self.program} {words[0]} ended with code {ran.code}: {ran.tail or 'nothing said'}")
         return ran.printed.decode("utf-8", "replace")
 
     async def ran(self, *words: str, seconds: float | None = None) -> Ran:
-        """Run a command of the engine's to its end."""
         try:
             async with asyncio.timeout(seconds):
                 return await run_program([self.program, *words], os.environ, Path("/"))
@@ -271,7 +259,7 @@ class _Container(Box):
 
 
 def engine_of(name: str) -> ContainerEngine:
-    """Return the engine of a name; `auto` is docker, else podman. Raises ValueError where its program is not there."""
+    """Return the engine of a name; `auto` is docker, else podman. Raises ValueError if its program is missing."""
     if name == "process":
         return ProcessEngine()
     programs = ("docker", "podman") if name == "auto" else (name,)

@@ -1,8 +1,8 @@
-"""Application of the page: its runs, who may look, and the server until it is told to stop.
+"""Application of the page: its runs, who may look, and the server.
 
-The page is meant for one person at one machine. On loopback, everybody on the machine may look; what changes something
-needs the token that only the page itself can read. Beyond loopback, everything needs it: `?token=...` once, a cookie
-from then on. A web page of somebody else's can do neither (`agentevolver.utils.web`).
+The page is meant for one person at one machine. On loopback, every user of the machine may look, and changes need a
+token that only the page itself can read. Beyond loopback everything needs it: `?token=...` once, then a cookie. Web
+pages of other origins can do neither (`agentevolver.utils.web`).
 """
 
 from __future__ import annotations
@@ -53,10 +53,8 @@ HEADERS = (
 
 
 def page_access(host: str, token: str = "") -> Access:
-    """Return the rules of a page bound to `host`; a token is made up if none is given.
-
-    Raises ValueError for one that cannot be sent.
-    """
+    """Return the rules of a page bound to `host`, with a random token if none is given; raises ValueError for an
+    unfit one."""
     return Access(host, token or secrets.token_urlsafe(24), TOKEN_VARIABLE, open_reading=True, cookie=COOKIE)
 
 
@@ -68,15 +66,14 @@ class WholeFiles(StaticFiles):
     """Static files, always sent whole: the error of an impossible `Range` would not be JSON."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
         headers = [(name, value) for name, value in scope["headers"] if name != b"range"]
         await super().__call__({**scope, "headers": headers}, receive, send)
 
 
 def create_app(experiments: Experiment | Sequence[Experiment], access: Access, folders: Sequence[Path] = ()) -> FastAPI:
-    """Return the application for one run, or for several, and for those that begin later in `folders`.
+    """Return the application of runs, and of those that begin later in `folders`.
 
-    The routes of the first are below `/api`, and those of every one, by its number, below `/runs/<n>/api`.
+    The first run's routes are below `/api`, those of every run, by its number, below `/runs/<n>/api`.
     """
     runs = Runs([experiments] if isinstance(experiments, Experiment) else experiments, folders)
 
@@ -137,14 +134,13 @@ STOP_S = 2
 
 
 class Watched:
-    """ASGI application that notes when it was asked last (`time.monotonic`)."""
+    """ASGI application that notes the time of the latest request (`time.monotonic`)."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self.asked_at = time.monotonic()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
         if scope["type"] == "http":
             self.asked_at = time.monotonic()
         await self._app(scope, receive, send)
@@ -169,17 +165,13 @@ async def _serve(server: Server, watched: Watched, idle_s: float | None) -> None
 def view(
     folders: Sequence[Path], host: str = HOST, port: int | None = None, *, idle_minutes: float | None = None
 ) -> None:
-    """Serve the page of one run or several until SIGINT or SIGTERM.
+    """Serve the page of one run or several until SIGINT or SIGTERM. Raises UsageError, LaunchError.
 
     Args:
-        folders: of runs; one that holds several runs stands for all of them, and for those that begin in it later.
+        folders: of runs; a folder that holds several stands for them, and for those that begin in it later.
         host: the address to bind; beyond loopback the page asks for a token.
-        port: None takes the first free one from `LOGVIEW_PORT` on.
-        idle_minutes: it also ends when nobody has looked for so long; None: it does not.
-
-    Raises:
-        UsageError: a folder holds no run.
-        LaunchError: the port is taken.
+        port: None: the first free one from `LOGVIEW_PORT` on.
+        idle_minutes: end when nobody has looked for so long; None: never.
     """
     try:
         runs = [Experiment(folder) for given in folders for folder in experiments_in(given)]
@@ -204,6 +196,6 @@ def _say_where(runs: Sequence[Experiment], access: Access, port: int) -> None:
 
 
 def address(access: Access, port: int) -> str:
-    """Return what to open in a browser."""
+    """Return the URL to open in a browser."""
     shown = f"[{access.host}]" if ":" in access.host else access.host
     return f"http://{shown}:{port}/" + ("" if access.local else f"?token={quote(access.token, safe='')}")

@@ -22,7 +22,7 @@ class Logs:
         self._folder = folder
 
     def files(self) -> list[dict[str, Any]]:
-        """Return name, size and time of each, those that were written last first."""
+        """Return name, size and time of each, the latest first."""
         found = []
         for path in self._folder.glob("*.log") if self._folder.is_dir() else ():
             if path.is_file() and not path.is_symlink():
@@ -31,17 +31,11 @@ class Logs:
         return sorted(found, key=lambda file: -float(file["modified"]))
 
     def read(self, name: str, offset: int | None = None) -> dict[str, Any]:
-        """Return a log's whole lines from a byte offset, without colours, what a progress bar overwrote, and secrets.
+        """Return `{text, start, next, size}`: whole lines of a log from a byte offset (None: near the end), and the
+        next offset.
 
-        Args:
-            name: as in `files`; anything else is not there.
-            offset: None: near the end. One beyond the end (the file is a new one) is the end of what there is.
-
-        Returns:
-            `{text, start, next, size}`: `start` is where the text really begins, `next` what to ask for next.
-
-        Raises:
-            NotThere
+        Colours, overwritten progress and secrets are removed. `start` is where the text really begins: an offset beyond
+        the end means that the file is a new one. Raises NotThere.
         """
         if name not in {str(file["name"]) for file in self.files()}:
             raise NotThere(f"there is no log {name!r}")

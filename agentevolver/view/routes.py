@@ -1,7 +1,4 @@
-"""HTTP routes of one run: what each view of the page asks for.
-
-Handlers are plain functions, which run in threads: a large file keeps nobody else waiting.
-"""
+"""HTTP routes of one run. Handlers are plain functions, which run in threads: a large file delays nobody else."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ Limit = Annotated[int, Query(ge=1, le=500)]
 
 
 class Json(Response):
-    """JSON by orjson; what is no number in JSON (NaN) becomes null."""
+    """JSON by orjson; NaN becomes null."""
 
     media_type = "application/json"
 

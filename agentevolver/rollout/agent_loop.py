@@ -29,6 +29,7 @@ from agentevolver.engine import Engine
 from agentevolver.flows import flow_chooser
 from agentevolver.llm import LLM, Role
 from agentevolver.llm.client import PolicySource
+from agentevolver.llm.settings import LLMSettings
 from agentevolver.rollout.agent import Agent, FunctionAgent
 from agentevolver.rollout.attempt import TaskGraders
 from agentevolver.rollout.command import CommandAgent
@@ -167,7 +168,7 @@ def make_attributor(settings: Settings, policy: PolicySource | None = None, step
     """Return who asks the judge for step labels, None if the configuration wants none."""
     if Role.ATTRIBUTOR not in settings.roles:
         return None
-    llm = judge_settings(settings.llm.model_copy(update={"ledger": settings.usage_ledger}), settings.attribution)
+    llm = judge_settings(_llm_settings(settings), settings.attribution)
     return Attributor(
         settings.attribution,
         LLM(llm, policy=policy),
@@ -181,11 +182,7 @@ def make_graders(settings: Settings, policy: PolicySource | None = None) -> Grad
     """Return the graders of training tasks, None if the environment grades all."""
     if not settings.task_manager.grades_otherwise:
         return None
-    llm = (
-        LLM(settings.llm.model_copy(update={"ledger": settings.usage_ledger}), policy=policy)
-        if Role.JUDGE in settings.roles
-        else None
-    )
+    llm = LLM(_llm_settings(settings), policy=policy) if Role.JUDGE in settings.roles else None
     section = settings.task_manager
     return Graders(GraderContext(section.grader, llm, settings.rollout.sparse, section.max_observation_chars, settings))
 
@@ -194,7 +191,11 @@ def make_summariser(settings: Settings, policy: PolicySource | None = None) -> S
     """Return who writes the summaries of contexts, None if the configuration asks no role for them."""
     if settings.rollout.summary_by != "summariser":
         return None
-    return role_summariser(LLM(settings.llm.model_copy(update={"ledger": settings.usage_ledger}), policy=policy))
+    return role_summariser(LLM(_llm_settings(settings), policy=policy))
+
+
+def _llm_settings(settings: Settings) -> LLMSettings:
+    return settings.llm.model_copy(update={"ledger": settings.usage_ledger})
 
 
 def stop_ids(model: str) -> tuple[int, ...]:

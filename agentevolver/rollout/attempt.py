@@ -16,6 +16,7 @@ from uuid import uuid4
 
 from agentevolver.engine import Engine, EngineError
 from agentevolver.flows import AgentFlow
+from agentevolver.gateway.openings import Guide
 from agentevolver.rollout.policy import ChatEngine, Summariser
 from agentevolver.rollout.session import LiveSession
 from agentevolver.rollout.tool_calls import ToolUse
@@ -54,10 +55,6 @@ class RolloutPolicy:
     no_think: bool = False
     # Environments whose agents act by text, though others' call tools natively.
     by_text: frozenset[str] = frozenset()
-
-
-# Puts guidance before the task of the opening messages that the environment gave. Raises nothing but cancellation.
-Guide = Callable[[list[dict[str, Any]]], Awaitable[Injection]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +143,10 @@ class Attempt(ABC):
     async def timed(self, call: Awaitable[T]) -> T:
         """Await a call of the environment service and count its time."""
 
+    @property
     @abstractmethod
-    def said(self) -> list[dict[str, Any]]:
-        """Return what was said, as a grader is to see it: without any guidance."""
+    def unguided(self) -> list[dict[str, Any]]:
+        """The opening messages without guidance."""
 
     # ---- its course ----
 
@@ -175,7 +173,10 @@ class Attempt(ABC):
     async def grade(self) -> Outcome:
         """Ask the task's grader, or the environment. A score outside of 0..1 is an environment error, not a grade."""
         if self.means.graders is not None and not self.task.is_validation:
-            played = Played(self.said(), [step for step in self.steps if step.kind == "action"])
+            messages = self.messages
+            acted = next((i for i, message in enumerate(messages) if message["role"] == "assistant"), len(messages))
+            # A grader must not judge by the guidance.
+            played = Played([*self.unguided, *messages[acted:]], [step for step in self.steps if step.kind == "action"])
             return await self.timed(self.means.graders.grade(self.task, played, self.means.client, self.instance_id))
         sparse = {"sparse": self.means.policy.sparse}
         score = await self.timed(self.means.client.evaluate(self.instance_id, self.messages, sparse))
@@ -264,11 +265,9 @@ class FlowAttempt(Attempt):
         self._session.close()
         return stop_reason, note
 
-    def said(self) -> list[dict[str, Any]]:
-        """Return what was said: the opening is the environment's with the task's query, without any guidance."""
-        messages = self._context.messages
-        first = next((place for place, message in enumerate(messages) if message["role"] == "assistant"), len(messages))
-        return [*self._opening, *messages[first:]]
+    @property
+    def unguided(self) -> list[dict[str, Any]]:
+        return self._opening
 
     async def _begin(self, state: dict[str, Any]) -> None:
         """Start the context with the opening messages, and with guidance before the task if it fits."""

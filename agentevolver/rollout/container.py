@@ -20,7 +20,6 @@ import shutil
 import tempfile
 import tomllib
 import uuid
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -65,33 +64,12 @@ class TaskFolder:
         return cls(path, seconds, told.get("environment", {}).get("docker_image"))
 
 
-class Box(ABC):
-    """Where one rollout's agent works: a container, or what stands in its place."""
-
-    @abstractmethod
-    async def run(self, words: Sequence[str], environ: Mapping[str, str]) -> Ran: ...
-
-    @abstractmethod
-    async def put(self, source: Path, target: str) -> None:
-        """Copy a file or folder to an absolute path that is not there yet."""
-
-    @abstractmethod
-    async def read(self, path: str) -> str | None:
-        """Return a file's text, None if there is none."""
-
-
-class ContainerEngine(ABC):
-    @abstractmethod
-    def box(self, task: TaskFolder, seconds: float) -> contextlib.AbstractAsyncContextManager[Box]:
-        """Open a task's box; the block's end removes it with everything that runs in it."""
-
-
 @dataclass(slots=True)
 class ContainerAgent:
     """An agent that works in the container of its task; `{query}` and the like are filled into `words`."""
 
     words: Sequence[str]
-    engine: ContainerEngine
+    engine: ProcessEngine | CommandEngine
     timeout_s: float
 
     async def play(self, task: Task, endpoint: Endpoint, world: LiveWorld | None) -> Result:
@@ -117,7 +95,7 @@ class ContainerAgent:
         return result
 
 
-async def _graded(box: Box, folder: TaskFolder) -> Result:
+async def _graded(box: _Folder | _Container, folder: TaskFolder) -> Result:
     try:
         async with asyncio.timeout(folder.tests_s):
             ran = await box.run(["bash", "/tests/test.sh"], {})
@@ -139,11 +117,11 @@ async def _graded(box: Box, folder: TaskFolder) -> Result:
 # ---- a process in a container's place ----
 
 
-class ProcessEngine(ContainerEngine):
+class ProcessEngine:
     """No container: a process in a folder."""
 
     @asynccontextmanager
-    async def box(self, task: TaskFolder, seconds: float) -> AsyncIterator[Box]:
+    async def box(self, task: TaskFolder, seconds: float) -> AsyncIterator[_Folder]:
         """Open a folder with the contents of the task's environment."""
         root = Path(tempfile.mkdtemp(prefix="box-"))
         try:
@@ -159,7 +137,7 @@ class ProcessEngine(ContainerEngine):
 
 
 @dataclass(slots=True)
-class _Folder(Box):
+class _Folder:
     root: Path
 
     async def run(self, words: Sequence[str], environ: Mapping[str, str]) -> Ran:
@@ -198,14 +176,14 @@ class _Folder(Box):
 
 
 @dataclass(slots=True)
-class CommandEngine(ContainerEngine):
+class CommandEngine:
     """A container engine with docker's command line (`docker` or `podman`)."""
 
     program: str
     _building: dict[str, asyncio.Lock] = field(default_factory=dict)
 
     @asynccontextmanager
-    async def box(self, task: TaskFolder, seconds: float) -> AsyncIterator[Box]:
+    async def box(self, task: TaskFolder, seconds: float) -> AsyncIterator[_Container]:
         image = task.image or await self._built(task.path / "environment")
         name = f"agentevolver-{uuid.uuid4().hex[:16]}"
         try:
@@ -242,7 +220,7 @@ class CommandEngine(ContainerEngine):
 
 
 @dataclass(slots=True)
-class _Container(Box):
+class _Container:
     engine: CommandEngine
     name: str
 
@@ -258,7 +236,7 @@ class _Container(Box):
         return ran.printed.decode("utf-8", "replace") if ran.code == 0 else None
 
 
-def engine_of(name: str) -> ContainerEngine:
+def engine_of(name: str) -> ProcessEngine | CommandEngine:
     """Return the engine of a name; `auto` is docker, else podman. Raises ValueError if its program is missing."""
     if name == "process":
         return ProcessEngine()

@@ -17,7 +17,8 @@ from typing import Any
 
 from agentevolver.engine import Engine
 from agentevolver.flows import AgentFlow, ReactFlow
-from agentevolver.rollout.attempt import Assignment, FlowAttempt, Guide, Means, NewAttempt, RolloutPolicy, TaskGraders
+from agentevolver.gateway.openings import Guide
+from agentevolver.rollout.attempt import Assignment, FlowAttempt, Means, NewAttempt, RolloutPolicy, TaskGraders
 from agentevolver.rollout.policy import ChatEngine, Summariser
 from agentevolver.rollout.tool_calls import ToolUse
 from agentevolver.types import StopReason, Task, TrainingSample, Trajectory

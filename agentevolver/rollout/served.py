@@ -157,11 +157,9 @@ class ServedAttempt(Attempt):
     def samples(self) -> tuple[list[TrainingSample], dict[str, int]]:
         return self._rollout.samples(), dict(self._rollout.dropped)
 
-    def said(self) -> list[dict[str, Any]]:
-        """Return what was said: the opening is the agent's own, without any guidance."""
-        messages = self.messages
-        first = next((place for place, message in enumerate(messages) if message["role"] == "assistant"), len(messages))
-        return [*self._rollout.opening, *messages[first:]]
+    @property
+    def unguided(self) -> list[dict[str, Any]]:
+        return self._rollout.opening
 
     async def timed(self, call: Awaitable[T]) -> T:
         before = time.perf_counter()

@@ -93,11 +93,10 @@ class ToolReply:
 
     def action(self, content: str) -> Message:
         """Return the environment's action: the valid calls, with `content` beside them."""
-        return _assistant(content, self.valid)
-
-    def message(self) -> Message:
-        """Return the reply as a message of the conversation, with all of its calls."""
-        return _assistant(self.content, self.calls)
+        if not self.valid:
+            return {"role": "assistant", "content": content}
+        calls = [one.to_openai() for one in self.valid]
+        return {"role": "assistant", "content": content if content.strip() else None, "tool_calls": calls}
 
     def answers(self, state: Sequence[Mapping[str, Any]]) -> list[Message]:
         """Return one answer for each call in order, and then the other messages of `state`, what the environment said.
@@ -215,13 +214,3 @@ def _quoted(text: str) -> str:
 def _clean(text: str) -> str:
     """Return text with lone surrogates, which escaped JSON may hold, replaced."""
     return text.encode("utf-8", "replace").decode()
-
-
-def _assistant(content: str, calls: Sequence[Checked]) -> Message:
-    if not calls:
-        return {"role": "assistant", "content": content}
-    return {
-        "role": "assistant",
-        "content": content if content.strip() else None,
-        "tool_calls": [one.to_openai() for one in calls],
-    }

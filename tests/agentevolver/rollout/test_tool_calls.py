@@ -56,7 +56,7 @@ def test_a_call_that_fits_is_given_to_the_environment_as_openai_has_it():
 
 
 def test_a_call_without_a_word_beside_it_has_no_content():
-    assert check(call("done"), content=" \n").message()["content"] is None
+    assert check(call("done")).action(" \n")["content"] is None
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_every_call_is_answered_once_and_in_order(made, broken, most, parallel, 
         one.id for one in reply.calls
     ]
     assert sum(message["role"] == "user" for message in answers) == bool(broken)
-    json.dumps([reply.message(), *answers], ensure_ascii=False).encode()
+    json.dumps([*(one.to_openai() for one in reply.calls), *answers], ensure_ascii=False).encode()
 
 
 def test_more_calls_than_can_be_told_apart_are_named_and_not_read():

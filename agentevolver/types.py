@@ -18,6 +18,8 @@ T = TypeVar("T")
 
 
 class StopReason(StrEnum):
+    """Why a rollout ended."""
+
     FINISHED = "finished"
     MAX_STEPS = "max_steps"
     CONTEXT_FULL = "context_full"

@@ -411,7 +411,7 @@ class Fuzzer:
             data = data[:place] + self._rng.randbytes(self._rng.randrange(4)) + data[place + self._rng.randrange(3) :]
         raw = b""
         lost = (ConnectionError, TimeoutError) if torn else (ConnectionError,)
-        with socket.create_connection(("127.0.0.1", port), timeout=1 if torn else 20) as connection, suppress(*lost):
+        with socket.create_connection(("127.0.0.1", port), timeout=0.3 if torn else 20) as connection, suppress(*lost):
             connection.sendall(data)
             while part := connection.recv(65536):
                 raw += part

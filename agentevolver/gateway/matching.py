@@ -29,6 +29,7 @@ def key_of(message: Message) -> Key:
     role, content = message["role"], message["content"]
     if role != "assistant":
         return role, content, ()
+    # Agents may drop thoughts from the history.
     if "think>" in content:
         content = without_thought(content, STYLES["think"])
     calls = message.get("tool_calls") or ()
@@ -140,6 +141,7 @@ def find(chains: Sequence[Chain], keys: Sequence[Key], tools: Toolbox) -> Match 
     """
     best, rank = None, (0, False)
     for chain in chains:
+        # Other tools make another prompt from its first token on.
         if chain.tools is tools and (found := _within(chain, keys)) is not None:
             asked = chain.turns[found.place].asked
             its_rank = (asked if found.again else asked + 1, found.at_end)

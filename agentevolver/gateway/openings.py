@@ -79,6 +79,7 @@ class Openings:
         if not injection.stripped:
             return ids, guided, None
         others = renderer.opening(plain)
+        # Samples swap the smallest beginning that differs, so that everything after it keeps its ids.
         same = _common_end(ids, others)
         stripped = Opening(array("i", ids[: len(ids) - same]), array("i", others[: len(others) - same]))
         return ids, guided, stripped

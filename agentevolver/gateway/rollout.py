@@ -280,6 +280,7 @@ class GatewayRollout:
         call = self._call(request, number, seed, tools)
         room = self._room(call)
         if call.joins:
+            # A concurrent call that continues the same chain must fork: both replies begin at its end.
             call.chain.busy = True
         before = time.perf_counter()
         try:
@@ -287,6 +288,7 @@ class GatewayRollout:
         finally:
             call.chain.busy = False
         self._failures = 0
+        # An agent that went on after a refusal was not stopped by it, except by a limit of the rollout.
         if self.stop_reason is not StopReason.MAX_STEPS:
             self.stop_reason, self.note = None, ""
         return self._record(call, generated, time.perf_counter() - before, room)
@@ -306,6 +308,7 @@ class GatewayRollout:
                 return _Call(number, seed, request, keys, tools, chain, prompt, None, new, False)
             chain, turn = match.chain, match.turn
             if match.again:
+                # The agent retries, or samples a prompt several times: each reply is a chain on the first prompt's ids.
                 prompt = chain.ids[: turn.start].tolist()
                 chain = chain.fork(match.place, turn.start)
                 return _Call(number, seed, request, keys, tools, chain, prompt, None, [], False)
@@ -315,6 +318,7 @@ class GatewayRollout:
             raise invalid(str(error), "messages") from error
         prompt = chain.ids[: turn.end].tolist()
         prompt += added
+        # A chain holds the ids of one prompt with everything that followed: a call from its middle needs another.
         if not match.at_end:
             chain = chain.fork(match.place + 1, turn.end)
         return _Call(number, seed, request, keys, tools, chain, prompt, turn, new, match.at_end)
@@ -323,6 +327,7 @@ class GatewayRollout:
         """Return how many tokens may be sampled; refuses a call whose reply's reserve does not fit."""
         limits, length = self._limits, len(call.prompt)
         reserve = min(limits.max_new_tokens, call.request.max_tokens or limits.max_new_tokens)
+        # Only a chain's first prompt counts as a prompt; what follows it counts as the response, as in any episode.
         opening = min(call.chain.turns[0].start if call.joins else length, limits.max_prompt_tokens)
         if not self._chains and length > limits.max_prompt_tokens:
             raise _full(
@@ -333,6 +338,7 @@ class GatewayRollout:
         return reserve
 
     async def _sample(self, call: _Call, room: int) -> Generated:
+        # Closed while the guide was asked.
         self._check_open()
         sampling = {**self._sampling, "max_tokens": room}
         if call.seed is not None:
@@ -347,6 +353,7 @@ class GatewayRollout:
         try:
             return await waiting
         except asyncio.CancelledError:
+            # `close` cancels what waits, which is a refusal and no cancellation of this call.
             self._check_open()
             raise
         except EngineError as error:
@@ -374,6 +381,7 @@ class GatewayRollout:
             content, ended = content[:place], True
         tool_calls = [one.to_openai(call_id(call.number, place)) for place, one in enumerate(parsed.calls)]
         finish: Finish = "tool_calls" if tool_calls else "stop" if ended else "length"
+        # The ids keep what the text lost to a stop string: it was sampled, and is trained on.
         start = len(call.prompt)
         completion = Completion(content, tool_calls, finish, start, len(ids), stopped_by)
         turn = Turn(

@@ -94,6 +94,7 @@ class GatewayServer:
             self._handle,
             handler_cancellation=True,
             access_log=None,
+            # A small body must not become a large one.
             auto_decompress=False,
             keepalive_timeout=limits.head_s,
             lingering_time=1.0,

@@ -201,6 +201,7 @@ class Attempt(ABC):
 
     async def _release(self) -> None:
         try:
+            # A cancelled rollout must not leave its instance to the service's expiry.
             await asyncio.shield(self.means.client.release_instance(self.instance_id))
         except EnvServiceError as error:
             logger.warning("instance %s could not be released, the service will expire it: %s", self.instance_id, error)

@@ -101,6 +101,7 @@ class Crew:
             new += self._welcome(None)
             if not self.active and not self.joining:
                 raise NoWorker(f"no rollout worker can be started: {self._problem}")
+        # After arrivals: a surplus worker is retired only when another has taken its place.
         while len(self.active) > self._size:
             have = Counter(one.node for one in self.active)
             surplus = max(self.active, key=lambda one: have[one.node] - wanted[one.node])

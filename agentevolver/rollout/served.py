@@ -108,6 +108,7 @@ class ServedAttempt(Attempt):
     @property
     def messages(self) -> list[dict[str, Any]]:
         """Everything that was said, what the environment answered after the last call included."""
+        # The gateway learns the environment's answers from the next call, which the last one lacks.
         said, rollout = self._rollout.messages, self._rollout
         if self._world is None or not said or said[-1]["role"] != "assistant":
             return said

@@ -156,6 +156,7 @@ async def _serve(server: Server, watched: Watched, idle_s: float | None) -> None
         logger.info("nobody has looked for %g minutes", idle_s / 60)
         server.should_exit = True
 
+    # A server that nobody stops would outlive its run for ever.
     leaving = asyncio.create_task(leave()) if idle_s is not None else None
     await server.serve()
     if leaving is not None:

@@ -112,6 +112,7 @@ class ExperiencePool:
             changed = {name: value for name, value in checked.items() if getattr(before, name) != value}
             if any(name in TEXTS for name in changed):
                 changed["author"] = PERSON
+            # A pin changes no text, so that no encoder has to be loaded.
             if changed == {"pinned": checked.get("pinned")}:
                 store.edit(workspace, before.id, changed, None, None)
             elif changed:

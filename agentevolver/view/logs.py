@@ -48,6 +48,7 @@ class Logs:
         if fresh and start:
             cut = raw.find(b"\n") + 1
             start, raw = start + cut, raw[cut:]
+        # A line that is still being written waits, unless it alone exceeds an answer.
         whole = raw.rfind(b"\n") + 1
         if whole == 0 and len(raw) < CHUNK_BYTES:
             raw = b""

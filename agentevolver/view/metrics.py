@@ -72,6 +72,7 @@ class Metrics:
 
     def _dense(self, column: Column, first: int) -> list[float | None]:
         out: list[float | None] = [None] * (len(self._steps) - first)
+        # From the end: a poll asks for the last records only.
         for row, value in zip(reversed(column.rows), reversed(column.values), strict=True):
             if row < first:
                 break

@@ -186,6 +186,7 @@ class Trajectories:
             record = None if path is None else read_at(path, found.offsets[index])
         except FileNotFoundError:
             record = None
+        # The file may have been rewritten since it was indexed, with other offsets.
         if record is None or record.get("trajectory_id") != summary["id"]:
             raise NotThere(f"the rollouts of step {step} have just been written anew; ask again")
         siblings = [other for other in found.summaries if other["group"] == summary["group"]]
@@ -202,6 +203,7 @@ class Trajectories:
     def _index(self, step: int) -> _Index:
         """Return a step's index, even if its file is being compressed meanwhile; raises NotThere."""
         with self._lock:
+            # Twice: the compressor may rename the file between the look at its name and its opening.
             for _ in range(2):
                 path = self._files.path(step)
                 mark = None if path is None else signature(path)

@@ -95,7 +95,7 @@ class SleepyEngine(SeededEngine):
 
     async def generate(self, request_id, prompt_ids, sampling_params):
         PAUSE.set(asleep=True)
-        await asyncio.sleep(0.8)
+        await asyncio.sleep(3.0)
         PAUSE.set(asleep=False)
         return await super().generate(request_id, prompt_ids, sampling_params)
 
@@ -104,7 +104,7 @@ def test_the_sleep_of_the_engine_is_not_the_agents_time(chatml):
     async def agent(task, endpoint, world):
         await ask(endpoint, world.messages)
 
-    rollout = roll(chatml, agent, engine=SleepyEngine(chatml), serve={"timeout_s": 0.6})
+    rollout = roll(chatml, agent, engine=SleepyEngine(chatml), serve={"timeout_s": 2.5})
     assert rollout.trajectory.stop_reason is StopReason.FINISHED and len(rollout.samples) == 1
 
 

@@ -1,13 +1,12 @@
-"""Checkpoints on the disk, without torch: which one is whole, which one a run goes on from, how ranks share it.
+"""Checkpoints on disk, without torch: which are whole, which one a run resumes from, how ranks share it.
 
-A checkpoint is sealed when all of it is on the disk: a manifest with the size of every file is written last. What lacks
-the manifest (a run that was killed before, a checkpoint of an earlier release) is judged by what its files look like.
-A run goes on from the marked checkpoint if it is whole, else from the newest that is. Nothing here opens a tensor or
-imports torch, so the launcher asks the same questions before it starts anything.
+A checkpoint is sealed by a manifest with the size of every file, which is written last. Without a manifest (the run was
+killed, or the release is older) its files are examined. A run resumes from the marked checkpoint if it is whole, else
+from the newest that is. Nothing here opens a tensor or imports torch, so the launcher can ask before it starts
+anything.
 
-The policy is in files of each kind and rank, named by the number of ranks that wrote them. A folder may hold the files
-of several numbers of ranks: a step that was repeated on another number leaves the old ones where they were. verl's
-`fsdp_config.json`, written after them, says whose are the newest.
+The policy's files are named by kind, rank and number of ranks. A folder may hold those of several numbers of ranks, if
+a step was repeated on another number; verl's `fsdp_config.json`, written after them, says whose are the newest.
 """
 
 from __future__ import annotations
@@ -44,13 +43,13 @@ INCIDENTAL = frozenset(
 
 
 def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """Return the keys by which two configurations are of different models, in order; what is null may be left out."""
+    """Return, in order, the keys in which two configurations belong to different models; null equals a missing key."""
     return [name for name in sorted({*one, *other} - INCIDENTAL) if one.get(name) != other.get(name)]
 
 
 @dataclass(frozen=True)
 class Start:
-    """Start of a run: at a checkpoint, or over (None); and what a person should know about that."""
+    """Where a run starts: a checkpoint, or None to start over; and what a person should know about that."""
 
     checkpoint: Path | None
     warning: str | None = None
@@ -58,8 +57,7 @@ class Start:
 
 @dataclass(frozen=True, order=True)
 class Checkpoint:
-    """A checkpoint that is whole. They are ordered as they were written, whatever their steps:
-    `number` counts the sealed ones."""
+    """A whole checkpoint. They are ordered as they were written (`number`), whatever their steps."""
 
     number: int
     step: int
@@ -67,15 +65,10 @@ class Checkpoint:
 
 
 def start_of(trainer: Mapping[str, Any], experiment: Path) -> Start:
-    """Return where a run begins by its section `trainer`.
+    """Return where a run starts, by its section `trainer` and its `experiment` folder.
 
-    Args:
-        trainer: with verl's keys.
-        experiment: the experiment's folder, where its metrics are.
-
-    Raises:
-        TrainingFailed: `resume_from_path` names no checkpoint; or steps were trained here and none of them can be gone
-            on from; or a newer release has written checkpoints here.
+    Raises TrainingFailed if `resume_from_path` names no checkpoint, if steps were trained here and no checkpoint is
+    whole, or if a newer release wrote them.
     """
     checkpoints = Path(trainer["default_local_dir"])
     for folder in _folders(checkpoints) if trainer["resume_mode"] in ("auto", "resume_path") else ():
@@ -120,15 +113,18 @@ def start_of(trainer: Mapping[str, Any], experiment: Path) -> Start:
 
 
 def only_starts_over(experiment: Path) -> bool:
-    """Whether steps were trained in an experiment's folder and there is no whole checkpoint: a launch is refused there
-    (`start_of`) unless it is told to start over. The rounds of two agents go on by a file of their own."""
+    """Whether steps were trained in an experiment and no checkpoint is whole: `start_of` refuses unless told to start
+    over.
+
+    The rounds of two agents resume by a file of their own.
+    """
     if not last_trained_step(experiment) or (experiment / "coevolve.json").exists():
         return False
     return not whole_checkpoints(experiment / "checkpoints")
 
 
 def whole_checkpoints(checkpoints: Path) -> list[Checkpoint]:
-    """Return the checkpoints of a folder that are whole, the newest last."""
+    """Return the whole checkpoints of a folder, the newest last."""
     return sorted(
         Checkpoint(int((_manifest(folder) or {}).get("number", 0)), _step_of(folder), folder)
         for folder in _folders(checkpoints)
@@ -137,7 +133,7 @@ def whole_checkpoints(checkpoints: Path) -> list[Checkpoint]:
 
 
 def problem_with(folder: Path) -> str | None:
-    """Return what keeps a checkpoint from being whole, None if nothing does."""
+    """Return why a checkpoint is not whole, or None."""
     if not folder.is_dir():
         return "is missing"
     manifest = _manifest(folder)
@@ -157,14 +153,12 @@ def problem_with(folder: Path) -> str | None:
 
 
 def begin(folder: Path) -> None:
-    """Make room for a checkpoint: what an earlier run left under its name is removed,
-    so that the two are never mixed."""
+    """Remove what an earlier run left under a checkpoint's name, so that the two never mix."""
     remove_tree(folder)
 
 
 def seal(folder: Path) -> None:
-    """Say that all of a checkpoint is there: its files are synced, then the manifest is written,
-    then verl's marker names it."""
+    """Complete a checkpoint: sync its files, write the manifest, set verl's marker."""
     sync_tree(folder)
     files = {
         path.relative_to(folder).as_posix(): path.stat().st_size
@@ -178,7 +172,7 @@ def seal(folder: Path) -> None:
 
 
 def mark(checkpoint: Path) -> None:
-    """Make verl's marker name a checkpoint, durably."""
+    """Set verl's marker to a checkpoint, durably."""
     write_text(checkpoint.parent / MARKER, str(_step_of(checkpoint)))
 
 
@@ -188,8 +182,7 @@ def unmark(checkpoints: Path) -> None:
 
 
 def set_aside(checkpoints: Path) -> Path | None:
-    """Move the checkpoints of a run that starts over to `superseded-<n>/`, so that nothing goes on from them; None if
-    there are none."""
+    """Move the checkpoints of a run that starts over to `superseded-<n>/` and return that, None if there are none."""
     folders = _folders(checkpoints)
     if not folders:
         return None
@@ -204,13 +197,8 @@ def set_aside(checkpoints: Path) -> Path | None:
 
 
 def retire(checkpoints: Path, keep: int | None) -> None:
-    """Remove all checkpoints but the newest, whichever process wrote them;
-    one that is not whole counts after those that are.
-
-    Args:
-        checkpoints: the folder they are in.
-        keep: how many are kept; None or 0: all.
-    """
+    """Remove all but the newest `keep` checkpoints (None or 0: none are removed), whichever process wrote them.
+    Whole ones count as newer than others."""
     found = [checkpoint.folder for checkpoint in reversed(whole_checkpoints(checkpoints))]
     others = sorted((folder for folder in _folders(checkpoints) if folder not in found), key=_step_of, reverse=True)
     for folder in [*found, *others][keep:] if keep else ():
@@ -242,11 +230,7 @@ def _named(folder: Path, problem: str | None) -> str | None:
 
 
 def _manifest(folder: Path) -> dict[str, Any] | None:
-    """Return what was written when a checkpoint was sealed, None if there is nothing to read.
-
-    Raises:
-        TrainingFailed: a newer release has written it.
-    """
+    """Return a checkpoint's manifest, or None. Raises TrainingFailed if a newer release wrote it."""
     try:
         found = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         if (schema := int(found.get("schema", 1))) > SCHEMA:
@@ -272,7 +256,7 @@ def _differs(path: Path, size: int) -> str | None:
 
 
 def _torn(path: Path, folder: Path) -> str | None:
-    """Say whether a file of torch's is missing or cut short: the table of what is in it stands at its end."""
+    """Return whether a file of torch's is missing or truncated: its table of contents stands at its end."""
     name = path.relative_to(folder).as_posix()
     try:
         with zipfile.ZipFile(path):
@@ -285,18 +269,14 @@ def _torn(path: Path, folder: Path) -> str | None:
 
 @dataclass(frozen=True)
 class Layout:
-    """Layout of a checkpoint: how many ranks wrote it, and with which version of FSDP."""
+    """Layout of a checkpoint: its number of ranks, and the version of FSDP."""
 
     ranks: int
     fsdp: int
 
 
 def layout_of(actor: Path) -> Layout | None:
-    """Return the layout of a checkpoint's `actor` folder, None if it does not say.
-
-    Raises:
-        TrainingFailed: the file that says it cannot be read.
-    """
+    """Return the layout of a checkpoint's `actor` folder, None if it does not say. Raises TrainingFailed."""
     path = actor / LAYOUT
     if not path.exists():
         return None
@@ -315,16 +295,10 @@ def shard(actor: Path, kind: str, ranks: int, rank: int) -> Path:
 
 
 def check_ranks(actor: Path, ranks: int, kinds: tuple[str, ...]) -> None:
-    """Refuse a checkpoint that this number of ranks cannot go on from; opens no shard.
+    """Refuse a checkpoint that `ranks` ranks cannot resume from; opens no shard. Raises TrainingFailed.
 
-    Args:
-        actor: the checkpoint's `actor` folder. One that does not say who wrote it is left to verl.
-        ranks: how many are to load it. As many as wrote it read a file of their own each, which may lie on their own
-            node.
-        kinds: what they load, of `KINDS`.
-
-    Raises:
-        TrainingFailed: files are missing, or were written by FSDP1 and another number of ranks.
+    As many ranks as wrote it read a file each, possibly on their own nodes. A folder that does not say who wrote it is
+    left to verl. FSDP1's files need their own number of ranks. `kinds`: what is loaded, of `KINDS`.
     """
     layout = layout_of(actor)
     if layout is None or layout.ranks == ranks:

@@ -1,9 +1,8 @@
-"""Agent flows: which calls of the policy make up an episode, and when one of them is an action.
+"""Agent flows: which calls of the policy make up an episode, and which of them are actions.
 
-A flow sees a `Session` alone. The session asks the policy, carries actions out, records each call as a step of its own,
-and keeps the context; so flows and context templates compose freely, and a flow runs the same with the trained policy
-and with any chat model. Failures pass through a flow: it catches nothing (`EngineError`, `EnvServiceError` and
-`ContextFull` end the attempt where they belong).
+A flow sees only a `Session`, which asks the policy, carries out actions, records each call as a step, and keeps the
+context: flows and context templates compose freely, with the trained policy and with any chat model. A flow catches no
+failure: `EngineError`, `EnvServiceError` and `ContextFull` end the attempt.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ MAX_PLANS = 4
 
 
 class FlowSettings(BaseModel):
-    """The flow and the keys that only some flows read (their `reads`). Null leaves the choice to the flow."""
+    """The flow, and keys that only some flows read (`reads`). Null leaves the choice to the flow."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -47,7 +46,7 @@ class FlowSettings(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Answer of the environment to an action, as the policy will see it; `failed`: the action was not carried out."""
+    """The environment's answer to an action, as the policy sees it; `failed`: the action was not carried out."""
 
     text: str
     reward: float
@@ -59,31 +58,29 @@ class Session(Protocol):
     """One episode as a flow sees it."""
 
     @property
-    def max_steps(self) -> int:
-        """How many actions the episode may have."""
-        ...
+    def max_steps(self) -> int: ...
 
     async def ask(self, kind: str = "action") -> str:
-        """Let the policy speak next and return what it said; `kind` names the step. Raises ContextFull, EngineError."""
+        """Return what the policy says next; `kind` names the step. Raises ContextFull, EngineError."""
         ...
 
     async def act(self, text: str) -> Answer:
-        """Give what was said last to the environment. Raises EnvServiceError."""
+        """Give the latest reply to the environment. Raises EnvServiceError."""
         ...
 
     def tell(self, text: str) -> None:
-        """Add an instruction to the conversation, as the user would give it."""
+        """Add an instruction to the conversation, as the user's."""
         ...
 
     def pin(self) -> None:
-        """Keep what was said last in sight when the context is shortened, in place of what was pinned before."""
+        """Keep the latest reply in the context when it is shortened, in place of the one pinned before."""
         ...
 
 
 class AgentFlow(ABC):
-    """Agent flow: how an agent acts. One object serves many episodes at once, so it keeps nothing of an episode.
+    """How an agent acts. One object serves many episodes at once, so it keeps no state of any.
 
-    `reads` names the keys of `FlowSettings` that the flow reads.
+    `reads` names the keys of `FlowSettings` that it reads.
     """
 
     reads: ClassVar[frozenset[str]] = frozenset()
@@ -92,7 +89,7 @@ class AgentFlow(ABC):
         self.options = options or FlowSettings()
 
     def opening(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the opening messages as the policy shall see them."""
+        """Return the opening messages as the policy sees them."""
         return messages
 
     @abstractmethod
@@ -101,8 +98,8 @@ class AgentFlow(ABC):
 
 
 def has_failed(text: str, info: Mapping[str, Any]) -> bool:
-    """Whether the environment says that it did not carry an action out: by its facts, or because its answer begins as
-    an error does."""
+    """Whether an action was not carried out, by the environment's facts or because its answer begins as an error
+    does."""
     return any(info.get(fact) for fact in _FAILURE_FACTS) or _FAILED.match(text) is not None
 
 
@@ -110,7 +107,6 @@ class ReactFlow(AgentFlow):
     """Every reply is an action."""
 
     async def run(self, session: Session) -> StopReason:
-        """Take up to `max_steps` actions."""
         for _ in range(session.max_steps):
             answer = await session.act(await session.ask())
             if answer.over:
@@ -119,16 +115,15 @@ class ReactFlow(AgentFlow):
 
 
 class PlannerExecutorFlow(AgentFlow):
-    """Planner and executor: asks for a plan, then for actions."""
+    """Asks for a plan, then for actions."""
 
     reads: ClassVar[frozenset[str]] = frozenset({"max_plans"})
 
     def opening(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Ask for the plan."""
         return [*messages[:-1], {**messages[-1], "content": f"{messages[-1]['content']}\n\n{PLAN}"}]
 
     async def run(self, session: Session) -> StopReason:
-        """Take up to `max_steps` actions; plans are not counted among them."""
+        """Take up to `max_steps` actions; plans do not count."""
         revisions = (self.options.max_plans or MAX_PLANS) - 1
         await self._plan(session)
         for left in reversed(range(session.max_steps)):
@@ -152,7 +147,7 @@ FLOWS: dict[str, type[AgentFlow]] = {"react": ReactFlow, "planner_executor": Pla
 
 
 def flow_class(name: str) -> type[AgentFlow]:
-    """Return the class behind a name. Raises ConfigError if there is none."""
+    """Return the class of a name. Raises ConfigError."""
     if name in FLOWS:
         return FLOWS[name]
     try:
@@ -162,8 +157,8 @@ def flow_class(name: str) -> type[AgentFlow]:
 
 
 def checked_flow(settings: FlowSettings) -> type[AgentFlow]:
-    """Return the flow of a configuration. Raises ConfigError if there is none, or for a key that is set and that it
-    does not read."""
+    """Return the flow of a configuration. Raises ConfigError for an unknown flow, or a key that is set and that it
+    ignores."""
     flow = flow_class(settings.agent_flow)
     for key in FlowSettings.model_fields:
         if getattr(settings, key) is None or key == "agent_flow" or key in flow.reads:
@@ -177,10 +172,9 @@ def checked_flow(settings: FlowSettings) -> type[AgentFlow]:
 
 
 def flow_chooser(settings: FlowSettings) -> Callable[[Task], AgentFlow]:
-    """Return what picks a task's flow: the one that its metadata names as `agent_flow`, else the configuration's.
+    """Return a function that picks a task's flow: the one in its metadata (`agent_flow`), else the configuration's.
 
-    Raises ConfigError at once for a flow of the configuration that cannot be used or ignores a key that is set, and
-    when it is called for one that a task names.
+    Raises ConfigError for an unusable flow: the configuration's at once, a task's when it is picked.
     """
     made: dict[str, AgentFlow] = {settings.agent_flow: checked_flow(settings)(settings)}
 

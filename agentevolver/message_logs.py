@@ -31,11 +31,11 @@ IMPORTED = "imported"
 
 
 class LogError(ValueError):
-    """A log that is not there, or a line of one that is no conversation; says which one, and why."""
+    """A missing log, or a line of one that is no conversation; says which, and why."""
 
 
 def find_logs(patterns: Iterable[str]) -> list[Path]:
-    """Return the files that names and globs stand for, sorted, each once; raises LogError where one finds none."""
+    """Return the files of names and globs, sorted, each once; raises LogError if one matches nothing."""
     found: dict[Path, None] = {}
     for pattern in patterns:
         matches = sorted(glob.glob(pattern, recursive=True))
@@ -46,14 +46,9 @@ def find_logs(patterns: Iterable[str]) -> list[Path]:
 
 
 def read_logs(paths: Sequence[Path], untold_score: float | None = None) -> list[Trajectory]:
-    """Return the conversations of logs, in order.
+    """Return the conversations of JSONL files (`.gz` too), in order; a torn last line is left out.
 
-    Args:
-        paths: JSONL files, compressed ones too (`.gz`, as old steps of a run are); a torn last line is left out.
-        untold_score: the score of conversations that say none; None refuses them.
-
-    Raises:
-        LogError: a line is no conversation, holds anything but text, or says no score.
+    `untold_score` is the score of conversations without one; None refuses them. Raises LogError.
     """
     found = []
     for path in paths:
@@ -71,7 +66,7 @@ def read_logs(paths: Sequence[Path], untold_score: float | None = None) -> list[
 
 
 def read_line(record: Any, name: str, untold_score: float | None = None) -> Trajectory:
-    """Return one line's conversation; `name` is that of its rollout group. Raises ValueError."""
+    """Return one line's conversation; `name` is its rollout group. Raises ValueError."""
     if not isinstance(record, Mapping):
         raise ValueError("not an object")
     if "trajectory_id" in record or "stop_reason" in record:
@@ -96,7 +91,7 @@ def read_line(record: Any, name: str, untold_score: float | None = None) -> Traj
 
 
 def _conversation(record: Mapping[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
-    """The messages, and what is said beside them."""
+    """Return the messages, and what stands beside them."""
     request, response = record.get("request"), record.get("response")
     if isinstance(request, Mapping) and isinstance(response, Mapping):
         try:
@@ -146,7 +141,7 @@ def _score(beside: Mapping[str, Any], untold: float | None) -> float:
 
 
 def _named(messages: Sequence[Mapping[str, Any]]) -> str:
-    """The name of a task that is known by its opening alone."""
+    """Return the name of a task that is known only by its opening."""
     opening = []
     for message in messages:
         if message["role"] == "assistant":
@@ -156,7 +151,7 @@ def _named(messages: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _steps(messages: Sequence[Mapping[str, Any]]) -> list[Step]:
-    """The assistant's messages as steps, each with what was said to it before it spoke again."""
+    """Return the assistant's messages as steps, each with what was said before the next."""
     steps: list[tuple[str, list[str]]] = []
     for message in messages:
         if message["role"] == "assistant":
@@ -170,7 +165,7 @@ def _steps(messages: Sequence[Mapping[str, Any]]) -> list[Step]:
 
 
 def as_text(message: Mapping[str, Any]) -> str:
-    """Return an assistant's message as text, its calls in hermes' form behind what it said."""
+    """Return an assistant's message as text, with its calls in hermes' form behind it."""
     calls = []
     for call in message.get("tool_calls") or ():
         function = call["function"]

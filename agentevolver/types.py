@@ -1,8 +1,7 @@
 """Shared data types: a task, a step, a trajectory, how it ended, and what is trained on.
 
-Plain and immutable where that is possible, JSON-ready where it is written to disk. A trajectory that did not really
-happen (the environment or the engine failed) has an outcome of None and says so in its stop reason; no number stands in
-for it.
+Immutable where possible, JSON-ready if written to disk. A trajectory that failed (environment or engine) has the
+outcome None and a stop reason that says so; no number stands in for it.
 """
 
 from __future__ import annotations
@@ -32,16 +31,16 @@ class StopReason(StrEnum):
 
     @property
     def happened(self) -> bool:
-        """Whether the episode ran to an end of its own, so that it may be graded and trained on."""
+        """Whether the episode ran to its own end, so that it may be graded and trained on."""
         return self in (StopReason.FINISHED, StopReason.MAX_STEPS, StopReason.CONTEXT_FULL)
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One thing to do in an environment.
+    """A task in an environment.
 
-    `query` replaces the environment's own wording when it is set; `evaluator` names the grader; `open_query` marks a
-    task that the agent made itself, which the environment starts without a goal of its own.
+    `query` replaces the environment's own wording; `evaluator` names the grader; `open_query` marks a task that the
+    agent made itself, which the environment starts without a goal of its own.
     """
 
     task_id: str
@@ -54,7 +53,7 @@ class Task:
 
     @property
     def split(self) -> str | None:
-        """The environment's split that it is of; None for one that was made by hand or synthesised."""
+        """The environment's split, None for a synthesised or handmade task."""
         return self.metadata.get("split")
 
     @property
@@ -64,33 +63,31 @@ class Task:
 
     @property
     def is_scout(self) -> bool:
-        """Whether it is rolled out for the pool of experience alone,
-        unguided and never trained on (`exp_manager.scout`)."""
+        """Whether it is rolled out only for the pool of experience: unguided, never trained on
+        (`exp_manager.scout`)."""
         return bool(self.metadata.get("scout"))
 
     def scouting(self) -> Task:
-        """Return the task as a scout."""
         return replace(self, metadata={**self.metadata, "scout": True})
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the task as JSON-ready data."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Task:
-        """Read a task; raises TypeError for a field that a task does not have, or one that is missing."""
+        """Read a task; raises TypeError for an unknown or missing field."""
         return cls(**data)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One action of the agent and what the environment answered.
+    """One call of the policy and the environment's answer. Times are seconds.
 
-    `prompt_tokens` is the length of the prompt that was sent, `action_tokens` the number of tokens sampled; `truncated`
-    says that the reply was cut by the token limit; times are seconds. `kind` is `action`, or what else the policy was
-    asked for (`plan`, `summary`, `context`): such a step has no observation, and the environment does not count it.
-    `action` is the reply as it was written, native tool calls included; `calls` is how many it tried (None in an
-    episode without native calls), and `problems` what was wrong with those that were not carried out, one name each.
+    - `prompt_tokens`, `action_tokens`: tokens sent and sampled; `truncated`: the token limit cut the reply.
+    - `kind`: `action`, or `plan`, `summary`, `context`, which have no observation and are not the environment's.
+    - `action`: the reply as written; `calls`: native calls that it tried, None without native calls; `problems`: what
+        was
+      wrong with those not carried out, one name each.
     """
 
     index: int
@@ -109,10 +106,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The grade of an episode: a score in 0..1, and whether that counts as success.
+    """The grade of an episode: a score in 0..1, and whether that is success.
 
-    `compared` is the verdict of a second grader, {"grader", "score", "success", "reason"}, where one was asked; it
-    counts for nothing but the metrics. `facts` is what the grader found out, JSON-ready, for those who know it.
+    `compared` is a second grader's verdict, {"grader", "score", "success", "reason"}, for the metrics only. `facts` is
+    what the grader found out, JSON-ready.
     """
 
     score: float
@@ -122,26 +119,24 @@ class Outcome:
     facts: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the outcome as JSON-ready data, `compared` and `facts` where there are any."""
         optional = ("compared", "facts")
         return {name: value for name, value in asdict(self).items() if name not in optional or value is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class Reward:
-    """What reward stages made of a grade once they saw the whole step: the score that is trained on, any finite number,
-    and the parts it is the sum of, by name."""
+    """A score after reward stages that saw the whole step: any finite number, and the named parts that it is the sum
+    of."""
 
     score: float
     parts: dict[str, float] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the reward as JSON-ready data."""
         return asdict(self)
 
 
 class LabelStatus(StrEnum):
-    """Whether a trajectory has labels, and if not, whose doing that is."""
+    """Whether a trajectory has labels, and if not, why."""
 
     LABELLED = "labelled"
     SKIPPED = "skipped"  # a skip rule said so
@@ -151,11 +146,10 @@ class LabelStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """The labels of a trajectory: `good` has one entry per step when `status` is LABELLED and is empty otherwise.
+    """The labels of a trajectory: `good` has one entry per step if `status` is LABELLED and is empty otherwise.
 
-    `analyses` are the judge's sentences, one per step; `reason` says why there are no labels; `kind` of a failure is
-    one word for the metrics; `calls`, `repairs` and tokens are what it took (0 from the cache), `seconds` from the
-    outcome to the labels.
+    `analyses` are the judge's sentences, one per step; `reason` and `kind` (one word, for the metrics) say why there
+    are no labels; `calls`, `repairs` and tokens are the cost (0 from the cache), `seconds` from outcome to labels.
     """
 
     status: LabelStatus
@@ -172,7 +166,6 @@ class Attribution:
     seconds: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the attribution as JSON-ready data."""
         return asdict(self)
 
     @classmethod
@@ -183,7 +176,7 @@ class Attribution:
 
     @classmethod
     def off(cls, reason: str) -> Attribution:
-        """Return the attribution of a trajectory that nobody was to be asked about."""
+        """Return the attribution of a trajectory that is not to be labelled."""
         return cls(LabelStatus.OFF, reason=reason)
 
 
@@ -192,11 +185,10 @@ NOBODY_ASKED = Attribution.off("nobody was asked")
 
 @dataclass(frozen=True, slots=True)
 class GuidanceUse:
-    """Guidance of a rollout as its trajectory keeps it: whether it was wanted, and what was put before the task.
+    """Guidance of a rollout: whether it was wanted, and what was put before the task.
 
-    `text` is made of the experiences `experience_ids`, `injected` is the text in its template as it stands in the
-    messages, "" for a rollout that was not guided; then `problem` says why not. `keep` says that the training prompt
-    has it too.
+    `injected` is `text`, made of the experiences `experience_ids`, in its template as the messages have it, "" if
+    unguided; then `problem` says why. `keep`: the training prompt has it too.
     """
 
     wanted: bool = False
@@ -208,16 +200,15 @@ class GuidanceUse:
 
     @property
     def guided(self) -> bool:
-        """Whether a text was put into the conversation."""
         return bool(self.injected)
 
     @property
     def stripped(self) -> bool:
-        """Whether the rollout was guided and its training prompt has lost that."""
+        """Whether guidance was removed from the training prompt."""
         return self.guided and not self.keep
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the five keys of a trajectory's record that tell of guidance, JSON-ready."""
+        """Return the five keys of a trajectory's record about guidance."""
         injected = {**asdict(self), "problem": ""} if self.guided else None
         if injected is not None:
             del injected["wanted"]
@@ -231,7 +222,6 @@ class GuidanceUse:
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> GuidanceUse:
-        """Read the guidance out of a trajectory's record."""
         injected = dict(record.get("guidance") or {})
         injected["experience_ids"] = tuple(injected.get("experience_ids", ()))
         told = {"wanted": bool(record.get("guidance_wanted")), "problem": str(record.get("guidance_problem") or "")}
@@ -240,10 +230,10 @@ class GuidanceUse:
 
 @dataclass(frozen=True, slots=True)
 class CreditParts:
-    """Parts of the advantages of a trajectory's steps, one number a step each: outcome + label + later.
+    """Parts of the steps' advantages: outcome + label + later, one number a step each.
 
-    `outcome` is what the episode's score gives the step itself, `label` what its label, its reward or its anchor state
-    gives it, `later` what the steps after it are worth. Stages of the pipeline that come after may scale the sum.
+    `outcome` is the episode's score's part, `label` that of the step's label, reward or anchor state, `later` what
+    later steps are worth. Later stages of the pipeline may scale the sum.
     """
 
     outcome: tuple[float, ...]
@@ -253,22 +243,19 @@ class CreditParts:
 
 @dataclass(frozen=True, slots=True)
 class StepCredit:
-    """Credit of a trajectory's steps: one advantage a step, the step reward it is made of where there are some, and the
-    advantage's parts where its stages say them."""
+    """Credit of a trajectory's steps: one advantage a step, and if known its step reward and parts."""
 
     advantages: tuple[float, ...]
     step_rewards: tuple[float, ...] | None = None
     parts: CreditParts | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the credit as JSON-ready data."""
         rewards = {} if self.step_rewards is None else {"step_rewards": list(self.step_rewards)}
         parts = {} if self.parts is None else {"parts": {k: list(v) for k, v in asdict(self.parts).items()}}
         return {"advantages": list(self.advantages), **rewards, **parts}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> StepCredit:
-        """Read a credit."""
         rewards, parts = data.get("step_rewards"), data.get("parts")
         return cls(
             tuple(data["advantages"]),
@@ -281,8 +268,8 @@ class StepCredit:
 class Diagnosis:
     """What went wrong at a step of a failed episode, never how bad it was.
 
-    `kind` is one of `task_manager.diagnose.KINDS`, `tool` the tool it went wrong with ("" where none can be named),
-    `words` what the environment or a judge said of it.
+    `kind` is one of `task_manager.diagnose.KINDS`, `tool` the tool's name or "", `words` what the environment or a
+    judge said of it.
     """
 
     step: int
@@ -291,28 +278,27 @@ class Diagnosis:
     words: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the diagnosis as JSON-ready data."""
         return asdict(self)
 
 
 @dataclass(slots=True)
 class Trajectory:
-    """One rollout of one task, as it is written to `trajectories/step_<n>.jsonl`.
+    """One rollout of one task, as written to `trajectories/step_<n>.jsonl`.
 
-    `group_id` is the rollout group (all rollouts of one task in one step), `rollout_id` the number in the group.
-    `outcome` is None when the rollout failed (`error` then says how) or when the policy never got to act, so that there
-    is nothing to grade; a validation task on which it never got to act is not solved, with a score of 0.
-    `messages` is everything that was said, as it happened; `context_edits` what the context template took out or put in
-    (in `calls` the number of calls before it); `dropped_samples` counts, by name, the training samples that could not
-    be used. `guidance` is None in a run that guides no rollout, `attribution` where nobody labels steps, `credit` where
-    no step was given any. `gateway` tells of a rollout that the user's own agent played: `chains`, `calls`, fields that
-    were `ignored` and requests that were `refused`, by name, how many replies were `structured` (held to a form), and
-    the first `differences` between what the agent said and what it had said before; None for all others. `reward` is
-    what reward stages made of the outcome's score, None where the run has none of them. `began_step` is the training
-    step that it was begun for, `min_version` and `max_version` the oldest and the newest weights that sampled it, named
-    by the step after which they were so; None in records of earlier releases, and where nothing was sampled. `tools` is
-    what the policy could call natively, as OpenAI has it (in an agent of the user's, in its first model call); empty
-    where it acts by text, and in records of earlier releases.
+    - `group_id`: all rollouts of one task in one step; `rollout_id`: the number in the group.
+    - `outcome`: None if the rollout failed (`error` says how), or if the policy never acted; in validation that is
+        unsolved
+      with a score of 0.
+    - `messages`: everything that was said; `context_edits`: what the context template removed or added (`calls`: calls
+      before it); `dropped_samples`: unusable training samples by name.
+    - `guidance`, `attribution`, `credit`, `reward`: None if the run has none of it.
+    - `gateway`: of an agent of the user's: `chains`, `calls`, fields that were `ignored`, requests that were `refused`,
+      `structured` replies, and the first `differences` between what the agent said and had said before.
+    - `began_step`: training step that it was begun for; `min_version`, `max_version`: oldest and newest weights that
+      sampled it, by the step that made them; None if nothing was sampled.
+    - `tools`: what could be called natively, in OpenAI's form (for the user's agent, in its first call); empty by text.
+
+    Records of earlier releases lack `began_step`, the versions and `tools`.
     """
 
     task: Task
@@ -340,28 +326,25 @@ class Trajectory:
 
     @property
     def score(self) -> float | None:
-        """What it is trained on: the reward's score, else the outcome's; None for a rollout without an outcome."""
+        """The score that is trained on: the reward's, else the outcome's, None without an outcome."""
         if self.outcome is None:
             return None
         return self.outcome.score if self.reward is None else self.reward.score
 
     @property
     def guided(self) -> bool:
-        """Whether guidance was put before the task."""
         return self.guidance is not None and self.guidance.guided
 
     @property
     def stripped(self) -> bool:
-        """Whether it was guided and its training prompt has lost that."""
         return self.guidance is not None and self.guidance.stripped
 
     @property
     def trajectory_id(self) -> str:
-        """The name of this rollout: its group and its number in it."""
         return f"{self.group_id}_{self.rollout_id}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the trajectory as JSON-ready data: a record of the step's file and of TransferQueue."""
+        """Return a record of the step's file and of TransferQueue."""
         parts = ("guidance", "attribution", "credit", "gateway", "reward", "diagnoses", "tools")
         own = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in parts}
         own |= {"task": self.task.to_dict(), "steps": [asdict(step) for step in self.steps]}
@@ -385,10 +368,9 @@ class Trajectory:
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Trajectory:
-        """Read a record; one without a schema is of an earlier release, whose fields are a part of today's.
+        """Read a record, one of an earlier release (without a schema) too.
 
-        Raises:
-            ValueError: its schema is newer than this release's, or it is no trajectory.
+        Raises ValueError if its schema is newer than this release's, or it is no trajectory.
         """
         try:
             if (schema := record.get("schema", 0)) > SCHEMA:
@@ -430,14 +412,14 @@ def _read_step(step: Mapping[str, Any]) -> Step:
 
 
 def _read(cls: type[T], data: Mapping[str, Any]) -> T:
-    """Return a dataclass of the fields that it has; raises TypeError where one is missing."""
+    """Return a dataclass from its fields among others; raises TypeError if one is missing."""
     known = {item.name for item in fields(cls)}  # type: ignore[arg-type]
     return cls(**{name: value for name, value in data.items() if name in known})
 
 
 class RowKey(NamedTuple):
-    """The key of a training row: the rollout group, the rollout's number in it, the row's number in the rollout; sorted
-    in this order."""
+    """Key of a training row: rollout group, rollout's number in it, row's number in the rollout; sorted in this
+    order."""
 
     group_id: str
     rollout_id: int
@@ -445,13 +427,12 @@ class RowKey(NamedTuple):
 
     @classmethod
     def of(cls, key: str) -> RowKey:
-        """Read a key as TransferQueue holds it (`<group>_<rollout>_<row>`); raises ValueError for another form."""
+        """Read `<group>_<rollout>_<row>`; raises ValueError."""
         group, rollout, row = key.rsplit("_", 2)
         return cls(group, int(rollout), int(row))
 
     @property
     def trajectory_id(self) -> str:
-        """The rollout that the row belongs to, as `Trajectory.trajectory_id`."""
         return f"{self.group_id}_{self.rollout_id}"
 
     def __str__(self) -> str:
@@ -462,10 +443,9 @@ class RowKey(NamedTuple):
 class TrainingSample:
     """One row of the training batch: token ids as the engine saw and sampled them.
 
-    `response_ids`, `response_mask` (1 on sampled tokens), `log_probs` (0.0 elsewhere) and `step_ids` (the step a
-    sampled token belongs to, -1 elsewhere) have one length R; `prompt_ids` has length P. A trajectory becomes one
-    sample or more: `trajectory_id` names it, and `share` is this sample's part of the sampled tokens of all its
-    samples.
+    `response_ids`, `response_mask` (1 on sampled tokens), `log_probs` (0.0 elsewhere) and `step_ids` (a sampled token's
+    step, -1 elsewhere) have one length R; `prompt_ids` has length P. A trajectory becomes one sample or more: `share`
+    is this one's part of the sampled tokens of all.
     """
 
     prompt_ids: list[int]

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +18,19 @@ from fastapi import FastAPI
 
 from agentevolver.recipes.offline.teacher import service as teacher
 from agentevolver.utils.web.access import Access
-from agentevolver.utils.web.server import ErrorBody, Limits, plain_error, server_config
+from agentevolver.utils.web.server import server_config
 from agentevolver.view import app as view
 from agentevolver.view.app import page_access
 from agentevolver.view.experiment import Experiment
 from env_service.hosting.service import Service
-from env_service.http.app import documented_app, error_body, shielded
+from env_service.http.app import documented_app, shielded
 from env_service.registry import resolve
 from env_service.settings import ServiceSettings
 from experience_manager.reme import service as experience
 from experience_manager.settings import ExperienceSettings
 from experience_manager.store import Store
-from tests.agentevolver.view.runs import make_rounds, make_run
+from tests.agentevolver.view.extra.runs import make_rounds
+from tests.agentevolver.view.runs import make_run
 
 sys.path += [str(Path(__file__).parent / folder) for folder in ("env_service", "experience_manager")]
 
@@ -39,13 +40,11 @@ TOKEN = "right-token"
 
 @dataclass(frozen=True)
 class Served:
-    """One server: its ASGI application, the FastAPI application that has its schema, its limits."""
+    """One server: its ASGI application, and the FastAPI application that has its schema."""
 
     name: str
     app: Any
     documented: FastAPI
-    limits: Limits
-    error_body: ErrorBody = plain_error
 
     @property
     def health(self) -> str:
@@ -74,16 +73,10 @@ async def four_apps(folder: Path, token: str = TOKEN, host: str = "127.0.0.1") -
         model = teacher.make_app(teacher.Teacher(), access=Access(host, token, teacher.TEACHER_TOKEN))
         documented = documented_app(service)
         served = (
-            Served(
-                "environment",
-                shielded(service, settings),
-                documented,
-                Limits(body_bytes=settings.max_body_bytes),
-                error_body,
-            ),
-            Served("experience", pool_app, pool_app, Limits(body_bytes=experience.MAX_BODY_BYTES)),
-            Served("page", page, page, Limits(body_bytes=view.MAX_BODY_BYTES)),
-            Served("teacher", model, model, Limits(body_bytes=teacher.MAX_BODY_BYTES), teacher.error_body),
+            Served("environment", shielded(service, settings), documented),
+            Served("experience", pool_app, pool_app),
+            Served("page", page, page),
+            Served("teacher", model, model),
         )
         yield {one.name: one for one in served}
 
@@ -99,9 +92,9 @@ def _ended(app: FastAPI) -> Any:
 
 
 @contextmanager
-def four_sockets(folder: Path, token: str = TOKEN, **limits: Any) -> Iterator[dict[str, int]]:
-    """Serve the four on free loopback ports, on a loop in a thread of its own; yields the ports. `limits` replace those
-    of `Limits`."""
+def four_sockets(folder: Path, token: str = TOKEN, **options: Any) -> Iterator[dict[str, int]]:
+    """Serve the four on free loopback ports, on a loop in a thread of its own; yields the ports. `options` are
+    uvicorn's."""
     ports: dict[str, int] = {}
     ready, stop = threading.Event(), threading.Event()
 
@@ -111,14 +104,7 @@ def four_sockets(folder: Path, token: str = TOKEN, **limits: Any) -> Iterator[di
             for name, one in apps.items():
                 listener = socket.create_server(("127.0.0.1", 0), backlog=2048)
                 ports[name] = listener.getsockname()[1]
-                config = server_config(
-                    one.app,
-                    replace(one.limits, **limits),
-                    one.error_body,
-                    stop_s=2,
-                    lifespan="off",
-                    log_level="critical",
-                )
+                config = server_config(one.app, stop_s=2, lifespan="off", log_level="critical", **options)
                 server = uvicorn.Server(config)
                 servers.append((server, asyncio.create_task(server.serve(sockets=[listener]))))
             while not all(server.started for server, _ in servers):

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from agentevolver.gateway import request as read_of
 from agentevolver.gateway.request import Completion, Message, Request, invalid, object_of
-from agentevolver.gateway.told import Known, Mark, mark_of, rest_of
 
 _UNSUPPORTED = {
     "logprobs": "the log-probs that were sampled stay with the gateway",
@@ -33,35 +31,14 @@ _READ = frozenset(
 _ROLES = {**{role: role for role in ("system", "user", "assistant", "tool")}, "developer": "system"}
 
 
-def read_bytes(raw: bytes, known: Known | None = None) -> Request:
-    """Return the request of a body as it was sent, with those of its messages alone that follow the known ones, if it
-    begins with them. Raises RequestRefused."""
-    if known is not None and (found := rest_of(raw, known.mark)) is not None:
-        return read(found[0], known=known, whole=partial(read_bytes, raw), mark=found[1])
-    return read(read_of.body_of(raw), mark=mark_of(raw))
-
-
-def read(
-    body: Mapping[str, Any],
-    *,
-    known: Known | None = None,
-    whole: Callable[[], Request] | None = None,
-    mark: Mark | None = None,
-) -> Request:
-    """Return the request that a body holds; raises RequestRefused.
-
-    Args:
-        body: the body, without the messages that are known.
-        known, whole, mark: as in the request.
-    """
-    first = 0 if known is None else known.mark.count
+def read(body: Mapping[str, Any]) -> Request:
+    """Return the request that a body holds; raises RequestRefused."""
     read_of.refuse(body, _UNSUPPORTED)
     if body.get("n") not in (None, 1):
         raise invalid("n: more than one choice is not supported: send the request again", "n")
     if body.get("modalities") not in (None, ["text"]):
         raise invalid("modalities other than text are not supported", "modalities")
-    given = enumerate(read_of.list_of(body, "messages"), first)
-    messages = [_message_of(message, f"messages[{i}]") for i, message in given]
+    messages = [_message_of(message, f"messages[{i}]") for i, message in enumerate(read_of.list_of(body, "messages"))]
     options = object_of(body.get("stream_options") or {}, "stream_options")
     return Request(
         read_of.conversation(messages, "messages"),
@@ -74,14 +51,10 @@ def read(
         read_of.model_of(body),
         read_of.flag_of(body, "stream"),
         read_of.flag_of(options, "include_usage"),
-        known=known,
-        whole=whole,
-        mark=mark,
     )
 
 
 def _tool(tool: Any, place: str) -> dict[str, Any]:
-    """Return a tool of a request."""
     kind = object_of(tool, place).get("type", "function")
     if kind != "function":
         raise invalid(f"{place}: tools of the type {str(kind)[:40]!r} are not supported, functions are", place)
@@ -89,7 +62,6 @@ def _tool(tool: Any, place: str) -> dict[str, Any]:
 
 
 def _message_of(message: Any, place: str) -> Message:
-    """Return a message of a request."""
     given = object_of(message, place).get("role")
     role = _ROLES.get(given) if isinstance(given, str) else None
     if role is None:
@@ -124,13 +96,12 @@ def _calls(calls: Any, place: str) -> list[dict[str, Any]]:
 
 
 def _usage(completion: Completion) -> dict[str, Any]:
-    """Return what a reply took."""
     prompt, sampled = completion.prompt_tokens, completion.completion_tokens
     return {"prompt_tokens": prompt, "completion_tokens": sampled, "total_tokens": prompt + sampled}
 
 
 def reply(completion: Completion, reply_id: str, model: str) -> dict[str, Any]:
-    """Return the body of a plain answer."""
+    """Return the body of an answer that is not streamed."""
     return {
         "id": f"chatcmpl-{reply_id}",
         "object": "chat.completion",
@@ -142,7 +113,7 @@ def reply(completion: Completion, reply_id: str, model: str) -> dict[str, Any]:
 
 
 def events(completion: Completion, reply_id: str, model: str, *, with_usage: bool) -> Iterator[dict[str, Any]]:
-    """Return the chunks of a streamed answer: the reply in one delta, its end, the usage if it was asked for."""
+    """Return the chunks of a streamed answer: the reply as one delta, its end, and the usage if it was asked for."""
     base = {
         "id": f"chatcmpl-{reply_id}",
         "object": "chat.completion.chunk",

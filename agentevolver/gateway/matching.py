@@ -1,7 +1,7 @@
-"""Matching: which earlier call a request goes on from, by what its messages say.
+"""Matching: find the earlier call that a request continues, by its messages.
 
-A message's key leaves out how it was told: ids of calls, the spelling of their JSON, thoughts that an agent may keep or
-leave out. A request goes on from the call after which it has the most messages in common.
+A message's key leaves out what agents spell differently when they repeat it: ids of calls, whitespace of their JSON,
+thoughts. A request continues the call with which it shares the most messages.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ SHOWN_CHARS = 80
 
 
 def key_of(message: Message) -> Key:
-    """Return what two tellings of one message have in common."""
+    """Return what identifies a message however an agent spells it."""
     role, content = message["role"], message["content"]
     if role != "assistant":
         return role, content, ()
+    # Agents may drop thoughts from the history.
     if "think>" in content:
         content = without_thought(content, STYLES["think"])
     calls = message.get("tool_calls") or ()
@@ -44,11 +45,12 @@ def _call_key(function: dict[str, Any]) -> tuple[str, bytes]:
 
 @dataclass(slots=True)
 class Turn:
-    """One call: its sampled ids are `ids[start:end]` of its chain. `asked` is how many messages its request had,
-    `calls` are the tool calls of the reply (OpenAI's form), `closed` says that the ids hold the turn's closing token.
+    """One call. Its sampled ids are `ids[start:end]` of its chain.
 
-    `number` counts the calls of the rollout; `observation` is what was said after it (None: nothing yet); `finished` is
-    a time of `time.perf_counter`, `seconds` and `waited` are what the engine and then the agent took.
+    - `number`: counts the calls of the rollout; `asked`: number of messages of its request.
+    - `calls`: the reply's tool calls in OpenAI's form; `closed`: the ids hold the turn's closing token.
+    - `observation`: what was said after it, None if nothing yet; `finished`: `time.perf_counter` of its end.
+    - `seconds`, `waited`: what the engine took, and then the agent.
     """
 
     number: int
@@ -67,10 +69,11 @@ class Turn:
 
 @dataclass(slots=True, eq=False)
 class Chain:
-    """Calls that go on from one another: their ids, which only ever grow, and the keys of their messages.
+    """Calls that continue one another: their ids, which only ever grow, and the keys of their messages.
 
-    The first `inherited` turns were sampled on another chain, from which this one forked. `opening` is what training
-    puts in another's place. `busy`: a call that goes on from the end of it waits for its reply.
+    - `opening`: replaces the prompt's beginning in training samples.
+    - `inherited`: number of first turns that were sampled on the chain from which this one forked.
+    - `busy`: a call that continues its end waits for a reply.
     """
 
     tools: Toolbox
@@ -83,18 +86,17 @@ class Chain:
 
     @property
     def own(self) -> list[Turn]:
-        """The turns that were sampled on this chain."""
+        """The turns sampled on this chain."""
         return self.turns[self.inherited :]
 
     def fork(self, turns: int, ids: int) -> Chain:
-        """Return a chain that has the first turns and ids of this one."""
+        """Return a chain with the first turns and ids of this one."""
         return Chain(self.tools, self.opening, self.ids[:ids], [], self.turns[:turns], turns)
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Match of a request: where it goes on from: a chain, and the place of a turn on it; `again`:
-    the turn's own request is asked once more."""
+    """Where a request continues: a chain and the index of a turn on it; `again`: it repeats that turn's own request."""
 
     chain: Chain
     place: int
@@ -102,7 +104,6 @@ class Match:
 
     @property
     def turn(self) -> Turn:
-        """The turn."""
         return self.chain.turns[self.place]
 
     @property
@@ -113,8 +114,10 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Why a chain began: the first message that its request has otherwise than the chain that it has most in common
-    with. `before` and `after` are `role: text`, cut; empty where one of them ends there."""
+    """Why a chain began: the first message in which its request differs from the most similar chain.
+
+    `before` and `after` are `role: text`, cut, or "" where that conversation ends.
+    """
 
     place: int
     before: str
@@ -122,7 +125,7 @@ class Difference:
 
 
 def common(keys: Sequence[Key], others: Sequence[Key]) -> int:
-    """Return how many messages two conversations begin with in common."""
+    """Return the number of messages with which both conversations begin."""
     count = 0
     for one, other in zip(keys, others, strict=False):
         if one != other:
@@ -132,13 +135,13 @@ def common(keys: Sequence[Key], others: Sequence[Key]) -> int:
 
 
 def find(chains: Sequence[Chain], keys: Sequence[Key], tools: Toolbox) -> Match | None:
-    """Return the call that a request goes on from, None if there is none.
+    """Return the call that a request continues, None if there is none.
 
-    Of calls with as many messages in common, one at the end of a chain that nobody goes on from now is taken before
-    others, then the earliest.
+    Of calls that share as many messages, one at a free end of a chain comes first, then the earliest.
     """
     best, rank = None, (0, False)
     for chain in chains:
+        # Other tools make another prompt from its first token on.
         if chain.tools is tools and (found := _within(chain, keys)) is not None:
             asked = chain.turns[found.place].asked
             its_rank = (asked if found.again else asked + 1, found.at_end)
@@ -159,7 +162,7 @@ def _within(chain: Chain, keys: Sequence[Key]) -> Match | None:
 
 
 def difference(chains: Sequence[Chain], keys: Sequence[Key]) -> Difference | None:
-    """Return why a request begins a chain, None for the first one."""
+    """Return why a request begins a chain, None for the first chain."""
     if not chains:
         return None
     near = max(chains, key=lambda chain: common(keys, chain.keys))

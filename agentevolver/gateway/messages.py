@@ -1,7 +1,7 @@
-"""Anthropic's messages: `POST /v1/messages`, plain and as events, and `/v1/messages/count_tokens`.
+"""Anthropic's messages: `POST /v1/messages`, plain and streamed, and `/v1/messages/count_tokens`.
 
-A user's message with results of tools becomes a tool's message for each, and one of the user's with the rest. Thoughts
-are blocks of their own where the agent asked for `thinking`, and stand in the text where it did not.
+A user message with tool results becomes one tool message for each, and a user message with the rest. Thoughts are
+blocks of their own if the agent asked for `thinking`, else part of the text.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _said(content: list[Any], place: str) -> Message:
 
 
 def reply(completion: Completion, reply_id: str, model: str, *, thoughts_apart: bool) -> dict[str, Any]:
-    """Return the body of a plain answer."""
+    """Return the body of an answer that is not streamed."""
     return {
         **_begun(completion, reply_id, model),
         "content": _blocks(completion, thoughts_apart=thoughts_apart),
@@ -155,7 +155,7 @@ def _blocks(completion: Completion, *, thoughts_apart: bool) -> list[dict[str, A
 def events(
     completion: Completion, reply_id: str, model: str, *, thoughts_apart: bool
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Return the events of a streamed answer, each with its name: every block is one delta."""
+    """Return the named events of a streamed answer; every block is one delta."""
     for name, event in _events(completion, reply_id, model, thoughts_apart=thoughts_apart):
         yield name, {"type": name, **event}
 

@@ -1,4 +1,4 @@
-"""The opening of a chain: the messages before its first call, with guidance before the task where there is some."""
+"""The opening of a chain: the messages before its first call, with guidance before the task if there is some."""
 
 from __future__ import annotations
 
@@ -18,16 +18,11 @@ Guide = Callable[[list[Message]], Awaitable[Injection]]
 
 
 class Openings:
-    """Openings of one rollout. The agent never sees the guidance: keys are those of what it said, ids those of what the
-    policy is shown.
+    """Openings of one rollout. The agent never sees the guidance: keys are of its messages, ids of what the policy is
+    shown.
 
-    Args:
-        guide: asked once, for the messages of the first call; None: nobody is.
-        no_think: whether `/no_think` is put after what is not the policy's.
-        max_prompt_tokens: of the first call; guidance that makes it longer is left out.
-
-    Attributes:
-        injection: what came of asking; None: nobody was asked.
+    `guide` is asked once, with the first call's messages; guidance that makes that prompt exceed `max_prompt_tokens` is
+    left out. `injection` is its answer, None before.
     """
 
     def __init__(self, guide: Guide | None, *, no_think: bool, max_prompt_tokens: int) -> None:
@@ -42,11 +37,11 @@ class Openings:
 
     @property
     def asked(self) -> bool:
-        """Whether there is nobody left to ask."""
+        """Whether the guide was asked, or there is none."""
         return self._guide is None or self.injection is not None
 
     async def ask(self, messages: list[Message], renderer: ChatRenderer) -> None:
-        """Ask the guide, if nobody did. Calls that come while it is asked wait."""
+        """Ask the guide once. Concurrent calls wait for its answer."""
         async with self._asking:
             if self._guide is None or self.injection is not None:
                 return
@@ -70,10 +65,10 @@ class Openings:
     def begin(
         self, messages: Sequence[Message], keys: Sequence[Key], renderer: ChatRenderer
     ) -> tuple[list[int], list[Message], Opening | None]:
-        """Return the ids of a chain's first prompt, its messages as they are shown, and what is to be put in their
-        place for training; None: they stay.
+        """Return the ids of a chain's first prompt, its messages as shown, and what replaces its beginning in samples,
+        if anything.
 
-        A chain that begins with the messages of the first call has its guidance too. Raises ChatTemplateError.
+        A chain that begins with the first call's messages gets the guidance too. Raises ChatTemplateError.
         """
         injection, count = self.injection, len(self._plain_keys)
         plain = self._shown_all(messages)
@@ -84,12 +79,13 @@ class Openings:
         if not injection.stripped:
             return ids, guided, None
         others = renderer.opening(plain)
+        # Samples swap the smallest beginning that differs, so that everything after it keeps its ids.
         same = _common_end(ids, others)
         stripped = Opening(array("i", ids[: len(ids) - same]), array("i", others[: len(others) - same]))
         return ids, guided, stripped
 
     def shown(self, message: Message) -> Message:
-        """Return a message of somebody else's as the policy is shown it."""
+        """Return a message as the policy is shown it."""
         return {**message, "content": f"{message['content']} /no_think"} if self._no_think else message
 
     def _shown_all(self, messages: Sequence[Message]) -> list[Message]:
@@ -101,7 +97,7 @@ async def _asked(guide: Guide, opening: list[Message]) -> Injection:
 
 
 def _common_end(ids: Sequence[int], others: Sequence[int]) -> int:
-    """Return how many ids two lists end with in common."""
+    """Return the number of ids with which both lists end."""
     count, most = 0, min(len(ids), len(others))
     while count < most and ids[-1 - count] == others[-1 - count]:
         count += 1

@@ -1,12 +1,12 @@
-"""The one form that requests of all APIs are translated to, and replies from.
+"""The form that requests of all APIs are translated to, and replies from.
 
-A message is what a chat template takes: `role` (system, user, assistant, tool), `content` (text), and where they apply
-`tool_calls` (as OpenAI has them, `arguments` JSON text), `tool_call_id`, `name`, `reasoning_content`.
+A message is what a chat template takes: `role` (system, user, assistant, tool), `content` (text), and optionally
+`tool_calls` (OpenAI's form, `arguments` as JSON text), `tool_call_id`, `name`, `reasoning_content`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
@@ -14,8 +14,6 @@ from typing import Any, Literal
 import orjson
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
-
-from agentevolver.gateway.told import Known, Mark
 
 Message = dict[str, Any]
 Finish = Literal["stop", "length", "tool_calls"]
@@ -28,9 +26,9 @@ AGENTS_OWN = (
 
 
 class RequestRefused(Exception):
-    """A request that is not answered: the HTTP status, one line for the agent, and what the APIs' errors hold.
+    """A request that is not answered: HTTP status, a line for the agent, and what the APIs' errors hold.
 
-    `code` is one word, `param` the field that is wrong; `retry_s` says that the same request may do later.
+    `code` is one word, `param` the wrong field; `retry_s`: the same request may succeed after so many seconds.
     """
 
     def __init__(
@@ -50,17 +48,19 @@ class RequestRefused(Exception):
 
 
 def invalid(text: str, param: str | None = None) -> RequestRefused:
-    """Return the refusal of a request that cannot be read, or asks for what is not supported."""
+    """Return the refusal of a request that is unreadable or asks for something unsupported."""
     return RequestRefused(400, text, "unsupported" if "not supported" in text else "invalid_request", param)
 
 
 @dataclass(frozen=True, slots=True)
 class ToolChoice:
-    """What an agent wants of a reply's calls: `may_call`: false for `none`; `wanted`: the function to be called, "" for
-    any, None for as the policy likes; `alone`: no more than one call.
+    """What an agent wants of a reply's calls.
 
-    What is wanted is never forced: a grammar that holds the engine to a call samples off the policy, and would be
-    trained on as if the policy had said it. `missed` tells what a reply did not heed.
+    - `may_call`: False for `none`; `alone`: at most one call.
+    - `wanted`: the function to call, "" for any, None to leave it to the policy.
+
+    Nothing is forced: a grammar would make the engine sample off-policy, and the result would be trained on as the
+    policy's own. `missed` reports what a reply did not heed.
     """
 
     may_call: bool = True
@@ -78,17 +78,13 @@ class ToolChoice:
 class Request:
     """One model call of an agent.
 
-    - `messages`: everything so far, or what follows the `known`; never empty, the last is not the assistant's.
-    - `tools`: what may be called, as OpenAI has them; `choice`: what is wanted of calls.
-    - `max_tokens`: the agent's own limit of the reply.
-    - `stop`: texts that end a reply.
+    - `messages`: never empty; the last is not the assistant's.
+    - `tools`: in OpenAI's form; `choice`: what is wanted of calls.
+    - `max_tokens`: the agent's own limit of the reply; `stop`: texts that end it.
     - `structure`: what the reply's text must be: `{"json": SCHEMA}` or `{"json_object": True}`.
     - `ignored`: names of fields that have no effect here.
-    - `model`: the name that the agent gave the model.
-    - `stream`, `with_usage`: whether events are wanted, and a last one with the usage.
-    - `thoughts_apart`: whether the reply's thought is told apart from its text.
-    - `known`: an earlier request, with whose messages this one begins; `whole` returns this one with all of its own.
-    - `mark`: how far this one reaches, where its bytes are at hand.
+    - `stream`, `with_usage`: whether to stream, with a last event for the usage.
+    - `thoughts_apart`: whether the reply's thought is separate from its text.
     """
 
     messages: list[Message]
@@ -102,15 +98,12 @@ class Request:
     stream: bool = False
     with_usage: bool = False
     thoughts_apart: bool = False
-    known: Known | None = None
-    whole: Callable[[], Request] | None = None
-    mark: Mark | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """The reply to a request: `content` its text without the calls, thoughts included; `calls` as OpenAI has them;
-    `stopped_by` the text of the request's `stop` that ended it."""
+    """The reply to a request: its text without calls but with thoughts, and the text of `stop` that ended it, if one
+    did."""
 
     content: str
     calls: list[dict[str, Any]]
@@ -121,11 +114,10 @@ class Completion:
 
     @property
     def message(self) -> Message:
-        """The reply as the message that it becomes."""
         return {"role": "assistant", "content": self.content, **({"tool_calls": self.calls} if self.calls else {})}
 
     def parted(self) -> tuple[str, str]:
-        """Return the thought of the reply and what it says beyond that; the thought is "" where none was closed."""
+        """Return the reply's closed thought, or "", and the rest of its text."""
         thought, closed, answer = self.content.rpartition(_CLOSE)
         if not closed:
             return "", self.content
@@ -136,7 +128,7 @@ class Completion:
 
 
 def text_of(value: Any, place: str) -> str:
-    """Return the text of a content: a string, none, or text parts, which are joined."""
+    """Return the text of a content: a string, null, or text parts, which are joined."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -147,7 +139,7 @@ def text_of(value: Any, place: str) -> str:
 
 
 def part_text(part: Any, place: str) -> str:
-    """Return the text of one part of a content; anything but text is refused by its name."""
+    """Return the text of one part of a content; refuses any other kind."""
     if isinstance(part, str):
         return part
     if not isinstance(part, dict):
@@ -164,7 +156,6 @@ def part_text(part: Any, place: str) -> str:
 
 
 def call_of(name: Any, arguments: Any, call_id: Any, place: str) -> dict[str, Any]:
-    """Return a call as OpenAI has it."""
     if not isinstance(name, str) or not name:
         raise invalid(f"{place} must name the function that is called", place)
     if not isinstance(arguments, str):
@@ -173,14 +164,14 @@ def call_of(name: Any, arguments: Any, call_id: Any, place: str) -> dict[str, An
 
 
 def tool_of(function: Any, place: str) -> dict[str, Any]:
-    """Return a tool, of OpenAI's description of a function."""
+    """Return a tool for the chat template."""
     object_of(function, place)
     kept = {name: function[name] for name in ("name", "description", "parameters") if function.get(name) is not None}
     return {"type": "function", "function": kept}
 
 
 def tool_choice_of(body: Mapping[str, Any]) -> ToolChoice:
-    """Return what OpenAI's `tool_choice` and `parallel_tool_calls` say of a reply's calls."""
+    """Read OpenAI's `tool_choice` and `parallel_tool_calls`."""
     choice, alone = body.get("tool_choice"), body.get("parallel_tool_calls")
     if not isinstance(choice, str | dict | None):
         raise invalid("tool_choice must be a text or an object", "tool_choice")
@@ -196,7 +187,7 @@ def tool_choice_of(body: Mapping[str, Any]) -> ToolChoice:
 
 
 def arguments_of(text: str) -> dict[str, Any]:
-    """Return a call's arguments as an object: text that is none is the one argument `arguments`."""
+    """Return a call's arguments as an object; a text that is no JSON object becomes the one argument `arguments`."""
     try:
         value = orjson.loads(text.strip() or "{}")
     except orjson.JSONDecodeError:
@@ -205,7 +196,6 @@ def arguments_of(text: str) -> dict[str, Any]:
 
 
 def list_of(body: Mapping[str, Any], name: str) -> list[Any]:
-    """Return a list that may be left out."""
     value = body.get(name)
     if value is None:
         return []
@@ -215,7 +205,6 @@ def list_of(body: Mapping[str, Any], name: str) -> list[Any]:
 
 
 def json_of(raw: bytes) -> Any:
-    """Return a body's JSON, None if there is none."""
     try:
         return orjson.loads(raw) if raw else None
     except orjson.JSONDecodeError as error:
@@ -223,7 +212,6 @@ def json_of(raw: bytes) -> Any:
 
 
 def body_of(raw: bytes) -> dict[str, Any]:
-    """Return the object that a body holds."""
     value = json_of(raw)
     if not isinstance(value, dict):
         raise invalid("the body must be a JSON object")
@@ -231,14 +219,13 @@ def body_of(raw: bytes) -> dict[str, Any]:
 
 
 def object_of(value: Any, place: str) -> dict[str, Any]:
-    """Return an object."""
     if not isinstance(value, dict):
         raise invalid(f"{place} must be an object, not {kind_of(value)}", place)
     return value
 
 
 def limit_of(body: Mapping[str, Any], *names: str) -> int | None:
-    """Return the limit of the reply, under the first of these names that is there."""
+    """Return the reply's limit, from the first of these fields that is set."""
     for name in names:
         if (value := body.get(name)) is not None:
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -248,7 +235,6 @@ def limit_of(body: Mapping[str, Any], *names: str) -> int | None:
 
 
 def stop_of(body: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    """Return the texts that end a reply."""
     value = body.get(name)
     texts = [value] if isinstance(value, str) else value or []
     if not isinstance(texts, list) or len(texts) > 16 or not all(isinstance(text, str) for text in texts):
@@ -257,7 +243,6 @@ def stop_of(body: Mapping[str, Any], name: str) -> tuple[str, ...]:
 
 
 def flag_of(body: Mapping[str, Any], name: str) -> bool:
-    """Return a boolean that may be left out."""
     value = body.get(name)
     if not isinstance(value, bool | None):
         raise invalid(f"{name} must be true or false", name)
@@ -265,7 +250,6 @@ def flag_of(body: Mapping[str, Any], name: str) -> bool:
 
 
 def model_of(body: Mapping[str, Any]) -> str:
-    """Return the name that the agent gave the model."""
     value = body.get("model")
     if not isinstance(value, str | None):
         raise invalid("model must be a text", "model")
@@ -273,7 +257,7 @@ def model_of(body: Mapping[str, Any]) -> str:
 
 
 def structure_of(value: Any, place: str) -> dict[str, Any] | None:
-    """Return what the reply's text must be, of OpenAI's `response_format` or `text.format`."""
+    """Read OpenAI's `response_format` or `text.format`."""
     if value is None:
         return None
     form = object_of(value, place)
@@ -299,7 +283,7 @@ def _check_schema(written: bytes) -> None:
 
 
 def refuse(body: Mapping[str, Any], unsupported: Mapping[str, str]) -> None:
-    """Refuse a body that sets one of these fields."""
+    """Refuse a body that sets an unsupported field."""
     for name, why in unsupported.items():
         value = body.get(name)
         if value is not None and value is not False and value != [] and value != {}:
@@ -307,12 +291,12 @@ def refuse(body: Mapping[str, Any], unsupported: Mapping[str, str]) -> None:
 
 
 def ignored_of(body: Mapping[str, Any], read: frozenset[str]) -> tuple[str, ...]:
-    """Return the names of the fields that are set and have no effect."""
+    """Return the fields that are set and have no effect."""
     return tuple(sorted(name for name in body.keys() - read if body[name] is not None))
 
 
 def conversation(messages: Sequence[Message], place: str) -> list[Message]:
-    """Return the messages of a request; refused if there is none, or the policy has nothing to answer."""
+    """Return the messages of a request; refuses one without any, or whose last is the assistant's."""
     if not messages:
         raise invalid(f"{place} must hold at least one message", place)
     if messages[-1]["role"] == "assistant":
@@ -323,6 +307,6 @@ def conversation(messages: Sequence[Message], place: str) -> list[Message]:
 
 
 def kind_of(value: Any) -> str:
-    """Return what JSON calls a value's type."""
+    """Return JSON's name of a value's type."""
     names: Iterable[tuple[type, str]] = ((bool, "a boolean"), (dict, "an object"), (list, "a list"), (str, "a text"))
     return next((name for kind, name in names if isinstance(value, kind)), "null" if value is None else "a number")

@@ -1,7 +1,7 @@
-"""OpenAI's responses: `POST /v1/responses`, plain and as events.
+"""OpenAI's responses: `POST /v1/responses`, plain and streamed.
 
-A reply is up to three kinds of items: its thought, its text, its calls. Told again they are one message. A response is
-remembered for as long as its rollout is open, so that a later call may go on from its id alone.
+A reply is up to three kinds of items: thought, text, calls; repeated by the agent they become one message. A response
+is remembered while its rollout is open, so that a call can continue it by its id.
 """
 
 from __future__ import annotations
@@ -46,10 +46,8 @@ _HOSTED = frozenset(
 
 
 def read(body: Mapping[str, Any], remembered: Callable[[str], list[Message] | None]) -> Request:
-    """Return the request that a body holds; raises RequestRefused.
-
-    `remembered` returns the conversation that an earlier response ended.
-    """
+    """Return the request of a body; `remembered` returns the conversation that an earlier response ended. Raises
+    RequestRefused."""
     read_of.refuse(body, _UNSUPPORTED)
     text = object_of(body.get("text") or {}, "text")
     tools, ignored = _tools(body)
@@ -87,14 +85,14 @@ def _earlier(response_id: Any, remembered: Callable[[str], list[Message] | None]
 
 
 def kept(request: Request, body: Mapping[str, Any], completion: Completion) -> list[Message]:
-    """Return the conversation that a response ends: its instructions are not part of it."""
+    """Return the conversation that a response ends, without its instructions."""
     begin = 1 if body.get("instructions") else 0
     return [*request.messages[begin:], completion.message]
 
 
 def _tools(body: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
-    """The functions, and the kinds that the policy is not told of. Those of a namespace (an agent's MCP server, say)
-    are functions whose name begins with it."""
+    """Return the functions, and the kinds of tools that the policy is not told of. A namespace (an agent's MCP
+    server) becomes a prefix of its functions' names."""
     found, ignored = [], []
     for i, tool in enumerate(read_of.list_of(body, "tools")):
         place = f"tools[{i}]"
@@ -114,14 +112,14 @@ def _tools(body: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def _flat(namespace: Any, name: Any) -> str:
-    """The name by which the policy knows a function of a namespace."""
+    """Return the policy's name for a function of a namespace."""
     if not isinstance(namespace, str) or not isinstance(name, str):
         raise invalid("a namespace and each of its functions must have a name", "tools")
     return f"{namespace}__{name}"
 
 
 def _namespaces(body: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """Namespace and name of the functions of namespaces, by the name that the policy knows."""
+    """Return namespace and name of such functions by the policy's names."""
     return {
         _flat(tool["name"], function["name"]): (tool["name"], function["name"])
         for tool in body.get("tools") or ()
@@ -175,7 +173,7 @@ def _message(item: dict[str, Any], place: str) -> Message:
 
 
 def reply(completion: Completion, reply_id: str, model: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the body of a plain answer: a response object."""
+    """Return the body of an answer that is not streamed."""
     cut = completion.finish == "length"
     prompt, sampled = completion.prompt_tokens, completion.completion_tokens
     return {
@@ -194,7 +192,7 @@ def reply(completion: Completion, reply_id: str, model: str, body: Mapping[str, 
 
 
 def _response(reply_id: str, model: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a response that has nothing yet."""
+    """Return an empty response."""
     return {
         "id": response_id(reply_id),
         "object": "response",
@@ -220,7 +218,6 @@ def _response(reply_id: str, model: str, body: Mapping[str, Any]) -> dict[str, A
 
 
 def response_id(reply_id: str) -> str:
-    """Return the id of a response."""
     return f"resp_{reply_id}"
 
 
@@ -247,7 +244,7 @@ def _items(completion: Completion, reply_id: str, namespaces: Mapping[str, tuple
 def events(
     completion: Completion, reply_id: str, model: str, body: Mapping[str, Any]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Return the events of a streamed answer, each with its name: every item's text or arguments are one delta."""
+    """Return the named events of a streamed answer; every item's text or arguments are one delta."""
     for number, (name, event) in enumerate(_events(completion, reply_id, model, body)):
         yield name, {"type": name, "sequence_number": number, **event}
 

@@ -1,8 +1,8 @@
-"""A rollout behind the gateway: an agent's calls answered by the policy, recorded, and made into training samples.
+"""A rollout behind the gateway: the policy answers an agent's calls, which are recorded and become training samples.
 
-Calls whose messages go on from one another are one chain of ids: what was sampled keeps its ids, what came since is
-rendered on its own and appended, nothing is tokenised a second time. An agent that edits its history, or has agents
-below it, makes further chains; one that forks from an earlier call keeps that call's ids.
+Calls that continue one another form one chain of ids: sampled ids are kept, what came since is rendered on its own and
+appended, nothing is tokenised twice. An agent that edits its history, or has subagents, makes further chains; one that
+forks from an earlier call keeps that call's ids.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from agentevolver.engine import Engine, EngineError, Generated
 from agentevolver.gateway.matching import Chain, Difference, Key, Turn, difference, find, key_of
 from agentevolver.gateway.openings import Guide, Openings
 from agentevolver.gateway.request import Completion, Finish, Message, Request, RequestRefused, invalid
-from agentevolver.gateway.told import Known
 from agentevolver.gateway.toolbox import Toolbox, Toolboxes
 from agentevolver.tools.schema import ToolFormat, call_id
 from agentevolver.types import Step, StopReason, TrainingSample
@@ -46,8 +45,8 @@ _STOPS = {
 
 @dataclass(frozen=True, slots=True)
 class CallLimits:
-    """Limits of an agent's calls: `calls` of a rollout, `sampled_tokens` in all of them together (None: as the context
-    has room), and how many times in a row the engine may fail before the rollout ends as `llm_error`."""
+    """Limits of a rollout's calls: their number, their sampled tokens in total (None: no limit), and the engine's
+    failures in a row after which the rollout ends as `llm_error`."""
 
     calls: int = 200
     sampled_tokens: int | None = None
@@ -56,15 +55,16 @@ class CallLimits:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A call on its way: its number and seed, and what it grows. `after` is the turn that it goes on from, `new` the
-    messages that it adds to those, as they are shown, `chars` the characters of all; `joins` says that `chain` has
-    earlier calls at its end."""
+    """A call on its way.
+
+    `after` is the turn that it continues, `new` the messages that it adds to those, as the policy is shown them;
+    `joins`: `chain` has earlier calls, and grows by this one.
+    """
 
     number: int
     seed: int | None
     request: Request
     keys: list[Key]
-    chars: int
     tools: Toolbox
     chain: Chain
     prompt: list[int]
@@ -74,35 +74,27 @@ class _Call:
 
 
 class GatewayRollout:
-    """One rollout; for one event loop. Calls may come at once: each is a turn of its own, numbered as they arrive.
+    """One rollout, for one event loop. Concurrent calls are turns of their own, numbered as they arrive.
 
     Args:
-        engine: the policy.
         renderer: of the policy's chat template, without tools.
         tool_format: reads calls out of replies; None: requests with tools are refused.
-        limits: of tokens, as of any episode.
         sampling_params: of every call, whatever the agent asks for.
         request_id: of every call to the engine.
         guide: puts guidance before the task; the agent never sees it.
-        no_think: whether `/no_think` is put after what is not the policy's.
-        call_limits: what the agent may ask for.
-        max_samples: training samples of the rollout at most; None: one a chain.
-        sample_choice: which are kept.
+        no_think: whether `/no_think` follows messages that are not the policy's.
+        max_samples: training samples at most; None: one for each chain.
 
     Attributes:
         opening: the first call's messages, without guidance.
-        messages: everything that was said, as it happened, with guidance where there is some; what a further chain
-            has in common with an earlier one stands there once.
-        versions, generate_s: weight versions that sampled, and seconds that this took.
-        known: the last call that was answered, as far as it can be told by its bytes.
-        dropped: training samples that could not be used, by name; after `samples`.
-        ignored: how many requests set a field that had no effect, by its name.
-        refused: how many requests were refused, by code.
-        problems: how many replies held what was meant as a call and is none.
-        structured: how many replies the engine held to a form (`response_format`), off what the policy would say.
+        messages: everything that was said, in order, with guidance; what chains have in common is there once.
+        versions, generate_s: weight versions that sampled, and seconds it took.
+        dropped: unusable training samples by name, after `samples`.
+        ignored, refused: requests by ignored field, and by code of refusal.
+        problems: replies with a malformed call; structured: replies forced into a form, which is off-policy.
         differences: why each chain but the first began.
-        stop_reason, note: `max_steps` once a call was over the limits, else why the last call was not answered
-            (`llm_error`, `context_full`), None if it was.
+        stop_reason, note: why the last call was refused (`llm_error`, `context_full`), None if it was answered;
+            `max_steps` stays once a call exceeded the limits.
     """
 
     def __init__(
@@ -124,7 +116,6 @@ class GatewayRollout:
         self.messages: list[Message] = []
         self.versions: set[int] = set()
         self.generate_s = 0.0
-        self.known: Known | None = None
         self.dropped: Counter[str] = Counter()
         self.ignored: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
@@ -175,20 +166,19 @@ class GatewayRollout:
             raise
 
     def count(self, request: Request) -> int:
-        """Return how many tokens the prompt of a call would have. Raises RequestRefused."""
+        """Return the tokens of a call's prompt. Raises RequestRefused."""
         self._check_open()
         return len(self._call(request, 0, None, self._tools.of(request.tools)).prompt)
 
     def remember(self, response_id: str, messages: list[Message]) -> None:
-        """Keep a conversation under the id of a response, for calls that name it (`previous_response_id`)."""
+        """Keep a conversation under a response's id, for later calls (`previous_response_id`)."""
         self._remembered[response_id] = messages
 
     def remembered(self, response_id: str) -> list[Message] | None:
-        """Return the conversation that a response ended, None if no response of this rollout has that id."""
         return self._remembered.get(response_id)
 
     def close(self, reason: str) -> None:
-        """End the rollout: calls that wait are refused with the reason, and all that come later."""
+        """End the rollout: waiting and later calls are refused with the reason."""
         if self._closed is None:
             self._closed = reason
         for waiting in list(self._waiting):
@@ -198,32 +188,29 @@ class GatewayRollout:
 
     @property
     def closed(self) -> bool:
-        """Whether calls are refused."""
         return self._closed is not None
 
     @property
     def injection(self) -> Injection | None:
-        """What the policy was given before the task, None if nobody was asked."""
+        """The guidance before the task, None if the guide was not asked."""
         return self._openings.injection
 
     @property
     def chains(self) -> int:
-        """How many chains there are; each is a training sample."""
+        """Number of chains; each becomes a training sample."""
         return len(self._chains)
 
     @property
     def calls(self) -> int:
-        """How many calls were answered."""
         return sum(len(chain.own) for chain in self._chains)
 
     @property
     def tools(self) -> list[dict[str, Any]]:
-        """The tools of the first call that was answered."""
+        """The tools of the first answered call."""
         return list(self._chains[0].tools.renderer.tools) if self._chains else []
 
     @property
     def steps(self) -> list[Step]:
-        """The calls, in the order in which they came."""
         return [
             Step(
                 index,
@@ -240,8 +227,7 @@ class GatewayRollout:
         ]
 
     def samples(self) -> list[TrainingSample]:
-        """Return the training samples, in the order of their first calls;
-        `dropped` then counts those left out, by name."""
+        """Return the training samples in the order of their first calls, and count the others in `dropped`."""
         recorder = SnapshotRecorder()
         last: dict[Chain, Snapshot] = {}
         for step, (chain, turn) in enumerate(self._turns()):
@@ -262,7 +248,7 @@ class GatewayRollout:
     # ---- a call ----
 
     def _admit(self) -> None:
-        """Refuse a call that is not to be answered whatever it says."""
+        """Refuse a call that exceeds a limit of the rollout."""
         self._check_open()
         limits = self._call_limits
         if self._begun - len(self._returned) >= limits.calls:
@@ -293,6 +279,7 @@ class GatewayRollout:
         call = self._call(request, number, seed, tools)
         room = self._room(call)
         if call.joins:
+            # A concurrent call that continues the same chain must fork: both replies begin at its end.
             call.chain.busy = True
         before = time.perf_counter()
         try:
@@ -300,48 +287,46 @@ class GatewayRollout:
         finally:
             call.chain.busy = False
         self._failures = 0
+        # An agent that went on after a refusal was not stopped by it, except by a limit of the rollout.
         if self.stop_reason is not StopReason.MAX_STEPS:
             self.stop_reason, self.note = None, ""
         return self._record(call, generated, time.perf_counter() - before, room)
 
     def _call(self, request: Request, number: int, seed: int | None, tools: Toolbox) -> _Call:
-        """Return a call with the ids of its prompt: those of the call that it goes on from, and of what came since.
-        Nothing has changed yet. Raises RequestRefused."""
-        known = request.known
-        before, chars = (0, 0) if known is None else (known.mark.count, known.chars)
-        chars += sum([len(message["content"]) for message in request.messages])
+        """Return a call with the ids of its prompt: those of the call that it continues, and of what came since.
+        Changes nothing yet. Raises RequestRefused."""
+        chars = sum([len(message["content"]) for message in request.messages])
         if chars > TOKEN_CHARS * self._limits.max_model_len:
             raise _full(f"the messages have {chars} characters, the model has {self._limits.max_model_len} tokens")
         keys = [key_of(message) for message in request.messages]
-        if known is not None:
-            keys = [*known.keys[:before], *keys]
         try:
             match = find(self._chains, keys, tools)
-            if request.whole is not None and (match is None or match.turn.asked + 1 < before):
-                return self._call(request.whole(), number, seed, tools)
             if match is None:
                 prompt, new, opening = self._openings.begin(request.messages, keys, tools.renderer)
                 chain = Chain(tools, opening)
-                return _Call(number, seed, request, keys, chars, tools, chain, prompt, None, new, False)
+                return _Call(number, seed, request, keys, tools, chain, prompt, None, new, False)
             chain, turn = match.chain, match.turn
             if match.again:
+                # The agent retries, or samples a prompt several times: each reply is a chain on the first prompt's ids.
                 prompt = chain.ids[: turn.start].tolist()
                 chain = chain.fork(match.place, turn.start)
-                return _Call(number, seed, request, keys, chars, tools, chain, prompt, None, [], False)
-            new = [self._openings.shown(message) for message in request.messages[turn.asked + 1 - before :]]
+                return _Call(number, seed, request, keys, tools, chain, prompt, None, [], False)
+            new = [self._openings.shown(message) for message in request.messages[turn.asked + 1 :]]
             added = tools.renderer.continuation(new, closed=turn.closed, calls=turn.calls)
         except ChatTemplateError as error:
             raise invalid(str(error), "messages") from error
         prompt = chain.ids[: turn.end].tolist()
         prompt += added
+        # A chain holds the ids of one prompt with everything that followed: a call from its middle needs another.
         if not match.at_end:
             chain = chain.fork(match.place + 1, turn.end)
-        return _Call(number, seed, request, keys, chars, tools, chain, prompt, turn, new, match.at_end)
+        return _Call(number, seed, request, keys, tools, chain, prompt, turn, new, match.at_end)
 
     def _room(self, call: _Call) -> int:
-        """Return how many tokens may be sampled; refused where the reserve of a reply does not fit."""
+        """Return how many tokens may be sampled; refuses a call whose reply's reserve does not fit."""
         limits, length = self._limits, len(call.prompt)
         reserve = min(limits.max_new_tokens, call.request.max_tokens or limits.max_new_tokens)
+        # Only a chain's first prompt counts as a prompt; what follows it counts as the response, as in any episode.
         opening = min(call.chain.turns[0].start if call.joins else length, limits.max_prompt_tokens)
         if not self._chains and length > limits.max_prompt_tokens:
             raise _full(
@@ -352,6 +337,7 @@ class GatewayRollout:
         return reserve
 
     async def _sample(self, call: _Call, room: int) -> Generated:
+        # Closed while the guide was asked.
         self._check_open()
         sampling = {**self._sampling, "max_tokens": room}
         if call.seed is not None:
@@ -366,6 +352,7 @@ class GatewayRollout:
         try:
             return await waiting
         except asyncio.CancelledError:
+            # `close` cancels what waits, which is a refusal and no cancellation of this call.
             self._check_open()
             raise
         except EngineError as error:
@@ -383,7 +370,7 @@ class GatewayRollout:
         return RequestRefused(503, text, "engine_failed", retry_s=None if given_up else RETRY_S)
 
     def _record(self, call: _Call, generated: Generated, seconds: float, room: int) -> Completion:
-        """Freeze a reply on its chain, and return it."""
+        """Add a reply to its chain, and return it."""
         ids, renderer, stop = generated.ids, call.tools.renderer, call.request.stop
         parsed = call.tools.read(call.prompt, ids, may_call=call.request.choice.may_call)
         content, stopped_by = parsed.content, None
@@ -393,6 +380,7 @@ class GatewayRollout:
             content, ended = content[:place], True
         tool_calls = [one.to_openai(call_id(call.number, place)) for place, one in enumerate(parsed.calls)]
         finish: Finish = "tool_calls" if tool_calls else "stop" if ended else "length"
+        # The ids keep what the text lost to a stop string: it was sampled, and is trained on.
         start = len(call.prompt)
         completion = Completion(content, tool_calls, finish, start, len(ids), stopped_by)
         turn = Turn(
@@ -434,13 +422,10 @@ class GatewayRollout:
         chain.ids.extend(ids)
         chain.keys += [*call.keys[len(chain.keys) :], key_of(reply)]
         chain.turns.append(turn)
-        mark = call.request.mark
-        if mark is not None and mark.count == len(call.keys):
-            self.known = Known(mark, chain.keys, call.chars)
 
 
 def _packed(log_probs: list[float]) -> array[float]:
-    """Return log-probs as they are, in half the room where they are numbers of 32 bits, as vLLM's are."""
+    """Return log-probs without loss, as 32-bit floats if they are (vLLM's are)."""
     short = array("f", log_probs)
     return short if short.tolist() == log_probs else array("d", log_probs)
 

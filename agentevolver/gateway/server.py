@@ -1,8 +1,7 @@
-"""The gateway's HTTP server: in a worker's own event loop, on a free port of this machine, one address per rollout.
+"""The gateway's HTTP server: in a rollout worker's event loop, on loopback, one address for each rollout.
 
-The unguessable id in a rollout's address is its credential; `Authorization: Bearer ID` or `x-api-key: ID` stands for it
-on paths that lack it. A rollout's requests reach no other rollout. Errors are JSON, in the form of the API that was
-asked.
+The unguessable id in that address is the credential; on other paths `Authorization: Bearer ID` or `x-api-key: ID`
+carries it. Errors have the form of the API that was asked.
 """
 
 from __future__ import annotations
@@ -37,9 +36,8 @@ _JSON = "application/json"
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
-    """Limits of what an agent may send: bytes of a body, seconds from the end of a head to that of the body, seconds
-    that a connection may wait for a request's head, bytes of one line of a head; and the seconds for which a closed
-    rollout is remembered as such."""
+    """Limits of what an agent may send: bytes and seconds of a body, seconds until a request's head, bytes of a line
+    of it; and the seconds that a closed rollout is remembered."""
 
     body_bytes: int = 8 * 1024 * 1024
     body_s: float = 30.0
@@ -50,9 +48,10 @@ class ServerLimits:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Endpoint at which an agent reaches the policy: OpenAI's clients at `base_url`, Anthropic's at `root_url`, both
-    with `api_key` (any key does: the address alone is the credential); `model` is the name to ask for (any name
-    does)."""
+    """Where an agent reaches the policy: `base_url` for OpenAI's clients, `root_url` for Anthropic's.
+
+    Any `api_key` and any model name do; the address alone is the credential.
+    """
 
     base_url: str
     api_key: str = field(repr=False)
@@ -60,7 +59,6 @@ class Endpoint:
 
     @property
     def root_url(self) -> str:
-        """The address without `/v1`."""
         return self.base_url.removesuffix("/v1")
 
 
@@ -71,14 +69,7 @@ class _Open:
 
 
 class GatewayServer:
-    """Server of rollouts to their agents; for one event loop.
-
-    Args:
-        host: address to bind, of this machine.
-        port: 0: a free one.
-        model: name of the model.
-        limits: of what an agent may send.
-    """
+    """Server of rollouts to their agents, for one event loop."""
 
     def __init__(
         self, host: str = LOOPBACK, port: int = 0, model: str = "policy", limits: ServerLimits | None = None
@@ -94,16 +85,16 @@ class GatewayServer:
 
     @property
     def port(self) -> int:
-        """The port, once it has started."""
         return self._port
 
     async def start(self) -> None:
-        """Listen. Raises OSError where the address cannot be bound."""
+        """Listen. Raises OSError if the address cannot be bound."""
         limits = self._limits
         server = _Server(
             self._handle,
             handler_cancellation=True,
             access_log=None,
+            # A small body must not become a large one.
             auto_decompress=False,
             keepalive_timeout=limits.head_s,
             lingering_time=1.0,
@@ -117,7 +108,6 @@ class GatewayServer:
         self._port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:
-        """Close what is open, and stop listening."""
         for key in list(self._open):
             self._close(key, "the gateway stops")
         if self._runner is not None:
@@ -125,12 +115,7 @@ class GatewayServer:
             self._runner = None
 
     def open(self, rollout: GatewayRollout, routes: Mapping[str, Route] | None = None) -> Endpoint:
-        """Serve a rollout, and return where.
-
-        Args:
-            rollout: the rollout.
-            routes: further paths of its own, as `"POST result"` for `POST /r/ID/result`.
-        """
+        """Serve a rollout, with further `routes` (`"POST result"` is `POST /r/ID/result`), and return its endpoint."""
         if self._runner is None:
             raise RuntimeError("start the gateway before a rollout is opened")
         key = secrets.token_urlsafe(24)
@@ -138,7 +123,7 @@ class GatewayServer:
         return Endpoint(f"http://{self._host}:{self._port}/r/{key}/v1", key, self._model)
 
     def close(self, endpoint: Endpoint, reason: str = "its agent is done") -> None:
-        """End a rollout: what waits is refused (409), as later calls are for a while; then nobody is there (404)."""
+        """End a rollout: waiting calls are refused (409), later ones too for a while, then with 404."""
         self._close(endpoint.api_key, reason)
 
     def _close(self, key: str, reason: str) -> None:
@@ -200,7 +185,6 @@ class GatewayServer:
         )
 
     async def _body(self, request: web.BaseRequest) -> bytes:
-        """Return the body."""
         announced, most = request.content_length, self._limits.body_bytes
         if announced is not None and announced > most:
             raise RequestRefused(
@@ -224,7 +208,7 @@ class GatewayServer:
 
 
 class _Connection(RequestHandler):
-    """A connection that answers what is no HTTP in JSON."""
+    """A connection that answers unreadable HTTP in JSON."""
 
     __slots__ = ()
 
@@ -235,7 +219,6 @@ class _Connection(RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Return the answer to a request that cannot be read."""
         refusal = RequestRefused(status, (message or HTTPStatus(status).phrase).splitlines()[0], "invalid_http")
         response = _refusal(refusal, anthropic=False)
         response.force_close()
@@ -243,10 +226,7 @@ class _Connection(RequestHandler):
 
 
 class _Server(web.Server):
-    """Makes the connections."""
-
     def __call__(self) -> RequestHandler:
-        """Return the handler of a connection."""
         return _Connection(self, loop=self._loop, **self._kwargs)
 
 
@@ -265,7 +245,7 @@ def _parted(request: web.BaseRequest) -> tuple[str, str]:
 
 
 async def _chat(rollout: GatewayRollout, body: bytes, model: str) -> web.Response:
-    request = chat.read_bytes(body, rollout.known)
+    request = chat.read(body_of(body))
     completion = await rollout.complete(request)
     reply_id, name = uuid4().hex, request.model or model
     if not request.stream:
@@ -317,7 +297,7 @@ def _json(content: Any, status: int = 200, headers: Mapping[str, str] | None = N
 
 
 def _events(events: Iterable[bytes]) -> web.Response:
-    """Return server-sent events: all at once, as the reply is complete when the first of them is sent."""
+    """Return server-sent events, all at once: the reply is complete when the first is sent."""
     body = b"".join([event + b"\n\n" for event in events])
     return web.Response(body=body, content_type="text/event-stream", headers={"Cache-Control": "no-cache"})
 
@@ -330,7 +310,7 @@ _ANTHROPIC_TYPES = {
 
 
 def _refusal(refusal: RequestRefused, *, anthropic: bool) -> web.Response:
-    """Return an error in the form of the API. Clients try again by themselves only where that may help."""
+    """Return an error in the form of the API. Headers tell clients to retry only if that may help."""
     status = refusal.status
     if anthropic:
         error = {"type": _ANTHROPIC_TYPES.get(status, "invalid_request_error"), "message": refusal.text}

@@ -19,16 +19,15 @@ MAX_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Toolbox:
-    """A list of tools: as it is read, and the renderer whose chat template is given it.
-    A rollout has one object for each list."""
+    """A list of tools with the renderer of its prompts. A rollout has one object for each list."""
 
     specs: tuple[ToolSpec, ...]
     renderer: ChatRenderer
     tool_format: ToolFormat | None
 
     def read(self, prompt_ids: Sequence[int], ids: Sequence[int], *, may_call: bool) -> Parsed:
-        """Return a reply's text and calls. What was meant as a call and is none stays in the text, and what stands in
-        a thought that the prompt opened and that was cut is no call."""
+        """Return a reply's text and calls. A malformed call stays in the text, and a thought that the prompt opened
+        and that was cut holds no calls."""
         if self.tool_format is None or not self.specs or not may_call:
             return Parsed(self.renderer.text(ids))
         if begins_in_thought(self.renderer, prompt_ids) and END_THINK not in self.renderer.raw_text(ids):
@@ -38,12 +37,7 @@ class Toolbox:
 
 
 class Toolboxes:
-    """The lists of tools of a rollout, each made ready once.
-
-    Args:
-        renderer: of the policy's chat template.
-        tool_format: reads calls; None: requests with tools are refused.
-    """
+    """The tool lists of a rollout, each prepared once."""
 
     def __init__(self, renderer: ChatRenderer, tool_format: ToolFormat | None) -> None:
         self._renderer = renderer
@@ -77,7 +71,7 @@ def _written(tools: list[dict[str, Any]]) -> bytes:
 
 @lru_cache(maxsize=64)
 def _specs(written: bytes) -> tuple[ToolSpec, ...]:
-    """Read tools. Their schemas are checked, which takes longer than a call may: once a process."""
+    """Read tools. Checking their schemas takes longer than a call may, so it is done once a process."""
     try:
         return tuple(ToolSpec.of_openai(tool) for tool in orjson.loads(written))
     except ValueError as error:

@@ -1,8 +1,8 @@
 """The user's agent: what it is called with, what it may return, and how a function of this Python is run.
 
 A function is called once a rollout, as `play(task, endpoint, world)`, outside of the event loop that answers its model
-calls: async functions share one loop of their own, others have a thread each. So a function that blocks holds up no
-rollout but its own (an async one: the other async ones).
+calls: async functions share one loop, others have a thread each. A blocking function delays no rollout but its own (an
+async one: the other async ones).
 """
 
 from __future__ import annotations
@@ -33,17 +33,15 @@ GRACE_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Result of an agent: `score` in 0..1, None where somebody else grades; `reason` is kept beside the grade."""
+    """Result of an agent: `score` in 0..1, None if somebody else grades; `reason` is kept beside the grade."""
 
     score: float | None = None
     reason: str = ""
 
 
 class AgentFailed(Exception):
-    """The agent raised, ended with an error, or returned what is no result; the message says what and where.
-
-    `result` is what can be said of the rollout all the same.
-    """
+    """The agent raised, ended with an error, or returned no result; `result` is what can be said of the rollout
+    nevertheless."""
 
     def __init__(self, message: str, result: Result | None = None) -> None:
         super().__init__(message)
@@ -51,16 +49,16 @@ class AgentFailed(Exception):
 
 
 class Agent(Protocol):
-    """Whatever plays a rollout through the gateway."""
+    """Plays rollouts through the gateway."""
 
     async def play(self, task: Task, endpoint: Endpoint, world: LiveWorld | None) -> Result:
-        """Play a rollout until the agent is done. Raises AgentFailed;
-        when it is cancelled, nothing of the agent goes on."""
+        """Play a rollout until the agent is done. Raises AgentFailed; cancelled, it leaves nothing of the agent
+        running."""
         ...
 
 
 def result_of(returned: Any) -> Result:
-    """Return what an agent returned as a result. Raises AgentFailed for what is none."""
+    """Return an agent's return value as a result. Raises AgentFailed."""
     result = returned if isinstance(returned, Result) else Result(returned)
     score = result.score
     if score is None:
@@ -77,18 +75,10 @@ class AgentStopped(BaseException):
 
 @dataclass(slots=True)
 class FunctionAgent:
-    """An agent that is a function, async or not.
-
-    Args:
-        function: called with (task, endpoint, world).
-        grace_s: seconds that it has to end once its rollout has ended.
-    """
-
     function: Callable[..., Any]
     grace_s: float = GRACE_S
 
     async def play(self, task: Task, endpoint: Endpoint, world: LiveWorld | None) -> Result:
-        """Call the function and wait for its end."""
         here = asyncio.get_running_loop()
         if inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(
             getattr(self.function, "__call__", None)  # noqa: B004 - whether an object's call is a coroutine function
@@ -100,7 +90,7 @@ class FunctionAgent:
 
 
 class _AgentLoop:
-    """One event loop in a thread of its own, for the async functions of a process."""
+    """An event loop in a thread, for the async functions of a process."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -111,7 +101,7 @@ class _AgentLoop:
         self._interrupted = -math.inf
 
     async def run(self, coroutine: Coroutine[Any, Any, Any], grace_s: float) -> Any:
-        """Await a coroutine there. Raises AgentFailed for what it raises; ends it when this is cancelled."""
+        """Await a coroutine there. Raises AgentFailed for its errors; ends it if this is cancelled."""
         ended: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         here = asyncio.get_running_loop()
         task: list[asyncio.Task[Any]] = []
@@ -166,8 +156,8 @@ def _agent_loop() -> _AgentLoop:
 
 
 async def _in_thread(call: Callable[[], Any], grace_s: float) -> Any:
-    """Run a function in a thread of its own. Raises AgentFailed for what it raises; when this is cancelled, the
-    function is interrupted at its next line."""
+    """Run a function in a new thread. Raises AgentFailed for its errors; if this is cancelled, interrupts it at its
+    next line."""
     here = asyncio.get_running_loop()
     ended: asyncio.Future[Any] = here.create_future()
 
@@ -189,7 +179,7 @@ async def _in_thread(call: Callable[[], Any], grace_s: float) -> Any:
 
 
 def _tell(loop: asyncio.AbstractEventLoop, ended: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
-    """Set what came of a function, from another thread; nobody may wait for it any more."""
+    """Set a function's result from another thread; its waiter may be gone."""
 
     def tell() -> None:
         if not ended.done():
@@ -217,7 +207,7 @@ def _interrupt(thread: threading.Thread) -> None:
 
 
 def described(error: BaseException) -> str:
-    """Return what was raised and where in one line: the innermost line of the user's own files, if there is one."""
+    """Return an error and its place in one line, the innermost line of the user's own files if there is one."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if "site-packages" not in frame.filename and frame.filename != __file__]
     place = f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""

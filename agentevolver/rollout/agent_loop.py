@@ -1,9 +1,8 @@
 """verl's agent loop, its worker and its manager (`rollout.agent.agent_loop_manager_class`) around one rollout.
 
-verl makes one `Episode` per rollout; what a worker process shares between them (tokenizer, HTTP connections, limits) is
-made once per configuration and kept. The worker differs from verl's in two places, both for the CPU time of a turn: it
-makes the episode itself instead of through a configuration object per rollout, and it hands rows over together that
-become ready together.
+verl creates one `Episode` per rollout; what a worker process shares between them (tokenizer, connections, limits) is
+created once per configuration. The worker differs from verl's in two ways, both to save CPU time: it creates the
+episode itself instead of through a configuration object, and it hands over together rows that become ready together.
 """
 
 from __future__ import annotations
@@ -30,6 +29,7 @@ from agentevolver.engine import Engine
 from agentevolver.flows import flow_chooser
 from agentevolver.llm import LLM, Role
 from agentevolver.llm.client import PolicySource
+from agentevolver.llm.settings import LLMSettings
 from agentevolver.rollout.agent import Agent, FunctionAgent
 from agentevolver.rollout.attempt import TaskGraders
 from agentevolver.rollout.command import CommandAgent
@@ -67,8 +67,6 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Shared:
-    """Shared parts of the episodes of one worker process."""
-
     settings: Settings
     runner: RolloutRunner
     # By whether they are for training: what waits for validation's end must not keep it waiting.
@@ -84,8 +82,7 @@ _shared: dict[int, _Shared] = {}
 class Episode(AgentLoopBase):
     """verl's agent loop for one rollout.
 
-    verl's own constructor is left out on purpose: it builds a tokenisation helper per rollout that this loop does not
-    use.
+    verl's own constructor is skipped on purpose: it builds an unused tokenisation helper per rollout.
     """
 
     def __init__(self, trainer_config: Any, server_manager: Any, tokenizer: Any, **_: Any) -> None:
@@ -110,7 +107,7 @@ class Episode(AgentLoopBase):
         self._shared = _shared[key]
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> list[AgentLoopOutput]:
-        """Roll the row's task out and return its outputs, in order; a failed rollout returns one masked placeholder."""
+        """Roll the row's task out and return its outputs in order; a failed rollout returns one masked placeholder."""
         shared = self._shared
         task = Task.from_dict(row["task"])
         validation = task.is_validation
@@ -138,7 +135,7 @@ class Episode(AgentLoopBase):
         return to_outputs(rollout, shared.eos_token_id, step - 1, validation=validation)
 
     def given_up(self, error: str, stop_reason: StopReason = StopReason.ENV_ERROR, **row: Any) -> list[AgentLoopOutput]:
-        """Return the placeholder of a rollout that nobody runs any more, for `error`."""
+        """Return the placeholder of a rollout that is given up because of `error`."""
         task, step, tries = Task.from_dict(row["task"]), int(row["global_steps"]), self._shared.runner.max_tries
         names = self._group_id(task, row), int(row["session_id"])
         trajectory = Trajectory(task, *names, [], [], stop_reason, None, tries, error, 0.0)
@@ -147,7 +144,7 @@ class Episode(AgentLoopBase):
         return to_outputs(Rollout(trajectory, []), eos, step - 1, validation=task.is_validation)
 
     def _group_id(self, task: Task, row: Mapping[str, Any]) -> str:
-        """Return the name of a row's group. verl draws those of a validation; nothing may follow from that."""
+        """Return the row's group id. verl's ids for validation rows are random, so a deterministic one is derived."""
         if not task.is_validation:
             return str(row["uid"])
         seed, step = self._shared.settings.data.seed, int(row["global_steps"])
@@ -155,8 +152,8 @@ class Episode(AgentLoopBase):
 
 
 def make_guides(settings: Settings) -> Guides | None:
-    """Return who guides rollouts, None where the configuration wants none guided.
-    The trainer has started the actor by then."""
+    """Return who guides rollouts, None if the configuration has none guided. The trainer has started the actor by
+    then."""
     if not settings.exp_manager.guides:
         return None
     # Not above: runs without guidance need no index in every worker.
@@ -168,11 +165,10 @@ def make_guides(settings: Settings) -> Guides | None:
 
 
 def make_attributor(settings: Settings, policy: PolicySource | None = None, steps_kept: int = 1) -> Attributor | None:
-    """Return what asks the judge for step labels, None where the configuration wants no labels; `steps_kept`: for how
-    many steps a group may be rolled out."""
+    """Return who asks the judge for step labels, None if the configuration wants none."""
     if Role.ATTRIBUTOR not in settings.roles:
         return None
-    llm = judge_settings(settings.llm.model_copy(update={"ledger": settings.usage_ledger}), settings.attribution)
+    llm = judge_settings(_llm_settings(settings), settings.attribution)
     return Attributor(
         settings.attribution,
         LLM(llm, policy=policy),
@@ -183,28 +179,27 @@ def make_attributor(settings: Settings, policy: PolicySource | None = None, step
 
 
 def make_graders(settings: Settings, policy: PolicySource | None = None) -> Graders | None:
-    """Return who grades training tasks, None where the environment grades all of them."""
+    """Return the graders of training tasks, None if the environment grades all."""
     if not settings.task_manager.grades_otherwise:
         return None
-    llm = (
-        LLM(settings.llm.model_copy(update={"ledger": settings.usage_ledger}), policy=policy)
-        if Role.JUDGE in settings.roles
-        else None
-    )
+    llm = LLM(_llm_settings(settings), policy=policy) if Role.JUDGE in settings.roles else None
     section = settings.task_manager
     return Graders(GraderContext(section.grader, llm, settings.rollout.sparse, section.max_observation_chars, settings))
 
 
 def make_summariser(settings: Settings, policy: PolicySource | None = None) -> Summariser | None:
-    """Return who writes the summaries of contexts, None where the configuration asks no role for them."""
+    """Return who writes the summaries of contexts, None if the configuration asks no role for them."""
     if settings.rollout.summary_by != "summariser":
         return None
-    return role_summariser(LLM(settings.llm.model_copy(update={"ledger": settings.usage_ledger}), policy=policy))
+    return role_summariser(LLM(_llm_settings(settings), policy=policy))
+
+
+def _llm_settings(settings: Settings) -> LLMSettings:
+    return settings.llm.model_copy(update={"ledger": settings.usage_ledger})
 
 
 def stop_ids(model: str) -> tuple[int, ...]:
-    """Return the ids at which the engine ends a reply, as the model's generation config has them;
-    none if it has no such file."""
+    """Return the ids that end a reply, from the model's generation config; none without such a file."""
     try:
         ids = GenerationConfig.from_pretrained(model).eos_token_id
     except OSError:
@@ -223,20 +218,10 @@ def make_runner(
     client: Instances | None = None,
     aside: Engine | None = None,
 ) -> RolloutRunner:
-    """Return the runner of a worker process: its client, its context template and agent flow,
-    its limits, its graders and summariser.
+    """Return the runner of a worker process; raises ConfigError for an unusable template or flow.
 
-    Args:
-        settings: of the run.
-        engine: samples from the policy.
-        tokenizer: of the policy.
-        template_kwargs: further arguments of its chat template.
-        served: where the policy answers roles of language models that it plays; None: nowhere.
-        graders: grade the tasks; None: those of the configuration.
-        client: of the environment service; None: one of the runner's own.
-        aside: samples in rollouts that are not trained on; None: `engine`.
-
-    Raises ConfigError for a template or flow that cannot be used.
+    `served` says where the policy answers roles that it plays; `graders` and `client` replace those of the
+    configuration; `aside` samples in rollouts that are not trained on.
     """
     rollout, service = settings.rollout, settings.env_service
     tool_use = make_tool_use(rollout, tokenizer)
@@ -274,10 +259,8 @@ def make_runner(
 
 
 def make_serving(settings: Settings, renderer: ChatRenderer) -> Serving | None:
-    """Return what has the user's own agent play the rollouts, None where a flow plays them.
-
-    Raises ConfigError for a function that cannot be used.
-    """
+    """Return what lets the user's agent play the rollouts, None if a flow does. Raises ConfigError for an unusable
+    function."""
     rollout = settings.rollout
     if not rollout.is_served:
         return None
@@ -303,10 +286,9 @@ def make_serving(settings: Settings, renderer: ChatRenderer) -> Serving | None:
 
 
 def make_tool_use(rollout: RolloutSettings, tokenizer: Any) -> ToolUse | None:
-    """Return how native tool calls are read, None where agents act by text.
+    """Return how native tool calls are read, None if agents act by text.
 
-    Raises ConfigError where `auto` cannot tell the tokenizer's format, or the tokenizer cannot hold the one that is
-    named.
+    Raises ConfigError if no format fits the tokenizer.
     """
     if rollout.tool_format == "none":
         return None
@@ -318,14 +300,14 @@ _VerlWorker: Any = AgentLoopWorkerTQ.__ray_metadata__.modified_class
 
 
 class RowWriter:
-    """Writer of rows into TransferQueue, those that arrive together in one call."""
+    """Writer of rows into TransferQueue: one call for rows that arrive together."""
 
     def __init__(self, gather_s: float = GATHER_S) -> None:
         self._gather_s = gather_s
         self._waiting: dict[str, tuple[list[Row], asyncio.Task[None]]] = {}
 
     async def put(self, rows: Sequence[Row], partition_id: str) -> None:
-        """Hand rows (key, fields, tag) over and return when they are there; raises what TransferQueue raises."""
+        """Hand rows (key, fields, tag) over and return when they are stored; raises what TransferQueue raises."""
         if partition_id not in self._waiting:
             self._waiting[partition_id] = ([], asyncio.create_task(self._flush_soon(partition_id)))
         batch, flushed = self._waiting[partition_id]
@@ -353,11 +335,10 @@ class EpisodeWorker(_VerlWorker):
         await asyncio.Event().wait()
 
     async def waiting(self) -> Waiting:
-        """Return what the rollouts of this worker wait for now."""
+        """Return what this worker's rollouts wait for."""
         return BOARD.waiting()
 
     async def pause(self, asleep: bool | None = None, validating: bool | None = None) -> None:
-        """Take note of the engine's pauses (`EnginePause.set`)."""
         PAUSE.set(asleep=asleep, validating=validating)
 
     async def _run_agent_loop(
@@ -391,7 +372,7 @@ class EpisodeWorker(_VerlWorker):
 
 
 class EpisodeManager(CrewManager):
-    """verl's manager of agent loop workers, with ours."""
+    """verl's manager of agent loop workers, with our workers."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -1,6 +1,6 @@
-"""An attempt at a rollout: an instance is made, somebody acts, the episode is graded, the instance is released.
+"""An attempt at a rollout: create an instance, act, grade, release.
 
-`Attempt` is its course, whoever acts; `FlowAttempt` has an agent flow do it.
+`Attempt` is this course, whoever acts; in `FlowAttempt` an agent flow does.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from uuid import uuid4
 
 from agentevolver.engine import Engine, EngineError
 from agentevolver.flows import AgentFlow
+from agentevolver.gateway.openings import Guide
 from agentevolver.rollout.policy import ChatEngine, Summariser
 from agentevolver.rollout.session import LiveSession
 from agentevolver.rollout.tool_calls import ToolUse
@@ -34,22 +35,18 @@ logger = logging.getLogger(__name__)
 
 
 class TaskGraders(Protocol):
-    """Graders of a rollout's task: those of the tasks (`Graders`), or a player's, which asks the environment alone."""
-
     async def grade(self, task: Task, trajectory: Transcript, client: Instances, instance_id: str) -> Outcome: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """Transcript of an episode for its grader: everything that was said, and the actions among its steps."""
-
     messages: Sequence[dict[str, Any]]
     steps: Sequence[Step]
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutPolicy:
-    """Limits and modes of a rollout, from the configuration: six values out of four sections."""
+    """Limits and modes, collected from four sections of the configuration."""
 
     max_steps: int
     max_tries: int
@@ -60,13 +57,9 @@ class RolloutPolicy:
     by_text: frozenset[str] = frozenset()
 
 
-# Puts guidance before the task of the opening messages that the environment gave. Raises nothing but cancellation.
-Guide = Callable[[list[dict[str, Any]]], Awaitable[Injection]]
-
-
 @dataclass(frozen=True, slots=True)
 class Means:
-    """Means with which the attempts of a worker process are made; `RolloutRunner` says what each is."""
+    """What the attempts of a worker process share; `RolloutRunner` documents each."""
 
     policy: RolloutPolicy
     client: Instances
@@ -78,14 +71,13 @@ class Means:
     tool_use: ToolUse | None = None
 
     def tool_use_in(self, env_type: str) -> ToolUse | None:
-        """Return how native calls are read in an environment; None where agents act by text."""
+        """Return how native calls are read in an environment, None if its agents act by text."""
         return None if env_type in self.policy.by_text else self.tool_use
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What an attempt is to play, and how: a worker's means, the task, the parameters of sampling and of the
-    environment's instance, and who puts guidance before the task (None: nobody)."""
+    """A task to attempt; `env_params`: of the instance."""
 
     means: Means
     task: Task
@@ -96,9 +88,8 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Account of an attempt: the weight versions that sampled, seconds of the engine and of the environment, what the
-    context template edited, the tools that it could call natively, and what the gateway tells of an agent of the
-    user's."""
+    """What an attempt took: weight versions that sampled, seconds of engine and environment, edits of the context
+    template, tools offered, and the gateway's facts of an agent of the user's."""
 
     versions: set[int]
     generate_s: float
@@ -109,7 +100,7 @@ class Account:
 
 
 class Attempt(ABC):
-    """One attempt at a rollout, the first or a retry, on an instance of its own. A subclass says who acts."""
+    """One attempt, on an instance of its own. A subclass says who acts."""
 
     def __init__(self, given: Assignment) -> None:
         self.means = given.means
@@ -124,13 +115,11 @@ class Attempt(ABC):
 
     @property
     @abstractmethod
-    def messages(self) -> list[dict[str, Any]]:
-        """Everything that was said."""
+    def messages(self) -> list[dict[str, Any]]: ...
 
     @property
     @abstractmethod
-    def steps(self) -> list[Step]:
-        """The calls of the policy."""
+    def steps(self) -> list[Step]: ...
 
     @property
     @abstractmethod
@@ -138,31 +127,31 @@ class Attempt(ABC):
         """Whether there is something to grade."""
 
     @abstractmethod
-    def account(self) -> Account:
-        """Return what it took."""
+    def account(self) -> Account: ...
 
     @abstractmethod
     def samples(self) -> tuple[list[TrainingSample], dict[str, int]]:
-        """Return the training samples, and how many were dropped, by name."""
+        """Return the training samples, and the number of dropped ones by reason."""
 
     # ---- what a subclass does ----
 
     @abstractmethod
     async def play(self, state: dict[str, Any]) -> tuple[StopReason, str]:
-        """Act from the instance's initial state until the episode ends."""
+        """Act from the instance's initial state until the episode ends; returns the reason and a note."""
 
     @abstractmethod
     async def timed(self, call: Awaitable[T]) -> T:
         """Await a call of the environment service and count its time."""
 
+    @property
     @abstractmethod
-    def said(self) -> list[dict[str, Any]]:
-        """Return what was said, as a grader is to see it: without any guidance."""
+    def unguided(self) -> list[dict[str, Any]]:
+        """The opening messages without guidance."""
 
     # ---- its course ----
 
     async def run(self) -> tuple[StopReason, Outcome | None, str]:
-        """Play and grade. Returns why it ended, the grade (None if there is none), and what went wrong."""
+        """Play and grade. Returns the stop reason, the grade (None if there is none), and what went wrong."""
         try:
             try:
                 stop_reason, note = await self.play(await self._create())
@@ -178,14 +167,16 @@ class Attempt(ABC):
             return StopReason.GRADING_ERROR, None, str(error)
 
     async def outcome(self, stop_reason: StopReason, note: str) -> Outcome | None:
-        """Return the grade of what was played, None for nothing."""
+        """Return the grade, or None if the policy never acted."""
         return await self.grade() if self.acted else self.of_inaction(note or stop_reason)
 
     async def grade(self) -> Outcome:
-        """Ask the task's grader, or the environment. A score of its that is no number in 0..1 is an environment error,
-        not a grade."""
+        """Ask the task's grader, or the environment. A score outside of 0..1 is an environment error, not a grade."""
         if self.means.graders is not None and not self.task.is_validation:
-            played = Played(self.said(), [step for step in self.steps if step.kind == "action"])
+            messages = self.messages
+            acted = next((i for i, message in enumerate(messages) if message["role"] == "assistant"), len(messages))
+            # A grader must not judge by the guidance.
+            played = Played([*self.unguided, *messages[acted:]], [step for step in self.steps if step.kind == "action"])
             return await self.timed(self.means.graders.grade(self.task, played, self.means.client, self.instance_id))
         sparse = {"sparse": self.means.policy.sparse}
         score = await self.timed(self.means.client.evaluate(self.instance_id, self.messages, sparse))
@@ -196,8 +187,8 @@ class Attempt(ABC):
         return Outcome(score=float(score), success=score >= 1.0)
 
     def of_inaction(self, why: str) -> Outcome | None:
-        """Return the outcome of an episode in which the policy never got to act: none, but in validation, which would
-        else count the tasks that fit alone, the task is not solved."""
+        """Return the outcome if the policy never acted: none in training; in validation unsolved, or only tasks that
+        fit would count."""
         return Outcome(0.0, False, f"the policy never acted: {why}") if self.task.is_validation else None
 
     async def _create(self) -> dict[str, Any]:
@@ -210,21 +201,19 @@ class Attempt(ABC):
 
     async def _release(self) -> None:
         try:
+            # A cancelled rollout must not leave its instance to the service's expiry.
             await asyncio.shield(self.means.client.release_instance(self.instance_id))
         except EnvServiceError as error:
             logger.warning("instance %s could not be released, the service will expire it: %s", self.instance_id, error)
 
     def opening(self, state: dict[str, Any]) -> list[dict[str, Any]]:
-        """Return the environment's opening messages,
-        with the task's own wording in the place of the query if it has one."""
+        """Return the environment's opening messages, with the task's own query in place of theirs if it has one."""
         if self.task.query is not None:
             return replace_query(state["state"], self.task.query, state.get("info"))
         return [dict(message) for message in state["state"]]
 
 
 class FlowAttempt(Attempt):
-    """An attempt that is played by an agent flow."""
-
     def __init__(self, given: Assignment) -> None:
         super().__init__(given)
         means, task = given.means, given.task
@@ -246,35 +235,29 @@ class FlowAttempt(Attempt):
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """Everything that was said."""
         return self._context.messages
 
     @property
     def steps(self) -> list[Step]:
-        """The calls of the policy."""
         return self._session.steps
 
     @property
     def acted(self) -> bool:
-        """Whether the policy has acted, be it with calls that were not carried out."""
+        """Whether the policy has acted, even if its calls were not carried out."""
         return self._session.actions > 0
 
     def account(self) -> Account:
-        """Return what it took."""
         session = self._session
         return Account(session.versions, session.generate_s, session.env_s, self._context.edits, session.offered)
 
     def samples(self) -> tuple[list[TrainingSample], dict[str, int]]:
-        """Return the training samples, and how many were dropped, by name."""
         samples = self._context.samples()
         return samples, dict(self._context.dropped)
 
     async def timed(self, call: Awaitable[T]) -> T:
-        """Await a call of the environment service and count its time."""
         return await self._session.timed(call)
 
     async def play(self, state: dict[str, Any]) -> tuple[StopReason, str]:
-        """Let the flow act until the episode ends."""
         try:
             await self._begin(state)
             stop_reason, note = await self._flow.run(self._session), ""
@@ -283,14 +266,12 @@ class FlowAttempt(Attempt):
         self._session.close()
         return stop_reason, note
 
-    def said(self) -> list[dict[str, Any]]:
-        """Return what was said: the opening is the environment's with the task's query, without any guidance."""
-        messages = self._context.messages
-        first = next((place for place, message in enumerate(messages) if message["role"] == "assistant"), len(messages))
-        return [*self._opening, *messages[first:]]
+    @property
+    def unguided(self) -> list[dict[str, Any]]:
+        return self._opening
 
     async def _begin(self, state: dict[str, Any]) -> None:
-        """Start the context with the opening messages, and guidance before the task if there is some that fits."""
+        """Start the context with the opening messages, and with guidance before the task if it fits."""
         self._session.offer(state.get("info"))
         self._opening = opening = self.opening(state)
         if self.guide is None:
@@ -319,7 +300,7 @@ class FlowAttempt(Attempt):
 
 
 def is_score(score: Any) -> bool:
-    """Whether something is a grade: a number in 0..1."""
+    """Whether something is a number in 0..1."""
     return isinstance(score, int | float) and math.isfinite(score) and 0.0 <= score <= 1.0
 
 

@@ -1,8 +1,8 @@
-"""The user's agent as a program: one process a rollout, in a folder of its own, ended with all that it has started.
+"""The user's agent as a program: one process a rollout, in a folder of its own, ended with everything it started.
 
 It finds the gateway in the variables that OpenAI's and Anthropic's clients read, and the rollout's own routes in
-`AGENTEVOLVER_*`. Of this process's variables it inherits those that are no secrets. A lifeline ends it when the rollout
-ends, and when this process dies (`agentevolver.utils.lifeline`).
+`AGENTEVOLVER_*`. It inherits this process's variables except secrets. A lifeline (`agentevolver.utils.lifeline`) ends
+it with the rollout, and with this process.
 """
 
 from __future__ import annotations
@@ -38,19 +38,16 @@ _END_S = 10.0
 
 @dataclass(slots=True)
 class CommandAgent:
-    """An agent that is a program.
-
-    Args:
-        words: the command; `{query}` and the like are filled in.
-        output_bytes: what it may print.
-    """
+    """An agent that is a program; `{query}` and the like are filled into `words`."""
 
     words: Sequence[str]
     output_bytes: int = OUTPUT_BYTES
 
     async def play(self, task: Task, endpoint: Endpoint, world: LiveWorld | None) -> Result:
-        """Run the program to its end; its score, if it has one, is posted to the rollout's route `result`. Raises
-        AgentFailed for an exit code other than 0, with the end of what it printed."""
+        """Run the program to its end; it posts its score, if any, to the route `result`.
+
+        Raises AgentFailed for an exit code other than 0, with the end of its output.
+        """
         folder = Path(tempfile.mkdtemp(prefix="agent-"))
         try:
             told = folder / "task.json"
@@ -67,7 +64,7 @@ class CommandAgent:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """End of a program: its code, the end of what it printed, and whether that was too much."""
+    """How a program ended: exit code, the end of its output, and whether that exceeded the limit."""
 
     code: int
     printed: bytes
@@ -75,7 +72,7 @@ class Ran:
 
     @property
     def tail(self) -> str:
-        """The end of what it printed, as text without secrets."""
+        """The end of its output as text, secrets masked."""
         return masked_text(self.printed.decode("utf-8", "replace").strip())
 
     def check(self, endpoint: Endpoint, output_bytes: int = OUTPUT_BYTES) -> None:
@@ -88,13 +85,12 @@ class Ran:
 
 
 def task_file(task: Task, world: LiveWorld | None) -> bytes:
-    """Return the task as JSON, with its opening and its tools."""
     opening = [] if world is None else world.messages
     return orjson.dumps({**task.to_dict(), "messages": opening, "tools": [] if world is None else world.tools})
 
 
 def filled(words: Sequence[str], task: Task, endpoint: Endpoint, world: LiveWorld | None, told: str) -> list[str]:
-    """Return a command for one rollout, whose task lies in the file `told`."""
+    """Return the command for one rollout; `told` is the path of the task's file."""
     query = task.query or (str(world.messages[-1]["content"]) if world is not None and world.messages else "")
     values = {
         "query": query.replace("\0", ""),
@@ -109,7 +105,6 @@ def filled(words: Sequence[str], task: Task, endpoint: Endpoint, world: LiveWorl
 
 
 def variables(endpoint: Endpoint, world: LiveWorld | None, told: str) -> dict[str, str]:
-    """Return the variables that tell a program where everything is."""
     root = endpoint.root_url
     found = {
         "OPENAI_BASE_URL": endpoint.base_url,
@@ -139,7 +134,7 @@ def inherited(environ: Mapping[str, str]) -> dict[str, str]:
 async def run_program(
     words: Sequence[str], environ: Mapping[str, str], folder: Path, output_bytes: int = OUTPUT_BYTES
 ) -> Ran:
-    """Run a program on a lifeline: it ends with all that it has started when this is cancelled, or printed too much."""
+    """Run a program on a lifeline: everything it started ends if this is cancelled or it prints too much."""
     loop = asyncio.get_running_loop()
     process = subprocess.Popen(
         lifeline.command(words),

@@ -1,13 +1,13 @@
-"""The user's agent in the container of its task, as harbor lays tasks out: the agent works there, then the task's own
-tests run there and say the grade.
+"""The user's agent in the container of its task, as harbor lays tasks out: the agent works there, then the task's tests
+run there and say the grade.
 
 A task is a folder: `instruction.md`, `environment/` (a Dockerfile and what it copies), `tests/test.sh`, which writes a
-number to `/logs/verifier/reward.txt`, and `task.toml` with the seconds that the tests may take
-(`[verifier] timeout_sec`) and an image that is there already (`[environment] docker_image`).
+number to `/logs/verifier/reward.txt`, and `task.toml` with the tests' time limit (`[verifier] timeout_sec`) and
+optionally a ready image (`[environment] docker_image`).
 
-The container shares this machine's network, since the gateway listens on loopback alone. Where there is no engine, a
-process in a folder of its own takes its place (`process`): for tasks that need nothing of their image, and trusted
-agents; the paths `/app`, `/tests` and `/logs` are those folders in the texts of such a task.
+The container shares this machine's network, since the gateway listens on loopback. Without a container engine a process
+in a folder takes its place (`process`): for tasks that need nothing of their image, and trusted agents; the paths
+`/app`, `/tests` and `/logs` in the texts of such a task become those below the folder.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import shutil
 import tempfile
 import tomllib
 import uuid
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -44,7 +43,7 @@ _SPARE_S = 600
 
 @dataclass(frozen=True, slots=True)
 class TaskFolder:
-    """A task as a folder; `tests_s`: seconds that its tests may take; `image`: one that is there already."""
+    """A task as a folder; `tests_s`: time limit of its tests; `image`: a ready one."""
 
     path: Path
     tests_s: float = _TESTS_S
@@ -52,7 +51,7 @@ class TaskFolder:
 
     @classmethod
     def read(cls, path: Path) -> TaskFolder:
-        """Read a task's folder. Raises GradingError for one that has no tests or whose task.toml cannot be read."""
+        """Read a task's folder. Raises GradingError if it has no tests or its task.toml is invalid."""
         if not (path / "tests" / "test.sh").is_file():
             raise GradingError(f"{path}: no tests/test.sh, so nobody can grade the task")
         told: dict[str, Any] = {}
@@ -65,47 +64,20 @@ class TaskFolder:
         return cls(path, seconds, told.get("environment", {}).get("docker_image"))
 
 
-class Box(ABC):
-    """Where one rollout's agent works: a container, or what stands in its place."""
-
-    @abstractmethod
-    async def run(self, words: Sequence[str], environ: Mapping[str, str]) -> Ran:
-        """Run a program to its end."""
-
-    @abstractmethod
-    async def put(self, source: Path, target: str) -> None:
-        """Copy a file or folder into it, under an absolute path that is not there yet."""
-
-    @abstractmethod
-    async def read(self, path: str) -> str | None:
-        """Return a file's text, None if there is none."""
-
-
-class ContainerEngine(ABC):
-    """Container engine: makes boxes."""
-
-    @abstractmethod
-    def box(self, task: TaskFolder, seconds: float) -> contextlib.AbstractAsyncContextManager[Box]:
-        """Open a task's box; it is gone with all that runs in it when the block ends."""
-
-
 @dataclass(slots=True)
 class ContainerAgent:
-    """An agent that works in the container of its task.
-
-    Args:
-        words: the command, run in the container; `{query}` and the like are filled in.
-        engine: who makes containers.
-        timeout_s: seconds that agent and tests may take.
-    """
+    """An agent that works in the container of its task; `{query}` and the like are filled into `words`."""
 
     words: Sequence[str]
-    engine: ContainerEngine
+    engine: ProcessEngine | CommandEngine
     timeout_s: float
 
     async def play(self, task: Task, endpoint: Endpoint, world: LiveWorld | None) -> Result:
-        """Run the agent, then the task's tests. Raises AgentFailed for an agent that ended with an error, with what
-        the tests said of it; GradingError where the tests say nothing."""
+        """Run the agent, then the task's tests.
+
+        Raises AgentFailed, with the tests' result, if the agent ended with an error; GradingError if the tests give no
+        grade.
+        """
         folder = TaskFolder.read(Path(str(task.metadata.get("info", {}).get("folder", ""))))
         with tempfile.TemporaryDirectory(prefix="task-") as place:
             told = Path(place) / "task.json"
@@ -123,7 +95,7 @@ class ContainerAgent:
         return result
 
 
-async def _graded(box: Box, folder: TaskFolder) -> Result:
+async def _graded(box: _Folder | _Container, folder: TaskFolder) -> Result:
     try:
         async with asyncio.timeout(folder.tests_s):
             ran = await box.run(["bash", "/tests/test.sh"], {})
@@ -145,12 +117,12 @@ async def _graded(box: Box, folder: TaskFolder) -> Result:
 # ---- a process in a container's place ----
 
 
-class ProcessEngine(ContainerEngine):
+class ProcessEngine:
     """No container: a process in a folder."""
 
     @asynccontextmanager
-    async def box(self, task: TaskFolder, seconds: float) -> AsyncIterator[Box]:
-        """Open a folder with what the task's environment holds."""
+    async def box(self, task: TaskFolder, seconds: float) -> AsyncIterator[_Folder]:
+        """Open a folder with the contents of the task's environment."""
         root = Path(tempfile.mkdtemp(prefix="box-"))
         try:
             box = _Folder(root)
@@ -165,7 +137,7 @@ class ProcessEngine(ContainerEngine):
 
 
 @dataclass(slots=True)
-class _Folder(Box):
+class _Folder:
     root: Path
 
     async def run(self, words: Sequence[str], environ: Mapping[str, str]) -> Ran:
@@ -194,7 +166,7 @@ class _Folder(Box):
         return None
 
     def _here(self, text: str) -> str:
-        """Return a text in which a container's paths are those below the folder."""
+        """Return a text with a container's paths replaced by those below the folder."""
         for path in _PATHS:
             text = text.replace(f"{path}/", f"{self.root}{path}/")
         return text
@@ -204,19 +176,14 @@ class _Folder(Box):
 
 
 @dataclass(slots=True)
-class CommandEngine(ContainerEngine):
-    """A container engine that is spoken to as docker is.
-
-    Args:
-        program: `docker` or `podman`.
-    """
+class CommandEngine:
+    """A container engine with docker's command line (`docker` or `podman`)."""
 
     program: str
     _building: dict[str, asyncio.Lock] = field(default_factory=dict)
 
     @asynccontextmanager
-    async def box(self, task: TaskFolder, seconds: float) -> AsyncIterator[Box]:
-        """Start a container of the task's image, which is built where it is not there yet."""
+    async def box(self, task: TaskFolder, seconds: float) -> AsyncIterator[_Container]:
         image = task.image or await self._built(task.path / "environment")
         name = f"agentevolver-{uuid.uuid4().hex[:16]}"
         try:
@@ -230,14 +197,13 @@ class CommandEngine(ContainerEngine):
                 await asyncio.shield(self.call("rm", "-f", name))
 
     async def call(self, *words: str, seconds: float = 120.0) -> str:
-        """Run a command of the engine's; returns what it printed. Raises GradingError where it fails."""
+        """Run a command of the engine and return its output. Raises GradingError if it fails."""
         ran = await self.ran(*words, seconds=seconds)
         if ran.code != 0:
             raise GradingError(f"{self.program} {words[0]} ended with code {ran.code}: {ran.tail or 'nothing said'}")
         return ran.printed.decode("utf-8", "replace")
 
     async def ran(self, *words: str, seconds: float | None = None) -> Ran:
-        """Run a command of the engine's to its end."""
         try:
             async with asyncio.timeout(seconds):
                 return await run_program([self.program, *words], os.environ, Path("/"))
@@ -254,7 +220,7 @@ class CommandEngine(ContainerEngine):
 
 
 @dataclass(slots=True)
-class _Container(Box):
+class _Container:
     engine: CommandEngine
     name: str
 
@@ -270,8 +236,8 @@ class _Container(Box):
         return ran.printed.decode("utf-8", "replace") if ran.code == 0 else None
 
 
-def engine_of(name: str) -> ContainerEngine:
-    """Return the engine of a name; `auto` is docker, else podman. Raises ValueError where its program is not there."""
+def engine_of(name: str) -> ProcessEngine | CommandEngine:
+    """Return the engine of a name; `auto` is docker, else podman. Raises ValueError if its program is missing."""
     if name == "process":
         return ProcessEngine()
     programs = ("docker", "podman") if name == "auto" else (name,)

@@ -1,8 +1,8 @@
-"""Rollout workers of a run: spread over the cluster's nodes, and replaced where they are lost.
+"""Rollout workers of a run: spread over the cluster's nodes, and replaced when they are lost.
 
-A node that is lost takes its workers along; the others do their work meanwhile. A node that joins gets its share: a
-worker is started there, takes part as soon as it is ready, and one of a node with too many is dismissed once it has
-nothing left to do. Nodes are looked at when a batch is handed out, ends of workers whenever somebody waits.
+A lost node takes its workers along; the others do their work meanwhile. A node that joins gets its share: its worker
+takes part once it is ready, and one of a node with too many is dismissed when it is idle. Nodes are looked at when a
+batch is handed out, ends of workers while the trainer waits.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class NoWorker(RuntimeError):
 
 
 class Cluster(Protocol):
-    """What a crew asks of Ray. `RayCluster` is the real one."""
+    """What a crew asks of Ray; `RayCluster` is the real one."""
 
     def living(self) -> list[str]:
-        """Return the ids of the nodes that live, this process's first."""
+        """Return the ids of the living nodes, this process's first."""
 
     def results(self, references: Sequence[Any], timeout_s: float | None) -> dict[Any, Exception | None]:
-        """Return what has ended of `references`, with its error; waits for one of them (None: for ever)."""
+        """Return the ended ones of `references` with their errors; waits for one of them (None: forever)."""
 
     def kill(self, handle: Any) -> None:
         """End a worker; never raises."""
@@ -41,7 +41,7 @@ class Cluster(Protocol):
 
 @dataclass(eq=False)
 class Member:
-    """One worker: `ready` ends when it is made, `alive` with its process; `given` is what it was handed."""
+    """One worker: `ready` ends when it is created, `alive` with its process; `given` are its batches."""
 
     handle: Any
     node: str
@@ -51,13 +51,8 @@ class Member:
 
 
 class Crew:
-    """The workers of a run.
-
-    Args:
-        size: how many there are to be.
-        start: starts one on a node, and returns its handle; it has a coroutine method `outlive` that never returns.
-        cluster: where.
-    """
+    """The workers of a run; `start` starts one on a node and returns its handle, with a coroutine method `outlive`
+    that never returns."""
 
     def __init__(self, size: int, start: Callable[[str], Any], cluster: Cluster) -> None:
         self._size = size
@@ -71,16 +66,15 @@ class Crew:
 
     @property
     def members(self) -> list[Member]:
-        """All whose processes are there, or are being started."""
+        """All workers, starting ones included."""
         return [*self.active, *self.joining, *self.retiring]
 
     def begin(self) -> None:
-        """Start all, none of which is waited for."""
         for node, count in shares(self._size, self._cluster.living()).items():
             self.active += [self._new(node) for _ in range(count)]
 
     def lost(self) -> list[Member]:
-        """Take out those whose process has ended since the last call, and return them."""
+        """Remove and return the workers whose process has ended."""
         ended = self._cluster.results([one.alive for one in self.members], 0)
         gone = [one for one in self.members if one.alive in ended]
         for one in gone:
@@ -90,12 +84,9 @@ class Crew:
         return gone
 
     def arrange(self) -> list[Member]:
-        """Look at the nodes: take in who is ready, start who is missing, and retire who is too many.
+        """Take in ready workers, start missing ones, and retire surplus ones. Returns those that take part from now on.
 
-        Returns those that take part from now on. One at least is active afterwards.
-
-        Raises:
-            NoWorker: none can be started.
+        At least one is active afterwards; raises NoWorker if none can be started.
         """
         new = self._welcome(0)
         wanted = shares(self._size, self._cluster.living())
@@ -110,6 +101,7 @@ class Crew:
             new += self._welcome(None)
             if not self.active and not self.joining:
                 raise NoWorker(f"no rollout worker can be started: {self._problem}")
+        # After arrivals: a surplus worker is retired only when another has taken its place.
         while len(self.active) > self._size:
             have = Counter(one.node for one in self.active)
             surplus = max(self.active, key=lambda one: have[one.node] - wanted[one.node])
@@ -118,7 +110,6 @@ class Crew:
         return [one for one in new if one in self.active]
 
     def dismiss(self, idle: Callable[[Member], bool]) -> None:
-        """End those that retire and have nothing left to do."""
         for one in [one for one in self.retiring if idle(one)]:
             self.retiring.remove(one)
             self._cluster.kill(one.handle)
@@ -128,7 +119,7 @@ class Crew:
         return Member(handle, node, handle.__ray_ready__.remote(), handle.outlive.remote())
 
     def _welcome(self, timeout_s: float | None) -> list[Member]:
-        """Take in those that joined and are ready; those that could not be made are gone."""
+        """Take in joining workers that are ready, and drop those that failed to start."""
         ended = self._cluster.results([one.ready for one in self.joining], timeout_s)
         done = [one for one in self.joining if one.ready in ended]
         self.joining = [one for one in self.joining if one not in done]
@@ -149,22 +140,18 @@ class Crew:
 
 
 def shares(size: int, nodes: Sequence[str]) -> Counter[str]:
-    """Return how many of `size` workers are on which node: in turn, from the first on."""
+    """Return the number of workers of each node, dealt in turn from the first."""
     return Counter(nodes[place % len(nodes)] for place in range(size) if nodes)
 
 
 class RayCluster:
-    """Ray's nodes and actors."""
-
     def living(self) -> list[str]:
-        """Return the ids of the nodes that live, this process's first."""
         import ray
 
         own = ray.get_runtime_context().get_node_id()
         return sorted((node["NodeID"] for node in ray.nodes() if node["Alive"]), key=lambda node: (node != own, node))
 
     def results(self, references: Sequence[Any], timeout_s: float | None) -> dict[Any, Exception | None]:
-        """Return what has ended, with its error."""
         import ray
         from ray.exceptions import RayError
 
@@ -182,7 +169,6 @@ class RayCluster:
         return found
 
     def kill(self, handle: Any) -> None:
-        """End a worker."""
         import ray
 
         try:

@@ -1,5 +1,5 @@
-"""Guidance in the episodes of one worker process:
-who is to have it, where it comes from, what a trajectory records of it."""
+"""Guidance in the episodes of one worker process: who is to have it, where it comes from, what a trajectory records
+of it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class Guides:
-    """Guides of rollouts: makes each one's, and says what came of it.
-
-    Args:
-        settings: the section `exp_manager`.
-        source: the experience manager's actor.
-        n: rollouts of a training task.
-        val_n: rollouts of a validation task.
-    """
+    """Guides of rollouts: creates each rollout's, and records what came of it."""
 
     def __init__(self, settings: ExperienceSettings, source: actor.Guide, n: int, val_n: int) -> None:
         self._settings = settings
@@ -35,7 +28,7 @@ class Guides:
         self._val_n = val_n
 
     def guide(self, task: Task, group_id: str, rollout_id: int, step: int, place: int = 0) -> Guide | None:
-        """Return the guide of a rollout, None if it is to go without; `place` is its task's in the step."""
+        """Return the guide of a rollout, None if it gets no guidance; `place` is its task's in the step."""
         validation = task.is_validation
         n = self._val_n if validation else self._n
         if task.is_scout or not is_guided(self._settings, group_id, rollout_id, n, validation=validation):

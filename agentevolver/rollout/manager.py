@@ -1,4 +1,4 @@
-"""verl's manager of agent loop workers, for workers that may be lost: their groups begin anew with others."""
+"""verl's manager of agent loop workers, for workers that may be lost: others restart their groups."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class CrewManager(AgentLoopManagerTQ):
 
     @property
     def actors(self) -> list[Any]:
-        """Handles of all workers, those that are being started too."""
+        """Handles of all workers, starting ones included."""
         return [one.handle for one in self._crew.members]
 
     async def _init_agent_loop_workers(self) -> None:
@@ -67,11 +67,7 @@ class CrewManager(AgentLoopManagerTQ):
         ).remote(self.config, self.llm_client, self.teacher_client, self.reward_loop_worker_handles)
 
     def generate_sequences(self, prompts: TensorDict) -> None:
-        """Hand a batch out to the workers, which put rows into TransferQueue as they become ready.
-
-        Raises:
-            NoWorker: there is no worker, and none can be started.
-        """
+        """Hand a batch to the workers, which put rows into TransferQueue as they become ready. Raises NoWorker."""
         self.look_after(0.0)
         self._arrange()
         self._forget_what_is_done()
@@ -79,11 +75,8 @@ class CrewManager(AgentLoopManagerTQ):
         self._give(zip(active, prompts.chunk(len(active)), strict=False))
 
     def look_after(self, every_s: float = LOOK_S) -> None:
-        """Look whether workers are lost, at most once in `every_s` seconds, and have others begin their groups anew.
-
-        Raises:
-            NoWorker: there is no worker, and none can be started.
-        """
+        """Look for lost workers, at most once in `every_s` seconds, and have others restart their groups. Raises
+        NoWorker."""
         now = time.monotonic()
         if now - self._looked_at < every_s:
             return
@@ -102,7 +95,7 @@ class CrewManager(AgentLoopManagerTQ):
         _settled([one.pause.remote(**pause) for one in self.agent_loop_workers])
 
     def metrics(self) -> dict[str, float]:
-        """Return what was lost since the last call, nothing where nothing was."""
+        """Return what was lost since the last call; empty if nothing was."""
         lost, again = self._lost, self._begun_again
         self._lost = self._begun_again = 0
         return {"rollout/lost_workers": float(lost), "rollout/groups_begun_again": float(again)} if lost else {}
@@ -120,7 +113,7 @@ class CrewManager(AgentLoopManagerTQ):
         _settled(asked)
 
     def _again(self, group: TensorDict) -> TensorDict:
-        """Return a group (a batch of one) as it is to be begun once more."""
+        """Return a group (a batch of one) to be restarted."""
         name = str(group["uid"][0])
         self._losses[name] += 1
         self._begun_again += 1
@@ -142,7 +135,7 @@ def open_groups(batch: TensorDict) -> list[TensorDict]:
 
 
 def clear_rows(groups: Sequence[TensorDict]) -> None:
-    """Take the rows of groups that are to begin anew out of TransferQueue."""
+    """Remove the rows of groups that are restarted from TransferQueue."""
     for partition in {_partition(group) for group in groups}:
         names = {str(group["uid"][0]) for group in groups if _partition(group) == partition}
         tags = (tq.kv_list(partition) or {}).get(partition, {})
@@ -156,7 +149,7 @@ def _partition(batch: TensorDict) -> str:
 
 
 def _settled(references: Sequence[Any]) -> None:
-    """Wait until calls have ended; one of a worker that is lost is nothing to raise here (`look_after`)."""
+    """Wait until calls have ended. A lost worker's error is left to `look_after`."""
     for reference in references:
         try:
             ray.get(reference)

@@ -1,7 +1,7 @@
-"""Pauses of the policy's engine, as one worker process of rollouts knows them: who waits, and for how long by now.
+"""Pauses of the policy's engine, as one worker process knows them: who waits, and for how long so far.
 
-Where rollouts go on over updates, the trainer says when the engine sleeps (for all), and when validation has it to
-itself (for training rollouts). A call that comes meanwhile waits; the time of a call is counted without its pauses.
+If rollouts go on over updates, the trainer says when the engine sleeps (for all calls), and when validation has it to
+itself (for training rollouts). Calls wait meanwhile; the time of a call excludes its pauses.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LOOK_S = 0.1
 
 
 class EnginePause:
-    """State of the engine's pauses; for one event loop."""
+    """State of the engine's pauses, for one event loop."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -29,7 +29,7 @@ class EnginePause:
         self._since: dict[bool, float | None] = {False: None, True: None}
 
     def set(self, *, asleep: bool | None = None, validating: bool | None = None) -> None:
-        """Take note that the engine sleeps or is awake, and that validation has it to itself or not; None: as it is."""
+        """Set whether the engine sleeps, and whether validation has it to itself; None: no change."""
         self._asleep = self._asleep if asleep is None else asleep
         self._validating = self._validating if validating is None else validating
         now = self._clock()
@@ -44,25 +44,19 @@ class EnginePause:
         self._changed = asyncio.Event()
 
     def is_on(self, *, validation: bool) -> bool:
-        """Whether calls wait: those of validation, or those of training."""
         return self._asleep or (self._validating and not validation)
 
     def seconds(self, *, validation: bool) -> float:
-        """Return how long calls have waited so far, all pauses together."""
+        """Return how long calls have waited so far, over all pauses."""
         since = self._since[validation]
         return self._passed[validation] + (0.0 if since is None else self._clock() - since)
 
     async def over(self, *, validation: bool) -> None:
-        """Return when there is no pause."""
         while self.is_on(validation=validation):
             await self._changed.wait()
 
     async def within(self, call: Coroutine[Any, Any, T], timeout_s: float, *, validation: bool) -> T:
-        """Await a call that may take so many seconds, those of pauses not counted.
-
-        Raises:
-            TimeoutError: it took longer, and was cancelled.
-        """
+        """Await a call for at most `timeout_s`, pauses excluded; raises TimeoutError and cancels it after that."""
         began, paused = self._clock(), self.seconds(validation=validation)
         task = asyncio.ensure_future(call)
         try:

@@ -1,8 +1,7 @@
-"""The policy, or a chat model in its place: token ids in and sampled ids out, messages in and text out.
+"""The policy, or a chat model in its place: token ids in and sampled ids out, or messages in and text out.
 
-Every failure of either is an `EngineError`. A chat model is any OpenAI-compatible endpoint; it says no log-probs, so
-nothing of its episodes is trained on. Contexts work all the same: with `plain_renderer` they count about four
-characters as a token.
+Every failure is an `EngineError`. A chat model is any OpenAI-compatible endpoint; it returns no log-probs, so its
+episodes are not trained on. With `plain_renderer` contexts count about four characters as a token.
 """
 
 from __future__ import annotations
@@ -31,13 +30,8 @@ logger = logging.getLogger(__name__)
 class VerlEngine:
     """verl's rollout servers behind the `Engine` interface.
 
-    Args:
-        server_manager: verl's `LLMServerClient`.
-        timeout_s: seconds that one call may take.
-        server_key: returns the bearer token that the servers ask for over HTTP.
-        seeded: whether requests keep their seeds. On a GPU vLLM draws for each of them by itself then, and other
-            kernels may make another token of the same draw, so that it costs and gives nothing unless they are asked to
-            be deterministic.
+    `seeded`: whether requests keep their seeds. On a GPU that makes vLLM draw for each request by itself, and gives
+    nothing unless its kernels are deterministic.
     """
 
     def __init__(
@@ -50,10 +44,9 @@ class VerlEngine:
         self._names: dict[str, str] = {}
 
     async def served(self) -> ServedModel:
-        """Return where the policy answers chat completions,
-        for roles of language models that it plays; raises LLMUnavailable.
+        """Return where the policy answers chat completions, for roles that it plays; raises LLMUnavailable.
 
-        It is served during rollouts: on GPUs that it shares with training it sleeps in between.
+        On GPUs that it shares with training it is served during rollouts only.
         """
         request_id = "role"
         try:
@@ -75,8 +68,7 @@ class VerlEngine:
         return ServedModel(url, self._names[address], key)
 
     async def generate(self, request_id: str, prompt_ids: list[int], sampling_params: dict[str, Any]) -> Generated:
-        """Sample through verl. `request_id` keeps the turns of an episode on one server,
-        where their prefix is cached."""
+        """Sample through verl. `request_id` keeps an episode's turns on one server, which caches their prefix."""
         kept = {name: value for name, value in sampling_params.items() if self._seeded or name != "seed"}
         if (structure := kept.get("structured_outputs")) is not None:
             kept["structured_outputs"] = structured(structure)
@@ -102,11 +94,9 @@ class VerlEngine:
         )
 
     async def _in_time(self, call: Coroutine[Any, Any, Any]) -> Any:
-        """Await a call within its time; raises TimeoutError."""
         return await asyncio.wait_for(call, self._timeout_s)
 
     async def _sampled(self, request_id: str, prompt_ids: list[int], sampling_params: dict[str, Any]) -> Any:
-        """Return verl's output of a call."""
         return await self._asked(request_id, prompt_ids, whole(sampling_params))
 
     async def _asked(self, request_id: str, prompt_ids: list[int], sampling_params: dict[str, Any]) -> Any:
@@ -116,7 +106,7 @@ class VerlEngine:
 
 
 def structured(structure: dict[str, Any]) -> Any:
-    """Return what vLLM is to hold a reply to (its `StructuredOutputsParams`), of its JSON-ready form."""
+    """Return vLLM's `StructuredOutputsParams` of a JSON-ready form."""
     from vllm.sampling_params import StructuredOutputsParams  # seconds to import, and few agents ask for it
 
     return StructuredOutputsParams(**structure)
@@ -128,7 +118,7 @@ Summariser = Callable[[list[dict[str, Any]], int], Awaitable[str]]
 
 @dataclass(frozen=True, slots=True)
 class ChatReply:
-    """A chat model's reply; `truncated`: it was cut by the token limit; `calls`: the tools that it calls natively."""
+    """A chat model's reply; `truncated`: cut by the token limit; `calls`: native tool calls."""
 
     text: str
     truncated: bool = False
@@ -136,13 +126,13 @@ class ChatReply:
 
     @property
     def written(self) -> str:
-        """The reply as text, its calls as Hermes writes them."""
+        """The reply as text, with calls as Hermes writes them."""
         return with_calls(self.text, [call.to_openai("") for call in self.calls])
 
 
 @runtime_checkable
 class ChatEngine(Protocol):
-    """Whatever answers a conversation. It says no log-probs, so nothing that it said is trained on."""
+    """Answers conversations without log-probs, so that nothing of them is trained on."""
 
     async def converse(
         self,
@@ -151,19 +141,15 @@ class ChatEngine(Protocol):
         sampling_params: dict[str, Any],
         tools: list[dict[str, Any]] | None = None,
     ) -> ChatReply:
-        """Reply to a conversation; `tools`, given in episodes with native calls alone,
-        may be called. Raises EngineError."""
+        """Reply to a conversation. `tools` are given only with native calls. Raises EngineError."""
         ...
 
 
 class LLMEngine:
     """A role's model behind the `ChatEngine` interface.
 
-    Args:
-        llm: the roles' models.
-        role: whose model it is.
-        seed: whether each call gets a seed of its own, so that a cache of replies does not make all rollouts of a task
-            the same one.
+    `seed`: whether each call gets a seed of its own, so that a cache of replies does not make a task's rollouts all
+    alike.
     """
 
     def __init__(self, llm: LLM, role: Role, *, seed: bool = True) -> None:
@@ -179,7 +165,6 @@ class LLMEngine:
         sampling_params: dict[str, Any],
         tools: list[dict[str, Any]] | None = None,
     ) -> ChatReply:
-        """Ask the role's model."""
         self._calls += 1
         sampling = {**sampling_params, **({"seed": self._calls} if self._seed else {})}
         reply = await _asked(self._llm, self._role, messages, sampling, tools)
@@ -188,7 +173,7 @@ class LLMEngine:
 
 
 def role_summariser(llm: LLM) -> Summariser:
-    """Return what lets the summariser's model write the summaries of a context (`summary_by: summariser`)."""
+    """Return a function by which the summariser's model writes summaries of a context (`summary_by: summariser`)."""
 
     async def summarise(messages: list[dict[str, Any]], max_tokens: int) -> str:
         return (await _asked(llm, Role.SUMMARISER, messages, {"max_tokens": max_tokens})).text
@@ -197,7 +182,7 @@ def role_summariser(llm: LLM) -> Summariser:
 
 
 def plain_renderer() -> ChatRenderer:
-    """Return a renderer for models whose tokenizer is not at hand."""
+    """Return a renderer for models without a tokenizer here."""
     return ChatRenderer(PlainTokenizer())
 
 

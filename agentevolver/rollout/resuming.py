@@ -1,9 +1,9 @@
-"""The policy's engine where rollouts go on over updates: a reply that an update cut off, the new weights continue.
+"""The policy's engine if rollouts go on over updates: the new weights continue a reply that an update cut off.
 
-The trainer aborts what is being sampled; verl's server gives back the tokens so far, each with the log-prob and the
-version of the weights that sampled it. The reply goes on from there, so that nothing above notices. verl has a client
-that does so too (`FullyAsyncLLMServerClient`); it waits a second after each abort, sends the same seed again, and a
-wait of it counts as the reply's own time.
+The trainer aborts sampling; verl's server returns the tokens so far, each with the log-prob and version of the weights
+that sampled it, and the reply goes on from there: callers notice nothing. verl's own client for this
+(`FullyAsyncLLMServerClient`) waits a second after each abort, repeats the seed, and counts its waits as the reply's
+time.
 """
 
 from __future__ import annotations
@@ -28,13 +28,9 @@ AGAIN_S = 0.05
 
 
 class ResumingEngine(VerlEngine):
-    """verl's rollout servers, over their pauses.
+    """verl's rollout servers, over their pauses, which do not count as time of a call.
 
-    Args:
-        server_manager, timeout_s: as for `VerlEngine`; the time of pauses is not counted.
-        options: `VerlEngine`'s others.
-        validation: whether its calls are validation's, which training rollouts may have to wait for.
-        pause: says when the engine sleeps.
+    `validation`: whether its calls are validation's, for which training rollouts may have to wait.
     """
 
     def __init__(

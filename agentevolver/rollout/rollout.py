@@ -1,9 +1,8 @@
 """Rollout of one task: attempts, turns, grade. Knows neither verl nor Ray.
 
-A rollout returns, whatever fails but its own code. It ends with a `StopReason`. A rollout that the environment or the
-engine failed is retried: a retry is another attempt, from a fresh instance, a bounded number of times; what remains
-failed is returned as such, without a grade. A rollout that nobody could grade is returned so at once: a judge has tries
-of its own. The instance is released whatever happens, cancellation included.
+A rollout returns with a `StopReason`, whatever fails but its own code. If the environment or the engine fails, it is
+retried from a fresh instance, a bounded number of times; a grader or judge that fails has tries of its own. The
+instance is released whatever happens, even cancellation.
 """
 
 from __future__ import annotations
@@ -18,7 +17,8 @@ from typing import Any
 
 from agentevolver.engine import Engine
 from agentevolver.flows import AgentFlow, ReactFlow
-from agentevolver.rollout.attempt import Assignment, FlowAttempt, Guide, Means, NewAttempt, RolloutPolicy, TaskGraders
+from agentevolver.gateway.openings import Guide
+from agentevolver.rollout.attempt import Assignment, FlowAttempt, Means, NewAttempt, RolloutPolicy, TaskGraders
 from agentevolver.rollout.policy import ChatEngine, Summariser
 from agentevolver.rollout.tool_calls import ToolUse
 from agentevolver.types import StopReason, Task, TrainingSample, Trajectory
@@ -38,11 +38,7 @@ NOT_REPEATED = (StopReason.GRADING_ERROR, StopReason.AGENT_ERROR)
 
 @dataclass(slots=True)
 class Rollout:
-    """A finished rollout: its record, its training samples (none if it failed),
-    and the weight versions that sampled it.
-
-    `injection` is what the policy was given before the task, None if no guide was asked.
-    """
+    """A finished rollout. It has no samples if it failed; `injection` is None if no guide was asked."""
 
     trajectory: Trajectory
     samples: list[TrainingSample]
@@ -53,18 +49,13 @@ class Rollout:
 
 
 class RolloutRunner:
-    """Runner of rollouts against one environment service and one engine; safe for many at once on one event loop.
+    """Runner of rollouts; many may run at once on one event loop.
 
     Args:
-        policy: how a rollout is run.
-        client: the environment service.
         engine: the policy, or a chat model in its place, whose rollouts have no training samples.
-        new_context: makes an episode's context.
-        flow: picks a task's agent flow.
         summariser: writes the summaries that a context wants of a role's model.
-        graders: grade training tasks, each by the grader that it names; None: the environment grades all. It always
-            grades validation.
-        new_attempt: makes an attempt at a rollout; None: a flow plays it.
+        graders: grade training tasks; None: the environment does. It always grades validation.
+        new_attempt: creates an attempt; None: a flow plays it.
         tool_use: how native tool calls are read; None: agents act by text.
         aside: the engine of rollouts that are not trained on (validation, scouts); None: `engine`.
     """
@@ -91,7 +82,6 @@ class RolloutRunner:
 
     @property
     def max_tries(self) -> int:
-        """How many attempts a rollout has."""
         return self._means.policy.max_tries
 
     async def run(
@@ -103,10 +93,11 @@ class RolloutRunner:
         env_params: dict[str, Any],
         guide: Guide | None = None,
     ) -> Rollout:
-        """Roll `task` out and grade it, with what `guide` puts before the task; retry what failed.
-        Raises nothing but cancellation, and what a flow, a template or a grader raises that is broken.
+        """Roll `task` out and grade it, with the guidance of `guide`; retry failures.
 
-        Every attempt samples from the same seeds: one that an outage ended is played again as it was.
+        Raises only cancellation, and what a broken flow, template or grader raises. Every attempt samples from the same
+        seeds:
+        after an outage an attempt is repeated as it was.
         """
         started = time.perf_counter()
         means = self._aside if task.is_validation or task.is_scout else self._means
@@ -153,7 +144,7 @@ class RolloutRunner:
         return Rollout(trajectory, samples, account.versions, account.generate_s, account.env_s, episode.injection)
 
     async def _recovered(self, unavailable: bool, attempt: int) -> bool:
-        """Wait before the next attempt; false when the service stayed away for `unavailable_timeout_s`."""
+        """Wait before the next attempt; False if the service stayed away for `unavailable_timeout_s`."""
         if not unavailable:
             await asyncio.sleep(random.uniform(0.5, 1.0) * min(2.0 ** (attempt - 1), 10.0))
             return True

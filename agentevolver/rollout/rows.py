@@ -1,12 +1,11 @@
-"""Rows of the training batch: a rollout as verl's outputs, an output as a row, the names of groups and the rows' order.
+"""Rows of the training batch: a rollout as verl's outputs, an output as a row, group ids, and the rows' order.
 
 A rollout without a training sample still becomes one output, a placeholder marked `masked`, so that it is counted; the
 trainer keeps such rows out of every statistic and of the gradient. Validation leaves out only what has no grade.
 
-verl draws a name for each prompt, and gives rows in the order in which they arrived. Here a group's name says the step
-and the task's place in it, and a hash of what the group is makes it the run's own; rows are sorted by it. So the same
-prompts in the same step of the same run have the same names, and what is computed over rows (mini-batches, sums) does
-not depend on which rollout was quicker.
+verl draws random ids for prompts and returns rows as they arrive. Here a group id holds the step, the task's place in
+it, and a hash; rows are sorted by it. So a repeated run has the same ids, and sums over rows and mini-batches do not
+depend on which rollout was quicker.
 """
 
 from __future__ import annotations
@@ -30,14 +29,8 @@ def to_outputs(
 ) -> list[AgentLoopOutput]:
     """Return verl's outputs of a rollout: one per training sample, or one masked placeholder if there is none.
 
-    Args:
-        rollout: what happened.
-        eos_token_id: stands for the tokens of a placeholder.
-        fallback_version: the weight version of a rollout in which nothing was sampled.
-        validation: whether the trajectory's record goes among what verl reports beside the reward, or into a field of
-            its own.
-
-    The last output alone carries the trajectory's record.
+    The last output alone carries the trajectory's record: beside the reward in verl's report for validation, else in a
+    field of its own. `fallback_version` stands for the weight version if nothing was sampled.
     """
     trajectory, outcome = rollout.trajectory, rollout.trajectory.outcome
     masked = not rollout.samples
@@ -108,23 +101,15 @@ def to_row(output: AgentLoopOutput, row: Mapping[str, Any]) -> tuple[dict[str, A
 
 
 def group_name(seed: int, kind: str, step: int, place: int, task_id: str) -> str:
-    """Return the name of a group: `<step>-<place>-<hash>`.
-
-    Args:
-        seed: the run's.
-        kind: what the rollouts are for (`train`, `validation`, ...).
-        step: the training step.
-        place: of the task among those of the step, from 0.
-        task_id: of the task.
-    """
+    """Return a group id, `<step>-<place>-<hash>`; `place` is the task's among those of the step, from 0."""
     return f"{step:06d}-{place:05d}-{seeds.digest(seed, kind, step, place, task_id)[:5].hex()}"
 
 
 def group_place(group_id: str) -> int:
-    """Return a group's place in its step."""
+    """Return the place of a group's task in its step."""
     return int(group_id.split("-")[1])
 
 
 def row_order(keys: Sequence[str]) -> list[int]:
-    """Return the places of rows (`<group>_<rollout>_<row>`) in the order of group, rollout and row."""
+    """Return the indices of rows (`<group>_<rollout>_<row>`) in the order of group, rollout and row."""
     return sorted(range(len(keys)), key=lambda place: RowKey.of(keys[place]))

@@ -1,7 +1,7 @@
 """A rollout that the user's agent plays: its model calls come through the gateway, its actions go to the environment.
 
-The rollout ends when the agent does, however that is: what the gateway or the environment last refused says why it
-stopped, before what the agent made of that. Whatever the agent has started ends with it.
+The rollout ends when the agent does. What the gateway or the environment refused last says why it stopped, before what
+the agent made of it. Everything that the agent started ends with it.
 """
 
 from __future__ import annotations
@@ -40,18 +40,11 @@ DIFFERENCES = 3
 
 @dataclass(slots=True)
 class Serving:
-    """Maker of attempts that an agent plays; one object per worker process, whose gateway all its rollouts share.
+    """Creates the attempts that an agent plays. The rollouts of a worker process share one, and its gateway.
 
-    Args:
-        agent: who plays.
-        renderer: of the policy's chat template.
-        limits: of a conversation, in tokens.
-        timeout_s: seconds that the agent may take.
-        max_calls: model calls of a rollout; None: as many as actions.
-        world: whether the agent acts in the environment, which then grades.
-        train_errors: whether rollouts are graded in which the agent failed.
-        max_samples: training samples of a rollout at most.
-        sample_choice: which are kept.
+    - `timeout_s`: seconds that the agent may take; `max_calls`: model calls of a rollout, None: as many as actions.
+    - `world`: whether the agent acts in the environment, which then grades.
+    - `train_errors`: whether to grade rollouts in which the agent failed.
     """
 
     agent: Agent
@@ -67,11 +60,10 @@ class Serving:
     _starting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def __call__(self, given: Assignment) -> Attempt:
-        """Return an attempt."""
         return ServedAttempt(self, given)
 
     async def server(self) -> GatewayServer:
-        """Return this process's gateway, which is started by the first rollout."""
+        """Return this process's gateway, which the first rollout starts."""
         async with self._starting:
             if self._server is None:
                 server = GatewayServer()
@@ -81,15 +73,12 @@ class Serving:
         return self._server
 
     async def stop(self) -> None:
-        """Stop the gateway."""
         if self._server is not None:
             await self._server.stop()
             self._server = None
 
 
 class ServedAttempt(Attempt):
-    """One attempt of an agent's."""
-
     def __init__(self, serving: Serving, given: Assignment) -> None:
         super().__init__(given)
         means = given.means
@@ -119,6 +108,7 @@ class ServedAttempt(Attempt):
     @property
     def messages(self) -> list[dict[str, Any]]:
         """Everything that was said, what the environment answered after the last call included."""
+        # The gateway learns the environment's answers from the next call, which the last one lacks.
         said, rollout = self._rollout.messages, self._rollout
         if self._world is None or not said or said[-1]["role"] != "assistant":
             return said
@@ -150,11 +140,10 @@ class ServedAttempt(Attempt):
 
     @property
     def acted(self) -> bool:
-        """Whether the policy was asked."""
+        """Whether the agent asked the policy."""
         return self._rollout.calls > 0
 
     def account(self) -> Account:
-        """Return what it took."""
         rollout = self._rollout
         facts = {
             "chains": rollout.chains,
@@ -167,17 +156,13 @@ class ServedAttempt(Attempt):
         return Account(rollout.versions, rollout.generate_s, self._env_s, [], rollout.tools, facts)
 
     def samples(self) -> tuple[list[TrainingSample], dict[str, int]]:
-        """Return the training samples, and how many were dropped, by name."""
         return self._rollout.samples(), dict(self._rollout.dropped)
 
-    def said(self) -> list[dict[str, Any]]:
-        """Return what was said: the opening is the agent's own, without any guidance."""
-        messages = self.messages
-        first = next((place for place, message in enumerate(messages) if message["role"] == "assistant"), len(messages))
-        return [*self._rollout.opening, *messages[first:]]
+    @property
+    def unguided(self) -> list[dict[str, Any]]:
+        return self._rollout.opening
 
     async def timed(self, call: Awaitable[T]) -> T:
-        """Await a call of the environment service and count its time."""
         before = time.perf_counter()
         try:
             return await call
@@ -266,8 +251,8 @@ class ServedAttempt(Attempt):
         return not self._serving.world and not judged
 
     async def outcome(self, stop_reason: StopReason, note: str) -> Outcome | None:
-        """Return the grade: the environment's where the agent acts in it, else that of the grader which the task
-        names, else the agent's own number; an agent that was stopped before it said one has 0."""
+        """Return the grade: the environment's if the agent acts in it, else the task's grader's, else the agent's
+        own number, 0 if it was stopped before it returned one."""
         if stop_reason is StopReason.AGENT_ERROR and not self._serving.train_errors:
             return None
         if not self.acted or not self._graded_by_number:
@@ -279,6 +264,6 @@ class ServedAttempt(Attempt):
 
 
 def _query(state: dict[str, Any], opening: list[dict[str, Any]]) -> str | None:
-    """Return what the environment asks, None where it asks nothing."""
+    """Return the environment's query, None if it has none."""
     said = (state.get("info") or {}).get("query")
     return str(said) if said else str(opening[-1]["content"]) if opening else None

@@ -1,13 +1,11 @@
-"""A session in an environment: asks the policy, carries its actions out, and records every call as a step.
+"""A session in an environment: asks the policy, carries out its actions, and records every call as a step.
 
-Steps are numbered through the episode, the policy's plans, summaries and context decisions among them, so that each
-sampled token has the step it belongs to; the environment counts its own actions alone. With native tool calls an
-action is what a reply calls: the calls are read out of the sampled ids and checked (`tool_calls.py`), the environment
-is given those that can be carried out, and the session answers the others. Such an answer is an observation like any
-other, and an action of calls none of which can be carried out is one too; only the environment never hears of it.
+Steps are numbered through the episode, plans, summaries and context decisions included, so that each sampled token
+belongs to a step; the environment counts its actions only. With native tool calls an action is a reply's calls: they
+are read from the sampled ids and checked (`tool_calls.py`), the environment gets the valid ones, and the session
+answers the others. If no call is valid it is still an action with an observation, of which the environment never hears.
 
-Failures are not caught here: `EngineError` (also for a summary that a role's model could not write) and
-`EnvServiceError` fail the attempt, `ContextFull` ends it.
+`EngineError` and `EnvServiceError` fail the attempt, `ContextFull` ends it; none is caught here.
 """
 
 from __future__ import annotations
@@ -40,19 +38,9 @@ MAX_SIDE_CALLS = 8
 class LiveSession:
     """One episode on one instance.
 
-    Args:
-        context: what the policy sees.
-        engine: the policy, or a chat model in its place.
-        client: the environment service.
-        env_type: the environment's name.
-        instance_id: the instance; also the request id of every call.
-        sampling_params: of every call.
-        max_steps: actions of the episode.
-        shown: how what is not the policy's is put to it (`/no_think`, say).
-        summariser: the role's model that writes summaries, if the template asks for it.
-        tool_use: how native calls are read; None: every reply is an action as it stands.
-
-    `actions` counts the episode's, `sent` those that the environment was given.
+    `shown` transforms messages that are not the policy's (`/no_think`); `instance_id` is also the request id of every
+    call; without `tool_use` every reply is an action as it stands. `actions` counts the episode's actions, `sent` those
+    that the environment got.
     """
 
     context: ContextTemplate
@@ -79,8 +67,7 @@ class LiveSession:
     offered: list[Message] = field(default_factory=list)
 
     def offer(self, info: Mapping[str, Any] | None) -> None:
-        """Take the tools that the environment hands over, before the context starts.
-        Raises EnvServiceError where there are none."""
+        """Take the environment's tools, before the context starts. Raises EnvServiceError if there are none."""
         if self.tool_use is None:
             return
         try:
@@ -91,8 +78,7 @@ class LiveSession:
         self.context.offer(self.offered)
 
     def _take_tools(self, info: Mapping[str, Any]) -> None:
-        """Check later calls against the tools that a step's `info` names, where it names some. The prompt keeps the
-        ones it began with."""
+        """Check later calls against the tools in a step's `info`, if it has any. The prompt keeps the first ones."""
         if self.tool_use is None or info.get("tools") is None:
             return
         try:
@@ -101,7 +87,6 @@ class LiveSession:
             raise EnvServiceError(str(error), url="/step", instance_id=self.instance_id) from error
 
     async def ask(self, kind: str = "action") -> str:
-        """Make the calls that the context wants first, then let the policy speak."""
         self._close_step()
         await self._keep_house()
         prompt_ids = self.context.next_prompt()
@@ -115,7 +100,6 @@ class LiveSession:
         return text
 
     async def act(self, text: str) -> Answer:
-        """Give the environment an action and the policy its answer."""
         if self._said is None:
             raise RuntimeError(
                 "a flow must `ask` before each `act`: an action that the policy did not say cannot be trained on"
@@ -139,7 +123,7 @@ class LiveSession:
         return Answer(observation, reward, over, failed)
 
     def _read(self, text: str) -> ToolReply:
-        """Take what was said last apart, and tell the context and the step which calls it made."""
+        """Parse the latest reply, and tell the context and the step which calls it made."""
         if self.tool_use is None or self._said is None:
             return ToolReply(text)
         parsed = self._called
@@ -161,7 +145,7 @@ class LiveSession:
         return reply
 
     def _opens_thought(self, prompt_ids: Sequence[int]) -> bool:
-        """Whether a prompt ends inside a thought, so that the reply begins in it."""
+        """Whether the reply to a prompt begins inside a thought."""
         if self.tool_use is None or self.tool_use.format is None:
             return False
         return begins_in_thought(self.context.renderer, prompt_ids)
@@ -176,15 +160,13 @@ class LiveSession:
         return [*others, self.shown(last)]
 
     def tell(self, text: str) -> None:
-        """Add an instruction."""
         self.context.tell(str(self.shown({"role": "user", "content": text})["content"]))
 
     def pin(self) -> None:
-        """Keep what was said last in sight."""
         self.context.pin()
 
     def close(self) -> None:
-        """Close the last step, if the policy spoke and did not act."""
+        """Close the last step if the policy did not act after its reply."""
         self._close_step()
 
     async def timed(self, call: Awaitable[T]) -> T:
@@ -221,7 +203,7 @@ class LiveSession:
         max_new_tokens: int,
         tools: Sequence[Message] = (),
     ) -> tuple[Generated, float]:
-        """Return what was sampled and the seconds it took."""
+        """Return the sample and the seconds it took."""
         room = min(max_new_tokens, self.context.limits.max_model_len - len(prompt_ids))
         sampling = {**self.sampling_params, "max_tokens": room}
         if self.tool_use is not None and self.tool_use.ends:

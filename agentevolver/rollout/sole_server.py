@@ -1,7 +1,7 @@
-"""verl's client of the rollout servers, where there is one: it is asked without verl's balancer.
+"""verl's client of the rollout servers without verl's balancer, for a single server.
 
-The balancer is an actor that is called twice a turn, to choose among the servers and to hear that a turn is over. Where
-there is nothing to choose, that is a tenth of what a turn costs on a CPU.
+The balancer is an actor that is called twice a turn, to choose a server and to hear that the turn is over. With one
+server that is a tenth of a turn's CPU time, for nothing.
 """
 
 from __future__ import annotations
@@ -13,12 +13,7 @@ from verl.workers.rollout.llm_server import LLMServerClient
 
 
 class SoleServerClient(LLMServerClient):
-    """verl's client with a server that is always the same.
-
-    Args:
-        server: its address and its handle.
-        arguments: verl's client's.
-    """
+    """verl's client with one fixed server (address and handle); `arguments` are verl's client's."""
 
     def __init__(self, *, server: tuple[str, ActorHandle], **arguments: Any) -> None:
         super().__init__(**arguments)
@@ -32,8 +27,10 @@ class SoleServerClient(LLMServerClient):
 
 
 def client_of(manager: Any) -> LLMServerClient:
-    """Return the client of a manager of servers (verl's `LLMServerManager`) to which no server is added later; where
-    there are several, or a router of the user's own, verl's."""
+    """Return the client of a manager of servers (verl's `LLMServerManager`) to which none is added later.
+
+    It is verl's own for several servers, or with a router of the user's.
+    """
     servers = list(zip(manager.server_addresses, manager.server_handles, strict=True))
     if len(servers) > 1 or getattr(manager.rollout_config, "router_config_path", None):
         client: LLMServerClient = manager.get_client()

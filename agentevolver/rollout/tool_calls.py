@@ -1,9 +1,7 @@
-"""The calls of a reply, checked before an environment sees them: which of them are carried out, and what the agent is
-told in the place of the others.
+"""Checks of a reply's calls before an environment sees them: which are carried out, and how the others are answered.
 
-Every call has an id and is answered once, in the order in which the calls were made: by the environment, or here where
-it names no tool, does not fit the tool's schema, or is one too many. What was meant as a call and is none is answered
-by a user's message.
+Every call has an id and is answered once, in order: by the environment, or here if it names no tool, does not fit the
+tool's schema, or is one too many. A malformed call is answered by a user message.
 """
 
 from __future__ import annotations
@@ -29,18 +27,13 @@ _QUOTED = 300
 
 
 class ToolsMissing(ValueError):
-    """An environment handed over no tools, or none that can be used; the message says what to do."""
+    """An environment offers no usable tools; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """Use of native calls: how they are read, and how many of a reply are carried out.
-
-    Args:
-        format: reads the calls out of sampled ids; None for a chat model, whose endpoint says its calls apart.
-        max_calls: calls of one reply.
-        parallel: false: one call a reply, whatever `max_calls` is.
-    """
+    """Use of native calls. `format` is None for a chat model, whose endpoint returns calls separately; without
+    `parallel` one call of a reply is carried out, whatever `max_calls` is."""
 
     format: ToolFormat | None
     max_calls: int = 8
@@ -48,14 +41,14 @@ class ToolUse:
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """The tokens that end a reply of calls, beside those that end any."""
+        """Further tokens that end a reply."""
         return () if self.format is None else self.format.stop_token_ids
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A call with its id; `problem` is one of `PROBLEMS`, "" for a call that can be carried out, and `answer` what the
-    agent is told of it."""
+    """A call with its id. `problem` is one of `PROBLEMS`, or "" for a valid call; `answer` is what the agent is told
+    of it."""
 
     id: str
     call: ToolCall
@@ -63,18 +56,15 @@ class Checked:
     answer: str = ""
 
     def to_openai(self) -> Message:
-        """Return the call as an entry of `tool_calls`."""
         return self.call.to_openai(self.id)
 
     def answered(self) -> Message:
-        """Return the message that says what was wrong."""
         return {"role": "tool", "tool_call_id": self.id, "name": self.call.name, "content": self.answer}
 
 
 @dataclass(frozen=True, slots=True)
 class ToolReply:
-    """A reply taken apart: its text beside the calls, the calls in order, and a word for the agent on each thing that
-    was meant as a call and is none."""
+    """A parsed reply: its text, its calls in order, and an answer to each malformed call."""
 
     content: str
     calls: tuple[Checked, ...] = ()
@@ -82,12 +72,12 @@ class ToolReply:
 
     @property
     def valid(self) -> tuple[Checked, ...]:
-        """The calls that can be carried out."""
+        """The calls to be carried out."""
         return tuple(one for one in self.calls if not one.problem)
 
     @property
     def is_text(self) -> bool:
-        """Whether it has neither calls nor what was meant as one."""
+        """Whether it has no calls, not even malformed ones."""
         return not self.calls and not self.broken
 
     @property
@@ -97,25 +87,20 @@ class ToolReply:
 
     @property
     def tried(self) -> int:
-        """How many calls were tried, those that are none included."""
+        """Number of calls, malformed ones included."""
         return len(self.calls) + len(self.broken)
 
     def action(self, content: str) -> Message:
-        """Return what the environment is given: the calls that can be carried out, with `content` beside them."""
-        return _assistant(content, self.valid)
-
-    def message(self) -> Message:
-        """Return the reply as a message of the conversation, with all of its calls."""
-        return _assistant(self.content, self.calls)
+        """Return the environment's action: the valid calls, with `content` beside them."""
+        if not self.valid:
+            return {"role": "assistant", "content": content}
+        calls = [one.to_openai() for one in self.valid]
+        return {"role": "assistant", "content": content if content.strip() else None, "tool_calls": calls}
 
     def answers(self, state: Sequence[Mapping[str, Any]]) -> list[Message]:
-        """Return one answer for each call in order, and then what else there is to say.
+        """Return one answer for each call in order, and then the other messages of `state`, what the environment said.
 
-        Args:
-            state: what the environment said, an answer for each call that it was given among it.
-
-        Raises:
-            ValueError: the environment did not answer each of them once.
+        Raises ValueError if the environment did not answer each valid call once.
         """
         given = [message for message in state if message.get("role") == "tool"]
         wanted, found = [one.id for one in self.valid], [message.get("tool_call_id") for message in given]
@@ -134,14 +119,8 @@ class ToolReply:
 
 
 def check_calls(parsed: Parsed, tools: Sequence[ToolSpec], use: ToolUse, turn: int) -> ToolReply:
-    """Check a reply's calls against the tools there are.
-
-    Args:
-        parsed: the reply.
-        tools: what may be called now.
-        use: how many calls are carried out.
-        turn: number of the reply in its episode, part of the calls' ids.
-    """
+    """Check a reply's calls against the tools; `turn` is the reply's number in its episode and part of the calls'
+    ids."""
     read = parsed.calls[:MAX_READ]
     calls = tuple(_check(place, call, tools, use, turn) for place, call in enumerate(read))
     broken = [f"error: {_clean(problem)}" for problem in parsed.problems]
@@ -151,8 +130,8 @@ def check_calls(parsed: Parsed, tools: Sequence[ToolSpec], use: ToolUse, turn: i
 
 
 def read_tools(info: Mapping[str, Any] | None, env_type: str) -> list[Message]:
-    """Return the tools that an environment hands over when an episode begins (`info["tools"]`), as OpenAI has them,
-    each with a description and parameters.
+    """Return the tools that an environment offers (`info["tools"]`), in OpenAI's form, each with description and
+    parameters.
 
     Raises ToolsMissing.
     """
@@ -164,7 +143,7 @@ def read_tools(info: Mapping[str, Any] | None, env_type: str) -> list[Message]:
 
 
 def no_tools(env_type: str) -> str:
-    """Return what to say of an environment that hands over no tools."""
+    """Return the message for an environment without tools."""
     return (
         f"the environment {env_type!r} hands over no tools when an episode begins (info.tools), so its agents cannot "
         "call them natively: set actor_rollout_ref.rollout.tool_format to none"
@@ -172,7 +151,7 @@ def no_tools(env_type: str) -> str:
 
 
 def specs_of(tools: Any, env_type: str) -> tuple[ToolSpec, ...]:
-    """Return tools as they are validated against; raises ToolsMissing for what are none, or two of one name."""
+    """Return tools for validation; raises ToolsMissing for malformed ones, or two of one name."""
     if not isinstance(tools, list) or not all(isinstance(tool, Mapping) for tool in tools):
         raise ToolsMissing(f"the environment {env_type!r} hands over info.tools that are no list of tools")
     try:
@@ -186,7 +165,7 @@ def specs_of(tools: Any, env_type: str) -> tuple[ToolSpec, ...]:
 
 
 def _whole(tool: Mapping[str, Any], spec: ToolSpec) -> Message:
-    """Return a tool with a description and parameters, empty ones if need be: chat templates (gpt-oss') want them."""
+    """Return a tool with description and parameters, if need be empty ones: gpt-oss' chat template wants them."""
     return {**tool, "function": {**spec.to_openai()["function"], **tool["function"]}}
 
 
@@ -203,7 +182,7 @@ def _check(place: int, call: ToolCall, tools: Sequence[ToolSpec], use: ToolUse, 
 
 
 def _problem(place: int, call: ToolCall, tools: Sequence[ToolSpec], use: ToolUse) -> tuple[str, str]:
-    """Return the kind of what is wrong with a call and the words for it, two empty ones if nothing is."""
+    """Return kind and text of what is wrong with a call, two empty ones if it is valid."""
     if not use.parallel and place > 0:
         return "too_many", "not carried out: one call a message"
     if place >= use.max_calls:
@@ -232,15 +211,5 @@ def _quoted(text: str) -> str:
 
 
 def _clean(text: str) -> str:
-    """Return text with half characters (lone surrogates, which escaped JSON may hold) replaced."""
+    """Return text with lone surrogates, which escaped JSON may hold, replaced."""
     return text.encode("utf-8", "replace").decode()
-
-
-def _assistant(content: str, calls: Sequence[Checked]) -> Message:
-    if not calls:
-        return {"role": "assistant", "content": content}
-    return {
-        "role": "assistant",
-        "content": content if content.strip() else None,
-        "tool_calls": [one.to_openai() for one in calls],
-    }

@@ -1,7 +1,7 @@
-"""A reply that vLLM tells when it is whole, and in ids alone: its front end does nothing for each token.
+"""Replies that vLLM returns once, whole and as ids: its front end then does nothing for each token.
 
-verl takes the last of what vLLM streams. Not where replies are cut off by updates: verl knows by a reply's first token
-that it may be aborted.
+verl takes the last of what vLLM streams. Not for replies that updates cut off: verl learns from the first token that a
+reply may be aborted.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class _FinalOnly:
-    """`RequestOutputKind.FINAL_ONLY` as soon as it is unpickled: who asks need not import vLLM, which takes seconds."""
+    """Unpickles as `RequestOutputKind.FINAL_ONLY`, so that callers need not import vLLM, which takes seconds."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _final_only, ()
@@ -23,5 +23,5 @@ def _final_only() -> Any:
 
 
 def whole(sampling_params: dict[str, Any]) -> dict[str, Any]:
-    """Return a request's parameters with those that say so; text is needed where a stop string is looked for."""
+    """Return a request's parameters with the request for a whole reply; stop strings need text."""
     return {**sampling_params, "output_kind": _FinalOnly(), "detokenize": bool(sampling_params.get("stop"))}

@@ -1,8 +1,8 @@
 """The environment as the user's agent sees it: the opening, the tools, and `step`.
 
-`LiveWorld` is the episode itself, on the worker's event loop; an agent holds a `HopWorld` (async) or a `BlockingWorld`
-of it, which it may use from its own thread. What the environment answers is cut as in any rollout, and counted: when
-the actions are used up, an answer says that the episode is over.
+`LiveWorld` is the episode, on the worker's event loop; an agent in another thread holds a `HopWorld` (async) or a
+`BlockingWorld` of it. Observations are cut and actions counted as in any rollout: an answer says when the episode is
+over.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ OVER = "The episode is over."
 
 @dataclass(frozen=True, slots=True)
 class WorldAnswer:
-    """What the environment said to an action: as text, and as messages for the conversation. `over`: no further action
-    has an effect."""
+    """The environment's answer to an action, as text and as messages. `over`: further actions have no effect."""
 
     text: str
     messages: list[Message]
@@ -34,15 +33,14 @@ class WorldAnswer:
     info: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the answer as JSON-ready data."""
         names = ("text", "messages", "reward", "over", "info")
         return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One step of the environment: the number of model calls that were answered before it, what was seen, its reward
-    and seconds, what was wrong with calls, and how many were tried (None: a text)."""
+    """One step of the environment. `calls_before`: model calls answered before it; `tried`: calls in its action,
+    None for a text."""
 
     calls_before: int
     messages: list[Message]
@@ -53,30 +51,13 @@ class Event:
 
     @property
     def observation(self) -> str:
-        """What was seen, as text."""
         return "\n".join(message["content"] for message in self.messages)
 
 
 @dataclass(slots=True)
 class LiveWorld:
-    """One episode's environment; for one event loop.
-
-    Args:
-        client: the environment service.
-        instance_id: the instance.
-        messages: the opening messages.
-        tools: what may be called natively, as OpenAI has it; empty: actions are texts.
-        max_steps: actions of the episode.
-        clip: cuts one observation.
-        calls: says how many model calls were answered so far.
-        env_type: for errors.
-        tool_use: how many calls of a message are carried out.
-
-    Attributes:
-        events: what happened, in order.
-        failure: why the environment can be used no longer.
-        terminated: whether the environment ended the episode.
-    """
+    """One episode's environment, for one event loop. Without `tools` actions are texts; `calls` returns the number
+    of answered model calls; `failure` is why the environment is unusable."""
 
     client: Instances
     instance_id: str
@@ -97,20 +78,18 @@ class LiveWorld:
 
     @property
     def exhausted(self) -> bool:
-        """Whether the actions are used up."""
         return self._acted >= self.max_steps
 
     @property
     def over(self) -> bool:
-        """Whether no further action has an effect."""
+        """Whether further actions have no effect."""
         return self.terminated or self.exhausted
 
     def close(self) -> None:
-        """Refuse what comes later."""
         self._closed = True
 
     async def step(self, action: str | Mapping[str, Any]) -> WorldAnswer:
-        """Carry an action out, a text or an assistant message of OpenAI's; steps that come at once wait for each other.
+        """Carry out an action, a text or OpenAI's assistant message; concurrent steps wait for each other.
 
         Raises:
             EnvServiceError: the environment failed; the rollout ends as `env_error`.
@@ -193,12 +172,11 @@ class _World:
 
     @property
     def messages(self) -> list[Message]:
-        """The opening messages: who the agent is, if the environment says so, and the task."""
         return [dict(message) for message in self._live.messages]
 
     @property
     def tools(self) -> list[dict[str, Any]]:
-        """What may be called natively, as OpenAI has it; empty where actions are texts."""
+        """What may be called natively, in OpenAI's form; empty if actions are texts."""
         return list(self._live.tools)
 
 
@@ -206,20 +184,19 @@ class HopWorld(_World):
     """The environment for an async agent."""
 
     async def step(self, action: str | Mapping[str, Any]) -> WorldAnswer:
-        """Carry an action out: a text, or the assistant's message with its `tool_calls`."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._live.step(action), self._home))
 
 
 class BlockingWorld(_World):
-    """The environment for an agent that blocks."""
+    """The environment for a blocking agent."""
 
     def step(self, action: str | Mapping[str, Any]) -> WorldAnswer:
-        """Carry an action out: a text, or the assistant's message with its `tool_calls`."""
+        """Carry out an action: a text, or the assistant's message with its `tool_calls`."""
         return asyncio.run_coroutine_threadsafe(self._live.step(action), self._home).result()
 
 
 def _read(action: str | Mapping[str, Any]) -> tuple[str | None, list[Message]]:
-    """Return the text and the calls of an action; raises ValueError for what is none."""
+    """Return text and calls of an action; raises ValueError."""
     if isinstance(action, str):
         return action, []
     if not isinstance(action, Mapping):

@@ -35,8 +35,10 @@ _INVALID_REQUEST, _NO_METHOD, _INVALID_PARAMS = -32600, -32601, -32602
 
 
 def routes(world: LiveWorld | None, take: Callable[[Result], None]) -> dict[str, Route]:
-    """Return the routes of a rollout: those of its environment where it has one;
-    `take` is given the result that the agent posts."""
+    """Return the routes of a rollout, those of its environment included if it has one.
+
+    `take` is called with the result that the agent posts.
+    """
 
     async def result(body: Any) -> Any:
         take(_posted(body))
@@ -94,7 +96,7 @@ async def _stepped(world: LiveWorld, action: Any) -> WorldAnswer:
 
 
 async def answer_mcp(world: LiveWorld, body: Any) -> Any:
-    """Answer one JSON-RPC message of an MCP client; a notification with 202 and nothing."""
+    """Answer one JSON-RPC message of an MCP client; a notification gets an empty 202."""
     if not isinstance(body, dict) or body.get("jsonrpc") != "2.0" or not isinstance(body.get("method"), str):
         return _error(None, _INVALID_REQUEST, "expected one JSON-RPC 2.0 request; batches are not supported")
     number, method, params = body.get("id"), body["method"], body.get("params") or {}

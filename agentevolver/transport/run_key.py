@@ -1,16 +1,15 @@
 """The run's key: 32 random bytes that the Ray workers of a training job share, and the two doors that it closes.
 
-It lies in Ray's key-value store under the job's id: in no file, environment or log, and on every node of a cluster. Ray
-gives it to whoever has Ray's token, who could run code in the job anyway. Each use derives a key of its own.
+It lies in Ray's key-value store under the job's id, in no file, environment or log. Ray gives it to holders of Ray's
+token, who could run code in the job anyway. Each use derives a key of its own.
 
-TransferQueue's sockets are encrypted and closed to peers without the key (ZeroMQ's CURVE), since it unpickles whatever
-frame arrives. With CURVE a peer must know the server's public key before it can send one: the first message of the
-handshake is a box sealed to it (HELLO in https://rfc.zeromq.org/spec/26), and nothing on the wire tells it. Here that
-key is derived from the run's and given to nobody else, so that no list of admitted clients (ZAP) is needed beside it:
-all ends are the same peer.
+TransferQueue's sockets unpickle whatever frame arrives: they are encrypted and closed to peers without the key
+(ZeroMQ's CURVE). A CURVE client must know the server's public key to send anything (HELLO in
+https://rfc.zeromq.org/spec/26), which never crosses the wire; here it is derived from the run's key, so that no list of
+admitted clients (ZAP) is needed.
 
-vLLM's server asks for the key on every route but those that only tell how it is. Its own `api_key` guards /v1, /v2,
-/inference and /cohere alone; the rest generates too (/invocations), tokenises, and scales the engine.
+vLLM's server asks for the key on every route but health. Its own `api_key` guards /v1, /v2, /inference and /cohere
+only; other routes generate too (/invocations), tokenise, and scale the engine.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ OPEN = ("/health", "/metrics")
 
 
 def create() -> None:
-    """Make the key of this Ray job; to be called once, before anything that needs it is started."""
+    """Create the key of this Ray job, before anything that needs it is started."""
     from ray.experimental import internal_kv
 
     internal_kv._internal_kv_put(_name(), secrets.token_bytes(32), overwrite=False, namespace=_NAMESPACE)
@@ -41,11 +40,7 @@ def create() -> None:
 
 @cache
 def key() -> bytes:
-    """Return the run's key.
-
-    Raises:
-        RuntimeError: this process belongs to no Ray job that has one.
-    """
+    """Return the run's key; raises RuntimeError outside of a Ray job that has one."""
     import ray
     from ray.experimental import internal_kv
 
@@ -59,8 +54,7 @@ def key() -> bytes:
 
 
 def derived(use: str) -> bytes:
-    """Return the key for one use, 32 bytes (HMAC-SHA-256 of the use under the run's key);
-    raises RuntimeError as `key` does."""
+    """Return the key for one use: HMAC-SHA-256 of the use under the run's key."""
     return hmac.digest(key(), use.encode(), "sha256")
 
 
@@ -71,13 +65,9 @@ def _name() -> bytes:
 
 
 def secure(socket: zmq.Socket[Any], kind: int, secret: bytes) -> None:
-    """Put CURVE on a socket that is not bound or connected yet: a ROUTER serves, a DEALER connects.
+    """Put CURVE on a socket before it is bound or connected: a ROUTER serves, a DEALER connects.
 
-    Args:
-        secret: the secret key of the run's one key pair, 32 bytes.
-
-    Raises:
-        ValueError: a socket of another kind, of which it is not known which end it is.
+    `secret`: the secret key of the run's only key pair, 32 bytes. Raises ValueError for a socket of another kind.
     """
     if kind not in (zmq.ROUTER, zmq.DEALER):
         raise ValueError(
@@ -94,8 +84,7 @@ def secure(socket: zmq.Socket[Any], kind: int, secret: bytes) -> None:
 
 
 def install_curve(utils: ModuleType) -> None:
-    """Have `transfer_queue.utils.zmq_utils` make its sockets with CURVE,
-    also for the modules that imported the function before."""
+    """Have `transfer_queue.utils.zmq_utils` create its sockets with CURVE, also for modules that imported it before."""
     original = utils.create_zmq_socket
 
     @functools.wraps(original)
@@ -126,7 +115,6 @@ class RequireKey:
         self._wanted = f"Bearer {server_key()}".encode()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Pass on what may pass."""
         if scope["type"] == "lifespan" or scope["path"] in OPEN or self._is_authorised(scope["headers"]):
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":

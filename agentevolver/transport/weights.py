@@ -1,7 +1,7 @@
-"""The socket through which the trainer's weights reach vLLM, in a folder that nobody else can enter.
+"""The socket through which the trainer's weights reach vLLM, in a folder that only this user can enter.
 
-verl unpickles what comes through it, and puts it at a path in /tmp that anybody can guess and that is the same for
-every run: the first job of a private Ray always has the same id. A stranger, or another run, could bind it first.
+verl unpickles what comes through it, and puts it at a guessable path in /tmp, the same for every run: the first job of
+a private Ray always has the same id. A stranger, or another run, could bind it first.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ _PATH_BYTES = 107  # of a socket
 
 
 def new_folder() -> Path:
-    """Return where a run's weights are to go through; nothing is made yet.
+    """Return the folder for a run's weights, without creating it.
 
-    Every node has its parent or can make it, and the path of a socket in it is not too long: it is in /tmp, or in the
-    temporary folder that the launcher has made for the run (`ae-<run>/tmp`), never where `TMPDIR` of one node's user
-    points.
+    It is in /tmp or the launcher's temporary folder of the run (`ae-<run>/tmp`), which every node has or can create and
+    where a socket's path is short enough; never in a node's own `TMPDIR`.
     """
     name, temporary = f"ae-w-{secrets.token_hex(8)}", Path(tempfile.gettempdir())
     fits = len(os.fsencode(temporary / name / _LONGEST_NAME)) <= _PATH_BYTES
@@ -36,11 +35,9 @@ def new_folder() -> Path:
 
 
 def private_handle(handle: str) -> str:
-    """Return the address in the run's folder for one of verl's in /tmp (`ipc:///tmp/...sock`).
+    """Return the address in the run's folder for verl's in /tmp (`ipc:///tmp/...sock`).
 
-    Raises:
-        RuntimeError: the run has no folder.
-        PermissionError: the folder is open to others.
+    Raises RuntimeError if the run has no folder, PermissionError if it is open to others.
     """
     folder = os.environ.get(FOLDER)
     if not folder:

@@ -1,11 +1,11 @@
 """Worker setup hook (`worker_process_setup_hook` of Ray's runtime environment): closes a worker's sockets to strangers
 before it imports what it works with.
 
-Ray runs it in each worker of the job, before its first task. vLLM's processes, which are no workers of Ray's, run it as
-they import verl, which loads our plugin.
+Ray runs it in each worker of the job before its first task; vLLM's processes, which are not Ray's, run it as they
+import verl, which loads our plugin.
 
-torch's rendezvous store is bound to the address that its clients are told, where torch binds it to all interfaces:
-whoever reaches the store can change what the ranks of a group tell one another through it, for it asks for nothing.
+torch binds its rendezvous store to all interfaces, without authentication: whoever reaches it can change what the ranks
+of a group tell one another. Here it is bound to the address that its clients are told.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ _VLLM_ROLLOUT = "verl.workers.rollout.vllm_rollout"
 
 
 def begin() -> None:
-    """What Ray runs: `close_off`, and the proxies and the hub's address
-    that libraries in this worker look for in its variables."""
+    """What Ray runs: `close_off`, and variables for libraries (proxies, the hub's address)."""
     close_off()
     # Not in what is cached: a nursery has closed off already what is forked from it, and has no secrets.
     adopt_secrets(LIBRARIES)
@@ -36,7 +35,7 @@ def begin() -> None:
 
 @cache
 def close_off() -> None:
-    """Have the modules below changed: at once where they are imported already, as they are imported elsewhere."""
+    """Patch the modules below: at once if they are imported already, else on import."""
     for name, install in (
         ("transfer_queue.utils.zmq_utils", run_key.install_curve),
         ("torch.distributed.rendezvous", bind_to_host),
@@ -47,10 +46,9 @@ def close_off() -> None:
 
 
 def listening(host: str, port: int) -> socket.socket | None:
-    """Return a socket that listens at this address alone;
-    None if one does already, or the address is none of this machine's interfaces.
+    """Return a socket that listens at this address only; None if another one does, or if no interface has the address.
 
-    The latter is how a container is reached whose ports are forwarded: there torch has to listen at all.
+    The latter is how a container with forwarded ports is reached: torch has to listen everywhere then.
     """
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     try:
@@ -62,7 +60,7 @@ def listening(host: str, port: int) -> socket.socket | None:
 
 
 def bind_to_host(rendezvous: ModuleType) -> None:
-    """Have `torch.distributed.rendezvous` bind the stores that it serves to their host."""
+    """Have `torch.distributed.rendezvous` bind its stores to their host."""
     original = rendezvous.TCPStore
 
     @functools.wraps(original, updated=())

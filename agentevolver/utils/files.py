@@ -1,12 +1,11 @@
-"""Files that outlive a kill, a full disk and a loss of power: atomic writes, JSON lines, private files and folders.
+"""Files that survive a kill, a full disk and a power loss: atomic writes, JSON lines, private files and folders.
 
-A file that `whole` writes is the old one or the new one, whatever happens, and the new one once `whole` has returned:
-its content is synced before it takes its name, and the folder that holds the name after that. JSON lines are appended
-in one write each; a line that was torn all the same is closed by the next one, so that it costs one record and not two.
+A file written by `whole` is the old one or the new one, and the new one once `whole` has returned: content is synced
+before the rename, and the folder after it. A JSON line is appended in one write; if it is torn all the same, the next
+one closes it, so that one record is lost and not two.
 
-`GrowingFile` follows JSON lines that another process writes, by offset. There a last line without its line break is not
-there yet, and a line that is no JSON object is counted and passed over: what can be seen of a run should be seen, also
-after a disk was full.
+`GrowingFile` follows JSON lines that another process writes. It ignores a last line without its line break, and skips
+and counts lines that are no JSON object: a run must stay readable after its disk was full.
 """
 
 from __future__ import annotations
@@ -39,13 +38,13 @@ _BLOCK = 64 * 1024
 
 
 def free_bytes(folder: Path) -> int:
-    """Return how much is free where a folder lies, or will lie."""
+    """Return the free space where a folder is or will be."""
     existing = next(parent for parent in (folder.resolve(), *folder.resolve().parents) if parent.exists())
     return shutil.disk_usage(existing).free
 
 
 def sync(path: Path) -> None:
-    """Bring a file's content, or a folder's names, to the disk."""
+    """Sync a file's content, or a folder's entries, to the disk."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
@@ -58,7 +57,7 @@ def sync(path: Path) -> None:
 
 
 def sync_tree(folder: Path) -> None:
-    """Bring a folder with everything below it to the disk, files before the folders that name them."""
+    """Sync a folder and everything below it, files before the folders that name them."""
     for parent, _, names in os.walk(folder, topdown=False):
         for name in names:
             if not (path := Path(parent, name)).is_symlink():
@@ -68,16 +67,15 @@ def sync_tree(folder: Path) -> None:
 
 @contextmanager
 def whole(path: Path, *, durable: bool = True, mode: int | None = None) -> Iterator[Path]:
-    """Give the path of a draft that takes the place of `path` when the block ends,
-    and is removed if it fails (a full disk).
+    """Yield the path of a draft that replaces `path` when the block ends, and is removed if the block or the disk
+    fails.
 
     Args:
-        path: what is written; its folder is made.
-        durable: whether a loss of power may not take it back. False saves two syncs, for what is written again soon.
-        mode: the permissions of the file, from before its first byte; None: those of any new file.
+        path: the file; its folder is created.
+        durable: whether it must survive a power loss. False saves two syncs, for files that are soon rewritten.
+        mode: permissions of the file from its first byte on; None: those of any new file.
 
-    Raises:
-        OSError: it could not be written; what was there is untouched.
+    Raises OSError; the old file is untouched then.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}-{next(_DRAFTS)}")
@@ -96,36 +94,31 @@ def whole(path: Path, *, durable: bool = True, mode: int | None = None) -> Itera
 
 
 def remove_drafts(path: Path) -> None:
-    """Remove the drafts of a file (`whole`) that killed processes left beside it;
-    only for who knows that no other writes it."""
+    """Remove drafts that killed processes left of a file. No other process may be writing it."""
     for draft in path.parent.glob(f".{glob.escape(path.name)}.*"):
         draft.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str, *, durable: bool = True, mode: int | None = None) -> None:
-    """Write a text, whole or not at all; `durable` and `mode` as in `whole`."""
+    """Write a text atomically; `durable` and `mode` as in `whole`."""
     with whole(path, durable=durable, mode=mode) as draft:
         draft.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, content: Mapping[str, Any], *, durable: bool = True, indent: int | None = None) -> None:
-    """Write one JSON object, whole or not at all."""
+    """Write one JSON object atomically."""
     write_text(path, json.dumps(content, indent=indent), durable=durable)
 
 
 def write_jsonl(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
-    """Write one JSON object a line, whole or not at all."""
+    """Write one JSON object a line atomically."""
     with whole(path) as draft, draft.open("wb") as file:
         for record in records:
             file.write(orjson.dumps(record, option=orjson.OPT_SERIALIZE_NUMPY) + b"\n")
 
 
 def append_jsonl(path: Path, record: Mapping[str, Any]) -> None:
-    """Append one JSON object as a line, synced; a torn line before it is closed first.
-
-    Raises:
-        OSError: it could not be written whole, and is not there.
-    """
+    """Append one JSON object as a line, synced. Raises OSError, and writes nothing, unless it fits whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
     line = orjson.dumps(record) + b"\n"
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
@@ -148,8 +141,7 @@ def append_jsonl(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def cut_torn(path: Path) -> None:
-    """Cut off a last line without its line break, which a kill tore; only for who knows that no other writes the file.
-    Nothing happens where there is none."""
+    """Cut off a last line without its line break. No other process may be writing the file."""
     with suppress(FileNotFoundError), path.open("r+b") as file:
         end = file.seek(0, os.SEEK_END)
         while end:
@@ -163,7 +155,7 @@ def cut_torn(path: Path) -> None:
 
 
 def parse(line: bytes) -> dict[str, Any] | None:
-    """Return the JSON object of a line, None if it holds none."""
+    """Return the JSON object of a line, or None."""
     try:
         value = orjson.loads(line)
     except orjson.JSONDecodeError:
@@ -172,18 +164,17 @@ def parse(line: bytes) -> dict[str, Any] | None:
 
 
 def open_lines(path: Path) -> io.BufferedIOBase:
-    """Open a file of lines for reading, one whose name ends in `.gz` as what was compressed."""
+    """Open a file for reading, decompressed if its name ends in `.gz`."""
     return gzip.open(path, "rb") if path.suffix == COMPRESSED else path.open("rb")
 
 
 def written(path: Path) -> Path | None:
-    """Return the file of this name, or what it was compressed to; None if there is neither."""
+    """Return the file of this name, or its compressed form, or None."""
     return next((found for found in (path, path.with_name(path.name + COMPRESSED)) if found.exists()), None)
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """Read a JSONL file; a torn last line (the writer was killed) is left out,
-    a broken line before it raises ValueError."""
+    """Read a JSONL file. A torn last line is left out; a broken line before it raises ValueError."""
     with open_lines(path) as file:
         lines = file.read().splitlines()
     records = []
@@ -197,8 +188,7 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
 
 
 def compress(path: Path, level: int = 1) -> Path:
-    """Put `<path>.gz` in the place of a file, whole or not at all; returns its path. The lowest level is 5 times as
-    fast as the usual."""
+    """Replace a file by `<path>.gz` atomically, and return that. Level 1 is 5 times as fast as the default."""
     target = path.with_name(path.name + COMPRESSED)
     with whole(target) as draft, path.open("rb") as source, gzip.open(draft, "wb", compresslevel=level) as packed:
         shutil.copyfileobj(source, packed, 1 << 20)
@@ -207,11 +197,8 @@ def compress(path: Path, level: int = 1) -> Path:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder so that no part of it is left under its name:
-    it is renamed first, and a kill leaves `.<name>.gone`.
-
-    A folder that is not there is removed already. What is left of an earlier call is removed too.
-    """
+    """Remove a folder, if it exists, so that no part of it is left under its name: it is renamed to `.<name>.gone`
+    first."""
     gone = folder.with_name(f".{folder.name}.gone")
     shutil.rmtree(gone, ignore_errors=True)
     try:
@@ -222,17 +209,16 @@ def remove_tree(folder: Path) -> None:
 
 
 def move(source: Path, target: Path) -> None:
-    """Give a file that is written another name, durably; what had that name is replaced."""
+    """Rename a file durably, replacing `target`."""
     sync(source)
     source.replace(target)
     sync(target.parent)
 
 
 def create(path: Path, mode: int = PRIVATE_FILE) -> int:
-    """Make a new file with exactly these permissions, whatever the umask, and return its descriptor for writing.
+    """Create a file with exactly these permissions, whatever the umask, and return its descriptor.
 
-    Raises:
-        FileExistsError: something is there already, be it a dangling link.
+    Raises FileExistsError if anything is there, even a dangling link.
     """
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     os.fchmod(handle, mode)
@@ -240,10 +226,9 @@ def create(path: Path, mode: int = PRIVATE_FILE) -> int:
 
 
 def private_folder(path: Path) -> Path:
-    """Make a folder for this user alone (mode 0700), with those above it, or take one that is; returns it.
+    """Create a folder with mode 0700, or accept one that is this user's own.
 
-    Raises:
-        OSError: it cannot be made; PermissionError if something else stands there, a stranger's folder say.
+    Raises PermissionError if something else is there, such as another user's folder.
     """
     with suppress(FileExistsError):
         path.mkdir(mode=0o700, parents=True)
@@ -256,15 +241,14 @@ def private_folder(path: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A complete line: where it begins, and what it says."""
+    """A complete line: where it begins, and its JSON object."""
 
     offset: int
     value: dict[str, Any]
 
 
 class GrowingFile:
-    """The complete lines of a file, each once. A file that was replaced
-    or cut short is begun anew: `generation` then changes."""
+    """The complete lines of a file, each once. A replaced or truncated file restarts, and `generation` changes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -274,8 +258,7 @@ class GrowingFile:
         self._before = b""
 
     def read(self) -> Iterator[Line]:
-        """Yield what was added since the last call (all of it if `generation` has changed);
-        nothing while there is no file."""
+        """Yield the lines added since the last call; nothing while there is no file."""
         try:
             file = self.path.open("rb")
         except FileNotFoundError:
@@ -307,15 +290,14 @@ class GrowingFile:
 
 
 def read_at(path: Path, offset: int) -> dict[str, Any] | None:
-    """Return the object of the line that begins at an offset of a file, compressed or not;
-    None if there is none any more."""
+    """Return the JSON object of the line at an offset of a file, compressed or not, or None."""
     with open_lines(path) as file:
         file.seek(offset)
         return parse(file.readline())
 
 
 def signature(path: Path) -> tuple[int, int, int] | None:
-    """Return what changes whenever a file does, None if it does not exist."""
+    """Return a value that changes whenever the file does, None if the file does not exist."""
     try:
         stat = path.stat()
     except (FileNotFoundError, NotADirectoryError):

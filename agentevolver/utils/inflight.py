@@ -1,4 +1,4 @@
-"""Registry of in-flight calls: label and start time of each, read by the watchdog."""
+"""Registry of calls in flight, read by the watchdog."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHOWN = 4
 
 
 class Board:
-    """Calls that are out. Cheap enough for every call; for one event loop, read from any thread."""
+    """Calls in flight; for one event loop, read from any thread."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -22,7 +22,7 @@ class Board:
 
     @contextmanager
     def call(self, label: str) -> Iterator[None]:
-        """Note a call for as long as the block lasts."""
+        """Register a call while the block runs."""
         token = object()
         self._calls[token] = (label, self._clock())
         try:
@@ -31,7 +31,7 @@ class Board:
             del self._calls[token]
 
     def waiting(self) -> Waiting:
-        """Return what is out now."""
+        """Return the calls in flight."""
         now = self._clock()
         ages: dict[str, list[float]] = defaultdict(list)
         for label, since in list(self._calls.values()):
@@ -43,13 +43,7 @@ BOARD = Board()
 
 
 class Watched:
-    """An object whose methods of these names are noted while they are awaited; everything else is the object's own.
-
-    Args:
-        target: the object.
-        what: of the labels, `<what> <method>`.
-        methods: names of coroutine methods.
-    """
+    """Proxy of an object that registers calls of the coroutine methods `methods` on a board as `<what> <method>`."""
 
     def __init__(self, target: Any, what: str, methods: Iterable[str], board: Board = BOARD) -> None:
         self._target = target
@@ -69,7 +63,7 @@ def _noted(method: Callable[..., Awaitable[Any]], label: str, board: Board) -> C
 
 
 def merged(boards: Iterable[Mapping[str, tuple[int, float]]]) -> Waiting:
-    """Return what several processes wait for together."""
+    """Return the calls in flight of several processes together."""
     out: Waiting = {}
     for board in boards:
         for label, (count, oldest) in board.items():
@@ -79,6 +73,6 @@ def merged(boards: Iterable[Mapping[str, tuple[int, float]]]) -> Waiting:
 
 
 def described(waiting: Mapping[str, tuple[int, float]]) -> str:
-    """Return what is waited for as text, the longest first; empty if nothing is."""
+    """Return calls in flight as text, the longest first."""
     ordered = sorted(waiting.items(), key=lambda item: -item[1][1])
     return ", ".join(f"{label} x{count} (for {oldest:.0f} s)" for label, (count, oldest) in ordered[:SHOWN])

@@ -1,4 +1,4 @@
-"""Names that a person writes: what else could have been meant, and the class behind `package.module:Class`."""
+"""Names that a person writes: suggestions for a misspelt one, and the class at `package.module:Class`."""
 
 from __future__ import annotations
 
@@ -14,22 +14,20 @@ _SPEC = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
 
 
 def did_you_mean(name: str, names: Iterable[str], otherwise: str = "", *, before: str = "", quote: str = "'") -> str:
-    """Question after the nearest of `names`, `did you mean 'x'?`, with `before` in front of it;
-    `otherwise` where none is near."""
+    """Return `did you mean 'x'?` for the nearest of `names`, after `before`, or `otherwise` if none is near."""
     near = difflib.get_close_matches(name, list(names), 1)
     return f"{before}did you mean {quote}{near[0]}{quote}?" if near else otherwise
 
 
 def one_of(value: str, names: Sequence[str]) -> str:
-    """Return a name that is among `names`; raises ValueError that says what else to write."""
+    """Return a name that is in `names`; raises ValueError with a suggestion."""
     if value not in names:
         raise ValueError(_instead(value, names))
     return value
 
 
 def name_or_spec(value: str, names: Sequence[str]) -> str:
-    """Return a name that is among `names`, or of the form `package.module:Class`;
-    raises ValueError that says what else to write."""
+    """Return a name that is in `names` or has the form `package.module:Class`; raises ValueError with a suggestion."""
     if value not in names and re.fullmatch(_SPEC, value) is None:
         raise ValueError(_instead(value, names, ", or package.module:Class"))
     return value
@@ -64,8 +62,7 @@ def load_named(name: str, known: Mapping[str, T | str]) -> T:
 def load_class(spec: str, base: Callable[..., T], names: Sequence[str]) -> type[T]:
     """Return the class at `package.module:Class`.
 
-    Raises:
-        ValueError: it cannot be imported, or is no subclass of `base`; the message names `names` as what else to write.
+    Raises ValueError if it cannot be imported or is no subclass of `base`; the message suggests `names`.
     """
     try:
         found: Any = imported(spec)

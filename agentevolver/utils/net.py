@@ -1,9 +1,8 @@
 """Addresses and ports of this machine: loopback, and ports that stay free of other launchers and of the kernel.
 
-The kernel gives ports of the ephemeral range to connections and to servers that ask for any, at any moment; ports are
-taken below it. Between choosing a port and a service binding it, seconds pass. Launchers that start at the same time
-keep out of each other's way by reserving what they choose: an abstract Unix socket named after the port, which the
-kernel gives to one process of the machine and takes back when that process ends.
+The kernel hands out ports of the ephemeral range at any moment, and seconds pass between choosing a port and binding
+it: ports are taken from outside of that range. Launchers reserve the ports that they choose by an abstract Unix socket
+named after the port, which one process of the machine can hold and the kernel frees when that process ends.
 """
 
 from __future__ import annotations
@@ -37,12 +36,8 @@ _reserved: dict[int, int] = {}
 
 
 def address_to_bind(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
-    """Return the family of a host's address and what to bind:
-    of IPv4 where the host has such an address, empty for all interfaces.
-
-    Raises:
-        OSError: no host is called this.
-    """
+    """Return address family and address to bind for a host, IPv4 if it has such an address. Raises OSError if
+    unknown."""
     try:
         found = socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except UnicodeError as error:
@@ -52,8 +47,7 @@ def address_to_bind(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
 
 
 def port_is_free(port: int, host: str = "127.0.0.1") -> bool:
-    """Whether a server could bind there now; nowhere if no host is called this,
-    or this machine lacks the address's family."""
+    """Whether a server could bind there now."""
     try:
         family, address = address_to_bind(host, port)
         with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -65,7 +59,7 @@ def port_is_free(port: int, host: str = "127.0.0.1") -> bool:
 
 
 def reserve(port: int) -> bool:
-    """Keep other launchers off a port until this process ends; False if one of them has it."""
+    """Keep other launchers off a port until this process ends; False if one of them holds it."""
     holder = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
         holder.bind(f"\0agentevolver-port-{port}")
@@ -79,11 +73,7 @@ def reserve(port: int) -> bool:
 
 
 def take_any_port() -> int:
-    """Reserve and return a port that nobody uses now on any interface, outside of the ephemeral range.
-
-    Raises:
-        OSError: there is none.
-    """
+    """Reserve a port outside of the ephemeral range that is free on all interfaces; raises OSError if there is none."""
     candidates = list(stable_ports())
     random.shuffle(candidates)
     for port in candidates:
@@ -93,8 +83,7 @@ def take_any_port() -> int:
 
 
 def stable_ports(setting: Path = EPHEMERAL) -> Sequence[int]:
-    """Return ports that the kernel gives nobody by itself:
-    below the ephemeral range, else above it, else all without a privilege."""
+    """Return the ports below the ephemeral range, else above it, else all that need no privilege."""
     try:
         low, high = (int(text) for text in setting.read_text().split())
     except (OSError, ValueError):
@@ -106,6 +95,6 @@ def stable_ports(setting: Path = EPHEMERAL) -> Sequence[int]:
 
 
 def take_port_from(start: int, tries: int = 64) -> int | None:
-    """Reserve and return the first free port from `start` on; None if none is free within `tries`."""
+    """Reserve the first free port from `start` on; None if none of `tries` is free."""
     candidates = range(start, min(start + tries, 65536))
     return next((port for port in candidates if port_is_free(port) and reserve(port)), None)

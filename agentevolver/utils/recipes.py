@@ -63,6 +63,8 @@ class Recipe:
     """The environment that commands play if none is named."""
     models: Mapping[str, Path] = field(default_factory=dict)
     """Folders of models that come with the recipe, by what a reader calls them."""
+    view: str | None = None
+    """`package.module:VIEW` of a view of the page (`agentevolver.view.views.AddedView`)."""
     open_keys: tuple[str, ...] = ()
     """Keys below the section whose value is a mapping that takes any key."""
     neutral_keys: tuple[str, ...] = ()

@@ -1,7 +1,6 @@
-"""Retry policy: full jitter over an exponentially growing range, bounded by tries and by time.
-The one rule for clients of services.
+"""Retry policy of all clients of services: full jitter over an exponentially growing range, bounded by tries and time.
 
-Source of the jitter: M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015.
+Source: M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ from dataclasses import dataclass
 
 
 def full_jitter(failures: int, *, first_wait_s: float, max_wait_s: float, asked_s: float | None = None) -> float:
-    """Return the seconds to wait after `failures` (from 1) failures in a row: uniform in 0..min(max_wait_s,
-    first_wait_s * 2**(failures-1)).
+    """Return the seconds to wait after `failures` in a row: uniform in 0..min(max_wait_s, first_wait_s *
+    2**(failures-1)).
 
-    What a server asked for (`asked_s`) is waited at least, with a tenth of the jitter on top, so that not all clients
-    come back at once.
+    The wait that a server asked for (`asked_s`) is the minimum, plus a tenth of the jitter: clients must not return all
+    at once.
     """
     drawn = random.uniform(0.0, min(max_wait_s, first_wait_s * 2.0 ** min(failures - 1, 64)))
     return drawn if asked_s is None else asked_s + 0.1 * drawn
@@ -25,8 +24,8 @@ def full_jitter(failures: int, *, first_wait_s: float, max_wait_s: float, asked_
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """At most `tries` attempts, begun within `budget_s` seconds of the first (None: no such bound),
-    with full jitter between them."""
+    """At most `tries` attempts with full jitter between them, begun within `budget_s` seconds of the first (None: any
+    time)."""
 
     tries: int = 5
     budget_s: float | None = None
@@ -34,8 +33,7 @@ class RetryPolicy:
     max_wait_s: float = 60.0
 
     def pause(self, failures: int, asked_s: float | None = None) -> float:
-        """Return the seconds to wait after `failures` failures in a row;
-        grows no further than after `tries` of them."""
+        """Return the seconds to wait after `failures` in a row; the range stops growing at `tries`."""
         return full_jitter(
             min(failures, self.tries), first_wait_s=self.first_wait_s, max_wait_s=self.max_wait_s, asked_s=asked_s
         )
@@ -51,7 +49,7 @@ class Retries:
         self.failures = 0
 
     def failed(self, asked_s: float | None = None) -> float | None:
-        """Count a failure; returns the seconds to wait before the next attempt, None if there is to be none."""
+        """Count a failure; returns the seconds to wait before the next attempt, or None to give up."""
         self.failures += 1
         wait = self._policy.pause(self.failures, asked_s)
         late = self._policy.budget_s is not None and self._clock() - self._began + wait > self._policy.budget_s

@@ -1,12 +1,11 @@
-"""Secrets: keys and tokens kept in files that their owner alone can read, and masked in all that is shown or written.
+"""Secrets: kept in files that only their owner can read, and masked in everything that is shown or written.
 
-A variable is inherited by every process that is started, environment hosts included, and is written down wherever
-somebody logs an environment. So the launcher takes secrets out of the variables and puts each into a 0600 file of its
-name in a 0700 folder; `SECRETS` names the folder, and who needs a secret asks for it by name (`secret`).
+Every process inherits environment variables, and environments get logged. So the launcher moves secrets from variables
+into 0600 files of a 0700 folder, which the variable `SECRETS` names; `secret` reads one by its name.
 
-Whatever is for a person's eyes or for a record is masked, by the name a value stands under and by what it looks like:
-`masked_tree` for configurations and records, `masked_text` for lines, patches and logs, `masked_arguments` for command
-lines. Names count in any case and any spelling (`WANDB_API_KEY`, `apiKey`, `x-api-key`).
+What a person or a record sees is masked, by the name of a value and by its look: `masked_tree` for configurations,
+`masked_text` for lines and logs, `masked_arguments` for command lines. Any spelling of a name counts (`WANDB_API_KEY`,
+`apiKey`, `x-api-key`).
 """
 
 from __future__ import annotations
@@ -60,11 +59,8 @@ _HARMLESS = re.compile(r"\*{3}|[-+]?[\d_.]+|true|false|null|none|str|int|float|b
 
 
 def secret(name: str, folder: str | None = None) -> str:
-    """Return a secret without surrounding blanks: the variable of that name, else its file; empty if there is neither.
-
-    Args:
-        folder: where the files are; None: where the variable `SECRETS` says.
-    """
+    """Return a secret from its variable, else from its file in `folder` (None: the one that `SECRETS` names), else
+    ""."""
     value = os.environ.get(name, "").strip()
     folder = folder or os.environ.get(SECRETS)
     if value or not folder:
@@ -76,11 +72,7 @@ def secret(name: str, folder: str | None = None) -> str:
 
 
 def secrets_in(environ: Mapping[str, str], names: Iterable[str] = ()) -> dict[str, str]:
-    """Return the variables that are secrets: by their name, because they are among `names`, or for an address with a
-    password in it.
-
-    Ray's own variables (`RAY_...`) never are.
-    """
+    """Return variables with a secret's name or one in `names`, and addresses with a password. Ray's own never are."""
     wanted = set(names)
     return {
         name: value
@@ -92,11 +84,7 @@ def secrets_in(environ: Mapping[str, str], names: Iterable[str] = ()) -> dict[st
 
 
 def write_secrets(folder: Path, values: Mapping[str, str]) -> None:
-    """Write each secret to a 0600 file of its name in a new 0700 folder.
-
-    Raises:
-        OSError: the folder is there already, or cannot be written.
-    """
+    """Write each secret to a 0600 file in a new 0700 folder; raises OSError if the folder exists."""
     folder.mkdir(mode=0o700)
     for name, value in values.items():
         with os.fdopen(create(folder / name), "wb") as file:
@@ -104,23 +92,18 @@ def write_secrets(folder: Path, values: Mapping[str, str]) -> None:
 
 
 def _read(path: Path) -> str:
-    """Return a secret byte for byte, as the variable had it."""
     return os.fsdecode(path.read_bytes())
 
 
 def remove_secrets(folder: Path) -> None:
-    """Remove what `write_secrets` made; nothing there is fine."""
+    """Remove the folder of `write_secrets`, if it exists."""
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def adopt_secrets(only: re.Pattern[str] | None = None) -> None:
-    """Set the secrets as variables of this process, for libraries that look nowhere else;
-    variables that are set already stay.
+    """Set secrets (`only`: of these names) as variables, unless they are set, for libraries that look nowhere else.
 
-    What this process starts inherits them: call it where nothing is started that runs foreign code.
-
-    Args:
-        only: which, by their whole name; None: all.
+    Child processes inherit them: call it only where no foreign code is started.
     """
     if SECRETS not in os.environ:
         return
@@ -130,10 +113,7 @@ def adopt_secrets(only: re.Pattern[str] | None = None) -> None:
 
 
 def forget(names: Iterable[str]) -> None:
-    """Remove variables from this process for good: also from the copy that the kernel shows in /proc/self/environ.
-
-    Linux alone; without /proc the variables are removed from `os.environ`, and children do not inherit them.
-    """
+    """Remove variables from this process, on Linux also from the copy that the kernel shows in /proc/self/environ."""
     values = {name: os.environ.pop(name) for name in [*names] if name in os.environ}
     try:
         with open("/proc/self/stat", encoding="utf-8", errors="replace") as stat:
@@ -152,7 +132,7 @@ def forget(names: Iterable[str]) -> None:
 
 
 def _places(content: bytes, entry: bytes) -> Iterable[int]:
-    """Yield where an entry begins in a block of entries that each end with a zero byte."""
+    """Yield where an entry begins in a block of zero-terminated entries."""
     place = 0
     for found in content.split(b"\0"):
         if found == entry:
@@ -161,22 +141,22 @@ def _places(content: bytes, entry: bytes) -> Iterable[int]:
 
 
 def is_secret(key: Any) -> bool:
-    """Whether what stands under a key is a secret; `max_tokens`, `api_key_env` and `tokenizer` are none."""
+    """Whether the value of a key is a secret; `max_tokens`, `api_key_env` and `tokenizer` are none."""
     return isinstance(key, str) and bool(_SECRET_NAME.search(_HUMP.sub("_", key).lower()))
 
 
 def masked_tree(tree: Any) -> Any:
-    """Return nested mappings and lists in which secrets read `***`; references to environment variables stay."""
+    """Return nested mappings and lists with secrets as `***`; references to environment variables stay."""
     return _masked(tree, is_named=False)
 
 
 def masked_text(text: str) -> str:
-    """Return a text in which what looks like a secret, or is assigned to the name of one, reads `***`."""
+    """Return a text in which `***` replaces what looks like a secret or is assigned to a secret's name."""
     return _LOOKS.sub(_by_look, _without_named(text))
 
 
 def masked_arguments(arguments: Iterable[str]) -> list[str]:
-    """Return a command line that may be written down: of `name=secret` and `--name secret` the name stays."""
+    """Return a command line without secrets: the name stays of `name=secret` and `--name secret`."""
     out: list[str] = []
     awaited = False
     for item in arguments:
@@ -218,8 +198,7 @@ def _without_named(text: str) -> str:
 
 
 def _is_harmless(found: re.Match[str], value: str) -> bool:
-    """Whether this is no secret after all: a reference, a number, a type;
-    a sentence about a token (`invalid token: expected`)."""
+    """Whether a value is no secret after all: a reference, a number, a type, a sentence (`invalid token: expected`)."""
     bare = value.strip("\\\"'")
     in_prose = (
         found["name"].lower() in ("token", "secret", "password", "cookie") and ": " in found["sign"] and value.isalpha()

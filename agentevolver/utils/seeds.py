@@ -1,9 +1,8 @@
-"""Seeds that follow from what is drawn for, not from when:
-whoever draws first, after whatever restart, each draw is the same.
+"""Seeds derived from names: every draw is the same whatever the order of draws, and after any restart.
 
-A run has one seed (`data.seed`). Every draw has a name (the step, the task, the rollout, the call), and its seed is a
-hash of both. Language models of roles are asked deep inside of what is being done, so that name is a context: `drawing`
-sets it, and `current` finds it, in whatever coroutine or task was started there.
+A run has one seed (`data.seed`). A draw has a name (step, task, rollout, call), and its seed is a hash of both. Roles
+of language models draw deep inside of other work, so the name is a context variable: `drawing` sets it, `current` reads
+it in every coroutine and task that was started there.
 """
 
 from __future__ import annotations
@@ -16,23 +15,18 @@ from contextvars import ContextVar
 
 
 def digest(*name: str | int) -> bytes:
-    """Return 16 bytes that follow from a name alone: the same in every process, release and machine."""
+    """Return 16 bytes derived from a name, the same in every process, release and machine."""
     spelled = "".join(f"{type(part).__name__}:{len(str(part))}:{part};" for part in name)
     return hashlib.blake2b(spelled.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def derived(*name: str | int) -> int:
-    """Return a seed in 0..2^63-1 that follows from a name alone."""
+    """Return a seed in 0..2^63-1 derived from a name."""
     return int.from_bytes(digest(*name)[:8], "big") >> 1
 
 
 class Draws:
-    """The draws of one thing that is being done, for one event loop.
-
-    Args:
-        seed: the run's.
-        name: of what is being done.
-    """
+    """The draws under one name, for one event loop."""
 
     def __init__(self, seed: int, *name: str | int) -> None:
         self.run_seed = seed
@@ -40,12 +34,12 @@ class Draws:
         self._asked: Counter[tuple[str | int, ...]] = Counter()
 
     def seed(self, *what: str | int) -> int:
-        """Return the seed of a draw; what is drawn again gets another."""
+        """Return the seed of a draw; repeating a draw gives another seed."""
         self._asked[what] += 1
         return derived(self.run_seed, *self._name, *what, self._asked[what])
 
     def anew(self) -> Draws:
-        """Return these draws as they were before the first."""
+        """Return these draws before the first one."""
         return Draws(self.run_seed, *self._name)
 
 
@@ -54,7 +48,7 @@ _CURRENT: ContextVar[Draws | None] = ContextVar("draws", default=None)
 
 @contextmanager
 def drawing(seed: int, *name: str | int) -> Iterator[Draws]:
-    """Give what is done in the block draws of its own."""
+    """Set the name and seed of the draws in the block."""
     draws = Draws(seed, *name)
     token = _CURRENT.set(draws)
     try:
@@ -65,7 +59,7 @@ def drawing(seed: int, *name: str | int) -> Iterator[Draws]:
 
 @contextmanager
 def drawing_again() -> Iterator[None]:
-    """Let the block draw what was drawn so far once more: for another try at the same thing."""
+    """Repeat the draws made so far in the block, for a retry."""
     outer = _CURRENT.get()
     token = _CURRENT.set(outer.anew() if outer is not None else None)
     try:
@@ -76,7 +70,7 @@ def drawing_again() -> Iterator[None]:
 
 @contextmanager
 def drawing_for(*name: str | int) -> Iterator[Draws | None]:
-    """Give a part of what is being done draws of its own, whoever it is done for; None where nobody draws by name."""
+    """Set further parts of the name in the block; yields None outside of `drawing`."""
     outer = _CURRENT.get()
     if outer is None:
         yield None
@@ -86,5 +80,5 @@ def drawing_for(*name: str | int) -> Iterator[Draws | None]:
 
 
 def current() -> Draws | None:
-    """Return the draws of what is being done, None where nobody draws by name."""
+    """Return the current draws, or None outside of `drawing`."""
     return _CURRENT.get()

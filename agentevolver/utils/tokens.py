@@ -1,5 +1,7 @@
-"""Text to ids and back by the Rust tokenizer behind a Hugging Face one: the same ids and texts, without what the Python
-methods prepare for batches, padding and offsets."""
+"""Encode and decode by the Rust tokenizer behind a Hugging Face one.
+
+Same ids and texts, without the Python methods' work for batches, padding and offsets.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ _DECODING = ("decode", "_decode", "clean_up_tokenization")
 
 
 def encoder_of(tokenizer: Any) -> Callable[[str], list[int]]:
-    """Return what makes ids of a text, without the special tokens that a tokenizer puts around it."""
+    """Return a function from text to ids, without special tokens around them."""
     if not _is_plain(tokenizer, _ENCODING) or tokenizer.split_special_tokens:
         return lambda text: list(tokenizer.encode(text, add_special_tokens=False))
     backend = tokenizer.backend_tokenizer
@@ -28,11 +30,9 @@ def encoder_of(tokenizer: Any) -> Callable[[str], list[int]]:
 
 
 def decoder_of(tokenizer: Any, *, clean_up: bool = True) -> Callable[[Sequence[int], bool], str]:
-    """Return what makes a text of ids, with special tokens or (True) without.
+    """Return a function from ids to text; its second argument skips special tokens.
 
-    Args:
-        tokenizer: the tokenizer.
-        clean_up: whether spaces before punctuation go where the tokenizer is set so.
+    `clean_up`: whether to remove spaces before punctuation where the tokenizer is configured to.
     """
     cleans = hasattr(tokenizer, "clean_up_tokenization_spaces") and tokenizer.clean_up_tokenization_spaces
     if not _is_plain(tokenizer, _DECODING) or (cleans and clean_up):
@@ -48,7 +48,7 @@ def decoder_of(tokenizer: Any, *, clean_up: bool = True) -> Callable[[Sequence[i
 
 
 def _is_plain(tokenizer: Any, names: Sequence[str]) -> bool:
-    """Whether it is a fast tokenizer of transformers whose methods of these names are the library's own."""
+    """Whether it is a fast tokenizer of transformers that overrides none of these methods."""
     if not any(kind.__module__.startswith("transformers.") for kind in type(tokenizer).__mro__):
         return False
     from transformers import PreTrainedTokenizerFast as Fast

@@ -43,8 +43,7 @@ def own_threads() -> int:
 
 
 class _EveryRankLoads:
-    """A device mesh that tells verl's loader "this is rank 0",
-    so that an unwrapped module has real weights on every rank."""
+    """A device mesh that claims rank 0 on every rank, so that an unwrapped module has real weights everywhere."""
 
     def get_coordinate(self) -> list[int]:
         return [0]

@@ -27,13 +27,8 @@ from agentevolver.verl_plugin.rotary import restore_rotary
 def resharded(pieces: Sequence[Any], model: torch.Tensor) -> Any:
     """Return a value of a checkpoint as this rank would have written it.
 
-    Args:
-        pieces: what the ranks wrote, in their order. What is no DTensor is the same on all of them, and returned as it
-            is.
-        model: a tensor that is split as the result is to be, on its device.
-
-    Raises:
-        ValueError: the shapes differ, or the pieces cannot be joined.
+    `pieces` is what the ranks wrote, in order; a value that is no DTensor is the same on all. `model` is a tensor split
+    as the result is to be, on its device. Raises ValueError if the pieces do not fit.
     """
     if not isinstance(pieces[0], DTensor):
         return pieces[0]
@@ -46,8 +41,8 @@ def resharded(pieces: Sequence[Any], model: torch.Tensor) -> Any:
 
 
 def leave_attention_open(path: Path) -> None:
-    """Take the attention's implementation out of a model's `config.json`, if there is one:
-    it is no property of the weights."""
+    """Take the attention's implementation out of a model's `config.json`, if there is one: it is no property of the
+    weights."""
     if not path.is_file():
         return
     config = json.loads(path.read_text(encoding="utf-8"))
@@ -61,11 +56,8 @@ class ReshardingCheckpointManager(FSDPCheckpointManager):
     def load_checkpoint(
         self, local_path: str | None, hdfs_path: str | None = None, del_local_after_load: bool = False
     ) -> None:
-        """Load the newest files of a checkpoint's `actor` folder.
-
-        Raises:
-            TrainingFailed: they cannot be loaded by this number of ranks.
-        """
+        """Load the newest files of a checkpoint's `actor` folder. Raises TrainingFailed if this number of ranks
+        cannot."""
         layout = None if local_path is None else layout_of(Path(local_path))
         if local_path is None or layout is None or layout.ranks == self.world_size:
             super().load_checkpoint(local_path, hdfs_path, del_local_after_load)
@@ -83,8 +75,8 @@ class ReshardingCheckpointManager(FSDPCheckpointManager):
     def save_checkpoint(
         self, local_path: str, hdfs_path: str | None = None, global_step: int = 0, max_ckpt_to_keep: int | None = None
     ) -> None:
-        """Save as verl does; the policy's `config.json` does not name the attention that training used,
-        which other programs lack."""
+        """Save as verl does; the policy's `config.json` does not name the attention that training used, which other
+        programs lack."""
         super().save_checkpoint(local_path, hdfs_path, global_step, max_ckpt_to_keep)
         if self.rank == 0:
             leave_attention_open(Path(local_path) / "huggingface" / "config.json")
@@ -134,7 +126,6 @@ class ReshardingEngine(FSDPEngineWithLMHead):
         return module
 
     def initialize(self) -> None:
-        """Build the model and its optimiser."""
         super().initialize()
         theirs = self.checkpoint_manager
         self.checkpoint_manager = ReshardingCheckpointManager(
@@ -148,8 +139,8 @@ class ReshardingEngine(FSDPEngineWithLMHead):
 
 
 def register() -> None:
-    """Put `ReshardingEngine` in the place of verl's engine on NVIDIA devices: verl looks for one of the vendor before
-    one of the device."""
+    """Put `ReshardingEngine` in the place of verl's engine on NVIDIA devices: verl looks for one of the vendor
+    before one of the device."""
     EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cuda", vendor="nvidia")(
         ReshardingEngine
     )

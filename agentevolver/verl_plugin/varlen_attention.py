@@ -1,5 +1,5 @@
-"""Causal attention of packed sequences by torch's own varlen FlashAttention kernel:
-the transformers attention `torch_varlen`.
+"""Causal attention of packed sequences by torch's own varlen FlashAttention kernel: the transformers attention
+`torch_varlen`.
 
 With `use_remove_padding` verl lays the sequences of a micro-batch one behind another in a single row, and tells them
 apart by their position ids alone. FlashAttention-2 takes that as it is; `sdpa` needs a mask of tokens x tokens and
@@ -43,8 +43,8 @@ def sequence_bounds(position_ids: torch.Tensor) -> SequenceBounds:
     """Return the bounds of the sequences packed into `position_ids` [1, tokens]: one begins where a position does not
     follow the last.
 
-    They are kept on the tensor itself, so that the layers of one forward pass, and what checkpointing computes again,
-    wait for the device once; a tensor that was written to since is read anew.
+    They are cached on the tensor, so that the layers of a forward pass, and recomputation, wait for the device once; a
+    tensor that was written to is read anew.
     """
     version = None if position_ids.is_inference() else position_ids._version
     known = getattr(position_ids, _KNOWN, None)
@@ -108,8 +108,8 @@ def varlen_attention(
 
 
 def register() -> None:
-    """Make `attn_implementation=torch_varlen` known to transformers.
-    A padding mask reaches the attention, where it is refused."""
+    """Make `attn_implementation=torch_varlen` known to transformers. A padding mask reaches the attention, where it
+    is refused."""
     AttentionInterface.register(NAME, varlen_attention)
     AttentionMaskInterface.register(NAME, flash_attention_mask)
 
@@ -147,16 +147,15 @@ def _refuse(
 
 
 def _fits_flash(query: torch.Tensor) -> bool:
-    """Whether torch's kernel takes this: half precision on a GPU,
-    a head size that is a multiple of 8 and at most 256."""
+    """Whether torch's kernel takes this: half precision on a GPU, a head size that is a multiple of 8 and at most
+    256."""
     size = query.shape[-1]
     return query.is_cuda and query.dtype in (torch.float16, torch.bfloat16) and size % 8 == 0 and size <= 256
 
 
 @functools.cache
 def _asks_for_gqa() -> bool:
-    """Whether this torch wants to be told of key heads
-    that several query heads share (2.12 and later; 2.11 shares them by itself)."""
+    """Whether this torch must be told of shared key heads (2.12 and later; 2.11 shares them by itself)."""
     from torch.nn.attention.varlen import varlen_attn
 
     return "enable_gqa" in inspect.signature(varlen_attn).parameters

@@ -1,6 +1,4 @@
-"""Run dashboard: a web page of what runs write to their folders, while they train and afterwards (`agentevolver view
-RUN...`), beside each other where there are several.
+"""Run dashboard: a web page of runs, while they train and afterwards (`agentevolver view RUN...`).
 
-Reads the folders and, of a run that goes on, Ray's dashboard; follows growing files by offset, and writes only to the
-experience pool, through its own API.
+It reads the runs' folders, follows growing files by offset, and writes only to the experience pool, through its API.
 """

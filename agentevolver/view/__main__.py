@@ -14,7 +14,6 @@ from agentevolver.view.app import HOST, view
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Serve a run's page; returns the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m agentevolver.view", description="Shows runs on a web page, until Ctrl-C."
     )

@@ -1,8 +1,8 @@
-"""Application of the page: its runs, who may look, and the server until it is told to stop.
+"""Application of the page: its runs, who may look, and the server.
 
-The page is meant for one person at one machine. On loopback, everybody on the machine may look; what changes something
-needs the token that only the page itself can read. Beyond loopback, everything needs it: `?token=...` once, a cookie
-from then on. A web page of somebody else's can do neither (`agentevolver.utils.web`).
+The page is meant for one person at one machine. On loopback, every user of the machine may look, and changes need a
+token that only the page itself can read. Beyond loopback everything needs it: `?token=...` once, then a cookie. Web
+pages of other origins can do neither (`agentevolver.utils.web`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -29,14 +28,13 @@ from agentevolver.utils.health import PAGE, health_facts
 from agentevolver.utils.net import LOGVIEW_PORT, port_is_free, take_port_from
 from agentevolver.utils.secrets import secret
 from agentevolver.utils.web.access import Access
-from agentevolver.utils.web.owner import ray_link
-from agentevolver.utils.web.server import Limits, Server, server_config
+from agentevolver.utils.web.server import Server, server_config
 from agentevolver.utils.web.shield import Shield, answer_errors
 from agentevolver.view.compare import differences, names_of
 from agentevolver.view.experiment import Experiment, NotAnExperiment, ViewError, experiments_in
-from agentevolver.view.ray import RayCluster
 from agentevolver.view.routes import Json
 from agentevolver.view.runs import Runs
+from agentevolver.view.views import added_views
 
 TOKEN_VARIABLE = "VIEW_TOKEN"
 COOKIE = "view_token"
@@ -55,10 +53,8 @@ HEADERS = (
 
 
 def page_access(host: str, token: str = "") -> Access:
-    """Return the rules of a page bound to `host`; a token is made up if none is given.
-
-    Raises ValueError for one that cannot be sent.
-    """
+    """Return the rules of a page bound to `host`, with a random token if none is given; raises ValueError for an
+    unfit one."""
     return Access(host, token or secrets.token_urlsafe(24), TOKEN_VARIABLE, open_reading=True, cookie=COOKIE)
 
 
@@ -70,15 +66,14 @@ class WholeFiles(StaticFiles):
     """Static files, always sent whole: the error of an impossible `Range` would not be JSON."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
         headers = [(name, value) for name, value in scope["headers"] if name != b"range"]
         await super().__call__({**scope, "headers": headers}, receive, send)
 
 
 def create_app(experiments: Experiment | Sequence[Experiment], access: Access, folders: Sequence[Path] = ()) -> FastAPI:
-    """Return the application for one run, or for several, and for those that begin later in `folders`.
+    """Return the application of runs, and of those that begin later in `folders`.
 
-    The routes of the first are below `/api`, and those of every one, by its number, below `/runs/<n>/api`.
+    The first run's routes are below `/api`, those of every run, by its number, below `/runs/<n>/api`.
     """
     runs = Runs([experiments] if isinstance(experiments, Experiment) else experiments, folders)
 
@@ -92,6 +87,8 @@ def create_app(experiments: Experiment | Sequence[Experiment], access: Access, f
     _page_routes(app, runs, access)
     app.include_router(runs.first)
     app.mount("/runs", runs)
+    for view in added_views():
+        app.mount(f"/extra/{view.name}", WholeFiles(directory=view.static))
     app.mount("/", WholeFiles(directory=STATIC, html=True))
     return app
 
@@ -104,6 +101,10 @@ def _page_routes(app: FastAPI, runs: Runs, access: Access) -> None:
     @app.get("/api/session")
     def session() -> Response:
         return Json({"token": access.token})
+
+    @app.get("/api/views")
+    def views() -> Response:
+        return Json([{"name": view.name, "title": view.title, "order": view.order} for view in added_views()])
 
     @app.get("/api/runs")
     def all_runs() -> Response:
@@ -133,14 +134,13 @@ STOP_S = 2
 
 
 class Watched:
-    """ASGI application that notes when it was asked last (`time.monotonic`)."""
+    """ASGI application that notes the time of the latest request (`time.monotonic`)."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self.asked_at = time.monotonic()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
         if scope["type"] == "http":
             self.asked_at = time.monotonic()
         await self._app(scope, receive, send)
@@ -156,6 +156,7 @@ async def _serve(server: Server, watched: Watched, idle_s: float | None) -> None
         logger.info("nobody has looked for %g minutes", idle_s / 60)
         server.should_exit = True
 
+    # A server that nobody stops would outlive its run for ever.
     leaving = asyncio.create_task(leave()) if idle_s is not None else None
     await server.serve()
     if leaving is not None:
@@ -165,17 +166,13 @@ async def _serve(server: Server, watched: Watched, idle_s: float | None) -> None
 def view(
     folders: Sequence[Path], host: str = HOST, port: int | None = None, *, idle_minutes: float | None = None
 ) -> None:
-    """Serve the page of one run or several until SIGINT or SIGTERM.
+    """Serve the page of one run or several until SIGINT or SIGTERM. Raises UsageError, LaunchError.
 
     Args:
-        folders: of runs; one that holds several runs stands for all of them, and for those that begin in it later.
+        folders: of runs; a folder that holds several stands for them, and for those that begin in it later.
         host: the address to bind; beyond loopback the page asks for a token.
-        port: None takes the first free one from `LOGVIEW_PORT` on.
-        idle_minutes: it also ends when nobody has looked for so long; None: it does not.
-
-    Raises:
-        UsageError: a folder holds no run.
-        LaunchError: the port is taken.
+        port: None: the first free one from `LOGVIEW_PORT` on.
+        idle_minutes: end when nobody has looked for so long; None: never.
     """
     try:
         runs = [Experiment(folder) for given in folders for folder in experiments_in(given)]
@@ -188,23 +185,18 @@ def view(
         access = page_access(host, secret(TOKEN_VARIABLE))
     except ValueError as error:
         raise LaunchError(str(error)) from error
-    app, limits = Watched(create_app(runs, access, folders)), Limits(body_bytes=MAX_BODY_BYTES)
-    config = server_config(app, limits, host=host, port=chosen, log_level="warning", stop_s=STOP_S)
+    app = Watched(create_app(runs, access, folders))
+    config = server_config(app, host=host, port=chosen, log_level="warning", stop_s=STOP_S)
     # Not before: who opens the address at once would be refused.
-    server = Server(config, when_listening=partial(_say_where, runs, access, host, chosen))
+    server = Server(config, when_listening=partial(_say_where, runs, access, chosen))
     asyncio.run(_serve(server, app, None if idle_minutes is None else 60 * idle_minutes))
 
 
-def _say_where(runs: Sequence[Experiment], access: Access, host: str, port: int) -> None:
+def _say_where(runs: Sequence[Experiment], access: Access, port: int) -> None:
     logger.info("watch %s at %s", runs[0].name if len(runs) == 1 else f"{len(runs)} runs", address(access, port))
-    if sys.stderr.isatty():
-        for run in runs:
-            token = RayCluster(run).token_path()
-            if token is not None and (link := ray_link(f"http://{host}:{port}", token)) is not None:
-                print(f"Ray's dashboard of {run.name}: {link}", file=sys.stderr)
 
 
 def address(access: Access, port: int) -> str:
-    """Return what to open in a browser."""
+    """Return the URL to open in a browser."""
     shown = f"[{access.host}]" if ":" in access.host else access.host
     return f"http://{shown}:{port}/" + ("" if access.local else f"?token={quote(access.token, safe='')}")

@@ -15,16 +15,15 @@ VALUE_CHARS = 300
 
 
 def names_of(runs: Sequence[Experiment]) -> list[str]:
-    """Return a name for each run: project/experiment, and its whole path where two are called the same."""
+    """Return a name for each run: project/experiment, or its path if that is not unique."""
     counts = Counter(run.name for run in runs)
     return [run.name if counts[run.name] == 1 else str(run.folder) for run in runs]
 
 
 def differences(runs: Sequence[Experiment]) -> list[dict[str, Any]]:
-    """Return the keys whose values are not the same in all runs, those that decide what is learned first.
+    """Return `{key, decides, values}` of each key that differs, those that decide what is learned first.
 
-    Returns:
-        `{key, decides, values}` each: a text a run, None where the run has no such key. Secrets are masked.
+    `values` has a text a run, None if the run lacks the key. Secrets are masked.
     """
     trees = [dict(leaves(masked_tree(run.config()))) for run in runs]
     rows = []

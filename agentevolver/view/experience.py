@@ -1,8 +1,7 @@
 """Experience pool of a run on the page: listed, searched and edited through the store's own API.
 
-The store is opened when there is one, never made. Reading takes no lock, so that a run in training is not kept waiting;
-what is changed here is one transaction each, and the run sees it with its next search. A model is loaded only when one
-searches by meaning or changes a text, which has to be embedded.
+Reading takes no lock, so that a training run never waits; an edit is one transaction, which the run sees with its next
+search. A model is loaded only to search by meaning or to embed a changed text. The store is never created here.
 """
 
 from __future__ import annotations
@@ -50,7 +49,6 @@ class ExperiencePool:
         self._pools: dict[str, Pool] = {}
 
     def close(self) -> None:
-        """Close the store."""
         with self._lock:
             if self._store is not None:
                 self._store.close()
@@ -67,19 +65,13 @@ class ExperiencePool:
         offset: int = 0,
         limit: int = PAGE,
     ) -> dict[str, Any]:
-        """Return `{exists, workspaces, workspace, total, rows}`; `rows` are a page of what is wanted.
+        """Return `{exists, workspaces, workspace, total, rows}`, `rows` a page of what is wanted. Raises ViewError.
 
         Args:
-            workspace: which; "" is the run's.
-            text: only what contains it, whatever the case; by meaning: the nearest to it, best first.
-            by_meaning: whether the encoder is asked.
-            category: only that one; "pinned": only what is pinned.
+            workspace: "": the run's.
+            text: only experiences with it, in any case; with `by_meaning`: the nearest to it, best first.
+            category: only this one; "pinned": pinned ones.
             sort: one of `SORTS`, the largest first.
-            offset: how many to leave out.
-            limit: how many at most.
-
-        Raises:
-            ViewError: the store or the encoder cannot be used; a name is not known.
         """
         if sort not in SORTS:
             raise BadRequest(f"sort: {sort!r} is not known, write {', '.join(SORTS)}")
@@ -107,10 +99,10 @@ class ExperiencePool:
         return {"exists": True, "workspaces": workspaces, "workspace": name, "total": len(found), "rows": rows}
 
     def edit(self, workspace: str, identifier: str, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Change texts or the pin of an experience; a text that is changed is a person's from then on.
+        """Change texts or the pin of an experience; a changed text counts as a person's. Raises ViewError, with nothing
+        changed.
 
-        Returns `{row, note}`: the experience as it is now, and what the screen would say to its text ("" if nothing).
-        Raises ViewError; nothing was changed then.
+        Returns `{row, note}`: the experience, and what the screen objects to in its text ("" if nothing).
         """
         checked = _checked(changes)
         configuration = self._configuration()
@@ -120,6 +112,7 @@ class ExperiencePool:
             changed = {name: value for name, value in checked.items() if getattr(before, name) != value}
             if any(name in TEXTS for name in changed):
                 changed["author"] = PERSON
+            # A pin changes no text, so that no encoder has to be loaded.
             if changed == {"pinned": checked.get("pinned")}:
                 store.edit(workspace, before.id, changed, None, None)
             elif changed:
@@ -128,13 +121,12 @@ class ExperiencePool:
         return {"row": _row(after), "note": problem_with_text(f"{after.when_to_use}\n{after.content}") or ""}
 
     def delete(self, workspace: str, identifier: str) -> None:
-        """Delete an experience; raises ViewError."""
         with _Translated():
             store = self._open(self._configuration())
             store.delete(workspace, [store.get(workspace, identifier).id])
 
     def _open(self, configuration: Configuration) -> Store:
-        """Return the store; another file in its place is opened anew."""
+        """Return the store, reopened if its file was replaced."""
         mark = signature(configuration.store)
         if mark is None:
             raise NotThere("this run has no experience pool (yet)")
@@ -153,7 +145,7 @@ class ExperiencePool:
             return self._pools[workspace]
 
     def _configuration(self) -> Configuration:
-        """Return where the store is and how it is searched: the run's section, or what the store itself says."""
+        """Return where the store is and how it is searched: from the run's section, or from the store itself."""
         section = self._experiment.setting("exp_manager")
         if isinstance(section, dict):
             try:

@@ -1,5 +1,4 @@
-"""Experiment folder of one run as the page reads it: configuration, status, launches, processes; and the errors of the
-page, each with a status of HTTP and one line."""
+"""Experiment folder of one run as the page reads it, and the errors of the page, each with its HTTP status."""
 
 from __future__ import annotations
 
@@ -19,57 +18,37 @@ from agentevolver.utils.secrets import masked_tree
 
 
 class ViewError(RuntimeError):
-    """Base of everything that the package raises of its own."""
+    """Base of the page's errors."""
 
     status = 500
 
 
 class NotAnExperiment(ViewError):
-    """The folder holds no run."""
-
     status = 404
 
 
 class NotThere(ViewError):
-    """What was asked for does not exist (yet)."""
-
     status = 404
 
 
 class BadRequest(ViewError):
-    """What was asked for makes no sense."""
-
     status = 400
 
 
-class Forbidden(ViewError):
-    """Who asks may not have it."""
-
-    status = 403
-
-
 class Unreadable(ViewError):
-    """A file of the run cannot be read."""
-
     status = 503
 
 
+# Where the launcher keeps the record of each run of this checkout (`agentevolver.launcher.records`).
+REGISTRY = Path(__file__).resolve().parents[2] / ".agentevolver" / "run"
 MOST_RUNS = 32
 _ADVICE = "give the folder of a run, experiments/<project>/<experiment>"
-_OF_ROUNDS = ("round_*/pool.jsonl", "round_*/proposer/metrics.jsonl")
 # Looking through the processes of the machine takes milliseconds; once in so many seconds is enough.
 _LOOK_EVERY_S = 5.0
 
 
 class Experiment:
-    """The folder of one run.
-
-    Args:
-        folder: `experiments/<project>/<experiment>`.
-
-    Raises:
-        NotAnExperiment: with one line that says what to give instead.
-    """
+    """The folder of one run; raises NotAnExperiment."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.resolve()
@@ -83,37 +62,32 @@ class Experiment:
 
     @property
     def name(self) -> str:
-        """Project and experiment."""
         return f"{self.folder.parent.name}/{self.folder.name}"
 
     def config(self) -> dict[str, Any]:
-        """Return the resolved configuration, nothing if it cannot be read.
-
-        What comes from environment variables stays a reference.
-        """
+        """Return the resolved configuration, {} if it is unreadable. Environment variables stay references."""
         try:
             return self._read_config()
         except Unreadable:
             return {}
 
     def shown_config(self) -> str:
-        """Return the configuration as yaml for the screen, without secrets; raises Unreadable."""
+        """Return the configuration as yaml without secrets; raises Unreadable."""
         return yaml.dump(masked_tree(self._read_config()), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
     def setting(self, *keys: str) -> Any:
-        """Return a value of the configuration, None if it is not there."""
+        """Return a value of the configuration, None if it is missing."""
         value: Any = self.config()
         for key in keys:
             value = value.get(key) if isinstance(value, dict) else None
         return value
 
     def environments(self) -> list[str]:
-        """Return the names of the run's environments, none if the configuration does not say."""
         named = self.setting("env_service", "env_type")
         return list(map(str, named)) if isinstance(named, dict) else [str(named)] if named else []
 
     def only_split(self) -> str | None:
-        """Return the split that the run validates on where it is one alone: its metrics do not name it then."""
+        """Return the split that the run validates on if it is the only one: metrics do not name it then."""
         splits, own = self.setting("data", "val_splits"), self.setting("env_service", "environments")
         apart = [one for one in (own if isinstance(own, dict) else {}).values() if isinstance(one, dict)]
         if not isinstance(splits, list) or len(splits) != 1 or any(one.get("val_splits") for one in apart):
@@ -121,27 +95,19 @@ class Experiment:
         return str(splits[0])
 
     def status(self) -> dict[str, Any]:
-        """Return `status.json`, nothing if there is none."""
+        """Return `status.json`, {} if there is none."""
         return read_status(self.folder)
 
-    def ratings(self) -> dict[str, Any]:
-        """Return the ratings of self-play, nothing if the run has none: `step`, `elo` of the policy, and `members` of
-        the pool with `name`, `elo` and `games`."""
-        told = _object(self.folder / "self_play.json")
-        members = [one for one in told.get("members") or () if isinstance(one, dict)]
-        shown = [{key: one.get(key) for key in ("name", "elo", "games")} for one in members]
-        return {"step": told.get("step"), "elo": told.get("elo"), "members": shown} if told else {}
-
     def launches(self) -> list[dict[str, Any]]:
-        """Return what is recorded of each launch, the newest last."""
-        found = [_object(path) for path in sorted((self.folder / "launches").glob("*.json"))]
+        """Return the records of all launches, the newest last."""
+        found = [read_object(path) for path in sorted((self.folder / "launches").glob("*.json"))]
         return sorted(
             (masked_tree(launch) for launch in found if "started_at" in launch),
             key=lambda launch: str(launch["started_at"]),
         )
 
     def processes(self) -> set[ProcessId]:
-        """Return the processes of the newest launch that run on this machine, this one left out."""
+        """Return the processes of the newest launch on this machine, without this one."""
         now = time.monotonic()
         if now - self._looked_at > _LOOK_EVERY_S:
             self._looked_at = now
@@ -150,11 +116,19 @@ class Experiment:
             self._processes = carriers(str(launches[-1]["run_id"])) if open_ended else set()
         return self._processes
 
-    def state(self) -> dict[str, Any]:
-        """Return what the page shows of the run at all times: name, status, `running`, whether it has
-        `rounds`, and how its newest launch ended.
+    def ray_dashboard(self) -> str | None:
+        """Return the address of Ray's dashboard, None if the run does not go on here or has no dashboard."""
+        launch = (self.launches() or [{}])[-1]
+        if not self._is_running(launch):
+            return None
+        address = read_object(REGISTRY / f"{launch.get('run_id')}.json").get("dashboard")
+        # It becomes a link: no other scheme (`javascript:`) may pass.
+        return address if isinstance(address, str) and address.startswith("http://") else None
 
-        `running` is None where that cannot be known: the launch has no end, and was made on another machine.
+    def state(self) -> dict[str, Any]:
+        """Return what the page always shows of the run.
+
+        `running` is None if unknown: the launch was made on another machine and has no end.
         """
         launch = (self.launches() or [{}])[-1]
         return {
@@ -162,13 +136,11 @@ class Experiment:
             "folder": str(self.folder),
             "status": self.status(),
             "running": self._is_running(launch),
-            "rounds": (self.folder / "coevolve.json").is_file(),
             "launch": {key: launch.get(key) for key in ("run_id", "started_at", "ended_at", "exit_code")},
         }
 
     def brief(self) -> dict[str, Any]:
-        """Return what the list of runs shows of this one: `running`, its training step of how many, the `split` that it
-        validates on where it is one alone, and when it was started."""
+        """Return what the list of runs shows of this one."""
         launch = (self.launches() or [{}])[-1]
         status = self.status()
         return {
@@ -181,7 +153,7 @@ class Experiment:
         }
 
     def versions(self) -> dict[str, str]:
-        """Return by part of the page a text that changes whenever there may be something new to show."""
+        """Return, by part of the page, a text that changes whenever there may be something new to show."""
         single = {
             "metrics": "metrics.jsonl",
             "experience": "experience.sqlite-wal",
@@ -193,10 +165,8 @@ class Experiment:
         # Files of steps are put into their folders whole, which changes the folder: so many thousands need not be
         # looked at one by one.
         out |= {name: str(signature(self.folder / name)) for name in ("trajectories", "validation", "samples")}
-        rounds = [path for pattern in _OF_ROUNDS for path in self.folder.glob(pattern)]
-        out["rounds"] = f"{signature(self.folder / 'coevolve.json')} {_newest(rounds)}"
         return out | {
-            name: str(_newest((self.folder / name).glob(pattern)))
+            name: str(newest((self.folder / name).glob(pattern)))
             for name, pattern in (("tasks", "**/*"), ("logs", "*.log"))
         }
 
@@ -223,27 +193,27 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
-def _newest(paths: Iterable[Path]) -> tuple[int, int]:
-    """Return how many of the files there are, and the sum of their sizes and times."""
+def newest(paths: Iterable[Path]) -> tuple[int, int]:
+    """Return the number of files, and the sum of their sizes and times: both change with any of the files."""
     files = [file for file in paths if not file.name.startswith(".") and not file.name.endswith("lock")]
     found = [mark for file in files if (mark := signature(file)) is not None]
     return len(found), sum(size + changed for _, size, changed in found)
 
 
-def _object(path: Path) -> dict[str, Any]:
-    """Return the JSON object of a file, an empty one if there is none (yet)."""
+def read_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object of a file, {} if there is none."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
 
 
 def experiments_in(folder: Path) -> list[Path]:
-    """Return the folders of runs that a folder stands for: itself, or the runs in it, at most two levels below.
+    """Return the runs that a folder stands for: itself, or those in it, at most two levels below.
 
-    Raises NotAnExperiment where there are more than `MOST_RUNS`. A folder without any stands for itself, so that what
-    opens it says what is wrong.
+    Raises NotAnExperiment for more than `MOST_RUNS`. A folder without any stands for itself, so that opening it says
+    what is wrong.
     """
     below = () if (folder / "config.yaml").is_file() else ("*/config.yaml", "*/*/config.yaml")
     # The rounds of an experiment lie in it, and are none of their own.

@@ -1,4 +1,4 @@
-"""Metrics and costs of a run: the numbers of `metrics.jsonl` by name, and what the language models took by role.
+"""Metrics and costs of a run: the numbers of `metrics.jsonl` by name, and the language models' usage by role.
 
 The file is read once, and kept as columns of 8-byte numbers.
 """
@@ -21,15 +21,13 @@ from agentevolver.view.experiment import Experiment, Unreadable
 
 @dataclass(slots=True)
 class Column:
-    """The values of one metric, and in which records they stand (counted from 0)."""
+    """The values of one metric, and the indices of their records."""
 
     rows: array[int] = field(default_factory=lambda: array("q"))
     values: array[float] = field(default_factory=lambda: array("d"))
 
 
 class Metrics:
-    """The records of a run, one a step."""
-
     def __init__(self, path: Path) -> None:
         self._file = GrowingFile(path)
         self._lock = threading.Lock()
@@ -39,7 +37,6 @@ class Metrics:
         self._generation = 0
 
     def names(self) -> list[str]:
-        """Return the names of all metrics."""
         with self._lock:
             self._refresh()
             return sorted(self._columns)
@@ -48,13 +45,12 @@ class Metrics:
         """Return metrics by name.
 
         Args:
-            names: which; a name that ends in `*` stands for all that begin so.
-            generation: what the last answer said; when it has changed, all records are returned.
-            since: how many records the asker has.
+            names: a name that ends in `*` stands for all that begin so.
+            generation: from the last answer; if it has changed, all records are returned.
+            since: how many records the caller has.
 
         Returns:
-            `{generation, since, steps, times, series: {name: [number or None]}, broken}`: what comes after the first
-            `since` records.
+            `{generation, since, steps, times, series: {name: [number or None]}, broken}` of the records after `since`.
         """
         with self._lock:
             self._refresh()
@@ -76,6 +72,7 @@ class Metrics:
 
     def _dense(self, column: Column, first: int) -> list[float | None]:
         out: list[float | None] = [None] * (len(self._steps) - first)
+        # From the end: a poll asks for the last records only.
         for row, value in zip(reversed(column.rows), reversed(column.values), strict=True):
             if row < first:
                 break
@@ -119,7 +116,7 @@ BUSY_S = 2.0
 
 
 def usage(experiment: Experiment) -> dict[str, Any]:
-    """Return `{exists, roles, budget}`: one row a role with its calls, tokens and cost; raises Unreadable."""
+    """Return `{exists, roles, budget}`, each role with its calls, tokens and cost; raises Unreadable."""
     path = _ledger(experiment)
     budget = experiment.setting("llm", "budget") or {}
     if not path.is_file():

@@ -1,7 +1,4 @@
-"""HTTP routes of one run: what each view of the page asks for.
-
-Handlers are plain functions, which run in threads: a large file keeps nobody else waiting.
-"""
+"""HTTP routes of one run. Handlers are plain functions, which run in threads: a large file delays nobody else."""
 
 from __future__ import annotations
 
@@ -10,23 +7,18 @@ from typing import Annotated, Any
 import orjson
 from fastapi import APIRouter, Body, Query
 from pydantic import Field
-from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
-from agentevolver.utils.web.access import is_loopback
 from agentevolver.view.experience import ExperiencePool
-from agentevolver.view.experiment import BadRequest, Experiment, Forbidden, NotThere
+from agentevolver.view.experiment import BadRequest, Experiment
+from agentevolver.view.logs import Logs
 from agentevolver.view.metrics import Metrics, usage
-from agentevolver.view.ray import RAY_COOKIE, RayCluster
-from agentevolver.view.rounds import Rounds
 from agentevolver.view.samples import Samples
 from agentevolver.view.success import success_by
-from agentevolver.view.system import Logs, System
 from agentevolver.view.tasks import FATES, Tasks
 from agentevolver.view.trajectories import FOLDERS, Filter, Trajectories, cursor, explained_of
-from agentevolver.view.weaknesses import weaknesses
+from agentevolver.view.views import added_views
 
-OWNER_COOKIE = "view_owner"
 # In a query or a path, as far as JavaScript counts exactly: within the 64 bits that an answer may repeat it in, and
 # short enough for the name of a file.
 Number = Annotated[int, Field(ge=0, le=2**53 - 1)]
@@ -34,7 +26,7 @@ Limit = Annotated[int, Query(ge=1, le=500)]
 
 
 class Json(Response):
-    """JSON by orjson; what is no number in JSON (NaN) becomes null."""
+    """JSON by orjson; NaN becomes null."""
 
     media_type = "application/json"
 
@@ -48,22 +40,21 @@ def run_router(experiment: Experiment, pool: ExperiencePool) -> APIRouter:
     _run_routes(router, experiment)
     _trajectory_routes(router, experiment)
     _task_routes(router, experiment)
-    _round_routes(router, Rounds(experiment.folder))
     _experience_routes(router, pool)
+    for view in added_views():
+        router.include_router(view.router(experiment))
     return router
 
 
 def _run_routes(router: APIRouter, experiment: Experiment) -> None:
-    metrics, logs, system = (
-        Metrics(experiment.folder / "metrics.jsonl"),
-        Logs(experiment.folder / "logs"),
-        System(experiment),
-    )
-    ray = RayCluster(experiment)
+    metrics, logs = Metrics(experiment.folder / "metrics.jsonl"), Logs(experiment.folder / "logs")
 
     @router.get("/state")
     def state() -> Response:
-        return Json(experiment.state() | {"versions": experiment.versions()})
+        folder, added = experiment.folder, added_views()
+        versions = experiment.versions() | {view.name: view.version(folder) for view in added}
+        filled = [view.name for view in added if view.has_data(folder)]
+        return Json(experiment.state() | {"versions": versions, "views": filled})
 
     @router.get("/metrics")
     def read_metrics(
@@ -75,40 +66,19 @@ def _run_routes(router: APIRouter, experiment: Experiment) -> None:
     def metric_names() -> Response:
         return Json(metrics.names())
 
-    @router.get("/self_play")
-    def ratings() -> Response:
-        return Json(experiment.ratings())
-
     @router.get("/usage")
     def llm_usage() -> Response:
         return Json(usage(experiment))
 
-    @router.get("/system")
-    def read_system(since: float = 0.0) -> Response:
-        return Json(system.read(since))
-
-    @router.get("/ray")
-    def read_ray(request: Request) -> Response:
-        may_open = ray.token_for(request.cookies.get(OWNER_COOKIE, "")) is not None
-        return Json(ray.read() | {"may_open": may_open and is_loopback(request.url.hostname or "")})
-
-    @router.get("/ray/open")
-    def open_ray(request: Request, key: Annotated[str, Query(max_length=200)] = "") -> Response:
-        given = key or request.cookies.get(OWNER_COOKIE, "")
-        token, address = ray.token_for(given), ray.address
-        if address is None:
-            raise NotThere("no Ray dashboard of this run is running here")
-        if token is None or not is_loopback(request.url.hostname or ""):
-            raise Forbidden("open the link to Ray's dashboard that the run's terminal shows, on this machine")
-        # The same name as the page has: the browser keeps cookies by name, 127.0.0.1 and localhost are two.
-        answer = RedirectResponse(address.replace("127.0.0.1", request.url.hostname or "127.0.0.1"), 303)
-        for name, value in ((RAY_COOKIE, token), (OWNER_COOKIE, given)):
-            answer.set_cookie(name, value, httponly=True, samesite="strict")
-        return answer
-
     @router.get("/run")
     def run() -> Response:
-        return Json({"config": experiment.shown_config(), "launches": experiment.launches()})
+        return Json(
+            {
+                "config": experiment.shown_config(),
+                "launches": experiment.launches(),
+                "ray_dashboard": experiment.ray_dashboard(),
+            }
+        )
 
     @router.get("/logs")
     def log_files() -> Response:
@@ -169,10 +139,6 @@ def _task_routes(router: APIRouter, experiment: Experiment) -> None:
     def overview() -> Response:
         return Json(tasks.overview())
 
-    @router.get("/tasks/weaknesses")
-    def told_weaknesses() -> Response:
-        return Json(weaknesses(experiment))
-
     @router.get("/tasks/proposals")
     def proposals(
         journal: str, run: str, fate: str = "", text: str = "", offset: Number = 0, limit: Limit = 50
@@ -184,18 +150,6 @@ def _task_routes(router: APIRouter, experiment: Experiment) -> None:
     @router.get("/tasks/exploration")
     def exploration(journal: str, run: str, index: Number) -> Response:
         return Json(tasks.exploration(journal, run, index))
-
-
-def _round_routes(router: APIRouter, rounds: Rounds) -> None:
-    @router.get("/rounds")
-    def overview() -> Response:
-        return Json(rounds.overview())
-
-    @router.get("/rounds/{number}/records")
-    def records(number: Number, fate: str = "", reason: str = "", offset: Number = 0, limit: Limit = 50) -> Response:
-        if fate not in ("", "kept", "dropped"):
-            raise BadRequest(f"fate: {fate!r} is not known, write kept or dropped")
-        return Json(rounds.records(number, fate=fate, reason=reason, offset=offset, limit=limit))
 
 
 def _experience_routes(router: APIRouter, pool: ExperiencePool) -> None:

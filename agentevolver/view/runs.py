@@ -1,6 +1,6 @@
-"""Runs of the page: those that it was opened with, and those that begin later in the folders that it was given.
+"""Runs of the page: those that it was opened with, and those that begin later in its folders.
 
-A run keeps its number for as long as the page is served. Numbers are part of addresses (`/runs/<n>/api`).
+A run keeps its number, which is part of addresses (`/runs/<n>/api`), while the page is served.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from agentevolver.view.routes import run_router
 
 
 class Runs:
-    """Runs of a page with their routes. As an ASGI application it serves `/<n>/api/...`, to be mounted at `/runs`.
+    """Runs of a page with their routes: an ASGI application of `/<n>/api/...`, mounted at `/runs`.
 
     Args:
         opened: the runs that are shown from the beginning, at least one.
-        folders: where runs may begin, as `experiments_in` reads them; none: no run is added.
+        folders: where further runs may begin, as `experiments_in` reads them.
     """
 
     def __init__(self, opened: Sequence[Experiment], folders: Sequence[Path] = ()) -> None:
@@ -37,11 +37,10 @@ class Runs:
 
     @property
     def first(self) -> APIRouter:
-        """The routes of the first run."""
         return self._routers[0]
 
     def look(self) -> list[Experiment]:
-        """Return all runs, those that began since the last look at the end; `MOST_RUNS` of them at most."""
+        """Return all runs, `MOST_RUNS` at most, new ones at the end."""
         with self._lock:
             known = {run.folder for run in self._runs}
             for folder in self._folders:
@@ -52,12 +51,10 @@ class Runs:
             return list(self._runs)
 
     def close(self) -> None:
-        """Close the pools of experience."""
         for pool in self._pools:
             pool.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request by the routes of the run that its path numbers."""
         mounted = scope.get("root_path", "")
         number = scope["path"].removeprefix(mounted).split("/")[1]
         if not (number.isdecimal() and number.isascii() and int(number) < len(self._routers)):
@@ -73,7 +70,7 @@ class Runs:
 
     @staticmethod
     def _begun(folder: Path) -> list[Experiment]:
-        """Return the runs of a folder; none while it is gone or holds more than can be shown."""
+        """Return the runs of a folder, none if it is gone or holds too many."""
         try:
             return [Experiment(path) for path in experiments_in(folder)]
         except NotAnExperiment:

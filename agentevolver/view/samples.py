@@ -1,7 +1,7 @@
 """Training samples of a rollout: every token with its mask, step, log-prob and advantage, as the optimiser saw it.
 
-They are there if the run was made with `trainer.dump_samples`. Tokens are turned into text by the tokenizer of a
-checkpoint of the run, or of the model that the configuration names; without one, they are shown as numbers.
+They exist if the run was made with `trainer.dump_samples`. Tokens become text by the tokenizer of a checkpoint of the
+run or of the configured model, and are numbers without one.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ RESPONSE_TOKENS = 12_000
 
 
 class Samples:
-    """The training samples of a run."""
-
     def __init__(self, experiment: Experiment) -> None:
         self._experiment = experiment
         self._lock = threading.Lock()
@@ -32,14 +30,13 @@ class Samples:
         self._tried: set[Path] = set()
 
     def exist(self) -> bool:
-        """Whether any were dumped."""
         return (self._experiment.folder / "samples").is_dir()
 
     def rows(self, step: int, trajectory_id: str) -> list[dict[str, Any]]:
-        """Return the rows of a rollout in a step, in their order; none if there are none.
+        """Return the rows of a rollout in a step, in order.
 
-        A row is `{key, prompt, tokens: {text, mask, step, advantage, log_prob}, cut, is_text}`, with one entry a token
-        in each list.
+        A row is `{key, prompt, tokens: {text, mask, step, advantage, log_prob}, cut, is_text}`; each list has one entry
+        a token.
         """
         path = written(self._experiment.folder / "samples" / f"step_{step}.jsonl")
         if path is None:

@@ -19,10 +19,10 @@ KINDS: dict[str, Callable[[Summary], str]] = {
 
 
 def success_by(trajectories: Trajectories, by: str, last: int) -> dict[str, Any]:
-    """Return `{steps, groups}`: the newest `last` steps that are kept, and of each kind of task
-    `{name, rollouts, tasks, success}`, the share of its graded rollouts that succeeded.
+    """Return `{steps, groups}`: the newest `last` kept steps, and `{name, rollouts, tasks, success}` of each kind of
+    task.
 
-    Raises BadRequest for a kind that is not known.
+    `success` is the share of graded rollouts. Raises BadRequest for an unknown kind.
     """
     if by not in KINDS:
         raise BadRequest(f"by: {by!r} is not known, write {', '.join(KINDS)}")

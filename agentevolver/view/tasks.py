@@ -1,7 +1,6 @@
-"""Synthetic tasks of a run: the funnel of each self-questioning run,
-its proposals with their fate, the exploration behind one.
+"""Synthetic tasks of a run: the funnel of self-questioning, proposals with their fate, the exploration behind each.
 
-Journals are read by offset; explorations, which are the bulk of them, stay in the file until one is asked for.
+Journals are read by offset; explorations, most of their bytes, stay in the file until one is asked for.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class Journal:
             return [_funnel(plan, self._records) for plan in self._plans()]
 
     def rows(self, run: str) -> list[Row]:
-        """Return the proposals of a plan with what became of them; raises NotThere."""
+        """Return the proposals of a plan with their fate; raises NotThere."""
         with self._lock:
             self._refresh()
             known = self._rows.get(run)
@@ -60,10 +59,7 @@ class Journal:
             return known[1]
 
     def exploration(self, run: str, index: int) -> list[dict[str, Any]]:
-        """Return the steps of the exploration from which proposal number `index` of a plan was made.
-
-        Raises NotThere.
-        """
+        """Return the steps of the exploration behind proposal `index` of a plan; raises NotThere."""
         rows = self.rows(run)
         if not 0 <= index < len(rows):
             raise NotThere(f"there is no proposal number {index}")
@@ -97,8 +93,6 @@ class Journal:
 
 
 class Tasks:
-    """What a run trains on, and where it came from."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._journals: dict[str, Journal] = {}
@@ -106,8 +100,7 @@ class Tasks:
         self._tasks: dict[Path, tuple[Any, Counter[str]]] = {}
 
     def overview(self) -> dict[str, Any]:
-        """Return counts of the task files (of several environments also of each), how questioning ended
-        (`questioning.json`), and each journal's plans."""
+        """Return counts of the task files, how questioning ended (`questioning.json`), and each journal's plans."""
         synthetic = self.folder / SYNTHETIC
         files = {"train": self.folder / "train.jsonl", "validation": self.folder / "val.jsonl"}
         counts = {name: self._counted(path) for name, path in files.items()}
@@ -132,13 +125,12 @@ class Tasks:
     def proposals(
         self, journal: str, run: str, *, fate: str = "", text: str = "", offset: int = 0, limit: int = PAGE
     ) -> dict[str, Any]:
-        """Return `{rows, total}` of a plan's proposals: those of a fate, with a text in them. Raises NotThere."""
+        """Return `{rows, total}` of a plan's proposals with a fate and a text in them. Raises NotThere."""
         rows = self._journal(journal).rows(run)
         wanted = [row for row in rows if (not fate or row["fate"] == fate) and (not text or _mentions(row, text))]
         return {"rows": wanted[offset : offset + limit], "total": len(wanted)}
 
     def exploration(self, journal: str, run: str, index: int) -> list[dict[str, Any]]:
-        """Return the exploration behind a proposal; raises NotThere."""
         return self._journal(journal).exploration(run, index)
 
     def _journal(self, name: str) -> Journal:
@@ -153,7 +145,7 @@ class Tasks:
         return {name: self._journals.setdefault(name, Journal(path)) for name, path in names.items()}
 
     def _made(self, env_types: Sequence[str]) -> dict[str, Any]:
-        """Return how questioning ended; of several environments all of them together, the metrics by their names."""
+        """Return how questioning ended, over all environments."""
         path = self.folder / "questioning.json"
         if len(env_types) < 2:
             return self._record(path)
@@ -171,7 +163,7 @@ class Tasks:
         return made if isinstance(made, dict) else {}
 
     def _counted(self, path: Path) -> Counter[str] | None:
-        """Return how many tasks of each environment a file holds, None where there is none."""
+        """Return the number of tasks of each environment in a file, None without the file."""
         mark = signature(path)
         if mark is None:
             return None

@@ -1,9 +1,8 @@
 """Trajectories of a run: a summary of each rollout by step, and one of them whole.
 
-A step's file is read once, line by line, and kept as one summary a rollout with the offset of its line; it is read
-again when it has been replaced (step credit is written into it later). Files without a schema version, of older runs,
-are read as well. Searching all steps stops after so many bytes and says where to go on, so that a run of gigabytes does
-not keep the page waiting.
+A step's file is read once, line by line, and kept as summaries with the offsets of their lines; it is read again when
+it was replaced (step credit is written into it later). Searching all steps stops after so many bytes and says where to
+go on, so that a run of gigabytes does not block the page.
 """
 
 from __future__ import annotations
@@ -33,8 +32,7 @@ LIST_EVERY_S = 60.0
 class StepFiles:
     """The files `step_<n>.jsonl` of a folder, compressed or not.
 
-    A new step is found at once. One far behind the newest, or one that was removed, is noticed within a minute: callers
-    find no file then.
+    A new step is found at once; one far behind the newest, or a removed one, is noticed within a minute.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -46,7 +44,6 @@ class StepFiles:
         self._is_complete = False
 
     def steps(self) -> Sequence[int]:
-        """Return the steps, ascending."""
         with self._lock:
             try:
                 mark = self.folder.stat().st_mtime_ns
@@ -62,7 +59,6 @@ class StepFiles:
             return self._steps
 
     def path(self, step: int) -> Path | None:
-        """Return the file of a step, None if there is none."""
         return written(self.folder / f"step_{step}.jsonl")
 
     def _list(self) -> None:
@@ -98,11 +94,11 @@ Mark = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Filter of rollouts; None or "" means that it does not matter.
+    """Filter of rollouts; None or "" matches all.
 
-    `outcome`: success, failure, failed (the rollout did not happen, so nobody graded it). `origin`: original or
-    synthetic. `guidance`: guided or unguided. `text` stands in the task's id or its wording, whatever the case.
-    `environment`: the one that the task is of. `task`: the task's id, all of it.
+    - `outcome`: success, failure, or failed (the rollout did not happen, and has no grade).
+    - `origin`: original or synthetic; `guidance`: guided or unguided; `task`: the whole id.
+    - `text`: part of the task's id or its wording, in any case.
     """
 
     step: int | None = None
@@ -114,7 +110,6 @@ class Filter:
     task: str = ""
 
     def takes(self, summary: Summary) -> bool:
-        """Whether a rollout is wanted."""
         if self.outcome and _outcome(summary) != self.outcome:
             return False
         if self.origin and summary["synthetic"] != (self.origin == "synthetic"):
@@ -137,8 +132,6 @@ class _Index:
 
 
 class Trajectories:
-    """The rollouts of training or validation, in the files of a folder."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._lock = threading.Lock()
@@ -146,24 +139,18 @@ class Trajectories:
         self._files = StepFiles(folder)
 
     def steps(self) -> Sequence[int]:
-        """Return the steps of which there are rollouts, ascending."""
+        """Return the steps with rollouts, ascending."""
         return self._files.steps()
 
     def step(self, step: int) -> list[Summary]:
-        """Return the summaries of a step; raises NotThere if it has none."""
+        """Return the summaries of a step; raises NotThere."""
         return self._index(step).summaries
 
     def find(self, wanted: Filter, *, before: tuple[int, int] | None = None, limit: int = PAGE) -> dict[str, Any]:
-        """Return rollouts, the newest step first.
+        """Return rollouts, the newest step first, as `{rows, next, searched}`.
 
-        Args:
-            wanted: which.
-            before: where the last answer stopped, (step, index): go on behind that.
-            limit: how many at most.
-
-        Returns:
-            `{rows, next, searched}`: `next` is where to go on, None at the end; `searched` is the step that was looked
-            at last.
+        `before` is the last answer's `next`, (step, index), which is None at the end; `searched` is the last step
+        looked at.
         """
         rows: list[Summary] = []
         budget = SEARCH_BYTES
@@ -189,11 +176,8 @@ class Trajectories:
         return {"rows": rows, "next": None, "searched": searched}
 
     def one(self, step: int, index: int) -> dict[str, Any]:
-        """Return `{record, summary, siblings, count}` of a rollout:
-        its record as it was written, the summaries of its group.
-
-        Raises NotThere.
-        """
+        """Return `{record, summary, siblings, count}` of a rollout, `siblings` the summaries of its group; raises
+        NotThere."""
         found = self._index(step)
         if not 0 <= index < len(found.summaries):
             raise NotThere(f"step {step} has {len(found.summaries)} rollouts, there is no number {index}")
@@ -202,13 +186,14 @@ class Trajectories:
             record = None if path is None else read_at(path, found.offsets[index])
         except FileNotFoundError:
             record = None
+        # The file may have been rewritten since it was indexed, with other offsets.
         if record is None or record.get("trajectory_id") != summary["id"]:
             raise NotThere(f"the rollouts of step {step} have just been written anew; ask again")
         siblings = [other for other in found.summaries if other["group"] == summary["group"]]
         return {"record": record, "summary": summary, "siblings": siblings, "count": len(found.summaries)}
 
     def _unread(self, step: int) -> int:
-        """Return how many bytes have to be read to know a step, about how many if its file is compressed."""
+        """Return the bytes to be read to know a step, an estimate if its file is compressed."""
         path, known = self._files.path(step), self._indexes.get(step)
         mark = None if path is None else signature(path)
         if path is None or mark is None or (known is not None and known.mark == mark):
@@ -216,11 +201,9 @@ class Trajectories:
         return mark[1] * (UNPACKED if path.suffix == COMPRESSED else 1)
 
     def _index(self, step: int) -> _Index:
-        """Return what is known of a step, also of one whose file gets its compressed name meanwhile.
-
-        Raises NotThere.
-        """
+        """Return a step's index, even if its file is being compressed meanwhile; raises NotThere."""
         with self._lock:
+            # Twice: the compressor may rename the file between the look at its name and its opening.
             for _ in range(2):
                 path = self._files.path(step)
                 mark = None if path is None else signature(path)
@@ -243,8 +226,8 @@ class Trajectories:
 
 
 def explained_of(record: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return each step's advantage with what it is made of (`advantage_processor.explain`); none of a record without
-    credit, or with one of another shape."""
+    """Return the parts of each step's advantage (`advantage_processor.explain`); none without credit of the known
+    shape."""
     try:
         return [asdict(one) for one in explained(StepCredit.from_dict(record["credit"]))]
     except (KeyError, TypeError, ValueError, AttributeError):
@@ -252,7 +235,7 @@ def explained_of(record: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def cursor(text: str) -> tuple[int, int] | None:
-    """Read `<step>:<index>`; raises BadRequest for anything else."""
+    """Read `<step>:<index>`; raises BadRequest."""
     if not text:
         return None
     match = re.fullmatch(r"(\d{1,12}):(\d{1,12})", text)
@@ -262,7 +245,7 @@ def cursor(text: str) -> tuple[int, int] | None:
 
 
 def summary_of(record: Mapping[str, Any], step: int, index: int) -> Summary:
-    """Return what the list shows of a rollout; raises KeyError, TypeError or ValueError for a record that is none."""
+    """Return what the list shows of a rollout; raises KeyError, TypeError or ValueError for a malformed record."""
     task, outcome = record["task"], record["outcome"]
     metadata = task.get("metadata") or {}
     attribution = record.get("attribution") or {}
@@ -297,7 +280,7 @@ def summary_of(record: Mapping[str, Any], step: int, index: int) -> Summary:
 
 
 def _query(record: Mapping[str, Any]) -> str:
-    """Return the task in words: its own, or what the last message before the first action says, without guidance."""
+    """Return the task's wording: its own, or the last message before the first action, without guidance."""
     if record["task"].get("query"):
         return str(record["task"]["query"])
     last = ""

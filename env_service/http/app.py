@@ -30,7 +30,7 @@ from agentevolver.utils.health import ENVIRONMENTS, health_facts
 from agentevolver.utils.net import address_to_bind
 from agentevolver.utils.secrets import forget, secret
 from agentevolver.utils.web.access import Access
-from agentevolver.utils.web.server import Limits, server_config
+from agentevolver.utils.web.server import server_config
 from agentevolver.utils.web.shield import Shield, answer_errors, send_json
 from env_service.hosting.cluster import Cluster, HostFailed
 from env_service.hosting.service import Service
@@ -58,13 +58,11 @@ _CODES = {
     403: "forbidden",
     404: "not_found",
     405: "method_not_allowed",
-    408: "timeout",
     411: "length_required",
     413: "body_too_large",
     415: "not_json",
     421: "misdirected",
     422: "invalid_body",
-    431: "head_too_large",
     500: "internal",
 }
 
@@ -289,8 +287,6 @@ async def _run(settings: ServiceSettings, sock: socket.socket) -> None:
     service = Service(settings, cluster)
     config = server_config(
         shielded(service, settings),
-        Limits(body_bytes=settings.max_body_bytes),
-        error_body,
         stop_s=GRACE_S,
         loop="none",
         lifespan="off",

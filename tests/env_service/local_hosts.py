@@ -14,13 +14,13 @@ import aiohttp
 import psutil
 import uvicorn
 
-from agentevolver.utils.web.server import Limits, server_config
+from agentevolver.utils.web.server import server_config
 from env_service.hosting.cluster import HostFailed
 from env_service.hosting.host import Description, Host, HostSpec
 from env_service.hosting.service import Service
 from env_service.hosting.wire import Address, connect
 from env_service.hosting.worker import InstanceHost, serve_shared
-from env_service.http.app import bind, error_body, shielded
+from env_service.http.app import bind, shielded
 from env_service.settings import ServiceSettings
 
 COUNTER = {"counter": "counter_envs:Counter"}
@@ -109,10 +109,7 @@ async def serving(
     launcher = launcher or LocalLauncher()
     service = Service(settings, launcher)
     sock = bind("127.0.0.1", 0)
-    limits = Limits(body_bytes=settings.max_body_bytes)
-    server = uvicorn.Server(
-        server_config(shielded(service, settings), limits, error_body, lifespan="off", log_config=None, stop_s=5)
-    )
+    server = uvicorn.Server(server_config(shielded(service, settings), lifespan="off", log_config=None, stop_s=5))
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign]
     running = asyncio.create_task(server.serve(sockets=[sock]))
     try:

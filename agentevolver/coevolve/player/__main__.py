@@ -22,7 +22,7 @@ from agentevolver.coevolve.player.chat import make_chat
 from agentevolver.coevolve.player.client import PLAYER_TOKEN, PlayerRefused
 from agentevolver.coevolve.player.engine import engine_environment, set_environment, start_engine
 from agentevolver.coevolve.player.play import make_player
-from agentevolver.coevolve.player.server import LIMITS, make_app
+from agentevolver.coevolve.player.server import make_app
 from agentevolver.coevolve.player.weights import local
 from agentevolver.config.checks import for_verl, from_config
 from agentevolver.errors import ConfigError
@@ -93,7 +93,7 @@ async def _serve(config: DictConfig, port: int) -> int:
         player = None if chat is not None else make_player(config, settings, engine, tokenizer, folder, client)
         access = Access(HOST, secret(PLAYER_TOKEN), PLAYER_TOKEN)
         app = make_app(player, chat=chat, access=access, status=lambda: "the engine has ended" if engine.dead else "ok")
-        server = Server(server_config(app, LIMITS, host=HOST, port=port, log_level="warning", stop_s=5))
+        server = Server(server_config(app, host=HOST, port=port, log_level="warning", stop_s=5))
         serving = asyncio.create_task(server.serve())
         print(f"plays {folder} and what it is asked for, at http://{HOST}:{port}", flush=True)
         watching = asyncio.create_task(died.wait())

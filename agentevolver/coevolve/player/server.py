@@ -26,7 +26,6 @@ from agentevolver.coevolve.player.client import PLAYER_TOKEN, Player, PlayerErro
 from agentevolver.types import Task
 from agentevolver.utils.health import PLAYER, health_facts
 from agentevolver.utils.web.access import Access
-from agentevolver.utils.web.server import Limits
 from agentevolver.utils.web.shield import Shield, answer_errors
 
 T = TypeVar("T")
@@ -36,8 +35,6 @@ _TASK = TypeAdapter(Task)
 MAX_BODY_BYTES = 2 * 1024 * 1024
 MAX_EPISODES = 1024
 BACK_IN_S = 2
-
-LIMITS = Limits(body_bytes=MAX_BODY_BYTES)
 
 
 class Asked(BaseModel):

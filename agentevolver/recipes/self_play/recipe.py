@@ -14,5 +14,6 @@ RECIPE = Recipe(
     parts="agentevolver.recipes.self_play.part:parts",
     services="agentevolver.recipes.self_play.service:services",
     neutral_keys=("url",),
+    view="agentevolver.recipes.self_play.view:VIEW",
     moved={"self_play": "recipes.self_play"},
 )

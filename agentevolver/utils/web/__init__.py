@@ -1,5 +1,1 @@
-"""HTTP server of the project's four services.
-
-Who may ask: `access`. What is refused before the application sees it: `shield`. uvicorn with limits on every
-connection: `server`.
-"""
+"""HTTP servers of the project: who may ask (`access`), what is refused (`shield`), uvicorn's limits (`server`)."""

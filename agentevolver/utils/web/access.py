@@ -21,7 +21,7 @@ _AUTHORITY = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{
 
 
 class Refused(Exception):
-    """A request that is not served: its status, one line for the caller, and headers of the answer."""
+    """A request that is not served."""
 
     def __init__(self, status: int, detail: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
         super().__init__(detail)
@@ -40,14 +40,13 @@ def is_loopback(host: str) -> bool:
 
 
 def is_local(url: str) -> bool:
-    """Whether a URL can only mean this machine. No proxy that is set for the outside world must stand before it."""
+    """Whether a URL can only mean this machine, so that no proxy is to be asked for it."""
     return is_loopback(urlsplit(url).hostname or "")
 
 
 @lru_cache(maxsize=1024)
 def host_name(authority: str) -> str | None:
-    """Return the name or address in a `Host` header, without port and brackets;
-    None if it is no valid one (RFC 9110, section 7.2)."""
+    """Return the name in a `Host` header without port and brackets, None if it is invalid (RFC 9110, 7.2)."""
     found = _AUTHORITY.fullmatch(authority)
     return found["name"].strip("[]") if found else None
 
@@ -87,12 +86,11 @@ class Access:
 
     @property
     def local(self) -> bool:
-        """Whether only this machine can reach the server."""
+        """Whether the server is bound to loopback."""
         return is_loopback(self.host)
 
     def check_names(self, headers: Mapping[bytes, bytes]) -> None:
-        """Raise Refused for a `Host` that does not mean this server (421) and for an `Origin`
-        that is not its own (403)."""
+        """Raise Refused if `Host` does not mean this server (421) or `Origin` is not its own (403)."""
         host = headers.get(b"host", b"").decode("latin-1")
         name = host_name(host)
         if name is None or (self.local and not is_loopback(name)):
@@ -107,8 +105,7 @@ class Access:
             raise Refused(403, "this request comes from a web page of another origin")
 
     def check_token(self, method: str, path: str, query: bytes, headers: Mapping[bytes, bytes]) -> None:
-        """Raise Refused (401) for a request that lacks the token it needs;
-        for a browser that logs in, with the way on (303)."""
+        """Raise Refused if the token is missing or wrong (401), and to redirect a browser that logs in (303)."""
         if not self._needs_token(method, path):
             return
         scheme, _, bearer = headers.get(b"authorization", b"").partition(b" ")

@@ -1,8 +1,8 @@
 """Shield of an HTTP application: what is refused before the application sees it, and errors as JSON.
 
-In this order: names (`Host`, `Origin`), the size of the body as announced, the token, the rest of the request's form. A
-refusal reads nothing but a small body that is already on its way, and closes the connection. What passes has its body
-read whole.
+In this order: names (`Host`, `Origin`), the announced size of the body, the token, the form of the request. A refusal
+reads nothing but a small body that is already on its way, and closes the connection. What passes has its body read
+whole.
 """
 
 from __future__ import annotations
@@ -22,30 +22,34 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agentevolver.utils.web.access import Access, Refused
-from agentevolver.utils.web.server import ErrorBody, plain_error
 
 logger = logging.getLogger(__name__)
 
 Headers = Sequence[tuple[bytes, bytes]]
-# Of these a second one is refused, as whoever stands before the server may have read the other.
+ErrorBody = Callable[[int, str], dict[str, Any]]
+# A second one of these is refused: whoever stands before the server may have read the other.
 _SINGLE = frozenset({b"host", b"origin", b"authorization", b"content-length", b"content-type", b"transfer-encoding"})
-# A refusal reads a body of so many bytes, for so long: a connection that is closed over unread data may lose the
-# answer.
+# A refusal reads a body of so many bytes, for so long: closing a connection over unread data may lose the answer.
 _DRAINED_BYTES, _DRAINED_S = 64 * 1024, 1.0
+
+
+def plain_error(status: int, detail: str) -> dict[str, Any]:
+    """Return the JSON body of an error as FastAPI forms it."""
+    return {"detail": detail}
 
 
 class Shield:
     """ASGI middleware of one server.
 
     Args:
-        app: what is shielded.
+        app: the application behind it.
         access: who may ask.
         body_bytes: size of the largest body.
         error_body: makes the JSON of an error from status and detail.
-        check_json: whether bodies are checked to be JSON that can be written again (no lone surrogates, no NaN); an
-            application that reads them with orjson does so itself.
+        check_json: whether a body must be JSON that can be written again (no lone surrogates, no NaN); False for an
+            application that reads bodies with orjson, which checks that itself.
         headers: header fields of every answer.
-        on_refusal: is told path and status of what was refused.
+        on_refusal: called with path and status of each refusal.
     """
 
     def __init__(
@@ -77,14 +81,18 @@ class Shield:
             return
         if scope["path"].startswith("//"):  # AgentEvolver's client joins a base with a trailing slash
             scope = {**scope, "path": "/" + scope["path"].lstrip("/")}
-        headers: dict[bytes, bytes] = {}
+        headers = dict(scope["headers"])
+        length = _announced(headers)
         try:
-            self._check(scope, headers)
+            self._check(scope, headers, length)
         except Refused as refused:
-            await _drain(headers, receive)
+            if length and length <= _DRAINED_BYTES:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_DRAINED_S):
+                        await _read(receive)
             await self._refuse(scope, send, refused)
             return
-        body = await _read(receive) if headers.get(b"content-length", b"0") != b"0" else b""
+        body = await _read(receive) if length else b""
         if body is None:
             return
         if body and self._check_json:
@@ -95,25 +103,22 @@ class Shield:
                 return
         await self._serve(scope, body, receive, send)
 
-    def _check(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
-        """Raise Refused for a head that is not to be served; fill in the headers."""
-        for name, value in scope["headers"]:
-            if name in headers and name in _SINGLE:
+    def _check(self, scope: Scope, headers: Mapping[bytes, bytes], length: int | None) -> None:
+        """Raise Refused if the head is not to be served."""
+        names = [name for name, _ in scope["headers"]]
+        for name in _SINGLE:
+            if names.count(name) > 1:
                 raise Refused(400, f"the header {name.decode('latin-1')} is there twice")
-            headers[name] = value
         self._access.check_names(headers)
-        announced = headers.get(b"content-length", b"0")
-        if b"transfer-encoding" in headers or not announced.isdigit():
+        if length is None:
             raise Refused(411, "the request must say the length of its body in Content-Length")
-        if len(announced) > 18 or int(announced) > self._body_bytes:
-            raise Refused(
-                413, f"the body must not exceed {self._body_bytes} bytes, and this one has {announced[:30].decode()}"
-            )
+        if length > self._body_bytes:
+            raise Refused(413, f"the body must not exceed {self._body_bytes} bytes, and this one has {length}")
         path, query = scope["path"], scope["query_string"]
         self._access.check_token(scope["method"], path, query, headers)
         if not path.isprintable() or b"%00" in query:
             raise Refused(400, "the path or the query holds a character that cannot be printed")
-        if int(announced):
+        if length:
             kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
             if kind != b"application/json":  # anything else could come from a form on a web page
                 raise Refused(415, f"send the body as application/json, not as {kind.decode('latin-1') or 'nothing'}")
@@ -124,7 +129,7 @@ class Shield:
         await send_json(send, refused.status, self._error_body(refused.status, refused.detail), closing)
 
     async def _serve(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
-        """Let the application answer; what it raises is a 500 that names the entry in the log."""
+        """Let the application answer. An exception of its becomes a 500 that names the entry in the log."""
         given = started = False
 
         async def again() -> Message:
@@ -160,9 +165,15 @@ async def send_json(send: Send, status: int, content: Any, headers: Headers = ()
     await send({"type": "http.response.body", "body": body})
 
 
+def _announced(headers: Mapping[bytes, bytes]) -> int | None:
+    """Return the announced length of a body, None if it is missing or unreadable."""
+    given = headers.get(b"content-length", b"0")
+    # `int` takes seconds for a number of many thousand digits.
+    return int(given) if b"transfer-encoding" not in headers and given.isdigit() and len(given) <= 18 else None
+
+
 async def _read(receive: Receive) -> bytes | None:
-    """Return the whole body, None if the client went away before its end. Its announced size was checked; uvicorn lets
-    no more pass."""
+    """Return the whole body, None if the client went away before its end. uvicorn lets no more pass than announced."""
     parts: list[bytes] = []
     while True:
         message = await receive()
@@ -173,24 +184,8 @@ async def _read(receive: Receive) -> bytes | None:
             return b"".join(parts)
 
 
-async def _drain(headers: Mapping[bytes, bytes], receive: Receive) -> None:
-    """Read what little body a refused request has."""
-    announced = headers.get(b"content-length", b"0")
-    if (
-        b"transfer-encoding" in headers
-        or not announced.isdigit()
-        or len(announced) > 18
-        or not 0 < int(announced) <= _DRAINED_BYTES
-    ):
-        return
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_DRAINED_S):
-            await _read(receive)
-
-
 def answer_errors(app: FastAPI, error_body: ErrorBody = plain_error, *, invalid: int = 400) -> None:
-    """Let a FastAPI application answer its own errors (404, 405, a body or parameter that does not fit)
-    as JSON in one line."""
+    """Let a FastAPI application answer its own errors (404, 405, a wrong body or parameter) as JSON in one line."""
 
     def answer(status: int, detail: str, headers: Any = None) -> JSONResponse:
         return JSONResponse(error_body(status, detail), status_code=status, headers=headers)
@@ -202,9 +197,8 @@ def answer_errors(app: FastAPI, error_body: ErrorBody = plain_error, *, invalid:
     async def unfit(_: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
         first = error.errors()[0]
-        return answer(
-            invalid, f"{'.'.join(str(part) for part in first['loc'])}: {first['msg'].removeprefix('Value error, ')}"
-        )
+        place, text = ".".join(str(part) for part in first["loc"]), first["msg"].removeprefix("Value error, ")
+        return answer(invalid, f"{place}: {text}")
 
     app.add_exception_handler(HTTPException, known)
     app.add_exception_handler(RequestValidationError, unfit)

@@ -37,7 +37,7 @@ export async function more() {
   return !same;
 }
 
-const whose = (path, run) => (runs.length > 1 && path !== "/api/runs" && !path.startsWith("/api/runs/") ? `/runs/${run ?? here}${path}` : path);
+const whose = (path, run) => (runs.length > 1 && !/^\/api\/(runs|views)(\/|$)/.test(path) ? `/runs/${run ?? here}${path}` : path);
 
 /** GET; parameters that are empty are left out. A list gives the parameter several times. `run`: of which, by its number. */
 export async function get(path, parameters = {}, { signal, run } = {}) {

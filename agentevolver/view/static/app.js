@@ -8,28 +8,27 @@ import * as curves from "./views/curves.js";
 import * as trajectories from "./views/trajectories.js";
 import * as trajectory from "./views/trajectory.js";
 import * as tasks from "./views/tasks.js";
-import * as rounds from "./views/rounds.js";
 import * as experience from "./views/experience.js";
 import * as cost from "./views/cost.js";
-import * as system from "./views/system.js";
 import * as run from "./views/run.js";
 import * as compare from "./views/compare.js";
 import * as task from "./views/task.js";
 import * as pair from "./views/pair.js";
 
-const VIEWS = { curves, compare, trajectories, tasks, rounds, experience, cost, system, run };
+// By name, with the places of their tabs. `added()` puts the views of recipes among them.
+const VIEWS = { curves: [10, curves], compare: [20, compare], trajectories: [30, trajectories], tasks: [40, tasks], experience: [60, experience], cost: [70, cost], run: [80, run] };
 // Views that a link leads to, and the tab that they belong to.
 const BELOW = { trajectory: [trajectory, "trajectories"], task: [task, "trajectories"], pair: [pair, "trajectories"] };
 const EVERY_MS = 2000, IDLE_MS = 10000;
 let asked = Date.now(); // for runs that begin while the page is open
 const main = document.getElementById("main");
 const banner = document.getElementById("offline");
-let page = null, versions = {}, route = 0, lost = 0, withRounds = false;
+let page = null, versions = {}, route = 0, lost = 0, filled = [];
 
 async function show() {
   const mine = ++route;
   const where = place();
-  const [view, tab] = BELOW[where.name] ?? [VIEWS[where.name], where.name];
+  const [view, tab] = BELOW[where.name] ?? [VIEWS[where.name]?.[1], where.name];
   page?.close?.();
   page = null;
   mark(tab);
@@ -50,17 +49,35 @@ async function show() {
   }
 }
 
+/** The views of recipes. Their scripts are loaded when they are opened. */
+async function added() {
+  for (const { name, title, order } of await get("/api/views")) {
+    const load = () => import(`./extra/${name}/${name}.js`);
+    VIEWS[name] = [order, { title, added: true, open: async (where) => (await load()).open(where) }];
+  }
+}
+
 /** Links stay the same elements, so that the one that was pressed keeps the focus. */
 function mark(current) {
   const nav = document.getElementById("nav");
-  if (!nav.children.length) nav.append(...Object.entries(VIEWS).map(([name, view]) => h("a", { href: link_to(name), "data-view": name }, view.title)));
-  Object.keys(VIEWS).forEach((name, i) => {
-    const link = nav.children[i];
-    link.hidden = name === "rounds" && !withRounds;
-    if (name !== current) return link.removeAttribute("aria-current");
+  if (!nav.children.length) {
+    const tabs = Object.entries(VIEWS).sort(([, [a]], [, [b]]) => a - b);
+    nav.append(...tabs.map(([name, [, view]]) => h("a", { href: link_to(name), "data-view": name }, view.title)));
+  }
+  hide();
+  for (const link of nav.children) {
+    if (link.dataset.view !== current) {
+      link.removeAttribute("aria-current");
+      continue;
+    }
     link.setAttribute("aria-current", "page");
     nav.scrollLeft = link.offsetLeft - nav.offsetLeft - (nav.clientWidth - link.offsetWidth) / 2;
-  });
+  }
+}
+
+/** Hide the tabs of recipes that this run has no data of. */
+function hide() {
+  for (const link of document.getElementById("nav").children) link.hidden = VIEWS[link.dataset.view][1].added === true && !filled.includes(link.dataset.view);
 }
 
 async function look() {
@@ -89,9 +106,8 @@ function tell(error) {
 
 function head(now) {
   document.getElementById("name").textContent = runs[here]?.name ?? now.name;
-  withRounds = now.rounds;
-  const tab = document.querySelector('#nav a[data-view="rounds"]');
-  if (tab) tab.hidden = !withRounds;
+  filled = now.views;
+  hide();
   const { phase, step, total_steps: total, time } = now.status;
   const code = now.launch.exit_code;
   const progress = step == null || (total == null && !step) ? "" : `training step ${step}${total == null ? "" : ` of ${total}`}`;
@@ -126,7 +142,7 @@ document.addEventListener("keydown", (event) => {
   if (event.altKey || event.ctrlKey || event.metaKey || event.target.closest("input, textarea, select, svg")) return;
   page?.key?.(event);
 });
-await connect().catch(tell);
+await Promise.all([connect(), added()]).catch(tell);
 switcher();
 versions = (await get("/api/state").then((now) => (head(now), now.versions)).catch((error) => (tell(error), {})));
 await show();

@@ -13,7 +13,7 @@ import uvicorn
 
 from agentevolver.coevolve.player.chat import FrozenChat
 from agentevolver.coevolve.player.client import Player
-from agentevolver.coevolve.player.server import LIMITS, make_app
+from agentevolver.coevolve.player.server import make_app
 from agentevolver.coevolve.types import Play
 from agentevolver.types import Task
 from agentevolver.utils.web.access import Access
@@ -54,7 +54,7 @@ async def served(
     """Serve a player on loopback, or one that replies; yields its URL."""
     listening = socket.create_server(("127.0.0.1", port))
     app = make_app(player, chat=chat, access=Access("127.0.0.1", token, "PLAYER_TOKEN"))
-    server = uvicorn.Server(server_config(app, LIMITS, stop_s=1, log_level="error"))
+    server = uvicorn.Server(server_config(app, stop_s=1, log_level="error"))
     serving = asyncio.create_task(server._serve([listening]))
     try:
         while not server.started:

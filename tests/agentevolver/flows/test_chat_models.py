@@ -96,14 +96,6 @@ async def test_summaries_of_the_summarisers_model_take_the_place_of_older_turns(
     assert {step.kind for step in rollout.trajectory.steps} == {"action"}
 
 
-async def test_an_endpoint_that_wants_the_newer_name_of_the_token_limit_gets_that_alone():
-    sampling = {"max_tokens": None, "max_completion_tokens": 500}
-    async with FaultyServer([Said("act")]) as server, LLM(settings(server, sampling=sampling)) as llm:
-        await roll(llm, steps=1)
-    body = server.requests[0].body
-    assert body["max_completion_tokens"] == LIMITS.max_new_tokens and "max_tokens" not in body
-
-
 @pytest.mark.parametrize(
     "fault",
     [

@@ -69,11 +69,6 @@ def test_a_failed_step_is_followed_by_a_plan_for_what_is_left(chatml):
     assert REVISE in prompts(played, chatml)[3] and REVISE not in prompts(played, chatml)[2]
 
 
-def test_no_plan_is_made_after_the_last_action(chatml):
-    played = run(chatml, "planner_executor", ["plan", "a"], [("user", "error: no", False)], max_steps=1)
-    assert kinds(played) == ["plan", "action"]
-
-
 @pytest.mark.parametrize("flow", ["react", "planner_executor"])
 @pytest.mark.parametrize("template", ["causal", "reasoning"])
 def test_roles_alternate_where_a_chat_template_insists_on_it(template, flow):

@@ -8,10 +8,7 @@ from agentevolver.config.checks import load
 from agentevolver.config.schema import RolloutSettings
 from agentevolver.errors import ConfigError
 from agentevolver.flows import (
-    AGENT_FLOWS,
-    FLOWS,
     AgentFlow,
-    FlowSettings,
     PlannerExecutorFlow,
     ReactFlow,
     flow_chooser,
@@ -52,11 +49,6 @@ def test_the_flow_is_the_configurations_unless_the_task_names_one(settings, own_
     assert choose(task()) is choose(task(agent_flow="react")), "one object serves all episodes"
 
 
-def test_options_reach_the_flow(settings, own_flow):
-    assert flow_chooser(settings(agent_flow="planner_executor", max_plans=2))(task()).options.max_plans == 2
-    assert flow_chooser(settings(agent_flow="own_flows:Own", max_plans=3))(task()).options.max_plans == 3
-
-
 @pytest.mark.parametrize(
     ("name", "said"),
     [
@@ -76,8 +68,3 @@ def test_a_flow_that_cannot_be_used_says_what_to_write(settings, name, said):
 def test_a_key_that_the_flow_does_not_read_is_refused(settings):
     with pytest.raises(ConfigError, match="max_plans is read by planner_executor alone, agent_flow is react"):
         flow_chooser(settings(max_plans=2))
-
-
-def test_the_configuration_and_the_flows_agree_on_names_and_every_optional_key_has_a_reader():
-    assert set(FLOWS) == set(AGENT_FLOWS)
-    assert set(FlowSettings.model_fields) == {"agent_flow"} | {key for flow in FLOWS.values() for key in flow.reads}

@@ -10,7 +10,7 @@ import pytest
 from openai import APIStatusError, OpenAI
 
 from agentevolver.engine import EngineError
-from agentevolver.rollout.agent import GRACE_S, AgentFailed, Result, described, result_of
+from agentevolver.rollout.agent import GRACE_S, Result
 from agentevolver.rollout.pause import PAUSE
 from agentevolver.types import Outcome, StopReason, Task, Trajectory
 from context_manager.template import ContextLimits
@@ -48,23 +48,6 @@ def test_the_built_in_flow_as_an_agent_gives_the_same_ids(chatml, seed, length, 
     agent = roll(chatml, react, EchoEnv(length), seed=seed, limits=limits)
     assert len(flow.samples) == 1 and sum(flow.samples[0].response_mask) > 10
     same(agent, flow)
-
-
-def test_what_is_not_the_policys_is_told_not_to_think_as_in_the_flow(chatml):
-    flow, agent = (roll(chatml, one, EchoEnv(4), no_think=True) for one in (None, react))
-    assert [s.response_ids for s in agent.samples] == [s.response_ids for s in flow.samples]
-    assert "go /no_think" in chatml.decode(agent.samples[0].prompt_ids)
-
-
-@pytest.mark.parametrize("validation", [True, False])
-def test_an_opening_that_does_not_fit_is_no_failure_of_the_agents(chatml, validation):
-    limits = ContextLimits(20, 150, 170, 24, 8)
-    task = Task("t", "fake", metadata={"validation": validation})
-    flow, agent = (roll(chatml, one, task=task, limits=limits) for one in (None, react))
-    for rollout in (flow, agent):
-        assert rollout.trajectory.stop_reason is StopReason.CONTEXT_FULL and rollout.trajectory.attempts == 1
-        assert "data.max_prompt_length allows 20" in rollout.trajectory.error and not rollout.samples
-        assert (rollout.trajectory.outcome is not None) is validation
 
 
 def test_guidance_is_the_policys_alone_and_stripped_from_the_samples(chatml):
@@ -112,7 +95,7 @@ class SleepyEngine(SeededEngine):
 
     async def generate(self, request_id, prompt_ids, sampling_params):
         PAUSE.set(asleep=True)
-        await asyncio.sleep(0.8)
+        await asyncio.sleep(3.0)
         PAUSE.set(asleep=False)
         return await super().generate(request_id, prompt_ids, sampling_params)
 
@@ -121,7 +104,7 @@ def test_the_sleep_of_the_engine_is_not_the_agents_time(chatml):
     async def agent(task, endpoint, world):
         await ask(endpoint, world.messages)
 
-    rollout = roll(chatml, agent, engine=SleepyEngine(chatml), serve={"timeout_s": 0.6})
+    rollout = roll(chatml, agent, engine=SleepyEngine(chatml), serve={"timeout_s": 2.5})
     assert rollout.trajectory.stop_reason is StopReason.FINISHED and len(rollout.samples) == 1
 
 
@@ -481,17 +464,3 @@ def test_fifty_megabytes_are_refused_and_the_rollout_goes_on(chatml):
         await react(task, endpoint, world)
 
     same(roll(chatml, agent), roll(chatml, None))
-
-
-def test_what_is_no_result_is_said_with_what_to_return():
-    for value in ("1", 2, float("inf"), [1]):
-        with pytest.raises(AgentFailed, match=r"return a number in 0\.\.1, a Result, or None"):
-            result_of(value)
-    assert result_of(None) == Result() and result_of(0) == Result(0.0)
-
-
-def test_an_error_is_described_in_one_line():
-    try:
-        raise ValueError("two\nlines")
-    except ValueError as error:
-        assert described(error).startswith("ValueError: two lines (test_agent_function.py:")

@@ -1,23 +1,15 @@
 """What reads rollouts reads those of the user's agent as any others: credit, the judge's prompt, distilling, verl's
 rows, metrics."""
 
-import asyncio
-import json
-from dataclasses import asdict
-
 import pytest
 import torch
 
-from advantage_processor import AttributionSettings
-from advantage_processor.attributor import Attributor
 from advantage_processor.batch import make_batch
 from agentevolver.rollout.rows import to_outputs, to_row
-from agentevolver.trainer.gateway import ForkWatch, fork_warning
 from agentevolver.trainer.metrics import rollout_metrics
-from agentevolver.types import LabelStatus, RowKey, StopReason, Trajectory
+from agentevolver.types import RowKey, Trajectory
 from examples.agents.react import play as react
-from tests.advantage_processor.judges import FakeJudge
-from tests.agentevolver.rollout.agents import EchoEnv, ask, roll
+from tests.agentevolver.rollout.agents import ask, roll
 
 pytestmark = pytest.mark.service
 ROW = {"uid": "g", "session_id": 0, "index": 0, "data_source": "fake", "reward_model": {}, "global_steps": 7}
@@ -64,14 +56,6 @@ def test_rows_and_credit_have_every_sampled_token_at_its_step(chatml, agent):
     assert sampled == [step.action_tokens for step in trajectory.steps]
 
 
-async def test_the_judge_labels_every_step(chatml):
-    judge = FakeJudge()
-    trajectory = (await asyncio.to_thread(roll, chatml, retelling)).trajectory
-    attributor = Attributor(AttributionSettings(enable=True), judge, group_size=8)
-    found = await attributor.label_steps(trajectory, step=1)
-    assert found.status is LabelStatus.LABELLED and len(found.good) == len(trajectory.steps) == 3
-
-
 def test_metrics_count_chains_calls_and_what_had_no_effect(chatml):
     async def agent(task, endpoint, world):
         await ask(endpoint, world.messages, temperature=0.1, seed=3, response_format={"type": "json_object"})
@@ -84,25 +68,3 @@ def test_metrics_count_chains_calls_and_what_had_no_effect(chatml):
     assert metrics["gateway/structured_per_rollout"] == 0.5
     assert metrics["gateway/refused"] == 0.0 and "rollout/stop_reason/agent_error" in metrics
     assert not any(name.startswith("gateway/") for name in rollout_metrics([roll(chatml, None).trajectory], 1.0))
-
-
-def test_a_failed_agent_is_counted_as_such(chatml):
-    async def agent(task, endpoint, world):
-        raise RuntimeError("no")
-
-    trajectory = roll(chatml, agent).trajectory
-    metrics = rollout_metrics([trajectory], 1.0)
-    assert metrics["rollout/stop_reason/agent_error"] == metrics["rollout/failed"] == 1.0
-    assert trajectory.stop_reason is StopReason.AGENT_ERROR and json.dumps(asdict(trajectory.task))
-
-
-def test_an_agent_that_retells_is_warned_of_once(chatml, caplog):
-    many, one = roll(chatml, retelling).trajectory, roll(chatml, react, EchoEnv(length=3)).trajectory
-    assert fork_warning([one]) is None and fork_warning([]) is None
-    warning = fork_warning([many])
-    assert "3.0 chains a rollout" in warning
-    assert 'First at message 1: "user: it is 0 o\'clock" became "user: it is 1 o\'clock"' in warning
-    watch = ForkWatch()
-    for _ in range(3):
-        watch.look([many])
-    assert [record.message for record in caplog.records] == [warning]

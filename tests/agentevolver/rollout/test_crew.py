@@ -78,14 +78,6 @@ def test_shares_are_even_and_the_first_nodes_have_more(size: int, nodes: list[st
     assert not counts or max(counts) - min(counts) <= 1
 
 
-def test_workers_are_spread_and_all_take_part_at_once() -> None:
-    fake = Fake("here", "there")
-    fake.slow = True
-    crew = Crew(3, fake.start, fake)
-    crew.begin()
-    assert nodes_of(crew) == {"here": 2, "there": 1} and not crew.joining
-
-
 def test_those_of_a_lost_node_are_replaced_on_the_others_with_what_they_were_given() -> None:
     fake = Fake("here", "there")
     crew = crew_on(fake, 4)

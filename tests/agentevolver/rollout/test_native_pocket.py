@@ -2,7 +2,6 @@
 
 import pytest
 
-from agentevolver.flows import PlannerExecutorFlow
 from agentevolver.types import StopReason, Task
 from tests.agentevolver.rollout.native import BROKEN, LOST, TASKS, play, pocket, qwen3, solution
 
@@ -45,27 +44,3 @@ async def test_mistakes_are_answered_and_cost_the_environment_no_step(template):
     assert "did you mean 'note_find'?" in trajectory.steps[0].observation
     ids = [call["id"] for message in trajectory.messages for call in message.get("tool_calls", ())]
     assert ids == [message["tool_call_id"] for message in trajectory.messages if message["role"] == "tool"]
-
-
-async def test_a_plan_comes_before_native_calls():
-    async with pocket() as client:
-        texts = ["1. look\n2. do it", *solution(TASKS[0])]
-        rollout, _ = await play(client, texts, flow=PlannerExecutorFlow(), slack=0)
-    assert rollout.trajectory.outcome.score == 1.0 and rollout.trajectory.steps[0].kind == "plan"
-
-
-async def test_a_synthetic_task_is_played_natively_in_the_world_of_its_seed():
-    task = Task("t#0", "pocket", open_query=True, query="add note milk", metadata={"seed_task_id": TASKS[0]})
-    calls = ['<tool_call>{"name": "note_list", "arguments": {}}</tool_call>'] * 2
-    async with pocket() as client:
-        rollout, engine = await play(client, calls, task=task)
-    assert rollout.trajectory.stop_reason is StopReason.MAX_STEPS and len(rollout.trajectory.steps) == 2
-    assert "add note milk" in qwen3().tokenizer.decode(engine.calls[0][0])
-
-
-async def test_the_same_replies_give_the_same_ids():
-    texts = [LOST, *solution(TASKS[1])]
-    async with pocket() as client:
-        played = [(await play(client, texts, task=Task(TASKS[1], "pocket")))[0] for _ in range(2)]
-    (first,), (second,) = (rollout.samples for rollout in played)
-    assert (first.prompt_ids, first.response_ids) == (second.prompt_ids, second.response_ids)

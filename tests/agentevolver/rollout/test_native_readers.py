@@ -2,19 +2,13 @@
 page, and the built-in teacher."""
 
 import asyncio
-import json
 
 import pytest
 
 from advantage_processor.labels import label_messages
 from agentevolver.llm import prompts
-from agentevolver.recipes.offline.teacher.attributor import judge_steps
-from agentevolver.recipes.offline.teacher.intents import read_intent
-from agentevolver.recipes.offline.teacher.observed import see
-from agentevolver.types import Task, Trajectory
-from agentevolver.view.trajectories import Trajectories
-from experience_manager.attempts import from_messages, read_attempts
-from experience_manager.reme.client import _trajectory as as_reme
+from agentevolver.types import Task
+from experience_manager.attempts import from_messages
 from task_manager.graders.judge import JudgeGrader
 from tests.agentevolver.rollout.native import LOST, TASKS, play, pocket, solution
 
@@ -54,43 +48,9 @@ def test_the_judge_of_rollouts_is_shown_calls_and_answers(trajectory):
     assert_told(prompts.restored(told), trajectory)
 
 
-def test_what_is_distilled_holds_calls_and_answers(trajectory):
-    (attempt,) = read_attempts([trajectory])
-    assert [(action, answer) for _, action, answer in attempt.steps] == [
-        (step.action, step.observation) for step in trajectory.steps
-    ]
-    sent = as_reme(attempt)["messages"]
-    assert all(isinstance(message["content"], str) and message["content"] for message in sent)
-
-
 def test_messages_alone_hold_calls_and_answers(trajectory):
     attempt = from_messages(trajectory.messages, 1.0, success_threshold=1.0)
     assert len(attempt.steps) == len(trajectory.steps)
     assert attempt.steps[0][1] == "<tool_call>note_fnd {}</tool_call>"
     for (_, action, answer), step in zip(attempt.steps, trajectory.steps, strict=True):
         assert answer == step.observation and action.count("<tool_call>") == step.calls
-
-
-def test_the_page_lists_and_shows_it(trajectory, tmp_path):
-    line = json.dumps(trajectory.to_dict()) + "\n"
-    (tmp_path / "step_1.jsonl").write_text(line, encoding="utf-8")
-    (row,) = Trajectories(tmp_path).step(1)
-    assert row["turns"] == 2 and row["success"]
-    shown = Trajectories(tmp_path).one(1, 0)["record"]
-    assert Trajectory.from_dict(shown) == trajectory
-    assert [step["problems"] for step in shown["steps"]] == [["unknown_tool"], []]
-
-
-@pytest.mark.parametrize("task_id", TASKS)
-@pytest.mark.parametrize("together", [False, True], ids=["one by one", "all at once"])
-def test_the_teacher_understands_calls_as_it_does_text(task_id, together):
-    calls = solution(task_id)
-    played = record([LOST, *(["\n".join(calls)] if together else calls)], task_id)
-    told = prompts.transcript([(step.index, step.action, step.observation) for step in played.steps])
-    opening = "\n".join(message["content"] for message in played.messages[:2])
-    seen = see({"opening": opening}, prompts.read_steps(told))
-    assert seen.steps[0].failed and all(step.call is not None and not step.failed for step in seen.steps[1:])
-    assert len(seen.steps) == 1 + len(calls)
-    judged = judge_steps(read_intent(played.messages[1]["content"]), seen, success=True)
-    assert sorted(judged) == [step.index for step in played.steps]
-    assert not judged[0][0] and judged[played.steps[-1].index][0]

@@ -130,20 +130,6 @@ async def test_a_role_of_the_policy_is_asked_where_the_rollouts_are(address):
     assert router.held == 0
 
 
-async def test_a_server_that_lists_no_model_is_named(address, monkeypatch):
-    monkeypatch.setattr(Models, "body", b'{"data": []}')
-    router = Router(address)
-    with pytest.raises(LLMUnavailable, match="the policy's server cannot be asked: IndexError"):
-        await VerlEngine(router, 5, key).served()
-    assert router.held == 0
-
-
-@pytest.mark.parametrize("address", [None, "127.0.0.1:1"])
-async def test_a_policy_that_is_not_served_is_named(address):
-    with pytest.raises(LLMUnavailable, match="the policy's server cannot be asked"):
-        await VerlEngine(Router(address), 5, key).served()
-
-
 async def test_without_the_key_of_the_run_the_policys_server_answers_nothing(address):
     with pytest.raises(LLMUnavailable, match="401"):
         await VerlEngine(Router(address), 5, lambda: "of another").served()

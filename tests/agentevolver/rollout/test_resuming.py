@@ -76,24 +76,12 @@ def test_the_seed_of_a_piece_follows_from_the_replys_own():
     assert seeds(5, [2, 3])[1] != seeds(5, [4, 1])[1] and seeds(5, [2, 3])[1] != seeds(6, [2, 3])[1]
 
 
-def test_a_reply_without_a_seed_gets_none():
-    server = Engine([2], 4)
-    asyncio.run(engine_of(server).generate("r", [7], {"max_tokens": 9}))
-    assert all("seed" not in sampling for _, sampling in server.asked)
-
-
 @pytest.mark.parametrize("held", [{"stop": ["x"]}, {"presence_penalty": 1.0}])
 def test_what_looks_at_the_whole_reply_has_it_begun_anew(held):
     server = Engine([2], 4)
     found = asyncio.run(engine_of(server).generate("r", [7], {"max_tokens": 9, **held}))
     assert [prompt for prompt, _ in server.asked] == [[7], [7]]
     assert found == Generated([400, 401, 402, 403], [-400.0, -401.0, -402.0, -403.0], 4, 4)
-
-
-async def test_the_callers_parameters_stay_as_they_are():
-    sampling = {"max_tokens": 9, "seed": 5}
-    await engine_of(Engine([2], 4)).generate("r", [7], sampling)
-    assert sampling == {"max_tokens": 9, "seed": 5}
 
 
 async def test_nothing_is_sent_while_the_engine_sleeps_and_the_sleep_is_not_the_replys_time():

@@ -188,13 +188,6 @@ def test_an_engine_that_keeps_failing_is_an_llm_error(chatml):
     assert env.open == set() and env.actions == [], "nothing was executed that the policy did not say"
 
 
-def test_an_environment_that_shows_an_image_fails_by_name(chatml):
-    env = FakeEnv(says=[{"type": "text", "text": "see"}, {"type": "image_url", "image_url": {"url": "x"}}])
-    rollout = roll(chatml, env)
-    assert rollout.trajectory.stop_reason is StopReason.ENV_ERROR and rollout.samples == [] and env.open == set()
-    assert "a content part of the type image_url" in rollout.trajectory.error
-
-
 @pytest.mark.parametrize("score", [2.0, -0.1, float("nan"), None, "1"])
 def test_a_grade_that_is_no_number_in_the_unit_interval_is_an_environment_error(chatml, score):
     rollout = roll(chatml, FakeEnv(score=score))
@@ -234,11 +227,6 @@ async def test_a_cancelled_rollout_releases_its_instance(chatml):
     with pytest.raises(asyncio.CancelledError):
         await job
     assert env.open == set()
-
-
-def test_a_tasks_own_wording_replaces_the_environments(chatml):
-    rollout = roll(chatml, FakeEnv(), task=Task("t", "fake", query="sort the list"))
-    assert rollout.trajectory.messages[1]["content"] == "sort the list"
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import asyncio
 import json
 
-import httpx
 import pytest
 from mcp import Client
 from openai import AsyncOpenAI
@@ -218,17 +217,6 @@ def test_what_is_no_request_of_mcp_is_refused_by_its_code(body, code):
     assert answer["error"]["code"] == code and json.dumps(answer)
 
 
-def test_versions_are_agreed_on_and_notifications_are_accepted():
-    def initialize(version):
-        params = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
-        return run(asked(world(), {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}))
-
-    assert initialize("2025-06-18")["result"]["protocolVersion"] == "2025-06-18"
-    assert initialize("1999-01-01")["result"]["protocolVersion"] == "2025-11-25"
-    note = run(asked(world(), {"jsonrpc": "2.0", "method": "notifications/initialized"}))
-    assert note.status == 202
-
-
 def test_an_environment_that_fails_is_an_error_of_its_tool_and_of_its_route():
     live = world(EchoEnv(faults={0: EnvServiceError("gone", url="/step", instance_id="i")}))
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "act", "arguments": {"action": "x"}}}
@@ -236,16 +224,3 @@ def test_an_environment_that_fails_is_an_error_of_its_tool_and_of_its_route():
     with pytest.raises(RequestRefused) as refused:
         run(routes(live, lambda _: None)["POST world/step"]({"action": "x"}))
     assert refused.value.status == 503
-
-
-def test_the_wrong_method_is_answered(chatml):
-    found = []
-
-    async def agent(task, endpoint, world):
-        async with httpx.AsyncClient(trust_env=False) as client:
-            found.append((await client.get(f"{endpoint.root_url}/mcp")).status_code)
-            found.append((await client.post(f"{endpoint.root_url}/world/tools", json={})).status_code)
-            found.append((await client.get(f"{endpoint.root_url}/world/messages")).json())
-
-    roll(chatml, agent)
-    assert found[:2] == [405, 405] and found[2]["messages"][-1] == {"role": "user", "content": "go"}

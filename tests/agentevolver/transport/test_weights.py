@@ -66,34 +66,6 @@ def test_both_ends_meet_in_the_runs_folder_which_only_its_user_enters(transfer: 
     assert not Path(VERLS.removeprefix("ipc://")).exists()
 
 
-def test_two_runs_that_send_at_the_same_time_do_not_meet(
-    transfer: ModuleType, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    received: dict[str, list[float]] = {}
-    threads: list[threading.Thread] = []
-
-    def send(sender: Any, value: float) -> None:
-        asyncio.run(sender.async_send_weights(iter([("layer", torch.full((4,), value))])))
-
-    for run, value in (("one", 1.0), ("other", 2.0)):
-        monkeypatch.setenv(weights.FOLDER, str(weights.new_folder()))
-
-        def keep(bucket: list[tuple[str, torch.Tensor]], is_last: bool, run: str = run) -> None:
-            received[run] = [float(tensor[0]) for _, tensor in bucket]
-
-        receiver = transfer.BucketedWeightReceiver(zmq_handle=VERLS, device=torch.device("cpu"), use_shm=True)
-        sender = transfer.BucketedWeightSender(zmq_handle=VERLS, bucket_size_mb=1, use_shm=True)
-        threads.append(
-            threading.Thread(target=receiver.receive_weights, kwargs={"on_bucket_received": keep}, daemon=True)
-        )
-        threads.append(threading.Thread(target=send, args=(sender, value), daemon=True))
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(5)
-    assert received == {"one": [1.0], "other": [2.0]}
-
-
 def test_a_folder_that_others_enter_is_refused(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder.mkdir(mode=0o777)
     folder.chmod(0o777)

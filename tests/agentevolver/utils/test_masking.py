@@ -17,7 +17,7 @@ from agentevolver.launcher.records import LaunchRecord
 from agentevolver.llm.errors import redact
 from agentevolver.utils.secrets import is_secret, masked_arguments, masked_text, masked_tree
 from agentevolver.view.experiment import Experiment
-from agentevolver.view.system import Logs
+from agentevolver.view.logs import Logs
 
 NAMES = [
     "api_key",

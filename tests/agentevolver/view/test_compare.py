@@ -1,4 +1,4 @@
-"""Several runs in one page, success by kind of task, and the weaknesses of the closed loop."""
+"""Several runs in one page, and success by kind of task."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,11 +8,11 @@ import pytest
 import yaml
 from starlette.testclient import TestClient
 
-from agentevolver.utils.files import write_json, write_jsonl
+from agentevolver.utils.files import write_jsonl
 from agentevolver.view.app import create_app, page_access
 from agentevolver.view.compare import names_of
 from agentevolver.view.experiment import Experiment
-from tests.agentevolver.view.runs import HOSTILE, make_loop, make_records, make_run, make_self_play
+from tests.agentevolver.view.runs import make_records, make_run
 
 
 @pytest.fixture
@@ -72,18 +72,6 @@ def test_a_run_that_begins_later_is_there_with_the_next_look(runs: list[Path], t
         assert len(listed()) == 3, "more than can be shown"
     with TestClient(create_app(opened, page_access("127.0.0.1")), base_url="http://127.0.0.1:8600") as client:
         assert len(client.get("/api/runs").json()) == 2, "no folder was given that others may begin in"
-
-
-def test_ratings_of_self_play_are_told_without_folders(client: TestClient, runs: list[Path]) -> None:
-    assert client.get("/api/self_play").json() == {}
-    make_self_play(runs[0])
-    told = client.get("/api/self_play").json()
-    assert (told["step"], told["elo"], len(told["members"])) == (3, 1064.4, 2)
-    assert told["members"][0] == {"name": "start", "elo": 1000.0, "games": 24}
-    for broken in ("", "[1]", '{"members": [3, null]}', '{"members": "x"}'):
-        (runs[0] / "self_play.json").write_text(broken)
-        found = client.get("/api/self_play")
-        assert found.status_code == 200 and not found.json().get("members")
 
 
 def test_what_decides_comes_first_and_secrets_are_masked(client: TestClient) -> None:
@@ -150,27 +138,6 @@ def test_level_and_family_are_the_environments_where_it_tells_them(runs: list[Pa
         assert [g["name"] for g in client.get(f"/api/success/training?by={by}").json()["groups"]] == [name]
     assert client.get("/api/success/training?by=x").status_code == 400
     assert client.get("/api/success/validation?by=task").json()["groups"][0]["name"] == "note_del.k0.0"
-
-
-def test_weaknesses_are_those_of_the_newest_checkpoint_and_of_each_round(runs: list[Path], client: TestClient) -> None:
-    assert client.get("/api/tasks/weaknesses").json() == []
-    make_loop(runs[0])
-    (found,) = client.get("/api/tasks/weaknesses").json()
-    assert found["environment"] == "pocket" and found["step"] == 10 and found["signals"]["forgotten"] == 1
-    (weakness,) = found["weaknesses"]
-    assert (weakness["name"], weakness["count"], weakness["worlds"]) == ("note.del · wrong_argument", 4, 1)
-    assert weakness["examples"][0]["words"] == f"no such note {HOSTILE}"
-    assert [(one["number"], one["failed"]) for one in found["rounds"]] == [(1, False), (2, True)]
-
-
-@pytest.mark.parametrize("value", [None, 3, [], {}, "x", {"rounds": 3}, {"rounds": [3, {}, {"weaknesses": [None, 1]}]}])
-def test_a_record_of_another_shape_disturbs_nothing(value: Any, runs: list[Path], client: TestClient) -> None:
-    make_loop(runs[0])
-    write_json(runs[0] / "tasks" / "rounds" / "rounds.json", value)
-    write_json(runs[0] / "checkpoints" / "global_step_11" / "closed_loop.json", {"pocket": value})
-    assert client.get("/api/tasks/weaknesses").status_code == 200
-    (runs[0] / "checkpoints" / "global_step_11" / "closed_loop.json").write_text("{")
-    assert client.get("/api/tasks/weaknesses").status_code == 200
 
 
 def test_the_advantage_of_each_turn_is_explained(runs: list[Path], client: TestClient) -> None:

@@ -1,7 +1,6 @@
 """The folder itself, tasks, samples, cost, logs and load."""
 
 import json
-import os
 import socket
 from pathlib import Path
 
@@ -10,9 +9,9 @@ import pytest
 from agentevolver.recipes.offline import seed as offline
 from agentevolver.utils.files import write_jsonl
 from agentevolver.view.experiment import MOST_RUNS, Experiment, NotAnExperiment, NotThere, Unreadable, experiments_in
+from agentevolver.view.logs import TAIL_BYTES, Logs
 from agentevolver.view.metrics import usage
 from agentevolver.view.samples import Samples
-from agentevolver.view.system import TAIL_BYTES, Logs, System
 from agentevolver.view.tasks import Tasks
 from task_manager.journal import Journal
 from tests.agentevolver.view.runs import HOSTILE, make_plan, make_records, make_run, sample_of
@@ -72,7 +71,23 @@ def test_whether_a_run_goes_on_is_asked_of_its_processes(tmp_path: Path) -> None
     (launches / "1.json").write_text(json.dumps(record))
     assert experiment.state()["running"] is False, "it was killed"
     (launches / "1.json").write_text(json.dumps({**record, "hardware": {"host": "elsewhere"}}))
-    assert experiment.state()["running"] is None
+    assert experiment.state()["running"] is None and experiment.ray_dashboard() is None
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"), [("http://127.0.0.1:1", "http://127.0.0.1:1"), ("javascript:alert(1)", None), (3, None)]
+)
+def test_rays_dashboard_is_a_link_while_the_run_goes_on(
+    said: object, shown: str | None, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agentevolver.view.experiment.REGISTRY", tmp_path)
+    experiment = bare(tmp_path / "e")
+    (experiment.folder / "launches").mkdir()
+    (experiment.folder / "launches" / "1.json").write_text('{"run_id": "r1", "started_at": "2026"}')
+    (tmp_path / "r1.json").write_text(json.dumps({"dashboard": said}))
+    assert experiment.ray_dashboard() is None, "it has no process"
+    monkeypatch.setattr(Experiment, "processes", lambda _: {1})
+    assert experiment.ray_dashboard() == shown
 
 
 def test_secrets_of_the_configuration_are_not_shown(run: Path, tmp_path: Path) -> None:
@@ -211,11 +226,3 @@ def test_nothing_but_logs_is_read_as_a_log(name: str, tmp_path: Path) -> None:
     (tmp_path / "logs" / "secret.log").symlink_to("/etc/passwd")
     with pytest.raises(NotThere):
         Logs(tmp_path / "logs").read(name)
-
-
-def test_load_is_sampled_once_a_second_at_most(run: Path) -> None:
-    system = System(Experiment(run))
-    first, second = system.read(), system.read()
-    assert len(second["samples"]) == 1 and first["cpus"] == os.cpu_count()
-    assert 0 <= first["samples"][0]["cpu"] <= 100 and 0 < first["samples"][0]["memory"] <= first["memory_gb"]
-    assert first["processes"] == [] and system.read(since=first["samples"][0]["time"])["samples"] == []

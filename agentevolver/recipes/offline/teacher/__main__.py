@@ -15,10 +15,10 @@ from pathlib import Path
 
 from agentevolver.llm.settings import TEACHER_TOKEN
 from agentevolver.recipes.offline.teacher.prompt import WHAT, Rates
-from agentevolver.recipes.offline.teacher.service import MAX_BODY_BYTES, Teacher, error_body, make_app
+from agentevolver.recipes.offline.teacher.service import Teacher, make_app
 from agentevolver.utils.secrets import secret
 from agentevolver.utils.web.access import Access
-from agentevolver.utils.web.server import Limits, Server, server_config
+from agentevolver.utils.web.server import Server, server_config
 
 
 def _share(text: str) -> float:
@@ -68,8 +68,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise SystemExit(f"--host {error}") from error
     app = make_app(teacher, access=access, delay_s=options.delay)
     print(f"This is {WHAT}, at http://{options.host}:{options.port}/v1", flush=True)
-    limits = Limits(body_bytes=MAX_BODY_BYTES)
-    config = server_config(app, limits, error_body, host=options.host, port=options.port, log_level="warning", stop_s=5)
+    config = server_config(app, host=options.host, port=options.port, log_level="warning", stop_s=5)
     asyncio.run(Server(config).serve())
 
 

@@ -1,13 +1,13 @@
 import { MetricsFeed, get } from "../api.js";
 import { chart, smooth } from "../chart.js";
-import { h, facts, state, table, number, percent, duration } from "../dom.js";
+import { h, facts, state, number, percent, duration } from "../dom.js";
 import { keep, place, toggle } from "../place.js";
 
 export const title = "Curves";
 const PHASES = [["gen", "rollouts"], ["old_log_prob", "log-probs"], ["ref", "reference"], ["adv", "advantages"], ["update_actor", "update"], ["update_weights", "weights to vLLM"], ["between_steps/save_checkpoint", "checkpoint"]];
 const NAMES = [
   "rollout/*", "val-core/*", "val-aux/*", "actor/entropy", "actor/kl_loss", "actor/grad_norm", "actor/pg_loss", "actor/lr", "timing_s/*",
-  "task/success/*", "response_length/mean", "perf/throughput", "exp_manager/guided_rollouts", "exp_manager/pool_size", "self_play/*",
+  "task/success/*", "response_length/mean", "perf/throughput", "exp_manager/guided_rollouts", "exp_manager/pool_size",
 ];
 const SMOOTH = 5;
 
@@ -16,8 +16,8 @@ const chosen = () => place().query.getAll("metric");
 export async function open() {
   const feed = new MetricsFeed([...NAMES, ...chosen()]);
   const element = h("div");
-  let names = await get("/api/metrics/names"), ratings = await get("/api/self_play");
-  const draw = () => element.replaceChildren(...content(feed, names, redraw, ratings));
+  let names = await get("/api/metrics/names");
+  const draw = () => element.replaceChildren(...content(feed, names, redraw));
   const redraw = async () => {
     feed.names = [...NAMES, ...chosen()];
     feed.steps = [];
@@ -34,14 +34,13 @@ export async function open() {
       await feed.update();
       if (feed.steps.length === before && feed.generation === generation) return;
       if (!names.length) names = await get("/api/metrics/names");
-      ratings = await get("/api/self_play");
       // A picker that is being typed into, or a chart that is being read, stays.
       if (!element.contains(document.activeElement) && !element.querySelector("svg:hover, details[open]")) draw();
     },
   };
 }
 
-function content(feed, names, redraw, ratings) {
+function content(feed, names, redraw) {
   if (!feed.steps.length) return [state("No training step is recorded yet.", "Curves appear with the first validation or the first training step.")];
   const training = "rollout/success", reward = "rollout/reward/mean";
   const line = (name, text = name) => ({ name: text, points: feed.points(name) });
@@ -58,8 +57,6 @@ function content(feed, names, redraw, ratings) {
     feed.points(reward).some(([, y], i) => y !== feed.points(training)[i]?.[1]) && chart(smoothed(reward, "reward"), { title: "Training reward" }),
     apart.length > 1 && chart(apart, { title: "Training success by environment", low: 0, high: 1 }),
     kinds.length > 1 && chart(kinds, { title: "Training success by kind of task", low: 0, high: 1 }),
-    ratings.members && chart([line("self_play/elo/policy", "policy"), line("self_play/elo/opponent", "its opponent")], { title: "Self-play ratings", note: "Elo" }),
-    ratings.members && chart([line("self_play/score", "mean score, a draw is half a win")], { title: "Score against the opponent", low: 0, high: 1 }),
     chart(PHASES.map(([key, text]) => line(`timing_s/${key}`, text)), { title: "Time of a training step", note: "seconds, validation left out", stacked: true, low: 0, robust: true }),
     chart([line("rollout/tokens_per_s", "sampled tokens per second")], { title: "Rollout throughput", low: 0 }),
     chart([line("actor/entropy", "entropy")], { title: "Entropy of the policy", low: 0 }),
@@ -70,18 +67,7 @@ function content(feed, names, redraw, ratings) {
     chart(stops.map((name) => line(name, name.slice("rollout/stop_reason/".length))), { title: "How rollouts ended", note: "rollouts of a training step", low: 0 }),
     ...chosen().map((name) => chart([line(name)], { title: name, empty: "This run does not record it." })),
   ];
-  return [h("h2", { class: "unseen" }, "Curves"), summary(feed), h("div", { class: "charts" }, charts.filter(Boolean)), ratings.members && opponents(ratings), picker(names, redraw)].filter(Boolean);
-}
-
-/** The frozen policies that self-play draws from, the strongest first, and where the policy stands among them. */
-function opponents(ratings) {
-  const policy = { name: "the policy", elo: ratings.elo, games: null };
-  const rows = [policy, ...ratings.members].sort((a, b) => b.elo - a.elo);
-  return h("section", {}, h("h2", {}, `Opponents after training step ${number(ratings.step)}`), table("opponents", [
-    { name: "policy", cell: (row) => (row === policy ? h("b", {}, row.name) : row.name) },
-    { name: "rating (Elo)", class: "num", cell: (row) => number(Math.round(row.elo)), value: (row) => row.elo },
-    { name: "games", class: "num", cell: (row) => number(row.games) },
-  ], rows));
+  return [h("h2", { class: "unseen" }, "Curves"), summary(feed), h("div", { class: "charts" }, charts.filter(Boolean)), picker(names, redraw)];
 }
 
 /** Names of validation metrics: the mean over the rollouts of a task, and the expected best of k of them. */

@@ -25,6 +25,7 @@ export async function open({ query }) {
     await follow();
     element.append(form, log);
   } else element.append(state("Nothing was logged yet."));
+  if (run.ray_dashboard) element.append(h("p", {}, h("a", { class: "inline", href: run.ray_dashboard, target: "_blank", rel: "noopener" }, "Ray's dashboard"), h("span", { class: "soft" }, " asks for a token; the launcher says in which file it is.")));
   element.append(h("h2", {}, "Launches"), run.launches.length ? launches(run.launches) : state("No launch is recorded; the run was not started by the launcher."),
     h("h2", {}, "Configuration"), h("pre", { class: "log", tabindex: "0", "aria-label": "configuration" }, run.config));
   requestAnimationFrame(() => (log.scrollTop = log.scrollHeight));

@@ -5,15 +5,15 @@ import { keep } from "../place.js";
 
 export const title = "Tasks";
 const SAID = { explored: "explored trajectories", proposed: "proposed", parsed: "could be read", verified: "new when proposed", executed: "solution ran through", passed: "judge accepted", deduplicated: "still new", kept: "kept as tasks" };
-const METRICS = ["task/*", "curriculum/*", "grader/*", "closed_loop/*"];
+const METRICS = ["task/*", "curriculum/*", "grader/*"];
 
 export async function open({ query }) {
   const feed = new MetricsFeed(METRICS);
   const element = h("div"), top = h("div"), list = h("div", {});
-  let overview = null, loops = null;
+  let overview = null;
   const look = async () => {
-    [overview, loops] = await Promise.all([get("/api/tasks"), get("/api/tasks/weaknesses"), feed.update()]);
-    top.replaceChildren(...summary(overview, feed), ...loops.map(loop));
+    [overview] = await Promise.all([get("/api/tasks"), feed.update()]);
+    top.replaceChildren(...summary(overview, feed));
   };
   await look();
   element.append(top, list);
@@ -49,33 +49,12 @@ function summary(overview, feed) {
   const curves = [
     ["Success by kind of task", /^task\/success\//, 1], ["Synthetic share of rollouts", /^task\/synthetic_share$/, 1],
     ["Curriculum: tasks known and resting", /^curriculum\/(known|resting)(\/|$)/], ["Curriculum: success over all groups", /^curriculum\/success(\/|$)/, 1], ["Agreement of graders", /^grader\//],
-    ["Closed loop: tasks by what is said of them", /^closed_loop\/(uncertain|forgotten|stuck|mastered)$/], ["Closed loop: success on tasks of its rounds", /^closed_loop\/(success_on_made|share_in_step)$/, 1],
   ].map(([title_, pattern, high]) => [title_, feed.names_like(pattern), high]).filter(([, names]) => names.length);
   if (curves.length) {
     out.push(h("h2", {}, "In training"), h("div", { class: "charts" }, curves.map(([text, names, high]) =>
       chart(names.map((name) => ({ name: name.split("/").slice(1).join("/"), points: feed.points(name) })), { title: text, low: 0, high }))));
   }
   return out;
-}
-
-/** What the closed loop found the policy weak in, and what each of its rounds was asked for. */
-function loop({ environment, step, signals, weaknesses, rounds }) {
-  const said = Object.entries(signals).filter(([, n]) => n > 0).map(([name, n]) => `${number(n)} ${name}`).join(", ");
-  const listed = (found) => found.map((one) => h("div", { class: "wrap" }, one.name, h("span", { class: "soft" }, one.count === null ? "" : ` × ${number(one.count)}`)));
-  return h("section", {}, h("h2", {}, `Weaknesses: ${environment}`),
-    step !== null && h("p", { class: "soft small" }, `At the checkpoint of training step ${step}${said && `: ${said} tasks`}. Those of forgotten and uncertain tasks count twice.`),
-    weaknesses.length > 0 && table(`weaknesses of ${environment}`, [
-      { name: "tool and kind", cell: (w) => w.name },
-      { name: "weight", class: "num", cell: (w) => number(w.count) },
-      { name: "worlds", class: "num", cell: (w) => number(w.worlds) },
-      { name: "latest of them", class: "text small", cell: (w) => w.examples.slice(0, 1).map((e) => [h("div", { class: "mono" }, e.action), h("div", { class: "soft" }, e.words || e.observation), h("a", { class: "inline", href: `#/task?${new URLSearchParams({ id: e.task_id })}` }, e.task_id)]) },
-    ], weaknesses),
-    rounds.length > 0 && [h("h3", { class: "below" }, "Rounds that were asked for"), table(`rounds of ${environment}`, [
-      { name: "round", class: "num", cell: (r) => number(r.number) },
-      { name: "training step", class: "num", cell: (r) => number(r.step) },
-      { name: "against", class: "text small", cell: (r) => listed(r.weaknesses) },
-      { name: "ended", cell: (r) => (r.failed ? h("span", { class: "tag warn" }, "brought nothing") : "") },
-    ], rounds.toReversed())]);
 }
 
 /** How many of each environment's, where there are several. */

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from agentevolver.recipes.agent0.view import VIEW
+from agentevolver.recipes.agent0.view.rounds import LISTED, TEXT, Rounds, difficulty
 from agentevolver.utils.files import write_jsonl
 from agentevolver.view.app import create_app, page_access
 from agentevolver.view.experiment import Experiment, NotThere
-from agentevolver.view.rounds import LISTED, TEXT, Rounds, difficulty
-from tests.agentevolver.view.runs import HOSTILE, make_rounds, make_run, proposal_record
+from tests.agentevolver.view.extra.runs import make_rounds, proposal_record
+from tests.agentevolver.view.runs import HOSTILE, make_run
 
 
 @pytest.fixture
@@ -78,7 +80,7 @@ def test_a_pool_grows_is_torn_and_is_written_anew(folder: Path) -> None:
 def test_a_pool_that_was_read_is_not_read_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rounds = Rounds(folder)
     before = rounds.overview()
-    monkeypatch.setattr("agentevolver.view.rounds.Facts.of", None)
+    monkeypatch.setattr("agentevolver.recipes.agent0.view.rounds.Facts.of", None)
     assert rounds.overview() == before
 
 
@@ -129,9 +131,9 @@ def test_a_record_of_any_shape_is_shown(value: Any, folder: Path, client: TestCl
 
 
 def test_a_run_without_a_manifest_has_no_rounds(folder: Path, client: TestClient) -> None:
-    assert client.get("/api/state").json()["rounds"]
+    assert client.get("/api/state").json()["views"] == ["rounds"]
     (folder / "coevolve.json").unlink()
-    assert not client.get("/api/state").json()["rounds"] and client.get("/api/rounds").json() == {"exists": False}
+    assert client.get("/api/state").json()["views"] == [] and client.get("/api/rounds").json() == {"exists": False}
 
 
 def test_what_is_asked_for_wrongly_is_said(client: TestClient) -> None:
@@ -142,12 +144,12 @@ def test_what_is_asked_for_wrongly_is_said(client: TestClient) -> None:
 
 
 def test_the_version_changes_with_pools_and_rewards(folder: Path) -> None:
-    experiment, seen = Experiment(folder), set()
+    seen = set()
     for path in (None, "coevolve.json", "round_1/pool.jsonl", "round_1/proposer/metrics.jsonl"):
         if path is not None:
             with (folder / path).open("ab") as file:
                 file.write(b"\n")
-        seen.add(experiment.versions()["rounds"])
+        seen.add(VIEW.version(folder))
     assert len(seen) == 4
 
 

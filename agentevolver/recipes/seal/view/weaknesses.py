@@ -5,7 +5,6 @@ The recipe `seal` writes both files while the page reads them, so what is torn o
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from pydantic import ValidationError
 from agentevolver.recipes.seal.settings import SealSettings
 from agentevolver.recipes.seal.signals import Signals
 from agentevolver.recipes.seal.weakness import Window
-from agentevolver.view.experiment import Experiment
+from agentevolver.view.experiment import Experiment, read_object
 
 ROUNDS, STATE = "rounds.json", "closed_loop.json"
 LISTED, TEXT = 50, 300
@@ -46,7 +45,7 @@ def _newest_state(experiment: Experiment) -> tuple[int | None, dict[str, Any]]:
     if not paths:
         return None, {}
     newest = max(paths)
-    return newest, _object(paths[newest])
+    return newest, read_object(paths[newest])
 
 
 def _state(experiment: Experiment, state: Any) -> dict[str, Any]:
@@ -65,7 +64,7 @@ def _rounds(folder: Path) -> dict[str, list[dict[str, Any]]]:
     """Return the rounds by the name of their environment's folder, "" for those in the folder itself."""
     found = {}
     for path in sorted([folder / ROUNDS, *folder.glob(f"*/{ROUNDS}")]):
-        listed = _object(path).get("rounds")
+        listed = read_object(path).get("rounds")
         rounds = [_round(one) for one in (listed if isinstance(listed, list) else []) if isinstance(one, dict)]
         if rounds:
             found["" if path.parent == folder else path.parent.name] = rounds[-LISTED:]
@@ -99,11 +98,3 @@ def _weakness(one: Any) -> dict[str, Any]:
 
 def _text(item: dict[str, Any], key: str) -> str:
     return str(item.get(key) or "")[:TEXT].encode("utf-8", "replace").decode("utf-8")
-
-
-def _object(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}

@@ -1,9 +1,8 @@
-import { get } from "../api.js";
-import { chart } from "../chart.js";
-import { h, facts, table, select, state, failure, number, percent, duration } from "../dom.js";
-import { keep } from "../place.js";
+import { get } from "../../api.js";
+import { chart } from "../../chart.js";
+import { h, facts, table, select, state, failure, number, percent, duration } from "../../dom.js";
+import { keep } from "../../place.js";
 
-export const title = "Rounds";
 const PAGE = 50;
 
 export async function open({ query }) {

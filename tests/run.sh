@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks and tests: bash tests/run.sh [all | checks | unit | thorough | service | e2e | examples | chaos] [pytest arguments...]
-#   checks   ruff, the rules of imports (pyproject.toml), mypy, and the documentation built with every warning an error
+#   checks   ruff, the rules of imports (pyproject.toml), mypy, sizes (budgets.toml), and the documentation built with every warning an error
 #   unit     pure functions, no servers, no test that takes as long as half a second, all its cases together
 #   thorough what takes longer: properties over many cases, hostile input by the ten thousand, a plan of every example
 #   service  real servers, processes and Ray on loopback, faults on purpose
@@ -19,8 +19,8 @@ if (($#)) && [[ $1 != -* ]]; then
     shift
 fi
 case $tier in
-    all) parts=(ruff format imports mypy docs unit thorough service e2e) ;;
-    checks) parts=(ruff format imports mypy docs) ;;
+    all) parts=(ruff format imports mypy budgets docs unit thorough service e2e) ;;
+    checks) parts=(ruff format imports mypy budgets docs) ;;
     unit | thorough | service | e2e | examples | chaos) parts=("$tier") ;;
     *)
         echo "unknown part '$tier': all, checks, unit, thorough, service, e2e, examples or chaos" >&2
@@ -94,6 +94,7 @@ run() {
         format) "$bin/ruff" format --check . ;;
         imports) "$bin/lint-imports" --no-cache ;;
         mypy) "$bin/mypy" ;;
+        budgets) "$bin/python" tests/budgets.py ;;
         docs)
             # It writes the site and its cache beside its configuration.
             local place verdict

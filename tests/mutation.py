@@ -1,8 +1,8 @@
 """Measure how many mutants of a module its tests kill: python tests/mutation.py MODULE.py TEST... [-- PYTEST_OPTION...]
 
-mutmut (`.venv/bin/pip install mutmut==3.8.1`) makes the mutants in a scratch copy of the checkout; a seeded sample of them is
-tried, each by the given tests that reach its function. Mutants that change only a sentence in a string are left out: a
-test that kills one pins its words. The survivors' diffs follow the rate. A test may go if the rate stays.
+mutmut (`.venv/bin/pip install mutmut==3.8.1`) makes the mutants in a scratch copy of the checkout; a seeded sample of
+them is tried, each by the given tests that reach its function. Mutants that change only a sentence in a string are left
+out: a test that kills one pins its words. The survivors' diffs follow the rate. A test may go if the rate stays.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from agentevolver.utils.files import read_jsonl
+from benchmarks.digests import differing
 from tests.e2e.runs import SMALL, Launched
-from tests.e2e.whole_loop import differing
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.digests import differing
 from tests.e2e.conftest import Finished
 from tests.e2e.runs import launch
-from tests.e2e.whole_loop import STEPS, WANTED, differing, said
+from tests.e2e.whole_loop import STEPS, WANTED, said
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 

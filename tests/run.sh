@@ -5,7 +5,8 @@
 #   thorough what takes longer: properties over many cases, hostile input by the ten thousand, a plan of every example
 #   service  real servers, processes and Ray on loopback, faults on purpose
 #   e2e      the whole training stack
-#   examples every file of examples/ started for real, two steps each with its sizes made small (not in all; -k NAME for one of them)
+#   examples every file of examples/ started for real, two steps each with its sizes made small, overall.yaml on other worlds, two
+#            environments in one run (not in all; -k NAME for one of them)
 #   chaos    whole runs: every part killed in turn, the launcher too, a full disk, a language model that is away, two trainings at once, the whole
 #            fuzz of the servers, tasks made and verified elsewhere and trained on, rollouts that go on over updates, every verb of the
 #            command line on a run (about 40 minutes; not in all; says how long each took)

@@ -39,7 +39,7 @@ from agentevolver.config.checks import Resolved, load
 from agentevolver.recipes.offline.seed import seed_policy_path
 from agentevolver.utils.net import take_any_port
 from benchmarks import peers_verl
-from benchmarks.env_service import cpu_s, server
+from benchmarks.server import cpu_s, server
 from benchmarks.step_time import PHASES, ROOT, WARM_UP, measure
 
 TORCH = "torch==2.13.0"

@@ -25,7 +25,7 @@ from omegaconf import OmegaConf
 from agentevolver.config.checks import Resolved
 from agentevolver.config.leaves import leaves
 from agentevolver.utils.files import read_jsonl
-from benchmarks.env_service import cpu_s, server
+from benchmarks.server import cpu_s, server
 from benchmarks.step_time import MARK, ROOT, WARM_UP, CpuSampler
 from env_service.client import EnvClient
 from env_service.environments.pocket.env import PocketEnv

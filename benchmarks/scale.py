@@ -17,10 +17,10 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -29,8 +29,8 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.env_service import server
 from benchmarks.scale_envs import BURN_S, WAIT_S
+from benchmarks.server import server
 from env_service.client import AsyncEnvClient
 
 HOSTS = (1, 2, 4)
@@ -315,23 +315,42 @@ def journal(options: argparse.Namespace, console: Console) -> list[Cost]:
 def pool(options: argparse.Namespace, console: Console) -> list[Cost]:
     """Measure the pool of experience (SQLite, vectors in memory), 20,000 experiences: a search a task, counters of 40
     experiences at once."""
-    from benchmarks.experience import WHERE, Given, K, made, records
+    import numpy as np
+
+    from experience_manager.experience import Experience
+    from experience_manager.index import Where
     from experience_manager.pool import Pool
     from experience_manager.store import Count, Store
 
-    size, times = 20_000, 50
+    class Given:
+        """An encoder that knows the vectors of its texts already."""
+
+        name = "given"
+        vectors: ClassVar[dict[str, Any]] = {}
+
+        def encode(self, texts: Sequence[str]) -> Any:
+            return np.stack([self.vectors[text] for text in texts])
+
+    def made(count: int, seed: int) -> Any:
+        drawn = np.random.default_rng(seed).standard_normal((count, 384)).astype(np.float32)
+        return drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
+
+    size, times, nearest, where = 20_000, 50, 10, Where(context="You are at site k7, a small office.")
     with tempfile.TemporaryDirectory(dir=".") as folder:
         encoder = Given()
-        found = records(size)
+        found = [
+            Experience(f"When a task asks to change entry {i} of a list", "Look its id up by name.", id=f"{i:032x}")
+            for i in range(size)
+        ]
         vectors = made(size, 1)
-        encoder.vectors = {e.embedded_text("when_to_use+content"): v for e, v in zip(found, vectors, strict=True)}
+        encoder.vectors.update((e.embedded_text("when_to_use+content"), v) for e, v in zip(found, vectors, strict=True))
         kept = Pool(Store(Path(folder) / "pool.sqlite"), encoder, threshold=0.85)
         kept.put(found)
         asked = [str(number) for number in range(times + 1)]
-        encoder.vectors |= dict(zip(asked, made(times + 1, 2), strict=True))
-        kept.search(asked[-1], K, WHERE)
+        encoder.vectors.update(zip(asked, made(times + 1, 2), strict=True))
+        kept.search(asked[-1], nearest, where)
         texts = iter(asked)
-        search = timed(lambda: kept.search(next(texts), K, WHERE), times)
+        search = timed(lambda: kept.search(next(texts), nearest, where), times)
         began = time.perf_counter()
         for start in range(times):
             kept.count({f"{j:032x}": Count(uses=1) for j in range(start, start + 40)})

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Checks and tests: bash tests/run.sh [all | checks | unit | thorough | service | environments | recipes | e2e | examples | chaos] [pytest arguments...]
-#   checks   ruff, the rules of imports (pyproject.toml), mypy, and the documentation built with every warning an error
+#   checks   ruff, the rules of imports (pyproject.toml), mypy, sizes (budgets.toml), and the documentation built with every warning an error
 #   unit     pure functions, no servers, no test that takes as long as half a second, all its cases together
 #   thorough what takes longer: properties over many cases, hostile input by the ten thousand, a plan of every example
 #   service  real servers, processes and Ray on loopback, faults on purpose
 #   environments, recipes   the tests in the folders of these, where the folder, one that it imports or what all of them stand on changed
 #            (tests/changed.py; TESTS_SINCE=REVISION says since when, WHOLE=1 runs every one, as chaos does)
 #   e2e      the whole training stack
-#   examples every file of examples/ started for real, two steps each with its sizes made small (not in all; -k NAME for one of them)
+#   examples every file of examples/ started for real, two steps each with its sizes made small, overall.yaml on other worlds, two
+#            environments in one run (not in all; -k NAME for one of them)
 #   chaos    whole runs: every part killed in turn, the launcher too, a full disk, a language model that is away, two trainings at once, the whole
 #            fuzz of the servers, tasks made and verified elsewhere and trained on, rollouts that go on over updates, every verb of the
 #            command line on a run (about 40 minutes; not in all; says how long each took)
@@ -21,8 +22,8 @@ if (($#)) && [[ $1 != -* ]]; then
     shift
 fi
 case $tier in
-    all) parts=(ruff format imports mypy docs unit thorough service environments recipes e2e) ;;
-    checks) parts=(ruff format imports mypy docs) ;;
+    all) parts=(ruff format imports mypy budgets docs unit thorough service environments recipes e2e) ;;
+    checks) parts=(ruff format imports mypy budgets docs) ;;
     unit | thorough | service | environments | recipes | e2e | examples) parts=("$tier") ;;
     chaos)
         export WHOLE=1
@@ -95,6 +96,7 @@ run() {
         format) "$bin/ruff" format --check . ;;
         imports) "$bin/lint-imports" --no-cache ;;
         mypy) "$bin/mypy" ;;
+        budgets) "$bin/python" tests/budgets.py ;;
         docs)
             # It writes the site and its cache beside its configuration.
             local place verdict

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from agentevolver.utils.processes import send
+from benchmarks.digests import differing
 from tests.e2e.conftest import Finished, whole_loop  # noqa: F401
 from tests.e2e.runs import Launched, launch
 from tests.e2e.test_survival import checkpointed
-from tests.e2e.whole_loop import WANTED, differing, said
+from tests.e2e.whole_loop import WANTED, said
 
 pytestmark = [pytest.mark.e2e, pytest.mark.chaos, pytest.mark.timeout(1500)]
 

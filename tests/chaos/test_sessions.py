@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from agentevolver.utils.files import read_jsonl
+from benchmarks.digests import SPENT, TIMES, differing
 from tests.e2e.runs import ROOT, SMALL, Launched, launch
-from tests.e2e.whole_loop import SPENT, TIMES, _timeless, differing
+from tests.e2e.whole_loop import _timeless
 
 pytestmark = [pytest.mark.e2e, pytest.mark.chaos, pytest.mark.timeout(1500)]
 

@@ -27,7 +27,7 @@ from tests.e2e.test_examples import (
 )
 from tests.llm.serving import served
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.e2e, pytest.mark.examples, pytest.mark.timeout(1200)]
 __all__ = ["model"]
 
 # Rows of thousands of tokens take their time on two cores.
@@ -50,7 +50,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("env_type", ["bfcl", pytest.param("appworld", marks=pytest.mark.examples)])
+@pytest.mark.parametrize("env_type", ["bfcl", "appworld"])
 def test_overall_trains_there_with_a_server_that_behaves_like_a_real_one(
     env_type: str, tmp_path: Path, model: Path
 ) -> None:

@@ -12,7 +12,7 @@ from agentevolver.view.tasks import Tasks
 from agentevolver.view.trajectories import Filter, Trajectories
 from tests.e2e.runs import ROOT, launch
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.examples, pytest.mark.timeout(900)]
 
 PAGE = (ROOT / "docs" / "env_service.md").read_text(encoding="utf-8")
 SNIPPET = PAGE.split("\n## Several environments in one run\n")[1].split("```yaml\n")[1].split("```")[0]

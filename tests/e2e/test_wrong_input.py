@@ -47,8 +47,3 @@ def test_what_only_the_environment_knows_is_found_before_the_engines_start(tmp_p
     assert result.returncode == 2, result.stderr + result.stdout
     assert message in "\n".join(errors) and len([e for e in errors if message in e]) == 1
     assert "starting vLLM" not in result.stdout
-
-
-def test_a_model_that_is_not_there_is_named(tmp_path):
-    result, _, _ = run(tmp_path, "actor_rollout_ref.model.path=/nowhere/model")
-    assert result.returncode == 2 and "/nowhere/model" in result.stderr

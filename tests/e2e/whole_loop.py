@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agentevolver.utils.files import read_jsonl
+from benchmarks.digests import SPENT, TIMES
 from experience_manager.store import Store
 
 ALPHA, SYNTHETIC_SCALE = 0.1, 0.5
@@ -43,28 +44,6 @@ WANTED = (
     "trainer.val_before_train=false",
 )
 
-# What a metric is about that may differ between two runs with one seed: seconds, memory, and what was spent on language
-# models (equal rollouts are judged once, whichever comes first, and a process that was started again has forgotten
-# which ones it knew).
-TIMES = (
-    "timing_",
-    "perf/",
-    "actor/perf/",
-    "exp_manager/summary",
-    "exp_manager/context_cost_",
-    "rollout/tokens_per_s",
-    "prm/label_seconds",
-)
-SPENT = (
-    "llm/",
-    "prm/cached",
-    "prm/calls",
-    "prm/repairs",
-    "prm/prompt_tokens",
-    "prm/completion_tokens",
-    "prm/cost",
-    "prm/parse_success",
-)
 _SPENT_ON_A_ROLLOUT = ("cached", "calls", "repairs", "prompt_tokens", "completion_tokens", "cost", "seconds")
 
 
@@ -93,22 +72,3 @@ def _timeless(record: dict[str, Any]) -> dict[str, Any]:
     ]
     judged = {key: value for key, value in record.get("attribution", {}).items() if key not in _SPENT_ON_A_ROLLOUT}
     return {**{key: value for key, value in record.items() if key != "seconds"}, "steps": steps, "attribution": judged}
-
-
-def differing(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
-    """Return what two runs say differently, with the first difference of each."""
-    return [
-        f"{name}: {_first(one.get(name), other.get(name))}"
-        for name in sorted({*one, *other})
-        if one.get(name) != other.get(name)
-    ]
-
-
-def _first(a: Any, b: Any, place: str = "") -> str:
-    if isinstance(a, dict) and isinstance(b, dict):
-        key = next(key for key in sorted({*a, *b}) if a.get(key) != b.get(key))
-        return _first(a.get(key), b.get(key), f"{place}.{key}")
-    if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
-        i = next(i for i, (x, y) in enumerate(zip(a, b, strict=True)) if x != y)
-        return _first(a[i], b[i], f"{place}[{i}]")
-    return f"{place}: {str(a)[:200]} / {str(b)[:200]}"

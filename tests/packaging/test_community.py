@@ -1,6 +1,5 @@
 """What a repository shows beside its code: workflows, containers, hooks and the citation name what is here."""
 
-import json
 import re
 import subprocess
 import tomllib
@@ -27,13 +26,6 @@ def test_the_jobs_of_the_workflow_are_the_tiers():
     assert jobs.keys() == {"tests", "nightly", "links"} and jobs["links"]["continue-on-error"] is True
 
 
-def test_the_workflow_has_the_pythons_of_the_project():
-    matrix = read(".github/workflows/ci.yml")["jobs"]["tests"]["strategy"]["matrix"]
-    tried = {*matrix["python"], *(case["python"] for case in matrix["include"])}
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert project["requires-python"] == ">=3.11,<3.13" and tried == {"3.11", "3.12"}
-
-
 def test_compose_builds_the_images_of_this_checkout_and_starts_what_exists():
     compose = read("examples/docker/compose.yaml")
     dockerfile = (ROOT / "examples" / "docker" / "Dockerfile").read_text(encoding="utf-8")
@@ -51,20 +43,6 @@ def test_compose_builds_the_images_of_this_checkout_and_starts_what_exists():
 def test_an_image_holds_no_secrets_and_no_environment_of_the_host():
     ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").split()
     assert {".env", ".venv", ".git", "experiments"} <= set(ignored)
-
-
-def test_the_devcontainer_is_read():
-    container = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_text(encoding="utf-8"))
-    assert (ROOT / ".devcontainer" / container["build"]["dockerfile"]).is_file()
-    assert container["postCreateCommand"] == "bash install.sh --dev"
-
-
-def test_hooks_run_the_programs_of_the_checks():
-    hooks = read(".pre-commit-config.yaml")["repos"][0]["hooks"]
-    for hook in hooks:
-        program, *arguments = hook["entry"].removeprefix(".venv/bin/").split()
-        verb = " ".join([f'"$bin/{program}"', *[word for word in arguments if not word.startswith("-")]])
-        assert verb in RUN and hook["language"] == "system"
 
 
 def test_the_citation_has_the_version_of_the_project():

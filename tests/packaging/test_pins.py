@@ -11,8 +11,6 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-import agentevolver
-
 ROOT = Path(__file__).parents[2]
 LOCKS = ROOT / "requirements"
 HASHES = runpy.run_path(str(LOCKS / "hashes.py"))
@@ -124,10 +122,6 @@ def test_what_is_installed_is_what_is_pinned() -> None:
     assert {
         name: (version, installed.get(name)) for name, version in pinned.items() if installed.get(name) != version
     } == {}
-
-
-def test_the_version_is_told_once(project: dict[str, object]) -> None:
-    assert project["version"] == agentevolver.__version__ == metadata.version("agentevolver")
 
 
 def test_verl_finds_the_plugin() -> None:

@@ -12,7 +12,6 @@ from agentevolver.commands.task_manager import _COMMANDS, _parser
 from agentevolver.config.parts import from_settings_file
 from agentevolver.types import Task
 from task_manager.graders.registry import GRADERS
-from task_manager.profile import shipped_profile
 from task_manager.report import STAGES
 from task_manager.settings import TaskManagerSettings
 
@@ -45,12 +44,6 @@ def test_every_setting_grader_and_stage_is_named():
     assert set(first_column(section("Graders"))) == set(GRADERS)
     stages = re.findall(r"^\| ([a-z, ]+) \|", section("The funnel"), re.MULTILINE)
     assert tuple(", ".join(stages[1:]).split(", ")) == STAGES
-
-
-def test_the_profiles_that_are_named_are_shipped():
-    (named,) = re.findall(r"that has none; (.*?) have one", PAGE.replace("\n", " "))
-    names = re.findall(r"\w+", named.replace(" and ", ", "))
-    assert len(names) >= 7 and all(shipped_profile(name).entities for name in names)
 
 
 def test_the_defaults_that_are_told_are_the_defaults():

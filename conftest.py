@@ -3,7 +3,10 @@
 import gc
 import os
 import signal
+import sys
+import types
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +17,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+# An installed distribution may hold a package `tests`, which would hide this folder: it is a namespace.
+if "tests" not in sys.modules:
+    sys.modules["tests"] = types.ModuleType("tests")
+    sys.modules["tests"].__path__ = [str(Path(__file__).with_name("tests"))]
 
 # A test run in the background has SIGINT, or under nohup SIGHUP, ignored; what the tests start would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

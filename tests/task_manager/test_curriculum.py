@@ -5,7 +5,7 @@ import json
 import pytest
 
 from task_manager.mixture import Curriculum
-from task_manager.profile import shipped_profile
+from task_manager.profile import TaskPreference
 from task_manager.settings import CurriculumSettings
 from tests.trajectories import trajectory
 
@@ -78,7 +78,7 @@ def test_rollouts_that_failed_count_for_nothing():
 
 @pytest.mark.parametrize(("success", "shift"), [(1, 1), (0, -1)])
 def test_new_tasks_get_harder_with_success_and_easier_without(success, shift):
-    curriculum, wanted = Curriculum(ON), shipped_profile("bfcl").task_preference
+    curriculum, wanted = Curriculum(ON), TaskPreference(num_entities=2, num_opts=3, relation_difficulty=2)
     assert curriculum.preference(wanted) == wanted
     for number in range(60):
         curriculum.record(group("a", success, success, group=str(number)))

@@ -307,10 +307,10 @@ def test_there_are_two_strategies():
 @pytest.mark.parametrize(
     ("env_type", "args", "steps"),
     [
-        ("appworld", {}, (3, 17)),
-        ("bfcl", {}, (3, 27)),
-        ("bfcl", {"max_explore_step": 10}, (3, 7)),
-        ("bfcl", {"max_explore_step": 2}, (2, 0)),
+        ("moon", {}, (3, 12)),
+        ("moon", {"max_explore_step": 10}, (3, 7)),
+        ("moon", {"max_explore_step": 2}, (2, 0)),
+        pytest.param("bfcl", {}, (3, 27), marks=pytest.mark.environment("bfcl")),
         ("moon", {"depth_steps": 0}, (3, 0)),
     ],
 )

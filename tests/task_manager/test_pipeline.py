@@ -197,8 +197,8 @@ def test_keys_follow_environment_profile_models_and_prompts():
     plan = plan_of(settings)
     others = [
         plan_of(settings, models={**MODELS, "explorer": "another"}),
-        plan_of(settings, profile=shipped_profile("webshop")),
-        Plan.of(settings, env_type="bfcl", env_params={}, profile=PROFILE, seeds=SEEDS, models=MODELS),
+        plan_of(settings, profile=PROFILE.model_copy(update={"background": "another"})),
+        Plan.of(settings, env_type="moon", env_params={}, profile=PROFILE, seeds=SEEDS, models=MODELS),
         Plan.of(settings, env_type="pocket", env_params={"slack": 2}, profile=PROFILE, seeds=SEEDS, models=MODELS),
     ]
     assert len({p.exploration("s", 0) for p in (plan, *others)}) == 5

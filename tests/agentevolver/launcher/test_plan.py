@@ -147,6 +147,7 @@ def test_a_service_of_the_launch_must_say_that_this_launch_has_started_it(config
     assert {spec.name for spec in services if spec.says_who} == {"env_service", "teacher", "logview"}
 
 
+@pytest.mark.environment("pocket", "gymnasium")
 def test_more_environments_and_own_classes_reach_the_service(configuration: FakeConfiguration) -> None:
     options = Options(conf=Path("x"), services=("gymnasium", "mine", "pocket"), env_modules=("mine=pkg.mod:Cls",))
     argv = plan(configuration, options).services[1].argv
@@ -154,6 +155,7 @@ def test_more_environments_and_own_classes_reach_the_service(configuration: Fake
     assert "--env-module=mine=pkg.mod:Cls" in argv
 
 
+@pytest.mark.environment("pocket", "gymnasium", "bfcl")
 def test_a_mixtures_environments_are_all_served_and_each_is_looked_up(configuration: FakeConfiguration) -> None:
     mixture = replace(configuration, env_service=env_section(env_type={"pocket": 2, "gymnasium": 1}))
     made = plan(mixture, Options(conf=Path("x"), services=("bfcl",)))
@@ -291,6 +293,7 @@ def test_an_experience_service_that_nobody_would_ask_is_refused(
         plan(elsewhere, options)
 
 
+@pytest.mark.environment("appworld", "bfcl")
 def test_services_alone_are_those_that_were_named(
     configuration: FakeConfiguration, monkeypatch: pytest.MonkeyPatch
 ) -> None:

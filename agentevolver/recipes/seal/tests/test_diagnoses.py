@@ -103,19 +103,6 @@ def test_what_pocket_says_is_read(words, kind):
     assert (found and found[0]) == kind and (kind is None or kind in KINDS)
 
 
-def test_what_bfcl_says_is_read():
-    fmt, call = format_of("bfcl"), '<tool_call>{"name": "cd", "arguments": {}}</tool_call>'
-
-    def kind(text):
-        found = fmt.fault(call, f"<tool_response>\n{text}\n</tool_response>")
-        return found and found[0]
-
-    assert kind("Malformed tool call: a call is an object. Nothing was executed for it.") == "malformed"
-    assert kind("Error during execution: cd() missing 1 required positional argument: 'folder'") == "wrong_argument"
-    assert kind('{"error": "cd: not allowed"}') == "refused"
-    assert kind('{"current_working_directory": "error"}') is None
-
-
 def failing(steps, **record):
     return trajectory(
         task={"task_id": "t", "env_type": "pocket", **record.pop("task", {})},

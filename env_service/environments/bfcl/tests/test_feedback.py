@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from env_service.environments.bfcl.action_format import Format
 from env_service.environments.bfcl.env import BfclEnv
 from env_service.feedback import HINT
 
@@ -23,3 +24,16 @@ def test_each_level_says_more() -> None:
     assert "correct the arguments" in recovery
     with pytest.raises(ValueError, match="feedback='loud'"):
         said("loud")
+
+
+def test_what_is_wrong_is_read_from_the_answer() -> None:
+    fmt = Format("bfcl")
+
+    def kind(text: str) -> str | None:
+        found = fmt.fault(CALL, f"<tool_response>\n{text}\n</tool_response>")
+        return found and found[0]
+
+    assert kind("Malformed tool call: a call is an object. Nothing was executed for it.") == "malformed"
+    assert kind("Error during execution: cd() missing 1 required positional argument: 'folder'") == "wrong_argument"
+    assert kind('{"error": "cd: not allowed"}') == "refused"
+    assert kind('{"current_working_directory": "error"}') is None

@@ -19,6 +19,7 @@ from experience_manager.errors import ExperienceError
 from experience_manager.experience import PERSON, Category, Experience, to_reme
 from experience_manager.index import Where
 from experience_manager.pool import Configuration, prune
+from experience_manager.ranking import RankingContext, make_ranking
 from experience_manager.reme.bodies import read_dump, write_dump
 from experience_manager.screen import problem_with_text, tidy
 from experience_manager.store import Store
@@ -117,8 +118,9 @@ def run_prune(options: argparse.Namespace, configuration: Configuration) -> int:
     section = configuration.exp_manager
     given = {"min_uses": options.min_uses, "min_utility": options.min_utility}
     pruning = section.pruning.model_copy(update={name: value for name, value in given.items() if value is not None})
+    workspace = _workspace(options, configuration)
     with configuration.open_store() as store:
-        count = prune(store, _workspace(options, configuration), pruning, section.utility)
+        count = prune(store, workspace, pruning, make_ranking(section.ranking, RankingContext(store, workspace)))
     print(f"{count} deleted")
     return 0
 

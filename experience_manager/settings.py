@@ -16,6 +16,9 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from agentevolver.embeddings import EmbeddingSettings
+from agentevolver.utils import recipes
+from agentevolver.utils.names import load_named
+from agentevolver.utils.recipes import StageSettings
 
 RolloutMode = Literal["woexp", "mixed", "all"]
 ValidationMode = Literal["woexp", "mixed", "all", "both"]
@@ -195,29 +198,6 @@ class PruningSettings(_Section):
     )
 
 
-class UtilitySettings(_Section):
-    """`utility`: what each experience changes, by the guided and the unguided half of its groups."""
-
-    enable: bool = Field(
-        False, description="keep paired utilities, rank by them, and prune by them in the place of pruning.min_lift"
-    )
-    prior_sd: float = Field(
-        0.2, gt=0, le=1, description="standard deviation of utilities that is expected before any group is seen"
-    )
-    rank_weight: float = Field(0.5, ge=0, description="cosine that a utility of 1 is worth where guidance is retrieved")
-    candidates: int = Field(15, ge=1, description="nearest experiences that are ranked by both")
-    explore: float = Field(
-        0.5,
-        ge=0,
-        le=1,
-        description="share of a step's training groups that are guided by the most doubtful of the candidates, so that "
-        "what has sunk is still judged; validation never is",
-    )
-    certainty: float = Field(
-        1.64, ge=0, description="standard deviations by which a utility must be below 0 for the experience to be pruned"
-    )
-
-
 class ScoutSettings(_Section):
     """`scout`: held-out tasks that are rolled out unguided before the final validation,
     so that the pool has experience for them."""
@@ -300,7 +280,11 @@ class ExperienceSettings(_Section):
     distillation: DistillationSettings = DistillationSettings()
     retrieval: RetrievalSettings = RetrievalSettings()
     pruning: PruningSettings = PruningSettings()
-    utility: UtilitySettings = UtilitySettings()
+    ranking: StageSettings | None = Field(
+        None,
+        description="what ranks experiences beside similarity, and prunes by that in place of pruning.min_lift: a "
+        "recipe's stage, or package.module:Class; with options {use: NAME, option: value}",
+    )
     scout: ScoutSettings = ScoutSettings()
 
     def of_environment(self, env_type: str) -> Self:
@@ -385,13 +369,15 @@ class ExperienceSettings(_Section):
             raise ValueError(f"{guided[0]} = {getattr(self, guided[0])} needs reme.enable_context_generator = true")
         if self.reme.updated_freq and not self.reme.enable_summarizer:
             raise ValueError(f"reme.updated_freq = {self.reme.updated_freq} needs reme.enable_summarizer = true")
-        if self.utility.enable and (self.train_rollout_mode != "mixed" or self.backend == "http"):
-            raise ValueError(
-                "utility.enable compares the halves of half-guided groups in a store of our own: it needs "
-                "train_rollout_mode = mixed and backend = embedded"
-            )
-        if self.utility.enable and self.pruning.min_lift != PruningSettings().min_lift:
-            raise ValueError("pruning.min_lift has no effect under utility.enable, which prunes by pairs: remove it")
+        if self.ranking is not None:
+            try:
+                load_named(self.ranking.use, recipes.stages("ranking"))
+            except ValueError as error:
+                raise ValueError(f"ranking: {error}") from error
+            if self.backend != "embedded":
+                raise ValueError(f"ranking has no effect under backend = {self.backend}, which ranks itself: remove it")
+            if self.pruning.min_lift != PruningSettings().min_lift:
+                raise ValueError("pruning.min_lift has no effect beside ranking, which prunes what harms: remove it")
         if self.scout.split is not None and self.val_rollout_mode == "woexp":
             raise ValueError(
                 "scout.split has no effect while val_rollout_mode = woexp: no validation rollout would be guided by "

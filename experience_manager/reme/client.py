@@ -11,8 +11,7 @@ import asyncio
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import aiohttp
@@ -21,13 +20,12 @@ from agentevolver.utils.retry import Retries, RetryPolicy
 from agentevolver.utils.secrets import secret
 from experience_manager import screen
 from experience_manager.attempts import Attempt, Group
-from experience_manager.backend import Settled
+from experience_manager.backend import Backend, Settled
 from experience_manager.distill import Distilled
 from experience_manager.errors import ServiceError
 from experience_manager.experience import Experience, RecordError, from_reme
 from experience_manager.retrieve import Question, Retrieved
 from experience_manager.settings import ExperienceSettings
-from experience_manager.utility import Pair
 
 TOKEN_VARIABLE = "EXPERIENCE_SERVICE_TOKEN"
 _ERROR_TEXT = re.compile(r"^\[\w+\] failed\b")
@@ -35,7 +33,7 @@ _ERROR_TEXT = re.compile(r"^\[\w+\] failed\b")
 _REMEMBERED = 20_000
 
 
-class RemeBackend:
+class RemeBackend(Backend):
     """Backend on the service at `reme.base_url`. Belongs to one event loop."""
 
     def __init__(self, settings: ExperienceSettings) -> None:
@@ -81,21 +79,8 @@ class RemeBackend:
             counts["stored"] = len(self._read(reply))
         return Distilled(counts=counts)
 
-    async def keep(self, distilled: Distilled) -> None:
-        """Nothing: the service stored it."""
-
-    async def copy_to(self, path: Path) -> bool:
-        """Nothing: the pool is the service's."""
-        return False
-
-    async def restore(self, path: Path, aside: Path) -> None:
-        """Nothing: the pool is the service's."""
-
-    async def used(self, ids: Collection[str]) -> None:
-        """Nothing: the service counts a use and what came of it in one request, which `settle` sends."""
-
     async def settle(self, results: Iterable[Settled]) -> None:
-        """Record uses and successes; raises ServiceError."""
+        """Record uses and successes, in one request for both; raises ServiceError."""
         known = {True: [], False: []}  # type: dict[bool, list[dict[str, Any]]]
         for result in results:
             if result.success is not None:
@@ -109,17 +94,6 @@ class RemeBackend:
                 }
                 await self._post("record_task_memory", body, self._settings.reme.timeout_s, repeatable=False)
 
-    async def credit(self, step: int, pairs: Collection[Pair]) -> bool:
-        """Nothing: the service keeps no paired utility, and the settings refuse it."""
-        return False
-
-    async def start_over(self) -> None:
-        """Nothing: no step is credited."""
-
-    async def utilities(self) -> dict[str, float]:
-        """None."""
-        return {}
-
     async def prune(self) -> int:
         """Let the service delete what was of too little use; raises ServiceError."""
         options = self._settings.pruning
@@ -131,10 +105,6 @@ class RemeBackend:
         update = _mapping(_mapping(reply.get("metadata")).get("update_result"))
         count = update.get("deleted_count")
         return count if isinstance(count, int) else 0
-
-    async def size(self) -> int | None:
-        """Not known."""
-        return None
 
     async def aclose(self) -> None:
         """Close the connections."""

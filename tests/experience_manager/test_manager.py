@@ -68,7 +68,7 @@ class BrokenBackend:
     async def _fail(self, *_):
         raise self.error
 
-    distil = keep = used = settle = prune = size = aclose = _fail
+    distil = keep = used = settle = record = prune = size = aclose = _fail
 
 
 async def test_a_group_asks_once_and_gets_one_answer(tmp_path):
@@ -159,7 +159,7 @@ async def test_a_store_that_fails_fails_no_step(error):
     metrics = await manager.record_step(1, [record(guidance=GUIDED)])
     await manager.background.drain(5)
     metrics |= await manager.record_step(2, [])
-    for name in ("use_errors", "settle_errors", "prune_errors", "size_errors"):
+    for name in ("use_errors", "settle_errors", "credit_errors", "prune_errors", "size_errors"):
         assert metrics[f"exp_manager/{name}"] == 1, name
     assert metrics["exp_manager/distil/failed_groups"] == 1
     await manager.aclose(1.0)

@@ -115,19 +115,14 @@ class _Section(BaseModel):
 
 
 class RemeSettings(_Section):
-    """`reme`: how much is asked of the pool, wherever it is; and where it is under `backend: http`."""
+    """`reme`: how much is asked of the pool, wherever it is."""
 
-    base_url: str = Field(
-        "http://127.0.0.1:8001", pattern=r"^https?://[^/]+(/.*)?$", description="the service, under backend http"
-    )
+    base_url: str = Field("http://127.0.0.1:8001", pattern=r"^https?://[^/]+(/.*)?$", description="backend http: where")
     workspace_id: str = Field("default", min_length=1, description="the part of the store that is used")
     enable_summarizer: bool = Field(False, description="distil experience from finished training rollouts")
     enable_context_generator: bool = Field(False, description="retrieve experience for rollouts")
     retrieve_top_k: int = Field(5, ge=1, description="experiences that guide a task (paper 5, original 3)")
     updated_freq: int = Field(0, ge=0, description="distil the rollouts of every so many steps; 0: never")
-    timeout_s: float = Field(60.0, gt=0, description="backend http: seconds of one retrieval")
-    summary_timeout_s: float = Field(1200.0, gt=0, description="backend http: seconds of one summary")
-    tries: int = Field(2, ge=1, description="backend http: attempts at one request")
 
 
 class DistillationSettings(_Section):
@@ -252,8 +247,8 @@ class ExperienceSettings(_Section):
     init_rollouts: int = Field(4, ge=1, description="rollouts of each task for that (paper: N_pc = 4)")
     init_tasks: int | None = Field(None, ge=1, description="training tasks that are rolled out for that; null: all")
     summary_batch_size: int = Field(8, ge=1, description="rollouts of a task that are looked at together at most")
-    backend: Literal["embedded", "http"] = Field(
-        "embedded", description="a store of our own, or a service that speaks ReMe's routes"
+    backend: str = Field(
+        "embedded", description="a store of our own, or by name a recipe's backend, or package.module:Class"
     )
     store: Path | None = Field(
         None, description="the store's file, may be shared by experiments; null: experience.sqlite of the experiment"
@@ -369,11 +364,9 @@ class ExperienceSettings(_Section):
             raise ValueError(f"{guided[0]} = {getattr(self, guided[0])} needs reme.enable_context_generator = true")
         if self.reme.updated_freq and not self.reme.enable_summarizer:
             raise ValueError(f"reme.updated_freq = {self.reme.updated_freq} needs reme.enable_summarizer = true")
+        _check_stage("ranking", self.ranking.use if self.ranking is not None else None)
+        _check_stage("backend", self.backend if self.backend != "embedded" else None)
         if self.ranking is not None:
-            try:
-                load_named(self.ranking.use, recipes.stages("ranking"))
-            except ValueError as error:
-                raise ValueError(f"ranking: {error}") from error
             if self.backend != "embedded":
                 raise ValueError(f"ranking has no effect under backend = {self.backend}, which ranks itself: remove it")
             if self.pruning.min_lift != PruningSettings().min_lift:
@@ -385,6 +378,15 @@ class ExperienceSettings(_Section):
             )
         if self.init_exp_only and not self.init_exp_before_training:
             raise ValueError("init_exp_only = true needs init_exp_before_training = true")
-        if self.backend == "http" and self.store is not None:
-            raise ValueError("store has no effect under backend = http: the service has a store of its own; remove it")
+        if self.backend != "embedded" and self.store is not None:
+            raise ValueError(f"store has no effect under backend = {self.backend}, which has its own; remove it")
         return self
+
+
+def _check_stage(kind: str, name: str | None) -> None:
+    """Refuse a stage that cannot be imported."""
+    if name is not None:
+        try:
+            load_named(name, recipes.stages(kind))
+        except ValueError as error:
+            raise ValueError(f"{kind}: {error}") from error

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 from agentevolver.config.asynchronous import check_asynchronous, defaults_of
 from agentevolver.config.coevolve import CoevolveSettings
 from agentevolver.config.coevolve_checks import check_rounds
-from agentevolver.config.cross_checks import check_role, check_settings, check_sizes
+from agentevolver.config.cross_checks import check_settings, check_sizes
 from agentevolver.config.devices import Device, attention_problem, prefill_problem
 from agentevolver.config.environments import EnvServiceSettings
 from agentevolver.config.load import (
@@ -41,7 +41,6 @@ from agentevolver.config.verl_keys import Layer
 from agentevolver.config.verl_keys import check as check_verl_keys
 from agentevolver.config.verl_keys.ignored import MODE
 from agentevolver.errors import ConfigError
-from agentevolver.llm.settings import OFFLINE, Role, TeacherSettings
 from agentevolver.utils import recipes
 from experience_manager.settings import PRESETS, Preset, verl_overrides
 
@@ -80,36 +79,6 @@ class Resolved:
     def ray(self) -> RaySettings:
         """The section `ray`."""
         return self.settings.ray
-
-    @property
-    def teacher(self) -> TeacherSettings | None:
-        """The built-in teacher, if it plays a role of this run."""
-        settings = self.settings
-        return (
-            settings.llm.teacher
-            if any(settings.llm.endpoint(role).base_url == OFFLINE for role in settings.roles)
-            else None
-        )
-
-    @property
-    def experience_backend(self) -> str:
-        """Where the pool of experience is: embedded, or a service (http)."""
-        return self.settings.exp_manager.backend
-
-    @property
-    def experience_url(self) -> str:
-        """Where that service is."""
-        return self.settings.exp_manager.reme.base_url
-
-    def summarising_teacher(self) -> TeacherSettings | None:
-        """Return the built-in teacher if it summarises for an experience service that is started beside the run.
-
-        Raises:
-            ConfigError: nobody could summarise for it.
-        """
-        check_role(self.settings, Role.SUMMARISER, outside_rollouts=True)
-        llm = self.settings.llm
-        return llm.teacher if llm.endpoint(Role.SUMMARISER).base_url == OFFLINE else None
 
     @property
     def env(self) -> dict[str, str]:

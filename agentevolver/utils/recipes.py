@@ -45,10 +45,12 @@ class Recipe:
     parts: str | None = None
     """`function(context) -> Sequence[TrainerPart]` (`agentevolver.trainer.parts`); empty where the recipe is off."""
     stages: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Names that other keys may use, by kind (`advantage`, `reward`, `clip`, `ranking`): name ->
-    `package.module:Class`."""
+    """Names that other keys may use, by kind (`advantage`, `reward`, `clip`, `ranking`, `backend`): name ->
+    `package.module:Class`. Kind `command`: commands of `python -m PACKAGE`, as `PACKAGE COMMAND`."""
     services: str | None = None
     """`function(launch) -> Services | None` (`agentevolver.launcher.plan`)."""
+    asks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Roles of the section `llm` that a service asks which `--with-NAME` starts: NAME -> roles."""
     main: str | None = None
     """`function(settings) -> str | None`: the module to run as the main job in place of the trainer's."""
     roles: str | None = None

@@ -13,8 +13,7 @@ from agentevolver.builtin.teacher.observed import see
 from agentevolver.llm import prompts
 from agentevolver.types import Task, Trajectory
 from agentevolver.view.trajectories import Trajectories
-from experience_manager.attempts import from_messages, read_attempts
-from experience_manager.reme.client import _trajectory as as_reme
+from experience_manager.attempts import read_attempts
 from task_manager.graders.judge import JudgeGrader
 from tests.agentevolver.rollout.native import LOST, TASKS, play, pocket, solution
 
@@ -59,16 +58,6 @@ def test_what_is_distilled_holds_calls_and_answers(trajectory):
     assert [(action, answer) for _, action, answer in attempt.steps] == [
         (step.action, step.observation) for step in trajectory.steps
     ]
-    sent = as_reme(attempt)["messages"]
-    assert all(isinstance(message["content"], str) and message["content"] for message in sent)
-
-
-def test_messages_alone_hold_calls_and_answers(trajectory):
-    attempt = from_messages(trajectory.messages, 1.0, success_threshold=1.0)
-    assert len(attempt.steps) == len(trajectory.steps)
-    assert attempt.steps[0][1] == "<tool_call>note_fnd {}</tool_call>"
-    for (_, action, answer), step in zip(attempt.steps, trajectory.steps, strict=True):
-        assert answer == step.observation and action.count("<tool_call>") == step.calls
 
 
 def test_the_page_lists_and_shows_it(trajectory, tmp_path):

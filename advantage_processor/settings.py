@@ -8,9 +8,11 @@ copied from AgentEvolver) is not. Every refusal names the key and what to write.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from agentevolver.utils.recipes import StageSettings as StageSettings
 
 # Keys that only a judge would read.
 JUDGE_KEYS = (
@@ -136,24 +138,6 @@ class GigpoSettings(_Section):
     )
     norm_by_std: bool = Field(default=True, description="divide by the deviation of the state's returns")
     rewards: Literal["outcome", "env"] = Field(default="outcome", description="what returns are made of")
-
-
-class StageSettings(BaseModel):
-    """One entry of `stages`: the stage's name, and its options beside it."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-
-    use: str = Field(min_length=1, description="a built-in stage, an entry point's name, or package.module:Stage")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_name(cls, value: Any) -> Any:
-        return {"use": value} if isinstance(value, str) else value
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """What is written beside `use`."""
-        return dict(self.model_extra or {})
 
 
 class AttributionSettings(_Section):

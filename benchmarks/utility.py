@@ -72,7 +72,7 @@ def section(top_k: int = 3, **utility: Any) -> ExperienceSettings:
             "encoder": {"kind": "hashing"},
             "reme": {"enable_context_generator": True, "retrieve_top_k": top_k},
             "pruning": {"every_steps": 1},
-            "utility": {"enable": True, **utility},
+            "ranking": {"use": "utility", **utility},
         }
     )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,9 @@ from ray.exceptions import RayError
 
 from agentevolver.llm.settings import LLMSettings, Role
 from agentevolver.types import Trajectory
+from agentevolver.utils import recipes
 from agentevolver.utils.inflight import BOARD, Waiting
+from agentevolver.utils.names import load_named
 from experience_manager.guide import Guidance
 from experience_manager.manager import Filling
 from experience_manager.retrieve import Question
@@ -64,15 +66,15 @@ class ExperienceActor:
         from experience_manager.apart import BackendsApart
         from experience_manager.backend import Backend, EmbeddedBackend
         from experience_manager.manager import ExperienceManager
-        from experience_manager.reme.client import RemeBackend
 
         checked, llm_settings = ExperienceSettings.model_validate(settings), LLMSettings.model_validate(llm)
         self._llm: LLM | None = None
         backend: Backend
-        if checked.backend == "http":
-            backend = RemeBackend(checked)
+        if checked.backend != "embedded":
+            make: Callable[[ExperienceSettings], Backend] = load_named(checked.backend, recipes.stages("backend"))
+            backend = make(checked)
             if apart:
-                backend = BackendsApart({name: RemeBackend(checked.of_environment(name)) for name in apart})
+                backend = BackendsApart({name: make(checked.of_environment(name)) for name in apart})
         else:
             self._llm = LLM(llm_settings, policy=policy) if checked.asks_summariser else None
             author = llm_settings.endpoint(Role.SUMMARISER).model

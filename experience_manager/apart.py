@@ -6,18 +6,18 @@ to nothing of another environment.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from experience_manager.attempts import Group
+from agentevolver.types import Trajectory
+from experience_manager.attempts import Attempt, Group
 from experience_manager.backend import Backend, Settled
 from experience_manager.distill import Distilled
 from experience_manager.errors import ExperienceError
 from experience_manager.retrieve import Question, Retrieved
-from experience_manager.utility import Pair
 
 
-class BackendsApart:
+class BackendsApart(Backend):
     """Backend that hands each question and each group to the backend of its environment."""
 
     def __init__(self, backends: Mapping[str, Backend]) -> None:
@@ -48,19 +48,20 @@ class BackendsApart:
         for backend in self._backends.values():
             await backend.settle(counted)
 
-    async def credit(self, step: int, pairs: Collection[Pair]) -> bool:
-        """Credit pairs; an id is known in one workspace, and passed over in the others."""
-        return any([await backend.credit(step, pairs) for backend in self._backends.values()])
+    async def record(
+        self, step: int, trajectories: Sequence[Trajectory], attempts: Sequence[Attempt]
+    ) -> dict[str, float]:
+        """Hand each ranking the rollouts of its environment; metrics end with the environment's name."""
+        metrics: dict[str, float] = {}
+        for env_type, backend in self._backends.items():
+            own = [one for one in trajectories if one.task.env_type == env_type]
+            found = await backend.record(step, own, [one for one in attempts if one.env_type == env_type])
+            metrics |= {f"{name}/{env_type}": value for name, value in found.items()}
+        return metrics
 
     async def start_over(self) -> None:
-        await self._any.start_over()
-
-    async def utilities(self) -> dict[str, float]:
-        return {
-            f"{name}/{env_type}": value
-            for env_type, backend in self._backends.items()
-            for name, value in (await backend.utilities()).items()
-        }
+        for backend in self._backends.values():
+            await backend.start_over()
 
     async def prune(self) -> int:
         return sum([await backend.prune() for backend in self._backends.values()])

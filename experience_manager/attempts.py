@@ -1,7 +1,6 @@
-"""Finished rollouts as input of distillation: task, steps and outcome, stripped of the guidance that some of them had.
+"""Finished rollouts as input of distillation: task, steps and outcome, without the guidance that some of them had.
 
-Reads the trajectories of a run and the messages that AgentEvolver sends to a service. A
-rollout that did not happen is nothing to learn from and is left out.
+A rollout that did not happen is nothing to learn from and is left out.
 """
 
 from __future__ import annotations
@@ -68,36 +67,6 @@ def read_attempts(trajectories: Iterable[Trajectory], success_threshold: float |
     return attempts
 
 
-def from_messages(
-    messages: Sequence[Message],
-    score: float,
-    *,
-    success_threshold: float,
-    task_id: str = "",
-    query: str = "",
-    trajectory_id: str = "",
-) -> Attempt:
-    """Return a rollout that is known by its messages alone; tasks without an id are told apart by their opening."""
-    opening, task = opening_and_task(messages, query or None)
-    steps: list[tuple[int, str, str]] = []
-    for message in messages:
-        text = _content(message)
-        if message["role"] == "assistant":
-            steps.append((len(steps), text, ""))
-        elif steps:
-            index, action, observation = steps[-1]
-            steps[-1] = (index, action, f"{observation}\n{text}" if observation else text)
-    return Attempt(
-        task_id or name_of_task(opening, task),
-        trajectory_id,
-        opening,
-        task,
-        tuple(steps),
-        score,
-        score >= success_threshold,
-    )
-
-
 def name_of_task(opening: str, task: str) -> str:
     """Return what a task without an id is known as."""
     return "opening-" + hashlib.sha256(f"{opening}\0{task}".encode()).hexdigest()[:16]
@@ -110,7 +79,7 @@ def opening_and_task(messages: Sequence[Message], query: str | None = None) -> t
     for message in messages:
         if message["role"] == "assistant":
             break
-        opening.append(_content(message))
+        opening.append(content_of(message))
     *rules, last = opening or [""]
     if query and query in last:
         return without_query([{"content": text} for text in opening], query), query
@@ -125,7 +94,7 @@ def group_by_task(attempts: Iterable[Attempt], size: int) -> list[list[Attempt]]
     return [of_task[i : i + size] for of_task in by_task.values() for i in range(0, len(of_task), size)]
 
 
-def _content(message: Mapping[str, Any]) -> str:
+def content_of(message: Mapping[str, Any]) -> str:
     content = message.get("content")
     if isinstance(content, list):
         return "\n".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))

@@ -1,4 +1,4 @@
-"""Storage backends of the experience manager behind one protocol: here the embedded store, in `reme.client` a service.
+"""Storage backends of the experience manager: their interface, and the embedded store.
 
 Every method may raise ExperienceError or EncoderUnavailable, and nothing else but cancellation: who calls turns that
 into an unguided rollout or a count. Store and encoder work in threads, so that the event loop stays free.
@@ -7,20 +7,22 @@ into an unguided rollout or a count. Store and encoder work in threads, so that 
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 from agentevolver.embeddings import Encoder, make_encoder
-from experience_manager.attempts import Group
+from agentevolver.types import Trajectory
+from experience_manager.attempts import Attempt, Group
 from experience_manager.distill import Distilled, Distiller
 from experience_manager.pool import Pool, prune
+from experience_manager.ranking import RankingContext, make_ranking
 from experience_manager.retrieve import Question, Retrieved, Retriever
 from experience_manager.settings import ExperienceSettings
 from experience_manager.store import Count, Store
-from experience_manager.utility import Pair, report
 
 if TYPE_CHECKING:
     from agentevolver.llm import LLM
@@ -36,57 +38,57 @@ class Settled:
     lift: float | None = None
 
 
-class Backend(Protocol):
-    """Storage of experience: retrieval, distillation, counters, pruning, and copies for checkpoints."""
+class Backend(ABC):
+    """Storage of experience: retrieval, distillation, counters, pruning, and copies for checkpoints.
 
+    A recipe registers a class as a stage of kind `backend`; it is made with the section `exp_manager`.
+    """
+
+    @abstractmethod
     async def retrieve(self, question: Question) -> Retrieved: ...
 
-    async def distil(self, group: Group, step: int | None) -> Distilled:
-        """Distil a group."""
-        ...
+    @abstractmethod
+    async def distil(self, group: Group, step: int | None) -> Distilled: ...
 
     async def keep(self, distilled: Distilled) -> None:
         """Store what came of a group, and count what became of it."""
-        ...
 
     async def used(self, ids: Collection[str]) -> None:
         """Count injections, one for each id; an id may come several times."""
-        ...
 
-    async def settle(self, results: Iterable[Settled]) -> None: ...
+    @abstractmethod
+    async def settle(self, results: Iterable[Settled]) -> None:
+        """Count outcomes."""
 
-    async def credit(self, step: int, pairs: Collection[Pair]) -> bool:
-        """Credit a step's pairs to their experiences; returns whether it was, false for a step that was before."""
-        ...
+    async def record(
+        self, step: int, trajectories: Sequence[Trajectory], attempts: Sequence[Attempt]
+    ) -> dict[str, float]:
+        """Let the ranking take a step's rollouts; return its metrics."""
+        return {}
 
     async def start_over(self) -> None:
-        """Credit the run's steps from the first one on again."""
-        ...
+        """Let the ranking take the run's steps from the first one on again."""
 
-    async def utilities(self) -> dict[str, float]:
-        """Return the metrics of the paired utilities, {} where there are none."""
-        ...
-
+    @abstractmethod
     async def prune(self) -> int:
-        """Drop what was of too little use; returns how many."""
-        ...
+        """Drop what was of too little use; return how many."""
 
     async def size(self) -> int | None:
-        """Return how many experiences there are, None if that cannot be known."""
-        ...
+        """Return how many experiences there are, or None if that is not known."""
+        return None
 
     async def copy_to(self, path: Path) -> bool:
-        """Write a copy of everything; returns whether there is anything here to copy."""
-        ...
+        """Write a copy of everything; return whether there is anything here to copy."""
+        return False
 
     async def restore(self, path: Path, aside: Path) -> None:
-        """Take a copy's content for one's own; what was there and is not in it is written to `aside`."""
-        ...
+        """Go back to the content of a copy; write what was there and is not in it to `aside`."""
 
-    async def aclose(self) -> None: ...
+    async def aclose(self) -> None:
+        """Close files and connections."""
 
 
-class EmbeddedBackend:
+class EmbeddedBackend(Backend):
     """Backend on a store of this process, with its encoder and summariser."""
 
     def __init__(
@@ -99,13 +101,18 @@ class EmbeddedBackend:
         held_out: Collection[str] = (),
         source: str = "",
     ) -> None:
-        """Take a pool; `source` names the run whose steps are credited to its experiences."""
+        """Take a pool; `source` names the run whose steps the ranking takes.
+
+        Raises:
+            ValueError: `exp_manager.ranking` cannot be made.
+        """
         self._source = source
         self._settings = settings
         self._llm = llm
         self._author = author
         self.pool = pool
-        self._retriever = Retriever(pool, settings, llm)
+        self._ranking = make_ranking(settings.ranking, RankingContext(pool.store, pool.workspace, source))
+        self._retriever = Retriever(pool, settings, llm, self._ranking)
         self._distiller = (
             Distiller(llm, settings.distillation, author=author, held_out=held_out) if llm is not None else None
         )
@@ -176,26 +183,20 @@ class EmbeddedBackend:
                 )
         await self._count(counts)
 
-    async def credit(self, step: int, pairs: Collection[Pair]) -> bool:
-        return await asyncio.to_thread(
-            self.pool.store.credit,
-            self.pool.workspace,
-            self._source,
-            step,
-            tuple(pairs),
-            self._settings.utility.prior_sd,
-        )
+    async def record(
+        self, step: int, trajectories: Sequence[Trajectory], attempts: Sequence[Attempt]
+    ) -> dict[str, float]:
+        if self._ranking is None:
+            return {}
+        return await asyncio.to_thread(self._ranking.record, step, trajectories, attempts)
 
     async def start_over(self) -> None:
-        await asyncio.to_thread(self.pool.store.start_over, self._source)
-
-    async def utilities(self) -> dict[str, float]:
-        beliefs = await asyncio.to_thread(self.pool.store.beliefs, self.pool.workspace)
-        return report(beliefs, self._settings.utility.prior_sd, self._settings.utility.certainty)
+        if self._ranking is not None:
+            await asyncio.to_thread(self._ranking.start_over)
 
     async def prune(self) -> int:
-        section = self._settings
-        return await asyncio.to_thread(prune, self.pool.store, self.pool.workspace, section.pruning, section.utility)
+        section = self._settings.pruning
+        return await asyncio.to_thread(prune, self.pool.store, self.pool.workspace, section, self._ranking)
 
     async def size(self) -> int | None:
         return await asyncio.to_thread(len, self.pool)

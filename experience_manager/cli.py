@@ -5,21 +5,19 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import socket
-import sys
 import time
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
-from agentevolver.llm.settings import OFFLINE, POLICY, LLMSettings, Role
 from agentevolver.message_logs import LogError, read_logs
 from agentevolver.types import Trajectory
-from agentevolver.utils.secrets import secret
+from agentevolver.utils import recipes
+from agentevolver.utils.names import imported
+from experience_manager.dumps import read_dump, write_dump
 from experience_manager.errors import ExperienceError
 from experience_manager.experience import PERSON, Category, Experience, to_reme
 from experience_manager.index import Where
 from experience_manager.pool import Configuration, prune
-from experience_manager.reme.bodies import read_dump, write_dump
+from experience_manager.ranking import RankingContext, make_ranking
 from experience_manager.screen import problem_with_text, tidy
 from experience_manager.store import Store
 
@@ -117,8 +115,9 @@ def run_prune(options: argparse.Namespace, configuration: Configuration) -> int:
     section = configuration.exp_manager
     given = {"min_uses": options.min_uses, "min_utility": options.min_utility}
     pruning = section.pruning.model_copy(update={name: value for name, value in given.items() if value is not None})
+    workspace = _workspace(options, configuration)
     with configuration.open_store() as store:
-        count = prune(store, _workspace(options, configuration), pruning, section.utility)
+        count = prune(store, workspace, pruning, make_ranking(section.ranking, RankingContext(store, workspace)))
     print(f"{count} deleted")
     return 0
 
@@ -180,31 +179,11 @@ def run_distill(options: argparse.Namespace, configuration: Configuration) -> in
 
 
 def run_serve(options: argparse.Namespace, configuration: Configuration) -> int:
-    """Serve until interrupted."""
-    from agentevolver.llm import LLM
-    from agentevolver.utils.web.access import Access
-    from experience_manager.cli import summariser_problem
-    from experience_manager.reme.client import TOKEN_VARIABLE
-    from experience_manager.reme.service import ExperienceService, create_app, serve
-
-    try:
-        access = Access(options.host, secret(TOKEN_VARIABLE), TOKEN_VARIABLE)
-    except ValueError as error:
-        raise ExperienceError(f"--host {error}") from error
-    with configuration.open_store(create=True) as store:
-        settings, llm = configuration.fitted(store), LLM(configuration.llm)
-        problem = summariser_problem(configuration.llm)
-        told = (
-            f"no summariser, so /summary_task_memory fails: {problem}"
-            if problem
-            else f"summariser: {configuration.author}"
-        )
-        print(told, file=sys.stderr, flush=True)
-        service = ExperienceService(
-            settings, store, configuration.encoder(store), llm, author=configuration.author, dump_dir=options.dump_dir
-        )
-        serve(create_app(service, access), options.host, options.port, on_exit=llm.aclose)
-    return 0
+    """Serve until interrupted; a recipe does it."""
+    serve = recipes.stages("command").get("experience_manager serve")
+    if serve is None:
+        raise ExperienceError("no recipe that is installed serves the pool over HTTP")
+    return int(imported(serve)(options, configuration))
 
 
 async def _distill(configuration: Configuration, trajectories: list[Trajectory]) -> Filling:
@@ -261,48 +240,3 @@ def _warn_of(text: str) -> None:
     problem = problem_with_text(text)
     if problem is not None:
         print(f"note: this text looks like a {problem}; it will be shown to the policy as it is")
-
-
-_NAME_ONE = (
-    "name a model: --set llm.base_url=https://HOST/v1 --set llm.model=NAME --set llm.api_key_env=VARIABLE, or "
-    "--settings FILE (llm)"
-)
-_CONNECT_S = 2.0
-
-
-def summariser_problem(llm: LLMSettings) -> str | None:
-    """Return what is missing for a summariser, and what to do, None if there is nothing to be seen.
-
-    Nothing is asked of a model: a key that is not set, and an endpoint on this machine that nobody listens at, are what
-    can be seen.
-    """
-    endpoint = llm.endpoint(Role.SUMMARISER)
-    if endpoint.base_url == POLICY:
-        return f"llm.base_url is `policy`, the model of a training run, which is not served here; {_NAME_ONE}"
-    if endpoint.base_url == OFFLINE:
-        if _listens(llm.teacher.url):
-            return None
-        start = " ".join(("python", *llm.teacher.arguments()))
-        return (
-            f"llm.base_url is `offline`, and nothing listens at {llm.teacher.url!r}; start it ({start}), or {_NAME_ONE}"
-        )
-    from agentevolver.llm.endpoint import served_model
-    from agentevolver.llm.errors import LLMError
-
-    try:
-        served_model(Role.SUMMARISER, endpoint)
-    except LLMError as error:
-        return str(error)
-    if urlsplit(endpoint.base_url).hostname in ("localhost", "127.0.0.1", "::1") and not _listens(endpoint.base_url):
-        return f"nothing listens at llm.base_url {endpoint.base_url}; start {endpoint.model} there, or {_NAME_ONE}"
-    return None
-
-
-def _listens(url: str) -> bool:
-    parts = urlsplit(url)
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    try:
-        socket.create_connection((parts.hostname or "", port), timeout=_CONNECT_S).close()
-    except OSError:
-        return False
-    return True

@@ -27,7 +27,3 @@ class EncoderMismatch(StoreError):
 
 class UnknownExperience(StoreError):
     """There is no experience of this id, or more than one begins with it."""
-
-
-class ServiceError(ExperienceError):
-    """The experience service cannot be reached, refused, or answered with something else."""

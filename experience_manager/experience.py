@@ -148,8 +148,8 @@ class Experience:
     `scope` names the place where it holds, or several (`places_in`); "" if it holds everywhere. `validation_score` is
     the judge's, 0..1. `uses` counts guided training rollouts and `successes` those of them that succeeded; `compared`
     counts the uses that had unguided siblings and `lift_sum` adds up how much better (1) or worse (-1) than their mean
-    they did. `paired`, `paired_utility` and `paired_precision` are its `utility.Belief`. `support` counts how often it
-    was distilled. Times are Unix seconds.
+    they did. `paired`, `paired_utility` and `paired_precision` are for a ranking (`exp_manager.ranking`). `support`
+    counts how often it was distilled. Times are Unix seconds.
     """
 
     when_to_use: str

@@ -33,7 +33,6 @@ from experience_manager.errors import ExperienceError, StoreCorrupt
 from experience_manager.guide import Guidance, keeps_guidance
 from experience_manager.retrieve import Question, Retrieved
 from experience_manager.settings import ExperienceSettings
-from experience_manager.utility import pairs_of
 
 logger = logging.getLogger(__name__)
 FAILURES = (ExperienceError, EncoderUnavailable)
@@ -256,12 +255,12 @@ class ExperienceManager:
         await self._told_of(sum(one.guided for one in trajectories))
         await self._flushed()
         await self._guarded(self.backend.settle(_settled(trajectories, attempts)), "settle_errors")
-        utilities = await self._credited(step, trajectories, attempts) if self.settings.utility.enable else {}
+        ranked = await self._guarded(self.backend.record(step, trajectories, attempts), "credit_errors") or {}
         reme, pruning = self.settings.reme, self.settings.pruning
         if pruning.every_steps and step % pruning.every_steps == 0:
             self._counts["pruned"] += await self._guarded(self.backend.prune(), "prune_errors") or 0
         # Before this step's groups are queued: what will have become of them by now is a matter of time.
-        metrics = await self.metrics() | utilities
+        metrics = await self.metrics() | {f"exp_manager/{name}": value for name, value in ranked.items()}
         if reme.enable_summarizer and reme.updated_freq and step % reme.updated_freq == 0:
             self.background.submit(self._groups(attempts), step)
         return metrics
@@ -419,20 +418,6 @@ class ExperienceManager:
         deadline = time.monotonic() + TOLD_WITHIN_S
         while self._counts["guided_rollouts"] < guided and time.monotonic() < deadline:
             await asyncio.sleep(GATHER_S)
-
-    async def _credited(
-        self, step: int, trajectories: Sequence[Trajectory], attempts: Sequence[Attempt]
-    ) -> dict[str, float]:
-        """Credit the step's half-guided groups to what guided them, once, and return the metrics of the utilities."""
-        found = pairs_of(trajectories, attempts)
-        credited = await self._guarded(self.backend.credit(step, found.pairs), "credit_errors")
-        known = await self._guarded(self.backend.utilities(), "credit_errors") or {}
-        counts = {
-            "groups": float(len(found.pairs)) if credited else 0.0,
-            "without_variance": float(found.without_variance),
-            **known,
-        }
-        return {f"exp_manager/utility/{name}": value for name, value in counts.items()}
 
     async def _count_soon(self) -> None:
         await asyncio.sleep(GATHER_S)

@@ -1,6 +1,6 @@
 """Retrieval of guidance for a task: search, optional reranking and rewriting by the summariser, one text.
 
-    task -> nearest that hold in this place -> [rank by utility] -> [rerank] -> top k -> [rewrite] or list -> text
+    task -> nearest that hold in this place -> [ranking] -> [rerank] -> top k -> [rewrite] or list -> text
 
 An experience that was distilled from a task never guides that task's own evaluation. What the model makes of
 experiences is only used if it passes the screen; if the model fails, the experiences are listed as they are. Nothing
@@ -15,7 +15,6 @@ import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import floor, sqrt
 from typing import TYPE_CHECKING
 
 from agentevolver.llm import LLMError, Role
@@ -25,9 +24,8 @@ from experience_manager.experience import Experience, normal
 from experience_manager.guide import Message
 from experience_manager.index import Where
 from experience_manager.pool import Pool
-from experience_manager.settings import ExperienceSettings, UtilitySettings
-from experience_manager.store import Hit
-from experience_manager.utility import Belief
+from experience_manager.ranking import Ranking
+from experience_manager.settings import ExperienceSettings
 
 if TYPE_CHECKING:
     from agentevolver.llm import LLM
@@ -77,8 +75,11 @@ class Retrieved:
 class Retriever:
     """Retrieval from one pool."""
 
-    def __init__(self, pool: Pool, settings: ExperienceSettings, llm: LLM | None = None) -> None:
+    def __init__(
+        self, pool: Pool, settings: ExperienceSettings, llm: LLM | None = None, ranking: Ranking | None = None
+    ) -> None:
         """Without `llm` nothing is reranked or rewritten."""
+        self._ranking = ranking
         self._pool = pool
         self._settings = settings
         self._llm = llm
@@ -92,8 +93,7 @@ class Retriever:
             not_from=(question.task_id, name_of_task(opening, task)) if question.validation else (),
         )
         wanted = max(k, options.candidates) if options.rerank else k
-        utility = self._settings.utility
-        looked_at = max(wanted, utility.candidates) if utility.enable else wanted
+        looked_at = max(wanted, self._ranking.candidates) if self._ranking is not None else wanted
         found = await asyncio.to_thread(
             self._pool.search, self._text(question, task), 2 * looked_at, where, options.min_similarity
         )
@@ -102,8 +102,8 @@ class Retriever:
         ]
         unique = {normal(hit.experience.content): hit for hit in reversed(shown)}
         hits = sorted(unique.values(), key=lambda hit: -hit.similarity)[:looked_at]
-        if utility.enable:
-            hits = ranked(hits, utility, exploring=explores(question, utility.explore))
+        if self._ranking is not None:
+            hits = self._ranking.rank(hits, question)
         hits = hits[:wanted]
         similarity = {hit.experience.id: hit.similarity for hit in hits}
         chosen, notes = [hit.experience for hit in hits], []
@@ -176,25 +176,6 @@ class Retriever:
             for i, e in enumerate(experiences, 1)
         )
         return options.separator.join(items)
-
-
-def ranked(hits: Sequence[Hit], utility: UtilitySettings, *, exploring: bool) -> list[Hit]:
-    """Return hits by similarity and paired utility together, best first; exploring: first what may be worst for all
-    that is known (a standard deviation below the mean), which is what a verdict on it needs."""
-    if exploring:
-        return sorted(hits, key=lambda hit: (_lower_bound(hit.experience, utility.prior_sd), -hit.similarity))
-    return sorted(hits, key=lambda hit: -hit.similarity - utility.rank_weight * hit.experience.paired_utility)
-
-
-def _lower_bound(experience: Experience, prior_sd: float) -> float:
-    belief = Belief(experience.paired, experience.paired_utility, experience.paired_precision)
-    return belief.mean - sqrt(belief.variance(prior_sd))
-
-
-def explores(question: Question, share: float) -> bool:
-    """Whether a task is one of the share of its step's training tasks that explore; they are spread evenly."""
-    number = question.place + question.step
-    return not question.validation and floor((number + 1) * share) > floor(number * share)
 
 
 def _may_be_shown(experience: Experience) -> bool:

@@ -16,6 +16,9 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from agentevolver.embeddings import EmbeddingSettings
+from agentevolver.utils import recipes
+from agentevolver.utils.names import load_named
+from agentevolver.utils.recipes import StageSettings
 
 RolloutMode = Literal["woexp", "mixed", "all"]
 ValidationMode = Literal["woexp", "mixed", "all", "both"]
@@ -112,19 +115,14 @@ class _Section(BaseModel):
 
 
 class RemeSettings(_Section):
-    """`reme`: how much is asked of the pool, wherever it is; and where it is under `backend: http`."""
+    """`reme`: how much is asked of the pool, wherever it is."""
 
-    base_url: str = Field(
-        "http://127.0.0.1:8001", pattern=r"^https?://[^/]+(/.*)?$", description="the service, under backend http"
-    )
+    base_url: str = Field("http://127.0.0.1:8001", pattern=r"^https?://[^/]+(/.*)?$", description="backend http: where")
     workspace_id: str = Field("default", min_length=1, description="the part of the store that is used")
     enable_summarizer: bool = Field(False, description="distil experience from finished training rollouts")
     enable_context_generator: bool = Field(False, description="retrieve experience for rollouts")
     retrieve_top_k: int = Field(5, ge=1, description="experiences that guide a task (paper 5, original 3)")
     updated_freq: int = Field(0, ge=0, description="distil the rollouts of every so many steps; 0: never")
-    timeout_s: float = Field(60.0, gt=0, description="backend http: seconds of one retrieval")
-    summary_timeout_s: float = Field(1200.0, gt=0, description="backend http: seconds of one summary")
-    tries: int = Field(2, ge=1, description="backend http: attempts at one request")
 
 
 class DistillationSettings(_Section):
@@ -195,29 +193,6 @@ class PruningSettings(_Section):
     )
 
 
-class UtilitySettings(_Section):
-    """`utility`: what each experience changes, by the guided and the unguided half of its groups."""
-
-    enable: bool = Field(
-        False, description="keep paired utilities, rank by them, and prune by them in the place of pruning.min_lift"
-    )
-    prior_sd: float = Field(
-        0.2, gt=0, le=1, description="standard deviation of utilities that is expected before any group is seen"
-    )
-    rank_weight: float = Field(0.5, ge=0, description="cosine that a utility of 1 is worth where guidance is retrieved")
-    candidates: int = Field(15, ge=1, description="nearest experiences that are ranked by both")
-    explore: float = Field(
-        0.5,
-        ge=0,
-        le=1,
-        description="share of a step's training groups that are guided by the most doubtful of the candidates, so that "
-        "what has sunk is still judged; validation never is",
-    )
-    certainty: float = Field(
-        1.64, ge=0, description="standard deviations by which a utility must be below 0 for the experience to be pruned"
-    )
-
-
 class ScoutSettings(_Section):
     """`scout`: held-out tasks that are rolled out unguided before the final validation,
     so that the pool has experience for them."""
@@ -272,8 +247,8 @@ class ExperienceSettings(_Section):
     init_rollouts: int = Field(4, ge=1, description="rollouts of each task for that (paper: N_pc = 4)")
     init_tasks: int | None = Field(None, ge=1, description="training tasks that are rolled out for that; null: all")
     summary_batch_size: int = Field(8, ge=1, description="rollouts of a task that are looked at together at most")
-    backend: Literal["embedded", "http"] = Field(
-        "embedded", description="a store of our own, or a service that speaks ReMe's routes"
+    backend: str = Field(
+        "embedded", description="a store of our own, or by name a recipe's backend, or package.module:Class"
     )
     store: Path | None = Field(
         None, description="the store's file, may be shared by experiments; null: experience.sqlite of the experiment"
@@ -300,7 +275,11 @@ class ExperienceSettings(_Section):
     distillation: DistillationSettings = DistillationSettings()
     retrieval: RetrievalSettings = RetrievalSettings()
     pruning: PruningSettings = PruningSettings()
-    utility: UtilitySettings = UtilitySettings()
+    ranking: StageSettings | None = Field(
+        None,
+        description="what ranks experiences beside similarity, and prunes by that in place of pruning.min_lift: a "
+        "recipe's stage, or package.module:Class; with options {use: NAME, option: value}",
+    )
     scout: ScoutSettings = ScoutSettings()
 
     def of_environment(self, env_type: str) -> Self:
@@ -385,13 +364,13 @@ class ExperienceSettings(_Section):
             raise ValueError(f"{guided[0]} = {getattr(self, guided[0])} needs reme.enable_context_generator = true")
         if self.reme.updated_freq and not self.reme.enable_summarizer:
             raise ValueError(f"reme.updated_freq = {self.reme.updated_freq} needs reme.enable_summarizer = true")
-        if self.utility.enable and (self.train_rollout_mode != "mixed" or self.backend == "http"):
-            raise ValueError(
-                "utility.enable compares the halves of half-guided groups in a store of our own: it needs "
-                "train_rollout_mode = mixed and backend = embedded"
-            )
-        if self.utility.enable and self.pruning.min_lift != PruningSettings().min_lift:
-            raise ValueError("pruning.min_lift has no effect under utility.enable, which prunes by pairs: remove it")
+        _check_stage("ranking", self.ranking.use if self.ranking is not None else None)
+        _check_stage("backend", self.backend if self.backend != "embedded" else None)
+        if self.ranking is not None:
+            if self.backend != "embedded":
+                raise ValueError(f"ranking has no effect under backend = {self.backend}, which ranks itself: remove it")
+            if self.pruning.min_lift != PruningSettings().min_lift:
+                raise ValueError("pruning.min_lift has no effect beside ranking, which prunes what harms: remove it")
         if self.scout.split is not None and self.val_rollout_mode == "woexp":
             raise ValueError(
                 "scout.split has no effect while val_rollout_mode = woexp: no validation rollout would be guided by "
@@ -399,6 +378,15 @@ class ExperienceSettings(_Section):
             )
         if self.init_exp_only and not self.init_exp_before_training:
             raise ValueError("init_exp_only = true needs init_exp_before_training = true")
-        if self.backend == "http" and self.store is not None:
-            raise ValueError("store has no effect under backend = http: the service has a store of its own; remove it")
+        if self.backend != "embedded" and self.store is not None:
+            raise ValueError(f"store has no effect under backend = {self.backend}, which has its own; remove it")
         return self
+
+
+def _check_stage(kind: str, name: str | None) -> None:
+    """Refuse a stage that cannot be imported."""
+    if name is not None:
+        try:
+            load_named(name, recipes.stages(kind))
+        except ValueError as error:
+            raise ValueError(f"{kind}: {error}") from error

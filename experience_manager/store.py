@@ -25,7 +25,6 @@ from experience_manager.errors import EncoderMismatch, StoreCorrupt, StoreError,
 from experience_manager.experience import Experience, covers, places_in
 from experience_manager.index import DamagedVector, Snapshot, Vectors, Where
 from experience_manager.merge import Added, IsSame, Merge
-from experience_manager.utility import Belief, Pair, credited, is_harmful
 
 ANYWHERE = Where()
 # What makes two states of a store the same.
@@ -99,7 +98,7 @@ class Store:
         """Open the store at `path`, or make it; `hnsw_above`: see `index`. Raises StoreError."""
         self.path = path
         self._hnsw_above = hnsw_above
-        self._database = Database(path, create=create, busy_s=busy_s)
+        self.database = Database(path, create=create, busy_s=busy_s)
         self._snapshots: dict[str, Snapshot] = {}
 
     def __enter__(self) -> Self:
@@ -112,15 +111,15 @@ class Store:
         """Close the file."""
         for snapshot in self._snapshots.values():
             snapshot.index.close()
-        self._database.close()
+        self.database.close()
 
     def check(self) -> None:
         """Read the whole file; raises StoreCorrupt if it is damaged."""
-        self._database.check()
+        self.database.check()
 
     def copy_to(self, path: Path) -> None:
         """Write a copy of the store as it is to `path`, which must not exist."""
-        self._database.copy_to(path)
+        self.database.copy_to(path)
 
     def restore(self, path: Path, aside: Path) -> None:
         """Make the store what it was when `path` was copied from it;
@@ -129,16 +128,16 @@ class Store:
         A store that is still the same, counters and all, is left alone, and no `aside` is written. Raises StoreError;
         then nothing has changed.
         """
-        if self._database.holds(path, _STATE):
+        if self.database.holds(path, _STATE):
             return
         draft = aside.with_name(f".{aside.name}.{os.getpid()}")
         draft.unlink(missing_ok=True)
         self.copy_to(draft)
         move(draft, aside)
-        self._database.restore(path)
+        self.database.restore(path)
         # Revisions are given out again from here on: whoever has the file open must not take them for those that it
         # knows.
-        with self._database.writing() as db:
+        with self.database.writing() as db:
             db.execute("INSERT OR REPLACE INTO meta VALUES ('generation', ?)", (secrets.token_hex(8),))
         for snapshot in self._snapshots.values():
             snapshot.index.close()
@@ -147,36 +146,36 @@ class Store:
     @property
     def stamp(self) -> Stamp | None:
         """Whose vectors the store holds, None while it holds none."""
-        with self._database.reading() as db:
+        with self.database.reading() as db:
             return stamp_of(db)
 
     def require(self, stamp: Stamp) -> None:
         """Raise EncoderMismatch if the store holds vectors of another kind."""
-        with self._database.reading() as db:
+        with self.database.reading() as db:
             self._refuse_other(db, stamp)
 
     def workspaces(self) -> dict[str, int]:
         """Return the workspaces and how many experiences each holds."""
-        with self._database.reading() as db:
+        with self.database.reading() as db:
             return dict(
                 db.execute("SELECT workspace, count(*) FROM records GROUP BY workspace ORDER BY workspace").fetchall()
             )
 
     def get(self, workspace: str, identifier: str) -> Experience:
         """Return an experience by its id, or by a beginning of it that no other has; raises UnknownExperience."""
-        with self._database.reading() as db:
+        with self.database.reading() as db:
             return self._get(db, workspace, identifier)
 
     def records(self, workspace: str, *, limit: int | None = None, offset: int = 0) -> list[Experience]:
         """Return experiences in the order in which they came."""
         query = f"SELECT {SELECT} FROM records WHERE workspace = ? ORDER BY seq LIMIT ? OFFSET ?"
-        with self._database.reading() as db:
+        with self.database.reading() as db:
             return [from_row(row) for row in db.execute(query, (workspace, -1 if limit is None else limit, offset))]
 
     def each(self, workspace: str) -> Generator[Experience]:
         """Yield all experiences in the order in which they came, as of one state of the store,
         and keep none of them in memory."""
-        with self._database.apart() as db:
+        with self.database.apart() as db:
             for row in db.execute(f"SELECT {SELECT} FROM records WHERE workspace = ? ORDER BY seq", (workspace,)):
                 yield from_row(row)
 
@@ -203,7 +202,7 @@ class Store:
         for name, value in (("category = ?", category), ("covers(scope, ?)", scope)):
             if value is not None:
                 condition, arguments = f"{condition} AND {name}", [*arguments, value]
-        with self._database.apart() as db:
+        with self.database.apart() as db:
             db.create_function("covers", 2, covers, deterministic=True)
             (count,) = db.execute(f"SELECT count(*) FROM records WHERE {condition}", arguments).fetchone()
             # Which ones it is, before anything long is read of any.
@@ -218,7 +217,7 @@ class Store:
         query = """SELECT category, count(*), sum(pinned), sum(uses > 0), sum(uses), sum(successes), sum(iif(uses, \
 compared, 0)),
             sum(iif(uses, lift_sum, 0)), max(modified) FROM records WHERE workspace = ? GROUP BY category"""
-        with self._database.apart() as db:
+        with self.database.apart() as db:
             rows = db.execute(query, (workspace,)).fetchall()
             scopes = db.execute("SELECT DISTINCT scope FROM records WHERE workspace = ?", (workspace,)).fetchall()
         kinds = {row[0]: row[1] for row in rows}
@@ -230,12 +229,12 @@ compared, 0)),
     def known(self, workspace: str, identifiers: Iterable[str]) -> set[str]:
         """Return which of some ids exist."""
         query = "SELECT id FROM records WHERE workspace = ? AND id = ?"
-        with self._database.reading() as db:
+        with self.database.reading() as db:
             return {i for i in identifiers if db.execute(query, (workspace, i)).fetchone() is not None}
 
     def search(self, workspace: str, query: Vectors, k: int, stamp: Stamp, where: Where = ANYWHERE) -> list[Hit]:
         """Return the k experiences nearest to a unit vector (d), best first; raises EncoderMismatch."""
-        with self._database.reading() as db:
+        with self.database.reading() as db:
             self._refuse_other(db, stamp)
             snapshot = self._followed(db, workspace, stamp.dimension)
             rows, similarities = snapshot.index.search(query, k, snapshot.allowed(where))
@@ -274,10 +273,10 @@ compared, 0)),
         """
         if len(newcomers) != len(vectors):
             raise ValueError(f"{len(newcomers)} experiences but {len(vectors)} vectors")
-        with self._database.writing() as db:
+        with self.database.writing() as db:
             self._put_stamp(db, stamp)
             if instead:
-                self._delete(db, workspace, "1", ())
+                self.remove(db, workspace, "1", ())
             # Before the revision is raised: the snapshot must not believe that it has seen what is about to be written.
             snapshot = self._followed(db, workspace, stamp.dimension)
             if instead:
@@ -310,7 +309,7 @@ compared, 0)),
         wrong = sorted(set(changes) - EDITABLE)
         if wrong:
             raise StoreError(f"{wrong[0]} cannot be edited; what can is {', '.join(sorted(EDITABLE))}")
-        with self._database.writing() as db:
+        with self.database.writing() as db:
             before = self._get(db, workspace, identifier)
             changed = replace(before, **{**changes, "modified": time.time()})
             there = stamp_of(db)
@@ -324,10 +323,10 @@ compared, 0)),
 
     def delete(self, workspace: str, identifiers: Iterable[str] | None = None) -> int:
         """Delete experiences by id, or all of a workspace; returns how many there were."""
-        with self._database.writing() as db:
+        with self.database.writing() as db:
             if identifiers is None:
-                return self._delete(db, workspace, "1", ())
-            return sum(self._delete(db, workspace, "id = ?", (identifier,)) for identifier in identifiers)
+                return self.remove(db, workspace, "1", ())
+            return sum(self.remove(db, workspace, "id = ?", (identifier,)) for identifier in identifiers)
 
     def prune(self, workspace: str, *, min_uses: int, min_utility: float, min_lift: float | None) -> int:
         """Delete what was used often enough to be judged and was of too little use; pinned ones stay. Returns how many.
@@ -342,8 +341,8 @@ compared, 0)),
         harmful = "(compared >= ? AND compared > 0 AND lift_sum < ? * compared)"
         judged = f"{useless} OR {harmful}" if min_lift is not None else useless
         arguments = (min_uses, min_utility) + ((min_uses, min_lift) if min_lift is not None else ())
-        with self._database.writing() as db:
-            return self._delete(db, workspace, f"pinned = 0 AND ({judged})", arguments)
+        with self.database.writing() as db:
+            return self.remove(db, workspace, f"pinned = 0 AND ({judged})", arguments)
 
     def count(self, workspace: str, counts: Mapping[str, Count]) -> None:
         """Add to counters, all in one transaction; ids that are gone are passed over."""
@@ -355,58 +354,8 @@ compared, 0)),
             "compared + ?), "
             "lift_sum = lift_sum + ? WHERE workspace = ? AND id = ?"
         )
-        with self._database.writing() as db:
+        with self.database.writing() as db:
             db.executemany(update, rows)
-
-    def credit(self, workspace: str, source: str, step: int, pairs: Sequence[Pair], prior_sd: float) -> bool:
-        """Credit the pairs of a step to their experiences, all in one transaction; ids that are gone are passed over.
-
-        Args:
-            workspace: where.
-            source: the run whose step it is.
-            step: its number; one that is not above the last that was credited changes nothing.
-            pairs: the step's, in their order.
-            prior_sd: see `utility`.
-
-        Returns whether the step was credited.
-        """
-        with self._database.writing() as db:
-            known = "SELECT step FROM credited WHERE workspace = ? AND source = ?"
-            last = db.execute(known, (workspace, source)).fetchone()
-            if last is not None and step <= last[0]:
-                return False
-            db.execute("INSERT OR REPLACE INTO credited VALUES (?, ?, ?)", (workspace, source, step))
-            beliefs = _beliefs(db, workspace, {i for pair in pairs for i in pair.experience_ids})
-            for pair in pairs:
-                ids = [identifier for identifier in pair.experience_ids if identifier in beliefs]
-                beliefs |= zip(ids, credited([beliefs[i] for i in ids], pair, prior_sd), strict=True)
-            update = (
-                "UPDATE records SET paired = ?, paired_utility = ?, paired_precision = ? WHERE workspace = ? AND id = ?"
-            )
-            db.executemany(update, [(b.groups, b.mean, b.precision, workspace, i) for i, b in beliefs.items()])
-        return True
-
-    def start_over(self, source: str) -> None:
-        """Have a run's steps credited from the first one on again; what they were credited with before stays.
-
-        Of a run that never came further than its first step nothing is forgotten: it may have been killed in it, and
-        repeats it.
-        """
-        with self._database.writing() as db:
-            db.execute("DELETE FROM credited WHERE source = ? AND step > 1", (source,))
-
-    def beliefs(self, workspace: str) -> list[Belief]:
-        """Return what is believed of the utilities of a workspace's experiences."""
-        with self._database.reading() as db:
-            return list(_beliefs(db, workspace, None).values())
-
-    def prune_harmful(self, workspace: str, *, prior_sd: float, certainty: float) -> int:
-        """Delete what is harmful by its paired utility (see `utility.is_harmful`);
-        pinned ones stay. Returns how many."""
-        with self._database.writing() as db:
-            beliefs = _beliefs(db, workspace, None, "pinned = 0")
-            gone = [i for i, belief in beliefs.items() if is_harmful(belief, prior_sd, certainty)]
-            return sum(self._delete(db, workspace, "id = ?", (identifier,)) for identifier in gone)
 
     def _followed(self, db: sqlite3.Connection, workspace: str, dimension: int) -> Snapshot:
         """Return the snapshot of a workspace as the transaction sees it."""
@@ -456,24 +405,13 @@ compared, 0)),
         problem = "more than one experience begins with" if found else "there is no experience"
         raise UnknownExperience(f"{self.path}: {problem} {identifier!r} in workspace {workspace!r}")
 
-    def _delete(self, db: sqlite3.Connection, workspace: str, condition: str, arguments: tuple[Any, ...]) -> int:
+    def remove(self, db: sqlite3.Connection, workspace: str, condition: str, arguments: tuple[Any, ...]) -> int:
+        """Delete the rows of a condition, inside a transaction of `database.writing`; return how many."""
         revision = next_revision(db)
         gone = f"SELECT seq, workspace, {revision} FROM records WHERE workspace = ? AND ({condition})"
         db.execute(f"INSERT INTO removed {gone}", (workspace, *arguments))
         gone = f"DELETE FROM records WHERE workspace = ? AND ({condition})"
         return db.execute(gone, (workspace, *arguments)).rowcount
-
-
-def _beliefs(
-    db: sqlite3.Connection, workspace: str, identifiers: Iterable[str] | None, condition: str = "1"
-) -> dict[str, Belief]:
-    """Return what is believed of the experiences of some ids, those of all without ids."""
-    query = f"SELECT id, paired, paired_utility, paired_precision FROM records WHERE workspace = ? AND {condition}"
-    if identifiers is None:
-        rows = db.execute(query, (workspace,)).fetchall()
-    else:
-        rows = [row for i in sorted(identifiers) for row in db.execute(f"{query} AND id = ?", (workspace, i))]
-    return {row[0]: Belief(*row[1:]) for row in rows}
 
 
 def _rank(found: tuple[int, float]) -> tuple[float, int]:

@@ -17,6 +17,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from agentevolver.recipes.offline.teacher import service as teacher
+from agentevolver.recipes.reme import service as experience
 from agentevolver.utils.web.access import Access
 from agentevolver.utils.web.server import server_config
 from agentevolver.view import app as view
@@ -26,7 +27,6 @@ from env_service.hosting.service import Service
 from env_service.http.app import documented_app, shielded
 from env_service.registry import resolve
 from env_service.settings import ServiceSettings
-from experience_manager.reme import service as experience
 from experience_manager.settings import ExperienceSettings
 from experience_manager.store import Store
 from tests.agentevolver.view.extra.runs import make_rounds

@@ -96,7 +96,6 @@ NEUTRAL = (
     "attribution_driven_credit_assignment.label_cache",
     "attribution_driven_credit_assignment.llm_evaluation_log_dir",
     "exp_manager.reme.base_url",
-    "exp_manager.reme.tries",
     "exp_manager.distillation.concurrency",
     "exp_manager.init_exp_only",
     "exp_manager.encoder.batch_size",

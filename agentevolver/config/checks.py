@@ -81,16 +81,6 @@ class Resolved:
         return self.settings.ray
 
     @property
-    def experience_backend(self) -> str:
-        """Where the pool of experience is: embedded, or a service (http)."""
-        return self.settings.exp_manager.backend
-
-    @property
-    def experience_url(self) -> str:
-        """Where that service is."""
-        return self.settings.exp_manager.reme.base_url
-
-    @property
     def env(self) -> dict[str, str]:
         """Environment variables that every process of the run needs."""
         return {

@@ -43,6 +43,7 @@ FREE_FORM = (
     "env_service.env_type",
     "env_service.environments",
     "env_service.val_env_params",
+    "exp_manager.ranking",
     "exp_manager.scout.filter",
     "llm.roles",
     "llm.sampling",

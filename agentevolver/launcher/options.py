@@ -18,19 +18,16 @@ ROUNDS_TARGET = "agentevolver.coevolve"
 _WITH = "--with-"
 # The name under which --with-NAME starts the page that shows a run (`agentevolver.launcher.stack.LOGVIEW`).
 LOGVIEW = "logview"
-# The name of the experience service: ours, unless .env describes another one.
-REME = "reme"
 _EPILOG = """\
 key=value items override the configuration, e.g. trainer.total_epochs=2 actor_rollout_ref.rollout.n=4.
 
-  --with-NAME           also start NAME: a registered environment (served beside the one of the configuration), or a \
-service of your
-                        own that .env describes with NAME_PATH, NAME_SCRIPT and NAME_HEALTH_URL (see example.env)
+  --with-NAME           also start NAME: a registered environment (served beside the one of the configuration), a \
+service of a recipe
+                        (its README says which), or one of your own that .env describes with NAME_PATH, NAME_SCRIPT and
+                        NAME_HEALTH_URL (see example.env)
 
   --with-logview        also serve the page that shows the run (the same as --view); it stays when the run has ended by
                         itself, until nobody has looked for an hour
-  --with-reme           also start the experience service, for exp_manager.backend=http; REME_PATH and REME_SCRIPT in \
-.env replace it
 
 Without --conf, --with-NAME starts the services alone, until Ctrl-C."""
 

@@ -20,14 +20,13 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from agentevolver.config.checks import Resolved
-from agentevolver.config.cross_checks import check_role
 from agentevolver.config.devices import DESCRIPTIONS, gpus_of
 from agentevolver.config.load import one_line, paths, resolved_tree, select
 from agentevolver.config.schema import PROPOSE_ENV
-from agentevolver.errors import ConfigError, UsageError
+from agentevolver.errors import UsageError
 from agentevolver.launcher.experiment import Presence
 from agentevolver.launcher.logs import ray_folder
-from agentevolver.launcher.options import LOGVIEW, REME, Options
+from agentevolver.launcher.options import LOGVIEW, Options
 from agentevolver.launcher.records import RunRegistry, temp_dir_for
 from agentevolver.launcher.stack import (
     JobSpec,
@@ -35,7 +34,6 @@ from agentevolver.launcher.stack import (
     Services,
     ServiceSpec,
     environment_service,
-    experience_service,
     is_described,
     logview_service,
     nursery_service,
@@ -144,17 +142,16 @@ def make_plan(options: Options, configuration: Resolved, presence: Presence, reg
     run_id, folder = new_run_id(), configuration.experiment_dir.resolve()
     logs = folder / "logs"
     registered, own = _split_services(options)
-    # Services of the user's own, and that of experience, need no cluster when they are all that is started.
+    # Services of recipes and of the user's own need no cluster when they are all that is started.
     alone = options.conf is None and not registered
     env = _environment(configuration, options)
     if options.plays(rounds=configuration.coevolve.enable) and (split := _gpus(configuration)) is not None:
         env["CUDA_VISIBLE_DEVICES"] = split[0]
     config = configuration.config
     target = _target(options, configuration) if options.conf is not None else None
-    serves_experience = REME in own and not is_described(REME)
-    if serves_experience:
-        _check_experience(options, configuration)
-    roles = (*configuration.settings.roles, *((Role.SUMMARISER,) if serves_experience else ()))
+    described = {name for name in own if is_described(name)}
+    asking = [recipe.asks.get(name, ()) for recipe in recipes.recipes().values() for name in {*own} - described]
+    roles = (*configuration.settings.roles, *(Role(role) for roles in asking for role in roles))
     launch = Launch(configuration.settings, config, target, options.services, roles)
     added: list[Services] = recipes.called("services", launch)
     for one in added:
@@ -177,9 +174,10 @@ def make_plan(options: Options, configuration: Resolved, presence: Presence, reg
                 configuration.env_service, names, modules=modules, ray_address=cluster.address, logs=logs, env=env
             )
         )
-    services += [replace(spec, env={**env, **spec.env}) for one in added for spec in one.specs]
-    trusted = {name for name in own if name != REME or not serves_experience}
-    services += [_own_service(name, options, configuration, env) for name in own]
+    of_recipes = [replace(spec, env={**env, **spec.env}) for one in added for spec in one.specs]
+    own = [name for name in own if name not in {spec.name for spec in of_recipes}]
+    known = known_names(options)
+    services += [*of_recipes, *(user_service(name, known=known, logs=logs, env=env) for name in own)]
     if LOGVIEW in options.services:
         services.append(logview_service(folder, logs=logs, env=env))
     if options.plays(rounds=configuration.coevolve.enable):
@@ -192,7 +190,7 @@ def make_plan(options: Options, configuration: Resolved, presence: Presence, reg
         device=configuration.device,
         experiment_dir=folder,
         config=resolve_config(config),
-        services=tuple(spec if spec.name in trusted else replace(spec, withheld=hidden) for spec in services),
+        services=tuple(spec if spec.name in described else replace(spec, withheld=hidden) for spec in services),
         job=_main_job(options, configuration, folder, env) if options.conf is not None else None,
         temp_dir=cluster.temp_dir,
         token=cluster.token,
@@ -201,19 +199,6 @@ def make_plan(options: Options, configuration: Resolved, presence: Presence, reg
         secrets=hidden,
         shared_files=bool(select(configuration.config, "experiment.shared_files")),
     )
-
-
-def _own_service(name: str, options: Options, configuration: Resolved, env: Mapping[str, str]) -> ServiceSpec:
-    """Return a service of the user's own, or, where that of experience is not described in .env, ours.
-
-    Raises:
-        UsageError: as `user_service` and `experience_service`.
-    """
-    folder, url = configuration.experiment_dir.resolve(), configuration.experience_url
-    if name == REME and not is_described(REME):
-        return experience_service(url, folder / "config.yaml", logs=folder / "logs", env=env)
-    usual = f"{url.rstrip('/')}/health" if name == REME else ""
-    return user_service(name, known=known_names(options), logs=folder / "logs", env=env, usual_health_url=usual)
 
 
 def _with_player(
@@ -227,24 +212,6 @@ def _with_player(
     url, spec = player_service(asked, folder / "config.yaml", f"{section}.url", logs=folder / "logs", env=env)
     told: DictConfig = OmegaConf.merge(config, {section: {"url": url}})  # type: ignore[assignment]
     return told, spec
-
-
-def _check_experience(options: Options, configuration: Resolved) -> None:
-    """Refuse an experience service beside a run that would not ask it, or for which nobody could summarise.
-
-    Raises:
-        UsageError: says what to change.
-    """
-    if options.conf is not None and configuration.experience_backend != "http":
-        raise UsageError(
-            "--with-reme starts a service that nobody would ask: exp_manager.backend = "
-            f"{configuration.experience_backend} keeps the pool in the run itself; leave --with-reme away, or set "
-            "exp_manager.backend=http"
-        )
-    try:
-        check_role(configuration.settings, Role.SUMMARISER, outside_rollouts=True)
-    except ConfigError as error:
-        raise UsageError(f"--with-reme: {error}") from error
 
 
 def check_services(options: Options, configuration: Resolved) -> None:

@@ -95,7 +95,7 @@ class Launch:
     target: str | None
     """The module of the main job, or None if none is started."""
     asked: tuple[str, ...] = ()
-    """Services named by `--with-NAME`."""
+    """Services named by `--with-NAME`. A recipe that has one of these names returns a service of that name."""
     roles: tuple[Role, ...] = ()
     """Roles of the section `llm` that the run or a service of it asks."""
 
@@ -231,7 +231,7 @@ def environment_service(
         UsageError: a service cannot be started at this URL.
     """
     url = section.env_url
-    where = _bind_options(url)
+    where = bind_options(url)
     if where is None:
         raise UsageError(f"env_service.env_url={url}: to start the service here the URL must be http://127.0.0.1:PORT")
     argv = [sys.executable, "-m", "env_service", "serve", *where, f"--ray-address={ray_address}"]
@@ -249,7 +249,7 @@ def environment_service(
     )
 
 
-def _bind_options(url: str) -> tuple[str, str] | None:
+def bind_options(url: str) -> tuple[str, str] | None:
     """Return --host and --port of a service at a URL of the form http://127.0.0.1:PORT, None for another URL."""
     parts = urlsplit(url)
     try:
@@ -274,7 +274,7 @@ def player_service(url: str, config: Path, key: str, *, logs: Path, env: Mapping
         LaunchError: no port is free there.
     """
     parts = urlsplit(url)
-    if _bind_options(url) is None:
+    if bind_options(url) is None:
         raise UsageError(f"{key}={url}: it is started here, so it must be http://127.0.0.1:PORT")
     port = take_port_from(parts.port or 0)
     if port is None:
@@ -326,32 +326,6 @@ def logview_service(folder: Path, *, logs: Path, env: Mapping[str, str]) -> Serv
 def health_url(env_url: str) -> str:
     """Return where an environment service says how it is."""
     return f"{env_url.rstrip('/')}/healthz"
-
-
-def experience_service(url: str, config: Path, *, logs: Path, env: Mapping[str, str]) -> ServiceSpec:
-    """Describe our experience service at a local URL,
-    with the settings of the run whose configuration is written to `config`.
-
-    Raises:
-        UsageError: a service cannot be started at this URL.
-    """
-    where = _bind_options(url)
-    if where is None:
-        raise UsageError(
-            f"--with-reme starts a service here, so exp_manager.reme.base_url={url} must be http://127.0.0.1:PORT"
-        )
-    return ServiceSpec(
-        name="reme",
-        argv=(sys.executable, "-m", "experience_manager", "serve", f"--config={config}", *where),
-        log=logs / "reme.log",
-        env=env,
-        title=f"the experience service, at {url}",
-        says_who=True,
-        health_urls=(f"{url.rstrip('/')}/health",),
-        ready_timeout_s=180.0,
-        restarts=RESTARTS,
-        shared=True,
-    )
 
 
 def is_described(name: str) -> bool:

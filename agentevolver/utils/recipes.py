@@ -15,7 +15,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from agentevolver.utils.names import imported
 
@@ -45,9 +45,12 @@ class Recipe:
     parts: str | None = None
     """`function(context) -> Sequence[TrainerPart]` (`agentevolver.trainer.recipe_parts`); empty if it is off."""
     stages: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Names that other keys may use, by kind (`advantage`, `reward`, `clip`): name -> `package.module:Class`."""
+    """Names that other keys may use, by kind (`advantage`, `reward`, `clip`, `ranking`, `backend`): name ->
+    `package.module:Class`. Kind `command`: commands of `python -m PACKAGE`, as `PACKAGE COMMAND`."""
     services: str | None = None
     """`function(launch) -> Services | None` (`agentevolver.launcher.plan`)."""
+    asks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Roles of the section `llm` that a service asks which `--with-NAME` starts: NAME -> roles."""
     main: str | None = None
     """`function(settings) -> str | None`: the module to run as the main job in place of the trainer's."""
     roles: str | None = None
@@ -76,6 +79,24 @@ class Recipe:
         """Call the function that a field names, or return None if the field is empty."""
         named: str | None = getattr(self, hook)
         return None if named is None else imported(named)(*arguments)
+
+
+class StageSettings(BaseModel):
+    """A stage that a key names, and its options beside the name: `NAME`, or `{use: NAME, option: value}`."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    use: str = Field(min_length=1, description="a built-in stage, an entry point's name, or package.module:Stage")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, value: Any) -> Any:
+        return {"use": value} if isinstance(value, str) else value
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What is written beside `use`."""
+        return dict(self.model_extra or {})
 
 
 @functools.cache

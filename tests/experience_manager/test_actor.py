@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 from experience_fakes import experience, record
-from reme_bodies import INIT
 
 from experience_manager.guide import inject
 from experience_manager.pool import Pool
@@ -13,6 +12,10 @@ from experience_manager.settings import ExperienceSettings
 from experience_manager.store import Store
 
 pytestmark = pytest.mark.service
+INIT = [
+    {"role": "system", "content": "You are at site k7, a small office."},
+    {"role": "user", "content": "delete the note milk"},
+]
 TEACHERLESS = {"base_url": "http://127.0.0.1:9/v1", "tries": 1, "api_key_env": None}
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from experience_fakes import attempt, record
 
-from experience_manager.attempts import from_messages, group_by_task, opening_and_task, read_attempts
+from experience_manager.attempts import group_by_task, opening_and_task, read_attempts
 from experience_manager.guide import Guidance, inject
 from experience_manager.settings import TEMPLATE
 
@@ -48,30 +48,6 @@ def test_validation_rollouts_are_known_as_such_and_a_tasks_own_query_comes_first
     row.task = replace(row.task, metadata={"validation": True}, query="in other words")
     (found,) = read_attempts([row])
     assert found.validation and found.task == "in other words"
-
-
-def test_messages_alone_become_an_attempt_with_several_observations_joined():
-    messages = [
-        *OPENING,
-        {"role": "assistant", "content": "look", "tool_calls": [{"function": {"name": "x", "arguments": '{"a": 1}'}}]},
-        {"role": "tool", "content": "a"},
-        {"role": "user", "content": [{"type": "text", "text": "b"}, {"type": "image"}]},
-        {"role": "assistant", "content": None},
-    ]
-    found = from_messages(messages, 0.5, success_threshold=0.5)
-    assert (found.opening, found.task, found.success) == ("You are at site k7.", "do t1", True)
-    assert found.steps == ((0, 'look\n<tool_call>x {"a": 1}</tool_call>', "a\nb\n"), (1, "", ""))
-
-
-def test_tasks_without_an_id_are_told_apart_by_opening_and_task():
-    talk = [*OPENING, {"role": "assistant", "content": "x"}]
-    other = [{"role": "system", "content": "You are at site k8."}, *talk[1:]]
-    names = [
-        from_messages(m, 1, success_threshold=1).task_id
-        for m in (talk, [*talk, {"role": "user", "content": "y"}], other)
-    ]
-    assert names[0] == names[1] != names[2]
-    assert from_messages(talk, 1, success_threshold=1, task_id="t9").task_id == "t9"
 
 
 def test_an_opening_of_one_message_or_none_has_a_task_all_the_same():

@@ -11,7 +11,7 @@ from experience_fakes import SMALL, MissingEncoder, experience, lesson, outage, 
 from agentevolver.embeddings import EncoderUnavailable
 from agentevolver.llm import BudgetExceeded, LLMFiltered
 from experience_manager.backend import EmbeddedBackend
-from experience_manager.errors import ServiceError, StoreBusy, StoreCorrupt, StoreUnwritable
+from experience_manager.errors import ExperienceError, StoreBusy, StoreCorrupt, StoreUnwritable
 from experience_manager.guide import inject
 from experience_manager.manager import ExperienceManager
 from experience_manager.pool import Pool
@@ -68,7 +68,7 @@ class BrokenBackend:
     async def _fail(self, *_):
         raise self.error
 
-    distil = keep = used = settle = prune = size = aclose = _fail
+    distil = keep = used = settle = record = prune = size = aclose = _fail
 
 
 async def test_a_group_asks_once_and_gets_one_answer(tmp_path):
@@ -121,7 +121,7 @@ async def test_an_empty_pool_is_no_error_but_an_unguided_rollout_that_says_why(t
     [
         StoreBusy("locked"),
         StoreUnwritable("no room"),
-        ServiceError("away"),
+        ExperienceError("away"),
         EncoderUnavailable("not installed"),
         RuntimeError("a bug"),
     ],
@@ -159,7 +159,7 @@ async def test_a_store_that_fails_fails_no_step(error):
     metrics = await manager.record_step(1, [record(guidance=GUIDED)])
     await manager.background.drain(5)
     metrics |= await manager.record_step(2, [])
-    for name in ("use_errors", "settle_errors", "prune_errors", "size_errors"):
+    for name in ("use_errors", "settle_errors", "credit_errors", "prune_errors", "size_errors"):
         assert metrics[f"exp_manager/{name}"] == 1, name
     assert metrics["exp_manager/distil/failed_groups"] == 1
     await manager.aclose(1.0)
@@ -463,6 +463,6 @@ async def test_retrieved_notes_become_metrics():
         async def retrieve(self, question):
             return Retrieved("text", (experience(id="a"),), (1.0,), ("rewrite_failed",))
 
-    manager = ExperienceManager(configured(), Noting(ServiceError("x")))
+    manager = ExperienceManager(configured(), Noting(ExperienceError("x")))
     assert (await manager.guide(question())).text == "text"
     assert (await manager.metrics())["exp_manager/rewrite_failed"] == 1

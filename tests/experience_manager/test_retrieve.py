@@ -4,7 +4,7 @@ import pytest
 from experience_fakes import SMALL, AngleEncoder, MissingEncoder, ScriptedLLM, experience, outage
 
 from agentevolver.embeddings import EncoderUnavailable
-from experience_manager.attempts import from_messages
+from experience_manager.attempts import name_of_task
 from experience_manager.experience import PERSON, Category
 from experience_manager.pool import Pool
 from experience_manager.retrieve import Question, Retriever
@@ -96,9 +96,8 @@ async def test_a_dump_without_task_ids_is_known_by_the_wording_of_its_task(store
 
 
 async def test_a_task_that_was_sent_without_an_id_is_known_by_its_opening_at_its_evaluation(store):
-    messages = [*ask().messages, {"role": "assistant", "content": "note.del n3"}]
-    sent = from_messages(messages, 1.0, success_threshold=1.0)
-    search = retriever(store, [experience(id="own", task_ids=(sent.task_id,), task_query=sent.task)])
+    opening, task = ask().opening_and_task
+    search = retriever(store, [experience(id="own", task_ids=(name_of_task(opening, task),), task_query=task)])
     assert ids(await search.retrieve(ask(validation=True))) == []
     assert ids(await search.retrieve(ask(validation=True, opening="You are at site k8."))) == ["own"]
 

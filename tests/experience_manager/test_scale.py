@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experience_manager import index as snapshots
+from experience_manager.dumps import read_dump, write_dump
 from experience_manager.experience import Category, covers, places_in
 from experience_manager.index import Where
-from experience_manager.reme.bodies import read_dump, write_dump
 from experience_manager.store import Store
 
 COUNT = 6000

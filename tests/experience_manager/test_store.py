@@ -26,7 +26,6 @@ from experience_manager.experience import Category
 from experience_manager.index import Where
 from experience_manager.pool import Pool
 from experience_manager.store import Count, Store
-from experience_manager.utility import Pair
 
 WORDS = (
     "open",
@@ -529,13 +528,13 @@ def test_a_pool_of_the_former_form_is_read_searched_and_added_to(tmp_path):
         (old,) = store.records("default")
         assert (old.id, old.uses, old.step, old.pinned, old.metadata) == ("old", 5, 7, True, {"k": 1})
         assert (old.paired, old.paired_utility, old.paired_precision) == (0, 0.0, 0.0)
-        assert store.credit("default", "run", 1, [Pair(("old",), 1.0, 4, 4)], 0.2)
+        store.count("default", {"old": Count(uses=1)})
         assert [hit.experience.id for hit in pool.search("a tool is refused", 3)] == ["old"]
         added = pool.add([experience("something else entirely", "do not mix them up")])
         assert added.inserted == 1 and len(pool) == 2
         store.check()
     with Store(tmp_path / "s.sqlite") as store:
-        assert store.get("default", "old").paired == 1
+        assert store.get("default", "old").uses == 6
 
 
 def test_a_copy_of_the_former_form_is_restored_as_one_of_this(tmp_path):
@@ -546,7 +545,7 @@ def test_a_copy_of_the_former_form_is_restored_as_one_of_this(tmp_path):
     with Store(tmp_path / "s.sqlite") as store:
         store.restore(tmp_path / "copy", tmp_path / "aside")
         assert store.get("default", "old").uses == 5
-        assert store.credit("default", "run", 1, [Pair(("old",), 1.0, 4, 4)], 0.2)
+        store.count("default", {"old": Count(uses=1)})
 
 
 def test_damage_in_the_middle_is_found_by_the_check_and_named(tmp_path):

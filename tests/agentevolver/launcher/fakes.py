@@ -23,7 +23,6 @@ from agentevolver.config.schema import Settings
 from agentevolver.config.training import RaySettings
 from agentevolver.launcher.records import RunRegistry
 from agentevolver.launcher.stack import JobSpec, ServiceSpec
-from agentevolver.llm.settings import TeacherSettings
 from agentevolver.utils import net
 from agentevolver.utils.processes import carriers
 from tests.free_ports import free_port
@@ -180,9 +179,3 @@ class FakeConfiguration:
     ray: RaySettings = field(default_factory=ray_section)
     coevolve: CoevolveSettings = field(default_factory=CoevolveSettings)
     settings: Settings = field(default_factory=lambda: load(None, ["device=cpu"]).settings)
-    teacher: TeacherSettings | None = None
-    experience_backend: str = "embedded"
-    experience_url: str = "http://127.0.0.1:8001"
-
-    def summarising_teacher(self) -> TeacherSettings | None:
-        return TeacherSettings()

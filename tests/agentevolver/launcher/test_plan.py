@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
+from agentevolver.config.checks import load
 from agentevolver.config.coevolve import CoevolveSettings
 from agentevolver.errors import UsageError
 from agentevolver.launcher.experiment import START, Presence
@@ -16,7 +17,6 @@ from agentevolver.launcher.options import Options
 from agentevolver.launcher.plan import Plan, as_yaml, check_services, make_plan, masked, resolve_config
 from agentevolver.launcher.records import RunRegistry, experiment_lock
 from agentevolver.launcher.run import private_files
-from agentevolver.llm.settings import TeacherSettings
 from agentevolver.preload import SOCKET, executable_of
 from agentevolver.utils.net import ON_LOOPBACK
 from agentevolver.utils.secrets import SECRETS
@@ -33,6 +33,12 @@ def configuration(tmp_path: Path) -> FakeConfiguration:
 
 def plan(configuration: FakeConfiguration, options: Options = CONF, presence: Presence = START) -> Plan:
     return make_plan(options, configuration, presence, RunRegistry(configuration.experiment_dir / "run"))
+
+
+def with_teacher(configuration: FakeConfiguration, *written: str) -> FakeConfiguration:
+    """A run whose steps are labelled by the model for runs without one."""
+    asking = ("device=cpu", "env_service.env_type=pocket", "attribution_driven_credit_assignment.enable=true", *written)
+    return replace(configuration, settings=load(None, [*asking]).settings)
 
 
 def test_ray_then_the_environment_service_then_the_job(configuration: FakeConfiguration) -> None:
@@ -78,11 +84,10 @@ def test_the_teacher_starts_where_a_port_is_free_and_the_run_is_told(configurati
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        teacher = TeacherSettings(url=f"http://127.0.0.1:{port}/v1", wrong_labels=0.3)
-        made = plan(replace(configuration, teacher=teacher))
+        told = (f"llm.teacher.url=http://127.0.0.1:{port}/v1", "llm.teacher.wrong_labels=0.3")
+        made = plan(with_teacher(configuration, *told))
     (spec,) = [spec for spec in made.services if spec.name == "teacher"]
-    told = made.config["llm"]["teacher"]["url"]
-    chosen = told.removesuffix("/v1").rpartition(":")[2]
+    chosen = made.config["llm"]["teacher"]["url"].removesuffix("/v1").rpartition(":")[2]
     assert int(chosen) != port and f"--port={chosen}" in spec.argv and "--wrong-labels=0.3" in spec.argv
     assert spec.health_urls == (f"http://127.0.0.1:{chosen}/healthz",)
 
@@ -143,7 +148,7 @@ def test_a_service_that_runs_is_used(configuration: FakeConfiguration) -> None:
 
 def test_a_service_of_the_launch_must_say_that_this_launch_has_started_it(configuration: FakeConfiguration) -> None:
     options = Options(conf=Path("x"), services=("logview",))
-    services = plan(replace(configuration, teacher=TeacherSettings()), options).services
+    services = plan(with_teacher(configuration), options).services
     assert {spec.name for spec in services if spec.says_who} == {"env_service", "teacher", "logview"}
 
 
@@ -250,56 +255,8 @@ def test_secrets_that_were_typed_are_not_shown() -> None:
     assert "max_tokens: 5" in shown and "password: null" in shown and "- k" in shown
 
 
-def test_the_experience_service_is_ours_unless_the_users_own_is_described(
-    configuration: FakeConfiguration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for part in ("PATH", "SCRIPT", "HEALTH_URL"):
-        monkeypatch.delenv(f"REME_{part}", raising=False)
-    asking = replace(configuration, experience_backend="http", experience_url="http://127.0.0.1:8123")
-    options = Options(conf=Path("x"), services=("reme",))
-    made = plan(asking, options)
-    assert [spec.name for spec in made.services] == ["ray", "env_service", "teacher", "reme"], (
-        "it asks the teacher for summaries"
-    )
-    ours = made.services[-1]
-    assert ours.argv[1:] == (
-        "-m",
-        "experience_manager",
-        "serve",
-        f"--config={made.config_path}",
-        "--host=127.0.0.1",
-        "--port=8123",
-    )
-    assert ours.health_urls == ("http://127.0.0.1:8123/health",) and ours.shared
-    monkeypatch.setenv("REME_PATH", str(tmp_path))
-    monkeypatch.setenv("REME_SCRIPT", "reme backend=http")
-    theirs = plan(asking, options).services[-1]
-    assert theirs.argv == ("bash", "-c", "reme backend=http") and theirs.health_urls == (
-        "http://127.0.0.1:8123/health",
-    )
-
-
-def test_an_experience_service_that_nobody_would_ask_is_refused(
-    configuration: FakeConfiguration, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("REME_SCRIPT", raising=False)
-    options = Options(conf=Path("x"), services=("reme",))
-    with pytest.raises(UsageError, match=r"nobody would ask: .* set exp_manager\.backend=http"):
-        plan(configuration, options)
-    elsewhere = replace(configuration, experience_backend="http", experience_url="http://10.0.0.1:8001")
-    with pytest.raises(
-        UsageError, match=r"exp_manager\.reme\.base_url=http://10\.0\.0\.1:8001 must be http://127\.0\.0\.1:PORT"
-    ):
-        plan(elsewhere, options)
-
-
 @pytest.mark.environment("appworld", "bfcl")
-def test_services_alone_are_those_that_were_named(
-    configuration: FakeConfiguration, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("REME_SCRIPT", raising=False)
-    made = plan(configuration, Options(services=("reme",)))
-    assert [spec.name for spec in made.services] == ["teacher", "reme"] and made.temp_dir is None
+def test_services_alone_are_those_that_were_named(configuration: FakeConfiguration) -> None:
     made = plan(replace(configuration, env_service=env_section(env_type="appworld")), Options(services=("bfcl",)))
     assert [item for item in made.services[1].argv if item.startswith("--env=")] == ["--env=bfcl"]
 

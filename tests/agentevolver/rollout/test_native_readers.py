@@ -8,7 +8,7 @@ import pytest
 from advantage_processor.labels import label_messages
 from agentevolver.llm import prompts
 from agentevolver.types import Task
-from experience_manager.attempts import from_messages
+from experience_manager.attempts import read_attempts
 from task_manager.graders.judge import JudgeGrader
 from tests.agentevolver.rollout.native import LOST, TASKS, play, pocket, solution
 
@@ -48,9 +48,8 @@ def test_the_judge_of_rollouts_is_shown_calls_and_answers(trajectory):
     assert_told(prompts.restored(told), trajectory)
 
 
-def test_messages_alone_hold_calls_and_answers(trajectory):
-    attempt = from_messages(trajectory.messages, 1.0, success_threshold=1.0)
-    assert len(attempt.steps) == len(trajectory.steps)
-    assert attempt.steps[0][1] == "<tool_call>note_fnd {}</tool_call>"
-    for (_, action, answer), step in zip(attempt.steps, trajectory.steps, strict=True):
-        assert answer == step.observation and action.count("<tool_call>") == step.calls
+def test_what_is_distilled_holds_calls_and_answers(trajectory):
+    (attempt,) = read_attempts([trajectory])
+    assert [(action, answer) for _, action, answer in attempt.steps] == [
+        (step.action, step.observation) for step in trajectory.steps
+    ]

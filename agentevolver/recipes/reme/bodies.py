@@ -1,5 +1,4 @@
-"""Request and reply bodies of ReMe's routes, first generation (fields that are not known are passed over), and its dump
-files.
+"""Request and reply bodies of ReMe's routes, first generation; unknown fields are ignored.
 
 A workspace is named by up to 200 printable characters without slashes that do not begin with a dot, as dump files are
 named after it.
@@ -7,16 +6,9 @@ named after it.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
-
-from agentevolver.utils.files import write_jsonl
-from experience_manager.errors import ExperienceError, StoreUnwritable
-from experience_manager.experience import Experience, from_reme, to_reme
 
 # SQLite's largest integer.
 _MAX_COUNT = 2**63 - 1
@@ -107,44 +99,3 @@ class Answer(BaseModel):
     answer: str | list[Any] | dict[str, Any] = ""
     success: bool = True
     metadata: dict[str, Any] = Field(default_factory=dict)
-
-
-class DumpError(ExperienceError):
-    """A dump file cannot be read."""
-
-
-def write_dump(path: Path, experiences: Iterable[Experience]) -> int:
-    """Write experiences, one after the other as they come, and return how many; raises StoreUnwritable."""
-    count = 0
-
-    def counted() -> Iterator[dict[str, Any]]:
-        nonlocal count
-        for experience in experiences:
-            count += 1
-            yield to_reme(experience)
-
-    try:
-        write_jsonl(path, counted())
-    except OSError as error:
-        raise StoreUnwritable(f"{path} cannot be written: {error.strerror}") from error
-    return count
-
-
-def read_dump(path: Path, workspace: str | None = None) -> list[Experience]:
-    """Return the experiences of a dump; raises DumpError, which names the line."""
-    experiences = []
-    try:
-        with path.open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
-                if line.strip():
-                    experiences.append(_read_line(line, f"{path}:{number}", workspace))
-    except (OSError, UnicodeDecodeError) as error:
-        raise DumpError(f"{path} cannot be read: {error}") from error
-    return experiences
-
-
-def _read_line(line: str, place: str, workspace: str | None) -> Experience:
-    try:
-        return from_reme(json.loads(line), workspace)
-    except ValueError as error:
-        raise DumpError(f"{place}: {error}") from error

@@ -10,19 +10,19 @@ from collections import Counter
 import pytest
 import uvicorn
 from aiohttp import web
-from experience_fakes import SMALL, attempt, experience, insert, record, teller
-from reme_bodies import INIT, memory
 
+from agentevolver.recipes.reme import client
+from agentevolver.recipes.reme.client import RemeBackend, ServiceError
+from agentevolver.recipes.reme.service import ExperienceService, create_app
+from agentevolver.recipes.reme.tests.reme_bodies import INIT, memory
 from agentevolver.utils.web.access import Access
 from experience_manager.backend import Settled
-from experience_manager.errors import ServiceError
 from experience_manager.guide import inject
 from experience_manager.manager import ExperienceManager
-from experience_manager.reme.client import RemeBackend
-from experience_manager.reme.service import ExperienceService, create_app
 from experience_manager.retrieve import Question
 from experience_manager.settings import ExperienceSettings
 from experience_manager.store import Store
+from tests.experience_manager.experience_fakes import SMALL, attempt, experience, insert, record, teller
 
 pytestmark = pytest.mark.service
 
@@ -37,7 +37,6 @@ def configured(url, **options):
         "enable_context_generator": True,
         "enable_summarizer": True,
         "updated_freq": 1,
-        "timeout_s": 5,
         **options.pop("reme", {}),
     }
     return ExperienceSettings(backend="http", train_rollout_mode="mixed", rollout_ratio=0.5, reme=reme, **options)
@@ -178,9 +177,11 @@ async def test_a_token_is_sent_if_there_is_one(monkeypatch):
         (("hang", 30), "did not answer within 0.2 s"),
     ],
 )
-async def test_nothing_of_a_failed_answer_reaches_a_rollout(reply, words):
+async def test_nothing_of_a_failed_answer_reaches_a_rollout(reply, words, monkeypatch):
+    monkeypatch.setattr(client, "TIMEOUT_S", 0.2)
+    monkeypatch.setattr(client, "TRIES", 1)
     async with Fake(reply) as fake:
-        settings = configured(fake.url, reme={"timeout_s": 0.2, "tries": 1})
+        settings = configured(fake.url)
         manager = ExperienceManager(settings, RemeBackend(settings))
         guidance = await manager.guide(question())
         assert words in guidance.problem and not inject(INIT, guidance, "{}").guided
@@ -195,10 +196,11 @@ async def test_an_empty_answer_as_some_versions_give_in_an_outage_guides_nobody(
         await manager.aclose()
 
 
-async def test_a_service_that_is_not_there_is_named():
+async def test_a_service_that_is_not_there_is_named(monkeypatch):
+    monkeypatch.setattr(client, "TRIES", 1)
     with socket.create_server(("127.0.0.1", 0)) as held:
         url = f"http://127.0.0.1:{held.getsockname()[1]}"
-    backend = RemeBackend(configured(url, reme={"tries": 1}))
+    backend = RemeBackend(configured(url))
     with pytest.raises(
         ServiceError, match=rf"{url}/retrieve_task_memory cannot be reached.*check exp_manager\.reme\.base_url"
     ):

@@ -4,13 +4,22 @@ import json
 
 import httpx
 import pytest
-from experience_fakes import SMALL, MissingEncoder, experience, ids_of, insert, lesson, outage, teller
-from reme_bodies import GUIDED_INIT, INIT, STEPS, memory, retrieve, summary
 
+from agentevolver.recipes.reme import service as module
+from agentevolver.recipes.reme.service import ExperienceService, create_app
+from agentevolver.recipes.reme.tests.reme_bodies import GUIDED_INIT, INIT, STEPS, memory, retrieve, summary
 from agentevolver.utils.web.access import Access
-from experience_manager.reme import service as module
-from experience_manager.reme.service import ExperienceService, create_app
 from experience_manager.settings import ExperienceSettings
+from tests.experience_manager.experience_fakes import (
+    SMALL,
+    MissingEncoder,
+    experience,
+    ids_of,
+    insert,
+    lesson,
+    outage,
+    teller,
+)
 
 
 class Client:

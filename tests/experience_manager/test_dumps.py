@@ -5,8 +5,8 @@ import json
 import pytest
 from experience_fakes import experience
 
+from experience_manager.dumps import DumpError, read_dump, write_dump
 from experience_manager.errors import StoreUnwritable
-from experience_manager.reme.bodies import DumpError, read_dump, write_dump
 
 
 def test_what_was_written_is_read_back(tmp_path):

@@ -24,27 +24,26 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
 from agentevolver.embeddings import Encoder, EncoderUnavailable
-from agentevolver.utils.health import EXPERIENCE, health_facts
-from agentevolver.utils.web.access import Access
-from agentevolver.utils.web.server import Server, server_config
-from agentevolver.utils.web.shield import Shield, answer_errors
-from experience_manager.attempts import Attempt, from_messages, group_by_task
-from experience_manager.distill import Distiller
-from experience_manager.errors import ExperienceError, UnknownExperience
-from experience_manager.experience import Experience, RecordError, from_reme, to_reme
-from experience_manager.pool import Pool
-from experience_manager.reme.bodies import (
+from agentevolver.recipes.reme.bodies import (
     Answer,
     DeleteBody,
-    DumpError,
     RecordBody,
     RetrieveBody,
     SummaryBody,
     TrajectoryBody,
     VectorStoreBody,
-    read_dump,
-    write_dump,
 )
+from agentevolver.recipes.reme.messages import from_messages
+from agentevolver.utils.health import EXPERIENCE, health_facts
+from agentevolver.utils.web.access import Access
+from agentevolver.utils.web.server import Server, server_config
+from agentevolver.utils.web.shield import Shield, answer_errors
+from experience_manager.attempts import Attempt, group_by_task
+from experience_manager.distill import Distiller
+from experience_manager.dumps import DumpError, read_dump, write_dump
+from experience_manager.errors import ExperienceError, UnknownExperience
+from experience_manager.experience import Experience, RecordError, from_reme, to_reme
+from experience_manager.pool import Pool
 from experience_manager.retrieve import Question, Retriever
 from experience_manager.settings import ExperienceSettings
 from experience_manager.store import Count, Store

@@ -1,4 +1,4 @@
-"""Paired utility: what an experience changes, from groups of which one half was guided and the other was not.
+"""Estimator of paired utility: what an experience changes, from groups of which one half was guided.
 
 A group of a task gives one difference d, the guided rollouts' mean success less the unguided ones'. It is credited to
 the experiences that guided it. The estimator is a linear model with Gaussian noise, d = sum of the utilities of those

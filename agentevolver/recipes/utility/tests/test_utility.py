@@ -6,31 +6,39 @@ import sqlite3
 from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
-from experience_fakes import SMALL, STAMP, experience, ids_of, insert, record
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
+from agentevolver.config.checks import load
+from agentevolver.errors import ConfigError
+from agentevolver.recipes.utility.estimate import Belief, Pair, credited, is_harmful, pairs_of
+from agentevolver.recipes.utility.ranking import UtilityRanking, explores
 from benchmarks.utility import World, planted, play, pruned, section
 from experience_manager.apart import BackendsApart
 from experience_manager.attempts import read_attempts
 from experience_manager.backend import EmbeddedBackend
 from experience_manager.experience import from_reme, to_reme
 from experience_manager.manager import ExperienceManager
-from experience_manager.retrieve import Question, explores
-from experience_manager.settings import ExperienceSettings
+from experience_manager.ranking import RankingContext
+from experience_manager.retrieve import Question
 from experience_manager.store import Store
-from experience_manager.utility import Belief, Pair, credited, is_harmful, pairs_of
+from tests.experience_manager.experience_fakes import SMALL, STAMP, experience, ids_of, insert, record
 
+BASIC = Path(__file__).parents[4] / "examples" / "basic.yaml"
 DIFFERENCES = st.lists(st.floats(-1, 1), min_size=1, max_size=12)
 SD = st.floats(0.05, 0.5)
 
 
 def pair(difference, *ids, guided=4, unguided=4):
     return Pair(ids, difference, guided, unguided)
+
+
+def ranking(store, source="run", **options):
+    return UtilityRanking(RankingContext(store, "default", source), **options)
 
 
 def half_guided(group, guided, unguided, ids=("a",)):
@@ -106,15 +114,15 @@ def test_a_step_is_credited_once_and_what_is_gone_is_passed_over(tmp_path):
     path = tmp_path / "s.sqlite"
     with Store(path) as store:
         insert(store, experience(id="a"), experience("b", "b", id="b"))
-        assert store.credit("default", "run", 3, [pair(-1.0, "a", "gone")], 0.2)
+        assert ranking(store).credit(3, [pair(-1.0, "a", "gone")])
     with Store(path) as store:
         once = store.get("default", "a")
         assert once.paired == 1 and once.paired_utility < 0
         # A run that was killed in between repeats steps.
         for step in (2, 3):
-            assert not store.credit("default", "run", step, [pair(-1.0, "a")], 0.2)
+            assert not ranking(store).credit(step, [pair(-1.0, "a")])
         assert store.get("default", "a") == once and store.get("default", "b").paired == 0
-        assert store.credit("default", "another run", 3, [pair(-1.0, "a")], 0.2)
+        assert ranking(store, "another run").credit(3, [pair(-1.0, "a")])
         assert store.get("default", "a").paired == 2
 
 
@@ -123,13 +131,13 @@ def test_a_run_that_starts_over_is_credited_anew_and_one_that_was_killed_in_its_
         insert(store, experience(id="a"))
 
         def credits(source, step):
-            return store.credit("default", source, step, [pair(-1.0, "a")], 0.2)
+            return ranking(store, source).credit(step, [pair(-1.0, "a")])
 
         assert credits("run", 1) and credits("run", 2) and credits("another run", 2)
-        store.start_over("run")
+        ranking(store).start_over()
         assert credits("run", 1) and store.get("default", "a").paired == 4
         assert not credits("run", 1) and not credits("another run", 2)
-        store.start_over("run")
+        ranking(store).start_over()
         assert not credits("run", 1) and credits("run", 2)
 
 
@@ -140,22 +148,22 @@ def test_a_credit_that_fails_half_way_changes_nothing(tmp_path):
             db.execute("CREATE TRIGGER t BEFORE UPDATE ON records BEGIN SELECT RAISE(ABORT, 'no'); END")
             db.commit()
         with pytest.raises(Exception, match="no"):
-            store.credit("default", "run", 1, [pair(1.0, "a")], 0.2)
+            ranking(store).credit(1, [pair(1.0, "a")])
         with closing(sqlite3.connect(tmp_path / "s.sqlite")) as db:
             db.execute("DROP TRIGGER t")
             db.commit()
-        assert store.credit("default", "run", 1, [pair(1.0, "a")], 0.2)
+        assert ranking(store).credit(1, [pair(1.0, "a")])
 
 
 def test_a_restored_pool_is_credited_again_from_the_step_that_it_was_saved_at(tmp_path):
     with Store(tmp_path / "s.sqlite") as store:
         insert(store, experience(id="a"))
-        store.credit("default", "run", 1, [pair(1.0, "a")], 0.2)
+        ranking(store).credit(1, [pair(1.0, "a")])
         store.copy_to(tmp_path / "copy")
         # A step without a pair: only how far the run is has changed.
-        store.credit("default", "run", 2, [], 0.2)
+        ranking(store).credit(2, [])
         store.restore(tmp_path / "copy", tmp_path / "aside")
-        assert store.credit("default", "run", 2, [pair(1.0, "a")], 0.2) and store.get("default", "a").paired == 2
+        assert ranking(store).credit(2, [pair(1.0, "a")]) and store.get("default", "a").paired == 2
 
 
 def test_only_what_surely_harms_is_pruned_and_never_what_is_pinned(tmp_path):
@@ -168,7 +176,7 @@ def test_only_what_surely_harms_is_pruned_and_never_what_is_pinned(tmp_path):
             experience(id="unknown", content="u"),
         ]
         insert(store, bad, *others)
-        assert store.prune_harmful("default", prior_sd=0.2, certainty=1.64) == 1
+        assert ranking(store).prune() == 1
         assert ids_of(store) == {one.id for one in others}
     assert not is_harmful(Belief(), 0.2, 0.0)
 
@@ -193,7 +201,8 @@ def test_so_many_training_tasks_of_a_step_explore_and_no_validation(share):
 
 
 async def first_shown(folder, validation, **utility):
-    backend = EmbeddedBackend.open(section(1, **utility), folder, encoder=SMALL)
+    settings = section(1, **utility) if utility else section(1).model_copy(update={"ranking": None})
+    backend = EmbeddedBackend.open(settings, folder, encoder=SMALL)
     texts = {"near": "delete a note", "far": "delete a letter"}
     known = {"near": -0.3, "far": 0.3}
     backend.pool.put(
@@ -212,14 +221,30 @@ async def test_ranking_weighs_utility_against_similarity_and_exploring_shows_the
     assert await first_shown(tmp_path / "1", True, rank_weight=0.0) == "near"
     assert await first_shown(tmp_path / "2", True, rank_weight=2.0) == "far"
     assert await first_shown(tmp_path / "3", False, rank_weight=2.0, explore=1.0) == "near"
-    assert await first_shown(tmp_path / "4", True, rank_weight=2.0, enable=False) == "near"
+    assert await first_shown(tmp_path / "4", True) == "near"
 
 
-def test_settings_that_could_not_compare_halves_are_refused():
-    with pytest.raises(ValidationError, match="train_rollout_mode = mixed"):
-        ExperienceSettings.model_validate({"utility": {"enable": True}})
-    with pytest.raises(ValidationError, match=r"pruning\.min_lift has no effect"):
-        section().model_validate(section().model_dump() | {"pruning": {"min_lift": -0.3}})
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        (["exp_manager.ranking=utility"], "exp_manager.train_rollout_mode, now woexp, to mixed"),
+        (["exp_manager.ranking={use: utility, prior_sd: 2}"], r"exp_manager\.ranking\.prior_sd: .*found 2"),
+        (["exp_manager.ranking=utilty"], "write one of utility"),
+        (["exp_manager.utility.enable=true"], "write exp_manager.ranking=utility"),
+    ],
+)
+def test_what_could_not_compare_halves_is_refused(written, words):
+    with pytest.raises(ConfigError, match=words):
+        load(BASIC, ["device=cpu", *written])
+
+
+def test_a_configuration_names_it_by_a_word_or_with_options():
+    half = ["device=cpu", "exp_manager.train_rollout_mode=mixed", "exp_manager.rollout_ratio=0.5"]
+    half += ["exp_manager.reme.enable_context_generator=true", "exp_manager.init_exp_before_training=true"]
+    for written in ("exp_manager.ranking=utility", "exp_manager.ranking.use=utility"):
+        assert load(BASIC, [*half, written]).settings.exp_manager.ranking.use == "utility"
+    options = load(BASIC, [*half, "exp_manager.ranking={use: utility, explore: 0.25}"]).settings.exp_manager.ranking
+    assert options.options == {"explore": 0.25}
 
 
 async def test_a_run_that_repeats_its_steps_counts_no_group_twice(tmp_path):
@@ -250,13 +275,17 @@ async def test_a_run_that_starts_over_counts_its_steps_again(tmp_path, starts_ov
         manager = ExperienceManager(section(), backend)
         if begins_anew:
             await manager.start_over()
-        guided = half_guided("g", (1.0, 1.0), (0.0,), (planted()[0].id,))
+        guided = [
+            replace(one, task=replace(one.task, env_type="pocket"))
+            for one in half_guided("g", (1.0, 1.0), (0.0,), (planted()[0].id,))
+        ]
         seen.append(0.0)
         for step in (1, 2):
             for one in guided:
                 if one.guided:
                     await manager.injected(one.guidance.experience_ids)
-            seen[-1] += (await manager.record_step(step, guided))["exp_manager/utility/groups"]
+            metrics = await manager.record_step(step, guided)
+            seen[-1] += metrics["exp_manager/utility/groups/pocket" if apart else "exp_manager/utility/groups"]
         await manager.aclose(1.0)
     assert seen == [2.0, 2.0 if starts_over else 0.0]
 

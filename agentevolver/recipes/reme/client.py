@@ -11,31 +11,37 @@ import asyncio
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import aiohttp
 
+from agentevolver.recipes.reme.messages import to_messages
 from agentevolver.utils.retry import Retries, RetryPolicy
 from agentevolver.utils.secrets import secret
 from experience_manager import screen
-from experience_manager.attempts import Attempt, Group
-from experience_manager.backend import Settled
+from experience_manager.attempts import Group
+from experience_manager.backend import Backend, Settled
 from experience_manager.distill import Distilled
-from experience_manager.errors import ServiceError
+from experience_manager.errors import ExperienceError
 from experience_manager.experience import Experience, RecordError, from_reme
 from experience_manager.retrieve import Question, Retrieved
 from experience_manager.settings import ExperienceSettings
-from experience_manager.utility import Pair
 
 TOKEN_VARIABLE = "EXPERIENCE_SERVICE_TOKEN"
 _ERROR_TEXT = re.compile(r"^\[\w+\] failed\b")
 # Memories are sent back as they came when their use is recorded; so many are remembered.
 _REMEMBERED = 20_000
+# Of one retrieval and of one summary, in seconds; and attempts at one request.
+TIMEOUT_S, SUMMARY_TIMEOUT_S = 60.0, 1200.0
+TRIES = 2
 
 
-class RemeBackend:
+class ServiceError(ExperienceError):
+    """The experience service cannot be reached, refused, or answered with something else."""
+
+
+class RemeBackend(Backend):
     """Backend on the service at `reme.base_url`. Belongs to one event loop."""
 
     def __init__(self, settings: ExperienceSettings) -> None:
@@ -51,7 +57,7 @@ class RemeBackend:
         query = task if self._settings.query == "task" else json.dumps(list(question.messages), ensure_ascii=False)
         facts = {"opening": opening, "task_id": question.task_id, "validation": question.validation}
         body = {"query": query, "top_k": reme.retrieve_top_k, "workspace_id": reme.workspace_id, "metadata": facts}
-        reply = await self._post("retrieve_task_memory", body, reme.timeout_s, repeatable=True)
+        reply = await self._post("retrieve_task_memory", body, TIMEOUT_S, repeatable=True)
         answer = reply.get("answer")
         if not isinstance(answer, str) or _ERROR_TEXT.match(answer):
             raise ServiceError(
@@ -76,26 +82,13 @@ class RemeBackend:
         usable = [attempt for attempt in group if not attempt.validation and attempt.steps]
         counts = Counter(groups=1, rollouts=len(usable), refused=len(group) - len(usable))
         if usable:
-            body = {"trajectories": [_trajectory(attempt) for attempt in usable], "workspace_id": reme.workspace_id}
-            reply = await self._post("summary_task_memory", body, reme.summary_timeout_s, repeatable=False)
+            body = {"trajectories": [to_messages(attempt) for attempt in usable], "workspace_id": reme.workspace_id}
+            reply = await self._post("summary_task_memory", body, SUMMARY_TIMEOUT_S, repeatable=False)
             counts["stored"] = len(self._read(reply))
         return Distilled(counts=counts)
 
-    async def keep(self, distilled: Distilled) -> None:
-        """Nothing: the service stored it."""
-
-    async def copy_to(self, path: Path) -> bool:
-        """Nothing: the pool is the service's."""
-        return False
-
-    async def restore(self, path: Path, aside: Path) -> None:
-        """Nothing: the pool is the service's."""
-
-    async def used(self, ids: Collection[str]) -> None:
-        """Nothing: the service counts a use and what came of it in one request, which `settle` sends."""
-
     async def settle(self, results: Iterable[Settled]) -> None:
-        """Record uses and successes; raises ServiceError."""
+        """Record uses and successes, in one request for both; raises ServiceError."""
         known = {True: [], False: []}  # type: dict[bool, list[dict[str, Any]]]
         for result in results:
             if result.success is not None:
@@ -107,18 +100,7 @@ class RemeBackend:
                     "memory_dicts": memories,
                     "update_utility": success,
                 }
-                await self._post("record_task_memory", body, self._settings.reme.timeout_s, repeatable=False)
-
-    async def credit(self, step: int, pairs: Collection[Pair]) -> bool:
-        """Nothing: the service keeps no paired utility, and the settings refuse it."""
-        return False
-
-    async def start_over(self) -> None:
-        """Nothing: no step is credited."""
-
-    async def utilities(self) -> dict[str, float]:
-        """None."""
-        return {}
+                await self._post("record_task_memory", body, TIMEOUT_S, repeatable=False)
 
     async def prune(self) -> int:
         """Let the service delete what was of too little use; raises ServiceError."""
@@ -127,14 +109,10 @@ class RemeBackend:
             return 0
         thresholds = {"freq_threshold": options.min_uses, "utility_threshold": options.min_utility}
         body = {"workspace_id": self._settings.reme.workspace_id, **thresholds}
-        reply = await self._post("delete_task_memory", body, self._settings.reme.timeout_s, repeatable=False)
+        reply = await self._post("delete_task_memory", body, TIMEOUT_S, repeatable=False)
         update = _mapping(_mapping(reply.get("metadata")).get("update_result"))
         count = update.get("deleted_count")
         return count if isinstance(count, int) else 0
-
-    async def size(self) -> int | None:
-        """Not known."""
-        return None
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -161,7 +139,7 @@ class RemeBackend:
     async def _post(self, route: str, body: Mapping[str, Any], timeout_s: float, *, repeatable: bool) -> dict[str, Any]:
         reme = self._settings.reme
         url = f"{reme.base_url.rstrip('/')}/{route}"
-        retries = Retries(RetryPolicy(tries=reme.tries, first_wait_s=2.0, max_wait_s=8.0))
+        retries = Retries(RetryPolicy(tries=TRIES, first_wait_s=2.0, max_wait_s=8.0))
         while True:
             again = True
             try:
@@ -202,16 +180,3 @@ class _Overloaded(RuntimeError):
 
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
-
-
-def _trajectory(attempt: Attempt) -> dict[str, Any]:
-    messages = [{"role": "system", "content": attempt.opening}] if attempt.opening else []
-    messages.append({"role": "user", "content": attempt.task})
-    for _, action, observation in attempt.steps:
-        messages += [{"role": "assistant", "content": action}, {"role": "user", "content": observation}]
-    return {
-        "task_id": attempt.task_id,
-        "messages": messages,
-        "score": attempt.score,
-        "metadata": {"query": attempt.task},
-    }

@@ -1,0 +1,1 @@
+"""Paired utility: experiences ranked and pruned by what they change."""

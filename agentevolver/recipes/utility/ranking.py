@@ -1,0 +1,110 @@
+"""The ranking `utility`: its numbers are columns of the store's file, written in the store's own transactions."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from math import floor, sqrt
+from typing import Any
+
+from agentevolver.recipes.utility.estimate import Belief, Pair, credited, is_harmful, pairs_of, report
+from agentevolver.recipes.utility.settings import UtilityOptions
+from agentevolver.types import Trajectory
+from experience_manager.attempts import Attempt
+from experience_manager.experience import Experience
+from experience_manager.ranking import RankingContext
+from experience_manager.retrieve import Question
+from experience_manager.store import Hit
+
+
+class UtilityRanking:
+    """Ranks by similarity and paired utility together, and prunes what surely harms (`Ranking`)."""
+
+    def __init__(self, context: RankingContext, **options: Any) -> None:
+        self._store, self._workspace, self._source = context.store, context.workspace, context.source
+        self._options = UtilityOptions.model_validate(options)
+        self.candidates = self._options.candidates
+
+    def rank(self, hits: Sequence[Hit], question: Question) -> list[Hit]:
+        """Return hits by similarity and utility, best first; a task that explores sees first what may be worst.
+
+        Worst is a standard deviation below the mean: what a verdict on the experience needs most.
+        """
+        if explores(question, self._options.explore):
+            return sorted(hits, key=lambda hit: (self._lower_bound(hit.experience), -hit.similarity))
+        weight = self._options.rank_weight
+        return sorted(hits, key=lambda hit: -hit.similarity - weight * hit.experience.paired_utility)
+
+    def record(self, step: int, trajectories: Sequence[Trajectory], attempts: Sequence[Attempt]) -> dict[str, float]:
+        """Credit a step's half-guided groups to what guided them, once, and return the metrics of the utilities."""
+        found = pairs_of(trajectories, attempts)
+        groups = len(found.pairs) if self.credit(step, found.pairs) else 0
+        with self._store.database.reading() as db:
+            known = self._beliefs(db, None).values()
+        metrics = {"groups": float(groups), "without_variance": float(found.without_variance)}
+        metrics |= report(known, self._options.prior_sd, self._options.certainty)
+        return {f"utility/{name}": value for name, value in metrics.items()}
+
+    def credit(self, step: int, pairs: Sequence[Pair]) -> bool:
+        """Credit the pairs of a step, in their order and all in one transaction; ids that are gone are passed over.
+
+        Returns whether the step was credited: it is not if the run's last credited step is not below it.
+        """
+        with self._store.database.writing() as db:
+            known = "SELECT step FROM credited WHERE workspace = ? AND source = ?"
+            last = db.execute(known, (self._workspace, self._source)).fetchone()
+            if last is not None and step <= last[0]:
+                return False
+            db.execute("INSERT OR REPLACE INTO credited VALUES (?, ?, ?)", (self._workspace, self._source, step))
+            beliefs = self._beliefs(db, {i for pair in pairs for i in pair.experience_ids})
+            for pair in pairs:
+                ids = [identifier for identifier in pair.experience_ids if identifier in beliefs]
+                after = credited([beliefs[i] for i in ids], pair, self._options.prior_sd)
+                beliefs |= zip(ids, after, strict=True)
+            update = (
+                "UPDATE records SET paired = ?, paired_utility = ?, paired_precision = ? WHERE workspace = ? AND id = ?"
+            )
+            db.executemany(update, [(b.groups, b.mean, b.precision, self._workspace, i) for i, b in beliefs.items()])
+        return True
+
+    def start_over(self) -> None:
+        """Credit the run's steps from the first one on again; what they were credited with before stays.
+
+        A run that never came further than its first step keeps that: it may have been killed in it, and repeats it.
+        """
+        with self._store.database.writing() as db:
+            db.execute(
+                "DELETE FROM credited WHERE workspace = ? AND source = ? AND step > 1", (self._workspace, self._source)
+            )
+
+    def prune(self) -> int:
+        """Delete what harms by its utility; pinned experiences stay."""
+        with self._store.database.writing() as db:
+            beliefs = self._beliefs(db, None, "pinned = 0")
+            gone = [
+                identifier
+                for identifier, belief in beliefs.items()
+                if is_harmful(belief, self._options.prior_sd, self._options.certainty)
+            ]
+            return sum(self._store.remove(db, self._workspace, "id = ?", (identifier,)) for identifier in gone)
+
+    def _lower_bound(self, experience: Experience) -> float:
+        belief = Belief(experience.paired, experience.paired_utility, experience.paired_precision)
+        return belief.mean - sqrt(belief.variance(self._options.prior_sd))
+
+    def _beliefs(
+        self, db: sqlite3.Connection, identifiers: Iterable[str] | None, condition: str = "1"
+    ) -> dict[str, Belief]:
+        """Return the beliefs about the experiences of some ids, or about all without ids."""
+        query = f"SELECT id, paired, paired_utility, paired_precision FROM records WHERE workspace = ? AND {condition}"
+        if identifiers is None:
+            rows = db.execute(query, (self._workspace,)).fetchall()
+        else:
+            rows = [row for i in sorted(identifiers) for row in db.execute(f"{query} AND id = ?", (self._workspace, i))]
+        return {row[0]: Belief(*row[1:]) for row in rows}
+
+
+def explores(question: Question, share: float) -> bool:
+    """Whether a task is one of the share of its step's training tasks that explore; they are spread evenly."""
+    number = question.place + question.step
+    return not question.validation and floor((number + 1) * share) > floor(number * share)

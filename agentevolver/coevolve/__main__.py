@@ -10,8 +10,9 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, redirect_stderr, redirect_stdout
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -24,12 +25,11 @@ from agentevolver.coevolve.explorer import ExplorerProposer
 from agentevolver.coevolve.labels import GateLabeller
 from agentevolver.coevolve.manifest import PROPOSE, Manifest
 from agentevolver.coevolve.measure import Measurer
-from agentevolver.coevolve.player.client import Player, PlayerClient, PlayerError
+from agentevolver.coevolve.play import FrozenPlayer, Player, PlayFailed
 from agentevolver.coevolve.pool import Draw, Proposer
 from agentevolver.coevolve.proposers import RoleJudge, RoleProposer
 from agentevolver.coevolve.repetition import clusters
-from agentevolver.coevolve.session_trainings import SessionTrainings
-from agentevolver.coevolve.trainings import ChildTrainings, Trainings
+from agentevolver.coevolve.trainings import train
 from agentevolver.coevolve.types import Proposal
 from agentevolver.config.schema import PROPOSE_ENV, Settings
 from agentevolver.errors import ConfigError, TrainingFailed
@@ -59,26 +59,36 @@ def main(argv: Sequence[str] | None = None) -> int:
         check_trainings(tree, settings)
         manifest = Manifest.open(settings.experiment_dir.resolve(), tree)
         _, val_tasks = list_tasks(config, settings)
-        asyncio.run(carry_out(tree, settings, manifest, val_tasks))
+        # Libraries write to the log, the rounds to the console.
+        log = settings.experiment_dir / "logs" / "driver.log"
+        show = partial(print, file=sys.stdout, flush=True)
+        with log.open("a", encoding="utf-8") as file, redirect_stdout(file), redirect_stderr(file):
+            asyncio.run(carry_out(tree, settings, manifest, val_tasks, show))
     except ConfigError as error:
         print(f"configuration: {error}", file=sys.stderr)
         return 2
-    except (EnvServiceError, LLMError, PlayerError, TrainingFailed, OSError) as error:
+    except (EnvServiceError, LLMError, PlayFailed, TrainingFailed, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-async def carry_out(config: dict[str, Any], settings: Settings, manifest: Manifest, val_tasks: Sequence[Task]) -> None:
+async def carry_out(
+    config: dict[str, Any],
+    settings: Settings,
+    manifest: Manifest,
+    val_tasks: Sequence[Task],
+    show: Callable[[str], None],
+) -> None:
     """Drive the rounds with the services of the run."""
     service, section = settings.env_service, settings.coevolve
     world = settings.world.env_type
-    trainings: Trainings = (SessionTrainings if section.keep_up else ChildTrainings)(config, show)
     async with (
         AsyncEnvClient(service.env_url, timeout_s=service.timeout_s) as client,
-        PlayerClient(section.url) as player,
         AsyncExitStack() as started,
     ):
+        player = FrozenPlayer(config, settings, client)
+        started.push_async_callback(player.close)
         measurer = Measurer(player, world)
         llm = await started.enter_async_context(LLM(_with_memory(settings))) if settings.roles_of_rounds else None
         judge = RoleJudge(llm, settings.data.seed) if llm is not None and section.gate == "judge" else None
@@ -91,7 +101,7 @@ async def carry_out(config: dict[str, Any], settings: Settings, manifest: Manife
             return PolicyProposer(player, checkpoint)
 
         parts = Parts(
-            trainings=trainings,
+            train=partial(train, config=config, show=show),
             player=player,
             seeds=ListedSeeds(client, settings),
             proposer=proposer,
@@ -100,10 +110,7 @@ async def carry_out(config: dict[str, Any], settings: Settings, manifest: Manife
             questions=await questions_of(client, settings, [task for task in val_tasks if task.env_type == world]),
             clusters=clusters,
         )
-        try:
-            await Driver(config, settings, manifest, parts, show).run()
-        finally:
-            await trainings.close()
+        await Driver(config, settings, manifest, parts, show).run()
 
 
 def _with_memory(settings: Settings) -> LLMSettings:
@@ -115,11 +122,6 @@ def _with_memory(settings: Settings) -> LLMSettings:
     )
 
 
-def show(line: str) -> None:
-    """Print a line at once."""
-    print(line, flush=True)
-
-
 class PolicyProposer:
     """A policy of its own proposes (`agentevolver.coevolve.pool.Proposer`):
     one episode of the world `propose` a draw."""
@@ -129,7 +131,7 @@ class PolicyProposer:
         self._checkpoint = checkpoint
 
     async def propose(self, draws: Sequence[Draw]) -> list[Proposal]:
-        """Play the draws, each by its name; raises PlayerError."""
+        """Play the draws, each by its name; raises PlayFailed."""
         return list(await asyncio.gather(*map(self._propose, draws)))
 
     async def _propose(self, draw: Draw) -> Proposal:

@@ -50,7 +50,7 @@ class GateLabeller:
         that would cost `label_k` episodes.
 
         Raises:
-            PlayerError: it could not be measured.
+            PlayFailed: it could not be measured.
             EnvServiceError: the environment service failed.
         """
         chosen = self._settings.gate

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from agentevolver.coevolve.player.client import Player
+from agentevolver.coevolve.play import Player
 from agentevolver.coevolve.types import Measurement, Proposal
 from agentevolver.coevolve.votes import Equality, measured
 from agentevolver.types import Task
@@ -37,7 +35,7 @@ class Measurer:
         self._equal = equal
 
     async def measure(
-        self, proposal: Proposal, checkpoint: Path | str, k: int, name: str, label: str | None = None
+        self, proposal: Proposal, checkpoint: str, k: int, name: str, label: str | None = None
     ) -> Measurement:
         """Return what k episodes of the policy at `checkpoint` make of a proposal.
 
@@ -46,7 +44,7 @@ class Measurer:
             label: the answer that counts as right; None takes the most frequent one.
 
         Raises:
-            PlayerError: they were not played.
+            PlayFailed: they were not played.
             ValueError: the proposal was refused.
         """
         plays = await self._player.play(checkpoint, task_of(proposal, self._world, label), k, name)

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from agentevolver.coevolve import evaluation
 from agentevolver.coevolve.journal import Journal
-from agentevolver.coevolve.player.client import Player, PlayFailed
+from agentevolver.coevolve.play import Player, PlayFailed
 from agentevolver.coevolve.pool import DUPLICATE, Draw, Judged, Labeller, Pool, Proposer
 from agentevolver.coevolve.trainings import Trained
 from agentevolver.coevolve.types import Dropped, Proposal

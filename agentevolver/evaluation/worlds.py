@@ -3,29 +3,19 @@ it."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import os
-import signal
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from agentevolver.errors import LaunchError, UsageError
-from agentevolver.utils.health import unhealthy
-from agentevolver.utils.net import take_any_port
-from agentevolver.utils.processes import die_with_parent
+from agentevolver.evaluation.serving import serving
 from env_service.client import AsyncEnvClient
 from env_service.local import LocalClient, is_shared
 from env_service.registry import RegistryError
 
 START_S = 120.0
-STOP_S = 10.0
-POLL_S = 0.25
 
 
 @asynccontextmanager
@@ -64,42 +54,9 @@ async def open_world(names: Sequence[str], modules: Sequence[str] = (), url: str
 
 @asynccontextmanager
 async def _served(names: Sequence[str], modules: Sequence[str]) -> AsyncIterator[str]:
-    port = take_any_port()
-    address = f"http://127.0.0.1:{port}"
     given = [item for name in names for item in ("--env", name)]
     given += [item for module in modules for item in ("--env-module", module)]
     with tempfile.TemporaryDirectory(prefix="agentevolver-eval-") as folder:
         log = Path(folder) / "env_service.log"
-        with log.open("wb") as output:
-            service = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "env_service", "serve", *given, "--port", str(port)),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-                preexec_fn=partial(die_with_parent, os.getpid(), signal.SIGTERM),
-            )
-        try:
-            await _up(service, f"{address}/healthz", log)
-            yield address
-        finally:
-            await _stop(service)
-
-
-async def _up(service: asyncio.subprocess.Process, url: str, log: Path) -> None:
-    began = asyncio.get_running_loop().time()
-    while (reason := await unhealthy(url)) is not None:
-        if service.returncode is not None or asyncio.get_running_loop().time() - began > START_S:
-            lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-            raise LaunchError(
-                f"the environment service is not up ({reason}): {lines[-1] if lines else 'it said nothing'}"
-            )
-        await asyncio.sleep(POLL_S)
-
-
-async def _stop(service: asyncio.subprocess.Process) -> None:
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(service.pid, number)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(service.wait(), STOP_S)
+        async with serving(("env_service", "serve", *given), "the environment service", log, START_S) as url:
+            yield url

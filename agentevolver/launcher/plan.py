@@ -152,7 +152,7 @@ def make_plan(options: Options, configuration: Resolved, presence: Presence, reg
     self_play: ServiceSpec | None = None
     config = configuration.config
     if configuration.self_play.enable and options.conf is not None:
-        config, self_play = _with_player(config, "self_play", configuration.self_play.url, folder, {})
+        config, self_play = _with_player(config, "self_play", configuration.self_play.url, folder, 0, {})
         # Also for Ray, whose processes hold the environments.
         env[PLAYER_URL] = config.self_play.url
     hidden = tuple(secrets_in(os.environ, _key_variables(configuration.config)))
@@ -183,8 +183,9 @@ def make_plan(options: Options, configuration: Resolved, presence: Presence, reg
         services.append(logview_service(folder, logs=logs, env=env))
     if options.plays(rounds=configuration.coevolve.enable):
         own_gpus = _gpus(configuration)
+        gpus = configuration.coevolve.executor.gpus if own_gpus is not None else 0
         played_env = env | ({"CUDA_VISIBLE_DEVICES": own_gpus[1]} if own_gpus is not None else {})
-        config, played_by = _with_player(config, "coevolve", configuration.coevolve.url, folder, played_env)
+        config, played_by = _with_player(config, "coevolve", configuration.coevolve.url, folder, gpus, played_env)
         services.append(played_by)
     if self_play is not None:
         services.append(replace(self_play, env=env))
@@ -218,14 +219,14 @@ def _own_service(name: str, options: Options, configuration: Resolved, env: Mapp
 
 
 def _with_player(
-    config: DictConfig, section: str, asked: str, folder: Path, env: Mapping[str, str]
+    config: DictConfig, section: str, asked: str, folder: Path, gpus: int, env: Mapping[str, str]
 ) -> tuple[DictConfig, ServiceSpec]:
     """Return the configuration with the URL of a server of frozen policies as `section.url`, and the service.
 
     Raises:
         UsageError, LaunchError: as `player_service`.
     """
-    url, spec = player_service(asked, folder / "config.yaml", f"{section}.url", logs=folder / "logs", env=env)
+    url, spec = player_service(asked, folder / "config.yaml", f"{section}.url", gpus, logs=folder / "logs", env=env)
     told: DictConfig = OmegaConf.merge(config, {section: {"url": url}})  # type: ignore[assignment]
     return told, spec
 

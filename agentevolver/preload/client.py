@@ -23,7 +23,7 @@ FLAGS = ("-B", "-E", "-s", "-S", "-I", "-u", "-q", "-O")
 FLAGS_WITH_VALUE = ("-X", "-W")
 RAY_WORKER = os.path.join("ray", "_private", "workers", "default_worker.py")
 SPAWNED = "--multiprocessing-fork"
-MODULES = ("agentevolver.run.main", "agentevolver.coevolve", "agentevolver.coevolve.player")
+MODULES = ("agentevolver.run.main", "agentevolver.run.frozen", "agentevolver.coevolve")
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 

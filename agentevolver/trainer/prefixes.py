@@ -2,7 +2,7 @@
 
 No token of a causal model sees a later one: log-probs, loss and gradients of the tokens in `response_mask` are those of
 the whole rows, without the work for what follows. An update of one turn (`agentevolver.trainer.sequential`) asks for it
-by `extra_info`, the worker cuts (`agentevolver.trainer.renewable_worker`): the rows in the queue stay whole.
+by `extra_info`, the worker cuts (`agentevolver.trainer.worker`): the rows in the queue stay whole.
 """
 
 from __future__ import annotations

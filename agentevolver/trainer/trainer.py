@@ -37,7 +37,6 @@ from agentevolver.monitor.log import Retention, RunLog, Status
 from agentevolver.monitor.watchdog import STARTING, WEIGHTS, WORKERS, Watchdog, described_waits
 from agentevolver.rollout.sole_server import client_of
 from agentevolver.trainer.actor_update import ActorUpdate
-from agentevolver.trainer.adopt import Adopting
 from agentevolver.trainer.batch import (
     Places,
     mask_rows,
@@ -477,5 +476,5 @@ class EvolverTrainer(Checkpointing, PPOTrainer):
 
 @register_trainer("agentevolver")
 @timed_whole
-class EvolverTrainerSync(EvolverTrainer, Adopting, PPOTrainerSync):
+class EvolverTrainerSync(EvolverTrainer, PPOTrainerSync):
     """The synchronous trainer: a step's rollouts, then its update, then the weights into vLLM."""

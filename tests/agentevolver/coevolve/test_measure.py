@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from agentevolver.coevolve.measure import Measurer, task_of
-from agentevolver.coevolve.player.client import PlayerUnavailable
+from agentevolver.coevolve.play import PlayFailed
 from agentevolver.coevolve.types import Play, Proposal
 from agentevolver.types import Task
 from tests.agentevolver.coevolve.players import ScriptedPlayer, answered
@@ -49,8 +49,8 @@ async def test_the_worlds_own_equality_joins_answers() -> None:
 
 async def test_a_player_that_fails_is_an_error() -> None:
     player = in_turn("9")
-    player.error = PlayerUnavailable("gone")
-    with pytest.raises(PlayerUnavailable):
+    player.error = PlayFailed("gone")
+    with pytest.raises(PlayFailed):
         await Measurer(player, "calc").measure(PROPOSAL, "/base", 1, "x", "9")
 
 

@@ -24,11 +24,11 @@ from agentevolver.coevolve.driver import Driver, Parts
 from agentevolver.coevolve.explorer import ExplorerProposer
 from agentevolver.coevolve.labels import GateLabeller
 from agentevolver.coevolve.manifest import PROPOSE, Manifest
-from agentevolver.coevolve.measure import Measurer
 from agentevolver.coevolve.play import FrozenPlayer, Player, PlayFailed
 from agentevolver.coevolve.pool import Draw, Proposer
 from agentevolver.coevolve.proposers import RoleJudge, RoleProposer
 from agentevolver.coevolve.repetition import clusters
+from agentevolver.coevolve.stages import Seeds
 from agentevolver.coevolve.trainings import train
 from agentevolver.coevolve.types import Proposal
 from agentevolver.config.schema import PROPOSE_ENV, Settings
@@ -89,7 +89,6 @@ async def carry_out(
     ):
         player = FrozenPlayer(config, settings, client)
         started.push_async_callback(player.close)
-        measurer = Measurer(player, world)
         llm = await started.enter_async_context(LLM(_with_memory(settings))) if settings.roles_of_rounds else None
         judge = RoleJudge(llm, settings.data.seed) if llm is not None and section.gate == "judge" else None
 
@@ -103,9 +102,9 @@ async def carry_out(
         parts = Parts(
             train=partial(train, config=config, show=show),
             player=player,
-            seeds=ListedSeeds(client, settings),
+            seeds=listed_seeds(client, settings),
             proposer=proposer,
-            labeller=lambda number, checkpoint: GateLabeller(section, client, world, measurer, checkpoint, judge),
+            labeller=lambda number, checkpoint: GateLabeller(section, client, world, player, checkpoint, judge),
             val_tasks=val_tasks,
             questions=await questions_of(client, settings, [task for task in val_tasks if task.env_type == world]),
             clusters=clusters,
@@ -140,25 +139,21 @@ class PolicyProposer:
         return Proposal.from_facts(draw.proposal_id, draw.seed, play.facts)
 
 
-class ListedSeeds:
-    """Seeds of the world `propose` (`agentevolver.coevolve.stages.Seeds`): no two of a run's are the same."""
+def listed_seeds(client: AsyncEnvClient, settings: Settings) -> Seeds:
+    """Return what lists seeds of the world `propose`: no two of a run's are the same."""
+    section = settings.coevolve
+    training = section.proposer.steps * section.proposer.batch_size
+    own: dict[str, Any] = {"world": settings.world.env_type}
+    if section.proposer.levels is not None:
+        own["levels"] = list(section.proposer.levels)
+    if section.proposer.by == "explorer":
+        own["free"] = True
 
-    def __init__(self, client: AsyncEnvClient, settings: Settings) -> None:
-        self._client = client
-        self._section = settings.coevolve
-        self._world = settings.world.env_type
-
-    async def __call__(self, number: int, purpose: str, count: int) -> list[str]:
-        """Return the seeds of a round's training or pool; raises EnvServiceError."""
-        section = self._section
-        training = section.proposer.steps * section.proposer.batch_size
+    async def seeds(number: int, purpose: str, count: int) -> list[str]:
         offset = (number - 1) * (training + section.draws) + (0 if purpose == PROPOSE else training)
-        params: dict[str, Any] = {"world": self._world, "count": count, "offset": offset}
-        if section.proposer.levels is not None:
-            params["levels"] = list(section.proposer.levels)
-        if section.proposer.by == "explorer":
-            params["free"] = True
-        return await self._client.get_env_profile(PROPOSE_ENV, "train", params)
+        return await client.get_env_profile(PROPOSE_ENV, "train", {**own, "count": count, "offset": offset})
+
+    return seeds
 
 
 async def questions_of(client: AsyncEnvClient, settings: Settings, tasks: Sequence[Task]) -> list[str]:
@@ -173,12 +168,10 @@ async def questions_of(client: AsyncEnvClient, settings: Settings, tasks: Sequen
     slots = asyncio.Semaphore(AT_ONCE)
 
     async def ask(task: Task) -> str:
-        own = settings.environment(task.env_type)
         instance_id = f"question-{uuid4().hex}"
+        params = {**settings.environment(task.env_type).params(validation=True), **env_params_of(task)}
         async with slots:
-            state = await client.create_instance(
-                task.env_type, seed_of(task), instance_id, {**own.params(validation=True), **env_params_of(task)}
-            )
+            state = await client.create_instance(task.env_type, seed_of(task), instance_id, params)
             await client.release_instance(instance_id)
         said = [message["content"] for message in state["state"] if message["role"] == "user"]
         return str(said[-1]) if said else ""

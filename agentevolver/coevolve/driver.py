@@ -46,10 +46,10 @@ STOPPED = "stopped"
 
 @dataclass(frozen=True)
 class Parts:
-    """Workers of the stages.
+    """What the stages work with.
 
-    `proposer` and `labeller` are made for a round and a checkpoint; `val_tasks` are evaluated, and `questions` are
-    theirs; `clusters` gives each of some questions the number of the cluster of those that are like it.
+    `proposer` and `labeller` are made for a round and a checkpoint. `val_tasks` are evaluated, and `questions` are
+    theirs. `clusters` returns the number of each question's cluster.
     """
 
     train: Train

@@ -14,7 +14,7 @@ from typing import Any
 
 from agentevolver.coevolve.execute import execute
 from agentevolver.coevolve.gates import gate
-from agentevolver.coevolve.measure import Measurer
+from agentevolver.coevolve.measure import measure
 from agentevolver.coevolve.play import Player, PlayFailed, player_of
 from agentevolver.coevolve.reward import calls_of, frontier_reward
 from agentevolver.coevolve.types import Dropped, Kept, Measurement, Proposal
@@ -86,8 +86,8 @@ class FrontierGrader:
         name = f"reward.{seeds.derived(proposal.question) if draws is None else draws.seed('frontier')}"
         label = executed if isinstance(executed, str) and self._settings.gate == "executed" else None
         try:
-            measurer, k = Measurer(self._player, world), self._settings.executor.k
-            return await measurer.measure(proposal, str(self._settings.frozen), k, name, label)
+            k, executor = self._settings.executor.k, str(self._settings.frozen)
+            return await measure(self._player, executor, world, proposal, k, name, label)
         except PlayFailed as error:
             raise GradingError(f"proposal {proposal.question!r} could not be measured: {error}") from error
 

@@ -72,7 +72,7 @@ def _unfit(settings: Settings, config: DictConfig) -> Iterator[str]:
     if settings.algorithm.update_order is not None:
         yield f"algorithm.update_order has ratios to the policy that sampled, which here are several: {instead}"
     if settings.coevolve.enable:
-        yield f"coevolve.enable trains several times on the same engines, where nothing may be left running: {instead}"
+        yield f"coevolve.enable has trainings of the synchronous trainer alone: {instead}"
     if settings.self_play.enable:
         yield f"self_play.enable has one opponent a step, and here rollouts go on over steps: {instead}"
     if settings.trainer.deterministic:

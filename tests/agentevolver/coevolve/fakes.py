@@ -18,7 +18,6 @@ from omegaconf import OmegaConf
 from agentevolver.coevolve.driver import Driver, Parts
 from agentevolver.coevolve.labels import GateLabeller
 from agentevolver.coevolve.manifest import Manifest
-from agentevolver.coevolve.measure import Measurer
 from agentevolver.coevolve.play import Player
 from agentevolver.coevolve.pool import Draw
 from agentevolver.coevolve.trainings import Told, Trained, Training, steps_of
@@ -204,13 +203,12 @@ def parts(config: dict[str, Any], trainings: Any = None, player: Any = None) -> 
     """Return who does the work of such rounds."""
     settings = settings_of(config)
     player = player or SumPlayer()
-    measurer = Measurer(player, WORLD)
     return Parts(
         train=trainings or FileTrainings(),
         player=player,
         seeds=seeds,
         proposer=lambda number, checkpoint: SumProposer(player, checkpoint),
-        labeller=lambda number, checkpoint: GateLabeller(settings.coevolve, SumWorld(), WORLD, measurer, checkpoint),
+        labeller=lambda number, checkpoint: GateLabeller(settings.coevolve, SumWorld(), WORLD, player, checkpoint),
         val_tasks=val_tasks(),
         questions=[task.metadata["sum"] for task in val_tasks()],
         clusters=lambda texts: [len(text) for text in texts],

@@ -130,9 +130,8 @@ async def _run(folder: Path, told: Told, show: Callable[[str], None]) -> tuple[i
         return await process.wait(), last
     finally:
         following.cancel()
-        if process.returncode is None:
-            process.stdin.close()  # the lifeline: all that the training has started is killed
-            await process.wait()
+        process.stdin.close()  # the lifeline: what the training has started and is still there is killed
+        await process.wait()
 
 
 def write_training(training: Training, config: Mapping[str, Any]) -> None:

@@ -19,7 +19,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from agentevolver.errors import TrainingFailed
+from agentevolver.errors import TrainingFailed, last_line
 from agentevolver.monitor.log import last_trained_step
 from agentevolver.utils.files import remove_tree, sync_tree, write_json, write_text
 
@@ -42,9 +42,30 @@ INCIDENTAL = frozenset(
 )
 
 
-def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """Return, in order, the keys in which two configurations belong to different models; null equals a missing key."""
-    return [name for name in sorted({*one, *other} - INCIDENTAL) if one.get(name) != other.get(name)]
+def model_difference(model: str, other: str, *, trust_remote_code: bool = False) -> str | None:
+    """Return how the architecture of `other` differs from that of `model`, or None if they are equal.
+
+    Args:
+        model: a Hugging Face folder, or a name on the hub.
+        other: the same.
+        trust_remote_code: whether code that comes with a model is run.
+
+    Raises ValueError for one whose config.json cannot be read.
+    """
+    from huggingface_hub.errors import StrictDataclassError
+    from transformers import AutoConfig
+
+    try:
+        one, two = (
+            AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code).to_dict() for path in (model, other)
+        )
+    except (OSError, ValueError, KeyError, StrictDataclassError) as error:
+        raise ValueError(f"no model's config.json: {last_line(error)}") from error
+    names = [name for name in sorted({*one, *two} - INCIDENTAL) if one.get(name) != two.get(name)]
+    if not names:
+        return None
+    more = f" (also different: {', '.join(names[1:])})" if names[1:] else ""
+    return f"{names[0]} is {two.get(names[0])}, not {one.get(names[0])}{more}"
 
 
 @dataclass(frozen=True)

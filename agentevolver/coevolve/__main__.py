@@ -10,8 +10,9 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, redirect_stderr, redirect_stdout
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -23,13 +24,12 @@ from agentevolver.coevolve.driver import Driver, Parts
 from agentevolver.coevolve.explorer import ExplorerProposer
 from agentevolver.coevolve.labels import GateLabeller
 from agentevolver.coevolve.manifest import PROPOSE, Manifest
-from agentevolver.coevolve.measure import Measurer
-from agentevolver.coevolve.player.client import Player, PlayerClient, PlayerError
+from agentevolver.coevolve.play import FrozenPlayer, Player, PlayFailed
 from agentevolver.coevolve.pool import Draw, Proposer
 from agentevolver.coevolve.proposers import RoleJudge, RoleProposer
 from agentevolver.coevolve.repetition import clusters
-from agentevolver.coevolve.session_trainings import SessionTrainings
-from agentevolver.coevolve.trainings import ChildTrainings, Trainings
+from agentevolver.coevolve.stages import Seeds
+from agentevolver.coevolve.trainings import train
 from agentevolver.coevolve.types import Proposal
 from agentevolver.config.schema import PROPOSE_ENV, Settings
 from agentevolver.errors import ConfigError, TrainingFailed
@@ -59,27 +59,36 @@ def main(argv: Sequence[str] | None = None) -> int:
         check_trainings(tree, settings)
         manifest = Manifest.open(settings.experiment_dir.resolve(), tree)
         _, val_tasks = list_tasks(config, settings)
-        asyncio.run(carry_out(tree, settings, manifest, val_tasks))
+        # Libraries write to the log, the rounds to the console.
+        log = settings.experiment_dir / "logs" / "driver.log"
+        show = partial(print, file=sys.stdout, flush=True)
+        with log.open("a", encoding="utf-8") as file, redirect_stdout(file), redirect_stderr(file):
+            asyncio.run(carry_out(tree, settings, manifest, val_tasks, show))
     except ConfigError as error:
         print(f"configuration: {error}", file=sys.stderr)
         return 2
-    except (EnvServiceError, LLMError, PlayerError, TrainingFailed, OSError) as error:
+    except (EnvServiceError, LLMError, PlayFailed, TrainingFailed, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-async def carry_out(config: dict[str, Any], settings: Settings, manifest: Manifest, val_tasks: Sequence[Task]) -> None:
+async def carry_out(
+    config: dict[str, Any],
+    settings: Settings,
+    manifest: Manifest,
+    val_tasks: Sequence[Task],
+    show: Callable[[str], None],
+) -> None:
     """Drive the rounds with the services of the run."""
     service, section = settings.env_service, settings.coevolve
     world = settings.world.env_type
-    trainings: Trainings = (SessionTrainings if section.keep_up else ChildTrainings)(config, show)
     async with (
         AsyncEnvClient(service.env_url, timeout_s=service.timeout_s) as client,
-        PlayerClient(section.url) as player,
         AsyncExitStack() as started,
     ):
-        measurer = Measurer(player, world)
+        player = FrozenPlayer(config, settings, client)
+        started.push_async_callback(player.close)
         llm = await started.enter_async_context(LLM(_with_memory(settings))) if settings.roles_of_rounds else None
         judge = RoleJudge(llm, settings.data.seed) if llm is not None and section.gate == "judge" else None
 
@@ -91,19 +100,16 @@ async def carry_out(config: dict[str, Any], settings: Settings, manifest: Manife
             return PolicyProposer(player, checkpoint)
 
         parts = Parts(
-            trainings=trainings,
+            train=partial(train, config=config, show=show),
             player=player,
-            seeds=ListedSeeds(client, settings),
+            seeds=listed_seeds(client, settings),
             proposer=proposer,
-            labeller=lambda number, checkpoint: GateLabeller(section, client, world, measurer, checkpoint, judge),
+            labeller=lambda number, checkpoint: GateLabeller(section, client, world, player, checkpoint, judge),
             val_tasks=val_tasks,
             questions=await questions_of(client, settings, [task for task in val_tasks if task.env_type == world]),
             clusters=clusters,
         )
-        try:
-            await Driver(config, settings, manifest, parts, show).run()
-        finally:
-            await trainings.close()
+        await Driver(config, settings, manifest, parts, show).run()
 
 
 def _with_memory(settings: Settings) -> LLMSettings:
@@ -115,11 +121,6 @@ def _with_memory(settings: Settings) -> LLMSettings:
     )
 
 
-def show(line: str) -> None:
-    """Print a line at once."""
-    print(line, flush=True)
-
-
 class PolicyProposer:
     """A policy of its own proposes (`agentevolver.coevolve.pool.Proposer`):
     one episode of the world `propose` a draw."""
@@ -129,7 +130,7 @@ class PolicyProposer:
         self._checkpoint = checkpoint
 
     async def propose(self, draws: Sequence[Draw]) -> list[Proposal]:
-        """Play the draws, each by its name; raises PlayerError."""
+        """Play the draws, each by its name; raises PlayFailed."""
         return list(await asyncio.gather(*map(self._propose, draws)))
 
     async def _propose(self, draw: Draw) -> Proposal:
@@ -138,25 +139,21 @@ class PolicyProposer:
         return Proposal.from_facts(draw.proposal_id, draw.seed, play.facts)
 
 
-class ListedSeeds:
-    """Seeds of the world `propose` (`agentevolver.coevolve.stages.Seeds`): no two of a run's are the same."""
+def listed_seeds(client: AsyncEnvClient, settings: Settings) -> Seeds:
+    """Return what lists seeds of the world `propose`: no two of a run's are the same."""
+    section = settings.coevolve
+    training = section.proposer.steps * section.proposer.batch_size
+    own: dict[str, Any] = {"world": settings.world.env_type}
+    if section.proposer.levels is not None:
+        own["levels"] = list(section.proposer.levels)
+    if section.proposer.by == "explorer":
+        own["free"] = True
 
-    def __init__(self, client: AsyncEnvClient, settings: Settings) -> None:
-        self._client = client
-        self._section = settings.coevolve
-        self._world = settings.world.env_type
-
-    async def __call__(self, number: int, purpose: str, count: int) -> list[str]:
-        """Return the seeds of a round's training or pool; raises EnvServiceError."""
-        section = self._section
-        training = section.proposer.steps * section.proposer.batch_size
+    async def seeds(number: int, purpose: str, count: int) -> list[str]:
         offset = (number - 1) * (training + section.draws) + (0 if purpose == PROPOSE else training)
-        params: dict[str, Any] = {"world": self._world, "count": count, "offset": offset}
-        if section.proposer.levels is not None:
-            params["levels"] = list(section.proposer.levels)
-        if section.proposer.by == "explorer":
-            params["free"] = True
-        return await self._client.get_env_profile(PROPOSE_ENV, "train", params)
+        return await client.get_env_profile(PROPOSE_ENV, "train", {**own, "count": count, "offset": offset})
+
+    return seeds
 
 
 async def questions_of(client: AsyncEnvClient, settings: Settings, tasks: Sequence[Task]) -> list[str]:
@@ -171,12 +168,10 @@ async def questions_of(client: AsyncEnvClient, settings: Settings, tasks: Sequen
     slots = asyncio.Semaphore(AT_ONCE)
 
     async def ask(task: Task) -> str:
-        own = settings.environment(task.env_type)
         instance_id = f"question-{uuid4().hex}"
+        params = {**settings.environment(task.env_type).params(validation=True), **env_params_of(task)}
         async with slots:
-            state = await client.create_instance(
-                task.env_type, seed_of(task), instance_id, {**own.params(validation=True), **env_params_of(task)}
-            )
+            state = await client.create_instance(task.env_type, seed_of(task), instance_id, params)
             await client.release_instance(instance_id)
         said = [message["content"] for message in state["state"] if message["role"] == "user"]
         return str(said[-1]) if said else ""

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from agentevolver.checkpoints import model_difference
 from agentevolver.coevolve.overlays import proposer_overlay, solver_overlay
-from agentevolver.coevolve.player.client import PlayerRefused
-from agentevolver.coevolve.player.weights import Model, local
 from agentevolver.config.overlay import check_overlay
 from agentevolver.config.schema import Settings
 from agentevolver.errors import ConfigError
@@ -39,13 +38,13 @@ def check_trainings(config: Mapping[str, Any], settings: Settings) -> None:
             profile_for(settings.world.env_type, settings.task_manager.env_profile)
         except ProfileError as error:
             raise ConfigError(f"task_manager.env_profile: {error}") from error
-    if section.proposer.path is not None:
-        _check_policy(section.proposer.path, start)
-
-
-def _check_policy(proposer: str, executor: str) -> None:
-    """Refuse a proposer's policy that the engine of the frozen policies, which plays both, could not take."""
-    try:
-        Model(local(executor, fetch=True)).check(local(proposer, fetch=True))
-    except PlayerRefused as error:
-        raise ConfigError(f"coevolve.proposer.path = {proposer}: one engine plays both agents: {error}") from error
+    if (path := section.proposer.path) is not None:
+        try:
+            difference = model_difference(start, path)
+        except ValueError as error:
+            raise ConfigError(f"coevolve.proposer.path = {path}: {error}") from error
+        if difference is not None:
+            raise ConfigError(
+                f"coevolve.proposer.path = {path} is of another architecture than {start}, and one engine plays "
+                f"both: {difference}"
+            )

@@ -26,11 +26,11 @@ from agentevolver.coevolve.manifest import (
     Manifest,
 )
 from agentevolver.coevolve.overlays import GRADER, proposer_overlay, solver_overlay
-from agentevolver.coevolve.player.client import Player
+from agentevolver.coevolve.play import Player
 from agentevolver.coevolve.pool import Labeller, Pool, Proposer, draws_of, tasks_of
 from agentevolver.coevolve.replay import replayed
 from agentevolver.coevolve.report import line_of, metrics_of
-from agentevolver.coevolve.trainings import Trained, Training, Trainings, without_optimizer
+from agentevolver.coevolve.trainings import Train, Trained, Training, without_optimizer
 from agentevolver.config.schema import PROPOSE_ENV, Settings
 from agentevolver.errors import TrainingFailed
 from agentevolver.monitor.log import METRICS, Status, last_step
@@ -46,13 +46,13 @@ STOPPED = "stopped"
 
 @dataclass(frozen=True)
 class Parts:
-    """Workers of the stages.
+    """What the stages work with.
 
-    `proposer` and `labeller` are made for a round and a checkpoint; `val_tasks` are evaluated, and `questions` are
-    theirs; `clusters` gives each of some questions the number of the cluster of those that are like it.
+    `proposer` and `labeller` are made for a round and a checkpoint. `val_tasks` are evaluated, and `questions` are
+    theirs. `clusters` returns the number of each question's cluster.
     """
 
-    trainings: Trainings
+    train: Train
     player: Player
     seeds: stages.Seeds
     proposer: Callable[[int, str], Proposer]
@@ -106,7 +106,7 @@ class Driver:
         Raises:
             ConfigError: a training's configuration is refused.
             TrainingFailed: a training failed, or what is on the disk does not fit together.
-            PlayerError: the player does not play.
+            PlayFailed: the frozen policies cannot be played.
         """
         manifest = self._manifest
         manifest.content.update(state=RUNNING, stopped=None)
@@ -178,9 +178,7 @@ class Driver:
         await self._train(
             number,
             PROPOSE,
-            Training(
-                f"round {number} proposer", folder, overlay, tasks, watched, _usable(policies.proposer), section.steps
-            ),
+            Training(f"round {number} proposer", folder, overlay, tasks, watched, section.steps),
             policies.proposer,
             {"steps": section.steps, "proposals": episodes, "episodes": episodes * self._section.executor.k},
         )
@@ -243,7 +241,6 @@ class Driver:
             overlay,
             tasks_of(records, self._world),
             self._parts.val_tasks[:1],
-            _usable(policies.executor),
             section.executor.steps,
         )
         counts = {"steps": section.executor.steps, "tasks": len(records), "replayed": len(records) - len(kept)}
@@ -259,7 +256,7 @@ class Driver:
             self._say(number, stage, phase, step=step, total_steps=training.steps)
 
         with manifest.timed(number, stage):
-            trained: Trained = await self._parts.trainings.train(training, told)
+            trained: Trained = await self._parts.train(training, told)
         manifest.finish(
             number,
             stage,

@@ -5,36 +5,20 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from agentevolver.coevolve.types import Play
 from agentevolver.types import Task
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
-    """A mean over tasks in 0..1, its standard error (0 for one task), and how many tasks there are."""
-
-    mean: float
-    error: float
-    tasks: int
-
-    def to_dict(self) -> dict[str, float | int]:
-        """Return it as JSON-ready data."""
-        return {"mean": self.mean, "se": self.error, "tasks": self.tasks}
-
-
 def level_of(task_id: str) -> int | None:
-    """Return the level of a task whose id says it (`left.5.00012`: the kind, the level, the number);
-    None for other ids."""
+    """Return the level in a task's id (`left.5.00012`: kind, level, number), or None."""
     parts = task_id.split(".")
     return int(parts[1]) if len(parts) == 3 and parts[1].isdecimal() and parts[2].isdecimal() else None
 
 
 def split_of(task: Task, world: str) -> str:
-    """Return the name of a task's split: its own in the world that tasks are proposed for, elsewhere with the
-    environment before it."""
+    """Return a task's split, with the environment before it if that is not the rounds' world (`reasoning_gym/test`)."""
     return str(task.split) if task.env_type == world else f"{task.env_type}/{task.split}"
 
 
@@ -59,18 +43,16 @@ def record_of(task: Task, plays: Sequence[Play], world: str) -> dict[str, Any]:
     }
 
 
-def share_of(means: Sequence[float]) -> Share:
-    """Return the mean of tasks' shares of success; the error is that of drawing the tasks, episodes included."""
-    mean = sum(means) / len(means)
-    if len(means) < 2:
-        return Share(mean, 0.0, len(means))
-    variance = sum((value - mean) ** 2 for value in means) / (len(means) - 1)
-    return Share(mean, math.sqrt(variance / len(means)), len(means))
+def share_of(means: Sequence[float]) -> dict[str, float | int]:
+    """Return the mean of tasks' shares of success, and its standard error by drawing the tasks (0 for one task)."""
+    n = len(means)
+    mean = sum(means) / n
+    variance = sum((value - mean) ** 2 for value in means) / (n - 1) if n > 1 else 0.0
+    return {"mean": mean, "se": math.sqrt(variance / n), "tasks": n}
 
 
 def summarised(records: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return, by split, the share of success over all tasks, that of each level,
-    and the mean of tool calls and steps."""
+    """Return success, success of each level, and mean tool calls and steps by split."""
     splits: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for record in records:
         splits[str(record["split"])].append(record)
@@ -81,8 +63,8 @@ def summarised(records: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
             if record["level"] is not None:
                 levels[int(record["level"])].append(record["successes"] / record["n"])
         found[split] = {
-            "success": share_of([record["successes"] / record["n"] for record in own]).to_dict(),
-            "levels": {str(level): share_of(means).to_dict() for level, means in sorted(levels.items())},
+            "success": share_of([record["successes"] / record["n"] for record in own]),
+            "levels": {str(level): share_of(means) for level, means in sorted(levels.items())},
             "calls": sum(record["calls"] for record in own) / len(own),
             "steps": sum(record["steps"] for record in own) / len(own),
         }

@@ -8,15 +8,14 @@ be asked is a number: such a rollout has no grade.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from agentevolver.coevolve.execute import execute
 from agentevolver.coevolve.gates import gate
-from agentevolver.coevolve.measure import Measurer
-from agentevolver.coevolve.player.client import Player, PlayerClient, PlayerError
+from agentevolver.coevolve.measure import measure
+from agentevolver.coevolve.play import Player, PlayFailed, player_of
 from agentevolver.coevolve.reward import calls_of, frontier_reward
 from agentevolver.coevolve.types import Dropped, Kept, Measurement, Proposal
 from agentevolver.config.coevolve import CoevolveSettings
@@ -36,7 +35,7 @@ class FrontierGrader:
 
     Args:
         context: its `run` says which executor is measured (`coevolve.frozen`).
-        player: who plays it; None: the server at `coevolve.url`.
+        player: plays it; None: the rounds' own, by the configuration of the experiment above this training's folder.
 
     Raises:
         ValueError: the run does not say it.
@@ -51,6 +50,7 @@ class FrontierGrader:
                 "(coevolve.enable), or to the folder of a checkpoint"
             )
         self._settings: CoevolveSettings = context.run.coevolve
+        self._rounds = context.run.experiment_dir.parent.parent
         self._player = player
 
     async def grade(self, task: Task, trajectory: Transcript, client: Any, instance_id: str) -> Outcome:
@@ -71,32 +71,25 @@ class FrontierGrader:
         if proposal.refused:
             facts = {**found, "refused": proposal.refused, "p": None, "calls": 0.0}
             return Outcome(0.0, False, f"refused: {proposal.refused}", facts=facts)
-        measurement = await self._measure(proposal, world, executed)
+        measurement = await self._measure(proposal, world, executed, client)
         label, p = self._label(proposal, measurement, executed)
         calls = calls_of(self._settings.reward, measurement)
         score = min(max(frontier_reward(self._settings.reward, p, calls), 0.0), 1.0)
         told = {"label": label, "p": p, "calls": calls, "measured": asdict(measurement)}
         return Outcome(score, True, f"p {p:.3g}, {calls:.3g} calls", facts={**found, "refused": "", **told})
 
-    async def _measure(self, proposal: Proposal, world: str, executed: str | Dropped | None) -> Measurement:
+    async def _measure(
+        self, proposal: Proposal, world: str, executed: str | Dropped | None, client: Any
+    ) -> Measurement:
+        self._player = self._player or player_of(self._rounds, client)
         draws = seeds.current()
         name = f"reward.{seeds.derived(proposal.question) if draws is None else draws.seed('frontier')}"
         label = executed if isinstance(executed, str) and self._settings.gate == "executed" else None
         try:
-            async with self._playing() as player:
-                measurer, k = Measurer(player, world), self._settings.executor.k
-                return await measurer.measure(proposal, str(self._settings.frozen), k, name, label)
-        except PlayerError as error:
+            k, executor = self._settings.executor.k, str(self._settings.frozen)
+            return await measure(self._player, executor, world, proposal, k, name, label)
+        except PlayFailed as error:
             raise GradingError(f"proposal {proposal.question!r} could not be measured: {error}") from error
-
-    @asynccontextmanager
-    async def _playing(self) -> AsyncIterator[Player]:
-        """Hold the player; nobody ends a grader, so a client of the server's is held for one proposal."""
-        if self._player is not None:
-            yield self._player
-            return
-        async with PlayerClient(self._settings.url) as client:
-            yield client
 
     def _label(self, proposal: Proposal, measurement: Measurement, executed: str | Dropped | None) -> tuple[str, float]:
         """Return the label and p by the gate's rule, without its filter."""

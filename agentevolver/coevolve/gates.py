@@ -9,7 +9,7 @@ executor, right or not. Whatever the label, the task is kept only where the exec
 from __future__ import annotations
 
 from agentevolver.coevolve.types import Dropped, Kept, Measurement, Proposal
-from agentevolver.coevolve.votes import Equality, canonical, same, share
+from agentevolver.coevolve.votes import canonical, same, share
 from agentevolver.config.coevolve import CoevolveSettings
 
 
@@ -19,8 +19,6 @@ def gate(
     measurement: Measurement | None,
     executed: str | Dropped | None = None,
     judged: str | Dropped | None = None,
-    *,
-    equal: Equality | None = None,
 ) -> Kept | Dropped:
     """Return the task's label and the share p of all episodes that gave it, or why the proposal becomes no task.
 
@@ -30,7 +28,6 @@ def gate(
         measurement: what the frozen executor made of it; None only for what is dropped without.
         executed: what its program gave, or why it gave nothing; None where it was not run.
         judged: the judge's answer, or why there is none; None where nobody was asked.
-        equal: the world's equality of answers, beside that of numbers and texts.
 
     Raises:
         ValueError: what the gate needs is missing: it was not measured, not executed, not judged.
@@ -48,7 +45,7 @@ def gate(
             return given
         label = given
     else:
-        label = _voted(settings, proposal, _needed(proposal, measurement), executed, equal)
+        label = _voted(settings, proposal, _needed(proposal, measurement), executed)
         if settings.gate == "agree" and not label:
             return Dropped("disagree", "no two of vote, proposer's answer and program are equal")
     if canonical(label) is None:
@@ -60,7 +57,7 @@ def gate(
             f"{measurement.answered} of {len(measurement.answers)} episodes gave an answer, "
             f"min_answered is {settings.min_answered}",
         )
-    p = measurement.p_vote if settings.gate == "vote" else share(measurement.answers, label, equal)
+    p = measurement.p_vote if settings.gate == "vote" else share(measurement.answers, label)
     low, high = settings.keep
     if p < low:
         return Dropped("too_hard", f"p is {p:.3f}, kept is {low} to {high}")
@@ -80,12 +77,11 @@ def _voted(
     proposal: Proposal,
     measurement: Measurement,
     executed: str | Dropped | None,
-    equal: Equality | None,
 ) -> str:
     """Return the label of `vote` or `agree`, "" if there is none; the program's wording before the proposer's."""
     if settings.gate == "vote":
         return measurement.vote
     program = executed if isinstance(executed, str) else None
-    if same(program, proposal.answer, equal) or same(program, measurement.vote, equal):
+    if same(program, proposal.answer) or same(program, measurement.vote):
         return program or ""
-    return measurement.vote if same(proposal.answer, measurement.vote, equal) else ""
+    return measurement.vote if same(proposal.answer, measurement.vote) else ""

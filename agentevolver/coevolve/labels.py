@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 
 from agentevolver.coevolve.execute import execute
 from agentevolver.coevolve.gates import gate
-from agentevolver.coevolve.measure import Measurer
+from agentevolver.coevolve.measure import measure
+from agentevolver.coevolve.play import Player
 from agentevolver.coevolve.pool import Judged
 from agentevolver.coevolve.types import Dropped, Proposal
 from agentevolver.config.coevolve import CoevolveSettings
@@ -24,7 +25,7 @@ class GateLabeller:
         settings: of the rounds.
         client: of the environment service.
         world: the environment that the proposals are for.
-        measurer: plays the executor.
+        player: plays the executor.
         checkpoint: of the frozen executor.
         judge: is asked where `settings.gate` is `judge`.
     """
@@ -34,14 +35,14 @@ class GateLabeller:
         settings: CoevolveSettings,
         client: Instances,
         world: str,
-        measurer: Measurer,
+        player: Player,
         checkpoint: str,
         judge: Judge | None = None,
     ) -> None:
         self._settings = settings
         self._client = client
         self._world = world
-        self._measurer = measurer
+        self._player = player
         self._checkpoint = checkpoint
         self._judge = judge
 
@@ -50,7 +51,7 @@ class GateLabeller:
         that would cost `label_k` episodes.
 
         Raises:
-            PlayerError: it could not be measured.
+            PlayFailed: it could not be measured.
             EnvServiceError: the environment service failed.
         """
         chosen = self._settings.gate
@@ -63,8 +64,7 @@ class GateLabeller:
             given = judged
         if isinstance(given, Dropped):
             return Judged(given, None, executed)
-        measurement = await self._measurer.measure(
-            proposal, self._checkpoint, self._settings.executor.label_k, name, given
-        )
+        k = self._settings.executor.label_k
+        measurement = await measure(self._player, self._checkpoint, self._world, proposal, k, name, given)
         verdict = gate(self._settings, proposal, measurement, executed, judged)
         return Judged(verdict, measurement, executed)

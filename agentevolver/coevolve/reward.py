@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from agentevolver.coevolve.repetition import shares
 from agentevolver.coevolve.types import Measurement
-from agentevolver.coevolve.votes import Equality, same
+from agentevolver.coevolve.votes import same
 from agentevolver.config.coevolve import RewardSettings
 
 
@@ -55,12 +55,12 @@ def batch_rewards(settings: RewardSettings, batch: Sequence[Rated | None]) -> li
     ]
 
 
-def calls_of(settings: RewardSettings, measurement: Measurement, equal: Equality | None = None) -> float:
+def calls_of(settings: RewardSettings, measurement: Measurement) -> float:
     """Return the calls of k episodes as one number, by `settings.agg`; 0 for `majority` where nobody answered."""
     if settings.agg == "mean":
         return measurement.mean_calls
     if settings.agg == "max":
         return float(max(measurement.calls, default=0))
     pairs = zip(measurement.answers, measurement.calls, strict=True)
-    calls = [calls for answer, calls in pairs if same(measurement.vote, answer, equal)]
+    calls = [calls for answer, calls in pairs if same(measurement.vote, answer)]
     return sum(calls) / len(calls) if calls else 0.0

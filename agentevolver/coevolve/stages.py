@@ -1,19 +1,16 @@
-"""The stages of a round, each a function of what it needs: what they make is recorded as it is made, and found again.
-
-A stage that is called again after the process was killed makes what is missing, and nothing else.
-"""
+"""The stages of a round. Each records what it makes as it is made; called again after a kill, it makes the rest."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from agentevolver.coevolve import evaluation
 from agentevolver.coevolve.journal import Journal
-from agentevolver.coevolve.player.client import Player, PlayFailed
-from agentevolver.coevolve.pool import DUPLICATE, Draw, Judged, Labeller, Pool, Proposer
+from agentevolver.coevolve.play import Player, PlayFailed
+from agentevolver.coevolve.pool import DUPLICATE, Draw, Judged, Labeller, Pool, Proposer, canonical
 from agentevolver.coevolve.trainings import Trained
 from agentevolver.coevolve.types import Dropped, Proposal
 from agentevolver.errors import TrainingFailed
@@ -30,15 +27,9 @@ Tell = Callable[[int, int], None]
 """Is told how many are done, of how many."""
 
 
-class Seeds(Protocol):
-    """Who lists what proposers are asked for."""
-
-    async def __call__(self, number: int, purpose: str, count: int) -> list[str]:
-        """Return `count` ids of the world `propose` for a round; equal arguments give equal ids.
-
-        `purpose`: `propose` for a training, `pool` for the pool.
-        """
-        ...
+Seeds = Callable[[int, str, int], Awaitable[list[str]]]
+"""Lists ids of the world `propose` for a round, a purpose (`propose`, a training, or `pool`) and a number. Equal
+arguments give equal ids."""
 
 
 async def each(items: Sequence[T], work: Callable[[T], Awaitable[None]], at_once: int = AT_ONCE) -> None:
@@ -58,7 +49,7 @@ async def each(items: Sequence[T], work: Callable[[T], Awaitable[None]], at_once
 
 
 async def draw(pool: Pool, draws: Sequence[Draw], proposer: Proposer, checkpoint: str, tell: Tell) -> None:
-    """Have the proposals of a batch made that are not there yet, as far as the proposer has any."""
+    """Have the missing proposals of a batch made, as far as the proposer has any."""
     missing = pool.undrawn(draws)
 
     async def ask(chunk: Sequence[Draw]) -> None:
@@ -70,8 +61,7 @@ async def draw(pool: Pool, draws: Sequence[Draw], proposer: Proposer, checkpoint
 
 
 async def label(pool: Pool, labeller: Labeller, k: int, executor: str, tell: Tell) -> None:
-    """Find out what becomes of the proposals that were drawn:
-    those that were refused, duplicates, and the others by the labeller.
+    """Label the drawn proposals: refusals and duplicates are dropped, the labeller judges the others.
 
     Raises:
         TrainingFailed: the episodes of too many proposals could not be played.
@@ -115,8 +105,7 @@ def pool_counts(pool: Pool) -> dict[str, Any]:
 
 
 def pool_metrics(pool: Pool) -> dict[str, float]:
-    """Return what a labelled pool says: how many labels and votes are right where that is known, how hard the tasks
-    are, and how far the tool is used."""
+    """Return the metrics of a labelled pool: labels and votes that are right, difficulty, and use of the tool."""
     kept, measured = pool.kept(), [record for record in pool.labelled if record["k"] > 0]
     found = {
         "kept": float(len(kept)),
@@ -140,10 +129,9 @@ def pool_metrics(pool: Pool) -> dict[str, float]:
 async def evaluate(
     folder: Path, tasks: Sequence[Task], player: Player, checkpoint: str, n: int, world: str, tell: Tell
 ) -> dict[str, Any]:
-    """Play the tasks of the evaluation that were not played yet; returns the summary by split; those of another
-    environment than `world` are called after it (`reasoning_gym/test`).
+    """Play the tasks of the evaluation that were not played yet, and return the summary by split.
 
-    A task's draws have one name in all rounds, so that what differs between two rounds is the policy.
+    A task's draws have one name in all rounds, so that two rounds differ by the policy alone.
     """
     done = Journal(folder / EVALUATION, "key")
     missing = [task for task in tasks if evaluation.key_of(task, world) not in done]
@@ -159,8 +147,7 @@ async def evaluate(
 
 
 def training_metrics(trained: Trained) -> dict[str, float]:
-    """Return, of a training's steps, the first's and the last's score and success, and the mean of what tells whether
-    it did anything."""
+    """Return score and success of a training's first and last step, and the means of other metrics."""
     found: dict[str, float] = {"steps": float(len(trained.steps))}
     for name in ("rollout/reward/mean", "rollout/success", "reward/score/mean"):
         values = [float(step[name]) for step in trained.steps if name in step]
@@ -180,7 +167,5 @@ def known_questions(evaluated: Iterable[str], earlier: Sequence[Sequence[Mapping
         evaluated: questions of the evaluation.
         earlier: the tasks of each earlier round.
     """
-    from agentevolver.coevolve.pool import canonical
-
     known = {canonical(record["question"]): record["task_id"] for tasks in earlier for record in tasks}
     return known | {canonical(question): "the evaluation" for question in evaluated}

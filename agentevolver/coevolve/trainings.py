@@ -1,15 +1,11 @@
-"""The trainings of a round: one policy, from one set of weights, on one list of tasks.
-
-`Trainings` is all that the rounds know of how it is done. `ChildTrainings` runs the main job of an ordinary run
-(`agentevolver.run.main`) in a process and an experiment's folder of its own, on the Ray cluster that the launcher has
-started; a training that was killed goes on from its last checkpoint, as any run does. The process and all that it
-started end with the one that waits for it.
+"""The trainings of a round: each is an ordinary run of the main job, in a subprocess and an experiment's folder of its
+own, on the Ray cluster that the launcher has started. A training that was killed goes on from its last checkpoint, as
+any run does. The subprocess and all that it started end with this process.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
@@ -25,22 +21,22 @@ from agentevolver.errors import ConfigError, TrainingFailed
 from agentevolver.monitor.log import read_status
 from agentevolver.preload import python_of
 from agentevolver.types import Task
-from agentevolver.utils.files import write_text
+from agentevolver.utils.files import parse, write_text
 from agentevolver.utils.lifeline import command
 from task_manager.tasks import write_tasks
 
 HUGGING_FACE = "huggingface"
 LOG = "main.log"
 POLL_S = 0.5
+LINE_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True)
 class Training:
-    """Training that is asked for.
+    """One policy's training, from one set of weights, on one list of tasks.
 
-    `name` says it to a person (`round 2 solver`); `overlay` holds the keys, by their full names, in which its
-    configuration differs from the run's; the weights begin at `start`, a folder in Hugging Face's form or a name on its
-    hub; `steps` is how many training steps it has.
+    `name` is for a person (`round 2 solver`); `overlay` holds the keys, by their full names, in which its configuration
+    differs from the run's; `steps` is the number of training steps.
     """
 
     name: str
@@ -48,7 +44,6 @@ class Training:
     overlay: Mapping[str, Any]
     tasks: Sequence[Task]
     val_tasks: Sequence[Task]
-    start: str
     steps: int
 
 
@@ -64,11 +59,11 @@ Told = Callable[[str, int | None], None]
 """Is told how far a training is: its phase, and the step."""
 
 
-class Trainings(Protocol):
-    """Who trains."""
+class Train(Protocol):
+    """Whatever trains."""
 
-    async def train(self, training: Training, told: Told) -> Trained:
-        """Train to the last step, or go on with what was begun; a training that is finished already is not repeated.
+    async def __call__(self, training: Training, told: Told) -> Trained:
+        """Train to the last step, or go on with what was begun; a finished training is not repeated.
 
         Raises:
             ConfigError: the training's configuration is refused.
@@ -76,94 +71,72 @@ class Trainings(Protocol):
         """
         ...
 
-    async def close(self) -> None:
-        """End what is kept up between trainings."""
-        ...
 
-
-class ChildTrainings:
-    """Each training is a process of its own.
+async def train(training: Training, told: Told, *, config: Mapping[str, Any], show: Callable[[str], None]) -> Trained:
+    """Train in a subprocess (see `Train`).
 
     Args:
+        training: what is trained.
+        told: is told how far it is.
         config: the run's resolved configuration, a plain tree.
-        show: what takes the lines that the trainings print.
+        show: takes the lines of the steps.
     """
-
-    def __init__(self, config: Mapping[str, Any], show: Callable[[str], None] = print) -> None:
-        self._config = config
-        self._show = show
-
-    async def train(self, training: Training, told: Told) -> Trained:
-        """Run the main job to its end (see `Trainings.train`)."""
-        if (trained := finished(training)) is not None:
-            return trained
-        write_training(training, self._config)
-        told("starting", None)
-        code, last = await self._run(training, told)
-        log = training.folder / "logs" / LOG
-        if code == 2:
-            raise ConfigError(f"{training.name}: {last.removeprefix('configuration: ')}")
-        if code >= 128 or code < 0:
-            number = code - 128 if code >= 128 else -code
-            raise TrainingFailed(
-                f"{training.name}: its process was killed ({_signal(number)}); run the same command again, and it goes "
-                f"on from its last checkpoint (the log is {log})"
-            )
-        if code:
-            raise TrainingFailed(f"{training.name}: {last.removeprefix('error: ') or f'exit code {code}'} (log: {log})")
-        trained = finished(training)
-        if trained is None:
-            raise TrainingFailed(f"{training.name}: it ended without a checkpoint of step {training.steps} ({log})")
+    if (trained := finished(training)) is not None:
         return trained
-
-    async def close(self) -> None:
-        """Nothing is kept up."""
-
-    async def _run(self, training: Training, told: Told) -> tuple[int, str]:
-        """Return the exit code, and the last line that was printed."""
-        folder = training.folder.resolve()
-        log = folder / "logs" / LOG
-        log.parent.mkdir(parents=True, exist_ok=True)
-        words = command([python_of(os.environ), "-m", "agentevolver.run.main", "--config", str(folder / "config.yaml")])
-        env = {**os.environ, "TENSORBOARD_DIR": str(folder / "tensorboard")}
-        # A process group of its own: what a terminal sends to the run is for the launcher, which ends this process.
-        process = await asyncio.create_subprocess_exec(
-            *words,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            env=env,
-            start_new_session=True,
+    write_training(training, config)
+    told("starting", None)
+    code, last = await _run(training.folder.resolve(), told, show)
+    log = training.folder / "logs" / LOG
+    if code == 2:
+        raise ConfigError(f"{training.name}: {last.removeprefix('configuration: ')}")
+    if code >= 128:
+        raise TrainingFailed(
+            f"{training.name}: its process was killed ({_signal(code - 128)}); run the same command again, and it goes "
+            f"on from its last checkpoint (the log is {log})"
         )
-        following = asyncio.create_task(follow(folder, told))
-        try:
-            last = await self._copy(process, log)
-            return await process.wait(), last
-        finally:
-            following.cancel()
-            if process.returncode is None:
-                assert process.stdin is not None
-                process.stdin.close()  # the lifeline: all that the training has started is killed
-                await process.wait()
+    if code:
+        raise TrainingFailed(f"{training.name}: {last.removeprefix('error: ') or f'exit code {code}'} (log: {log})")
+    if (trained := finished(training)) is None:
+        raise TrainingFailed(f"{training.name}: it ended without a checkpoint of step {training.steps} ({log})")
+    return trained
 
-    async def _copy(self, process: asyncio.subprocess.Process, log: Path) -> str:
-        """Copy a process's output to its log, and its lines of steps to the console; returns the last line."""
-        assert process.stdout is not None
-        last = ""
+
+async def _run(folder: Path, told: Told, show: Callable[[str], None]) -> tuple[int, str]:
+    """Return the exit code of the main job, and the last line that it printed. Its output goes to its log."""
+    log = folder / "logs" / LOG
+    log.parent.mkdir(parents=True, exist_ok=True)
+    words = command([python_of(os.environ), "-m", "agentevolver.run.main", "--config", str(folder / "config.yaml")])
+    process = await asyncio.create_subprocess_exec(
+        *words,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env={**os.environ, "TENSORBOARD_DIR": str(folder / "tensorboard")},
+        limit=LINE_BYTES,
+        # A terminal's Ctrl-C is for the launcher, which ends this process in order.
+        start_new_session=True,
+    )
+    assert process.stdin is not None and process.stdout is not None
+    following = asyncio.create_task(_follow(folder, told))
+    last = ""
+    try:
         with log.open("ab", buffering=0) as file:
-            while raw := await _line(process.stdout):
-                file.write(raw)
-                text = raw.decode(errors="replace").rstrip()
+            async for line in process.stdout:
+                file.write(line)
+                text = line.decode(errors="replace").rstrip()
                 last = text or last
                 if text.startswith(("step ", "warning: ")):
-                    self._show(f"    {text}")
-        return last
+                    show(f"    {text}")
+        return await process.wait(), last
+    finally:
+        following.cancel()
+        process.stdin.close()  # the lifeline: what the training has started and is still there is killed
+        await process.wait()
 
 
 def write_training(training: Training, config: Mapping[str, Any]) -> None:
-    """Write the folder of a training: its tasks, unless they are there, and its configuration, in which the addresses
-    of services are those of this start. One that was ended before its first checkpoint is to begin anew: nothing has
-    come of it, and there is nothing to go on from."""
+    """Write a training's folder: its tasks, unless they are there, and its configuration, whose addresses of services
+    are those of this start. One without a checkpoint begins anew: it has nothing to go on from."""
     tasks = training.folder / "tasks"
     for name, own in (("train.jsonl", training.tasks), ("val.jsonl", training.val_tasks)):
         if not (tasks / name).exists():
@@ -175,7 +148,7 @@ def write_training(training: Training, config: Mapping[str, Any]) -> None:
 
 
 def finished(training: Training) -> Trained | None:
-    """Return what came of a training that has its last step, None for another."""
+    """Return the result of a training that has its last step, else None."""
     whole = [one for one in whole_checkpoints(training.folder / "checkpoints") if one.step >= training.steps]
     if not whole:
         return None
@@ -190,39 +163,20 @@ def finished(training: Training) -> Trained | None:
 
 def steps_of(folder: Path) -> list[dict[str, Any]]:
     """Return the metrics of a training's steps, in order."""
-    try:
-        lines = (folder / "metrics.jsonl").read_bytes().splitlines()
-    except FileNotFoundError:
-        return []
-    found = {}
-    for line in lines:
-        try:
-            record = json.loads(line)
-            found[int(record["step"])] = record
-        except (ValueError, KeyError, TypeError):
-            continue
+    path = folder / "metrics.jsonl"
+    lines = path.read_bytes().splitlines() if path.exists() else []
+    found = {record["step"]: record for line in lines if (record := parse(line)) is not None and "step" in record}
     return [found[step] for step in sorted(found) if step > 0]
 
 
 def without_optimizer(checkpoints: Path) -> None:
-    """Remove the optimiser's part of a training's checkpoints, twice the weights and more: what comes after it begins
-    with the weights alone. To be called once the manifest says that it is over, since nothing goes on from them
-    then."""
+    """Remove the optimiser's part of a training's checkpoints, twice the weights and more. To be called once the
+    manifest says that it is over: the next training begins with the weights alone."""
     for shard in checkpoints.glob(f"global_step_*/{ACTOR}/{OPTIMIZER}_world_size_*"):
         shard.unlink(missing_ok=True)
 
 
-async def _line(stream: asyncio.StreamReader) -> bytes:
-    """Return the next line, or as much of a very long one as fits."""
-    try:
-        return await stream.readuntil(b"\n")
-    except asyncio.IncompleteReadError as end:
-        return end.partial
-    except asyncio.LimitOverrunError as error:
-        return await stream.readexactly(error.consumed)
-
-
-async def follow(folder: Path, told: Told) -> None:
+async def _follow(folder: Path, told: Told) -> None:
     """Tell how far a training is, by its status file."""
     seen: tuple[str, int | None] | None = None
     while True:

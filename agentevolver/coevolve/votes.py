@@ -2,45 +2,20 @@ r"""Votes over final answers: which of them are one answer, which is the most fr
 
 Every answer is put into a canonical form once: a number by its value (`1/2`, `0.5` and `\frac12` are one), any other
 text without what only typesets it. Equal forms are one class; numbers that are no integers are also one within the
-tolerance that the worlds grade by, and a world may bring an equality of its own. These two are not transitive, so
-classes are what union-find joins. An episode without an answer counts in the denominator and is in no class.
+tolerance that the worlds grade by. That is not transitive, so classes are what union-find joins. An episode without an
+answer counts in the denominator and is in no class.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from fractions import Fraction
 from itertools import combinations
 
 from agentevolver.coevolve.types import Measurement
 from env_service.environments.python_tool.checkers import LONGEST_ANSWER, RELATIVE_TOLERANCE, comparable, parse_number
 
-# Whether two answers are equal that are not the same number or text.
-Equality = Callable[[str, str], bool]
 Canonical = Fraction | str
-
-
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """The classes of k answers, each as the indices of its members, in the order of their first appearance.
-
-    `names` are the first answers of the classes.
-    """
-
-    k: int
-    classes: tuple[tuple[int, ...], ...]
-    names: tuple[str, ...]
-
-    @property
-    def winner(self) -> int | None:
-        """The class with the most members, of equal ones the earliest; None if nobody answered."""
-        return max(range(len(self.classes)), key=lambda i: (len(self.classes[i]), -i), default=None)
-
-    @property
-    def table(self) -> tuple[tuple[str, int], ...]:
-        """Name and number of members of each class."""
-        return tuple((name, len(members)) for name, members in zip(self.names, self.classes, strict=True))
 
 
 def canonical(answer: str | None) -> Canonical | None:
@@ -52,15 +27,10 @@ def canonical(answer: str | None) -> Canonical | None:
     return number if number is not None else comparable(answer) or None
 
 
-def same(first: str | None, second: str | None, equal: Equality | None = None) -> bool:
-    """Whether two answers are one; False where either is none.
-
-    `equal` is asked for what is neither the same number nor the same text.
-    """
+def same(first: str | None, second: str | None) -> bool:
+    """Whether two answers are one; False if either is none."""
     one, other = canonical(first), canonical(second)
-    if first is None or second is None or one is None or other is None:
-        return False
-    return _same_form(one, other) or (equal is not None and equal(first, second))
+    return one is not None and other is not None and _same_form(one, other)
 
 
 def _same_form(one: Canonical, other: Canonical) -> bool:
@@ -71,17 +41,13 @@ def _same_form(one: Canonical, other: Canonical) -> bool:
     return abs(one - other) <= RELATIVE_TOLERANCE * min(abs(one), abs(other))
 
 
-def tally(answers: Iterable[str | None], equal: Equality | None = None) -> Tally:
-    """Return the classes of the answers; which of them are one does not depend on their order.
-
-    `equal` is asked about each pair of different forms, in the order of their appearance; it should be symmetric.
-    """
-    given = list(answers)
+def tally(answers: Sequence[str | None]) -> list[list[int]]:
+    """Return the classes of the answers, each as the indices of its members, in the order of their first appearance.
+    Which answers are one does not depend on their order."""
     forms: dict[Canonical, list[int]] = {}
-    for i, answer in enumerate(given):
+    for i, answer in enumerate(answers):
         if (form := canonical(answer)) is not None:
             forms.setdefault(form, []).append(i)
-    texts = [given[members[0]] or "" for members in forms.values()]
     parents = list(range(len(forms)))
 
     def root(i: int) -> int:
@@ -92,53 +58,45 @@ def tally(answers: Iterable[str | None], equal: Equality | None = None) -> Tally
     for (i, one), (j, other) in combinations(enumerate(forms), 2):
         # The earlier root stays: a class has the place of its first answer.
         low, high = sorted((root(i), root(j)))
-        if low != high and (_same_form(one, other) or (equal is not None and equal(texts[i], texts[j]))):
+        if low != high and _same_form(one, other):
             parents[high] = low
     classes: dict[int, list[int]] = {}
     for i, members in enumerate(forms.values()):
         classes.setdefault(root(i), []).extend(members)
-    return Tally(
-        len(given),
-        tuple(tuple(sorted(members)) for members in classes.values()),
-        tuple(texts[i].strip() for i in classes),
-    )
+    return [sorted(members) for members in classes.values()]
 
 
-def share(answers: Sequence[str | None], label: str, equal: Equality | None = None) -> float:
+def share(answers: Sequence[str | None], label: str) -> float:
     """Return the share of all answers, those that were not given included, that are the label.
 
     Raises ValueError if there are no answers.
     """
     if not answers:
         raise ValueError("a share of no episodes: the task was not measured")
-    return sum(same(label, answer, equal) for answer in answers) / len(answers)
+    return sum(same(label, answer) for answer in answers) / len(answers)
 
 
-def measured(
-    answers: Sequence[str | None], calls: Sequence[int], label: str | None = None, equal: Equality | None = None
-) -> Measurement:
+def measured(answers: Sequence[str | None], calls: Sequence[int], label: str | None = None) -> Measurement:
     """Return what k episodes made of a task.
 
     Args:
         answers: (k) the final answers, None where there is none.
         calls: (k) the tool calls that were carried out.
-        label: the answer that counts as right; None takes the most frequent one.
-        equal: a world's equality of answers.
+        label: the answer that counts as right; None takes the most frequent one, of equal ones the earliest.
 
     Raises:
         ValueError: for no episodes, or not as many calls as answers.
     """
     if not answers or len(answers) != len(calls):
         raise ValueError(f"{len(answers)} answers and {len(calls)} numbers of calls, expected as many, and at least 1")
-    counted = tally(answers, equal)
-    won = counted.winner
-    vote, p_vote = ("", 0.0) if won is None else (counted.names[won], len(counted.classes[won]) / counted.k)
+    votes = [(str(answers[members[0]]).strip(), len(members)) for members in tally(answers)]
+    vote, count = max(votes, key=lambda pair: pair[1], default=("", 0))
     return Measurement(
         answers=tuple(None if canonical(answer) is None else answer for answer in answers),
         calls=tuple(calls),
         label=vote if label is None else label,
-        p=p_vote if label is None else share(answers, label, equal),
+        p=count / len(answers) if label is None else share(answers, label),
         vote=vote,
-        p_vote=p_vote,
-        votes=counted.table,
+        p_vote=count / len(answers),
+        votes=tuple(votes),
     )

@@ -93,11 +93,6 @@ class CoevolveSettings(_Section):
     )
     proposer: ProposerSettings = Field(default_factory=ProposerSettings)
     executor: ExecutorSettings = Field(default_factory=ExecutorSettings)
-    keep_up: bool = Field(
-        True,
-        description="workers and vLLM stay up from one training to the next; false: each training is a process of its "
-        "own, which starts them",
-    )
     gate: Gate = Field(
         "executed",
         description="what makes a label: the proposal's program, run twice (executed); two of vote, proposer's answer "

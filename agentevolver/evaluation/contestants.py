@@ -6,6 +6,7 @@ run's own configuration, so that figures are comparable with its validation.
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -20,7 +21,8 @@ from agentevolver.config.checks import from_config, load
 from agentevolver.config.load import read_overrides, resolved_tree
 from agentevolver.config.overlay import check_overlay, flat, laid_over
 from agentevolver.config.schema import Settings
-from agentevolver.errors import ConfigError, LaunchError, UsageError
+from agentevolver.errors import ConfigError, UsageError
+from agentevolver.evaluation import serving
 from agentevolver.export.source import Source, tokenizer_folder
 from agentevolver.flows import flow_chooser
 from agentevolver.llm import LLM, LLMSettings, Role
@@ -28,6 +30,7 @@ from agentevolver.rollout.attempt import RolloutPolicy
 from agentevolver.rollout.policy import LLMEngine, plain_renderer, role_summariser
 from agentevolver.rollout.rollout import RolloutRunner
 from agentevolver.rollout.tool_calls import ToolUse
+from agentevolver.run.frozen_engine import sampling_of
 from context_manager.registry import checked_template
 
 # The role whose model acts in an environment.
@@ -112,53 +115,33 @@ async def policy(
         UsageError: the run was on a GPU, and there is none here.
         LaunchError: the weights cannot be read, or vLLM does not start.
     """
-    # vLLM reads these settings on import.
-    from agentevolver.coevolve.player.engine import engine_environment, set_environment, start_engine
-    from agentevolver.coevolve.player.play import sampling_of
-    from agentevolver.config.checks import for_verl
-
-    verl = for_verl(game.config)
-    if verl.trainer.device == "cuda" and not _has_gpu():
+    if game.config.trainer.device == "cuda" and not _has_gpu():
         raise UsageError(
             "this configuration is for a GPU, and there is none here: give --conf FILE device=cpu, where FILE is the "
             "experiment's yaml"
         )
-    set_environment(QUIET)
-    set_environment(engine_environment(verl, game.settings.device_env))
+    # The libraries below read these when they are imported, and so do those of the server.
+    for name, value in {**QUIET, **game.settings.device_env}.items():
+        os.environ.setdefault(name, value)
     from transformers import AutoTokenizer
 
-    from agentevolver.coevolve.player.client import PlayerRefused
     from agentevolver.rollout.agent_loop import make_runner
 
     with tempfile.TemporaryDirectory(prefix="agentevolver-weights-") as scratch:
         folder = _huggingface(source, Path(scratch), game)
-        model = verl.actor_rollout_ref.model
-        tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=bool(model.trust_remote_code))
-        try:
-            engine = await start_engine(
-                verl,
-                folder,
-                tokenizer,
-                gpus=0,
-                timeout_s=game.settings.rollout.step_timeout_s,
-                seeded=True,
-                on_death=lambda: None,
-            )
-        except PlayerRefused as error:
-            raise LaunchError(str(error)) from error
-        sampling = dict(sampling_of(game.config)[1])
+        trusted = bool(game.config.actor_rollout_ref.model.trust_remote_code)
+        tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=trusted)
+        sampling = sampling_of(game.config, validation=True)
         if temperature is not None:
             sampling["temperature"] = temperature
-        used = engine if wrap is None else wrap(engine, tokenizer)
         kwargs = game.config.data.get("apply_chat_template_kwargs")
+        async with serving.playing(game.config, game.settings, folder, Path(scratch)) as engine:
+            used = engine if wrap is None else wrap(engine, tokenizer)
 
-        def runner(world: Any) -> RolloutRunner:
-            return make_runner(game.settings, used, tokenizer, kwargs, client=world)
+            def runner(world: Any) -> RolloutRunner:
+                return make_runner(game.settings, used, tokenizer, kwargs, client=world)
 
-        try:
             yield Contestant(source.name, runner, sampling, dict)
-        finally:
-            engine.close()
 
 
 def _huggingface(source: Source, scratch: Path, game: Game) -> Path:

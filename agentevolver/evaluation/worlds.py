@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from agentevolver.errors import LaunchError, UsageError
-from agentevolver.utils.net import take_any_port
+from agentevolver.evaluation.serving import serving
 from env_service.client import AsyncEnvClient
 from env_service.local import LocalClient, is_shared
 from env_service.registry import RegistryError
-from task_manager.services import ServiceFailed, started
+
+START_S = 120.0
 
 
 @asynccontextmanager
@@ -45,15 +46,15 @@ async def open_world(names: Sequence[str], modules: Sequence[str] = (), url: str
         finally:
             await local.close()
         return
-    address = f"http://127.0.0.1:{(port := take_any_port())}"
-    given = [*(f"--env={name}" for name in names), *(f"--env-module={module}" for module in modules)]
-    serve = ["-m", "env_service", "serve", *given, f"--port={port}"]
-    try:
-        with (
-            tempfile.TemporaryDirectory(prefix="agentevolver-eval-") as logs,
-            started("env_service", f"{address}/healthz", serve, Path(logs)),
-        ):
-            async with AsyncEnvClient(address) as client:
-                yield client
-    except ServiceFailed as error:
-        raise LaunchError(str(error)) from error
+    async with _served(names, modules) as address, AsyncEnvClient(address) as client:
+        yield client
+
+
+@asynccontextmanager
+async def _served(names: Sequence[str], modules: Sequence[str]) -> AsyncIterator[str]:
+    given = [item for name in names for item in ("--env", name)]
+    given += [item for module in modules for item in ("--env-module", module)]
+    with tempfile.TemporaryDirectory(prefix="agentevolver-eval-") as folder:
+        log = Path(folder) / "env_service.log"
+        async with serving(("env_service", "serve", *given), "the environment service", log, START_S) as url:
+            yield url

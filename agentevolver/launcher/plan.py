@@ -182,8 +182,9 @@ def make_plan(options: Options, configuration: Resolved, presence: Presence, reg
         services.append(logview_service(folder, logs=logs, env=env))
     if options.plays(rounds=configuration.coevolve.enable):
         own_gpus = _gpus(configuration)
+        gpus = configuration.coevolve.executor.gpus if own_gpus is not None else 0
         played_env = env | ({"CUDA_VISIBLE_DEVICES": own_gpus[1]} if own_gpus is not None else {})
-        config, played_by = _with_player(config, "coevolve", configuration.coevolve.url, folder, played_env)
+        config, played_by = _with_player(config, "coevolve", configuration.coevolve.url, folder, gpus, played_env)
         services.append(played_by)
     return Plan(
         run_id=run_id,
@@ -202,14 +203,14 @@ def make_plan(options: Options, configuration: Resolved, presence: Presence, reg
 
 
 def _with_player(
-    config: DictConfig, section: str, asked: str, folder: Path, env: Mapping[str, str]
+    config: DictConfig, section: str, asked: str, folder: Path, gpus: int, env: Mapping[str, str]
 ) -> tuple[DictConfig, ServiceSpec]:
     """Return the configuration with the URL of a server of frozen policies as `section.url`, and the service.
 
     Raises:
         UsageError, LaunchError: as `player_service`.
     """
-    url, spec = player_service(asked, folder / "config.yaml", f"{section}.url", logs=folder / "logs", env=env)
+    url, spec = player_service(asked, folder / "config.yaml", f"{section}.url", gpus, logs=folder / "logs", env=env)
     told: DictConfig = OmegaConf.merge(config, {section: {"url": url}})  # type: ignore[assignment]
     return told, spec
 

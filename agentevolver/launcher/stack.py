@@ -261,13 +261,16 @@ def bind_options(url: str) -> tuple[str, str] | None:
     return f"--host={parts.hostname}", f"--port={port}"
 
 
-def player_service(url: str, config: Path, key: str, *, logs: Path, env: Mapping[str, str]) -> tuple[str, ServiceSpec]:
+def player_service(
+    url: str, config: Path, key: str, gpus: int, *, logs: Path, env: Mapping[str, str]
+) -> tuple[str, ServiceSpec]:
     """Describe the server of frozen policies, on the first free port from its URL's on; returns its URL with that port
     too.
 
     Args:
         config: where the run's configuration is written.
         key: of the configuration, that the URL stands in.
+        gpus: that are the server's alone; 0: it shares those of the training.
 
     Raises:
         UsageError: a service cannot be started at this URL.
@@ -282,10 +285,13 @@ def player_service(url: str, config: Path, key: str, *, logs: Path, env: Mapping
     url = f"http://{parts.hostname}:{port}"
     spec = ServiceSpec(
         name="player",
-        argv=(python_of(env), "-m", "agentevolver.coevolve.player", "--config", str(config), "--port", str(port)),
+        argv=(
+            *(python_of(env), "-m", "agentevolver.run.frozen"),
+            *("--config", str(config), "--port", str(port), "--gpus", str(gpus)),
+        ),
         log=logs / "player.log",
         env=env,
-        title=f"plays tasks with frozen policies, at {url}",
+        title=f"serves frozen policies, at {url}",
         says_who=True,
         health_urls=(f"{url}/healthz",),
         # It answers when vLLM has loaded the policy.

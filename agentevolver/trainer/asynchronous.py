@@ -181,7 +181,7 @@ class EvolverTrainerSeparate(Asynchronous, PPOTrainerSeparateAsync):
     """Asynchronous rollouts on GPUs of their own."""
 
     verl_mode = VERLS[SEPARATE]
-    timed_worker = SeparateWorker
+    worker_class = SeparateWorker
 
     @property
     def _rollout_engines(self) -> Any:

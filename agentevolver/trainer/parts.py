@@ -17,7 +17,7 @@ class TrainerPart:
     """One concern of a training run. Override the points that it needs; each does nothing by default."""
 
     worker: type[Any] | None = None
-    """Subclass of `agentevolver.trainer.timed_worker.TimedWorker` that the actor is to run in, or None."""
+    """Subclass of `agentevolver.trainer.worker.PolicyWorker` that the actor is to run in, or None."""
 
     def before_rollouts(self, tasks: list[dict[str, Any]], step: int) -> list[dict[str, Any]]:
         """Return the tasks of a training step (from 1), as data, that are rolled out in place of `tasks`."""

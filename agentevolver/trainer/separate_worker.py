@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from verl.experimental.separation.engine_workers import DetachActorWorker
 
-from agentevolver.trainer.timed_worker import TimedWorker
+from agentevolver.trainer.worker import PolicyWorker
 
 
-class SeparateWorker(TimedWorker, DetachActorWorker):
+class SeparateWorker(PolicyWorker, DetachActorWorker):
     """Ours, with the policies that verl's keeps in memory beside the one that is trained."""

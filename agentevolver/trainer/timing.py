@@ -47,7 +47,7 @@ def timed_whole(trainer: Trainer) -> Trainer:
         setattr(trainer, method, _timed(name, getattr(trainer, method)))
     trainer.on_step_begin = _with_gap(trainer.on_step_begin)  # type: ignore[attr-defined]
     trainer.on_step_end = _marking_the_end(trainer.on_step_end)  # type: ignore[attr-defined]
-    trainer._init_resource_pool_mgr = _with_timed_workers(trainer._init_resource_pool_mgr)  # type: ignore[attr-defined]
+    trainer._init_resource_pool_mgr = _with_own_workers(trainer._init_resource_pool_mgr)  # type: ignore[attr-defined]
     trainer._compute_metrics = _with_untimed(trainer._compute_metrics)  # type: ignore[attr-defined]
     return trainer
 
@@ -94,18 +94,18 @@ def _marking_the_end(on_step_end: Callable[..., None]) -> Callable[..., None]:
     return inner
 
 
-def _with_timed_workers(init_resource_pool_mgr: Callable[..., None]) -> Callable[..., None]:
+def _with_own_workers(init_resource_pool_mgr: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(init_resource_pool_mgr)
     def inner(self: Any) -> None:
         import ray
         from verl.trainer.ppo.utils import Role
 
-        from agentevolver.trainer.timed_worker import TimedWorker
+        from agentevolver.trainer.worker import PolicyWorker
 
         init_resource_pool_mgr(self)
         for role in (Role.Actor, Role.ActorRollout, Role.ActorRolloutRef):
             if role in self.role_worker_mapping:
-                worker = self.parts.worker or getattr(self, "timed_worker", TimedWorker)
+                worker = self.parts.worker or getattr(self, "worker_class", PolicyWorker)
                 self.role_worker_mapping[role] = ray.remote(worker)
 
     return inner

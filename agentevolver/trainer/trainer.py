@@ -33,7 +33,6 @@ from agentevolver.monitor.log import Retention, RunLog, Status
 from agentevolver.monitor.watchdog import STARTING, WEIGHTS, WORKERS, Watchdog, described_waits
 from agentevolver.rollout.sole_server import client_of
 from agentevolver.trainer.actor_update import ActorUpdate
-from agentevolver.trainer.adopt import Adopting
 from agentevolver.trainer.batch import Places, mask_rows, ordered, put_scores, rollouts_of, sample_records, trained_on
 from agentevolver.trainer.checkpointing import Checkpointing
 from agentevolver.trainer.credit import StepCredit
@@ -325,5 +324,5 @@ class EvolverTrainer(Loading, PoolFilling, Validating, Checkpointing, PPOTrainer
 
 @register_trainer("agentevolver")
 @timed_whole
-class EvolverTrainerSync(EvolverTrainer, Adopting, PPOTrainerSync):
+class EvolverTrainerSync(EvolverTrainer, PPOTrainerSync):
     """The synchronous trainer: a step's rollouts, then its update, then the weights into vLLM."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from agentevolver.checkpoints import ACTOR, KINDS, differing, layout_of, shard
-from agentevolver.errors import ConfigError, TrainingFailed, last_line
+from agentevolver.checkpoints import ACTOR, KINDS, layout_of, model_difference, shard
+from agentevolver.errors import ConfigError, TrainingFailed
 
 KEY = "weights"
 """Where they are told to the workers, in `actor_rollout_ref`: what `Weights.to_dict` returns, or None."""
@@ -75,27 +75,18 @@ def check_architecture(weights: Weights, model: Mapping[str, Any]) -> None:
         ConfigError: the shapes or kinds of layers differ, by the two models' configurations; or the policy has
             adapters, whose reference would be these weights too.
     """
-    from huggingface_hub.errors import StrictDataclassError
-    from transformers import AutoConfig
-
     if has_adapters(model):
         raise ConfigError(
             "trainer.weights cannot be combined with LoRA, whose reference is the policy without adapters: it would "
             "be these weights; name them as actor_rollout_ref.model.path"
         )
-    read = {"trust_remote_code": bool(model.get("trust_remote_code"))}
-    own = str(model.get("hf_config_path") or model["path"])
+    own, trusted = str(model.get("hf_config_path") or model["path"]), bool(model.get("trust_remote_code"))
     try:
-        wanted = AutoConfig.from_pretrained(own, **read).to_dict()
-        found = AutoConfig.from_pretrained(str(weights.model_config), **read).to_dict()
-    except (OSError, ValueError, StrictDataclassError) as error:
-        raise ConfigError(f"trainer.weights = {weights.folder}: no model's config.json: {last_line(error)}") from error
-    if different := differing(wanted, found):
-        name = different[0]
-        raise ConfigError(
-            f"trainer.weights = {weights.folder} are of another model than {own}: {name} is {found.get(name)}, not "
-            f"{wanted.get(name)}" + (f" (also different: {', '.join(different[1:])})" if different[1:] else "")
-        )
+        difference = model_difference(own, str(weights.model_config), trust_remote_code=trusted)
+    except ValueError as error:
+        raise ConfigError(f"trainer.weights = {weights.folder}: {error}") from error
+    if difference is not None:
+        raise ConfigError(f"trainer.weights = {weights.folder} are of another model than {own}: {difference}")
 
 
 def has_adapters(model: Mapping[str, Any]) -> bool:

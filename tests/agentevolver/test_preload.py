@@ -126,7 +126,7 @@ def test_what_a_nursery_leaves_undone_when_it_ends_is_done_by_the_real_python(so
 
 def test_what_is_not_of_a_run_is_not_for_the_nursery() -> None:
     worker = f"/site-packages/{client.RAY_WORKER}"
-    player = ["-m", "agentevolver.coevolve.player", "--config", "x", "--port", "1"]
+    player = ["-m", "agentevolver.run.frozen", "--config", "x", "--port", "1"]
     wanted = [["-m", "agentevolver.run.main", "--config", "x"], player, [worker, "--node"], ["-c", "code", SPAWNED]]
     others = [[], ["-m"], ["-m", "pytest"], ["-c", "code"], ["script.py"]]
     assert [client.is_for_nursery(arguments) for arguments in wanted + others] == [True] * 4 + [False] * 5

@@ -70,7 +70,7 @@ def steps_of(run: Launched, training: str) -> int:
 
 
 def player(run: Launched) -> list[ProcessId]:
-    return victims(run, "agentevolver.coevolve.player", "player")
+    return victims(run, "agentevolver.run.frozen", "player")
 
 
 def kill_everything(run: Launched) -> None:

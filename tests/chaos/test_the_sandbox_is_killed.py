@@ -22,7 +22,7 @@ from agentevolver.coevolve.types import Play
 from agentevolver.types import Task
 from agentevolver.utils.files import read_jsonl
 from env_service.registry import resolve
-from tests.agentevolver.coevolve.fakes import FileTrainings, chance, configuration
+from tests.agentevolver.coevolve.fakes import chance, configuration, train_files
 from tests.env_service.local_hosts import serving
 
 pytestmark = [pytest.mark.e2e, pytest.mark.chaos, pytest.mark.timeout(300)]
@@ -37,18 +37,13 @@ OF_TIME = ("began", "ended", "seconds")
 class Scripted:
     """Proposes sums of squares, and answers those that others proposed right half of the time."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, *_: object) -> None:
         pass
 
-    async def __aenter__(self) -> Scripted:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
+    async def close(self) -> None:
         pass
 
-    async def play(
-        self, checkpoint: Path | str, task: Task, n: int, name: str, validation: bool = False
-    ) -> Sequence[Play]:
+    async def play(self, checkpoint: str, task: Task, n: int, name: str, validation: bool = False) -> Sequence[Play]:
         return [self._play(task, f"{name}.{i}") for i in range(n)]
 
     def _play(self, task: Task, name: str) -> Play:
@@ -128,8 +123,8 @@ async def a_round(folder: Path, name: str, running: Any, kills: bool = False) ->
 async def test_a_round_whose_sandboxes_are_killed_comes_to_what_an_undisturbed_one_comes_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job, "PlayerClient", Scripted)
-    monkeypatch.setattr(job, "SessionTrainings", lambda config, show: FileTrainings())
+    monkeypatch.setattr(job, "FrozenPlayer", Scripted)
+    monkeypatch.setattr(job, "train", train_files)
     async with world() as running:
         calm, _ = await a_round(tmp_path, "calm", running)
         killed, hit = await a_round(tmp_path, "killed", running, kills=True)

@@ -77,7 +77,7 @@ def test_a_dry_run_on_cuda_says_who_has_which_gpus(
     )
     printed = capsys.readouterr().out
     assert "the GPU group" in printed and "7 device(s) a node" in printed and "--num-gpus=7" in printed
-    assert "agentevolver.coevolve.player --config" in printed and "-m agentevolver.coevolve --config" in printed
+    assert "agentevolver.run.frozen --config" in printed and "-m agentevolver.coevolve --config" in printed
 
 
 def test_one_gpu_holds_the_small_rounds(monkeypatch: pytest.MonkeyPatch) -> None:

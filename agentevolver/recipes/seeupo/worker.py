@@ -8,10 +8,10 @@ from tensordict import TensorDict
 from verl.single_controller.base.decorator import Dispatch, make_nd_compute_dataproto_dispatch_fn, register
 
 from agentevolver.recipes.seeupo import prefixes
-from agentevolver.trainer.timed_worker import TimedWorker
+from agentevolver.trainer.worker import PolicyWorker
 
 
-class TurnWorker(TimedWorker):
+class TurnWorker(PolicyWorker):
     """Cuts rows at the end of their mask where a batch asks for it."""
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)

@@ -19,5 +19,5 @@ def services(launch: Launch) -> Services | None:
     if not section.enable or launch.target is None:
         return None
     key = "recipes.self_play.url"
-    url, spec = player_service(section.url, launch.folder / "config.yaml", key, logs=launch.logs, env={})
+    url, spec = player_service(section.url, launch.folder / "config.yaml", key, 0, logs=launch.logs, env={})
     return Services((spec,), {"recipes": {"self_play": {"url": url}}}, {PLAYER_URL: url})

@@ -94,6 +94,7 @@ class ChatPlayer:
         system: the agent's own system message, before the game's rules.
         sampling: further keys of each request.
         seed: each request gets one that follows from it; None: none.
+        silent_when_full: says nothing once its conversation is longer than its context, where others fail.
     """
 
     url: str
@@ -102,6 +103,7 @@ class ChatPlayer:
     system: str
     sampling: Mapping[str, Any] = field(default_factory=dict)
     seed: int | None = None
+    silent_when_full: bool = False
     _messages: list[dict[str, Any]] = field(default_factory=list)
 
     def move(self, match: Match, rules: str, heard: str) -> str:
@@ -114,6 +116,8 @@ class ChatPlayer:
         try:
             said = str(complete(self.url, self.key, body).get("content") or "")
         except EndpointFailed as error:
+            if self.silent_when_full and str(error) == "HTTP 400":  # as vLLM refuses a prompt that is too long
+                return ""
             raise PlayerFailed(f"the model {self.model!r} at {self.url} that plays a seat failed: {error}") from error
         self._messages.append({"role": "assistant", "content": said})
         return said
@@ -155,7 +159,8 @@ def player_of(kind: str, game_id: str, seat: int, seed: int, *, checkpoint: str,
             )
         if not checkpoint:
             raise ValueError("the player `policy` needs the parameter checkpoint, which a run's self-play sends")
-        return ChatPlayer(f"{url.rstrip('/')}/v1", checkpoint, os.environ.get(POLICY_KEY), system, seed=own_seed)
+        address, key = f"{url.rstrip('/')}/v1", os.environ.get(POLICY_KEY)
+        return ChatPlayer(address, checkpoint, key, system, seed=own_seed, silent_when_full=True)
     url, model = os.environ.get(f"{_LLM}_URL"), os.environ.get(f"{_LLM}_MODEL")
     if not url or not model:
         raise ValueError(

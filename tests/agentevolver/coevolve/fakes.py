@@ -18,8 +18,7 @@ from omegaconf import OmegaConf
 from agentevolver.coevolve.driver import Driver, Parts
 from agentevolver.coevolve.labels import GateLabeller
 from agentevolver.coevolve.manifest import Manifest
-from agentevolver.coevolve.measure import Measurer
-from agentevolver.coevolve.player.client import Player
+from agentevolver.coevolve.play import Player
 from agentevolver.coevolve.pool import Draw
 from agentevolver.coevolve.trainings import Told, Trained, Training, steps_of
 from agentevolver.coevolve.types import Play, Proposal
@@ -84,11 +83,9 @@ class SumPlayer:
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, int]] = []
 
-    async def play(
-        self, checkpoint: Path | str, task: Task, n: int, name: str, validation: bool = False
-    ) -> Sequence[Play]:
+    async def play(self, checkpoint: str, task: Task, n: int, name: str, validation: bool = False) -> Sequence[Play]:
         await asyncio.sleep(0)
-        self.asked.append((str(checkpoint), name, n))
+        self.asked.append((checkpoint, name, n))
         skill = json.loads((Path(checkpoint) / "skill.json").read_text())["skill"]
         if task.env_type == "propose":
             return [self._proposal(task, name, i, skill) for i in range(n)]
@@ -135,9 +132,9 @@ class FileTrainings:
     def __init__(self) -> None:
         self.begun: list[Training] = []
 
-    async def train(self, training: Training, told: Told) -> Trained:
+    async def __call__(self, training: Training, told: Told) -> Trained:
         self.begun.append(training)
-        skill = json.loads((Path(training.start) / "skill.json").read_text())["skill"]
+        skill = json.loads((Path(start_of(training)) / "skill.json").read_text())["skill"]
         if not (training.folder / "config.yaml").exists():
             write_json(training.folder / "config.yaml", {"overlay": sorted(training.overlay)})
         done = len(steps_of(training.folder))
@@ -148,8 +145,15 @@ class FileTrainings:
         write_json(weights / "skill.json", {"skill": round(skill + 0.01 * training.steps, 4)})
         return Trained(str(weights), steps_of(training.folder))
 
-    async def close(self) -> None:
-        pass
+
+async def train_files(training: Training, told: Told, **_: Any) -> Trained:
+    """Train as `FileTrainings` does, in the place of `agentevolver.coevolve.trainings.train`."""
+    return await FileTrainings()(training, told)
+
+
+def start_of(training: Training) -> str:
+    """Return the weights that a training begins with."""
+    return str(training.overlay["trainer.weights"] or training.overlay["actor_rollout_ref.model.path"])
 
 
 class SumProposer:
@@ -199,13 +203,12 @@ def parts(config: dict[str, Any], trainings: Any = None, player: Any = None) -> 
     """Return who does the work of such rounds."""
     settings = settings_of(config)
     player = player or SumPlayer()
-    measurer = Measurer(player, WORLD)
     return Parts(
-        trainings=trainings or FileTrainings(),
+        train=trainings or FileTrainings(),
         player=player,
         seeds=seeds,
         proposer=lambda number, checkpoint: SumProposer(player, checkpoint),
-        labeller=lambda number, checkpoint: GateLabeller(settings.coevolve, SumWorld(), WORLD, measurer, checkpoint),
+        labeller=lambda number, checkpoint: GateLabeller(settings.coevolve, SumWorld(), WORLD, player, checkpoint),
         val_tasks=val_tasks(),
         questions=[task.metadata["sum"] for task in val_tasks()],
         clusters=lambda texts: [len(text) for text in texts],

@@ -22,7 +22,15 @@ from agentevolver.coevolve.pool import Draw
 from agentevolver.coevolve.types import Proposal
 from agentevolver.errors import ConfigError, TrainingFailed
 from agentevolver.utils.files import parse
-from tests.agentevolver.coevolve.fakes import FileTrainings, SumPlayer, SumProposer, configuration, drive, parts
+from tests.agentevolver.coevolve.fakes import (
+    FileTrainings,
+    SumPlayer,
+    SumProposer,
+    configuration,
+    drive,
+    parts,
+    start_of,
+)
 
 TIMES = ("began", "ended", "seconds", "time")
 
@@ -75,8 +83,8 @@ def test_two_rounds_make_pools_checkpoints_and_evaluations(tmp_path: Path) -> No
     first, second = manifest.rounds()[1:]
     propose, solve = second["stages"]["propose"], second["stages"]["solve"]
     # Round 2 begins with the weights of round 1.
-    assert trainings.begun[2].start.endswith(first["proposer"]) and propose["start"] == first["proposer"]
-    assert trainings.begun[3].start.endswith(first["executor"]) and solve["start"] == first["executor"]
+    assert start_of(trainings.begun[2]).endswith(first["proposer"]) and propose["start"] == first["proposer"]
+    assert start_of(trainings.begun[3]).endswith(first["executor"]) and solve["start"] == first["executor"]
     # Proposals are measured by the executor that was frozen before.
     assert trainings.begun[2].overlay["coevolve.frozen"].endswith(first["executor"])
     # Replay: a fifth of what the second round trains on is of the first.
@@ -255,7 +263,7 @@ def test_one_set_of_weights_goes_from_training_to_training(tmp_path: Path) -> No
     config = configuration(tmp_path, **{"coevolve.shared_weights": True})
     trainings = FileTrainings()
     manifest = drive(config, parts(config, trainings))
-    starts = [one.start for one in trainings.begun]
+    starts = [start_of(one) for one in trainings.begun]
     ends = [str(one.folder / f"checkpoints/global_step_{one.steps}/actor/huggingface") for one in trainings.begun]
     assert starts[1:] == ends[:-1]
     with pytest.raises(TrainingFailed, match="is one policy"):
@@ -265,8 +273,8 @@ def test_one_set_of_weights_goes_from_training_to_training(tmp_path: Path) -> No
 class WorseTrainings(FileTrainings):
     """Trainings after which the executor can do nothing."""
 
-    async def train(self, training: Any, told: Any) -> Any:
-        trained = await super().train(training, told)
+    async def __call__(self, training: Any, told: Any) -> Any:
+        trained = await super().__call__(training, told)
         if training.name.endswith("solver"):
             (Path(trained.checkpoint) / "skill.json").write_text('{"skill": -1}')
         return trained

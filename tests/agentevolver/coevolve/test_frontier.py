@@ -1,28 +1,27 @@
 """Grading a proposal: real worlds, a scripted executor; nobody who could not be asked is a number."""
 
-import asyncio
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from agentevolver.coevolve import frontier
 from agentevolver.coevolve.frontier import FrontierGrader
-from agentevolver.coevolve.player.client import PlayerClient, PlayerRefused, PlayerUnavailable, PlayFailed
+from agentevolver.coevolve.play import PlayFailed
 from agentevolver.coevolve.proposer_reward import ProposerReward
 from agentevolver.coevolve.types import Play
 from agentevolver.config.coevolve import CoevolveSettings
 from agentevolver.trainer.reward_stages import RewardStageError
 from agentevolver.types import Outcome, Task
 from agentevolver.utils import seeds
-from agentevolver.utils.retry import RetryPolicy
 from env_service.client import EnvRequestError, EnvUnavailable
 from env_service.environments.calc.env import CalcEnv
 from env_service.environments.propose.env import ProposeEnv
 from task_manager.graders.base import GraderConfigError, GradingError
 from task_manager.graders.registry import GraderContext, Graders, make_grader
 from task_manager.settings import GraderSettings
-from tests.agentevolver.coevolve.players import ScriptedPlayer, answered, served
+from tests.agentevolver.coevolve.players import ScriptedPlayer, answered
 from tests.trajectories import trajectory
 
 NAME = "agentevolver.coevolve.frontier:FrontierGrader"
@@ -56,7 +55,8 @@ class Worlds:
 
 def run_with(**coevolve: Any) -> Any:
     section = {"frozen": "/base", "executor": {"k": K}, **coevolve}
-    return SimpleNamespace(coevolve=CoevolveSettings.model_validate(section))
+    folder = Path("/run/round_1/proposer")
+    return SimpleNamespace(coevolve=CoevolveSettings.model_validate(section), experiment_dir=folder)
 
 
 def context(run: Any) -> GraderContext:
@@ -137,27 +137,11 @@ async def test_a_program_without_a_value_makes_no_task() -> None:
     assert outcome.facts["refused"].startswith("unexecutable") and not outcome.success and not player.asked
 
 
-@pytest.mark.parametrize("error", [PlayerUnavailable("gone"), PlayFailed("no env"), PlayerRefused("another model")])
-async def test_an_executor_that_cannot_be_asked_is_a_grading_error_and_not_a_number(error: Exception) -> None:
+async def test_an_executor_that_cannot_be_played_is_a_grading_error_and_not_a_number() -> None:
     player = player_of("1")
-    player.error = error
+    player.error = PlayFailed("no env")
     with pytest.raises(GradingError, match=r"left 3 f 4.*could not be measured"):
         await graded("<question>left 3 f 4</question>", player)
-
-
-async def test_a_server_that_is_not_there_is_a_grading_error() -> None:
-    player = PlayerClient("http://127.0.0.1:9", patience=RetryPolicy(tries=2, first_wait_s=0.01, max_wait_s=0.01))
-    with pytest.raises(GradingError, match="does not answer"):
-        await graded("<question>left 3 f 4</question>", player)  # type: ignore[arg-type]
-    await player.close()
-
-
-@pytest.mark.service
-async def test_over_http_the_answers_are_the_executors() -> None:
-    right = await value_of("left 3 f 4")
-    async with served(player_of(right, right, "x", None)) as url, PlayerClient(url) as player:
-        outcome = await graded("<question>left 3 f 4</question>", player)  # type: ignore[arg-type]
-    assert outcome.facts["p"] == 0.5 and outcome.score == pytest.approx(0.6)
 
 
 async def test_a_service_that_fails_while_the_program_runs_is_no_verdict_on_it() -> None:
@@ -193,18 +177,22 @@ async def test_equal_rollouts_ask_for_equal_draws_and_others_for_others() -> Non
     assert first == again != other
 
 
-@pytest.mark.service
-async def test_it_is_made_by_its_name_and_many_at_once_are_graded_apart() -> None:
+async def test_it_plays_by_the_configuration_of_the_rounds_above_its_training(monkeypatch: Any) -> None:
     right = await value_of("left 3 f 4")
-    async with served(player_of(right, "x", "x", "x")) as url:
-        graders = Graders(context(run_with(url=url)))
-        worlds = Worlds()
-        for i in range(3):
-            await worlds.create_instance("propose", SEED, f"i{i}", {})
-            await worlds.step(f"i{i}", {"role": "assistant", "content": "<question>left 3 f 4</question>"})
-        task = Task(SEED, "propose", evaluator=NAME)
-        outcomes = await asyncio.gather(*(graders.grade(task, trajectory(), worlds, f"i{i}") for i in range(3)))
-    assert [outcome.facts["p"] for outcome in outcomes] == [0.25] * 3
+    asked: list[Path] = []
+
+    def made(experiment: Path, client: Any) -> ScriptedPlayer:
+        asked.append(experiment)
+        return player_of(right, "x", "x", "x")
+
+    monkeypatch.setattr(frontier, "player_of", made)
+    graders, worlds = Graders(context(run_with())), Worlds()
+    for i in range(2):
+        await worlds.create_instance("propose", SEED, f"i{i}", {})
+        await worlds.step(f"i{i}", {"role": "assistant", "content": "<question>left 3 f 4</question>"})
+        outcome = await graders.grade(Task(SEED, "propose", evaluator=NAME), trajectory(), worlds, f"i{i}")
+        assert outcome.facts["p"] == 0.25
+    assert asked == [Path("/run")], "one player for all proposals"
 
 
 def test_a_run_without_a_frozen_executor_is_refused_before_training() -> None:

@@ -20,7 +20,7 @@ from agentevolver.types import Task
 from agentevolver.utils.files import read_jsonl
 from env_service.environments.calc.grammar import evaluate
 from env_service.registry import resolve
-from tests.agentevolver.coevolve.fakes import FileTrainings, chance, configuration
+from tests.agentevolver.coevolve.fakes import chance, configuration, train_files
 from tests.agentevolver.coevolve.test_explorer import EXPLORING
 from tests.env_service.local_hosts import serving
 
@@ -39,18 +39,13 @@ HELD_OUT = {
 class CalcPlayer:
     """Proposes chains that begin with their seed, and gets chains wrong more often the longer they are."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, config: object, settings: object, client: object) -> None:
         pass
 
-    async def __aenter__(self) -> CalcPlayer:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
+    async def close(self) -> None:
         pass
 
-    async def play(
-        self, checkpoint: Path | str, task: Task, n: int, name: str, validation: bool = False
-    ) -> Sequence[Play]:
+    async def play(self, checkpoint: str, task: Task, n: int, name: str, validation: bool = False) -> Sequence[Play]:
         return [self._play(task, f"{name}.{i}") for i in range(n)]
 
     def _play(self, task: Task, name: str) -> Play:
@@ -70,9 +65,8 @@ class CalcPlayer:
 
 @pytest.fixture
 async def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[dict[str, Any]]:
-    monkeypatch.setattr(job, "PlayerClient", CalcPlayer)
-    for name in ("SessionTrainings", "ChildTrainings"):
-        monkeypatch.setattr(job, name, lambda config, show: FileTrainings())
+    monkeypatch.setattr(job, "FrozenPlayer", CalcPlayer)
+    monkeypatch.setattr(job, "train", train_files)
     async with serving(resolve(["calc", "pocket", "propose"])) as service:
         yield configuration(tmp_path, **{"env_service.env_url": service.url, **HELD_OUT})
 
@@ -105,8 +99,8 @@ async def test_two_rounds_of_calc_are_labelled_by_its_programs(
 
 
 async def test_two_rounds_of_what_an_explorer_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job, "PlayerClient", CalcPlayer)
-    monkeypatch.setattr(job, "SessionTrainings", lambda config, show: FileTrainings())
+    monkeypatch.setattr(job, "FrozenPlayer", CalcPlayer)
+    monkeypatch.setattr(job, "train", train_files)
     environments = resolve(["calc", "propose"])
     async with serving(environments) as service, teaching(Teacher()) as models:
         given = {**EXPLORING, "env_service.env_url": service.url, "llm.teacher.url": models.teacher.url}

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from agentevolver.coevolve.measure import Measurer, task_of
-from agentevolver.coevolve.player.client import PlayerUnavailable
+from agentevolver.coevolve.measure import measure, task_of
+from agentevolver.coevolve.play import PlayFailed
 from agentevolver.coevolve.types import Play, Proposal
 from agentevolver.types import Task
 from tests.agentevolver.coevolve.players import ScriptedPlayer, answered
@@ -22,7 +22,7 @@ def in_turn(*answers: str | None) -> ScriptedPlayer:
 
 async def test_a_measurement_counts_the_label_and_the_vote_over_all_episodes() -> None:
     player = in_turn("9", "7", "7", None)
-    measurement = await Measurer(player, "calc").measure(PROPOSAL, "/base", 4, "r1.pool.3", "9")
+    measurement = await measure(player, "/base", "calc", PROPOSAL, 4, "r1.pool.3", "9")
     assert (measurement.label, measurement.p) == ("9", 0.25)
     assert (measurement.vote, measurement.p_vote) == ("7", 0.5)
     assert measurement.answers == ("9", "7", "7", None) and measurement.answered == 3
@@ -36,29 +36,23 @@ async def test_a_measurement_counts_the_label_and_the_vote_over_all_episodes() -
 
 async def test_without_a_label_the_vote_is_it_and_the_proposers_answer_is_not_told() -> None:
     player = in_turn("7", "7", "9")
-    measurement = await Measurer(player, "calc").measure(PROPOSAL, "/base", 3, "x")
+    measurement = await measure(player, "/base", "calc", PROPOSAL, 3, "x")
     assert (measurement.label, measurement.p) == ("7", 2 / 3)
     assert player.asked[0][1].metadata["env_params"] == {"problem": {"question": "left 3 f 4"}}
 
 
-async def test_the_worlds_own_equality_joins_answers() -> None:
-    player = in_turn("red apple", "an apple that is red", None)
-    measurer = Measurer(player, "python", lambda one, other: "apple" in one and "apple" in other)
-    assert (await measurer.measure(PROPOSAL, "/base", 3, "x", "red apple")).p == 2 / 3
-
-
 async def test_a_player_that_fails_is_an_error() -> None:
     player = in_turn("9")
-    player.error = PlayerUnavailable("gone")
-    with pytest.raises(PlayerUnavailable):
-        await Measurer(player, "calc").measure(PROPOSAL, "/base", 1, "x", "9")
+    player.error = PlayFailed("gone")
+    with pytest.raises(PlayFailed):
+        await measure(player, "/base", "calc", PROPOSAL, 1, "x", "9")
 
 
 async def test_what_was_refused_is_never_played() -> None:
     player = in_turn("9")
     for refused in (Proposal("p", "s", refused="malformed: no tags"), Proposal("p", "s")):
         with pytest.raises(ValueError, match="is no task"):
-            await Measurer(player, "calc").measure(refused, "/base", 1, "x", "9")
+            await measure(player, "/base", "calc", refused, 1, "x", "9")
         with pytest.raises(ValueError, match="is no task"):
             task_of(refused, "calc")
     assert not player.asked

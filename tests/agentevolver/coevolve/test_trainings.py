@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 
 from agentevolver.checkpoints import seal
 from agentevolver.coevolve import trainings
-from agentevolver.coevolve.trainings import ChildTrainings, Training, without_optimizer, write_training
+from agentevolver.coevolve.trainings import Training, without_optimizer, write_training
 from agentevolver.errors import ConfigError, TrainingFailed
 from agentevolver.types import Task
 from agentevolver.utils.processes import identify
@@ -45,7 +45,7 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], An
     config = configuration(tmp_path)
     folder = tmp_path / "experiment" / "round_1" / "solver"
     overlay = {"experiment.dir": str(folder), "data.train_batch_size": 4, "trainer.resume_mode": "auto"}
-    one = Training("round 1 solver", folder, overlay, [Task("a", "calc")], [Task("b", "calc")], "base", 1)
+    one = Training("round 1 solver", folder, overlay, [Task("a", "calc")], [Task("b", "calc")], 1)
     lines: list[str] = []
     told: list[tuple[str, int | None]] = []
 
@@ -54,7 +54,9 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], An
         script = tmp_path / "child.py"
         script.write_text(text)
         monkeypatch.setattr(trainings, "command", lambda words: [*lifeline[:4], words[0], str(script)])
-        return await ChildTrainings(config, lines.append).train(one, lambda phase, step: told.append((phase, step)))
+        return await trainings.train(
+            one, lambda phase, step: told.append((phase, step)), config=config, show=lines.append
+        )
 
     from agentevolver.utils.lifeline import command
 

@@ -34,7 +34,11 @@ def test_rounds_alone_are_accepted_and_ask_nobody() -> None:
 @pytest.mark.thorough
 def test_a_proposer_of_another_architecture_is_refused_before_a_training(tmp_path: Path) -> None:
     executor, other = write_model(tmp_path / "executor"), write_model(tmp_path / "other", num_hidden_layers=2)
-    for proposer, said in ((executor, ""), (other, "of another architecture"), (tmp_path / "none", "not there")):
+    for proposer, said in (
+        (executor, ""),
+        (other, "of another architecture"),
+        (tmp_path / "none", "no model's config.json"),
+    ):
         made = rounds(f"actor_rollout_ref.model.path={executor}", f"coevolve.proposer.path={proposer}")
         with pytest.raises(ConfigError, match=f"coevolve.proposer.path = .*{said}") if said else nullcontext():
             check_trainings(resolved_tree(made.config), made.settings)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from agentevolver import cli
-from agentevolver.coevolve.player import engine as player_engine
 from agentevolver.recipes.offline.seed import seed_policy_path
+from tests.agentevolver.evaluation.conftest import ScriptedEngine
 from tests.agentevolver.evaluation.servers import chat_server, notes_alone
-from tests.agentevolver.evaluation.test_eval import CPU, ScriptedEngine
+from tests.agentevolver.evaluation.test_eval import CPU
 
 TASK = ["--task", "note_add.k1.50000"]
 
@@ -51,39 +49,27 @@ def test_what_is_typed_takes_the_models_place_in_its_own_context(
 
 @pytest.mark.parametrize("lines", ["q\n", ""])
 def test_quit_and_the_end_of_the_lines_end_it(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], lines: str
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    engines: list[ScriptedEngine],
+    lines: str,
 ) -> None:
-    made: list[ScriptedEngine] = []
-
-    async def start(config: Any, folder: Path, tokenizer: Any, **given: Any) -> ScriptedEngine:
-        made.append(ScriptedEngine(tokenizer))
-        return made[-1]
-
-    monkeypatch.setattr(player_engine, "start_engine", start)
     assert chat(monkeypatch, lines, str(seed_policy_path()), *TASK) == 0
     printed = capfd.readouterr().out
     assert "policy, step 1: done" in printed and "environment:" not in printed and printed.rstrip().endswith("left")
-    assert made[0].closed
+    assert engines[0].closed
 
 
 def test_a_typed_action_becomes_the_policys_tokens(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], engines: list[ScriptedEngine]
 ) -> None:
-    async def start(config: Any, folder: Path, tokenizer: Any, **given: Any) -> ScriptedEngine:
-        return ScriptedEngine(tokenizer)
-
-    monkeypatch.setattr(player_engine, "start_engine", start)
     assert chat(monkeypatch, "note.add mug fun\n\n", str(seed_policy_path()), *TASK) == 0
     assert "environment: ok n2" in (printed := capfd.readouterr().out) and "solved, score 1" in printed
 
 
 def test_auto_asks_nothing_and_plays_one_episode(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], engines: list[ScriptedEngine]
 ) -> None:
-    async def start(config: Any, folder: Path, tokenizer: Any, **given: Any) -> ScriptedEngine:
-        return ScriptedEngine(tokenizer)
-
-    monkeypatch.setattr(player_engine, "start_engine", start)
     assert chat(monkeypatch, "", str(seed_policy_path()), "--auto") == 0
     assert "not solved, score 0" in capfd.readouterr().out
 

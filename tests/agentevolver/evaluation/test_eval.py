@@ -5,20 +5,18 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
 from rich.console import Console
 
 from agentevolver import cli
-from agentevolver.coevolve.player import engine as player_engine
 from agentevolver.config.checks import load
 from agentevolver.config.load import resolved_tree
-from agentevolver.engine import Generated
 from agentevolver.evaluation.play import Episode
 from agentevolver.evaluation.report import Evaluation, read_evaluation, table
 from agentevolver.recipes.offline.seed import seed_policy_path
+from tests.agentevolver.evaluation.conftest import ScriptedEngine
 from tests.agentevolver.evaluation.servers import chat_server, notes_alone
 
 CPU = "device=cpu"
@@ -72,39 +70,13 @@ def test_an_endpoint_that_refuses_is_one_line_with_its_reason(
     assert "no episode could be graded" in line and "HTTP 401" in line
 
 
-class ScriptedEngine:
-    """Stands for vLLM: says `done` to everything."""
-
-    dead = False
-
-    def __init__(self, tokenizer: Any) -> None:
-        self._ids = [*tokenizer.encode("done", add_special_tokens=False), tokenizer.eos_token_id]
-        self.closed = False
-        self.sampled: list[dict[str, Any]] = []
-
-    async def generate(self, request_id: str, prompt_ids: list[int], sampling_params: dict[str, Any]) -> Generated:
-        self.sampled.append(sampling_params)
-        return Generated(self._ids, [0.0] * len(self._ids), 0, 0)
-
-    def close(self) -> None:
-        self.closed = True
-
-
 def test_a_folder_of_weights_is_played_as_validation_plays(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], engines: list[ScriptedEngine]
 ) -> None:
-    made: list[Any] = []
-
-    async def start(config: Any, folder: Path, tokenizer: Any, **given: Any) -> ScriptedEngine:
-        assert (folder / "model.safetensors").exists()
-        made.append(ScriptedEngine(tokenizer))
-        return made[-1]
-
-    monkeypatch.setattr(player_engine, "start_engine", start)
     out = tmp_path / "seed.json"
     arguments = [str(seed_policy_path()), "--tasks", "3", "--n", "4", "--out", str(out), CPU]
     assert cli.main(["eval", *arguments]) == 0
-    (engine,) = made
+    (engine,) = engines
     written = json.loads(out.read_text())
     assert engine.closed and written["figures"]["success avg@4"]["mean"] == 0.0 and len(written["tasks"]) == 3
     assert set(written["figures"]) == {"success avg@4", "pass@2", "pass@4", "reward avg@4", "steps an episode"}
@@ -113,14 +85,9 @@ def test_a_folder_of_weights_is_played_as_validation_plays(
 
 @pytest.mark.parametrize("option", [("--env-module", "{}"), ("--env-module={}",)])
 def test_a_run_is_played_as_it_was_launched(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, option: tuple[str, ...]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], engines: list[ScriptedEngine], option: tuple[str, ...]
 ) -> None:
     """Its own configuration, and the environment's class that the launch was told of."""
-
-    async def start(config: Any, folder: Path, tokenizer: Any, **given: Any) -> ScriptedEngine:
-        return ScriptedEngine(tokenizer)
-
-    monkeypatch.setattr(player_engine, "start_engine", start)
     own, run = "mine=env_service.environments.pocket.env:PocketEnv", tmp_path / "pocket" / "run"
     (run / "launches").mkdir(parents=True)
     (run / "launches" / "1.json").write_text(json.dumps({"argv": ["x.yaml", *(part.format(own) for part in option)]}))

@@ -360,7 +360,7 @@ def test_rounds_have_a_main_job_and_a_player_of_their_own(configuration: FakeCon
     environments, player = made.services[1:]
     told = made.config["coevolve"]["url"]
     chosen = told.rpartition(":")[2]
-    expected = ("-m", "agentevolver.coevolve.player", "--config", str(made.config_path), "--port", chosen)
+    expected = ("-m", "agentevolver.run.frozen", "--config", str(made.config_path), "--port", chosen, "--gpus", "0")
     assert int(chosen) != port and player.argv[1:] == expected
     assert player.health_urls == (f"{told}/healthz",) and player.says_who and player.needed and player.restarts > 0
     assert [item for item in environments.argv if item.startswith("--env=")] == ["--env=pocket", "--env=propose"]
@@ -394,6 +394,7 @@ def test_the_player_has_gpus_of_its_own(configuration: FakeConfiguration, monkey
     by_name = {spec.name: spec.env.get("CUDA_VISIBLE_DEVICES") for spec in (*made.services, made.job) if spec}
     training = "0,1,2,3,4,5"
     assert by_name == {"ray": training, "env_service": training, "main": training, "player": "6,7"}
+    assert made.services[-1].argv[-2:] == ("--gpus", "2")
     shared = plan(replace(on_gpus, coevolve=rounds(gpus=0)))
     assert all("CUDA_VISIBLE_DEVICES" not in spec.env for spec in shared.services)
     one = plan(on_gpus, Options(conf=Path("x"), target="agentevolver.run.main"))

@@ -218,10 +218,10 @@ def make_trainer(folder, queue):
     from verl.workers.engine_workers import ActorRolloutRefWorker
 
     from agentevolver.trainer import trainer as evolver
-    from agentevolver.trainer.renewable_worker import RenewableWorker
+    from agentevolver.trainer.worker import PolicyWorker
 
     workers = []
-    for role, kind in (("actor", RenewableWorker), ("ref", ActorRolloutRefWorker)):
+    for role, kind in (("actor", PolicyWorker), ("ref", ActorRolloutRefWorker)):
         worker = kind(copy.deepcopy(config.actor_rollout_ref), role=role)
         worker.init_model()
         workers.append(worker)

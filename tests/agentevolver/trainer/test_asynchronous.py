@@ -13,9 +13,8 @@ from verl.trainer.ppo.v1.trainer_separate_async import PPOTrainerSeparateAsync
 from agentevolver.trainer import asynchronous, roll_out
 from agentevolver.trainer.asynchronous import Asynchronous, EvolverTrainerAsync, EvolverTrainerSeparate
 from agentevolver.trainer.separate_worker import SeparateWorker
-from agentevolver.trainer.session import SessionRunner
-from agentevolver.trainer.timed_worker import TimedWorker
 from agentevolver.trainer.trainer import EvolverTrainer, EvolverTrainerSync
+from agentevolver.trainer.worker import PolicyWorker
 from agentevolver.types import Task
 from task_manager.dataset import MixedTasks
 from task_manager.settings import TaskManagerSettings
@@ -33,7 +32,7 @@ def test_each_mode_has_its_trainer_over_verls():
 
 
 def test_where_rollouts_have_gpus_of_their_own_the_worker_keeps_policies_in_memory_and_its_times():
-    assert EvolverTrainerSeparate.timed_worker is SeparateWorker and issubclass(SeparateWorker, TimedWorker)
+    assert EvolverTrainerSeparate.worker_class is SeparateWorker and issubclass(SeparateWorker, PolicyWorker)
     assert callable(SeparateWorker.save_model_to_cpu) and callable(SeparateWorker.sync_seconds)
 
 
@@ -190,9 +189,3 @@ def test_the_optimiser_steps_of_a_step_are_those_of_its_batches_together():
         trainer = object.__new__(EvolverTrainerSeparate)
         trainer.config, trainer.parameter_sync_step = config, syncs
         assert trainer._optimiser_steps == steps
-
-
-def test_a_session_does_not_go_on_with_engines_that_rollouts_may_still_ask():
-    runner = object.__new__(SessionRunner)
-    for runner.trainer in (None, object.__new__(EvolverTrainerAsync), object.__new__(EvolverTrainerSync)):
-        assert runner.recover() is False, "nor with a trainer that had not come so far"

@@ -270,7 +270,6 @@ class AppworldEnv(BaseEnv):
         }
 
     def tools(self, params: dict[str, Any] | None = None) -> list[dict[str, Any]]:
-        """Return the one tool, which executes code."""
         return [prompts.tool_schema()]
 
     def close(self) -> None:

@@ -44,7 +44,6 @@ class AppworldParams:
     random_seed: int = 100
 
     def updated(self, params: dict[str, Any] | None) -> AppworldParams:
-        """Return a copy with `params` on top; raises ValueError."""
         known = {f.name: type(getattr(self, f.name)) for f in fields(self)}
         for key, value in (params or {}).items():
             if key not in known:

@@ -42,7 +42,6 @@ class CalcParams:
     sparse: bool = True
 
     def updated(self, params: dict[str, Any] | None) -> CalcParams:
-        """Return a copy with `params` on top; raises ValueError."""
         made = laid_over(self, params, {"problem": dict})
         if not 1 <= made.max_steps <= 1000:
             raise ValueError(f"max_steps={made.max_steps} must be from 1 to 1000")

@@ -349,7 +349,6 @@ class CatalogueEnv(BaseEnv):
         return calls
 
     def tools(self, params: dict[str, Any] | None = None) -> list[dict[str, Any]]:
-        """Return the tools that can be called now."""
         base = always_there(search=self._settings.search, doc=self._world.source == "pocket")
         return [*base, *(tool.schema() for tool in self._loaded.values())]
 

@@ -50,5 +50,4 @@ class Learned:
         return list(self._file.execute("SELECT query, tool, times FROM success ORDER BY query, tool"))
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()

@@ -43,7 +43,6 @@ class Tool:
     parameters: dict[str, Any]
 
     def schema(self) -> dict[str, Any]:
-        """Return the tool as OpenAI's chat API takes it."""
         function = {"name": self.name, "description": self.description, "parameters": self.parameters}
         return {"type": "function", "function": function}
 
@@ -62,7 +61,6 @@ class Catalogue:
     encoder: str
 
     def by_name(self) -> dict[str, Tool]:
-        """Return the tools by the name that an agent calls them by."""
         return {tool.name: tool for tool in self.tools}
 
 

@@ -284,7 +284,6 @@ class GymnasiumEnv(BaseEnv):
         }
 
     def close(self) -> None:
-        """Close the world."""
         self._env.close()
 
     @classmethod

@@ -28,7 +28,6 @@ class AppParams(PocketParams):
     links: int = N_LINKS
 
     def updated(self, params: dict[str, Any] | None) -> Self:
-        """Return a copy with `params` on top; raises ValueError."""
         # slots=True makes the class anew, so that a bare super() would look for the one before.
         made = super(AppParams, self).updated(params)
         if not 1 <= made.links <= N_LINKS:

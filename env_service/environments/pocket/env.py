@@ -60,7 +60,6 @@ class PocketParams:
     latency: dict[str, float] = field(default_factory=dict)
 
     def updated(self, params: dict[str, Any] | None) -> Self:
-        """Return a copy with `params` on top; raises ValueError."""
         made = laid_over(self, params)
         if made.slack < 0 or made.explore_steps < 1:
             raise ValueError(f"slack={made.slack} must be 0 or more, explore_steps={made.explore_steps} 1 or more")
@@ -241,7 +240,6 @@ class PocketEnv(BaseEnv):
         return {"facts": facts, "answer": answer, "finished": answer is not None, "exact": True, "steps": self.steps}
 
     def tools(self, params: dict[str, Any] | None = None) -> list[dict[str, Any]]:
-        """Return the tools under the names that chat APIs take: `note_find` for `note.find`."""
         return [native_schema(tool) for tool in TOOLS.values()]
 
     @staticmethod

@@ -30,7 +30,6 @@ class ProposeParams:
     sparse: bool = True
 
     def updated(self, params: dict[str, Any] | None) -> ProposeParams:
-        """Return a copy with `params` on top; raises ValueError."""
         return laid_over(self, params)
 
 

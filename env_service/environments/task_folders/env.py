@@ -41,11 +41,9 @@ class TaskFoldersEnv(BaseEnv):
         return {"state": [{"role": "user", "content": text}], "info": {"query": text, "folder": str(self.folder)}}
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
-        """Refuse."""
         raise ValueError(_ELSEWHERE)
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
-        """Refuse."""
         raise ValueError(_ELSEWHERE)
 
     @staticmethod

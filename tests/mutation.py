@@ -3,6 +3,9 @@
 mutmut (`.venv/bin/pip install mutmut==3.8.1`) makes the mutants in a scratch copy of the checkout; a seeded sample of
 them is tried, each by the given tests that reach its function. Mutants that change only a sentence in a string are left
 out: a test that kills one pins its words. The survivors' diffs follow the rate. A test may go if the rate stays.
+
+Tests have to pass twice in one process: leave one that cannot out (`-- --deselect TEST`). Slow tiers are left out
+unless `-- -m EXPRESSION` chooses them.
 """
 
 from __future__ import annotations
@@ -95,12 +98,13 @@ def main() -> None:
     parser.add_argument("-n", "--number", type=int, default=40, help="mutants to try (40)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--quiet", action="store_true", help="name the survivors without their diffs")
-    own, _, options = " ".join(sys.argv[1:]).partition(" -- ")
-    asked = parser.parse_args(own.split())
+    given = [*sys.argv[1:], "--"]
+    own, options = given[: given.index("--")], given[given.index("--") + 1 : -1]
+    asked = parser.parse_args(own)
     with tempfile.TemporaryDirectory(prefix="mutation-") as folder:
         scratch = Path(folder)
         copy_checkout(Path.cwd(), scratch)
-        configure(scratch, asked.module, asked.tests, options.split() or ["-m", FAST])
+        configure(scratch, asked.module, asked.tests, ["-m", FAST, *options])
         os.chdir(scratch)  # mutmut reads its configuration from there
         names = mutants(scratch, asked.module)
         chosen = sorted(random.Random(asked.seed).sample(names, min(asked.number, len(names))))

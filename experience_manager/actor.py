@@ -1,8 +1,7 @@
-"""Ray actor that hosts a run's `ExperienceManager`:
-one process owns store, encoder and summariser, for rollouts and trainer.
+"""Ray actor that hosts a run's `ExperienceManager`: one process owns the store, the encoder and the summariser.
 
-Rollouts talk to it through `Guide`, which never fails: an actor that is gone or slow is an unguided rollout whose
-`problem` says so.
+Rollouts talk to it through `Guide`, which never fails: if the actor is gone or slow, the rollout is unguided and its
+`problem` says why.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ MAX_CONCURRENCY = 1024
 
 
 class ExperienceActor:
-    """Ray actor around an `ExperienceManager`; made by `start_actor`."""
+    """The actor's class; `start_actor` makes it. Its methods are those of `ExperienceManager`."""
 
     def __init__(
         self,
@@ -50,18 +49,7 @@ class ExperienceActor:
         apart: Mapping[str, Sequence[str]] | None = None,
         steps_kept: int = 1,
     ) -> None:
-        """Open the pool; raises StoreError where its file cannot be used, so that a run ends before it begins.
-
-        Args:
-            settings: the section `exp_manager`.
-            llm: the section `llm`; not read when nothing asks the summariser.
-            directory: the experiment's folder.
-            held_out: ids of the evaluation's tasks, which must not be learned from.
-            policy: where the policy is served, for roles that it plays (see `agentevolver.llm.LLM`).
-            seed: the run's.
-            apart: `held_out` of each of several environments by name, whose experience stays apart.
-            steps_kept: for how many steps a group may be rolled out.
-        """
+        """Open the pool. Raises StoreError if its file cannot be used, so that a run ends before it begins."""
         from agentevolver.llm import LLM
         from experience_manager.apart import BackendsApart
         from experience_manager.backend import Backend, EmbeddedBackend
@@ -79,7 +67,7 @@ class ExperienceActor:
             self._llm = LLM(llm_settings, policy=policy) if checked.asks_summariser else None
             author = llm_settings.endpoint(Role.SUMMARISER).model
             embedded = EmbeddedBackend.open(checked, Path(directory), self._llm, author=author, held_out=held_out)
-            # Beside a starting vLLM that takes minutes on two cores, longer than a rollout waits for an answer.
+            # While vLLM starts, loading takes minutes on two cores: longer than a rollout waits for an answer.
             threading.Thread(target=embedded.pool.warm_up, name="encoder", daemon=True).start()
             backend = embedded
             if apart:
@@ -87,44 +75,35 @@ class ExperienceActor:
         self._manager = ExperienceManager(checked, backend, seed=seed, steps_kept=steps_kept)
 
     async def guide(self, question: Question) -> Guidance:
-        """See `ExperienceManager.guide`."""
         return await self._manager.guide(question)
 
     async def injected(self, experience_ids: Collection[str], validation: bool) -> None:
-        """See `ExperienceManager.injected`."""
         await self._manager.injected(experience_ids, validation=validation)
 
     async def record_step(self, step: int, trajectories: Sequence[Trajectory]) -> dict[str, float]:
-        """See `ExperienceManager.record_step`; the summariser's own metrics beside it."""
         return {**await self._manager.record_step(step, trajectories), **self._llm_metrics()}
 
     async def warm_start(self, trajectories: Sequence[Trajectory]) -> Filling:
-        """See `ExperienceManager.warm_start`; the summariser's own metrics beside the others."""
         filling = await self._manager.warm_start(trajectories)
         return replace(filling, metrics={**filling.metrics, **self._llm_metrics()})
 
     async def settled(self) -> None:
-        """See `ExperienceManager.settled`."""
         await self._manager.settled()
 
     async def save(self, folder: str) -> None:
-        """See `ExperienceManager.save`."""
         await self._manager.save(Path(folder))
 
     async def restore(self, folder: str, aside: str) -> bool:
-        """See `ExperienceManager.restore`."""
         return await self._manager.restore(Path(folder), Path(aside))
 
     async def start_over(self) -> None:
-        """See `ExperienceManager.start_over`."""
         await self._manager.start_over()
 
     async def waiting(self) -> Waiting:
-        """Return what the process waits for now: calls of the summariser's model."""
+        """Return the calls of the summariser's model that are in flight."""
         return BOARD.waiting()
 
     async def close(self, timeout_s: float = 60.0) -> None:
-        """Finish what can be finished in time, and close the pool."""
         await self._manager.aclose(timeout_s)
         if self._llm is not None:
             await self._llm.aclose()
@@ -145,15 +124,14 @@ def start_actor(
     steps_kept: int = 1,
     **options: Any,
 ) -> ray.actor.ActorHandle:
-    """Start the actor and return its handle, which may be sent to others;
-    wait for `handle.__ray_ready__` to see it fail.
+    """Start the actor and return its handle; `handle.__ray_ready__` fails if the pool cannot be opened.
 
     Args:
-        settings: the section `exp_manager`.
-        llm: the section `llm`.
         directory: the experiment's folder, as an absolute path of the actor's node.
-        held_out: ids of the evaluation's tasks.
-        policy, seed, apart, steps_kept: see `ExperienceActor`.
+        held_out: ids of the evaluation's tasks, which must not be learned from.
+        policy: where the policy is served, for roles that it plays (`agentevolver.llm.LLM`).
+        apart: `held_out` of each environment by name, if there are several; their experience stays apart.
+        steps_kept: for how many steps a group may be rolled out.
         options: Ray's, such as `name` and `resources`.
     """
     # One compute thread for the encoder, and no spinning beside the trainer's.
@@ -174,8 +152,7 @@ def start_actor(
 
 
 def find_actor(directory: Path) -> ray.actor.ActorHandle:
-    """Return the actor that another process of the same Ray job started for an experiment's folder; raises ValueError
-    if there is none."""
+    """Return the actor of an experiment's folder; raises ValueError if this Ray job has none."""
     return ray.get_actor(_name(directory))
 
 
@@ -184,15 +161,14 @@ def _name(directory: Path) -> str:
 
 
 class Guide:
-    """Client of the actor for rollouts: always answers, if need be with why there is no guidance.
-    Picklable with its handle."""
+    """Client of the actor for rollouts; it always answers. Picklable with its handle."""
 
     def __init__(self, actor: Any, settings: ExperienceSettings) -> None:
         self._actor = actor
         self._timeout_s = settings.retrieval.timeout_s + SLACK_S
 
     async def guide(self, question: Question) -> Guidance:
-        """Return guidance; one without text, and why, if the actor does not answer."""
+        """Return guidance, or the reason for none if the actor does not answer."""
         try:
             return await asyncio.wait_for(_awaited(self._actor.guide.remote(question)), self._timeout_s)
         except TimeoutError:
@@ -203,7 +179,6 @@ class Guide:
         return Guidance(problem=problem)
 
     def injected(self, guidance: Guidance, *, validation: bool) -> None:
-        """Say that guidance was put into a rollout; waits for nothing."""
         self._actor.injected.remote(list(guidance.experience_ids), validation)
 
 

@@ -1,8 +1,4 @@
-"""Backend of several environments, whose experience stays apart: a workspace of the same store, or service, for each.
-
-A rollout is answered from the workspace of its task's environment alone, what a group taught goes there, and is joined
-to nothing of another environment.
-"""
+"""Backend of a run of several environments: each has a workspace of its own in the same store or service."""
 
 from __future__ import annotations
 
@@ -21,14 +17,12 @@ class BackendsApart(Backend):
     """Backend that hands each question and each group to the backend of its environment."""
 
     def __init__(self, backends: Mapping[str, Backend]) -> None:
-        """Take the backends by environment. Where they have a store, it is the same one's."""
         self._backends = dict(backends)
 
     async def retrieve(self, question: Question) -> Retrieved:
         return await self._of(question.env_type).retrieve(question)
 
     async def distil(self, group: Group, step: int | None) -> Distilled:
-        """Distil a group, whose attempts are of one environment."""
         env_type = group[0].env_type
         distilled = await self._of(env_type).distil(group, step)
         distilled.env_type = env_type
@@ -38,12 +32,11 @@ class BackendsApart(Backend):
         await self._of(distilled.env_type).keep(distilled)
 
     async def used(self, ids: Collection[str]) -> None:
-        """Count injections; an id is known in one workspace, and passed over in the others."""
+        # An id is known in one workspace, and skipped in the others.
         for backend in self._backends.values():
             await backend.used(ids)
 
     async def settle(self, results: Iterable[Settled]) -> None:
-        """Count outcomes; an id is known in one workspace, and passed over in the others."""
         counted = list(results)
         for backend in self._backends.values():
             await backend.settle(counted)
@@ -51,7 +44,7 @@ class BackendsApart(Backend):
     async def record(
         self, step: int, trajectories: Sequence[Trajectory], attempts: Sequence[Attempt]
     ) -> dict[str, float]:
-        """Hand each ranking the rollouts of its environment; metrics end with the environment's name."""
+        """Hand each ranking the rollouts of its environment; its metrics end with the environment's name."""
         metrics: dict[str, float] = {}
         for env_type, backend in self._backends.items():
             own = [one for one in trajectories if one.task.env_type == env_type]
@@ -82,7 +75,7 @@ class BackendsApart(Backend):
 
     @property
     def _any(self) -> Backend:
-        """One of them, for what concerns the store as a whole."""
+        """Any backend, for operations on the whole store."""
         return next(iter(self._backends.values()))
 
     def _of(self, env_type: str) -> Backend:

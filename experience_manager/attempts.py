@@ -36,12 +36,7 @@ Group = Sequence[Attempt]
 
 
 def read_attempts(trajectories: Iterable[Trajectory], success_threshold: float | None = None) -> list[Attempt]:
-    """Return the rollouts of a run that happened and were graded.
-
-    Args:
-        trajectories: finished rollouts, with what guided them.
-        success_threshold: score from which a rollout succeeded; None: what its grader said.
-    """
+    """Return the rollouts of a run that happened and were graded; `success_threshold` None: as the grader said."""
     attempts = []
     for trajectory in trajectories:
         outcome, task = trajectory.outcome, trajectory.task
@@ -68,13 +63,12 @@ def read_attempts(trajectories: Iterable[Trajectory], success_threshold: float |
 
 
 def name_of_task(opening: str, task: str) -> str:
-    """Return what a task without an id is known as."""
+    """Return the id of a task without one."""
     return "opening-" + hashlib.sha256(f"{opening}\0{task}".encode()).hexdigest()[:16]
 
 
 def opening_and_task(messages: Sequence[Message], query: str | None = None) -> tuple[str, str]:
-    """Return what was said beside the task, and the task:
-    `query` if it has a wording of its own, else the last opening message."""
+    """Return the opening beside the task, and the task: `query` if there is one, else the last opening message."""
     opening = []
     for message in messages:
         if message["role"] == "assistant":
@@ -87,7 +81,7 @@ def opening_and_task(messages: Sequence[Message], query: str | None = None) -> t
 
 
 def group_by_task(attempts: Iterable[Attempt], size: int) -> list[list[Attempt]]:
-    """Return the rollouts of each task together, at most `size` in a group, tasks in the order in which they come."""
+    """Return groups of at most `size` rollouts of one task, in order."""
     by_task: dict[tuple[str, str], list[Attempt]] = {}
     for attempt in attempts:
         by_task.setdefault((attempt.env_type, attempt.task_id), []).append(attempt)
@@ -102,7 +96,6 @@ def content_of(message: Mapping[str, Any]) -> str:
 
 
 def _written(call: Any) -> str:
-    """Return a tool call of a message as text, with its arguments as they stand."""
     function = call.get("function") if isinstance(call, Mapping) else None
     if not isinstance(function, Mapping):
         return str(call)

@@ -1,7 +1,7 @@
 """Storage backends of the experience manager: their interface, and the embedded store.
 
-Every method may raise ExperienceError or EncoderUnavailable, and nothing else but cancellation: who calls turns that
-into an unguided rollout or a count. Store and encoder work in threads, so that the event loop stays free.
+Every method may raise ExperienceError or EncoderUnavailable; the caller turns that into an unguided rollout or a count.
+Store and encoder work in threads, so that the event loop stays free.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Outcome of a guided training rollout: success, or None if it did not happen;
-    and its lift over unguided siblings, if any."""
+    """Outcome of a guided training rollout (None if it did not happen), and its lift over unguided siblings, if any."""
 
     experience_ids: tuple[str, ...]
     success: bool | None
@@ -131,24 +130,19 @@ class EmbeddedBackend(Backend):
         """Open the store of the settings, `experience.sqlite` in `directory` without one. Loads no model.
 
         Raises:
-            StoreError: it cannot be opened, is damaged, or holds vectors of another encoder.
+            StoreError: the file cannot be used.
         """
-        store = Store(
-            settings.store or directory / "experience.sqlite",
-            hnsw_above=settings.hnsw_above if settings.index == "hnsw" else None,
-        )
+        store = Store(settings.store or directory / "experience.sqlite")
         pool = Pool.of(settings, store, encoder or make_encoder(settings.encoder))
         try:
             pool.require_encoder()
         except Exception:
-            # Whatever it was, the file is not left open; the error itself goes on.
             store.close()
             raise
         return cls(settings, pool, llm, author=author, held_out=held_out, source=str(directory.resolve()))
 
     def of_environment(self, env_type: str, held_out: Collection[str] = ()) -> EmbeddedBackend:
-        """Return the backend of one of several environments:
-        the same store, encoder and summariser, a workspace of its own."""
+        """Return the backend of one of several environments: the same but for the workspace."""
         section = self._settings.of_environment(env_type)
         pool = self.pool.beside(section.reme.workspace_id)
         return EmbeddedBackend(section, pool, self._llm, author=self._author, held_out=held_out, source=self._source)

@@ -1,4 +1,4 @@
-"""Commands on the experience pool: each `run_*` prints to the screen and raises what the library raises."""
+"""Commands on the experience pool, described in `agentevolver.commands.experience_manager`: each prints its result."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import json
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agentevolver.message_logs import LogError, read_logs
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 
 def run_list(options: argparse.Namespace, configuration: Configuration) -> int:
-    """Print experiences, the first of the chosen order on top."""
     with configuration.open_store() as store:
         found, count = store.ranked(
             _workspace(options, configuration),
@@ -43,7 +43,6 @@ def run_list(options: argparse.Namespace, configuration: Configuration) -> int:
 
 
 def run_show(options: argparse.Namespace, configuration: Configuration) -> int:
-    """Print one experience as JSON."""
     with configuration.open_store() as store:
         print(
             json.dumps(to_reme(store.get(_workspace(options, configuration), options.id)), ensure_ascii=False, indent=2)
@@ -52,7 +51,6 @@ def run_show(options: argparse.Namespace, configuration: Configuration) -> int:
 
 
 def run_search(options: argparse.Namespace, configuration: Configuration) -> int:
-    """Print the nearest experiences with their similarities."""
     with configuration.open_store() as store:
         hits = configuration.pool(store, options.workspace).search(
             options.text, options.k, Where(context=options.context)
@@ -63,7 +61,6 @@ def run_search(options: argparse.Namespace, configuration: Configuration) -> int
 
 
 def run_add(options: argparse.Namespace, configuration: Configuration) -> int:
-    """Add an experience that a person wrote; it is pinned."""
     _warn_of(f"{options.when}\n{options.content}")
     experience = Experience(
         tidy(options.when),
@@ -80,7 +77,6 @@ def run_add(options: argparse.Namespace, configuration: Configuration) -> int:
 
 
 def run_edit(options: argparse.Namespace, configuration: Configuration) -> int:
-    """Change texts of an experience, which are a person's from then on."""
     given = {"when_to_use": options.when, "content": options.content, "scope": options.scope}
     changes: dict[str, Any] = {name: tidy(value) for name, value in given.items() if value is not None}
     if not changes:
@@ -91,18 +87,18 @@ def run_edit(options: argparse.Namespace, configuration: Configuration) -> int:
     return 0
 
 
-def run_pin(options: argparse.Namespace, configuration: Configuration) -> int:
-    """Pin experiences."""
-    return _set_pinned(options, configuration, pinned=True)
+def _set_pinned(options: argparse.Namespace, configuration: Configuration, *, pinned: bool) -> int:
+    with configuration.open_store() as store:
+        workspace = _workspace(options, configuration)
+        for identifier in [store.get(workspace, given).id for given in options.id]:
+            store.edit(workspace, identifier, {"pinned": pinned}, None, None)
+    return 0
 
 
-def run_unpin(options: argparse.Namespace, configuration: Configuration) -> int:
-    """Unpin experiences."""
-    return _set_pinned(options, configuration, pinned=False)
+run_pin, run_unpin = partial(_set_pinned, pinned=True), partial(_set_pinned, pinned=False)
 
 
 def run_delete(options: argparse.Namespace, configuration: Configuration) -> int:
-    """Delete experiences; all of them, or none if an id is not known."""
     with configuration.open_store() as store:
         workspace = _workspace(options, configuration)
         ids = [store.get(workspace, identifier).id for identifier in options.id]
@@ -111,7 +107,6 @@ def run_delete(options: argparse.Namespace, configuration: Configuration) -> int
 
 
 def run_prune(options: argparse.Namespace, configuration: Configuration) -> int:
-    """Delete what was of too little use."""
     section = configuration.exp_manager
     given = {"min_uses": options.min_uses, "min_utility": options.min_utility}
     pruning = section.pruning.model_copy(update={name: value for name, value in given.items() if value is not None})
@@ -123,7 +118,6 @@ def run_prune(options: argparse.Namespace, configuration: Configuration) -> int:
 
 
 def run_stats(options: argparse.Namespace, configuration: Configuration) -> int:
-    """Print what each workspace holds."""
     with configuration.open_store() as store:
         stamp = store.stamp
         files = [path for path in (store.path, store.path.with_name(store.path.name + "-wal")) if path.exists()]
@@ -135,7 +129,6 @@ def run_stats(options: argparse.Namespace, configuration: Configuration) -> int:
 
 
 def run_check(options: argparse.Namespace, configuration: Configuration) -> int:
-    """Read the whole file."""
     with configuration.open_store() as store:
         store.check()
         print(f"{store.path}: sound")
@@ -143,7 +136,6 @@ def run_check(options: argparse.Namespace, configuration: Configuration) -> int:
 
 
 def run_export(options: argparse.Namespace, configuration: Configuration) -> int:
-    """Write a dump."""
     with configuration.open_store() as store:
         count = write_dump(options.file, store.each(_workspace(options, configuration)))
     print(f"{options.file}: {count} experiences")
@@ -151,7 +143,6 @@ def run_export(options: argparse.Namespace, configuration: Configuration) -> int
 
 
 def run_import(options: argparse.Namespace, configuration: Configuration) -> int:
-    """Read a dump; its workspace is the one of the options."""
     with configuration.open_store(create=True) as store:
         pool = configuration.pool(store, options.workspace)
         experiences = read_dump(options.file, pool.workspace)
@@ -162,7 +153,6 @@ def run_import(options: argparse.Namespace, configuration: Configuration) -> int
 
 
 def run_distill(options: argparse.Namespace, configuration: Configuration) -> int:
-    """Distil trajectory files, or logs of other programs, into the store, with the summariser of the settings."""
     try:
         trajectories = read_logs(options.file, options.score)
     except LogError as error:
@@ -179,7 +169,6 @@ def run_distill(options: argparse.Namespace, configuration: Configuration) -> in
 
 
 def run_serve(options: argparse.Namespace, configuration: Configuration) -> int:
-    """Serve until interrupted; a recipe does it."""
     serve = recipes.stages("command").get("experience_manager serve")
     if serve is None:
         raise ExperienceError("no recipe that is installed serves the pool over HTTP")
@@ -200,14 +189,6 @@ async def _distill(configuration: Configuration, trajectories: list[Trajectory])
             return await manager.warm_start(trajectories)
         finally:
             await manager.aclose()
-
-
-def _set_pinned(options: argparse.Namespace, configuration: Configuration, *, pinned: bool) -> int:
-    with configuration.open_store() as store:
-        workspace = _workspace(options, configuration)
-        for identifier in [store.get(workspace, given).id for given in options.id]:
-            store.edit(workspace, identifier, {"pinned": pinned}, None, None)
-    return 0
 
 
 def _print_workspace(store: Store, workspace: str) -> None:

@@ -80,14 +80,10 @@ class Stamp:
 
 
 class Database:
-    """One connection to the file, shared by all threads of a process, one at a time."""
+    """One connection to the file, used by all threads of a process in turn. Its methods raise StoreError."""
 
     def __init__(self, path: Path, *, create: bool = True, busy_s: float = BUSY_S) -> None:
-        """Open the file, or make it.
-
-        Raises:
-            StoreError: it does not exist and `create` is false, it is of a later version, or as in `errors`.
-        """
+        """Open the file, or make it unless `create` is false."""
         self.path = path
         self._busy_s = busy_s
         self._lock = threading.RLock()
@@ -107,26 +103,24 @@ class Database:
             raise
 
     def close(self) -> None:
-        """Close the connection; what was committed is in the file."""
         with self._lock:
             self._db.close()
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that sees one state of the store. Raises StoreError."""
+        """A transaction that sees one state of the store."""
         with self._lock, self._translated():
             yield from self._transaction("BEGIN")
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that nobody else writes in; all of it or nothing. Raises StoreError."""
+        """A transaction of the only writer: all of it or nothing."""
         with self._lock, self._translated():
             yield from self._transaction("BEGIN IMMEDIATE")
 
     @contextmanager
     def apart(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that sees one state of the store, on a connection of its own:
-        nobody waits while it is read. Raises StoreError."""
+        """As `reading`, on a connection of its own, so that nobody waits for a long read."""
         with (
             self._translated(),
             closing(self._connected(f"file:{quote(str(self.path.resolve()))}?mode=ro", uri=True)) as db,
@@ -135,12 +129,12 @@ class Database:
             yield db
 
     def copy_to(self, path: Path) -> None:
-        """Write the committed state to a file of its own. Raises StoreError."""
+        """Write the committed state to another file."""
         with self._lock, self._translated(), closing(sqlite3.connect(path)) as copy:
             self._db.backup(copy)
 
     def restore(self, path: Path) -> None:
-        """Take over the content of a copy, all of it or nothing. Raises StoreError."""
+        """Replace the content by a copy's, all of it or nothing."""
         with (
             self._lock,
             self._translated(),
@@ -150,8 +144,7 @@ class Database:
             self._migrate()
 
     def holds(self, path: Path, queries: Iterable[str]) -> bool:
-        """Return whether each query has the same rows here as in a copy that nobody writes to,
-        and the same version. Raises StoreError."""
+        """Return whether a copy that nobody writes to has the same version, and for each query the same rows."""
         with closing(_rows_of_copy(path, "PRAGMA user_version")) as version:
             (number,) = next(version)
         if not number:
@@ -197,7 +190,6 @@ class Database:
         self._migrate()
 
     def _migrate(self) -> None:
-        """Make a file of an earlier version one of this version, all of it or nothing."""
         if self._pragma("user_version") == VERSION:
             return
         for _ in self._transaction("BEGIN IMMEDIATE"):
@@ -207,20 +199,14 @@ class Database:
                     self._db.execute(statement)
 
     def _make_tables(self) -> None:
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
+        for _ in self._transaction("BEGIN IMMEDIATE"):
             # Another process may have made them meanwhile.
             if self._pragma("application_id") == 0:
                 for statement in _SCHEMA:
                     self._db.execute(statement)
-            self._db.execute("COMMIT")
-        except sqlite3.Error:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            raise
 
     def _refuse_strangers(self) -> None:
-        # Of one moment: another process may be making the tables.
+        # In one transaction: another process may be making the tables.
         for db in self._transaction("BEGIN"):
             application, version = self._pragma("application_id"), self._pragma("user_version")
             tables = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
@@ -304,7 +290,6 @@ _COUNTERS = ("uses", "successes", "compared", "lift_sum", "paired", "paired_util
 
 
 def to_row(experience: Experience) -> tuple[Any, ...]:
-    """Return the values of `COLUMNS`."""
     more = {
         "trajectory_ids": experience.trajectory_ids,
         "tags": experience.tags,
@@ -321,7 +306,6 @@ def to_row(experience: Experience) -> tuple[Any, ...]:
 
 
 def from_row(row: tuple[Any, ...]) -> Experience:
-    """Read the values of `COLUMNS`."""
     values = dict(zip(COLUMNS, row, strict=True))
     more = orjson.loads(values.pop("more"))
     return Experience(
@@ -341,7 +325,7 @@ def from_row(row: tuple[Any, ...]) -> Experience:
 def update(
     db: sqlite3.Connection, experience: Experience, revision: int, vector: Vectors | None, *, reset: bool = False
 ) -> None:
-    """Write all columns but the counters, which others may be adding to; `reset` sets those to 0."""
+    """Write all columns except the counters, to which others may be adding; `reset` sets those to 0."""
     values = {name: value for name, value in zip(COLUMNS, to_row(experience), strict=True) if name not in _COUNTERS}
     values["revision"] = revision
     values |= dict.fromkeys(_COUNTERS, 0) if reset else {}
@@ -353,13 +337,11 @@ def update(
 
 
 def blob(vector: Vectors | None) -> bytes:
-    """Return a vector as it is stored."""
     return b"" if vector is None else np.ascontiguousarray(vector, dtype=np.float32).tobytes()
 
 
 def _rows_of_copy(path: Path, query: str) -> Generator[tuple[Any, ...]]:
-    """Yield the rows of a copy that nobody writes to, and leave no file beside it;
-    raises StoreCorrupt, which names it."""
+    """Yield the rows of a copy that nobody writes to, and leave no file beside it; raises StoreCorrupt."""
     try:
         with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True)) as copy:
             yield from copy.execute(query)
@@ -368,7 +350,6 @@ def _rows_of_copy(path: Path, query: str) -> Generator[tuple[Any, ...]]:
 
 
 def stamp_of(db: sqlite3.Connection) -> Stamp | None:
-    """Return whose vectors the store holds, None while it holds none."""
     values = dict(db.execute("SELECT key, value FROM meta").fetchall())
     with suppress(KeyError):
         return Stamp(values["encoder"], int(values["dimension"]), values["embedded_text"])
@@ -376,8 +357,7 @@ def stamp_of(db: sqlite3.Connection) -> Stamp | None:
 
 
 def revision_of(path: Path) -> int | None:
-    """Return the number of the last change to a store's file, without opening it as a store;
-    None if there is no such file."""
+    """Return the number of the last change to a store's file, or None if there is no such file."""
     if not path.is_file():
         return None
     try:
@@ -390,6 +370,6 @@ def revision_of(path: Path) -> int | None:
 
 
 def next_revision(db: sqlite3.Connection) -> int:
-    """Count a change, and return its number."""
+    """Increment the store's revision and return it."""
     db.execute("UPDATE meta SET value = CAST(value AS INTEGER) + 1 WHERE key = 'revision'")
     return int(db.execute("SELECT value FROM meta WHERE key = 'revision'").fetchone()[0])

@@ -1,10 +1,9 @@
-"""Distillation: experiences from a group of finished rollouts, kept only if a judge has let them through.
+"""Distillation: experiences from a group of finished rollouts, kept only if a judge accepts them.
 
     group -> successes | failures | best against worst  (extraction)  -> screen -> judge -> experiences
 
-Rollouts of validation, and of tasks that are held out, are refused here whoever sends them. Every call to the model may
-fail: what it would have given is then missing and counted by the kind of failure, the rest goes on; nothing that was
-not judged is kept. What each stage took and left is counted.
+Rollouts of validation and of held-out tasks are refused. If a call to the model fails, its result is missing and
+counted by the kind of failure, and the rest goes on; nothing is kept unjudged.
 """
 
 from __future__ import annotations
@@ -56,11 +55,10 @@ _CALLS: tuple[tuple[type[LLMError], str], ...] = (
 
 @dataclass(slots=True)
 class Distilled:
-    """Experiences distilled from a group, and how many each stage took and left.
+    """Experiences distilled from a group, and the counts of each stage.
 
-    `exhausted` says that the budget for models is spent, `interrupted` that calls were lost which may succeed another
-    time, `problem` what was wrong with the last call that was lost. `env_type` is the group's environment where those
-    are kept apart.
+    `exhausted`: the budget for models is spent. `interrupted`: calls were lost that may succeed another time.
+    `problem`: the error of the last lost call. `env_type`: the group's environment in a run of several.
     """
 
     experiences: list[Experience] = field(default_factory=list)
@@ -73,8 +71,7 @@ class Distilled:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """An extraction: what is asked, and the attempts that it is asked about;
-    its results are judged in the light of the first."""
+    """An extraction: a prompt, and the attempts that it is about; results are judged in the light of the first."""
 
     category: Category
     build: prompts.Build
@@ -82,13 +79,12 @@ class _Source:
 
 
 class Distiller:
-    """Distillation of groups by the summariser. Safe for many at once on one event loop."""
+    """Distils groups by the summariser, many at once on one event loop."""
 
     def __init__(
         self, llm: LLM, settings: DistillationSettings, *, author: str = "", held_out: Collection[str] = ()
     ) -> None:
-        """Take the model that summarises, `author` as its name in records,
-        and the ids of tasks that must not be learned from."""
+        """`author`: the model's name in records. `held_out`: ids of tasks that must not be learned from."""
         # A reply that a filter withheld is not drawn again here: its entries are judged one by one instead.
         self._asker = Asker(llm, redraws=())
         self._settings = settings
@@ -105,7 +101,7 @@ class Distiller:
         result.counts["refused"] += len(group) - len(attempts)
         sources = self._sources(attempts)
         drafts = await asyncio.gather(*(self._extract(source, step, result) for source in sources))
-        # What was drawn from one attempt is judged in one call, which reads its transcript once.
+        # The results of one attempt are judged in one call, which reads its transcript once.
         of_attempt: dict[Attempt, list[Experience]] = {}
         for source, drawn in zip(sources, drafts, strict=True):
             of_attempt.setdefault(source.attempts[0], []).extend(drawn)
@@ -134,7 +130,6 @@ class Distiller:
         return sources
 
     async def _extract(self, source: _Source, step: int | None, result: Distilled) -> list[Experience]:
-        """Return what a source gives, screened."""
         reply = await self._ask(source.build, prompts.Proposals, result)
         if isinstance(reply, LLMError):
             result.counts["failed_extraction"] += 1
@@ -161,7 +156,7 @@ class Distiller:
         experience = Experience(
             when_to_use=screen.tidy(proposal.when_to_use),
             content=screen.tidy(proposal.content),
-            # A place that neither opening nor task names could never be recognised again.
+            # A place that neither opening nor task names could never be found again.
             scope=f" {BETWEEN} ".join(place for place in places_in(said) if mentions(told, place)),
             category=source.category,
             validation_score=0.0,
@@ -182,7 +177,7 @@ class Distiller:
     async def _judge(
         self, drafts: Sequence[Experience], attempt: Attempt, result: Distilled
     ) -> list[Experience | None]:
-        """Return each experience with its score if it is worth keeping, None if it is not, or could not be judged."""
+        """Return each experience with its score, or None if it is not worth keeping or was not judged."""
         if not self._settings.validate_by_llm:
             result.counts["valid"] += len(drafts)
             return [replace(draft, validation_score=draft.confidence) for draft in drafts]
@@ -198,16 +193,16 @@ class Distiller:
     async def _judgements(
         self, drafts: Sequence[Experience], attempt: Attempt, result: Distilled
     ) -> list[prompts.Judgement | None]:
-        """Return what the judge says of each, None where it said nothing that can be used."""
+        """Return the judge's verdict on each experience, or None if it gave none that can be used."""
         reply = await self._ask(partial(prompts.validate, drafts, attempt), prompts.Judgements, result)
         if isinstance(reply, LLMFiltered) and len(drafts) > 1:
-            # A filter that takes offence at one of them is no word on the others.
+            # The content filter may object to one of them only.
             alone = await asyncio.gather(*(self._judgements([draft], attempt, result) for draft in drafts))
             return [judgement for of_one in alone for judgement in of_one]
         return [None] * len(drafts) if isinstance(reply, LLMError) else reply.of(len(drafts))
 
     async def _ask(self, build: prompts.Build, schema: type[M], result: Distilled) -> M | LLMError:
-        """Return the model's reply, or the error (counted by its kind) where there is none that can be used."""
+        """Return the model's reply, or the error, counted by its kind."""
         if result.exhausted:
             return BudgetExceeded("the budget was spent before")
         limits = self._limits
@@ -237,7 +232,6 @@ class Distiller:
 
 
 def _named(draws: seeds.Draws, experience: Experience, number: int) -> str:
-    """Return an id that follows from what an experience says,
-    and of which rollouts of which run it is the how manieth."""
+    """Return an id derived from the run's seed, the rollouts, the index within the reply, and the text."""
     said = (experience.category.value, experience.scope, experience.when_to_use, experience.content)
     return seeds.digest(draws.run_seed, "experience", *experience.trajectory_ids, number, *said).hex()

@@ -2,11 +2,11 @@
 
 
 class ExperienceError(RuntimeError):
-    """Base of everything that the experience manager raises of its own."""
+    """Base of the experience manager's errors."""
 
 
 class StoreError(ExperienceError):
-    """The store cannot do what was asked; nothing was changed."""
+    """The store refused or failed; nothing was changed."""
 
 
 class StoreCorrupt(StoreError):
@@ -14,7 +14,7 @@ class StoreCorrupt(StoreError):
 
 
 class StoreUnwritable(StoreError):
-    """Nothing can be written: the disk is full, the file may not be written to, or the medium fails."""
+    """The disk is full, or the file cannot be written."""
 
 
 class StoreBusy(StoreError):
@@ -22,8 +22,8 @@ class StoreBusy(StoreError):
 
 
 class EncoderMismatch(StoreError):
-    """The store's vectors are another encoder's, so that nothing can be compared with them."""
+    """The store's vectors are another encoder's."""
 
 
 class UnknownExperience(StoreError):
-    """There is no experience of this id, or more than one begins with it."""
+    """No experience has this id, or several begin with it."""

@@ -1,10 +1,9 @@
 """An experience: its text, scope (the places where it holds), provenance and counters, how two are joined, and its form
 in ReMe's dump files.
 
-Immutable. Two experiences that say nearly the same about the same place are joined: the wording that was distilled most
-often stands, the others are kept as variants, so that a wrong one is outvoted (embeddings cannot tell a claim from its
-contrary: measured cosine 0.92-0.99). A record of a dump file that cannot be read raises RecordError, which names what
-is wrong with it.
+Two experiences that say nearly the same about the same place are joined: the wording that was distilled most often
+stands, the others are kept as variants, so that a wrong one is outvoted (embeddings cannot tell a claim from its
+contrary: measured cosine 0.92-0.99).
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ BETWEEN = "|"
 # A scope that would name more places than this holds everywhere.
 MAX_PLACES = 32
 EVERYWHERE = " "
-"""What a scope that names no place comes to: every text names it."""
+"""The place of a scope that names none; every text names it."""
 
 
 def places_in(scope: str) -> tuple[str, ...]:
-    """Return the places of a scope as they are written, none if it stands for everywhere."""
+    """Return the places of a scope as they are written, none for everywhere."""
     return tuple(place for part in scope.split(BETWEEN) if (place := part.strip()))
 
 
@@ -43,13 +42,12 @@ def places_of(scope: str) -> frozenset[str]:
 
 
 def covers(scope: str, other: str) -> bool:
-    """Whether a scope holds each place of another, and holds everywhere only if that does, too."""
+    """Whether a scope holds each place of another; it holds everywhere only if both do."""
     return places_of(scope) >= places_of(other)
 
 
 def union(scope: str, other: str) -> str:
-    """Return the scope of what holds in the places of two:
-    "" if one of them does, or if they are more than `MAX_PLACES`."""
+    """Return the scope with the places of two; "" (everywhere) if one is, or above `MAX_PLACES`."""
     if covers(scope, other):
         return scope
     if EVERYWHERE in places_of(scope) | places_of(other):
@@ -73,7 +71,6 @@ class Scopes:
         self._lengths: set[int] = set()
 
     def code(self, scope: str) -> int:
-        """Return a scope's number, 0, 1, ... in the order of first asking."""
         if (known := self._codes.get(scope)) is not None:
             return known
         code = self._codes[scope] = len(self._codes)
@@ -83,12 +80,11 @@ class Scopes:
         return code
 
     def covering(self, scope: str) -> Mask:
-        """Return which scopes hold all places of one, (number of scopes); everywhere only if it does."""
+        """Return a mask of the scopes that cover one (`covers`)."""
         return self._mask(set.intersection(*(set(self._codes_at.get(place, ())) for place in places_of(scope))))
 
     def named_by(self, text: str) -> Mask:
-        """Return which scopes have a place that a text names, (number of scopes);
-        takes no longer for many scopes than for few."""
+        """Return a mask of the scopes with a place that a text names; takes no longer for many scopes than for few."""
         words = _words(text).split()
         spans = {f" {' '.join(words[i : i + n])} " for n in self._lengths if n for i in range(len(words) - n + 1)} | {
             EVERYWHERE
@@ -102,8 +98,7 @@ class Scopes:
 
 
 def _words(text: str) -> str:
-    """Return the words of a text between single spaces,
-    so that one text holds another in whole words iff it is a substring."""
+    """Return the words of a text between single spaces: whole words are then found as substrings."""
     words = re.findall(r"\w+", spaced(text.casefold()))
     return f" {' '.join(words)} " if words else EVERYWHERE
 
@@ -123,7 +118,7 @@ class RecordError(ValueError):
 
 
 class Category(StrEnum):
-    """Category: what an experience was distilled from."""
+    """What an experience was distilled from."""
 
     SUCCESS = "success"
     FAILURE = "failure"
@@ -182,39 +177,38 @@ class Experience:
 
     @property
     def by_person(self) -> bool:
-        """Whether its wording is a person's."""
         return self.author == PERSON
 
     @property
     def utility(self) -> float | None:
-        """The share of its uses that succeeded, None before the first."""
+        """Successes by use, None before the first."""
         return self.successes / self.uses if self.uses else None
 
     @property
     def lift(self) -> float | None:
-        """How much better guided rollouts did than their unguided siblings, None where there is nothing to compare."""
+        """Mean advantage of guided rollouts over their unguided siblings, None without a comparison."""
         return self.lift_sum / self.compared if self.compared else None
 
     def embedded_text(self, kind: str) -> str:
-        """Return what is embedded of it: `when_to_use` or `when_to_use+content`."""
+        """Return the text of a kind, `when_to_use` or `when_to_use+content`."""
         return self.when_to_use if kind == "when_to_use" else f"{self.when_to_use}\n{self.content}"
 
     @property
     def wording(self) -> tuple[str, str]:
-        """What makes two experiences the same text, wherever they hold."""
+        """The normalised texts: two experiences with the same wording say the same."""
         return normal(self.when_to_use), normal(self.content)
 
 
 def normal(text: str) -> str:
-    """Return a text in which case and spacing do not matter."""
+    """Return a text with case and spacing normalised."""
     return " ".join(text.split()).casefold()
 
 
 def join(standing: Experience, newcomer: Experience) -> Experience:
-    """Return two near-duplicates as one, under the id and counters of the one that stands.
+    """Return two near-duplicates as one, under the id and counters of `standing`.
 
-    The wording with more support stands, the older one under equal support; a pinned one always does. The same wording
-    in other places holds in all of them together.
+    The wording with more support stands, and `standing`'s if they are equal or it is pinned. The same wording about
+    other places holds in all of them.
     """
     joined = replace(
         standing,
@@ -249,8 +243,7 @@ def join(standing: Experience, newcomer: Experience) -> Experience:
 
 
 def to_reme(experience: Experience) -> dict[str, Any]:
-    """Return an experience as a line of ReMe's dump files:
-    freq is `uses`, utility is `successes`, score is the validation's."""
+    """Return a line of ReMe's dump files: freq is `uses`, utility is `successes`, score is the validation's."""
     own = {name: getattr(experience, name) for name in _OWN_FIELDS}
     own["variants"] = tuple(asdict(variant) for variant in experience.variants)
     return {
@@ -281,14 +274,10 @@ _OWN_FIELDS = tuple(one.name for one in fields(Experience) if one.name not in _S
 
 
 def from_reme(data: Any, workspace: str | None = None) -> Experience:
-    """Read a line of a ReMe dump, ours or any other's of the first generation.
+    """Read a decoded line of a ReMe dump of the first generation; raises RecordError.
 
     Args:
-        data: the decoded line.
         workspace: where it belongs; None: what the line says.
-
-    Raises:
-        RecordError: it is no mapping, its texts or numbers are none, or it holds what cannot be stored.
     """
     if not isinstance(data, Mapping):
         raise RecordError(f"an experience is a JSON object, found {type(data).__name__}")

@@ -1,12 +1,12 @@
 """Guidance by experience: decides who is guided, injects the text before the task, strips it from the training prompt.
 
-The guidance stands in the last opening message: `{system}<EXP>{guidance}</EXP>{task}` (paper 2.3). The messages as they
-were are kept beside the guided ones, so that a stripped training prompt is rendered from them and never cut out of a
-text again. A rollout is guided if, and only if, a text was put into it.
+The guidance stands in the last opening message: `{system}<EXP>{guidance}</EXP>{task}` (paper 2.3). The original
+messages are kept beside the guided ones, so a stripped training prompt is rendered from them and never cut out of a
+text. A rollout is guided if, and only if, a text was put into it.
 
-Which rollouts of a group are guided: none (woexp), all of them, or eta x n of n (mixed), rounded down as in the paper
-(eq. 15) or to the nearest as in the original; drawn from the group's name, so that every process decides alike. Which
-tasks keep the guidance in their training prompt, instead of having it stripped: all, none, or a share of them (hybrid).
+Guided rollouts of a group: none (woexp), all, or eta x n of n (mixed), rounded down as in the paper (eq. 15) or to the
+nearest as in the original; drawn by the group id, so that every process decides alike. Tasks that keep the guidance in
+their training prompt: all, none, or a share of them (hybrid).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Rounding = Literal["floor", "round"]
 class Guidance:
     """Guidance of a rollout: a text, the ids of the experiences in it, and whether its training prompt keeps it.
 
-    Without a text, `problem` says why: "empty" if nothing fits the task, else what went wrong.
+    Without a text, `problem` says why: "empty" if nothing fits the task, else the error.
     """
 
     text: str = ""
@@ -43,10 +43,7 @@ class Guidance:
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """Opening messages with guidance (`messages`, what the policy sees) and stripped of it (`plain`).
-
-    `injected` is what was added.
-    """
+    """Opening messages with guidance (`messages`, what the policy sees) and without (`plain`); `injected` was added."""
 
     messages: list[Message]
     plain: list[Message]
@@ -55,16 +52,15 @@ class Injection:
 
     @property
     def guided(self) -> bool:
-        """Whether a text was put into the conversation."""
         return bool(self.injected)
 
     @property
     def stripped(self) -> bool:
-        """Whether the experience is stripped: the sample was guided and its training prompt does not say so."""
+        """Whether the sample was guided and its training prompt does not say so."""
         return self.guided and not self.guidance.keep
 
     def use(self, *, wanted: bool = True) -> GuidanceUse:
-        """Return what a trajectory keeps of it; `wanted`: the rollout was to be guided."""
+        """Return the trajectory's record of it; `wanted`: the rollout was to be guided."""
         guidance = self.guidance
         if not self.guided:
             return GuidanceUse(wanted, problem=guidance.problem)
@@ -72,15 +68,14 @@ class Injection:
 
 
 def inject(opening: Sequence[Mapping[str, Any]], guidance: Guidance, template: str) -> Injection:
-    """Put guidance before the task.
+    """Put guidance before the task; without a text, the opening stays as it is.
 
     Args:
-        opening: messages up to the first action; the last holds the task, as a string.
-        guidance: without a text, the opening stays as it is; why, goes along.
+        opening: messages up to the first action; the last holds the task.
         template: with `{}` where the text goes.
 
     Raises:
-        ValueError: there is no message to put it into, or its content is no text.
+        ValueError: the opening does not end with a text.
     """
     plain = [dict(message) for message in opening]
     if not guidance:
@@ -93,7 +88,7 @@ def inject(opening: Sequence[Mapping[str, Any]], guidance: Guidance, template: s
 
 
 def strip(messages: Sequence[Mapping[str, Any]], injected: str) -> list[Message]:
-    """Strip recorded messages of the experience that was put into them (`GuidanceUse.injected`)."""
+    """Return recorded messages without the text that was put into them (`GuidanceUse.injected`)."""
     plain = [dict(message) for message in messages]
     for message in plain if injected else ():
         content = message.get("content")
@@ -113,16 +108,15 @@ def guided_count(n: int, mode: RolloutMode, ratio: float, rounding: Rounding) ->
 
 
 def guided_rollouts(group_id: str, n: int, mode: RolloutMode, ratio: float, rounding: Rounding) -> frozenset[int]:
-    """Decide which of a group's rollouts are guided: their numbers, 0..n-1."""
+    """Return the numbers, 0..n-1, of a group's guided rollouts."""
     seed = int.from_bytes(hashlib.sha256(group_id.encode()).digest()[:8], "big")
     return frozenset(random.Random(seed).sample(range(n), guided_count(n, mode, ratio, rounding)))
 
 
 def is_guided(settings: ExperienceSettings, group_id: str, rollout_id: int, n: int, *, validation: bool) -> bool:
-    """Decide whether a rollout is to be guided; whether it was, is only known once a text has been injected.
+    """Decide whether a rollout is to be guided.
 
-    `n` is the number of rollouts that a task is asked for; where validation wants both kinds, a task has 2 n, the
-    guided ones last.
+    `n` is the configured number of rollouts; if validation wants both kinds, a task has 2 n, the guided ones last.
     """
     if validation and settings.val_rollout_mode == "both":
         return rollout_id >= n
@@ -131,7 +125,7 @@ def is_guided(settings: ExperienceSettings, group_id: str, rollout_id: int, n: i
 
 
 def validation_rollouts(settings: ExperienceSettings, n: int) -> tuple[int, int]:
-    """Return how many of a validation task's rollouts go without and with guidance; `n` as in `is_guided`."""
+    """Return the numbers of a validation task's rollouts without and with guidance; `n` as in `is_guided`."""
     if settings.val_rollout_mode == "both":
         return n, n
     guided = guided_count(n, settings.val_rollout_mode, settings.rollout_ratio, settings.ratio_rounding)

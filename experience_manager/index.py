@@ -1,17 +1,14 @@
 """Vector index of the pool, in memory: nearest neighbours by inner product, and a workspace's snapshot of the file.
 
-Rows are only ever appended; whoever owns the index says which of them count. Exact search over all rows is FAISS's flat
-scan; a search in few rows, and one with many queries, is a matrix product over the same memory (measured: 100 queries
-against 100 000 rows take 0.15 s of CPU that way, 1.3 s with FAISS). The approximate index is HNSW, for a single query
-over nearly all rows; everything else stays exact, and so does that query while the graph is being built in the
-background.
+Rows are only ever appended; the owner of the index says which of them count. A single query is FAISS's flat scan. A
+search in few rows, and one with many queries, is a matrix product over the same memory (measured: 100 queries against
+100 000 rows take 0.15 s of CPU that way, 1.3 s with FAISS).
 """
 
 from __future__ import annotations
 
 import importlib
 import sqlite3
-import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -20,11 +17,10 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from experience_manager.experience import Scopes
+from experience_manager.experience import Mask, Scopes
 
 Vectors = NDArray[np.float32]
 Rows = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 # A smaller share of the rows than this is gathered and compared, which then costs less than a scan over all with a
 # mask.
@@ -33,10 +29,6 @@ GATHER_BELOW = 1 / 8
 MORE = 4
 # Queries of one matrix product: 64 x 100 000 similarities are 26 MB.
 BLOCK = 64
-HNSW_LINKS = 32
-HNSW_BUILD = 128
-HNSW_SEARCH = 128
-BUILD_CHUNK = 256
 
 
 def _faiss() -> Any:
@@ -45,7 +37,7 @@ def _faiss() -> Any:
 
 
 def nearest(similarities: Vectors, k: int, allowed: Mask) -> tuple[Rows, Vectors]:
-    """Return the k rows of the greatest similarities (n), best first, and those; only rows that `allowed` (n) says."""
+    """Return the k allowed rows of the greatest similarities (n), best first, and those."""
     k = min(k, int(np.count_nonzero(allowed)))
     values = np.where(allowed, similarities, np.float32(-2.0))
     if k <= 1:
@@ -57,18 +49,11 @@ def nearest(similarities: Vectors, k: int, allowed: Mask) -> tuple[Rows, Vectors
 
 
 class VectorIndex:
-    """Nearest-neighbour index over unit vectors of one dimension: exact, or approximate above a size."""
+    """Exact nearest-neighbour index over unit vectors of one dimension."""
 
-    def __init__(self, dimension: int, *, hnsw_above: int | None = None) -> None:
-        """Make an empty index; `hnsw_above` is the number of rows from
-        which single queries are approximate, None: never."""
-        faiss = _faiss()
+    def __init__(self, dimension: int) -> None:
         self.dimension = dimension
-        self._hnsw_above = hnsw_above
-        self._flat: Any = faiss.IndexFlatIP(dimension)
-        self._hnsw: Any = None
-        self._builder: threading.Thread | None = None
-        self._stopping = threading.Event()
+        self._flat: Any = _faiss().IndexFlatIP(dimension)
 
     def __len__(self) -> int:
         return int(self._flat.ntotal)
@@ -81,91 +66,40 @@ class VectorIndex:
 
     def vectors(self) -> Vectors:
         """Return all rows, (n, d), as a view that the next `add` may invalidate."""
-        faiss = _faiss()
         count = len(self)
         if not count:
             return np.zeros((0, self.dimension), dtype=np.float32)
-        flat = faiss.rev_swig_ptr(self._flat.get_xb(), count * self.dimension)
+        flat = _faiss().rev_swig_ptr(self._flat.get_xb(), count * self.dimension)
         return np.asarray(flat, dtype=np.float32).reshape(count, self.dimension)
 
     def search(self, query: Vectors, k: int, allowed: Mask) -> tuple[Rows, Vectors]:
-        """Return the rows nearest to one query (d), best first, and their similarities;
-        only rows that `allowed` (n) says."""
+        """Return the allowed (n) rows nearest to one query (d), best first, and their similarities."""
         rows = np.flatnonzero(allowed)
         k = min(k, len(rows))
         if k == 0:
             return rows[:0], np.zeros(0, dtype=np.float32)
         if len(rows) < GATHER_BELOW * len(allowed):
-            similarities = self.vectors()[rows] @ query
-            best = np.argpartition(-similarities, k - 1)[:k]
-            best = best[np.argsort(-similarities[best], kind="stable")]
-            return rows[best], similarities[best]
-        return self._scan(query, k, allowed)
+            best, similarities = nearest(self.vectors()[rows] @ query, k, np.ones(len(rows), dtype=np.bool_))
+            return rows[best], similarities
+        everything = len(rows) == len(allowed)
+        if not everything:
+            # A scan without a mask takes about half the time; among its best there mostly are enough that are allowed.
+            found, places = self._flat.search(np.ascontiguousarray(query[None]), min(MORE * k, len(self)))
+            good = np.flatnonzero(allowed[places[0]])[:k]
+            if len(good) == k:
+                return places[0][good], found[0][good]
+        faiss = _faiss()
+        selector = None if everything else faiss.IDSelectorBitmap(np.packbits(allowed, bitorder="little"))
+        parameters = None if everything else faiss.SearchParameters(sel=selector)
+        found, places = self._flat.search(np.ascontiguousarray(query[None]), k, params=parameters)
+        there = places[0] >= 0
+        return places[0][there], found[0][there]
 
     def similarities(self, queries: Vectors) -> Iterator[Vectors]:
-        """Yield for each of (m, d) queries its similarities to all rows, (n),
-        as a view that the next one may invalidate. Exact."""
+        """Yield the similarities of each of (m, d) queries to all rows, (n), as a view that the next may invalidate."""
         vectors = self.vectors()
         for start in range(0, len(queries), BLOCK):
             yield from queries[start : start + BLOCK] @ vectors.T
-
-    def close(self) -> None:
-        """Stop building the graph, if it is being built."""
-        self._stopping.set()
-
-    def wait(self) -> None:
-        """Return when the graph holds every row; for those who measure it."""
-        while self._graph() is None and self._builder is not None and not self._stopping.is_set():
-            self._builder.join()
-
-    def _scan(self, query: Vectors, k: int, allowed: Mask) -> tuple[Rows, Vectors]:
-        faiss = _faiss()
-        everything = bool(allowed.all())
-        selector = None if everything else faiss.IDSelectorBitmap(np.packbits(allowed, bitorder="little"))
-        approximate = (
-            self._hnsw_above is not None
-            and len(self) > self._hnsw_above
-            and 2 * np.count_nonzero(allowed) >= len(allowed)
-        )
-        index = self._graph() if approximate else None
-        if index is None and not everything:
-            # A scan without a mask takes about half the time; among its best there mostly are enough that are allowed.
-            similarities, rows = self._flat.search(np.ascontiguousarray(query[None]), min(MORE * k, len(self)))
-            good = np.flatnonzero(allowed[rows[0]])[:k]
-            if len(good) == k:
-                return rows[0][good], similarities[0][good]
-        if index is not None:
-            parameters: Any = faiss.SearchParametersHNSW(efSearch=max(HNSW_SEARCH, 2 * k), sel=selector)
-        else:
-            index, parameters = self._flat, None if everything else faiss.SearchParameters(sel=selector)
-        similarities, rows = index.search(np.ascontiguousarray(query[None]), k, params=parameters)
-        there = rows[0] >= 0
-        return rows[0][there], similarities[0][there]
-
-    def _graph(self) -> Any:
-        """Return the HNSW index if it holds every row, else None;
-        few missing rows are added at once, many in the background."""
-        if self._builder is not None and self._builder.is_alive():
-            return None
-        faiss = _faiss()
-        if self._hnsw is None:
-            self._hnsw = faiss.IndexHNSWFlat(self.dimension, HNSW_LINKS, faiss.METRIC_INNER_PRODUCT)
-            self._hnsw.hnsw.efConstruction = HNSW_BUILD
-        missing = self.vectors()[self._hnsw.ntotal :]
-        if len(missing) > BUILD_CHUNK:
-            # A copy, since the flat index may move its memory meanwhile.
-            self._builder = threading.Thread(target=self._build, args=(missing.copy(),), name="hnsw", daemon=True)
-            self._builder.start()
-            return None
-        if len(missing):
-            self._hnsw.add(np.ascontiguousarray(missing))
-        return self._hnsw
-
-    def _build(self, vectors: Vectors) -> None:
-        for start in range(0, len(vectors), BUILD_CHUNK):
-            if self._stopping.is_set():
-                return
-            self._hnsw.add(np.ascontiguousarray(vectors[start : start + BUILD_CHUNK]))
 
 
 # Rows that no longer count are swept out once there are more of them than this, and than half of the others.
@@ -187,14 +121,13 @@ class DamagedVector(ValueError):
 
 
 class Snapshot:
-    """Vectors, scopes and source tasks of one workspace as of `revision`, in the `generation` of the store whose
-    revisions those are: a restore begins another."""
+    """Vectors, scopes and source tasks of one workspace as of a revision; a restore begins a new generation."""
 
-    def __init__(self, workspace: str, dimension: int, hnsw_above: int | None, generation: str = "") -> None:
+    def __init__(self, workspace: str, dimension: int, generation: str = "") -> None:
         self.workspace = workspace
         self.generation = generation
         self.revision = 0
-        self.index = VectorIndex(dimension, hnsw_above=hnsw_above)
+        self.index = VectorIndex(dimension)
         self.seqs = np.zeros(0, dtype=np.int64)
         self.alive: Mask = np.zeros(0, dtype=np.bool_)
         self._codes = np.zeros(0, dtype=np.int64)
@@ -203,19 +136,14 @@ class Snapshot:
         self._tasks_of: dict[int, tuple[str, ...]] = {}
         self._rows_of_task: dict[str, set[int]] = {}
 
-    @property
-    def needs_sweep(self) -> bool:
-        """Whether so many rows no longer count that it is better to load anew."""
-        dead = len(self.alive) - len(self._row_of)
-        return dead > max(SWEEP_ABOVE, len(self._row_of) // 2)
-
     def can_follow(self, dimension: int, generation: str, revision: int) -> bool:
-        """Whether what was committed since can be taken over; if not, it has to be loaded anew."""
+        """Whether later commits can be taken over, and not so many rows are dead that it is better to load anew."""
         is_same = self.index.dimension == dimension and self.generation == generation and self.revision <= revision
-        return is_same and not self.needs_sweep
+        dead = len(self.alive) - len(self._row_of)
+        return is_same and dead <= max(SWEEP_ABOVE, len(self._row_of) // 2)
 
     def follow(self, db: sqlite3.Connection, revision: int) -> None:
-        """Take over what was committed up to `revision`, inside a transaction of `db`; raises DamagedVector."""
+        """Read what was committed up to `revision`, inside a transaction of `db`; raises DamagedVector."""
         since = (self.workspace, self.revision)
         for (seq,) in db.execute("SELECT seq FROM removed WHERE workspace = ? AND revision > ?", since):
             self._remove(seq)
@@ -237,12 +165,11 @@ class Snapshot:
         return mask
 
     def covering(self, scope: str) -> Mask:
-        """Return the rows of the experiences that hold in all places of a scope, (n); those that hold everywhere only
-        if it does."""
+        """Return a mask of the rows whose scope covers another (`covers`)."""
         return self.alive & self._scopes.covering(scope)[self._codes]
 
     def _take(self, rows: Iterable[Any]) -> None:
-        """Take over rows, so many at a time that loading needs little more memory than what is kept."""
+        """Append rows in blocks, so that loading needs little more memory than what is kept."""
         length = 4 * self.index.dimension
         seqs: list[int] = []
         codes: list[int] = []

@@ -1,11 +1,11 @@
 """The experience manager of a training run: guidance for rollouts, and distillation of finished ones in the background.
 
-    guide     before a rollout that is to be guided; answered once a task and step, for the whole group
-    injected  after the guidance has really been put into a conversation
+    guide     before a guided rollout; answered once for a task and step, for the whole group
+    injected  after the guidance was put into a conversation
     record_step, warm_start  with finished rollouts: counters, distillation in the background, pruning
 
-Nothing here fails a rollout or a step: what goes wrong is an unguided rollout whose `problem` says why, and a metric.
-Validation rollouts are neither counted nor learned from. Belongs to one event loop.
+Nothing here fails a rollout or a step: an error is an unguided rollout whose `problem` says why, and a metric.
+Validation rollouts are neither counted nor learned from.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ logger = logging.getLogger(__name__)
 FAILURES = (ExperienceError, EncoderUnavailable)
 # Injections that arrive together are counted in one transaction.
 GATHER_S = 0.05
-# A worker that died has said nothing; nobody waits longer for that.
+# How long `record_step` waits for the rollout workers' calls of `injected`; one that died never calls.
 TOLD_WITHIN_S = 2.0
 # What a checkpoint holds of the experience manager.
 POOL_COPY, STATE = "experience.sqlite", "experience.json"
-# Steps whose answers are kept at least: rollouts of a step that has passed do not ask any more.
+# Steps whose answers are kept at least.
 KEPT_STEPS = 2
 # Distils a group of a training step.
 Work = Callable[[Group, int | None], Awaitable[Distilled]]
@@ -53,12 +53,11 @@ Receipt = asyncio.Future[bool]
 
 
 class DistillQueue:
-    """Bounded background queue: runs `work` on groups, `concurrency` at a time, at most `capacity` waiting, and `keep`
-    on the results, in the order in which the groups came.
+    """Bounded background queue: runs `work` on groups, `concurrency` at a time, and `keep` on the results in the order
+    of the groups.
 
-    `submit` never waits: what does not fit is left out and counted. Whatever goes wrong with a group is counted and
-    logged; the next group goes on. When the budget for models is spent, what waits is dropped and what comes later is
-    refused.
+    `submit` never waits: groups beyond `capacity` are dropped and counted. An error of a group is counted and logged.
+    Once the budget for models is spent, waiting groups are dropped and later ones refused.
     """
 
     def __init__(self, work: Work, keep: Keep | None = None, *, capacity: int, concurrency: int) -> None:
@@ -75,7 +74,6 @@ class DistillQueue:
 
     @property
     def waiting(self) -> int:
-        """How many groups wait."""
         return self._queue.qsize()
 
     def submit(self, groups: Iterable[Group], step: int | None = None) -> int:
@@ -94,11 +92,7 @@ class DistillQueue:
         return taken
 
     async def put(self, group: Group, step: int | None = None) -> Receipt:
-        """Queue a group, waiting for room; for warm starts, which may wait.
-
-        Returns what comes to say whether the group was distilled and kept with nothing missing that another time might
-        bring.
-        """
+        """Queue a group, waiting for room; the returned future says whether it was distilled with no call lost."""
         self._ensure_workers()
         receipt = _receipt()
         if self.exhausted:
@@ -109,7 +103,7 @@ class DistillQueue:
         return receipt
 
     async def drain(self, timeout_s: float | None = None) -> bool:
-        """Wait until everything that was queued is done; returns whether it was in time."""
+        """Wait until the queue is empty and idle; return whether it was in time."""
         try:
             await asyncio.wait_for(self._queue.join(), timeout_s)
         except TimeoutError:
@@ -117,7 +111,6 @@ class DistillQueue:
         return True
 
     async def close(self, timeout_s: float = 0.0) -> None:
-        """Finish what can be finished in time, and stop."""
         if timeout_s > 0:
             await self.drain(timeout_s)
         left = self.waiting + self._at_work
@@ -135,7 +128,6 @@ class DistillQueue:
         self._workers += [asyncio.create_task(self._serve()) for _ in range(missing)]
 
     async def _distilled(self, group: Group, step: int | None) -> Distilled | None:
-        """Return what a group teaches, None (and a count) if that could not be found out."""
         if self.exhausted:
             self.counts["over_budget"] += 1
             return None
@@ -158,7 +150,7 @@ class DistillQueue:
         return not distilled.interrupted
 
     def _failed(self, error: Exception) -> None:
-        # Whatever it is, it may cost this group and not the training: it is counted and told.
+        # Any error may cost this group, not the training.
         self.counts["failed_groups"] += 1
         logger.warning("a group could not be distilled: %s: %s", type(error).__name__, error)
 
@@ -166,7 +158,7 @@ class DistillQueue:
         while True:
             group, step, receipt = await self._queue.get()
             whole = False
-            # Nothing is awaited in between: workers get groups, hence their turns, in the order of the queue.
+            # Nothing is awaited in between, so turns have the order of the queue.
             before, turn_is_over = self._last, asyncio.Event()
             self._last = turn_is_over
             started = time.perf_counter()
@@ -192,22 +184,20 @@ def _receipt() -> Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """Result of filling the pool: metrics as of a step,
-    and the tasks of which calls were lost that another time may bring."""
+    """Result of filling the pool: metrics as of a step, and the tasks of which calls were lost."""
 
     metrics: dict[str, float]
     undistilled: tuple[str, ...] = ()
 
 
 class ExperienceManager:
-    """Experience manager of a run: answers rollouts from the pool, and feeds it with what they came to.
-    Belongs to one event loop."""
+    """Experience manager of a run: guides rollouts from the pool and fills it from them. Belongs to one event loop."""
 
     def __init__(
         self, settings: ExperienceSettings, backend: Backend, *, seed: int = 0, steps_kept: int = KEPT_STEPS
     ) -> None:
-        """Start nothing; `seed` is the run's, from which follows what language models of ours are asked with, and
-        `steps_kept` says for how many steps a group may be rolled out."""
+        """`seed`: the run's; the seeds of the summariser's calls follow from it. `steps_kept`: for how many steps a
+        group may be rolled out."""
         self.settings = settings
         self.backend = backend
         self._seed = seed
@@ -225,8 +215,7 @@ class ExperienceManager:
         self._summary_s = 0.0
 
     async def guide(self, question: Question) -> Guidance:
-        """Return guidance for a task, the same for all rollouts of its group in a step.
-        Raises nothing but cancellation."""
+        """Return guidance for a task, the same for all rollouts of its group. Raises nothing but cancellation."""
         _, task = question.opening_and_task
         key = (question.validation, question.step, question.place, question.env_type, question.task_id, task)
         if key not in self._answers:
@@ -235,7 +224,7 @@ class ExperienceManager:
         return await asyncio.shield(self._answers[key])
 
     async def injected(self, experience_ids: Iterable[str], *, validation: bool = False) -> None:
-        """Take note that guidance was put into a rollout; counted soon after, in one go with others'."""
+        """Note that guidance was put into a rollout; it is counted soon after, together with others."""
         self._counts["guided_val_rollouts" if validation else "guided_rollouts"] += 1
         if validation:
             return
@@ -244,12 +233,7 @@ class ExperienceManager:
             self._flush = asyncio.create_task(self._count_soon())
 
     async def record_step(self, step: int, trajectories: Sequence[Trajectory]) -> dict[str, float]:
-        """Take in the training rollouts of a finished step, and return the metrics since the last call.
-
-        Args:
-            step: the number of the training step.
-            trajectories: its rollouts.
-        """
+        """Take the rollouts of a finished step, and return the metrics since the last call."""
         trajectories = [one for one in trajectories if not one.task.is_validation]
         attempts = read_attempts(trajectories, self.settings.distillation.success_threshold)
         await self._told_of(sum(one.guided for one in trajectories))
@@ -259,15 +243,14 @@ class ExperienceManager:
         reme, pruning = self.settings.reme, self.settings.pruning
         if pruning.every_steps and step % pruning.every_steps == 0:
             self._counts["pruned"] += await self._guarded(self.backend.prune(), "prune_errors") or 0
-        # Before this step's groups are queued: what will have become of them by now is a matter of time.
+        # Before this step's groups are queued, or the metrics would depend on timing.
         metrics = await self.metrics() | {f"exp_manager/{name}": value for name, value in ranked.items()}
         if reme.enable_summarizer and reme.updated_freq and step % reme.updated_freq == 0:
             self.background.submit(self._groups(attempts), step)
         return metrics
 
     async def warm_start(self, trajectories: Sequence[Trajectory]) -> Filling:
-        """Fill the pool from rollouts of training tasks, before the first step; returns when all are distilled, or
-        could not be."""
+        """Fill the pool from rollouts; return when all are distilled, or could not be."""
         receipts: list[tuple[Group, Receipt]] = []
         for group in self._groups(read_attempts(trajectories, self.settings.distillation.success_threshold)):
             receipts.append((group, await self.background.put(group, 0)))
@@ -299,16 +282,12 @@ class ExperienceManager:
         return out
 
     async def settled(self) -> None:
-        """Return when everything that was handed over is in the pool: what is asked afterwards does not depend on how
-        fast that was."""
+        """Return when everything that was handed over is in the pool."""
         await self._flushed()
         await self.background.drain()
 
     async def save(self, folder: Path) -> None:
-        """Write pool and counts into a folder, once all that was handed over is in the pool.
-
-        What has its name there is whole and on the disk. Raises ExperienceError, OSError.
-        """
+        """Write pool and counts into a folder, each file whole or not at all. Raises ExperienceError, OSError."""
         await self.settled()
         draft = folder / f".{POOL_COPY}.{os.getpid()}"
         draft.unlink(missing_ok=True)
@@ -326,9 +305,9 @@ class ExperienceManager:
         write_json(folder / STATE, state | {"reported_s": self._summary_s})
 
     async def restore(self, folder: Path, aside: Path) -> bool:
-        """Make pool and counts what they were when they were saved; another state of the pool is copied to `aside`.
+        """Restore pool and counts, and copy a pool of another state to `aside`; return whether anything was saved.
 
-        Returns whether there was anything to restore. Raises ExperienceError, OSError.
+        Raises ExperienceError, OSError.
         """
         if not (folder / STATE).exists():
             return False
@@ -345,11 +324,11 @@ class ExperienceManager:
         return True
 
     async def start_over(self) -> None:
-        """Have the run's steps credited from the first one on again; raises ExperienceError."""
+        """Let the ranking take the run's steps from the first one on again; raises ExperienceError."""
         await self.backend.start_over()
 
     async def aclose(self, timeout_s: float = 60.0) -> None:
-        """Count what is left to count, finish distilling what can be finished in time, close the pool."""
+        """Count and distil what is left, as far as there is time, and close the pool."""
         await self._flushed()
         await self.background.close(timeout_s)
         for answer in self._answers.values():
@@ -377,7 +356,7 @@ class ExperienceManager:
         except FAILURES as error:
             return self._failed(str(error))
         except Exception as error:
-            # A fault of ours or of a library may cost this task its guidance, not the run.
+            # Any error may cost this task its guidance, not the run.
             return self._failed(f"{type(error).__name__}: {error}", error)
         self._costs.append(time.perf_counter() - started)
         return self._guidance(found, keep)
@@ -396,7 +375,7 @@ class ExperienceManager:
         return Guidance(problem=problem)
 
     def _warn_once(self, message: str, fault: Exception | None = None) -> None:
-        """Log a problem once, not for every task of every step; a fault of ours with where it happened."""
+        """Log a problem once, not for every task of every step; a bug with its traceback."""
         if message not in self._told:
             self._told.add(message)
             logger.warning("%s", message, exc_info=fault)
@@ -413,15 +392,14 @@ class ExperienceManager:
         return group_by_task(attempts, self.settings.summary_batch_size)
 
     async def _told_of(self, guided: int) -> None:
-        """Wait until the rollouts have said of so many that they were guided,
-        on ways that may be slower than the trainer's."""
+        """Wait for the `injected` calls of so many rollouts, which may arrive later than the trainer's call."""
         deadline = time.monotonic() + TOLD_WITHIN_S
         while self._counts["guided_rollouts"] < guided and time.monotonic() < deadline:
             await asyncio.sleep(GATHER_S)
 
     async def _count_soon(self) -> None:
         await asyncio.sleep(GATHER_S)
-        # Others may come while these are being counted, and start no task of their own.
+        # More may come while these are counted; they start no task of their own.
         while self._waiting:
             ids, self._waiting = self._waiting, []
             await self._guarded(self.backend.used(ids), "use_errors")
@@ -431,20 +409,19 @@ class ExperienceManager:
             await asyncio.shield(self._flush)
 
     async def _guarded(self, call: Any, name: str) -> Any:
-        """Return what a call to the backend returns, None and a count if it fails."""
+        """Return the result of a call to the backend, or None and a count if it fails."""
         try:
             return await call
         except FAILURES as error:
             self._warn_once(str(error))
         except Exception as error:
-            # As in retrieval: a fault costs what was to be done, not the step.
             self._warn_once(f"{type(error).__name__}: {error}", error)
         self._counts[name] += 1
         return None
 
 
 def _settled(trajectories: Sequence[Trajectory], attempts: Sequence[Attempt]) -> list[Settled]:
-    """Return what came of each guided rollout, beside its unguided siblings."""
+    """Return the outcome of each guided rollout, with its lift over its unguided siblings."""
     happened = {attempt.trajectory_id: attempt for attempt in attempts}
     siblings: dict[str, list[bool]] = {}
     for attempt in attempts:

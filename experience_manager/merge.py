@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experience_manager.database import COLUMNS, SELECT, blob, from_row, to_row, update
-from experience_manager.experience import Experience, Scopes, covers, join
-from experience_manager.index import Mask, Snapshot, Vectors, nearest
+from experience_manager.experience import Experience, Mask, Scopes, covers, join
+from experience_manager.index import Snapshot, Vectors, nearest
 
 # Vectors of one text differ by rounding alone. Where only when_to_use is embedded, many texts share one: so many of
 # them are looked at.
@@ -22,8 +22,7 @@ IsSame = Callable[[Experience, Experience, float], bool]
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """Result of an insert: the id under which each newcomer is now known, how many were new,
-    and how many of the others took over."""
+    """Result of an insert: each newcomer's id from now on, and how many were new, joined, and took over."""
 
     ids: tuple[str, ...]
     inserted: int
@@ -35,8 +34,7 @@ class Added:
 class Draft:
     """An experience of the pool or the batch while newcomers are joined to it.
 
-    `seq` is None for one of the batch; `vector` is None for one of the pool whose wording stands; `row` is its place in
-    the batch.
+    `seq` is None in the batch; `vector` is None in the pool while the wording stands; `row` is its index in the batch.
     """
 
     experience: Experience
@@ -47,8 +45,6 @@ class Draft:
 
 @dataclass(slots=True)
 class _Batch:
-    """Newcomers that are new, and their vectors in one block."""
-
     vectors: Vectors
     codes: NDArray[np.int64]
     drafts: list[Draft] = field(default_factory=list)
@@ -69,14 +65,13 @@ class _Batch:
 
 
 def _near(cosines: Vectors, k: int, inside: Mask, anywhere: Mask) -> list[int]:
-    """Return the rows of the k nearest inside of a scope, and of those that may be the same text wherever they hold."""
+    """Return the rows of the k nearest inside a scope, and of those anywhere that may be the same text."""
     same = np.flatnonzero((cosines >= SAME_TEXT) & anywhere)[:TWINS]
     return list(dict.fromkeys([*nearest(cosines, k, inside)[0].tolist(), *same.tolist()]))
 
 
 class Merge:
-    """Deduplication of one insert: places newcomers one after the other,
-    among the pool and each other, and writes the result."""
+    """Deduplication of one insert: joins newcomers to the pool and each other in turn, and writes the result."""
 
     def __init__(self, db: sqlite3.Connection, snapshot: Snapshot, is_same: IsSame | None, neighbours: int) -> None:
         self._db = db
@@ -99,7 +94,7 @@ class Merge:
         for place in last.values():
             newcomer, vector = newcomers[place], vectors[place]
             if (there := self._of_id(newcomer)) is not None:
-                # Taught by the same rollouts before: what became of it since, counters and edits, stands.
+                # Distilled from the same rollouts before: its counters and edits stand.
                 self.joined += 1
                 known[newcomer.id] = there
                 continue
@@ -114,7 +109,6 @@ class Merge:
         return tuple(known[newcomer.id].experience.id for newcomer in newcomers)
 
     def write(self, revision: int) -> None:
-        """Write inserts and changes, inside the transaction."""
         for draft in self._changed.values():
             update(self._db, draft.experience, revision, draft.vector, reset=draft.vector is not None)
         for draft in self.inserted:
@@ -127,7 +121,7 @@ class Merge:
         self._db.executemany(f"INSERT INTO records ({SELECT}, revision, vector) VALUES ({marks})", rows)
 
     def _near(self, newcomers: Sequence[Experience], vectors: Vectors) -> Sequence[Sequence[tuple[int, float]]]:
-        """Return for each newcomer whom in the pool it may be one with: (seq, cosine)."""
+        """Return for each newcomer the experiences of the pool that it may be joined to: (seq, cosine)."""
         snapshot, inside = (
             self._snapshot,
             {scope: self._snapshot.covering(scope) for scope in {newcomer.scope for newcomer in newcomers}},
@@ -139,8 +133,7 @@ class Merge:
         return near
 
     def _twin(self, newcomer: Experience, vector: Vectors, near: Sequence[tuple[int, float]]) -> Draft | None:
-        """Return what says the same as a newcomer:
-        the nearest where it holds, else the same text about other places."""
+        """Return the nearest that says the same in the newcomer's scope, or else the same text about other places."""
         if self._is_same is None:
             return None
         drafts = [(self._of_pool(seq), cosine) for seq, cosine in near]
@@ -157,7 +150,6 @@ class Merge:
         return next((draft for draft, _ in drafts if _may_widen(draft.experience, newcomer)), None)
 
     def _of_id(self, newcomer: Experience) -> Draft | None:
-        """Return what the pool holds under a newcomer's id, where newcomers are joined to it."""
         if self._is_same is None:
             return None
         key = (newcomer.workspace, newcomer.id)
@@ -184,7 +176,6 @@ class Merge:
 
 
 def _may_widen(standing: Experience, newcomer: Experience) -> bool:
-    """Whether a newcomer is the same text about other places;
-    the place of what a person wrote or pinned is the person's."""
+    """Whether a newcomer is the same text about other places; a person's text, or a pinned one, keeps its place."""
     own = standing.pinned or newcomer.pinned or standing.by_person or newcomer.by_person
     return standing.wording == newcomer.wording and not own

@@ -1,14 +1,15 @@
 """Experience pool: a workspace of the store together with its encoder, searched and added to by text.
 
 Encoding happens outside the store's transactions, so that nobody waits for a model. Two experiences of one scope are
-the same when their texts are, or when the cosine of when_to_use and content reaches the threshold; what then becomes of
-them is `experience.join`'s. Raises StoreError and EncoderUnavailable.
+the same (`experience.join`) if their texts are, or if the cosine of when_to_use and content reaches the threshold.
+Methods raise StoreError and EncoderUnavailable.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from experience_manager.ranking import Ranking
 from experience_manager.settings import ExperienceSettings, PruningSettings
 from experience_manager.store import ANYWHERE, Count, Hit, Store
 
-# Where only when_to_use is embedded, many experiences share it: so many of the nearest are then compared in full.
+# If only when_to_use is embedded, many experiences share it: so many of the nearest are compared in full.
 NEIGHBOURS = 8
 
 
@@ -43,7 +44,7 @@ class Pool:
         embedded_text: str = "when_to_use+content",
         threshold: float = 0.85,
     ) -> None:
-        """Open nothing; `threshold` is the cosine from which two experiences are one, 1.0 for identical texts only."""
+        """`threshold`: the cosine from which two experiences are one; 1.0: identical texts only."""
         self.store = store
         self.workspace = workspace
         self._encoder = encoder
@@ -52,7 +53,6 @@ class Pool:
 
     @classmethod
     def of(cls, settings: ExperienceSettings, store: Store, encoder: Encoder, workspace: str | None = None) -> Pool:
-        """Return the pool that the settings describe."""
         return cls(
             store,
             encoder,
@@ -62,27 +62,21 @@ class Pool:
         )
 
     def beside(self, workspace: str) -> Pool:
-        """Return the pool of another workspace of the same store."""
-        return Pool(
-            self.store,
-            self._encoder,
-            workspace=workspace,
-            embedded_text=self._embedded_text,
-            threshold=self._threshold,
-        )
+        pool = copy(self)
+        pool.workspace = workspace
+        return pool
 
     def __len__(self) -> int:
         return self.store.workspaces().get(self.workspace, 0)
 
     def require_encoder(self) -> None:
-        """Raise EncoderMismatch if the store holds another encoder's vectors. Loads no model."""
+        """Raise EncoderMismatch if the store's vectors are another encoder's. Loads no model."""
         there = self.store.stamp
         if there is not None:
             self.store.require(Stamp(self._encoder.name, there.dimension, self._embedded_text))
 
     def warm_up(self) -> None:
-        """Load the encoder, so that the first retrieval need not wait for it;
-        what is wrong with it is left for that to say."""
+        """Load the encoder, so that the first retrieval need not wait for it; an error is left to that."""
         with contextlib.suppress(EncoderUnavailable):
             self._encoder.encode(["warm up"])
 
@@ -95,7 +89,7 @@ class Pool:
         return self._add(experiences, merge=False)
 
     def replace_all(self, experiences: Sequence[Experience]) -> Added:
-        """Put experiences in the place of all that the workspace holds, at one stroke."""
+        """Replace all that the workspace holds, in one transaction."""
         if not experiences:
             self.store.delete(self.workspace)
         return self._add(experiences, merge=False, instead=True)
@@ -120,7 +114,6 @@ class Pool:
         return self.store.get(self.workspace, before.id)
 
     def count(self, counts: Mapping[str, Count]) -> None:
-        """Add to counters by id."""
         self.store.count(self.workspace, counts)
 
     def _add(self, experiences: Sequence[Experience], *, merge: bool, instead: bool = False) -> Added:
@@ -140,7 +133,7 @@ class Pool:
             return False
         if self._embedded_text != "when_to_use":
             return True
-        # Cached by text, so that at most a few texts are encoded while the store is locked.
+        # Encodings are cached: at most a few texts are encoded while the store is locked.
         full = self._encoder.encode([e.embedded_text("when_to_use+content") for e in (standing, newcomer)])
         return float(np.dot(full[0], full[1])) >= self._threshold
 
@@ -181,17 +174,13 @@ class Configuration(BaseModel):
 
     @property
     def author(self) -> str:
-        """The name of the model that summarises."""
         return self.llm.endpoint(Role.SUMMARISER).model
 
     def open_store(self, *, create: bool = False) -> Store:
-        """Open the store; raises StoreError."""
-        above = self.exp_manager.hnsw_above if self.exp_manager.index == "hnsw" else None
-        return Store(self.store, create=create, hnsw_above=above)
+        return Store(self.store, create=create)
 
     def fitted(self, store: Store) -> ExperienceSettings:
-        """Return the section, and without settings the store's own encoder in it;
-        raises ConfigError if that cannot be known."""
+        """Return the section; without given settings, with the store's own encoder. Raises ConfigError if unknown."""
         stamp = store.stamp
         if self.given or stamp is None:
             return self.exp_manager
@@ -206,7 +195,6 @@ class Configuration(BaseModel):
         return self.exp_manager.model_copy(update=changes)
 
     def encoder(self, store: Store) -> CachedEncoder:
-        """Return the encoder of `fitted`."""
         return make_encoder(self.fitted(store).encoder)
 
     def pool(self, store: Store, workspace: str | None = None) -> Pool:

@@ -1,9 +1,8 @@
 """The summariser's prompts and the schemas of its replies.
 
-Prompts are laid out as docs/llm.md says, so that text of agents stays inside its section. Replies are forgiven their
-form and held to their substance: a list or a single object where an object with a list was asked for, tags as one text,
-a confidence as a word or a percentage, keys beside those that were asked for. Entries are taken one by one: one that
-cannot be read is left out and counted, and a reply of which none can be read is no reply.
+Prompts are laid out as docs/llm.md says, so that text of agents stays inside its section. The form of a reply may
+vary: a list or a single object in place of an object with a list, tags as one text, a confidence as a word or a
+percentage, extra keys. An entry that cannot be read is left out and counted; a reply without a readable entry is none.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ from experience_manager.attempts import Attempt
 from experience_manager.experience import Experience
 
 OPENING_CHARS = 8000
-# Who judges needs the opening for the place alone: the transcript shows the rules at work.
+# The judge needs the opening for the place alone: the transcript shows the rules at work.
 JUDGED_OPENING_CHARS = 2000
 TASK_CHARS = 4000
 _LEAST = 400
 # Of a transcript: what a step takes beside its texts, what the note of a cut takes, what is left of a text at least.
 STEP_CHARS, CUT_CHARS, LEAST_CHARS = 32, 40, 120
 
-# What an experience is, in one place: those who write one and those who judge one read the same.
+# The definition of an experience, shared by the prompts that write one and the one that judges.
 EXPERIENCE = """
 An experience tells somebody who has another task in the same environment what an attempt found out. `when_to_use` is \
 the situation in \
@@ -117,64 +116,62 @@ class Limits:
 
     @property
     def halved(self) -> Limits:
-        """Half of them, within reason."""
         return Limits(max(_LEAST, self.part // 2), max(_LEAST, self.transcript // 2))
 
 
 Build = Callable[[Limits], Messages]
-"""A prompt in which what is shown of attempts is within limits."""
+"""Builds a prompt that shows attempts within limits."""
 
 
 def fitting(build: Build, limits: Limits, room: int | None) -> Limits:
-    """Return limits, halved as often as it takes to have the prompt in `room` characters (None: any), within reason."""
+    """Return limits, halved until the prompt has at most `room` characters (None: any) or they are at their least."""
     while room is not None and limits.halved != limits and prompts.characters(build(limits)) > room:
         limits = limits.halved
     return limits
 
 
 def extract(attempt: Attempt, limit: int, limits: Limits) -> Messages:
-    """Ask what a success or a failure teaches."""
     kind, rules = ("success", _SUCCESS) if attempt.success else ("failure", _FAILURE)
     sections = {
         **_place(attempt),
-        "transcript": _transcript(attempt, limits),
+        "transcript": transcript(attempt.steps, limits.part, limits.transcript),
         "outcome": f"{kind}\nscore: {attempt.score:.3g}",
     }
     return prompts.messages(f"summariser/{kind}", rules + EXPERIENCE + _DATA + _REPLY % limit, sections)
 
 
 def compare(better: Attempt, worse: Attempt, limit: int, limits: Limits) -> Messages:
-    """Ask what the difference between two attempts teaches; the two transcripts share what one may have."""
+    """Ask what the difference between two attempts teaches; each transcript has half of the limit."""
     half = replace(limits, transcript=max(_LEAST, limits.transcript // 2))
-    sections = {**_place(better), "better": _transcript(better, half), "worse": _transcript(worse, half)}
+    sections = {
+        **_place(better),
+        "better": transcript(better.steps, half.part, half.transcript),
+        "worse": transcript(worse.steps, half.part, half.transcript),
+    }
     return prompts.messages("summariser/comparative", _COMPARATIVE + EXPERIENCE + _DATA + _REPLY % limit, sections)
 
 
 def validate(experiences: Sequence[Experience], attempt: Attempt, limits: Limits) -> Messages:
-    """Ask which experiences hold, in the light of the attempt that they were distilled from."""
     sections = {
         "experience": listed(experiences),
         **_place(attempt, JUDGED_OPENING_CHARS),
-        "transcript": _transcript(attempt, limits),
+        "transcript": transcript(attempt.steps, limits.part, limits.transcript),
     }
     return prompts.messages("summariser/validate", EXPERIENCE + "\n" + _VALIDATE + _DATA + _VALIDATE_REPLY, sections)
 
 
 def rerank(opening: str, task: str, experiences: Sequence[Experience]) -> Messages:
-    """Ask which experiences help with a task."""
     return prompts.messages("summariser/rerank", _RERANK + _DATA + _RERANK_REPLY, _guided(opening, task, experiences))
 
 
 def rewrite(opening: str, task: str, experiences: Sequence[Experience]) -> Messages:
-    """Ask for one text for a task."""
     return prompts.messages(
         "summariser/rewrite", _REWRITE + _DATA + _REWRITE_REPLY, _guided(opening, task, experiences)
     )
 
 
 def listed(experiences: Iterable[Experience]) -> str:
-    """Return the text of an experience section, numbered from 1;
-    a line break inside a text cannot begin another entry."""
+    """Return an experience section, numbered from 1; a line break inside a text cannot begin another entry."""
     entries = (
         f"[{i}]\nwhen_to_use: {_line(e.when_to_use)}\ncontent: {_line(e.content)}" for i, e in enumerate(experiences, 1)
     )
@@ -190,15 +187,11 @@ def _guided(opening: str, task: str, experiences: Sequence[Experience]) -> dict[
 
 
 def transcript(steps: Sequence[Step], part: int, total: int) -> str:
-    """Return numbered steps, (index, action, observation) each, as the text of a transcript section: all of it evenly.
-
-    Who goes on with an attempt needs its latest steps (`agentevolver.llm.prompts.fitted`); what an attempt teaches may
-    lie anywhere in it.
+    """Return numbered steps as the text of a transcript section, shortened evenly: a lesson may lie anywhere.
 
     Args:
-        steps: in order.
         part: the most characters of an action or observation.
-        total: about the most of the whole. The longest parts are cut first, all to one length; where that leaves too
+        total: about the most of the whole. The longest parts are cut first, all to one length; if that leaves too
             little of each, steps from the middle are left out, which the step before them says.
     """
     shown = _fewer(steps, total)
@@ -207,7 +200,7 @@ def transcript(steps: Sequence[Step], part: int, total: int) -> str:
 
 
 def _fewer(steps: Sequence[Step], total: int) -> Sequence[Step]:
-    """Return the first and the last steps, so many that each part may have `LEAST_CHARS`, at least two."""
+    """Return first and last steps, at least two and so many that each part may have `LEAST_CHARS`."""
     most = max(2, total // (STEP_CHARS + 2 * LEAST_CHARS))
     if (
         len(steps) <= most
@@ -221,18 +214,13 @@ def _fewer(steps: Sequence[Step], total: int) -> Sequence[Step]:
 
 
 def _level(lengths: list[int], total: int) -> int:
-    """Return the greatest length to which parts may be cut so
-    that they are `total` long together, `LEAST_CHARS` at least."""
+    """Return the greatest length, at least `LEAST_CHARS`, to which parts may be cut to be `total` long together."""
     left = total
     for place, length in enumerate(sorted(lengths)):
         if length * (len(lengths) - place) > left:
             return max(LEAST_CHARS, left // (len(lengths) - place) - CUT_CHARS)
         left -= length
     return max(lengths, default=0)
-
-
-def _transcript(attempt: Attempt, limits: Limits) -> str:
-    return transcript(attempt.steps, limits.part, limits.transcript)
 
 
 def _place(attempt: Attempt, opening_chars: int = OPENING_CHARS) -> dict[str, str]:
@@ -247,13 +235,12 @@ def _line(text: str) -> str:
 
 
 def _confidence(value: Any) -> float:
-    """Return a share, also where it is said in a word; one that cannot be read says nothing."""
+    """Return a share, which may be a word; 0.5 if it cannot be read."""
     share = read_share(value)
     return 0.5 if share is None else share
 
 
 def _text(value: Any) -> Any:
-    """Return a text, also where it comes in parts."""
     parts = value if isinstance(value, list) else [value]
     return "\n".join(parts) if parts and all(isinstance(part, str) for part in parts) else value
 
@@ -269,13 +256,12 @@ def _scope(value: Any) -> Any:
 
 
 def _tags(value: Any) -> Any:
-    """Return a list of texts; tags are a help and no reason to lose what they stand at."""
+    """Return a list of texts; an experience is not lost for its tags."""
     parts = re.split(r"[,;|\n]", value) if isinstance(value, str) else value if isinstance(value, list) else ()
     return [part.strip().lstrip("#") for part in parts if isinstance(part, str) and part.strip()]
 
 
 class _Reply(BaseModel):
-    # A model's remarks beside what was asked for are no fault.
     model_config = ConfigDict(extra="ignore")
 
 
@@ -296,12 +282,11 @@ class _Entries(_Reply):
 
     @property
     def left_out(self) -> int:
-        """How many entries of the reply could not be read."""
         return self._left_out
 
     @classmethod
     def _read(cls, data: Any, handler: ModelWrapValidatorHandler[Self], name: str, kind: type[_Reply]) -> Self:
-        """Return the reply of the entries that can be read; raises what is wrong with the first of them if none can."""
+        """Return the reply with its readable entries; if there is none, raise the first entry's error."""
         entries = _entries(data, name, kind)
         if entries is None:
             return handler(data)
@@ -342,7 +327,7 @@ class Judgements(_Entries):
         return cls._read(data, handler, "judgements", Judgement)
 
     def of(self, count: int) -> list[Judgement | None]:
-        """Return the judgement of each of so many experiences, None for one that got none, or several that differ.
+        """Return the judgement of each of so many experiences, or None if it has none, or several that differ.
 
         Judgements without numbers are in order, if there is one for each.
         """

@@ -2,10 +2,9 @@
 
     task -> nearest that hold in this place -> [ranking] -> [rerank] -> top k -> [rewrite] or list -> text
 
-An experience that was distilled from a task never guides that task's own evaluation. What the model makes of
-experiences is only used if it passes the screen; if the model fails, the experiences are listed as they are. Nothing
-found is an empty text, never an error. Raises StoreError and EncoderUnavailable, which whoever asks turns into an
-unguided rollout.
+An experience never guides the evaluation of a task that it was distilled from. A rewritten text is used only if it
+passes the screen; if the model fails, the experiences are listed as they are. Nothing found is an empty text, never an
+error.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Retrieval request: a task's opening messages, its own wording if it has one, whether this is its evaluation,
-    which task of which step it is, and of which environment."""
+    """Retrieval request: a task's opening messages, its own wording if it has one, whether this is its evaluation, its
+    step and its index in the step."""
 
     task_id: str
     messages: tuple[Message, ...]
@@ -48,12 +47,10 @@ class Question:
 
     @property
     def opening_and_task(self) -> tuple[str, str]:
-        """What stands before the task, and the task."""
         return opening_and_task(self.messages, self.query)
 
     def evaluates_source_of(self, experience: Experience) -> bool:
-        """Whether this is the evaluation of a task that an experience was distilled from;
-        without task ids its task's wording tells."""
+        """Whether this evaluates a task that the experience was distilled from, by its ids or else its wording."""
         opening, task = self.opening_and_task
         if experience.task_ids:
             own = not {self.task_id, name_of_task(opening, task)}.isdisjoint(experience.task_ids)
@@ -64,7 +61,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Retrieved:
-    """Guidance found for a task: the text, and the experiences that are in it; `notes` says what went less well."""
+    """Guidance found for a task: the text, and the experiences in it; `notes` names what failed."""
 
     text: str = ""
     experiences: tuple[Experience, ...] = ()
@@ -73,8 +70,6 @@ class Retrieved:
 
 
 class Retriever:
-    """Retrieval from one pool."""
-
     def __init__(
         self, pool: Pool, settings: ExperienceSettings, llm: LLM | None = None, ranking: Ranking | None = None
     ) -> None:
@@ -128,7 +123,7 @@ class Retriever:
     async def _rerank(
         self, opening: str, task: str, experiences: Sequence[Experience]
     ) -> tuple[list[Experience], list[str]]:
-        """Return the experiences that the model chose, in its order; all of them as they were if it fails."""
+        """Return the experiences that the model chose, in its order; all unchanged if it fails."""
         if self._llm is None:
             return list(experiences), ["rerank_failed"]
         try:
@@ -144,8 +139,7 @@ class Retriever:
     async def _rewrite(
         self, opening: str, task: str, experiences: Sequence[Experience], listed: str
     ) -> tuple[str, list[str]]:
-        """Return the model's text, empty if it says that nothing applies;
-        the list if it fails or writes what may not be shown."""
+        """Return the model's text, empty if nothing applies, or the list if it fails or its text is screened out."""
         if self._llm is None:
             return listed, ["rewrite_failed"]
         try:
@@ -162,7 +156,6 @@ class Retriever:
         return text, []
 
     def _that_fit(self, experiences: Sequence[Experience]) -> list[Experience]:
-        """Return those that the list has room for, the first ones first."""
         fitting: list[Experience] = []
         for experience in experiences:
             if len(self._listed([*fitting, experience])) <= self._settings.retrieval.max_chars:
@@ -179,5 +172,5 @@ class Retriever:
 
 
 def _may_be_shown(experience: Experience) -> bool:
-    """Whether an experience may reach a policy; what a person wrote is the person's own business."""
+    """Whether an experience may reach a policy; a person's text is not screened."""
     return experience.by_person or screen.problem_with_text(f"{experience.when_to_use}\n{experience.content}") is None

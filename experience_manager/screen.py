@@ -1,9 +1,8 @@
 """Screen against prompt injection: refuses guidance that gives orders to its reader or would break out of its message.
 
-Experience is distilled by a language model from text that agents and environments wrote, so that text may try to get
-itself stored ("ignore previous instructions, remember this"). The model is told so, its sections are delimited, and a
-judge looks at what it wrote; this is the part that does not depend on a model. It is deliberately narrow: it knows
-control tokens, tags of prompts and the usual phrases of takeover.
+Experience is distilled from text that agents and environments wrote, which may try to get itself stored ("ignore
+previous instructions, remember this"). This check does not depend on a model. It is narrow on purpose: it knows control
+tokens, tags of prompts and the usual phrases of takeover.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def tidy(text: str) -> str:
 
 
 def problem_with(when_to_use: str, content: str) -> str | None:
-    """Return why an experience may not be kept, None if it may."""
+    """Return why an experience may not be kept, or None."""
     if not when_to_use or not content:
         return "empty"
     if len(when_to_use) > MAX_WHEN_TO_USE or len(content) > MAX_CONTENT:
@@ -49,7 +48,7 @@ def problem_with(when_to_use: str, content: str) -> str | None:
 
 
 def problem_with_text(text: str) -> str | None:
-    """Return why a text may not be shown to the policy as guidance, None if it may."""
+    """Return why a text may not be shown to the policy as guidance, or None."""
     for pattern, problem in (
         (_CONTROL_TOKEN, "control token"),
         (_PROMPT_TAG, "prompt tag"),

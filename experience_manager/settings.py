@@ -1,9 +1,8 @@
 """Settings of the section `exp_manager`: strict, frozen, and documented where they are declared.
 
-AgentEvolver's names are kept (`val_rollout_mode` to `summary_batch_size`, and `reme.*`); everything else is new. Where
-paper and original code differ, the value follows `preset` unless it is given: a key that is null or missing takes the
-preset's value (`PRESETS`). What the preset says about verl's own sections is in `verl_overrides`. A combination in
-which a key would have no effect is refused.
+AgentEvolver's names are kept (`val_rollout_mode` to `summary_batch_size`, and `reme.*`). Where the paper and the
+original code differ, a key that is null or missing takes the value of `preset` (`PRESETS`; verl's sections:
+`verl_overrides`). A combination in which a key would have no effect is refused.
 """
 
 from __future__ import annotations
@@ -30,8 +29,7 @@ TEMPLATE = (
     "applies:\n<EXP>{}</EXP>\n\n"
 )
 
-# What each preset says where a key is null or missing. `default` is ours: measured in the study where both are silent
-# or wrong.
+# Values of keys that are null or missing. `default` is ours, as measured.
 PRESETS: dict[Preset, dict[str, Any]] = {
     "default": {
         "ratio_rounding": "floor",
@@ -106,7 +104,7 @@ _VERL: dict[Preset, dict[str, Any]] = {
 
 
 def verl_overrides(preset: Preset) -> dict[str, Any]:
-    """Return what a preset says about verl's sections, as dotted keys; to be laid under an experiment's own values."""
+    """Return a preset's values in verl's sections, as dotted keys; an experiment's own values win."""
     return dict(_VERL[preset])
 
 
@@ -266,10 +264,6 @@ class ExperienceSettings(_Section):
         description="cosine from which two experiences are one: 0.80 is strict, 0.90 lax, 1.0 only drops identical "
         "texts",
     )
-    index: Literal["exact", "hnsw"] = Field(
-        "exact", description="hnsw is approximate, and only used above hnsw_above experiences"
-    )
-    hnsw_above: int = Field(100_000, ge=1, description="experiences of a workspace from which hnsw is used")
     encoder: EmbeddingSettings = EmbeddingSettings()
     reme: RemeSettings = RemeSettings()
     distillation: DistillationSettings = DistillationSettings()
@@ -283,7 +277,7 @@ class ExperienceSettings(_Section):
     scout: ScoutSettings = ScoutSettings()
 
     def of_environment(self, env_type: str) -> Self:
-        """Return the section for one of several environments, whose experience has a workspace of its own."""
+        """Return the section with the workspace of one of several environments."""
         reme = self.reme.model_copy(update={"workspace_id": f"{self.reme.workspace_id}.{env_type}"})
         return self.model_copy(update={"reme": reme})
 
@@ -313,7 +307,7 @@ class ExperienceSettings(_Section):
 
     @property
     def asks_summariser(self) -> bool:
-        """Whether a run asks the role `summariser`; a service asks its own."""
+        """Whether a run asks the role `summariser`."""
         return self.backend == "embedded" and (
             self.distils or (self.guides and (self.retrieval.rerank or self.retrieval.rewrite))
         )
@@ -324,8 +318,7 @@ class ExperienceSettings(_Section):
         return self.guides or self.distils
 
     def clip_ratio_high(self, *, guided: bool, kept: bool, otherwise: float) -> float:
-        """Return a sample's upper clip: wider if it was guided and its training prompt no longer says
-        so (paper, eq. 17)."""
+        """Return a sample's upper clip: wider if it was guided and its training prompt does not say so (eq. 17)."""
         boosted = self.selective_boosting and guided and not kept
         return self.off_cliprange_high if boosted else otherwise
 

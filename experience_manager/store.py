@@ -1,11 +1,10 @@
-"""Store of experiences: one SQLite file, shared by threads, processes and experiments,
-with workspaces apart from each other.
+"""Store of experiences: one SQLite file with separate workspaces, shared by threads, processes and experiments.
 
-Guarantees: what a method returned from is on disk and survives a kill; what it raised from changed nothing. One process
-writes at a time, others wait; readers never wait and see whole transactions. Counters are incremented, never
-overwritten, so that none gets lost between processes. De-duplication and insertion are one transaction, so that no two
-processes insert the same. The file remembers whose vectors it holds and refuses others (EncoderMismatch). Every failure
-is a StoreError that names the file.
+Guarantees: once a method returns, its change is on disk and survives a kill; if it raises, nothing has changed. One
+process writes at a time, others wait; readers never wait and see whole transactions. Counters are incremented, never
+overwritten, so none gets lost between processes. Deduplication and insertion are one transaction, so no two processes
+insert the same. The file remembers the encoder of its vectors and refuses another one's. Every failure is a StoreError
+that names the file.
 """
 
 from __future__ import annotations
@@ -72,11 +71,7 @@ _ORDERS: dict[Order, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Statistics of a workspace: experiences by category, those that are pinned and those that were used, and what came
-    of their uses.
-
-    `modified` is the time of the last change, 0 without one.
-    """
+    """Statistics of a workspace; `kinds` counts by category, `modified` is the time of the last change or 0."""
 
     kinds: dict[str, int]
     pinned: int
@@ -92,12 +87,8 @@ class Summary:
 class Store:
     """Experiences in a file: inserts, searches, edits, counters, pruning. Safe for threads; open one a process."""
 
-    def __init__(
-        self, path: Path, *, create: bool = True, hnsw_above: int | None = None, busy_s: float = BUSY_S
-    ) -> None:
-        """Open the store at `path`, or make it; `hnsw_above`: see `index`. Raises StoreError."""
+    def __init__(self, path: Path, *, create: bool = True, busy_s: float = BUSY_S) -> None:
         self.path = path
-        self._hnsw_above = hnsw_above
         self.database = Database(path, create=create, busy_s=busy_s)
         self._snapshots: dict[str, Snapshot] = {}
 
@@ -108,9 +99,6 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Close the file."""
-        for snapshot in self._snapshots.values():
-            snapshot.index.close()
         self.database.close()
 
     def check(self) -> None:
@@ -118,15 +106,13 @@ class Store:
         self.database.check()
 
     def copy_to(self, path: Path) -> None:
-        """Write a copy of the store as it is to `path`, which must not exist."""
+        """Write a copy of the store to `path`, which must not exist."""
         self.database.copy_to(path)
 
     def restore(self, path: Path, aside: Path) -> None:
-        """Make the store what it was when `path` was copied from it;
-        the state until then goes to `aside`, in an older one's place.
+        """Go back to the state in which `path` was copied; write the present state to `aside`, over an older one.
 
-        A store that is still the same, counters and all, is left alone, and no `aside` is written. Raises StoreError;
-        then nothing has changed.
+        If the two are the same, counters and all, nothing is written.
         """
         if self.database.holds(path, _STATE):
             return
@@ -135,46 +121,42 @@ class Store:
         self.copy_to(draft)
         move(draft, aside)
         self.database.restore(path)
-        # Revisions are given out again from here on: whoever has the file open must not take them for those that it
-        # knows.
+        # Revisions repeat from here on: a process that has the file open must not take them for those that it knows.
         with self.database.writing() as db:
             db.execute("INSERT OR REPLACE INTO meta VALUES ('generation', ?)", (secrets.token_hex(8),))
-        for snapshot in self._snapshots.values():
-            snapshot.index.close()
         self._snapshots.clear()
 
     @property
     def stamp(self) -> Stamp | None:
-        """Whose vectors the store holds, None while it holds none."""
+        """The encoder of the store's vectors, None without vectors."""
         with self.database.reading() as db:
             return stamp_of(db)
 
     def require(self, stamp: Stamp) -> None:
-        """Raise EncoderMismatch if the store holds vectors of another kind."""
+        """Raise EncoderMismatch if the store's vectors are another encoder's."""
         with self.database.reading() as db:
             self._refuse_other(db, stamp)
 
     def workspaces(self) -> dict[str, int]:
-        """Return the workspaces and how many experiences each holds."""
+        """Return the number of experiences by workspace."""
         with self.database.reading() as db:
             return dict(
                 db.execute("SELECT workspace, count(*) FROM records GROUP BY workspace ORDER BY workspace").fetchall()
             )
 
     def get(self, workspace: str, identifier: str) -> Experience:
-        """Return an experience by its id, or by a beginning of it that no other has; raises UnknownExperience."""
+        """Return an experience by its id or a unique prefix of it; raises UnknownExperience."""
         with self.database.reading() as db:
             return self._get(db, workspace, identifier)
 
-    def records(self, workspace: str, *, limit: int | None = None, offset: int = 0) -> list[Experience]:
-        """Return experiences in the order in which they came."""
-        query = f"SELECT {SELECT} FROM records WHERE workspace = ? ORDER BY seq LIMIT ? OFFSET ?"
+    def records(self, workspace: str) -> list[Experience]:
+        """Return experiences in the order of insertion."""
+        query = f"SELECT {SELECT} FROM records WHERE workspace = ? ORDER BY seq"
         with self.database.reading() as db:
-            return [from_row(row) for row in db.execute(query, (workspace, -1 if limit is None else limit, offset))]
+            return [from_row(row) for row in db.execute(query, (workspace,))]
 
     def each(self, workspace: str) -> Generator[Experience]:
-        """Yield all experiences in the order in which they came, as of one state of the store,
-        and keep none of them in memory."""
+        """Yield all experiences of one state of the store, in the order of insertion, and keep none in memory."""
         with self.database.apart() as db:
             for row in db.execute(f"SELECT {SELECT} FROM records WHERE workspace = ? ORDER BY seq", (workspace,)):
                 yield from_row(row)
@@ -188,15 +170,12 @@ class Store:
         category: str | None = None,
         scope: str | None = None,
     ) -> tuple[list[Experience], int]:
-        """Return the first experiences of an order, the greatest first and among equals the older, and how many there
-        are to choose from.
+        """Return the first experiences of an order, the greatest first and among equals the older, and how many match.
 
         Args:
-            workspace: where.
-            order: what counts; without uses, or comparisons, an experience is the last.
-            limit: how many at most; -1: all.
-            category: only that one.
-            scope: only what holds in these places.
+            order: an experience without uses, or comparisons, is the last.
+            limit: -1: all.
+            scope: only what holds in all of these places.
         """
         condition, arguments = "workspace = ?", [workspace]
         for name, value in (("category = ?", category), ("covers(scope, ?)", scope)):
@@ -205,7 +184,7 @@ class Store:
         with self.database.apart() as db:
             db.create_function("covers", 2, covers, deterministic=True)
             (count,) = db.execute(f"SELECT count(*) FROM records WHERE {condition}", arguments).fetchone()
-            # Which ones it is, before anything long is read of any.
+            # The rows are chosen before any long column is read.
             chosen = f"SELECT seq FROM records WHERE {condition} ORDER BY {_ORDERS[order]} DESC, seq LIMIT {int(limit)}"
             rows = db.execute(
                 f"SELECT {SELECT} FROM records WHERE seq IN ({chosen}) ORDER BY {_ORDERS[order]} DESC, seq", arguments
@@ -213,7 +192,6 @@ class Store:
             return [from_row(row) for row in rows], int(count)
 
     def summary(self, workspace: str) -> Summary:
-        """Return what a workspace holds, in numbers."""
         query = """SELECT category, count(*), sum(pinned), sum(uses > 0), sum(uses), sum(successes), sum(iif(uses, \
 compared, 0)),
             sum(iif(uses, lift_sum, 0)), max(modified) FROM records WHERE workspace = ? GROUP BY category"""
@@ -258,18 +236,12 @@ compared, 0)),
         """Insert experiences, each joined to the one of its scope that says the same, if there is one.
 
         Args:
-            workspace: where to.
-            newcomers: what to insert; an id that exists there is replaced, text and counters and all, if nothing is
-                joined, else what is there stands; of an id that comes twice the last counts.
-            vectors: (n, d) unit vectors of what is embedded of them.
-            stamp: whose they are.
-            is_same: asked about each newcomer and its nearest neighbours, also those of the same call; None: nothing is
-                joined.
-            neighbours: how many of them.
-            instead: whether they take the place of all that the workspace holds.
-
-        Raises:
-            EncoderMismatch, StoreBusy, StoreUnwritable, StoreCorrupt: nothing was inserted.
+            newcomers: of an id that comes twice the last counts. An id that exists is replaced, counters and all, if
+                `is_same` is None; otherwise the existing one stays.
+            vectors: (n, d) unit vectors of their embedded texts.
+            is_same: asked about each newcomer and its nearest `neighbours`, those of the same call among them; None:
+                nothing is joined.
+            instead: whether they replace all that the workspace holds.
         """
         if len(newcomers) != len(vectors):
             raise ValueError(f"{len(newcomers)} experiences but {len(vectors)} vectors")
@@ -277,12 +249,11 @@ compared, 0)),
             self._put_stamp(db, stamp)
             if instead:
                 self.remove(db, workspace, "1", ())
-            # Before the revision is raised: the snapshot must not believe that it has seen what is about to be written.
+            # Before the revision is raised: the snapshot has not seen what is about to be written.
             snapshot = self._followed(db, workspace, stamp.dimension)
             if instead:
                 # It has followed deletions that may yet be rolled back.
                 del self._snapshots[workspace]
-                snapshot.index.close()
             merge = Merge(db, snapshot, is_same, neighbours)
             now = time.time()
             dated = [
@@ -295,16 +266,11 @@ compared, 0)),
     def edit(
         self, workspace: str, identifier: str, changes: Mapping[str, Any], vector: Vectors | None, stamp: Stamp | None
     ) -> None:
-        """Change fields of an experience.
+        """Change fields of an experience; counters and provenance cannot be edited.
 
         Args:
-            workspace: where it is.
-            identifier: its id or a beginning of it.
-            changes: new values by field; counters and provenance cannot be edited.
-            vector: (d), needed when a text changes that is embedded; `stamp` says whose.
-
-        Raises:
-            UnknownExperience, EncoderMismatch, StoreError.
+            identifier: its id or a unique prefix of it.
+            vector: (d), needed if a text changes that is embedded, with the `stamp` of its encoder.
         """
         wrong = sorted(set(changes) - EDITABLE)
         if wrong:
@@ -322,20 +288,19 @@ compared, 0)),
             update(db, changed, next_revision(db), vector)
 
     def delete(self, workspace: str, identifiers: Iterable[str] | None = None) -> int:
-        """Delete experiences by id, or all of a workspace; returns how many there were."""
+        """Delete experiences by id, or all of a workspace; return how many."""
         with self.database.writing() as db:
             if identifiers is None:
                 return self.remove(db, workspace, "1", ())
             return sum(self.remove(db, workspace, "id = ?", (identifier,)) for identifier in identifiers)
 
     def prune(self, workspace: str, *, min_uses: int, min_utility: float, min_lift: float | None) -> int:
-        """Delete what was used often enough to be judged and was of too little use; pinned ones stay. Returns how many.
+        """Delete experiences that were used often and helped too little; pinned ones stay. Return how many.
 
         Args:
-            workspace: where.
             min_uses: guided rollouts (with unguided siblings, for the lift) before an experience is judged.
             min_utility: successes by use below which it goes.
-            min_lift: mean difference to unguided siblings below which it goes; None: that does not matter.
+            min_lift: mean difference to unguided siblings below which it goes; None: the lift does not count.
         """
         useless = "(uses >= ? AND uses > 0 AND successes < ? * uses)"
         harmful = "(compared >= ? AND compared > 0 AND lift_sum < ? * compared)"
@@ -345,7 +310,7 @@ compared, 0)),
             return self.remove(db, workspace, f"pinned = 0 AND ({judged})", arguments)
 
     def count(self, workspace: str, counts: Mapping[str, Count]) -> None:
-        """Add to counters, all in one transaction; ids that are gone are passed over."""
+        """Add to counters in one transaction; unknown ids are skipped."""
         rows = [(c.uses, c.successes, c.compared, c.lift, workspace, identifier) for identifier, c in counts.items()]
         if not rows:
             return
@@ -362,11 +327,8 @@ compared, 0)),
         meta = dict(db.execute("SELECT key, value FROM meta WHERE key IN ('revision', 'generation')").fetchall())
         revision, generation = int(meta["revision"]), meta.get("generation", "")
         snapshot = self._snapshots.pop(workspace, None)
-        if snapshot is not None and not snapshot.can_follow(dimension, generation, revision):
-            snapshot.index.close()
-            snapshot = None
-        if snapshot is None:
-            snapshot = Snapshot(workspace, dimension, self._hnsw_above, generation)
+        if snapshot is None or not snapshot.can_follow(dimension, generation, revision):
+            snapshot = Snapshot(workspace, dimension, generation)
         try:
             snapshot.follow(db, revision)
         except DamagedVector as error:
@@ -415,7 +377,6 @@ compared, 0)),
 
 
 def _rank(found: tuple[int, float]) -> tuple[float, int]:
-    """Return a key that sorts (seq, similarity) best first:
-    among equals the older one, whatever the index looked at first."""
+    """Return a key that sorts (seq, similarity) best first, and among equals the older first."""
     seq, similarity = found
     return -round(similarity, 5), seq

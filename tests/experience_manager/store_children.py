@@ -76,14 +76,6 @@ def insert_until_full(path: Path, number: int) -> None:
         say(done="after")
 
 
-def make_without_room(path: Path, number: int) -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (number, resource.RLIM_INFINITY))
-    try:
-        Store(path)
-    except StoreUnwritable as error:
-        say(full=str(error))
-
-
 if __name__ == "__main__":
-    modes = {f.__name__: f for f in (insert_for_ever, write_and_read, insert_until_full, make_without_room)}
+    modes = {f.__name__: f for f in (insert_for_ever, write_and_read, insert_until_full)}
     modes[sys.argv[1]](Path(sys.argv[2]), int(sys.argv[3]))

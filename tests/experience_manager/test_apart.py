@@ -95,9 +95,3 @@ async def test_held_out_tasks_are_those_of_the_environment(tmp_path):
     await manager.settled()
     assert list(whole.pool.store.workspaces()) == ["default.lake"]
     await manager.aclose()
-
-
-async def test_an_environment_that_is_not_the_runs_is_an_unguided_rollout(tmp_path):
-    _, manager = opened(tmp_path)
-    assert "no experience of the environment 'bfcl'" in (await manager.guide(question("bfcl"))).problem
-    await manager.aclose()

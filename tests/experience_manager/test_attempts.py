@@ -50,17 +50,6 @@ def test_validation_rollouts_are_known_as_such_and_a_tasks_own_query_comes_first
     assert found.validation and found.task == "in other words"
 
 
-def test_an_opening_of_one_message_or_none_has_a_task_all_the_same():
-    assert opening_and_task([{"role": "user", "content": "do it"}]) == ("", "do it")
-    assert opening_and_task([]) == ("", "")
-    assert opening_and_task(
-        [*OPENING, {"role": "assistant", "content": "x"}, {"role": "user", "content": "y"}], "q"
-    ) == (
-        "You are at site k7.",
-        "q",
-    )
-
-
 def test_what_stands_beside_a_tasks_own_wording_is_part_of_the_opening():
     shown = [OPENING[0], {"role": "user", "content": "walk north\n\nA F\nF G"}]
     assert opening_and_task(shown, "walk north") == ("You are at site k7.\n\nA F\nF G", "walk north")

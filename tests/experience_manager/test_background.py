@@ -34,19 +34,6 @@ def groups(*names):
     return [[attempt(str(name))] for name in names]
 
 
-async def test_every_group_that_was_taken_is_worked_on_with_its_step():
-    work = Work()
-    background = DistillQueue(work, capacity=10, concurrency=2)
-    assert background.submit(groups("a", "b"), 1) == 2 and background.submit(groups("c"), 2) == 1
-    assert await background.drain(5)
-    assert (
-        sorted(work.seen) == [("a", 1), ("b", 1), ("c", 2)]
-        and background.counts["stored"] == 3
-        and background.seconds > 0
-    )
-    await background.close()
-
-
 async def test_what_does_not_fit_is_left_out_and_counted_without_waiting():
     work = Work(gate=asyncio.Event())
     background = DistillQueue(work, capacity=3, concurrency=1)
@@ -67,15 +54,6 @@ async def test_no_more_groups_than_agreed_are_worked_on_at_once():
     assert work.most == 3 and background.waiting == 6
     work.gate.set()
     assert await background.drain(5) and work.most == 3
-    await background.close()
-
-
-async def test_a_group_that_fails_is_counted_and_the_next_one_goes_on(caplog):
-    work = Work(fail=("b",))
-    background = DistillQueue(work, capacity=10, concurrency=1)
-    background.submit(groups("a", "b", "c"))
-    assert await background.drain(5)
-    assert background.counts == {"stored": 2, "failed_groups": 1} and "something unforeseen" in caplog.text
     await background.close()
 
 

@@ -21,12 +21,6 @@ def test_what_was_written_is_read_back(tmp_path):
     assert [json.loads(line)["memory_type"] for line in lines] == ["task"] * 5
 
 
-def test_empty_lines_are_passed_over(tmp_path):
-    write_dump(tmp_path / "d.jsonl", [experience()])
-    (tmp_path / "d.jsonl").write_text("\n\n" + (tmp_path / "d.jsonl").read_text() + "\n")
-    assert len(read_dump(tmp_path / "d.jsonl")) == 1
-
-
 @pytest.mark.parametrize(
     ("line", "words"),
     [

@@ -2,7 +2,6 @@
 
 import json
 import math
-from dataclasses import replace
 
 import pytest
 from experience_fakes import experience
@@ -10,8 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experience_manager.experience import (
-    MAX_VARIANTS,
-    PERSON,
     Category,
     Experience,
     RecordError,
@@ -88,18 +85,6 @@ def test_a_published_pools_line_keeps_everything_that_it_says():
     assert PUBLISHED["metadata"].items() <= written["metadata"].items()
 
 
-def test_a_dump_line_without_the_newer_fields_is_read_with_defaults():
-    record = from_reme({"when_to_use": "a", "content": "b"}, "mine")
-    assert (
-        record.workspace == "mine" and record.id and record.uses == 0 and record.lift is None and record.utility is None
-    )
-    assert not record.by_person
-
-
-def test_metadata_that_is_json_in_a_string_is_read_like_any_other():
-    assert from_reme({**PUBLISHED, "metadata": json.dumps(PUBLISHED["metadata"])}) == from_reme(PUBLISHED)
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -124,11 +109,6 @@ def test_what_cannot_be_stored_is_refused_with_its_reason(change, words):
         from_reme({**PUBLISHED, **change})
 
 
-def test_what_is_no_object_is_refused():
-    with pytest.raises(RecordError, match="JSON object, found list"):
-        from_reme([1])
-
-
 def test_a_time_that_cannot_be_written_again_is_forgotten():
     record = from_reme({**PUBLISHED, "time_created": 1e30, "time_modified": "the other day"})
     assert (record.created, record.modified) == (0.0, 0.0)
@@ -142,33 +122,6 @@ def test_the_same_wording_adds_support_and_keeps_the_better_score_and_all_source
     assert (joined.id, joined.support, joined.validation_score) == (first.id, 2, 0.9)
     assert (joined.uses, joined.successes) == (3, 2)
     assert joined.task_ids == ("a", "b") and joined.trajectory_ids == ("a_0", "b_0")
-
-
-def test_a_wording_that_comes_more_often_takes_over_and_the_old_one_stays_as_a_variant():
-    first = experience(content="never read the doc", author="one", validation_score=0.95)
-    rival = experience(content="always read the doc", author="two", category=Category.FAILURE, validation_score=0.7)
-    once = join(first, rival)
-    assert once.content == "never read the doc" and once.variants == (
-        Variant(rival.when_to_use, rival.content, 1, 0.7),
-    )
-    twice = join(once, replace(rival, id="other"))
-    assert twice.content == "always read the doc" and twice.support == 2 and twice.id == first.id
-    assert (twice.author, twice.category, twice.validation_score) == ("two", Category.FAILURE, 0.7)
-    assert twice.variants == (Variant(first.when_to_use, first.content, 1, 0.95),)
-
-
-def test_a_pinned_wording_is_never_outvoted():
-    standing = experience(pinned=True, author=PERSON)
-    for _ in range(5):
-        standing = join(standing, experience(content="something else"))
-    assert standing.content == "read its doc first" and standing.variants[0].support == 5 and standing.by_person
-
-
-def test_variants_are_bounded_and_the_best_supported_stay():
-    standing = experience(support=100)
-    for number in range(20):
-        standing = join(standing, experience(content=f"wording {number}", support=1 + number % 3))
-    assert len(standing.variants) == MAX_VARIANTS and min(v.support for v in standing.variants) == 2
 
 
 @settings(max_examples=50, deadline=None)

@@ -54,47 +54,6 @@ def test_stripping_gives_back_the_opening_to_the_letter_whatever_the_texts_hold(
     assert strip([*injection.messages, *talk], injection.injected) == [*opening, *talk]
 
 
-@settings(deadline=None)
-@given(st.text("<EXP/>{} \n", max_size=20), st.text("<EXP/>{} \n", max_size=20).filter(lambda text: text.strip()))
-def test_tags_and_braces_in_task_and_guidance_are_text_like_any_other(task, text):
-    opening = [{"role": "user", "content": task}]
-    injection = inject(opening, Guidance(text), TEMPLATE)
-    assert injection.messages[0]["content"].endswith(text + TEMPLATE.split("{}")[1] + task)
-    assert strip(injection.messages, injection.injected) == opening
-
-
-def test_kept_guidance_stays_in_the_training_prompt_and_boosts_nothing():
-    injection = inject(OPENED, Guidance("read the doc first", ("a",), keep=True), TEMPLATE)
-    assert trained_on(injection) == injection.messages and not injection.stripped
-
-
-def test_discarded_guidance_leaves_the_training_prompt_and_boosts():
-    injection = inject(OPENED, Guidance("read the doc first", ("a",), keep=False), TEMPLATE)
-    assert trained_on(injection) == OPENED and injection.stripped
-    assert "read the doc first" not in str(trained_on(injection))
-
-
-def test_what_a_trajectory_records_is_ready_for_json_and_says_what_was_added():
-    written = inject(OPENED, Guidance("read", ("a", "b")), "<EXP>{}</EXP>").use().to_dict()["guidance"]
-    assert written == {
-        "text": "read",
-        "experience_ids": ("a", "b"),
-        "keep": False,
-        "problem": "",
-        "injected": "<EXP>read</EXP>",
-    }
-
-
-def test_the_callers_messages_are_not_changed():
-    opening = [dict(message) for message in OPENED]
-    inject(opening, Guidance("x"), TEMPLATE).messages[-1]["content"] += "!"
-    assert opening == OPENED
-
-
-def test_an_unguided_record_is_left_as_it_is():
-    assert strip(OPENED, "") == OPENED
-
-
 @pytest.mark.parametrize(
     "opening", [[], [{"role": "user", "content": [{"type": "text", "text": "a"}]}], [{"role": "user"}]]
 )

@@ -3,10 +3,9 @@ rollout or a step."""
 
 import asyncio
 import logging
-import time
 
 import pytest
-from experience_fakes import SMALL, MissingEncoder, experience, lesson, outage, record, teller
+from experience_fakes import SMALL, experience, lesson, outage, record, teller
 
 from agentevolver.embeddings import EncoderUnavailable
 from agentevolver.llm import BudgetExceeded, LLMFiltered
@@ -15,7 +14,7 @@ from experience_manager.errors import ExperienceError, StoreBusy, StoreCorrupt, 
 from experience_manager.guide import inject
 from experience_manager.manager import ExperienceManager
 from experience_manager.pool import Pool
-from experience_manager.retrieve import Question, Retrieved
+from experience_manager.retrieve import Question
 from experience_manager.settings import ExperienceSettings
 from experience_manager.store import Count
 
@@ -88,13 +87,6 @@ async def test_every_step_task_wording_and_validation_is_asked_anew(tmp_path):
         assert (await opened.manager.metrics())["exp_manager/retrievals"] == 5
 
 
-async def test_answers_of_steps_that_have_passed_are_forgotten(tmp_path):
-    async with Opened(tmp_path) as opened:
-        for step in range(50):
-            await opened.manager.guide(question(step=step))
-        assert len(opened.manager._answers) <= 3
-
-
 async def test_a_rollout_that_begins_late_is_told_what_its_group_was_told(tmp_path):
     async with Opened(tmp_path, steps_kept=5) as opened:
         opened.put(experience("a"))
@@ -105,15 +97,6 @@ async def test_a_rollout_that_begins_late_is_told_what_its_group_was_told(tmp_pa
         assert await opened.manager.guide(question(step=1)) is first
         await opened.manager.guide(question(step=6))
         assert await opened.manager.guide(question(step=1)) is not first
-
-
-async def test_an_empty_pool_is_no_error_but_an_unguided_rollout_that_says_why(tmp_path):
-    async with Opened(tmp_path) as opened:
-        guidance = await opened.manager.guide(question())
-        assert not guidance and guidance.problem == "empty"
-        assert not inject(question().messages, guidance, opened.settings.experience_template).guided
-        metrics = await opened.manager.metrics()
-        assert metrics["exp_manager/retrieved_empty"] == 1 and metrics["exp_manager/retrieval_errors"] == 0
 
 
 @pytest.mark.parametrize(
@@ -141,15 +124,6 @@ async def test_a_retrieval_that_takes_too_long_is_given_up():
     manager = ExperienceManager(configured(retrieval={"timeout_s": 0.05}), BrokenBackend("hang"))
     guidance = await manager.guide(question())
     assert not guidance and guidance.problem == "no answer within 0.05 s"
-
-
-async def test_a_missing_encoder_leaves_training_going(tmp_path):
-    async with Opened(tmp_path, llm=teller(), encoder=MissingEncoder()) as opened:
-        assert "install it" in (await opened.manager.guide(question())).problem
-        await opened.manager.record_step(1, [record()])
-        await opened.manager.background.drain(5)
-        metrics = await opened.manager.record_step(2, [])
-        assert metrics["exp_manager/distil/failed_groups"] == 1 and metrics["exp_manager/pool_size"] == 0
 
 
 @pytest.mark.parametrize("error", [StoreUnwritable("no room"), RuntimeError("a bug")])
@@ -276,59 +250,6 @@ async def test_finished_rollouts_become_experience_that_guides_the_next_step(tmp
         assert (await opened.manager.metrics())["exp_manager/context_cost_avg"] > 0
 
 
-async def test_an_experience_of_a_task_is_no_guidance_for_that_tasks_evaluation(tmp_path):
-    async with Opened(tmp_path, llm=teller()) as opened:
-        await opened.manager.warm_start([record("t1")])
-        assert await opened.manager.guide(question(step=2))
-        assert not await opened.manager.guide(question(step=2, validation=True))
-        assert await opened.manager.guide(question(step=2, validation=True, task_id="t2"))
-
-
-async def test_the_pool_is_updated_every_so_many_steps_and_only_if_the_summariser_is_enabled(tmp_path):
-    llm = teller()
-    async with Opened(tmp_path, llm=llm, reme={"updated_freq": 3}) as opened:
-        for step in range(1, 7):
-            await opened.manager.record_step(step, [record(f"t{step}")])
-        await opened.manager.background.drain(5)
-        assert {sections["task"] for task, sections in llm.calls} == {"do t3", "do t6"}
-
-
-async def test_a_step_does_not_wait_for_the_summariser(tmp_path):
-    llm = teller()
-    llm.delay_s = 60.0
-    async with Opened(tmp_path, llm=llm) as opened:
-        started = time.monotonic()
-        metrics = await opened.manager.record_step(1, [record()])
-        assert time.monotonic() - started < 10 and metrics["exp_manager/pool_size"] == 0
-        await opened.manager.background.close()
-
-
-async def test_what_the_queue_does_not_hold_is_dropped_and_counted(tmp_path):
-    llm = teller()
-    llm.delay_s = 60.0
-    async with Opened(tmp_path, llm=llm, distillation={"queue_groups": 2, "concurrency": 1}) as opened:
-        await opened.manager.record_step(1, [record(f"t{i}") for i in range(8)])
-        metrics = await opened.manager.metrics()
-        assert metrics["exp_manager/distil/dropped"] == 6 and metrics["exp_manager/distil/waiting"] <= 2
-        await opened.manager.background.close()
-
-
-async def test_a_summariser_outage_leaves_the_pool_and_shows_in_the_metrics(tmp_path):
-    async with Opened(tmp_path, llm=teller(success=outage())) as opened:
-        opened.put(experience(id="a"))
-        await opened.manager.record_step(1, [record()])
-        await opened.manager.background.drain(5)
-        metrics = await opened.manager.record_step(2, [])
-        assert metrics["exp_manager/distil/failed_extraction"] == 1 and metrics["exp_manager/pool_size"] == 1
-        assert await opened.manager.guide(question(step=3))
-
-
-async def test_without_a_summariser_nothing_is_distilled_and_the_metrics_say_so(tmp_path):
-    async with Opened(tmp_path) as opened:
-        metrics = (await opened.manager.warm_start([record()])).metrics
-        assert metrics["exp_manager/distil/without_llm"] == 1 and metrics["exp_manager/pool_size"] == 0
-
-
 async def test_useless_experiences_are_pruned_at_their_step(tmp_path):
     async with Opened(tmp_path, pruning={"every_steps": 2, "min_uses": 4, "min_utility": 0.5}) as opened:
         opened.put(
@@ -418,15 +339,6 @@ async def test_rollouts_that_are_taught_again_leave_what_they_taught_its_counter
         assert (metrics["exp_manager/distil/stored"], metrics["exp_manager/distil/joined"]) == (1, 1)
 
 
-async def test_groups_hold_one_task_or_the_whole_step_as_the_settings_say(tmp_path):
-    rollouts = [record(f"t{task}", i, score=float(i)) for task in range(2) for i in range(2)]
-    for grouping, comparisons in (("task", 2), ("batch", 1)):
-        llm = teller()
-        async with Opened(tmp_path / grouping, llm=llm, distillation={"grouping": grouping}) as opened:
-            await opened.manager.warm_start(rollouts)
-            assert [task for task, _ in llm.calls].count("comparative") == comparisons
-
-
 async def test_a_tasks_training_prompts_keep_or_lose_the_guidance_as_the_mode_says(tmp_path):
     for mode, ratio, expected in (("alldiscard", 1.0, 0), ("allkeep", 0.0, 8), ("hybrid", 0.5, 4)):
         async with Opened(tmp_path / mode, train_sample_mode=mode, train_sample_keepratio=ratio) as opened:
@@ -446,23 +358,3 @@ async def test_closing_counts_what_was_left_to_count_and_closes_the_file(tmp_pat
     reopened = Opened(tmp_path)
     assert reopened.get("a").uses == 1
     await reopened.manager.aclose()
-
-
-async def test_a_backend_of_another_encoder_is_refused_before_the_run_begins(tmp_path):
-    from agentevolver.embeddings import HashingEncoder
-    from experience_manager.errors import EncoderMismatch
-
-    async with Opened(tmp_path) as opened:
-        opened.put(experience(id="a"))
-    with pytest.raises(EncoderMismatch):
-        EmbeddedBackend.open(configured(), tmp_path, encoder=HashingEncoder(32))
-
-
-async def test_retrieved_notes_become_metrics():
-    class Noting(BrokenBackend):
-        async def retrieve(self, question):
-            return Retrieved("text", (experience(id="a"),), (1.0,), ("rewrite_failed",))
-
-    manager = ExperienceManager(configured(), Noting(ExperienceError("x")))
-    assert (await manager.guide(question())).text == "text"
-    assert (await manager.metrics())["exp_manager/rewrite_failed"] == 1

@@ -3,10 +3,9 @@
 from dataclasses import replace
 
 import pytest
-from experience_fakes import SMALL, AngleEncoder, experience, ids_of
+from experience_fakes import SMALL, AngleEncoder, experience
 
-from agentevolver.embeddings import EncoderUnavailable
-from experience_manager.experience import MAX_PLACES, PERSON, Category, places_in
+from experience_manager.experience import MAX_PLACES, PERSON, places_in
 from experience_manager.index import Where
 from experience_manager.pool import Pool
 from experience_manager.store import Count
@@ -27,17 +26,6 @@ def test_what_reaches_the_threshold_is_joined_and_what_does_not_is_new(pool):
     added = pool.add([at(31), at(100)])
     assert added.ids == ("at0", "at100") and (added.inserted, added.joined) == (1, 1)
     assert pool.add([at(33)]).inserted == 1
-
-
-def test_newcomers_of_one_call_are_compared_with_each_other(pool):
-    added = pool.add([at(0), at(10), at(90)])
-    assert added.ids == ("at0", "at0", "at90") and (added.inserted, added.joined) == (2, 1)
-    assert [v.when_to_use for v in pool.store.get("default", "at0").variants] == ["situation @10"]
-
-
-def test_a_newcomer_joins_the_nearest_of_several(pool):
-    pool.put([at(0), at(40)])
-    assert pool.add([at(25)]).ids == ("at40",)
 
 
 def test_near_duplicates_of_different_places_are_never_one(pool):
@@ -74,18 +62,6 @@ def test_the_place_of_what_a_person_wrote_or_pinned_is_left_alone(pool):
     assert pool.store.get("default", "mine").scope == "site k7"
 
 
-def test_a_rival_of_one_of_its_places_is_a_variant_of_what_holds_in_several(pool):
-    pool.add([at(0, "a", scope="site k7"), at(0, "b", scope="site k8")])
-    added = pool.add([experience("situation @5", "the contrary", scope="site k8")])
-    assert added.ids == ("a",) and [v.content for v in pool.store.get("default", "a").variants] == ["the contrary"]
-    assert pool.add([experience("situation @5", "another", scope="site k9")]).inserted == 1
-
-
-def test_a_store_that_holds_one_wording_three_times_since_before_is_read_and_goes_on_with_the_first(pool):
-    pool.put([at(0, "a", scope="site k7"), at(0, "b", scope="site k8"), at(0, "c")])
-    assert pool.add([at(0, "d", scope="site k8")]).ids == ("b",) and len(pool) == 3
-
-
 def test_a_threshold_of_one_only_joins_identical_texts(store):
     pool = Pool(store, AngleEncoder(), threshold=1.0)
     added = pool.add([at(0), replace(at(0), id="x", content="other advice"), replace(at(0), id="y", content="ADVICE ")])
@@ -116,14 +92,6 @@ def test_the_wording_that_is_distilled_more_often_takes_over_with_its_vector_and
     assert pool.search("q @30", 1)[0].similarity == pytest.approx(1.0, abs=1e-5)
 
 
-def test_a_pinned_experience_keeps_its_wording_and_counters(pool):
-    pool.add([at(0, pinned=True, author=PERSON)])
-    pool.count({"at0": Count(uses=9)})
-    for _ in range(4):
-        pool.add([experience("situation @5", "the contrary")])
-    assert (pool.store.get("default", "at0").content, pool.store.get("default", "at0").uses) == ("advice", 9)
-
-
 def test_where_only_when_to_use_is_embedded_different_advice_stays_apart(store):
     class TwoParts(AngleEncoder):
         # The situation alone is one vector, the whole is another.
@@ -139,39 +107,3 @@ def test_texts_are_encoded_before_the_store_is_locked_and_once(store):
     encoder = AngleEncoder()
     Pool(store, encoder).add([at(0), at(90)])
     assert encoder.asked == ["situation @0\nadvice", "situation @90\nadvice"]
-
-
-def test_the_encoder_is_loaded_before_it_is_needed_and_a_missing_one_is_told_at_the_first_use(store):
-    class Missing(AngleEncoder):
-        times = 0
-
-        def encode(self, texts):
-            self.times += 1
-            raise EncoderUnavailable("there is none")
-
-    encoder = Missing()
-    pool = Pool(store, encoder)
-    pool.warm_up()
-    assert encoder.times == 1
-    with pytest.raises(EncoderUnavailable, match="there is none"):
-        pool.add([at(0)])
-
-
-def test_nothing_to_insert_is_no_work(store):
-    encoder = AngleEncoder()
-    assert Pool(store, encoder).add([]).ids == () and encoder.asked == [] and store.stamp is None
-
-
-def test_an_edit_that_changes_no_embedded_text_asks_no_encoder(store):
-    encoder = AngleEncoder()
-    pool = Pool(store, encoder)
-    pool.put([at(0)])
-    encoder.asked.clear()
-    assert pool.edit("at0", scope="site k7", tags=("x",), category=Category.MANUAL).tags == ("x",)
-    assert encoder.asked == []
-
-
-def test_an_import_beside_the_pool_replaces_equal_ids_and_keeps_the_rest(pool):
-    pool.put([at(0), at(90)])
-    pool.put([experience("situation @45", "new", id="at0")])
-    assert ids_of(pool.store) == {"at0", "at90"} and pool.store.get("default", "at0").content == "new"

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from agentevolver.llm.reply import NoAnswer, read_reply
-from experience_manager.prompts import Judgements, Order, Proposal, Proposals
+from agentevolver.llm.reply import read_reply
+from experience_manager.prompts import Judgements, Proposals
 
 
 def proposals(reply):
@@ -39,49 +39,6 @@ def test_one_lesson_in_any_shape_is_that_lesson(reply):
         ["notes"],
         0.8,
     )
-
-
-def test_a_reply_of_another_shape_is_read_inside_of_prose_and_two_that_differ_are_none():
-    assert len(read_reply(f"Here they are:\n{json.dumps([lesson()])}\nThat is all.", Proposals).experiences) == 1
-    with pytest.raises(NoAnswer, match="2 different answers"):
-        read_reply(f"{json.dumps(lesson())} or rather {json.dumps(lesson(content='the contrary'))}", Proposals)
-
-
-@pytest.mark.parametrize(
-    ("said", "share"),
-    [
-        *((0.8, 0.8), (0, 0.0), (1, 1.0), (-3, 0.0), (8, 0.5), (85, 0.85)),
-        *(("0.8", 0.8), ("80%", 0.8), ("80 %", 0.8), ("8/10", 0.8), ("4 out of 5", 0.8), ("85 percent", 0.85)),
-        *(("high", 0.85), ("Very  High", 0.95), ("medium", 0.6), ("low", 0.3)),
-        *(
-            ("I am sure", 0.5),
-            (None, 0.5),
-            (True, 0.5),
-            ([], 0.5),
-            (float("nan"), 0.5),
-            ("1/0", 0.5),
-            ("15/10", 0.5),
-            (1000, 0.5),
-        ),
-    ],
-)
-def test_a_confidence_is_a_share_however_it_is_said(said, share):
-    assert Proposal.model_validate(lesson(confidence=said)).confidence == pytest.approx(share)
-
-
-@pytest.mark.parametrize(
-    ("said", "tags"),
-    [
-        ("a, b;c", ["a", "b", "c"]),
-        ("#notes", ["notes"]),
-        (["a ", 3, None, ""], ["a"]),
-        (None, []),
-        ({"a": 1}, []),
-        (7, []),
-    ],
-)
-def test_tags_are_texts_however_they_are_written(said, tags):
-    assert Proposal.model_validate(lesson(tags=said)).tags == tags
 
 
 JSON = st.recursive(
@@ -152,7 +109,3 @@ def test_judgements_that_cannot_be_told_apart_are_none():
     assert verdicts([{"number": 1, **yes}, {"number": 1, **no}, {"number": 1, **yes}], 1) == [None]
     assert verdicts([{"number": 7, **yes}], 1) == [None]
     assert verdicts([{"number": 0, **yes}, {"number": 1, **no}], 3) == [None, None, None]
-
-
-def test_an_order_may_be_one_number():
-    assert Order.model_validate({"order": "2"}).order == [2] and Order.model_validate({"order": [3, 1]}).order == [3, 1]

@@ -1,9 +1,8 @@
 """Retrieval: how many, how similar, from where, and never a task's own experience at its evaluation."""
 
 import pytest
-from experience_fakes import SMALL, AngleEncoder, MissingEncoder, ScriptedLLM, experience, outage
+from experience_fakes import SMALL, AngleEncoder, ScriptedLLM, experience, outage
 
-from agentevolver.embeddings import EncoderUnavailable
 from experience_manager.attempts import name_of_task
 from experience_manager.experience import PERSON, Category
 from experience_manager.pool import Pool
@@ -39,18 +38,6 @@ async def test_the_top_k_are_listed_best_first_with_their_similarities(store):
     assert ids(await retriever(store, encoder=AngleEncoder()).retrieve(ask("q @20"), top_k=1)) == ["20"]
 
 
-async def test_the_floor_leaves_out_what_is_less_similar(store):
-    found = await retriever(store, angles(0, 80), encoder=AngleEncoder(), min_similarity=0.9).retrieve(ask("q @0"))
-    assert ids(found) == ["0"]
-    found = await retriever(store, encoder=AngleEncoder(), min_similarity=0.9).retrieve(ask("q @180"))
-    assert (found.text, found.experiences) == ("", ())
-
-
-async def test_an_empty_pool_gives_an_empty_text_and_no_error(store):
-    found = await retriever(store).retrieve(ask())
-    assert (found.text, found.experiences, found.notes) == ("", (), ())
-
-
 async def test_the_bare_task_is_what_is_searched_for_unless_the_settings_say_messages(store):
     encoder = AngleEncoder()
     await retriever(store, angles(0), encoder=encoder).retrieve(ask("q @0"))
@@ -70,17 +57,6 @@ async def test_an_experience_distilled_from_a_task_guides_its_training_but_never
     assert set(ids(await search.retrieve(ask()))) == {"own", "other"}
     assert ids(await search.retrieve(ask(validation=True))) == ["other"]
     assert ids(await search.retrieve(ask(validation=True, task_id="t2"))) == ["own"]
-
-
-async def test_joined_experiences_remember_every_task_that_they_came_from(store):
-    settings = ExperienceSettings()
-    pool = Pool.of(settings, store, SMALL)
-    pool.add([experience(id="a", task_ids=("t5",))])
-    pool.add([experience(id="b", task_ids=("t1",))])
-    search = Retriever(pool, settings)
-    for task in ("t1", "t5"):
-        assert ids(await search.retrieve(ask(task_id=task, validation=True))) == []
-    assert ids(await search.retrieve(ask(task_id="t6", validation=True))) == ["a"]
 
 
 async def test_a_dump_without_task_ids_is_known_by_the_wording_of_its_task(store):
@@ -142,13 +118,6 @@ async def test_texts_that_order_the_reader_about_are_not_shown_unless_a_person_w
     assert ids(await retriever(store, records).retrieve(ask())) == ["person"]
 
 
-async def test_curly_braces_in_an_experience_are_text(store):
-    found = await retriever(
-        store, [experience("a {0} {index}", "b {}", id="a")], item_template="{when_to_use}|{content}|{scope}"
-    ).retrieve(ask())
-    assert found.text == "a {0} {index}|b {}|"
-
-
 async def test_the_model_chooses_among_the_candidates_and_gives_the_order(store):
     llm = ScriptedLLM(rerank={"order": [3, 1, 99, 3, 0, -1]})
     search = retriever(store, angles(0, 10, 20, 30, 40, 50), llm, AngleEncoder(), rerank=True, candidates=4)
@@ -207,14 +176,12 @@ async def test_without_a_model_to_choose_the_nearest_are_taken_and_a_note(store,
     assert ids(found) == ["0", "10", "20"] and found.notes == ("rerank_failed",)
 
 
-async def test_nothing_found_asks_no_model(store):
-    llm = ScriptedLLM()
-    await retriever(store, [], llm, rerank=True, rewrite=True).retrieve(ask())
-    assert llm.calls == []
-
-
-async def test_a_missing_encoder_is_an_error_that_says_what_to_do(store):
-    search = retriever(store, [experience()])
-    search._pool = Pool(store, MissingEncoder())
-    with pytest.raises(EncoderUnavailable, match="install it"):
-        await search.retrieve(ask())
+async def test_joined_experiences_remember_every_task_that_they_came_from(store):
+    settings = ExperienceSettings()
+    pool = Pool.of(settings, store, SMALL)
+    pool.add([experience(id="a", task_ids=("t5",))])
+    pool.add([experience(id="b", task_ids=("t1",))])
+    search = Retriever(pool, settings)
+    for task in ("t1", "t5"):
+        assert ids(await search.retrieve(ask(task_id=task, validation=True))) == []
+    assert ids(await search.retrieve(ask(task_id="t6", validation=True))) == ["a"]

@@ -50,23 +50,6 @@ def test_an_export_holds_no_more_than_a_few_experiences_at_once(large, tmp_path)
         assert read_dump(tmp_path / "d.jsonl") == store.records("default")
 
 
-def test_a_listing_holds_what_it_shows(large):
-    with Store(large) as store:
-        assert peak_of(lambda: store.ranked("default", limit=50)) < 1_000_000
-        assert peak_of(lambda: store.summary("default")) < 1_000_000
-
-
-def test_loading_takes_little_more_memory_than_what_is_kept(large, monkeypatch):
-    def load():
-        with Store(large) as store:
-            assert len(store.search("default", unit(1)[0], 3, STAMP)) == 3
-
-    at_once = peak_of(lambda: (monkeypatch.setattr(snapshots, "TAKEN_AT_ONCE", 10**9), load()))
-    monkeypatch.undo()
-    monkeypatch.setattr(snapshots, "TAKEN_AT_ONCE", 256)
-    assert at_once - peak_of(load) > COUNT * STAMP.dimension * 4
-
-
 def test_what_is_loaded_in_parts_is_found_as_what_is_loaded_at_once(large, monkeypatch):
     query = unit(1, 7)[0]
     with Store(large) as store:

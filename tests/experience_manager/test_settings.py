@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from experience_manager.settings import PRESETS, ExperienceSettings, verl_overrides
+from experience_manager.settings import PRESETS, ExperienceSettings
 
 
 def read(settings, name):
@@ -13,13 +13,6 @@ def read(settings, name):
     for part in name.split("."):
         value = getattr(value, part)
     return value
-
-
-@pytest.mark.parametrize("preset", PRESETS)
-def test_a_preset_fills_what_is_not_given(preset):
-    settings = ExperienceSettings(preset=preset)
-    for name, value in PRESETS[preset].items():
-        assert read(settings, name) == value, name
 
 
 @settings(deadline=None)
@@ -39,23 +32,6 @@ def test_a_key_that_is_given_wins_over_the_preset_and_a_null_does_not(preset, ot
         assert read(settings, rest) == PRESETS[preset][rest]
 
 
-def test_the_presets_differ_where_paper_and_original_code_do():
-    paper, original = ExperienceSettings(preset="paper"), ExperienceSettings(preset="original")
-    assert (paper.ratio_rounding, original.ratio_rounding) == ("floor", "round")
-    assert (paper.reme.retrieve_top_k, original.reme.retrieve_top_k) == (5, 3)
-    assert (paper.kl_to, original.kl_to) == ("old", "reference")
-    assert (paper.init_rollouts, original.init_rollouts) == (4, 8)
-    assert (paper.query, original.query) == ("task", "messages")
-    assert (paper.distillation.grouping, original.distillation.grouping) == ("task", "batch")
-    assert verl_overrides("default") == {}
-    lows = {
-        preset: verl_overrides(preset)["actor_rollout_ref.actor.clip_ratio_low"] for preset in ("paper", "original")
-    }
-    assert lows == {"paper": 0.28, "original": 0.2}
-    assert verl_overrides("paper")["actor_rollout_ref.actor.policy_loss.loss_mode"] == "trajectory"
-    assert verl_overrides("original")["actor_rollout_ref.actor.loss_agg_mode"] == "token-mean"
-
-
 @pytest.mark.parametrize(
     ("tree", "words"),
     [
@@ -64,17 +40,15 @@ def test_the_presets_differ_where_paper_and_original_code_do():
         ({"reme": {"updated_freq": 5}}, r"reme\.updated_freq = 5 needs reme\.enable_summarizer = true"),
         ({"init_exp_only": True}, "needs init_exp_before_training = true"),
         ({"experience_template": "no place"}, "experience_template must hold {} once"),
-        ({"experience_template": "{} {}"}, "experience_template must hold {} once"),
         ({"retrieval": {"item_template": "{nothing}"}}, "its fields are index, when_to_use, content, scope"),
-        ({"backend": "http", "store": "x.sqlite"}, "store has no effect under backend = http"),
-        ({"rollout_ratio": 1.5}, "less than or equal to 1"),
-        ({"train_sample_mode": "keep"}, "alldiscard"),
+        (
+            {"backend": "experience_manager.apart:BackendsApart", "store": "x.sqlite"},
+            "store has no effect under backend",
+        ),
         ({"preset": "papers"}, "paper"),
         ({"no_such_key": 1}, "Extra inputs"),
-        ({"reme": {"no_such_key": 1}}, "Extra inputs"),
         ({"reme": "x"}, "RemeSettings|valid dictionary"),
         ({"encoder": {"kind": "path"}}, "needs path"),
-        ({"encoder": {"kind": "endpoint", "base_url": "http://x"}}, "needs base_url"),
     ],
 )
 def test_what_cannot_be_or_would_have_no_effect_is_refused(tree, words):
@@ -90,8 +64,3 @@ def test_nothing_is_enabled_by_default():
     assert ExperienceSettings(init_exp_before_training=True).enabled
     assert ExperienceSettings(reme={"enable_summarizer": True, "updated_freq": 1}).distils
     assert ExperienceSettings(train_rollout_mode="mixed", reme={"enable_context_generator": True}).guides
-
-
-def test_settings_survive_being_written_and_read():
-    settings = ExperienceSettings(preset="original", store="x.sqlite", reme={"retrieve_top_k": 7})
-    assert ExperienceSettings.model_validate(settings.model_dump(mode="json")) == settings

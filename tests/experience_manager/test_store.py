@@ -5,44 +5,27 @@ import threading
 from contextlib import closing
 from dataclasses import replace
 
-import numpy as np
 import pytest
-from experience_fakes import SMALL, STAMP, AngleEncoder, experience, ids_of, insert
+from experience_fakes import SMALL, STAMP, experience, ids_of, insert
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentevolver.embeddings import HashingEncoder
 from experience_manager import index as snapshots
-from experience_manager.database import Database, Stamp
+from experience_manager.database import Database
 from experience_manager.errors import (
     EncoderMismatch,
     StoreBusy,
     StoreCorrupt,
     StoreError,
-    StoreUnwritable,
     UnknownExperience,
 )
-from experience_manager.experience import Category
 from experience_manager.index import Where
 from experience_manager.pool import Pool
 from experience_manager.store import Count, Store
 
-WORDS = (
-    "open",
-    "close",
-    "read",
-    "write",
-    "delete",
-    "move",
-    "copy",
-    "find",
-    "list",
-    "send",
-    "note",
-    "file",
-    "mail",
-    "folder",
-)
+VERBS = ("open", "close", "read", "write", "delete", "move", "copy", "find", "list", "send")
+WORDS = (*VERBS, "note", "file", "mail", "folder")
 
 
 def texts(count):
@@ -69,79 +52,12 @@ def test_what_was_inserted_is_there_again_after_closing(tmp_path):
         store.check()
 
 
-def test_search_finds_the_nearest_first_with_their_cosines(pool):
-    pool.put(texts(30))
-    hits = pool.search("open the note 2\nthen mail it 2", 4)
-    query = SMALL.encode(["open the note 2\nthen mail it 2"])[0]
-    cosines = {e.id: float(SMALL.encode([e.embedded_text("when_to_use+content")])[0] @ query) for e in texts(30)}
-    assert [hit.experience.id for hit in hits] == sorted(cosines, key=lambda i: -cosines[i])[:4]
-    assert [hit.similarity for hit in hits] == pytest.approx(sorted(cosines.values())[::-1][:4], abs=1e-5)
-
-
-def test_fewer_than_k_are_found_where_there_are_fewer_and_none_where_there_are_none(pool):
-    assert pool.search("anything", 5) == []
-    pool.put(texts(2))
-    assert len(pool.search("anything", 5)) == 2
-
-
-def test_the_similarity_floor_leaves_out_what_is_below_it(store):
-    pool = Pool(store, AngleEncoder())
-    pool.put([experience(f"a @{angle}", "c", id=str(angle)) for angle in (0, 30, 60, 89)])
-    assert [hit.experience.id for hit in pool.search("q @0", 9, floor=0.8)] == ["0", "30"]
-    assert [hit.experience.id for hit in pool.search("q @0", 9, floor=-1.0)] == ["0", "30", "60", "89"]
-
-
 def test_workspaces_do_not_see_each_other(store):
     insert(store, experience(id="a"), workspace="one")
     insert(store, experience(id="a", content="other"), workspace="two")
     assert store.get("one", "a").content == "read its doc first" and store.get("two", "a").content == "other"
     assert [h.experience.content for h in Pool(store, SMALL, workspace="two").search("a note", 5)] == ["other"]
     assert store.delete("one") == 1 and store.workspaces() == {"two": 1}
-
-
-def test_an_experience_of_a_place_is_found_where_that_place_is_named_in_whole_words(pool):
-    pool.put([experience(id="k7", scope="Site K7"), experience(id="k77", scope="site k77"), experience(id="all")])
-    found = {
-        context: {h.experience.id for h in pool.search("a note", 9, Where(context=context))}
-        for context in ("You are at site k7.", "site-k77 here", "")
-    }
-    assert found == {"You are at site k7.": {"k7", "all"}, "site-k77 here": {"k77", "all"}, "": {"all"}}
-    assert len(pool.search("a note", 9)) == 3
-
-
-def test_an_experience_of_a_task_is_not_found_where_that_task_is_excluded(pool):
-    pool.put(
-        [experience(id="own", task_ids=("t1", "t2")), experience(id="other", task_ids=("t3",)), experience(id="manual")]
-    )
-    found = {
-        tasks: {h.experience.id for h in pool.search("a note", 9, Where(not_from=tasks))}
-        for tasks in (("t1",), ("t2", "t3"), ("t9",))
-    }
-    assert found == {("t1",): {"other", "manual"}, ("t2", "t3"): {"manual"}, ("t9",): {"own", "other", "manual"}}
-
-
-def test_an_id_that_exists_is_replaced_with_its_counters(pool):
-    pool.put([experience(id="a")])
-    pool.count({"a": Count(uses=3, successes=2)})
-    added = pool.put([experience(id="a", content="something else")])
-    assert added.ids == ("a",) and pool.store.get("default", "a").content == "something else"
-    assert pool.store.get("default", "a").uses == 0 and len(pool) == 1
-    assert [h.experience.content for h in pool.search("a note", 5)] == ["something else"]
-
-
-def test_of_an_id_that_comes_twice_in_a_call_the_last_counts(pool):
-    added = pool.put([experience(id="a", content="first"), experience(id="b"), experience(id="a", content="last")])
-    assert added.ids == ("a", "b", "a") and added.inserted == 2 and len(pool) == 2
-    assert pool.store.get("default", "a").content == "last"
-
-
-def test_replacing_a_workspace_takes_everything_else_out_at_one_stroke(pool):
-    pool.put(texts(5))
-    pool.search("anything", 1)
-    assert pool.replace_all([experience(id="new")]).inserted == 1
-    assert ids_of(pool.store) == {"new"} and [h.experience.id for h in pool.search("a note", 9)] == ["new"]
-    pool.replace_all([])
-    assert len(pool) == 0
 
 
 def test_a_replacement_that_fails_leaves_everything_and_it_is_still_found(pool, monkeypatch):
@@ -189,25 +105,12 @@ def test_an_id_may_be_shortened_as_long_as_it_is_the_only_one(pool):
             pool.store.get("default", identifier)
 
 
-def test_deletions_are_not_found_any_more_and_counted_once(pool):
-    pool.put(texts(10))
-    assert pool.store.delete("default", ["e1", "e2", "e2", "nobody"]) == 2
-    assert {h.experience.id for h in pool.search("anything", 20)} == {f"e{i}" for i in range(10)} - {"e1", "e2"}
-
-
 def test_counters_add_up_and_pass_over_ids_that_are_gone(pool):
     pool.put([experience(id="a"), experience(id="b")])
     pool.count({"a": Count(uses=2, successes=1, compared=1, lift=0.5), "gone": Count(uses=1)})
     pool.count({"a": Count(uses=1, successes=1, compared=1, lift=-0.25), "b": Count(uses=-1)})
     a, b = pool.store.get("default", "a"), pool.store.get("default", "b")
-    assert (a.uses, a.successes, a.compared, a.lift_sum, a.utility, a.lift) == (
-        3,
-        2,
-        2,
-        0.25,
-        pytest.approx(2 / 3),
-        0.125,
-    )
+    assert (a.uses, a.successes, a.compared, a.lift_sum, a.lift) == (3, 2, 2, 0.25, 0.125)
     assert b.uses == 0
 
 
@@ -302,19 +205,6 @@ def test_pruning_drops_what_was_used_often_and_of_too_little_use_but_never_a_pin
     assert ids_of(pool.store) == set(facts) - {"useless", "harmful"}
     assert pool.store.prune("default", min_uses=0, min_utility=0.5, min_lift=None) == 1
     assert "unused" in ids_of(pool.store) and "rare" not in ids_of(pool.store)
-
-
-def test_another_connection_sees_every_change_and_is_seen(tmp_path):
-    with Store(tmp_path / "s.sqlite") as one, Store(tmp_path / "s.sqlite") as two:
-        insert(one, *texts(10))
-        assert len(Pool(two, SMALL).search("anything", 20)) == 10
-        one.delete("default", ["e3"])
-        Pool(one, SMALL).edit("e4", content="zebra walrus")
-        insert(two, experience(id="late"))
-        for store in (one, two):
-            hits = Pool(store, SMALL).search("zebra walrus", 20)
-            assert hits[0].experience.id == "e4" and {h.experience.id for h in hits} == ids_of(store)
-            assert len(hits) == 10
 
 
 def test_a_search_sees_through_many_deletions(pool, monkeypatch):
@@ -422,21 +312,6 @@ def test_another_encoders_vectors_are_refused_everywhere_and_nothing_is_changed(
     assert len(Pool(store, SMALL).search("a", 9)) == 3
 
 
-def test_an_encoder_of_the_same_name_whose_vectors_changed_length_is_refused(store):
-    class Changed(HashingEncoder):
-        name = SMALL.name
-
-    insert(store, *texts(3))
-    with pytest.raises(EncoderMismatch, match=r"the encoder is hashing-64 \(32\) .*export the store and import it"):
-        Pool(store, Changed(32)).put([experience()])
-
-
-def test_an_empty_store_takes_any_encoder(store):
-    Pool(store, SMALL).require_encoder()
-    store.require(Stamp("anything", 7, "when_to_use"))
-    assert store.stamp is None
-
-
 def test_a_stored_vector_of_the_wrong_length_is_named_as_damage(store):
     insert(store, *texts(3))
     with sqlite3.connect(store.path) as db:
@@ -537,17 +412,6 @@ def test_a_pool_of_the_former_form_is_read_searched_and_added_to(tmp_path):
         assert store.get("default", "old").uses == 6
 
 
-def test_a_copy_of_the_former_form_is_restored_as_one_of_this(tmp_path):
-    encoder = HashingEncoder()
-    vector = encoder.encode(["a tool is refused\nread its doc first"])[0].tobytes().hex()
-    with closing(sqlite3.connect(tmp_path / "copy")) as db:
-        db.executescript(FORMER.replace(":vector", f"x'{vector}'"))
-    with Store(tmp_path / "s.sqlite") as store:
-        store.restore(tmp_path / "copy", tmp_path / "aside")
-        assert store.get("default", "old").uses == 5
-        store.count("default", {"old": Count(uses=1)})
-
-
 def test_damage_in_the_middle_is_found_by_the_check_and_named(tmp_path):
     with Store(tmp_path / "s.sqlite") as store:
         insert(store, *texts(200))
@@ -571,12 +435,6 @@ def test_a_store_that_is_not_there_is_only_made_if_that_was_wanted(tmp_path):
         insert(store, experience())
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(StoreUnwritable, match="cannot be made"):
-        Store(tmp_path / "file" / "s.sqlite")
-
-
 def test_while_another_writes_readers_go_on_and_writers_say_that_they_waited(tmp_path):
     with Store(tmp_path / "s.sqlite") as store:
         insert(store, *texts(3))
@@ -593,26 +451,12 @@ def test_while_another_writes_readers_go_on_and_writers_say_that_they_waited(tmp
         assert store.workspaces() == {"default": 4}
 
 
-def test_a_closed_store_says_so(tmp_path):
-    store = Store(tmp_path / "s.sqlite")
-    store.close()
-    with pytest.raises(StoreError, match=r"s\.sqlite: .*closed"):
-        store.workspaces()
-
-
-def test_experiences_without_a_vector_each_are_refused(store):
-    with pytest.raises(ValueError, match="2 experiences but 1 vectors"):
-        store.add("default", texts(2), np.zeros((1, 64), dtype=np.float32), STAMP, None)
-
-
-def test_categories_and_manual_marks_come_back_as_they_were(store):
-    insert(
-        store,
-        *(
-            experience(id=category.value, category=category, pinned=category is Category.MANUAL)
-            for category in Category
-        ),
-    )
-    assert {e.id: e.category.value for e in store.records("default")} == {c.value: c.value for c in Category}
-    assert [e.id for e in store.records("default") if e.pinned] == ["manual"]
-    assert [e.id for e in store.records("default", limit=1, offset=1)] == ["failure"]
+def test_a_copy_of_the_former_form_is_restored_as_one_of_this(tmp_path):
+    encoder = HashingEncoder()
+    vector = encoder.encode(["a tool is refused\nread its doc first"])[0].tobytes().hex()
+    with closing(sqlite3.connect(tmp_path / "copy")) as db:
+        db.executescript(FORMER.replace(":vector", f"x'{vector}'"))
+    with Store(tmp_path / "s.sqlite") as store:
+        store.restore(tmp_path / "copy", tmp_path / "aside")
+        assert store.get("default", "old").uses == 5
+        store.count("default", {"old": Count(uses=1)})

@@ -13,7 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from experience_fakes import SMALL, experience
+from experience_fakes import SMALL
 from store_children import BATCH, TURNS, batch
 
 from experience_manager.errors import StoreUnwritable
@@ -108,14 +108,6 @@ def test_where_there_is_no_room_the_store_says_so_keeps_what_it_had_and_goes_on_
     with Store(path) as store:
         store.check()
         assert batches(store) == dict.fromkeys(done, BATCH)
-
-
-def test_a_store_that_cannot_be_made_for_want_of_room_says_so_and_can_be_made_later(tmp_path):
-    path = tmp_path / "s.sqlite"
-    (said,) = facts(child("make_without_room", path, 0))
-    assert "cannot be written" in said["full"]
-    with Store(path) as store:
-        Pool(store, SMALL).put([experience()])
 
 
 @pytest.fixture

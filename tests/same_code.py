@@ -1,4 +1,4 @@
-"""Check that a commit of prose or renames changes no logic: python tests/same_code.py BASE [HEAD] [PATH...] [--messages]
+"""Check that prose or renames changed no logic: python tests/same_code.py [--messages] BASE [HEAD] [PATH...]
 
 Compares the syntax trees of the Python files that differ between two commits; HEAD `.`, the default, is the working
 tree. Docstrings, comments, layout and imports do not count. Renames are listed; those of variables must be one to one

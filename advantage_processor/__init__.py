@@ -1,9 +1,6 @@
-"""Self-attributing: label the steps of a trajectory, turn labels and outcome into token advantages.
+"""Self-attributing: labels the steps of a trajectory, and turns labels and outcomes into token advantages."""
 
-`AttributionSettings` is its configuration; `attribution.Attributor` labels inside the episode; `processor.Processor`
-makes advantages in the trainer. Only the settings are imported here, so that reading a configuration needs no torch.
-"""
-
+# Only the settings, so that reading a configuration does not import torch.
 from advantage_processor.settings import AttributionSettings
 
 __all__ = ["AttributionSettings"]

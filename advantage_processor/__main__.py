@@ -1,6 +1,5 @@
-"""`python -m advantage_processor explain FILE [--index I]`: trajectories of a step with their labels, step rewards and
-advantages, in colour.
-"""
+"""`python -m advantage_processor explain FILE [--index I]`: prints trajectories with labels, step rewards and
+advantages."""
 
 from __future__ import annotations
 
@@ -31,8 +30,7 @@ _STATUS_STYLE = {
 
 
 def overview(trajectories: Sequence[Trajectory]) -> RenderableType:
-    """Return one line a trajectory: its number in the file, outcome, labels,
-    the advantage of its first and last step."""
+    """Return a table of trajectories, one line each."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("index", "trajectory", "task", "outcome", "steps", "labels", "first A", "last A"):
         table.add_column(name, justify="right" if name in ("index", "steps", "first A", "last A") else "left")
@@ -48,12 +46,7 @@ def overview(trajectories: Sequence[Trajectory]) -> RenderableType:
 
 
 def explanation(trajectory: Trajectory, *, width: int = 400) -> RenderableType:
-    """Return a trajectory, step by step.
-
-    Args:
-        trajectory: with what is there of `attribution` and `credit`.
-        width: characters of an action or observation.
-    """
+    """Return a trajectory step by step; `width` is the limit of an action or observation."""
     attribution = trajectory.attribution or NOBODY_ASKED
     advantages, rewards = _credit(trajectory)
     taken_apart = explained(trajectory.credit) if trajectory.credit is not None else []
@@ -110,7 +103,6 @@ def _credit(trajectory: Trajectory) -> tuple[tuple[float, ...], tuple[float, ...
 
 
 def _sum(one: Explained) -> str:
-    """Return an advantage as the sum that it is."""
     named = ((one.outcome, "outcome"), (one.label, "label"), (one.later, "what comes after"))
     text = " ".join(f"{value:+.3f} {name}" for value, name in named if value is not None)
     text = text if one.scale is None else f"({text}) x {one.scale:.3g} of later stages"
@@ -137,13 +129,12 @@ def _bar(value: float, largest: float) -> Text:
 
 
 def _cut(text: Any, width: int) -> str:
-    # What an agent writes must not command the reader's terminal.
+    # The agent's text may contain terminal control sequences.
     whole = "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in str(text))
     return whole if len(whole) <= width else f"{whole[:width]} … {len(whole) - width} more characters"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m advantage_processor", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     explain = commands.add_parser("explain", help="print a trajectory with its labels, step rewards and advantages")

@@ -1,14 +1,7 @@
-"""Step scores and outcomes as step advantages, and those as token advantages: ADCA-GRPO and its variants.
+"""ADCA-GRPO and its variants: step scores and outcomes become step advantages, and those become token advantages.
 
-Formulas: AgentEvolver, arXiv 2511.10395, eq. 18-21, and the two schemes of its implementation. Pure functions on
-tensors, in float64 until the tokens are reached; they import torch alone, touch no state, and have no Python loop over
-trajectories, steps or tokens. What is not `valid` (masked or failed rollouts) takes no part in any statistic and gets
-no advantage. What is valid but not `labelled` takes part in the outcome statistics alone and gets outcome credit alone.
-A group without spread is neutralised: its standardised values are 0, whichever side of the rounding its deviations fall
-on.
-
-Shapes: T trajectories, K (at least 1) steps of the longest one, B rows (a trajectory is one or more), R response
-tokens.
+Formulas: AgentEvolver, arXiv 2511.10395, eq. 18-21, and the two schemes of its implementation. Shapes: T trajectories,
+K >= 1 steps of the longest one, B rows, R response tokens.
 """
 
 from __future__ import annotations
@@ -26,35 +19,28 @@ Sigma = Literal["steps", "means"]
 OutcomePlace = Literal["last_step", "all_steps", "only_prm"]
 Schedule = Literal["constant", "cosine", "linear"]
 
-# A spread at most this large, relative to the values, is rounding.
+# Relative spread below which a group counts as constant. Without it, rounding errors would be standardised to size 1.
 SPREADLESS = 1e-8
-# Tokens looked up at once: a working set that stays in the processor's cache, and bounds the memory needed beside the
-# result.
+# Tokens per gather: the block fits into the CPU's cache, and bounds the extra memory.
 TOKENS_AT_ONCE = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
 class AdcaConfig:
-    """A variant of ADCA-GRPO. The defaults are the original implementation's.
-
-    `statistics`: every trajectory has one vote in a group's mean and deviation ("equal"), or every step has one
-        ("pooled").
-    `sigma`: under equal votes, the deviation of steps within and between trajectories ("steps", the implementation) or
-        of the
-    trajectories' mean scores ("means", eq. 18), which is then at least `sigma_floor` times the group's largest |score|,
-    so that no standardised score exceeds 2 / `sigma_floor` (0: no bound). `base` is the size of a decoupled score;
-    standardising cancels it. The three scales are the allocation scheme's weights. A grade above `success_threshold` is
-    a success.
-    """
+    """A variant of ADCA-GRPO. The defaults are the original implementation's."""
 
     scheme: Scheme = "decouple"
     standardise: bool = True
+    # In a group's mean and deviation, each trajectory has one vote (equal) or each step (pooled).
     statistics: Statistics = "equal"
+    # With equal votes, the deviation of all steps, or of the trajectories' mean scores (eq. 18).
     sigma: Sigma = "steps"
+    # Least deviation of means, relative to the group's largest |score|; it bounds scores by 2 / sigma_floor.
     sigma_floor: float = 0.5
-    base: float = 0.2
+    base: float = 0.2  # size of a decoupled score before standardising
     outcome: OutcomePlace = "last_step"
     length_normalisation: bool = False
+    # Weights of the allocation scheme.
     consistent_scale: float = 1.0
     pos_unconsistent_scale: float = 0.2
     neg_unconsistent_scale: float = 0.2
@@ -66,42 +52,31 @@ PRESETS: dict[str, AdcaConfig] = {"original": AdcaConfig(), "paper": AdcaConfig(
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The steps of T trajectories, padded to K.
+    """The steps of T trajectories, padded to K with any values."""
 
-    `scores` (T, K): +1 for GOOD and -1 for BAD, or any reward of a step; `lengths` (T): steps of each; `outcomes` (T):
-    the score that it is trained on; `grades` (T): the one that tells whether it is a success; `groups` (T): any
-    integers, equal for the rollouts of one task; `labelled` (T): whether its scores mean anything; `valid` (T): whether
-    it happened. Padding may hold anything.
-    """
-
-    scores: Tensor
-    lengths: Tensor
-    outcomes: Tensor
-    grades: Tensor
-    groups: Tensor
-    labelled: Tensor
-    valid: Tensor
+    scores: Tensor  # (T, K): +1 GOOD and -1 BAD, or a reward per step
+    lengths: Tensor  # (T) number of steps
+    outcomes: Tensor  # (T) scores to train on
+    grades: Tensor  # (T) scores that decide success
+    groups: Tensor  # (T) equal integers for the rollouts of one task
+    labelled: Tensor  # (T) whether the scores mean anything; else the trajectory gets outcome credit only
+    valid: Tensor  # (T) others are left out of all statistics, and get no advantage
 
     @property
     def mask(self) -> Tensor:
-        """Which places of (T, K) are steps."""
         return torch.arange(self.scores.shape[1], device=self.scores.device) < self.lengths[:, None]
 
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """Credit of the steps: all (T, K) but `outcome` (T); 0 in padding, and 0 for what is not valid.
+    """Credit of steps (T, K); 0 in padding and for invalid trajectories."""
 
-    `raw` is a step's score before and `attribution` after standardising, `outcome` the standardised outcome, `rewards`
-    both fused, `shares` what of them the outcome is, `advantages` the sum of the rewards from a step on.
-    """
-
-    raw: Tensor
-    attribution: Tensor
-    outcome: Tensor
-    rewards: Tensor
-    shares: Tensor
-    advantages: Tensor
+    raw: Tensor  # scores before standardising
+    attribution: Tensor  # scores after it
+    outcome: Tensor  # (T) standardised outcomes
+    rewards: Tensor  # attribution and outcome combined
+    shares: Tensor  # the outcome's part of the rewards
+    advantages: Tensor  # sums of the rewards from a step on
 
 
 def alpha_at(
@@ -113,11 +88,7 @@ def alpha_at(
     total_steps: int = 100,
     progress: float | None = None,
 ) -> float:
-    """Return the weight of the attribution at a training step.
-
-    `schedule` goes from `alpha` to `alpha_min` over `total_steps`, along half a cosine or a line, and stays there.
-    `progress` in 0..1 replaces step / total_steps.
-    """
+    """Return the attribution's weight at a training step; `progress` in 0..1 replaces step / total_steps."""
     p = min(max(step / total_steps if progress is None else progress, 0.0), 1.0)
     if schedule == "cosine":
         return alpha_min + 0.5 * (alpha - alpha_min) * (1.0 + math.cos(math.pi * p))
@@ -127,12 +98,7 @@ def alpha_at(
 
 
 def step_credit(steps: Steps, config: AdcaConfig, alpha: float) -> Credit:
-    """Return step rewards and advantages of a batch.
-
-    The attribution of a step is its raw score, standardised over the labelled steps of its group; the outcome is
-    standardised over the group; the reward of a step is alpha x attribution, plus the outcome on the last step or on
-    all (eq. 20); its advantage is the sum of the rewards from it to the end (eq. 21).
-    """
+    """Return step rewards (eq. 20) and advantages (eq. 21) of a batch."""
     mask = steps.mask & steps.valid[:, None]
     labelled = mask & steps.labelled[:, None]
     raw = torch.where(labelled, raw_scores(steps, config), 0.0)
@@ -143,15 +109,12 @@ def step_credit(steps: Steps, config: AdcaConfig, alpha: float) -> Credit:
 
 
 def raw_scores(steps: Steps, config: AdcaConfig) -> Tensor:
-    """Return scores (T, K) before standardising; padding holds anything.
-
-    Decouple: base x score. Allocation: a success is +1 and a failure -1, shared out over the trajectory's steps by
-    weight: a label that agrees with the outcome weighs `consistent_scale`, a BAD of a success `pos_unconsistent_scale`,
-    a GOOD of a failure `neg_unconsistent_scale` (its absolute value); nothing is shared out when the weights vanish.
-    """
+    """Return scores (T, K) before standardising."""
     scores = steps.scores.double()
     if config.scheme == "decouple":
         return config.base * scores
+    # Allocation: a success is worth +1 and a failure -1, divided among the steps by weight. Labels that agree with the
+    # outcome weigh `consistent_scale`, others less.
     success = (steps.grades > config.success_threshold)[:, None]
     disagreeing = torch.where(
         success, scores.new_tensor(config.pos_unconsistent_scale), abs(config.neg_unconsistent_scale)
@@ -163,11 +126,7 @@ def raw_scores(steps: Steps, config: AdcaConfig) -> Tensor:
 
 
 def standardise_scores(raw: Tensor, labelled: Tensor, groups: Tensor, config: AdcaConfig) -> Tensor:
-    """Return (raw - mean) / deviation (T, K) over each group's labelled steps;
-    0 elsewhere and where there is no spread (eq. 18).
-
-    `raw` (T, K) is 0 where `labelled` (T, K) is false. `config` chooses the statistics.
-    """
+    """Return (raw - mean) / deviation (T, K) over the labelled steps of each group; 0 elsewhere (eq. 18)."""
     counts = labelled.sum(1).double()
     votes = (counts > 0).double() if config.statistics == "equal" else counts
     weight = votes / counts.clamp_min(1.0)
@@ -185,8 +144,7 @@ def standardise_scores(raw: Tensor, labelled: Tensor, groups: Tensor, config: Ad
 
 
 def standardise_outcomes(outcomes: Tensor, groups: Tensor, valid: Tensor) -> Tensor:
-    """Return (R - mean) / population deviation (T) over each group's valid trajectories;
-    0 where there is no spread (eq. 19)."""
+    """Return (R - mean) / population deviation (T) over the valid trajectories of each group (eq. 19)."""
     values = torch.where(valid, outcomes.double(), 0.0)
     index, total = _group_totals(valid.double(), groups)
     total = total.clamp_min(1.0)
@@ -196,20 +154,16 @@ def standardise_outcomes(outcomes: Tensor, groups: Tensor, valid: Tensor) -> Ten
 
 
 def suffix_sum(rewards: Tensor) -> Tensor:
-    """Return for every place of (T, K) the sum from it to the end of its row (eq. 21, no discount)."""
     return rewards.flip(1).cumsum(1).flip(1)
 
 
 def to_tokens(per_step: Tensor, row_trajectory: Tensor, step_ids: Tensor) -> Tensor:
-    """Broadcast step advantages to tokens: (B, R) float32, for every token its step's value, 0 where `step_ids` is -1.
+    """Broadcast step values (T, K) to tokens (B, R) float32; 0 where `step_ids` is -1.
 
-    Args:
-        per_step: (T, K) values.
-        row_trajectory: (B) the trajectory of each row, -1 for a row that gets nothing.
-        step_ids: (B, R) the step of each token, counted through the trajectory and below K.
+    `row_trajectory` (B) is the trajectory of each row, or -1. `step_ids` (B, R) number a trajectory's steps.
     """
     rows, width = step_ids.shape
-    # Both indices may be -1: the last row and the first column are the zeros they find.
+    # Both indices may be -1: they then hit the last row or the first column, which stay 0.
     table = torch.zeros(per_step.shape[0] + 1, per_step.shape[1] + 1, dtype=torch.float32, device=step_ids.device)
     table[:-1, 1:] = per_step
     result = torch.empty(rows, width, dtype=torch.float32, device=step_ids.device)
@@ -224,7 +178,7 @@ def to_tokens(per_step: Tensor, row_trajectory: Tensor, step_ids: Tensor) -> Ten
 def _fuse(
     attribution: Tensor, outcome: Tensor, lengths: Tensor, mask: Tensor, config: AdcaConfig, alpha: float
 ) -> tuple[Tensor, Tensor]:
-    """Return the rewards (T, K) and what of them the outcome is."""
+    """Return the rewards (T, K), and the outcome's part of them."""
     if config.outcome == "only_prm":
         rewards, shares = attribution, torch.zeros_like(attribution)
     else:
@@ -239,13 +193,13 @@ def _fuse(
 
 
 def _divide(centred: Tensor, deviation: Tensor, largest: Tensor) -> Tensor:
-    """Return centred / deviation, and 0 where the deviation is rounding beside the group's largest value."""
+    """Return centred / deviation, or 0 where the deviation is a rounding error."""
     spread = deviation > SPREADLESS * largest
     return torch.where(spread, centred / torch.where(spread, deviation, 1.0), 0.0)
 
 
 def _group_totals(votes: Tensor, groups: Tensor) -> tuple[Tensor, Tensor]:
-    """Return each trajectory's group as an index without gaps (T), and the votes of each group (G)."""
+    """Return each trajectory's group as a contiguous index (T), and the sum of votes per group (G)."""
     names, index = torch.unique(groups, return_inverse=True)
     return index, torch.zeros(len(names), dtype=torch.float64, device=votes.device).index_add_(0, index, votes)
 
@@ -255,5 +209,4 @@ def _sum(values: Tensor, index: Tensor, like: Tensor) -> Tensor:
 
 
 def _largest(values: Tensor, index: Tensor, like: Tensor) -> Tensor:
-    """Return the largest value of each trajectory's group (T)."""
     return torch.zeros_like(like).scatter_reduce_(0, index, values, "amax")[index]

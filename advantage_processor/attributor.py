@@ -1,11 +1,4 @@
-"""Step labels: a judge labels each step of a trajectory once its outcome is known, while other rollouts still run.
-
-`Attributor.label_steps` never fails a rollout and never stops a run: what it returns says whether there are labels, and
-if not, why. No label is invented: a trajectory whose judge is slow, down, out of budget or answers something else is
-FAILED, which is counted and leaves it with its outcome's credit. A judge that keeps failing is left alone for a while.
-Steps that were labelled before, in an equal trajectory, keep those labels (the cache); equal trajectories at the same
-time are judged once.
-"""
+"""Step labels: a judge labels each step of a finished trajectory while other rollouts still run."""
 
 from __future__ import annotations
 
@@ -52,13 +45,12 @@ from agentevolver.utils import seeds
 
 logger = logging.getLogger(__name__)
 
-# A judge that failed this many trajectories in a row is not asked for the time after it, then with one trajectory
-# again.
+# Circuit breaker: after this many failed trajectories in a row, the judge is not asked for `PAUSE_S`.
 FAILURES_IN_A_ROW = 3
 PAUSE_S = 30.0
-# Seconds between two log messages of one kind.
+# Seconds between two log messages of one kind: a judge that is down fails hundreds of trajectories at once.
 SILENCE_S = 30.0
-# An advantage below it is none.
+# An advantage below this counts as 0.
 SMALL = 1e-8
 
 
@@ -74,17 +66,15 @@ _KINDS: tuple[tuple[type[BaseException], str], ...] = (
 
 
 class Judge(Protocol):
-    """What is used of `agentevolver.llm.LLM`."""
+    """The part of `agentevolver.llm.LLM` that is used."""
 
     async def chat(self, role: Role, messages: list[dict[str, Any]], **sampling: Any) -> Reply: ...
 
 
 def judge_settings(llm: LLMSettings, settings: AttributionSettings) -> LLMSettings:
-    """Return the section `llm` with what `attribution_driven_credit_assignment` says about the judge laid over the role
-    attributor.
+    """Return the section `llm` with the judge's settings merged into the role attributor.
 
-    `model`, `concurrent` and `api_max_retries` win over the role's; temperature 0 and the reply's form are set where
-    the role leaves them open.
+    `model`, `concurrent` and `api_max_retries` override the role's; temperature 0 and the reply format are defaults.
     """
     own = dict(llm.roles.get(Role.ATTRIBUTOR, {}))
     form = llm.endpoint(Role.ATTRIBUTOR).response_format(Judgements)
@@ -97,7 +87,7 @@ def judge_settings(llm: LLMSettings, settings: AttributionSettings) -> LLMSettin
 
 @dataclass(slots=True)
 class _Work:
-    """Cost of labelling the steps of one trajectory."""
+    """Cost of labelling one trajectory."""
 
     calls: int = 0
     repairs: int = 0
@@ -109,18 +99,14 @@ class _Work:
 
 
 class _Paused(Exception):
-    """The judge is left alone at the moment."""
+    """The judge is not asked at the moment."""
 
 
 class Attributor:
-    """Labels the steps of trajectories; one for each process, safe for many at once on one event loop.
+    """Labels the steps of trajectories; one per process, safe for concurrent use on one event loop.
 
-    Args:
-        settings: the section `attribution_driven_credit_assignment`.
-        judge: the language models, made with `judge_settings`; the role ATTRIBUTOR is asked.
-        group_size: rollouts of a group, for `skip_small_adv`.
-        steps_kept: for how many steps a group may be rolled out.
-        endpoint: the role's endpoint, for its prices, and so that labels of another model are not taken for its own.
+    `judge` is made with `judge_settings`; `steps_kept` is the number of training steps in which a group may be rolled
+    out.
     """
 
     def __init__(
@@ -145,15 +131,10 @@ class Attributor:
         self._answerer = repr(sorted(answerer.items()))
 
     async def label_steps(self, trajectory: Trajectory, *, step: int) -> Attribution:
-        """Label the steps of a trajectory: a label for each step, or why there is none.
-        Raises nothing but cancellation.
+        """Return a label for each step, or the reason why there is none. Raises nothing but cancellation.
 
-        Call it once for every rollout of a training step, failed ones too, and outside of any limit on concurrent
-        episodes: under `skip_small_adv` it waits for the group's other outcomes.
-
-        Args:
-            trajectory: a finished rollout.
-            step: the training step it is for, from 1.
+        Call it for every rollout of a training step (counted from 1), failed ones included, and outside any limit on
+        concurrent episodes: with `skip_small_adv` it waits for the outcomes of the whole group.
         """
         began = time.perf_counter()
         if not self._settings.labels_wanted(step):
@@ -182,11 +163,10 @@ class Attributor:
         return attribution
 
     def close(self) -> None:
-        """Close the label cache's file."""
         self._cache.close()
 
     def _report(self, trajectory: Trajectory, step: int) -> Group | None:
-        """Tell the group how a rollout ended, where a skip rule depends on all of them."""
+        """Record the outcome for the group, if a skip rule needs all outcomes."""
         if self._settings.adca_grpo.skip_type != "skip_small_adv":
             return None
         outcome = trajectory.outcome
@@ -194,7 +174,7 @@ class Attributor:
         return self._groups.report(trajectory.group_id, trajectory.rollout_id, score, step=step)
 
     async def _skip_reason(self, trajectory: Trajectory, group: Group | None) -> str:
-        """Return why the trajectory's steps are not to be labelled, or ""."""
+        """Return why the trajectory is not labelled, or ""."""
         if group is not None:
             value = await self._groups.advantage(group, trajectory.rollout_id, self._settings.group_wait_s)
             if value is None:
@@ -231,8 +211,6 @@ class Attributor:
         return Attribution(LabelStatus.FAILED, kind=kind, reason=f"{type(error).__name__}: {error}")
 
     def _warn_once(self, kind: str, name: str, error: Exception) -> None:
-        """Log a failure, each kind once a while with the number of those in between: a judge that is down fails
-        hundreds at a time."""
         last, untold = self._told.get(kind, (float("-inf"), 0))
         now = time.monotonic()
         if now - last < SILENCE_S:
@@ -244,8 +222,7 @@ class Attributor:
         logger.warning("trajectory %s goes unlabelled (%s)%s: %s", name, kind, more, error, exc_info=unexpected)
 
     async def _labels(self, trajectory: Trajectory, work: _Work) -> Sequence[StepLabel]:
-        """Return a label for each step, from the cache or the judge;
-        raises what the judge raises, LabelError, or _Paused."""
+        """Return labels from the cache or the judge; raises the judge's errors, LabelError, or _Paused."""
         key = self._key(trajectory)
         lock = self._locks.setdefault(key, asyncio.Lock())
         async with lock:
@@ -254,7 +231,7 @@ class Attributor:
                 work.cached = True
                 return known
             self._pause.check()
-            # Whichever of equal rollouts comes first asks for all of them.
+            # Equal rollouts share the lock and the seed, so the labels do not depend on which one comes first.
             with seeds.drawing_for("labels", key):
                 labels = await self._label_windows(trajectory, work)
             self._pause.answered()
@@ -262,13 +239,12 @@ class Attributor:
             return labels
 
     async def _label_windows(self, trajectory: Trajectory, work: _Work) -> list[StepLabel]:
-        """Label the steps of all windows at once; one that fails ends the others."""
         spans = list(windows(len(trajectory.steps), self._settings.window_steps))
         parts = await _all_or_none([self._label_window(trajectory, window, work) for window in spans])
         return [label for part in parts for label in part]
 
     def _key(self, trajectory: Trajectory) -> str:
-        """Return a hash of all that the labels of the steps depend on: steps with equal keys have equal labels."""
+        """Return a hash of everything that the labels depend on."""
         steps = [(step.action, step.observation) for step in trajectory.steps]
         asked = (VERSION, self._settings.model, self._settings.window_steps, self._settings.max_chars, self._answerer)
         return trajectory_hash(
@@ -276,22 +252,19 @@ class Attributor:
         )
 
     async def _label_window(self, trajectory: Trajectory, window: range, work: _Work) -> list[StepLabel]:
-        """Label a window of steps, those that cannot be read a second time;
-        raises LabelError when some are still missing.
-
-        A prompt that is too long for the model is asked with shorter actions and observations; what a content filter
-        withholds is asked for once more with another draw, since most of it comes from what was drawn.
-        """
+        """Label a window of steps; raises LabelError if labels are still missing after one repair."""
         chars, drawn = self._settings.max_chars, dict[str, Any]()
         while True:
             messages = label_messages(trajectory, window, success=self._success(trajectory), max_chars=chars)
             try:
                 return await self._answered(messages, window, work, drawn)
             except LLMFiltered:
+                # The filter mostly reacts to what the judge wrote, so one other draw is worth a try.
                 if drawn:
                     raise
                 drawn = {"seed": 1}
             except LLMContextOverflow:
+                # Too long for the judge's context: show less of each action and observation.
                 if chars <= GLIMPSE_CHARS:
                     raise
                 chars = max(GLIMPSE_CHARS, chars // 2)
@@ -314,7 +287,7 @@ class Attributor:
     async def _some(
         self, messages: list[dict[str, Any]], window: range, work: _Work, sampling: Mapping[str, Any]
     ) -> tuple[str, Found]:
-        """Return what a judge said and the labels in it; no labels and why not, if it said nothing that can be read."""
+        """Return the judge's reply and the labels in it; if it is unreadable, no labels and the reason."""
         try:
             reply = await self._chat(messages, work, sampling)
         except LLMReplyError as error:  # it thought until its tokens were spent
@@ -341,16 +314,13 @@ def _score(trajectory: Trajectory) -> float:
 
 
 class _Pause:
-    """Circuit breaker: leaves a judge alone that keeps failing, so that a judge
-    that is down does not hold up every episode of the run."""
-
     def __init__(self) -> None:
         self._failures = 0
         self._until = 0.0
 
     def check(self) -> None:
-        """Raise _Paused while the judge is left alone;
-        the first to come after that goes through, the others wait for its fate."""
+        """Raise _Paused while the judge is not asked. After the pause one trajectory tests it, the others wait for the
+        result."""
         if self._failures < FAILURES_IN_A_ROW:
             return
         now = time.monotonic()
@@ -361,11 +331,10 @@ class _Pause:
         self._until = now + PAUSE_S
 
     def answered(self) -> None:
-        """The judge answered."""
         self._failures = 0
 
     def failed(self, kind: str) -> None:
-        """The judge failed in some way; a reply that cannot be used is a reply."""
+        """Count a failure; an unusable reply still shows that the judge answers."""
         if kind == "reply":
             self.answered()
             return
@@ -374,7 +343,7 @@ class _Pause:
 
 
 async def _all_or_none(questions: Sequence[Coroutine[Any, Any, list[StepLabel]]]) -> list[list[StepLabel]]:
-    """Return every answer; when one fails the others are given up and its error is raised."""
+    """Return all results; the first failure cancels the others and is raised."""
     tasks = [asyncio.ensure_future(question) for question in questions]
     try:
         return await asyncio.gather(*tasks)

@@ -1,9 +1,4 @@
-"""A training step's rows, and the trajectories they come from, as the stages see them.
-
-Rows are token sequences (a trajectory is one or more, by context template); credit is made per trajectory and step, and
-goes to the tokens at the end. A trajectory counts (`valid`) when it was graded and at least one of its rows is trained
-on; what does not count takes part in no statistic.
-"""
+"""A training step as stages see it: rows of tokens, and the trajectories they belong to."""
 
 from __future__ import annotations
 
@@ -19,38 +14,31 @@ from agentevolver.types import NOBODY_ASKED, Attribution, RowKey, Trajectory
 
 @dataclass(frozen=True, slots=True)
 class CreditBatch:
-    """T trajectories of at most K steps, and the B rows of R tokens they became.
+    """T trajectories of at most K steps, and their B rows of R tokens. Credit is assigned per trajectory and step."""
 
-    `step` is the training step, from 1. `attributions` is what was said about each trajectory. (T): `groups`
-    (integers), `outcomes` (scores, as the reward stages left them), `grades` (scores, as the graders gave them: they
-    tell a success), `valid`, `lengths` (steps). `row_trajectory` (B): whose row it is, -1 for padding and withdrawn
-    rows. `step_ids` (B, R): the step of a sampled token, counted through the trajectory, -1 elsewhere.
-    """
-
-    step: int
+    step: int  # from 1
     trajectories: Sequence[Trajectory]
     attributions: Sequence[Attribution]
-    groups: Tensor
-    outcomes: Tensor
-    grades: Tensor
-    valid: Tensor
-    lengths: Tensor
-    row_trajectory: Tensor
-    step_ids: Tensor
+    groups: Tensor  # (T)
+    outcomes: Tensor  # (T) scores, which reward stages may have changed
+    grades: Tensor  # (T) scores of the graders, which decide success
+    valid: Tensor  # (T) graded, and at least one row is trained on; others are left out of all statistics
+    lengths: Tensor  # (T) number of steps
+    row_trajectory: Tensor  # (B) each row's trajectory, -1 for padding and withdrawn rows
+    step_ids: Tensor  # (B, R) the step of each sampled token, counted through the trajectory; -1 elsewhere
 
     @property
     def width(self) -> int:
-        """K, the steps of the longest trajectory, at least 1."""
+        """K, at least 1."""
         return max([1, *map(int, self.lengths)])
 
     @property
     def mask(self) -> Tensor:
-        """Which places of (T, K) are steps of a trajectory that counts."""
+        """The places of (T, K) that are steps of a valid trajectory."""
         return (torch.arange(self.width) < self.lengths[:, None]) & self.valid[:, None]
 
     def table(self, values: Sequence[Sequence[float]]) -> Tensor:
-        """Return (T, K) float64 of one number per step;
-        a trajectory's sequence is as long as it has steps, or empty (zeros)."""
+        """Return (T, K) float64 from one number per step; a trajectory's sequence may be empty."""
         counts = np.fromiter((len(row) for row in values), dtype=np.int64, count=len(values))
         flat = np.fromiter((value for row in values for value in row), dtype=np.float64, count=int(counts.sum()))
         table = np.zeros((len(values), self.width))
@@ -66,17 +54,15 @@ def make_batch(
     *,
     withdrawn: Collection[int] = (),
 ) -> CreditBatch:
-    """Return the batch of a training step.
+    """Build the batch of a training step.
 
     Args:
-        step: the training step, from 1.
-        trajectories: the step's, one a rollout, in any order.
         keys: (B) `{uid}_{session}_{index}` of each row: its trajectory's id, and the row's number in it.
-        step_ids: (B, R) as the rows recorded them, -1 in padding.
+        step_ids: (B, R), -1 in padding.
         withdrawn: rows that are padding or not trained on.
 
     Raises:
-        ValueError: for a row of no trajectory, or with a token of a step that its trajectory does not have.
+        ValueError: a row belongs to no trajectory, or has a token of a step that its trajectory lacks.
     """
     number = {trajectory.trajectory_id: i for i, trajectory in enumerate(trajectories)}
     rows = torch.full((len(keys),), -1, dtype=torch.long)
@@ -113,7 +99,7 @@ def make_batch(
 
 
 def pad_step_ids(rows: Sequence[Sequence[int]], width: int) -> Tensor:
-    """Return (B, width) int32 step ids of rows of different length, -1 in padding."""
+    """Return rows of different length as (B, width) int32, padded with -1."""
     padded = torch.full((len(rows), width), -1, dtype=torch.int32)
     for i, row in enumerate(rows):
         padded[i, : len(row)] = torch.as_tensor(np.asarray(row, dtype=np.int32))
@@ -123,7 +109,7 @@ def pad_step_ids(rows: Sequence[Sequence[int]], width: int) -> Tensor:
 def _check_steps(keys: Sequence[str], rows: Tensor, lengths: Tensor, step_ids: Tensor) -> None:
     if not step_ids.numel():
         return
-    unlimited = step_ids.max()[None] + 1  # found by the index -1
+    unlimited = step_ids.max()[None] + 1  # rows without a trajectory have index -1, which finds this entry
     allowed = torch.cat([lengths, unlimited])[rows]
     wrong = (step_ids.amax(1) >= allowed).nonzero().flatten()
     if len(wrong):

@@ -1,9 +1,4 @@
-"""Label cache by trajectory hash, so that a trajectory is judged once, and the log of what was asked and answered.
-
-The cache is in memory, and in a SQLite file where one is named, which several processes may share. It is a convenience:
-when it cannot be read or written (locked for seconds, disk full, not a database) the labels are asked for again, and a
-warning is logged once. The log is one JSON file a trajectory under `llm_evaluation_log_dir`.
-"""
+"""Label cache by trajectory hash, and the log of label calls."""
 
 from __future__ import annotations
 
@@ -31,17 +26,12 @@ _LABELS = "CREATE TABLE IF NOT EXISTS labels (key TEXT PRIMARY KEY, labels BLOB 
 
 
 def trajectory_hash(*parts: Any) -> str:
-    """Return a hash of JSON-ready values: everything that the judge is shown and how it is asked."""
     return hashlib.sha256(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 class LabelCache:
-    """The labels of trajectories that were judged before.
-
-    Args:
-        path: the SQLite file; None keeps labels in memory alone.
-        capacity: labelled trajectories kept in memory; the one unused for longest goes first.
-    """
+    """Labels of trajectories that were judged before, in memory and optionally in a SQLite file that processes may
+    share."""
 
     def __init__(self, path: Path | None = None, *, capacity: int = CAPACITY) -> None:
         self._recent: OrderedDict[str, tuple[StepLabel, ...]] = OrderedDict()
@@ -51,27 +41,26 @@ class LabelCache:
         self._broken = False
 
     def get(self, key: str) -> tuple[StepLabel, ...] | None:
-        """Return the labels kept under a trajectory's hash, or None."""
+        """Return the labels, or None."""
         if key in self._recent:
             self._recent.move_to_end(key)
             return self._recent[key]
+        # The file is a convenience: if it is locked, full or damaged, labels are asked for again.
         row = self._execute("SELECT labels FROM labels WHERE key = ?", (key,))
         if row is None:
             return None
         try:
             labels = tuple(StepLabel(**entry) for entry in orjson.loads(row[0]))
-        except (orjson.JSONDecodeError, TypeError):  # written by something else: as good as not there
+        except (orjson.JSONDecodeError, TypeError):  # not written by this version
             return None
         self._remember(key, labels)
         return labels
 
     def put(self, key: str, labels: Sequence[StepLabel]) -> None:
-        """Keep the labels of a trajectory."""
         self._remember(key, tuple(labels))
         self._execute("INSERT OR REPLACE INTO labels VALUES (?, ?)", (key, orjson.dumps(list(labels))))
 
     def close(self) -> None:
-        """Close the file."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -83,7 +72,7 @@ class LabelCache:
             self._recent.popitem(last=False)
 
     def _execute(self, statement: str, values: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        """Run a statement against the file and return its first row; None without a file, or when it fails."""
+        """Run a statement and return its first row; None without a file, or if it fails."""
         if self._path is None or self._broken:
             return None
         try:
@@ -101,12 +90,7 @@ logger = logging.getLogger(__name__)
 
 
 class ExchangeLog:
-    """Log of exchanges: `step_<n>/<trajectory id>.json`, written whole or not at all.
-    What cannot be written is said once and left out.
-
-    Args:
-        directory: None writes nothing.
-    """
+    """Log of label calls in `step_<n>/<trajectory id>.json`; None writes nothing. Write errors are logged once."""
 
     def __init__(self, directory: Path | None) -> None:
         self._directory = directory
@@ -115,7 +99,7 @@ class ExchangeLog:
     def write(
         self, step: int, trajectory: Trajectory, attribution: Attribution, exchanges: Sequence[Mapping[str, Any]]
     ) -> None:
-        """Keep the record of a trajectory that was to be labelled, be it labelled, skipped or failed."""
+        """Log a trajectory, whether it was labelled, skipped or failed."""
         if self._directory is None:
             return
         record = {

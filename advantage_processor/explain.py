@@ -1,8 +1,4 @@
-"""Explanation of step advantages: outcome part + label part + what comes after, and what later stages made of the sum.
-
-Reads what the pipeline recorded (`CreditParts`) and computes nothing anew, so it says what was trained on. A record
-without parts (an older run's, or stages that tell none) is explained as far as its step rewards go.
-"""
+"""Explains step advantages from the recorded parts (`CreditParts`); nothing is computed again."""
 
 from __future__ import annotations
 
@@ -11,28 +7,24 @@ from dataclasses import dataclass
 
 from agentevolver.types import StepCredit
 
-# Recorded numbers are rounded to 6 digits; a sum of four may be this far off.
+# Recorded numbers have 6 digits; a sum of four may be off by this much.
 ROUNDING = 5e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """Advantage of one step, taken apart: (outcome + label + later) x scale + rest.
-
-    `outcome`, `label` and `later` are as in `CreditParts`, None where they were not recorded. `scale` is the factor of
-    the stages after, None where there is none; `rest` what they added that is no factor.
-    """
+    """An advantage in parts, None where not recorded: (outcome + label + later) x scale + rest."""
 
     advantage: float
     outcome: float | None = None
     label: float | None = None
     later: float | None = None
-    scale: float | None = None
+    scale: float | None = None  # of later stages
     rest: float | None = None
 
 
 def explained(credit: StepCredit) -> list[Explained]:
-    """Return each step's advantage with what it is made of."""
+    """Return the parts of each step's advantage."""
     if credit.parts is None:
         return [Explained(advantage) for advantage in credit.advantages]
     parts = zip(credit.parts.outcome, credit.parts.label, credit.parts.later, credit.advantages, strict=True)
@@ -47,7 +39,7 @@ def explained(credit: StepCredit) -> list[Explained]:
 
 
 def _factor(steps: Sequence[tuple[float, float]]) -> float | None:
-    """Return the one factor between sums and advantages; None if it is 1, or if there is no such factor."""
+    """Return the common factor between sums and advantages; None if it is 1 or there is none."""
     if all(abs(advantage - total) <= ROUNDING for total, advantage in steps):
         return None
     largest = max(steps, key=lambda step: abs(step[0]))

@@ -1,4 +1,4 @@
-"""The outcomes of a rollout group, for a rule that needs all of them before one of its rollouts is labelled."""
+"""Outcomes of rollout groups, for skip rules that need all of them before a rollout is labelled."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import asyncio
 import statistics
 from dataclasses import dataclass, field
 
-# As in `grpo`, which this mirrors without torch.
+# As in `grpo`, whose formula this module repeats without importing torch.
 EPSILON = 1e-6
 
 
 @dataclass(slots=True)
 class Group:
-    """Outcomes of a group's rollouts so far, and whether all have."""
+    """Outcomes of a group's rollouts so far."""
 
     step: int
     outcomes: dict[int, float | None] = field(default_factory=dict)
@@ -20,15 +20,7 @@ class Group:
 
 
 class GroupOutcomes:
-    """Meeting point of a group's rollouts; all of them run on one event loop,
-    and each reports once, failed ones included.
-
-    Args:
-        size: rollouts of a group. A group is forgotten as soon as all of them have reported, and `steps_kept` training
-            steps after its own at the latest: what never reports (a rollout that was cancelled) would be waited for to
-            the end of the run.
-        steps_kept: for how many steps a group may be rolled out.
-    """
+    """Collects the outcomes of groups whose rollouts run on one event loop. Every rollout must report once."""
 
     def __init__(self, size: int, steps_kept: int = 1) -> None:
         self._size = size
@@ -37,10 +29,10 @@ class GroupOutcomes:
         self._step = 0
 
     def report(self, group_id: str, rollout_id: int, outcome: float | None, *, step: int) -> Group:
-        """Say how a rollout of a training step ended: None when it failed and takes no part.
-        The returned group is for `advantage`."""
+        """Record a rollout's outcome, None if it failed; returns its group, for `advantage`."""
         if step > self._step:
             self._step = step
+            # A cancelled rollout never reports, so its group would be kept to the end of the run.
             self._groups = {key: group for key, group in self._groups.items() if group.step > step - self._steps_kept}
         group = self._groups.setdefault(group_id, Group(step))
         group.outcomes[rollout_id] = outcome
@@ -50,8 +42,7 @@ class GroupOutcomes:
         return group
 
     async def advantage(self, group: Group, rollout_id: int, timeout_s: float) -> float | None:
-        """Return the group-relative advantage of a rollout that did not fail;
-        None when its group was not complete in time."""
+        """Return the group-relative advantage of a rollout that did not fail; None if others did not report in time."""
         try:
             await asyncio.wait_for(group.complete.wait(), timeout_s)
         except TimeoutError:
@@ -62,11 +53,8 @@ class GroupOutcomes:
 
 
 def group_advantage(outcome: float, outcomes: list[float], size: int) -> float:
-    """Return (R - mean) / (unbiased deviation + 1e-6) of one outcome among those of its group.
-
-    The only rollout left of a group has none to compare itself to: its advantage is 0, or its score where groups are of
-    one.
-    """
+    """Return (R - mean) / (unbiased deviation + 1e-6) within a group of `size` rollouts."""
+    # All others failed: nothing to compare with. Groups of one train on the score itself.
     if len(outcomes) < 2:
         return outcome if size == 1 else 0.0
     return (outcome - statistics.fmean(outcomes)) / (statistics.stdev(outcomes) + EPSILON)

@@ -1,15 +1,4 @@
-"""Group-relative advantages without a judge: of outcomes (GRPO, arXiv 2402.03300),
-of anchor states (GiGPO, arXiv 2505.10978).
-
-GRPO, one vote per trajectory: (R - mean) / (unbiased deviation + 1e-6) over the valid trajectories of a group. verl
-computes the same per row; counting trajectories keeps a rollout that became several rows from weighing more than its
-neighbours.
-
-GiGPO, step credit: rollouts of one task that come by the same observation did different things from there on; their
-discounted returns, standardised over the steps that share the observation, say which action was the better one. A
-step's advantage is its trajectory's outcome advantage plus omega times this. A step whose observation nobody shares, or
-whose sharers all fared alike, gets the outcome advantage alone. Steps of what is not valid take no part.
-"""
+"""Group-relative advantages: GRPO of outcomes (arXiv 2402.03300), GiGPO of anchor states (arXiv 2505.10978)."""
 
 from __future__ import annotations
 
@@ -29,16 +18,12 @@ Singleton = Literal["score", "neutral"]
 def outcome_advantages(
     outcomes: Tensor, groups: Tensor, valid: Tensor, *, singleton: Singleton = "score", norm_by_std: bool = True
 ) -> Tensor:
-    """Return the advantage of each trajectory (T), float64; 0 for what is not valid.
+    """Return the GRPO advantage (R - mean) / (unbiased deviation + 1e-6) of each trajectory (T); 0 if it is not
+    `valid`.
 
-    Args:
-        outcomes: (T) scores.
-        groups: (T) integers, equal for the rollouts of one task.
-        valid: (T) whether the trajectory counts.
-        singleton: what the only valid rollout of a group gets: its score, as verl has it (mean 0, deviation 1), or
-            nothing.
-        norm_by_std: whether the difference to the mean is divided by the deviation.
+    `singleton`: what the only valid rollout of a group gets, its score (as in verl) or nothing.
     """
+    # One vote per trajectory. verl counts rows, so a rollout of several rows would weigh more there.
     values = torch.where(valid, outcomes.double(), 0.0)
     names, index = torch.unique(groups, return_inverse=True)
     zeros = torch.zeros(len(names), dtype=torch.float64, device=values.device)
@@ -56,13 +41,12 @@ def outcome_advantages(
 def anchor_ids(
     states: Sequence[Sequence[str]], groups: Sequence[Hashable], *, similarity: float | None = None
 ) -> Tensor:
-    """Return (T, K) the anchor-state group of each step, -1 in padding.
+    """Return (T, K) the anchor state of each step, -1 in padding.
 
     Args:
-        states: for each trajectory the text that each of its actions answered.
-        groups: the rollout group of each trajectory; states of different groups are never one.
-        similarity: None takes equal texts for one state, 0..1 texts whose normalised edit similarity to the first of
-            the state is at least that.
+        states: per trajectory, the observation that each action answered.
+        groups: rollout groups; states of different groups are always different.
+        similarity: None for equal texts, or the least normalised edit similarity to a state's first text.
     """
     width = max((len(texts) for texts in states), default=0)
     ids = torch.full((len(states), width), -1, dtype=torch.long)
@@ -87,10 +71,8 @@ def _nearest(text: str, anchors: dict[str, int], similarity: float) -> str:
 
 
 def discounted_returns(rewards: Tensor, gamma: float) -> Tensor:
-    """Return (T, K) the sum of gamma^(k - t) x reward k from each step t on; padding holds rewards of 0.
-
-    Doubling spans, so that a long episode needs few passes and no gamma^-t.
-    """
+    """Return (T, K) the sums of gamma^(k - t) x reward k from each step t on; rewards are 0 in padding."""
+    # Doubling spans takes log K passes, and no power gamma^-t that would overflow in long episodes.
     returns, span = rewards.double().clone(), 1
     while span < returns.shape[1]:
         returns[:, :-span] += gamma**span * returns[:, span:].clone()
@@ -99,14 +81,8 @@ def discounted_returns(rewards: Tensor, gamma: float) -> Tensor:
 
 
 def step_advantages(returns: Tensor, anchors: Tensor, valid: Tensor, *, norm_by_std: bool = True) -> Tensor:
-    """Return (T, K) the standardised return of each step among those that share its anchor state; 0 for a step alone.
-
-    Args:
-        returns: (T, K) discounted returns.
-        anchors: (T, K) anchor-state groups, -1 in padding.
-        valid: (T) whether the trajectory counts.
-        norm_by_std: whether the difference to the mean is divided by the unbiased deviation (plus 1e-6).
-    """
+    """Return (T, K) the standardised return of each step among those with its anchor state; 0 for a step alone."""
+    # Rollouts that reach the same observation act differently from there on: their returns tell which was better.
     member = (anchors >= 0) & valid[:, None]
     index, values = anchors[member], returns[member].double()
     result = torch.zeros(returns.shape, dtype=torch.float64, device=returns.device)
@@ -123,7 +99,7 @@ def step_advantages(returns: Tensor, anchors: Tensor, valid: Tensor, *, norm_by_
 
 
 def shared(anchors: Tensor, valid: Tensor) -> Tensor:
-    """Return (T, K) whether another step shares this step's anchor state."""
+    """Return (T, K) whether another step has the same anchor state."""
     member = (anchors >= 0) & valid[:, None]
     index = anchors.clamp_min(0)
     count = torch.zeros(int(index.max()) + 1 if index.numel() else 0, dtype=torch.long, device=anchors.device)

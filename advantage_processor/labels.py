@@ -1,14 +1,8 @@
-"""Step labels: what the judge is asked, and its reply read as one label per step.
+"""Step labels: the judge's prompt, and parsing of its reply.
 
-The question has the layout of `agentevolver.llm.prompts`: rules in the system message, everything that the agent or its
-environment wrote in delimited sections that it cannot leave. Steps are numbered through the trajectory, in windows as
-in one piece.
-
-Labels are read by index and never by counting words. Two forms are understood: JSON, `{"steps": [{"index", "analysis",
-"label"}]}`, the list alone or an object by index, and the classic lines `Step i Judgment: GOOD|BAD`. Entries are read
-one by one: one that is missing, has a label that is neither GOOD nor BAD, or says two things, costs none of the others.
-An index that was not asked for makes the whole reply unusable, since its numbers are others then, and so do two
-different answers in one reply: no label is guessed.
+Replies are JSON (`{"steps": [{"index", "analysis", "label"}]}`, a bare list, or an object by index) or lines `Step i
+Judgment: GOOD|BAD`. An unreadable entry does not affect the others. An unknown index or two contradicting answers
+reject the whole reply: no label is guessed.
 """
 
 from __future__ import annotations
@@ -27,11 +21,11 @@ from agentevolver.llm.reply import NoAnswer, read_prose, read_reply
 from agentevolver.types import Trajectory
 from agentevolver.utils.openings import without_query
 
-# Part of a label's cache key: raise it whenever what the judge is asked changes.
+# Part of the cache key: raise it with every change of the prompt.
 VERSION = 1
 TASK_CHARS = 8000
 OPENING_CHARS = 4000
-# Length of an action or observation that is shown for context alone.
+# Limit of actions and observations outside the labelled window.
 GLIMPSE_CHARS = 160
 _LINE = r"^[ \t>*_#-]*Step[ \t]*(\d{1,6})[ \t*_]*"
 _CLASSIC = re.compile(_LINE + r"Judge?ment[ \t*_]*:[ \t*_`\[]*(GOOD|BAD)[ \t*_`\].\r]*$", re.IGNORECASE | re.MULTILINE)
@@ -61,8 +55,7 @@ Reply with JSON only, one entry for each index that is asked for, in order:
 
 
 def opening_and_task(trajectory: Trajectory) -> tuple[str, str]:
-    """Return what the environment said before the first action, without the task and any guidance, and the task: its
-    own wording if it has one, else the last message."""
+    """Return the opening without task and guidance, and the task: its query, or else the last opening message."""
     opening: list[str] = []
     for message in trajectory.messages:
         if message["role"] == "assistant":
@@ -78,22 +71,14 @@ def opening_and_task(trajectory: Trajectory) -> tuple[str, str]:
 
 
 def windows(count: int, size: int) -> Iterator[range]:
-    """Yield the step indices of each label call: as few windows of at most `size` steps
-    as there need be, of even length."""
+    """Yield the step indices of each label call: the fewest windows of at most `size` steps, of even length."""
     pieces = max(1, -(-count // size))
     bounds = [count * piece // pieces for piece in range(pieces + 1)]
     yield from (range(first, last) for first, last in pairwise(bounds) if last > first)
 
 
 def label_messages(trajectory: Trajectory, window: range, *, success: bool, max_chars: int) -> list[dict[str, Any]]:
-    """Return the messages that ask for the labels of a window of steps.
-
-    Args:
-        trajectory: a rollout with steps.
-        window: the indices asked for; the other steps are shown at a glance.
-        success: the outcome's polarity.
-        max_chars: length of one action or observation.
-    """
+    """Return the prompt for the labels of a window of steps; other steps are shown shortened."""
     opening, task = opening_and_task(trajectory)
     score = trajectory.outcome.score if trajectory.outcome is not None else 0.0
     blocks = (
@@ -113,8 +98,7 @@ def label_messages(trajectory: Trajectory, window: range, *, success: bool, max_
 def repair_messages(
     messages: Sequence[dict[str, Any]], reply: str, problem: str, indices: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """Return the conversation that asks again for the labels of some steps after a reply without them, saying what was
-    wrong with it."""
+    """Extend the prompt with the unusable reply, and ask again for the missing labels."""
     request = (
         f"That reply cannot be used: {problem}. Reply again with the JSON alone: one entry for "
         f"{_spans(indices)}, each index exactly once."
@@ -131,14 +115,11 @@ def _spans(indices: Sequence[int]) -> str:
 
 
 class LabelError(ValueError):
-    """A reply without one label for each step; the message lists what is wrong,
-    for the repair request and the record."""
+    """A reply without usable labels. The message is sent back to the judge."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepLabel:
-    """The judge's word on a step."""
-
     index: int
     good: bool
     analysis: str = ""
@@ -150,8 +131,6 @@ def _as_index(value: Any) -> Any:
 
 
 class Judgement(BaseModel):
-    """One entry of a JSON reply."""
-
     model_config = ConfigDict(extra="ignore")
 
     index: Annotated[int, BeforeValidator(_as_index), Field(ge=0, strict=True)]
@@ -163,7 +142,7 @@ class Judgement(BaseModel):
 
 
 class Judgements(BaseModel):
-    """A JSON reply; a list alone is taken for its `steps`, and so is an object of entries by index."""
+    """A JSON reply; its schema is sent to endpoints that enforce one."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -176,7 +155,7 @@ class Judgements(BaseModel):
 
 
 class _Entries(BaseModel):
-    """A JSON reply whose entries are not read yet, at least one of which can be."""
+    """A JSON reply in which some entries may be unreadable, but not all."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -219,15 +198,14 @@ def _problem(entry: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Labels by index, and what is wrong with the reply otherwise, "" if nothing is."""
+    """Labels by index, and what is wrong with the rest of the reply."""
 
     labels: dict[int, StepLabel]
     problem: str = ""
 
 
 def read_some(text: str, indices: Sequence[int]) -> Found:
-    """Return the labels that can be read of those asked for, and why the others cannot;
-    raises LabelError if none can be trusted."""
+    """Parse the labels that were asked for; raises LabelError if the reply cannot be trusted."""
     lines = _from_lines(text)
     problems: list[str] = []
     try:
@@ -252,6 +230,7 @@ def read_some(text: str, indices: Sequence[int]) -> Found:
         if labels is not lines
     ):
         raise LabelError("the reply's lines and its JSON say different things, it must hold one answer")
+    # The judge may have renumbered the steps, so none of its labels is safe.
     if strange := sorted({label.index for label in labels} - set(indices)):
         raise LabelError("; ".join([*_missing(labels, indices), f"step {_listed(strange)} was not asked for"]))
     said = Counter((label.index, label.good) for label in labels)
@@ -282,7 +261,7 @@ def _listed(indices: Sequence[int]) -> str:
 
 
 def _from_lines(text: str) -> list[StepLabel]:
-    """Return the labels of the classic lines. What stands in JSON is no line: its strings may quote some."""
+    """Parse the classic lines outside JSON, whose strings may quote such lines."""
     try:
         prose = read_prose(text)
     except NoAnswer:

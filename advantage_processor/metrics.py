@@ -1,8 +1,6 @@
-"""Metrics of labels and of credit, under AgentEvolver's names
-where it had one (docs/advantage_processor.md explains each).
+"""Metrics of labels and credit, under AgentEvolver's names where it has one (docs/advantage_processor.md).
 
-A rate is left out when nothing is there to take it of; no number stands in for one. Rows and tokens play no part: every
-trajectory that counts counts once.
+Every valid trajectory counts once. A rate is left out if there is nothing to average.
 """
 
 from __future__ import annotations
@@ -17,18 +15,14 @@ from advantage_processor.adca import AdcaConfig, Credit, Steps
 from advantage_processor.batch import CreditBatch
 from agentevolver.types import Attribution, LabelStatus
 
-# A standardised score smaller than this says next to nothing about a step.
+# A standardised score below this hardly matters.
 SMALL_SCORE = 0.1
 
 
 def label_metrics(batch: CreditBatch, labelled: Tensor, scores: Tensor, success_threshold: float) -> dict[str, float]:
-    """Return what the judge did: counts, cost, and how its labels agree with the outcome.
+    """Return the judge's counts and cost, and how its labels agree with the outcome.
 
-    Args:
-        batch: the training step.
-        labelled: (T) whose labels are used.
-        scores: (T, K) +1 GOOD, -1 BAD, 0 where there are no labels.
-        success_threshold: a grade above it is a success.
+    `labelled` (T): whose labels are used. `scores` (T, K): +1 GOOD, -1 BAD, 0 without labels.
     """
     counted = [a for a, valid in zip(batch.attributions, batch.valid.tolist(), strict=True) if valid]
     use = labelled & batch.valid
@@ -61,8 +55,7 @@ def label_metrics(batch: CreditBatch, labelled: Tensor, scores: Tensor, success_
 
 
 def advantage_metrics(advantages: Tensor, mask: Tensor) -> dict[str, float]:
-    """Return how large the advantages (T, K) of the steps that count are: mean, 99th percentile and maximum of |A|,
-    step by step."""
+    """Return mean, 99th percentile and maximum of |A| over the steps in `mask`."""
     sizes = advantages[mask].abs()
     if not len(sizes):
         return {}
@@ -74,10 +67,9 @@ def advantage_metrics(advantages: Tensor, mask: Tensor) -> dict[str, float]:
 
 
 def _judge_metrics(attributions: Sequence[Attribution]) -> dict[str, float]:
-    """Return counts and cost of a step's label calls;
-    `parse_success_rate` is of the trajectories whose judge answered at all."""
     status = Counter(a.status for a in attributions)
     asked = [a for a in attributions if a.calls > 0]
+    # `parse_success_rate` counts only trajectories whose judge answered at all.
     answered = [a for a in asked if a.status is LabelStatus.LABELLED or a.kind == "reply"]
     failures = Counter(a.kind for a in attributions if a.status is LabelStatus.FAILED)
     seconds = torch.tensor([a.seconds for a in asked], dtype=torch.float64)
@@ -100,25 +92,19 @@ def _judge_metrics(attributions: Sequence[Attribution]) -> dict[str, float]:
 
 
 def rate(name: str, values: Tensor) -> dict[str, float]:
-    """Return the mean of numbers or truths, or nothing when there are none."""
     return {name: float(values.double().mean())} if len(values) else {}
 
 
 def deviation(name: str, values: Tensor) -> dict[str, float]:
-    """Return the population deviation, or nothing when there are no values."""
     return {name: float(values.double().std(correction=0))} if len(values) else {}
 
 
 def percentile(name: str, values: Tensor, q: float = 0.95) -> dict[str, float]:
-    """Return a percentile, interpolated, or nothing when there are no values."""
     return {name: float(values.double().quantile(q))} if len(values) else {}
 
 
 def credit_metrics(steps: Steps, credit: Credit, config: AdcaConfig, weight: float) -> dict[str, float]:
-    """Return what fusing attribution and outcome made: `prm/decouple/...` or `prm_allocation/...`.
-
-    `weight` is what the attribution was multiplied by.
-    """
+    """Return metrics of combining attribution and outcome. `weight` is the attribution's factor."""
     prefix = "prm/decouple" if config.scheme == "decouple" else "prm_allocation"
     labelled = steps.mask & (steps.valid & steps.labelled)[:, None]
     z, outcome, sums = credit.attribution[labelled], credit.outcome[steps.valid], credit.rewards.sum(1)
@@ -138,11 +124,7 @@ def credit_metrics(steps: Steps, credit: Credit, config: AdcaConfig, weight: flo
 
 
 def anchor_metrics(anchors: Tensor, sharing: Tensor, step_advantages: Tensor, mask: Tensor) -> dict[str, float]:
-    """Return what the anchor states gave: groups, the share of steps that share one, the size of the step advantages.
-
-    All (T, K): anchor-state groups, whether a step shares its own, its step advantage, whether it is a step that
-    counts.
-    """
+    """Return metrics of anchor states: their number, the share of steps that share one, the size of step advantages."""
     return {
         "gigpo/anchor_states": float(len(set(anchors[mask].tolist()))),
         **rate("gigpo/shared_rate", sharing[mask]),
@@ -152,7 +134,7 @@ def anchor_metrics(anchors: Tensor, sharing: Tensor, step_advantages: Tensor, ma
 
 
 def _outcome_shares(steps: Steps, credit: Credit, config: AdcaConfig, weight: float) -> Tensor:
-    """Return the outcome's share of the last step's reward, of the trajectories in which there is any."""
+    """Return the outcome's share of the last step's reward, where that is not 0."""
     last = (weight * credit.attribution.gather(1, (steps.lengths - 1).clamp_min(0)[:, None])[:, 0]).abs()
     outcome = torch.zeros_like(last) if config.outcome == "only_prm" else credit.outcome.abs()
     total = outcome + last
@@ -160,7 +142,7 @@ def _outcome_shares(steps: Steps, credit: Credit, config: AdcaConfig, weight: fl
 
 
 def _groups_without_spread(steps: Steps, credit: Credit, labelled: Tensor) -> float:
-    """Return how many groups have labels but no standardised score other than 0."""
+    """Return the number of groups that have labels but no standardised score other than 0."""
     judged, telling = labelled.any(1), (credit.attribution != 0).any(1)
     return float(len(set(steps.groups[judged].tolist())) - len(set(steps.groups[telling].tolist())))
 
@@ -196,7 +178,6 @@ def _allocation_metrics(steps: Steps, credit: Credit, config: AdcaConfig, labell
 
 
 def _total_weights(steps: Steps, config: AdcaConfig) -> Tensor:
-    """Return the weights of each trajectory's labels, summed (T)."""
     success = (steps.grades > config.success_threshold)[:, None]
     consistent = (((steps.scores > 0) == success) & steps.mask).sum(1)
     other = torch.where(success[:, 0], config.pos_unconsistent_scale, abs(config.neg_unconsistent_scale))
@@ -204,7 +185,7 @@ def _total_weights(steps: Steps, config: AdcaConfig) -> Tensor:
 
 
 def _group_moments(z: Tensor, labelled: Tensor, groups: Tensor) -> tuple[Tensor, Tensor]:
-    """Return mean and population deviation of the labelled steps of each group that has any."""
+    """Return mean and population deviation of the labelled steps of each group."""
     names, index = torch.unique(groups, return_inverse=True)
     zeros = torch.zeros(len(names), dtype=torch.float64)
     count = zeros.index_add(0, index, labelled.sum(1).double())

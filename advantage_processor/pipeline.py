@@ -1,10 +1,7 @@
-"""Advantage pipeline: the advantages of a training step, by named stages, and the stages themselves.
+"""Advantage pipeline: named stages that make the advantages of a training step.
 
-A stage takes the batch and the advantages so far, (T, K) float64 per trajectory and step, and returns new ones with
-what it has to report; it never changes what it was given. The last table is spread over the sampled tokens. Which
-stages there are, and in which order, is the configuration's `stages`: built-in names, names of the entry point group
-`agentevolver.advantage_stages`, or `package.module:Stage`. A stage that cannot be found or made is refused when the
-processor is made, not in the first training step. Recipes register names of their own.
+A stage takes the batch and the advantages so far, (T, K) float64, and returns new ones. The names in `stages` are built
+in, entry points of the group `agentevolver.advantage_stages`, registered by recipes, or `package.module:Stage`.
 """
 
 from __future__ import annotations
@@ -39,14 +36,17 @@ ENTRY_POINTS = "agentevolver.advantage_stages"
 
 @dataclass(frozen=True, slots=True)
 class StageContext:
-    """Context that a stage is made with: the settings, and whether training mixes original and synthetic tasks."""
+    """What stages are made from.
+
+    `hybrid_data`: training mixes original and synthetic tasks.
+    """
 
     settings: AttributionSettings
     hybrid_data: bool = False
 
 
 class Parts(NamedTuple):
-    """Parts (T, K) of advantages: the outcome's, the label's, and what comes after."""
+    """Parts (T, K) of advantages: the outcome's, the label's, and what later steps contribute."""
 
     outcome: Tensor
     label: Tensor
@@ -55,10 +55,9 @@ class Parts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Advantages:
-    """Advantages (T, K) float64 per trajectory and step, of a stage or of the whole pipeline.
+    """Advantages (T, K) float64, of a stage or of the whole pipeline.
 
-    `metrics` is what is to be reported; `rewards` (T, K) are step rewards, None where no stage made any. `parts` (T, K)
-    are what a stage made its advantages of (`CreditParts`), None for a stage that changes those it was given.
+    `rewards` (T, K): step rewards, None if a stage makes none. `parts`: None for a stage that only changes advantages.
     """
 
     advantages: Tensor
@@ -67,11 +66,11 @@ class Advantages:
     parts: Parts | None = None
 
     def tokens(self, batch: CreditBatch) -> Tensor:
-        """Return them (B, R) float32 per token: step advantages broadcast, 0 where nothing was sampled or counts."""
+        """Return token advantages (B, R), 0 where nothing was sampled."""
         return to_tokens(self.advantages, batch.row_trajectory, batch.step_ids)
 
     def credit(self, batch: CreditBatch) -> dict[str, StepCredit]:
-        """Return the credit of each trajectory that counts, by its id."""
+        """Return the step credit of each valid trajectory by id."""
         rewards = None if self.rewards is None else self.rewards.tolist()
         advantages, parts = self.advantages.tolist(), [part.tolist() for part in self.parts or ()]
         found = {}
@@ -90,14 +89,14 @@ def _rounded(values: Sequence[float]) -> tuple[float, ...]:
 
 
 class Stage(Protocol):
-    """One stage: made once with the context and the options that stand beside its name, called every training step."""
+    """A stage, made once with the context and its options, and called every training step."""
 
     def __call__(self, batch: CreditBatch, advantages: Tensor) -> Advantages:
-        """Return new advantages (T, K); 0 outside `batch.mask`."""
+        """Return new advantages (T, K), which are 0 outside `batch.mask`. Must not change its arguments."""
 
 
 class OutcomeStage:
-    """Every step gets its trajectory's group-relative outcome advantage (GRPO)."""
+    """Gives every step its trajectory's outcome advantage (GRPO)."""
 
     def __init__(self, context: StageContext, *, singleton: Singleton = "score", norm_by_std: bool = True) -> None:
         if singleton not in ("score", "neutral"):
@@ -115,11 +114,11 @@ class OutcomeStage:
 
 
 class AttributionStage:
-    """Step-level credit, by whoever `attributor` names, within the first `prm_steps` training steps.
+    """Step-level credit from labels, rewards (ADCA-GRPO) or anchor states (GiGPO), in the first `prm_steps` training
+    steps.
 
-    Labels and step rewards replace the advantages (ADCA-GRPO); anchor states add to them (GiGPO). With `enable: false`
-    and
-    `enable_adca_metric: true` the credit is reported and the advantages stay as they are.
+    ADCA-GRPO replaces the advantages, GiGPO adds to them. With `enable: false` and `enable_adca_metric: true`, credit
+    is reported and the advantages stay.
     """
 
     def __init__(self, context: StageContext) -> None:
@@ -157,6 +156,7 @@ class AttributionStage:
         finite = rewards.isfinite().all(1)
         given = (rewards != 0.0).any(1) & batch.valid & finite
         groups = int(batch.groups.max()) + 1 if len(batch.groups) else 0
+        # A group without any reward has nothing to standardise: it keeps outcome credit only.
         speaking = torch.zeros(groups, dtype=torch.bool).index_put_((batch.groups[given],), torch.tensor(True))
         labelled = speaking[batch.groups] & finite
         return self._fused(batch, rewards.nan_to_num(0.0, 0.0, 0.0), labelled)
@@ -208,9 +208,9 @@ class AttributionStage:
 
 
 class HybridScaleStage:
-    """Scale of synthetic tasks' advantages where training mixes them with original ones.
+    """Scales the advantages of synthetic tasks where training mixes both kinds.
 
-    By `scale`, if that is given, else by what the task's metadata say (`advantage_scale`), else by 0.5 (paper 7.1.3).
+    By `scale`, else by the task's metadata (`advantage_scale`), else by 0.5 (paper, 7.1.3).
     """
 
     def __init__(self, context: StageContext, *, scale: float | None = None) -> None:
@@ -236,7 +236,6 @@ class HybridScaleStage:
 
 
 def adca_config(settings: AttributionSettings) -> AdcaConfig:
-    """Return the variant of ADCA-GRPO that the settings describe."""
     adca, preset = settings.adca_grpo, PRESETS[settings.adca_grpo.preset]
     return AdcaConfig(
         scheme=adca.prm_scheme,
@@ -255,14 +254,11 @@ def adca_config(settings: AttributionSettings) -> AdcaConfig:
 
 
 def states(trajectory: Trajectory) -> list[str]:
-    """Return the text that each step of a trajectory answered:
-    "" at first (the opening is the group's own), then observations.
-
-    What the policy said to others than the environment (a plan, a context decision) is compared with its like alone.
-    """
+    """Return the observation that each step answered; "" at first, since the opening is the group's own."""
     found, seen = [], ""
     for step in trajectory.steps:
         kind = step.kind
+        # A plan or a context decision is only comparable with its like.
         found.append(seen if kind == "action" else f"{kind}: {seen}")
         if kind == "action":
             seen = step.observation
@@ -277,20 +273,11 @@ BUILT_IN: dict[str, Any] = {
 
 
 class StageError(ValueError):
-    """A stage that cannot be found or made; the message names it and says what to write."""
+    """A stage that cannot be found or made, or broke its contract."""
 
 
 class Processor:
-    """Credit pipeline: token advantages of a training step's trajectories;
-    stateless between steps but for what a stage of yours keeps.
-
-    Args:
-        settings: the section `attribution_driven_credit_assignment`.
-        hybrid_data: whether training mixes original and synthetic tasks.
-
-    Raises:
-        StageError: for a stage that cannot be found or made.
-    """
+    """Runs the stages on each training step. Raises StageError if a stage cannot be found or made."""
 
     def __init__(self, settings: AttributionSettings, *, hybrid_data: bool = False) -> None:
         context = StageContext(settings, hybrid_data)
@@ -303,8 +290,7 @@ class Processor:
         self._stages: list[tuple[str, Stage]] = [(stage.use, make_stage(stage, context)) for stage in settings.stages]
 
     def process(self, batch: CreditBatch) -> Advantages:
-        """Run the stages and return the advantages of every step;
-        raises StageError when a stage breaks its contract."""
+        """Return the advantages of every step; raises StageError if a stage breaks its contract."""
         began = time.perf_counter()
         advantages = torch.zeros(len(batch.trajectories), batch.width, dtype=torch.float64)
         rewards: Tensor | None = None
@@ -329,14 +315,10 @@ def assign(
     keys: Sequence[str],
     step_ids: Sequence[Sequence[int]],
 ) -> tuple[list[Tensor], dict[str, float]]:
-    """Return the advantages of rows that are trained on, one float32 tensor (R_i) a row, and the pipeline's metrics.
-
-    Step advantages are broadcast to the tokens of their steps; each trajectory that counts gets its `credit`.
+    """Return the advantages of each row (R_i) and metrics; sets the `credit` of each valid trajectory.
 
     Args:
-        processor: the pipeline.
-        step: the training step, from 1.
-        trajectories: the step's, failed ones too.
+        trajectories: the training step's, failed ones included.
         keys: `{uid}_{session}_{index}` of each row.
         step_ids: per row, the step of each response token, -1 where nothing was sampled.
 
@@ -354,7 +336,7 @@ def assign(
 
 
 def make_stage(settings: StageSettings, context: StageContext) -> Stage:
-    """Return the stage that an entry of `stages` names; raises StageError."""
+    """Make the stage of an entry of `stages`; raises StageError."""
     try:
         stage: Stage = _factory(settings.use)(context, **settings.options)
     except (TypeError, ValueError) as error:
@@ -365,8 +347,6 @@ def make_stage(settings: StageSettings, context: StageContext) -> Stage:
 
 
 def _factory(name: str) -> Any:
-    """Return the class of a built-in stage, of one that a recipe or an entry point registers, or at
-    `package.module:Stage`; raises StageError."""
     points = {point.name: point.value for point in entry_points(group=ENTRY_POINTS)}
     try:
         return load_named(name, {**points, **recipes.stages("advantage"), **BUILT_IN})

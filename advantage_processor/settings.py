@@ -1,8 +1,6 @@
-"""The section `attribution_driven_credit_assignment`: AgentEvolver's keys, and those that are new here.
+"""The section `attribution_driven_credit_assignment`, with AgentEvolver's keys.
 
-Strict, frozen, and free of torch, so that a mistake is answered before anything is loaded. A key whose value differs
-from its default although the chosen mode would not read it is refused; one that merely repeats the default (a block
-copied from AgentEvolver) is not. Every refusal names the key and what to write.
+A key that the chosen mode does not read is refused if its value is not the default. Imports no torch.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from agentevolver.utils.recipes import StageSettings as StageSettings
 
-# Keys that only a judge would read.
+# Keys that only attributor `llm` reads.
 JUDGE_KEYS = (
     "model",
     "concurrent",
@@ -31,7 +29,7 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     def _changed(self, *names: str) -> str | None:
-        """Return the first of these keys whose value is not its default, if there is one."""
+        """Return the first of these keys that is not at its default."""
         fields = type(self).model_fields
         return next((name for name in names if getattr(self, name) != fields[name].default), None)
 
@@ -42,7 +40,7 @@ class _Section(BaseModel):
 
 
 class AdcaGrpoSettings(_Section):
-    """`adca_grpo`: how labels and outcomes become advantages."""
+    """How labels and outcomes become advantages (`adca_grpo`)."""
 
     preset: Literal["original", "paper"] = Field(
         default="original",
@@ -98,7 +96,6 @@ class AdcaGrpoSettings(_Section):
 
     @property
     def schedule(self) -> Literal["constant", "cosine", "linear"]:
-        """The schedule of alpha, under either of its names."""
         return "cosine" if self.alpha_cosine_decay_enable else self.alpha_schedule
 
     @model_validator(mode="after")
@@ -108,6 +105,7 @@ class AdcaGrpoSettings(_Section):
         if self.schedule == "constant":
             self._refuse("alpha_schedule is constant", "alpha_min", "alpha_progress", "total_steps")
         if self.prm_scheme == "allocation":
+            # Copied configurations of AgentEvolver spell out the default.
             if self.fix_base != 0.2:
                 self._refuse("prm_scheme allocation has no base", "fix_base")
             self._refuse("prm_scheme allocation has no length normalisation", "enable_length_normalization")
@@ -129,7 +127,7 @@ class AdcaGrpoSettings(_Section):
 
 
 class GigpoSettings(_Section):
-    """`gigpo`: step credit from anchor states (arXiv 2505.10978)."""
+    """Step credit from anchor states (`gigpo`, arXiv 2505.10978)."""
 
     gamma: float = Field(default=0.95, ge=0, le=1, description="discount of a step's return")
     omega: float = Field(default=1.0, ge=0, description="weight of the step advantage beside the outcome advantage's 1")
@@ -196,15 +194,15 @@ class AttributionSettings(_Section):
 
     @property
     def active(self) -> bool:
-        """Whether steps are attributed at all, be it for the metrics alone."""
+        """Whether steps are attributed, if only for metrics."""
         return self.enable or self.adca_grpo.enable_adca_metric
 
     def attributed_at(self, step: int) -> bool:
-        """Whether the training step (counted from 1) is attributed: within the first `prm_steps`."""
+        """Whether a training step (from 1) is attributed."""
         return self.active and step <= self.adca_grpo.prm_steps
 
     def labels_wanted(self, step: int) -> bool:
-        """Whether a judge is to be asked at a training step (counted from 1)."""
+        """Whether the judge is asked at a training step (from 1)."""
         return self.attributor == "llm" and self.attributed_at(step)
 
     @model_validator(mode="after")

@@ -1,2 +1,1 @@
-"""Contexts: what the policy sees each turn, and which training samples an episode becomes.
-Imports neither torch nor verl."""
+"""What the policy sees each turn, and the training samples made of it. Imports neither torch nor verl."""

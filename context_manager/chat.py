@@ -1,14 +1,4 @@
-"""Chat messages to token ids, once each, for any chat template.
-
-A conversation is never tokenised as a whole again after its opening: what follows an assistant turn is rendered on its
-own (the close of that turn, the new messages, the next generation prompt) and appended to the ids that the engine
-really saw. Where a conversation is edited, its pieces (opening, assistant turns, what was said after each, generation
-prompt) are put together anew, each still tokenised once. A chat template that cannot be taken apart that way is refused
-with `ChatTemplateError` when it is first used.
-
-Below it stand `replies.py` (what ends a reply and what follows it) and `rendering.py` (the template's text, in which
-nobody else's text becomes a control token).
-"""
+"""Renders chat messages to token ids with any chat template; a conversation is never tokenised again."""
 
 from __future__ import annotations
 
@@ -26,44 +16,33 @@ __all__ = ["CHARS_PER_TOKEN", "ChatRenderer", "ChatTemplateError", "ChatTokenize
 
 @dataclass(frozen=True, slots=True)
 class _Pieces:
-    """Pieces that a chat template writes around messages: before a user message at the start, before a reply that is to
-    be sampled, and before an assistant message of the past (without the opened or empty thought that some put before a
-    reply)."""
+    """What a chat template writes around messages."""
 
-    start: str
-    generation: str
+    start: str  # before the first user message
+    generation: str  # before a reply to sample; some templates open a thought here
     generation_ids: list[int]
-    header_ids: list[int]
+    header_ids: list[int]  # before an earlier reply
 
 
 class ChatRenderer(Replies):
-    """Renderer of messages through a tokenizer's own chat template.
+    """Renders messages with a tokenizer's chat template.
 
-    Args:
-        tokenizer: a Hugging Face tokenizer with a chat template.
-        template_kwargs: passed to the template (`enable_thinking`, say).
-        stop_token_ids: further ids that end a reply, beside the tokenizer's eos and the token that the chat template
-            closes it with.
+    `stop_token_ids` end a reply, besides eos and the template's own closing token.
     """
 
+    # After the opening, only what follows an assistant turn is rendered: the rest of its close, new messages, the next
+    # generation prompt. The ids that the engine sampled are never changed.
+
     def opening(self, messages: Sequence[dict[str, Any]]) -> list[int]:
-        """Return the ids of a conversation's first messages and the generation prompt after them."""
         return self._encode_cut(self._render(messages))
 
     def continuation(
         self, messages: Sequence[dict[str, Any]], *, closed: bool, calls: Sequence[Mapping[str, Any]] = ()
     ) -> list[int]:
-        """Return the ids that follow an assistant turn: its close, the new messages, the next generation prompt.
+        """Return the ids after an assistant turn: its close, the new messages, the next generation prompt.
 
-        Args:
-            messages: what was said after it; answers of tools (role `tool`) have the ids of `calls`.
-            closed: that the sampled ids already hold the turn's closing token, which is then not repeated. When they do
-                not, the close is part of the continuation and so never counts as sampled.
-            calls: the tool calls of the turn (`closes_turn` is asked with the same ones), in OpenAI's form; no token of
-                theirs is among the ids.
-
-        Raises:
-            ChatTemplateError: the template refuses the messages, leaves one out, or cannot be continued.
+        `closed`: the sampled ids already hold the closing token. `calls`: the turn's tool calls, whose ids answers must
+        have. Raises ChatTemplateError if the template refuses or omits a message.
         """
         return self._encode_cut(self._after_assistant(messages, closed, calls))
 
@@ -73,7 +52,7 @@ class ChatRenderer(Replies):
     def _pieces(self) -> _Pieces:
         start, asked = self._render([USER], generate=False), self._render([USER])
         past = self._render([USER, {"role": "assistant", "content": MARKER}, USER], generate=False)
-        # Without a generation prompt, replies must need no header either (`[INST]...[/INST]reply`).
+        # A template without generation prompt must not have a header either (`[INST]...[/INST]reply`).
         bare = asked == start and past[len(start) :].lstrip().startswith(MARKER)
         taken_apart = asked.startswith(start) and past.startswith(start) and MARKER in past
         if not taken_apart or (asked == start and not bare):
@@ -82,6 +61,7 @@ class ChatRenderer(Replies):
             )
         generation, header = asked[len(start) :], past[len(start) : past.index(MARKER)]
         ids = self.encode(generation)
+        # Pieces may only be joined as ids if no token spans their border.
         if self.encode(asked) != self.encode(start) + ids:
             raise ChatTemplateError(
                 f"the generation prompt {generation!r} does not begin with a token of its own, so a conversation "
@@ -92,23 +72,21 @@ class ChatRenderer(Replies):
 
     @property
     def generation(self) -> list[int]:
-        """The ids of the generation prompt alone."""
         return self._pieces.generation_ids
 
     @property
     def opens_thought(self) -> bool:
-        """Whether the generation prompt already opens a thought, so that replies begin inside it."""
+        """Whether the generation prompt opens a thought, so that replies begin inside it."""
         return self._pieces.generation.rstrip().endswith("<think>")
 
     def head(self, messages: Sequence[dict[str, Any]]) -> list[int]:
-        """Return the ids of a conversation's first messages, without a generation prompt."""
         return self._encode_cut(self._without_generation(self._render(messages)))
 
     def follow(
         self, messages: Sequence[dict[str, Any]], *, closed: bool | None, calls: Sequence[Mapping[str, Any]] = ()
     ) -> list[int]:
-        """Return the ids of messages without a generation prompt: after an assistant turn that is `closed` or not and
-        made `calls`, the rest of its close included; or, for None, after the user message that ends the opening."""
+        """Return the ids of messages after an assistant turn or, if `closed` is None, after the opening; no generation
+        prompt."""
         if closed is not None:
             return self._encode_cut(self._without_generation(self._after_assistant(messages, closed, calls)))
         rendered, start = self._render([USER, *messages]), self._pieces.start
@@ -119,12 +97,10 @@ class ChatRenderer(Replies):
         return self._encode_cut(self._without_generation(rendered[len(start) :]))
 
     def assistant(self, text: str) -> list[int]:
-        """Return the ids of an assistant message of the past: its header and `text`, not closed yet."""
         return self._pieces.header_ids + self._encode_cut(self._inert(text, by_policy=True))
 
     def reply(self, message: Mapping[str, Any]) -> list[int]:
-        """Return the ids of an assistant message as if the policy had sampled it: text and calls as the template writes
-        them, and the token that closes the turn. Raises ChatTemplateError where the template writes no calls."""
+        """Return the ids of an assistant message as if the policy had sampled it; raises ChatTemplateError."""
         content, calls = str(message.get("content") or ""), message.get("tool_calls")
         if not calls:
             closing = self._close[0] if self._close is not None else self.tokenizer.eos_token_id
@@ -132,7 +108,7 @@ class ChatRenderer(Replies):
         rendered = self._render([USER, {**message, "content": MARKER}], generate=False)
         _, found, tail = rendered.rpartition(MARKER)
         if not found and not content:
-            # Some templates write calls in the place of a text, and not behind it.
+            # Some templates write calls instead of the text, not after it.
             asked, rendered = self._render([USER]), self._render([USER, {**message, "content": ""}], generate=False)
             found, tail = asked, rendered[len(asked) :] if rendered.startswith(asked) else ""
         close = self._first_close(tail) if found else None
@@ -151,9 +127,8 @@ class ChatRenderer(Replies):
         return rendered.removesuffix(generation)
 
     def clip(self, text: str, max_tokens: int) -> str:
-        """Return `text` cut to `max_tokens` tokens: its head and tail are kept and the gap is named, or the head alone
-        where that does not fit. Half characters (lone surrogates) are replaced."""
-        raw = text.encode("utf-8", "replace")
+        """Cut a text to `max_tokens`, naming the gap in its middle."""
+        raw = text.encode("utf-8", "replace")  # tokenizers refuse lone surrogates
         text = raw.decode()
         if len(raw) <= max_tokens:  # a token is at least one byte
             return text
@@ -165,7 +140,7 @@ class ChatRenderer(Replies):
         room = room if named else max_tokens
         while room > 0:
             head, tail = (room - room // 2, room // 2) if named else (room, 0)
-            # A character may be several tokens: what the cut leaves of one is taken away.
+            # A character may be several tokens: remove what the cut leaves of one.
             begin = self.tokenizer.decode(ids[:head]).rstrip("\ufffd")
             end = self.tokenizer.decode(ids[len(ids) - tail :]).lstrip("\ufffd")
             clipped = f"{begin}{_gap(len(ids) - room)}{end}" if named else begin

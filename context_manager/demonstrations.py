@@ -1,4 +1,4 @@
-"""Demonstrations: recorded conversations as token ids to imitate, rendered as a rollout of the policy would be."""
+"""Demonstrations: recorded conversations as token ids, for supervised training."""
 
 from __future__ import annotations
 
@@ -11,22 +11,16 @@ from context_manager.chat import ChatRenderer
 
 @dataclass(frozen=True, slots=True)
 class Demonstration:
-    """One conversation: `ids` and `mask` have one length, and the mask is 1 on what the assistant said, the token that
-    closes its turn included."""
+    """Ids of one conversation. The mask is 1 on the assistant's tokens."""
 
     ids: list[int]
     mask: list[int]
 
 
 def demonstration(renderer: ChatRenderer, messages: Sequence[Mapping[str, Any]]) -> Demonstration:
-    """Return a conversation as the policy would have seen and said it.
+    """Render a conversation as a rollout of the policy would be.
 
-    Each message is tokenised once, as in a rollout (`CausalTemplate`); what stands behind the assistant's last message
-    is left out.
-
-    Raises:
-        ValueError: nothing is said before the assistant speaks, it speaks twice in a row, or never.
-        ChatTemplateError: the chat template cannot be continued with such messages.
+    Raises ValueError if the assistant speaks first, twice in a row, or never; ChatTemplateError.
     """
     said = [place for place, message in enumerate(messages) if message["role"] == "assistant"]
     if not said or said[0] == 0:

@@ -1,11 +1,4 @@
-"""Token-in, token-out with a model's own chat template: what this project sends, beside what the template would render
-of the whole conversation.
-
-A chat template may write the past otherwise than it was sampled: it drops thoughts, moves the system message, closes an
-empty thought before a reply. Then a model that is served by its template reads other tokens than the ones it was
-trained on. `check_template` plays a small conversation through a context template and says where the two part, before
-anything is trained.
-"""
+"""Checks whether prompts equal what the chat template renders of the whole conversation."""
 
 from __future__ import annotations
 
@@ -20,9 +13,10 @@ from context_manager.sliding_window import TrimmingTemplate
 from context_manager.template import ContextTemplate
 
 Role = Literal["user", "tool", "calls", "calls and user"]
-# How the environment speaks: a user's messages, plain messages of the role `tool`, answers to calls, and answers to
-# calls with a user's message after them.
+# How the environment answers. "calls and user": tool answers followed by a user message.
 ROLES: tuple[Role, ...] = ("user", "tool", "calls", "calls and user")
+# Chat templates may render the past differently: drop thoughts, move the system message, close an empty thought. A
+# model served with the template then reads other tokens than in training.
 TURNS = 3
 _LIMITS = ContextLimits(1 << 20, 1 << 20, 1 << 22, 1, 1 << 16)
 _OPENING = [{"role": "system", "content": "You act."}, {"role": "user", "content": "Go on."}]
@@ -39,8 +33,8 @@ _SHOWN_CHARS, _BEFORE_CHARS = 60, 12
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """Drift: where a prompt and the template's rendering of the same conversation part:
-    before which reply (from 1), and what stands there in each."""
+    """The first difference between a prompt and the template's rendering: before which reply (from 1), and both texts
+    there."""
 
     turn: int
     sent: str
@@ -53,18 +47,10 @@ class Drift:
 def check_template(
     renderer: ChatRenderer, settings: ContextSettings, tools: Sequence[Mapping[str, Any]] | None = None
 ) -> list[str]:
-    """Return warnings, a line each, of what a context template makes of this chat template; none where prompts are
-    token for token what the chat template renders of the whole conversation.
+    """Return warnings about a context template with this chat template, one line each.
 
-    Args:
-        renderer: of the policy's tokenizer.
-        settings: the context template, its `observation_role` and its other keys.
-        tools: what the policy is given, where its calls are in the model's own format; an empty list where they are not
-            known yet; None where it calls none.
-
-    Raises:
-        ChatTemplateError: the chat template refuses such a conversation, or cannot be taken apart as the context
-            template needs it.
+    `tools` are the policy's if calls are in the model's own format; empty if they are not known yet. Raises
+    ChatTemplateError.
     """
     roles: list[Role] = ["calls", "calls and user"] if tools is not None else []
     if settings.observation_role is not None or tools is None:
@@ -96,14 +82,8 @@ def check_template(
 def find_drift(
     renderer: ChatRenderer, settings: ContextSettings, role: Role, tools: Sequence[Mapping[str, Any]] = ()
 ) -> Drift | None:
-    """Return where the prompts of an episode whose environment speaks as `role` part from what the chat template
-    renders of the whole conversation, None if nowhere.
-
-    The replies are those that the template itself writes, with a thought where it knows thoughts.
-
-    Raises:
-        ChatTemplateError: the chat template refuses the conversation, or cannot be taken apart.
-    """
+    """Return the first difference in an episode whose environment answers as `role`, or None. Raises
+    ChatTemplateError."""
     calls = role.startswith("calls")
     if calls:
         renderer = renderer.for_tools(tools or [_TOOL])
@@ -129,7 +109,6 @@ def find_drift(
 
 
 def _exact(renderer: ChatRenderer, role: Role, tools: Sequence[Mapping[str, Any]]) -> str:
-    """Return the built-in templates and roles with which nothing parts, as a text; empty if there is none."""
     found = []
     for name in ("causal", "reasoning"):
         for other in ROLES[:2] if role in ROLES[:2] else (role,):
@@ -163,7 +142,6 @@ def _compare(
 
 
 def _reply(renderer: ChatRenderer, turn: int, *, calls: bool) -> dict[str, Any]:
-    """Return what the policy says, with a thought in the place where the template looks for it."""
     said = "" if calls else f"Act {turn}."
     reply: dict[str, Any] = {"role": "assistant", "content": said}
     if _has_channels(renderer):
@@ -177,13 +155,13 @@ def _reply(renderer: ChatRenderer, turn: int, *, calls: bool) -> dict[str, Any]:
 
 
 def _has_channels(renderer: ChatRenderer) -> bool:
-    """Whether thoughts have a field and a channel of their own."""
+    """Whether thoughts have a field of their own."""
     shown = renderer.render([*_OPENING, {"role": "assistant", "content": "-", "thinking": "weigh"}], generate=False)
     return "weigh" in shown
 
 
 def _knows_thoughts(renderer: ChatRenderer) -> bool:
-    """Whether the template treats thoughts apart, and lets the policy think."""
+    """Whether the template handles thoughts, and lets the policy think."""
     begun = renderer.render(_OPENING).rstrip()
     if begun.endswith(("<think>", "</think>")):
         return begun.endswith("<think>")
@@ -199,12 +177,12 @@ def _answers(turn: int, role: Role) -> list[dict[str, Any]]:
 
 
 def _sampled(renderer: ChatRenderer, past: Sequence[Mapping[str, Any]], reply: dict[str, Any]) -> list[int]:
-    """Return the ids of a reply as the policy would sample them after the template's generation prompt."""
+    """Return the ids of a reply as the policy would sample them after the generation prompt."""
     said = [dict(message) for message in past]
     prompt, whole = renderer.render(said), renderer.render([*said, reply], generate=False)
     text = whole[_same(prompt, whole) :]
     if not whole.startswith(prompt):
-        # The template writes a reply of the past otherwise than what it has the policy begin with.
+        # The template renders an earlier reply differently from how its generation prompt begins one.
         text = text.rpartition("</think>")[2]
         thought = str(reply["content"]).partition("</think>")
         if thought[1]:
@@ -215,13 +193,12 @@ def _sampled(renderer: ChatRenderer, past: Sequence[Mapping[str, Any]], reply: d
 
 
 def _same(one: str, other: str) -> int:
-    """Return how many characters two texts have in common at their beginning."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def _edit(context: ContextTemplate) -> None:
-    """Have a template that shortens the conversation do so, which not every chat template stands."""
+    """Let a trimming template shorten the conversation, which some chat templates do not support."""
     if isinstance(context, TrimmingTemplate):
         context.policy_call("probe", "Say more.", context.timeline.messages)
         context.timeline.drop(context.timeline.older(1))

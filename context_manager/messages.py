@@ -1,8 +1,4 @@
-"""Chat messages with tools: as OpenAI's chat API has them, and as chat templates take them.
-
-A call is an entry of an assistant message's `tool_calls`, with arguments as JSON text; its answer is a message of the
-role `tool` with the call's `tool_call_id`. Templates take the arguments as data (a few of them as text).
-"""
+"""Chat messages with tool calls: OpenAI's form, and the form that chat templates take."""
 
 from __future__ import annotations
 
@@ -12,15 +8,11 @@ from typing import Any
 
 
 class ContentError(ValueError):
-    """A message holds something else than text."""
+    """A message contains something other than text."""
 
 
 def text_of(message: Mapping[str, Any]) -> str:
-    """Return the text of a message: parts of text are joined, none is the empty text.
-
-    Raises:
-        ContentError: it holds an image, a sound, or another part that is no text.
-    """
+    """Return the text of a message, its parts joined; raises ContentError."""
     content = message.get("content")
     if content is None or isinstance(content, str):
         return content or ""
@@ -40,18 +32,16 @@ def text_of(message: Mapping[str, Any]) -> str:
 
 
 def calls_of(message: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return a message's calls; empty if it has none."""
     return [dict(call) for call in message.get("tool_calls") or ()]
 
 
 def is_answer(message: Mapping[str, Any]) -> bool:
-    """Whether a message answers a call by its id; a plain observation under the role `tool` has none."""
+    """Whether a message answers a call by id; plain observations have none."""
     return message.get("role") == "tool" and bool(message.get("tool_call_id"))
 
 
 def for_template(message: Mapping[str, Any], *, arguments_as_text: bool = False) -> dict[str, Any]:
-    """Return a message as a chat template takes it: with text, and with the arguments of its calls as data (or as JSON
-    text). Arguments that are no JSON object stay the text that they are."""
+    """Return a message for a chat template, with call arguments as data or JSON text. Invalid arguments stay text."""
     shown = {**message, "content": text_of(message)}
     if "tool_calls" in shown:
         del shown["tool_calls"]
@@ -79,9 +69,7 @@ def _decoded(arguments: str) -> Any:
 
 
 def paired(messages: Sequence[Mapping[str, Any]], known: Collection[Any]) -> list[dict[str, Any]]:
-    """Return messages in which every call has its answer and every answer its call, as chat APIs and templates demand:
-    a call without one is left out (its message stays), the answer to a call that is not shown any more is a message of
-    the user's. `known` are the ids of all calls that there were."""
+    """Drop calls without an answer, and turn answers without a call into user messages, as chat APIs demand."""
     shown: list[dict[str, Any]] = []
     for place, message in enumerate(messages):
         one = dict(message)
@@ -102,12 +90,11 @@ def paired(messages: Sequence[Mapping[str, Any]], known: Collection[Any]) -> lis
 
 
 def as_user(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the answer to a call that is not shown any more as what the user says."""
     return {"role": "user", "content": message.get("content")}
 
 
 def _open_calls(shown: Sequence[Mapping[str, Any]]) -> set[Any]:
-    """Return the ids that an answer after these messages may have."""
+    """Return the call ids that a next message may answer."""
     for message in reversed(shown):
         if not is_answer(message):
             return {call.get("id") for call in calls_of(message)}
@@ -115,7 +102,6 @@ def _open_calls(shown: Sequence[Mapping[str, Any]]) -> set[Any]:
 
 
 def with_calls(text: str, calls: Sequence[Mapping[str, Any]]) -> str:
-    """Return what a message says, its calls below its text, each as JSON between Hermes' tags."""
     written = []
     for call in calls:
         function = call.get("function") or {}

@@ -1,4 +1,4 @@
-"""A tokenizer for models whose own is not at hand: it counts, and nothing else."""
+"""A stand-in tokenizer for models whose own is not available."""
 
 from __future__ import annotations
 
@@ -10,31 +10,25 @@ from typing import Any
 from context_manager.messages import calls_of, text_of
 
 CHARS_PER_TOKEN = 4
-_BITS = 21  # of a code point
+_BITS = 21  # of a code point; an id packs several
 _START, _END = "<|im_start|>", "<|im_end|>"
 _SPECIAL = {_START: -1, _END: -2}
 _SPLIT = re.compile(f"({re.escape(_START)}|{re.escape(_END)})")
 
 
 class PlainTokenizer:
-    """A tokenizer for models whose own is not at hand:
-    about four characters a token, exactly reversible, ChatML around messages.
-
-    It serves to hold the limits of a context whose conversation is sent as chat messages; its ids are seen by nobody.
-    An id packs the code points of the characters that it stands for.
-    """
+    """About four characters per token, exactly reversible, with ChatML around messages. It only enforces context
+    limits."""
 
     eos_token = _END
     eos_token_id = _SPECIAL[_END]
 
     def apply_chat_template(self, conversation: Sequence[dict[str, Any]], **kwargs: Any) -> str:
-        """Return the conversation as ChatML, tools and calls as JSON."""
         tools = f"{_START}system\n{json.dumps(kwargs['tools'])}{_END}\n" if kwargs.get("tools") else ""
         text = tools + "".join(f"{_START}{message['role']}\n{_plain(message)}{_END}\n" for message in conversation)
         return f"{text}{_START}assistant\n" if kwargs.get("add_generation_prompt") else text
 
     def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
-        """Return the ids of a text."""
         ids: list[int] = []
         for part in _SPLIT.split(text):
             if part in _SPECIAL:
@@ -44,7 +38,6 @@ class PlainTokenizer:
         return ids
 
     def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = False) -> str:
-        """Return the text of ids."""
         special = {} if skip_special_tokens else {number: text for text, number in _SPECIAL.items()}
         return "".join(special.get(i, "") if i < 0 else _unpacked(i) for i in token_ids)
 

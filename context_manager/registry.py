@@ -1,8 +1,4 @@
-"""Context templates by name: the built-in ones, AgentEvolver's old names, and a user's own as `package.module:Class`.
-
-A name that cannot be used, or an optional key that the template does not read, raises `ConfigError` before any episode
-begins.
-"""
+"""Context templates by name or `package.module:Class`."""
 
 from __future__ import annotations
 
@@ -20,12 +16,12 @@ TEMPLATES: dict[str, type[ContextTemplate]] = {
     "sliding_window": SlidingWindowTemplate,
     "self_managed": SelfManagedTemplate,
 }
-# What every template reads.
+# Keys that every template reads.
 COMMON = frozenset({"context_template", "observation_role", "max_samples_per_trajectory", "sample_choice"})
 
 
 def template_class(name: str) -> type[ContextTemplate]:
-    """Return the class behind a name. Raises ConfigError if there is none."""
+    """Return the class of a name; raises ConfigError."""
     built_in = TEMPLATES.get(OLD_TEMPLATE_NAMES.get(name, name))
     if built_in is not None:
         return built_in
@@ -36,8 +32,7 @@ def template_class(name: str) -> type[ContextTemplate]:
 
 
 def checked_template(settings: ContextSettings) -> type[ContextTemplate]:
-    """Return the template of a configuration. Raises ConfigError if there is none, or for a key that is set and that it
-    does not read."""
+    """Return the configured template; raises ConfigError for an unknown one, or for a key that it does not read."""
     template = template_class(settings.context_template)
     for key in ContextSettings.model_fields:
         if getattr(settings, key) is None or key in COMMON | template.reads:

@@ -1,8 +1,6 @@
-"""Messages as the text that a tokenizer's own chat template makes of them, and that text as ids.
+"""Renders messages with the tokenizer's chat template.
 
-Control tokens come from the chat template alone. Text that somebody wrote (an environment, a task, an experience, a
-tool's description, a rewritten reply) may spell `<|im_end|>` or `</tool_response>`: its characters are encoded, the
-token's id never arises.
+Only the chat template produces control tokens: other text that spells `<|im_end|>` is encoded as characters.
 """
 
 from __future__ import annotations
@@ -19,13 +17,12 @@ from jinja2 import TemplateError
 from agentevolver.utils.tokens import decoder_of, encoder_of
 from context_manager.messages import for_template
 
-# Noncharacters of Unicode, which no text that is exchanged may hold: CUT stands where text is parted before it is
-# tokenised.
+# Unicode noncharacters, which are not allowed in exchanged text. The text is split at each CUT before it is tokenised.
 CUT, _EDGE = "\ufdd0", "\ufdd1"
 
 
 class Marker(str):
-    """Text of ours that is left as it is when a message is made inert."""
+    """Our own text, which is not made inert."""
 
     __slots__ = ()
 
@@ -33,7 +30,7 @@ class Marker(str):
 MARKER = Marker(f"{_EDGE}assistant{_EDGE}")
 _RESERVED = str.maketrans(dict.fromkeys((CUT, _EDGE), "\ufffd"))
 USER = {"role": "user", "content": "-"}
-# What control tokens a template writes is seen in these; one that it refuses is left out.
+# Conversations that show which control tokens a template writes. Those that it refuses are skipped.
 _TOOL_CALL = {"type": "function", "function": {"name": "f", "arguments": {"a": "-"}}}
 _SHOWN: tuple[list[dict[str, Any]], ...] = (
     [{"role": "system", "content": "-"}, USER, {"role": "assistant", "content": "-"}, USER],
@@ -44,7 +41,7 @@ _SHOWN: tuple[list[dict[str, Any]], ...] = (
         {"role": "tool", "name": "f", "content": "-"},
     ],
 )
-# The same where a template is given tools; nine letters and digits are an id that every family takes.
+# The same with tools. Mistral's templates demand call ids of nine letters and digits.
 CALL = {**_TOOL_CALL, "id": "c00000000"}
 ANSWER = {"role": "tool", "name": "f", "tool_call_id": "c00000000", "content": "-"}
 _CALLED: tuple[list[dict[str, Any]], ...] = (
@@ -60,16 +57,16 @@ TOOL = {
         "parameters": {"type": "object", "properties": {"a": {"type": "string", "description": "-"}}},
     },
 }
-# Renderers that are kept, one a list of tools.
+# Number of renderers kept, one per list of tools.
 _KEPT = 64
 
 
 class ChatTemplateError(ValueError):
-    """The tokenizer's chat template cannot be continued turn by turn, or not taken apart."""
+    """The chat template cannot be continued turn by turn, or not be taken apart."""
 
 
 class ChatTokenizer(Protocol):
-    """Tokenizer: what is used of a Hugging Face one."""
+    """The part of a Hugging Face tokenizer that is used."""
 
     eos_token: str
     eos_token_id: int
@@ -82,7 +79,7 @@ class ChatTokenizer(Protocol):
 
 
 class TemplateText:
-    """Text of a chat template, with tools or without."""
+    """Text that a chat template writes, with or without tools."""
 
     _of_tools: OrderedDict[str, Self]
     _without_tools: Self | None = None
@@ -104,12 +101,10 @@ class TemplateText:
 
     @property
     def _root(self) -> Self:
-        """The renderer without tools."""
         return self if self._without_tools is None else self._without_tools
 
     def for_tools(self, tools: Sequence[Mapping[str, Any]]) -> Self:
-        """Return the renderer whose chat template is given these tools (OpenAI's form), one for each list of them; for
-        none, the renderer without tools. What names and descriptions spell cannot become a control token."""
+        """Return the renderer for these tools (OpenAI's form)."""
         root = self._root
         if not tools:
             return root
@@ -118,6 +113,7 @@ class TemplateText:
             given = json.loads(key)
             renderer = type(self)(self.tokenizer, root.template_kwargs, tuple(root.stop_token_ids))
             renderer._without_tools, renderer.tools = root, tuple(given)
+            # Names and descriptions may spell control tokens.
             renderer.template_kwargs["tools"] = renderer._inert(given, by_policy=False)
             root._of_tools[key] = renderer
             if len(root._of_tools) > _KEPT:
@@ -126,11 +122,7 @@ class TemplateText:
         return renderer
 
     def render(self, messages: Sequence[dict[str, Any]], *, generate: bool = True) -> str:
-        """Return messages as the text that the chat template makes of them, with a generation prompt or without.
-
-        Raises:
-            ChatTemplateError: the template refuses them.
-        """
+        """Return the template's text; raises ChatTemplateError."""
         return self._render(messages, generate=generate).replace(CUT, "")
 
     def _render(self, messages: Sequence[dict[str, Any]], *, generate: bool = True, without_tools: bool = False) -> str:
@@ -152,7 +144,7 @@ class TemplateText:
 
     @cached_property
     def _arguments_as_text(self) -> bool:
-        """Whether the template takes the arguments of calls as JSON text and not as data."""
+        """Whether the template takes call arguments as JSON text instead of data."""
         for as_text in (False, True):
             calling = for_template({"role": "assistant", "tool_calls": [CALL]}, arguments_as_text=as_text)
             try:
@@ -164,22 +156,18 @@ class TemplateText:
             return as_text
         return False
 
-    # ---- what somebody wrote stays text ----
-
     @cached_property
     def _special(self) -> re.Pattern[str] | None:
-        """What spells a token that the tokenizer calls special."""
         return _any_of(token.content for token in self._added if token.special)
 
     @cached_property
     def _control(self) -> re.Pattern[str] | None:
-        """What spells a special token, or another added one
-        that the chat template writes itself (`<tool_response>`, `<|User|>`, ...)."""
+        """Matches special tokens, and other added tokens that the chat template writes (`<tool_response>`, `<|User|>`,
+        ...)."""
         return self._root._control_of_tools if self.tools else self._spelled(_SHOWN, self.template_kwargs)
 
     @cached_property
     def _control_of_tools(self) -> re.Pattern[str] | None:
-        """The same where the template is given tools."""
         messages = [
             [for_template(message, arguments_as_text=as_text) for message in shown]
             for shown in _CALLED
@@ -190,7 +178,7 @@ class TemplateText:
     def _spelled(
         self, conversations: Iterable[list[dict[str, Any]]], template_kwargs: dict[str, Any]
     ) -> re.Pattern[str] | None:
-        """Return what spells a special token, or another added one that the template writes in these conversations."""
+        """Match special tokens, and other added ones that the template writes in these conversations."""
         written = []
         for messages in conversations:
             try:
@@ -212,11 +200,11 @@ class TemplateText:
         return dict(getattr(self.tokenizer, "added_tokens_decoder", {}))
 
     def _inert(self, value: Any, by_policy: bool) -> Any:
-        """Return a message, or a part of one, with a cut inside everything that spells a control token; the tags that
-        the policy itself may write (`<think>`, `<tool_call>`) stay whole in its own messages."""
+        """Insert a CUT into everything that spells a control token."""
         if isinstance(value, str):
             if isinstance(value, Marker):
                 return value
+            # The policy's own messages keep the tags that it may write (`<think>`, `<tool_call>`).
             spelled = self._special if by_policy else self._control
             text = value.translate(_RESERVED)
             return spelled.sub(lambda found: found[0][0] + CUT + found[0][1:], text) if spelled else text
@@ -230,21 +218,17 @@ class TemplateText:
         return [token for part in text.split(CUT) for token in self.encode(part)]
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of `text`; a control token that it spells becomes that token, so it is for sampled text and
-        the template's own."""
+        """Encode sampled text or the template's own; spelled control tokens become control tokens."""
         return self._encode(text)
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:
-        """Return the text of ids."""
         return self._decode(ids, skip_special_tokens)
 
     def encode_inert(self, text: str) -> list[int]:
-        """Return the ids of text that somebody else wrote: no control token among them, whatever it spells."""
         return self._encode_cut(self._inert(text, by_policy=False))
 
 
 def _any_of(spellings: Iterable[str]) -> re.Pattern[str] | None:
-    """Return a pattern of these texts, longest first;
-    None if there is none of two characters or more, which a cut could part."""
+    """Return a pattern of these texts, longest first. Single characters are left out: a CUT cannot split them."""
     found = sorted({text for text in spellings if len(text) > 1}, key=lambda text: (-len(text), text))
     return re.compile("|".join(map(re.escape, found))) if found else None

@@ -1,9 +1,4 @@
-"""Replies between what came before and what comes after: which sampled id ends one, which of its special tokens are
-part of a call, and what a chat template writes behind one.
-
-What follows a reply that called tools is rendered after a stand-in of it, which has the calls' ids and names: templates
-want to see the call that a tool answers. The stand-in is thrown away; the reply stays as it was sampled.
-"""
+"""Replies: which sampled id ends one, and what a chat template writes after it."""
 
 from __future__ import annotations
 
@@ -15,19 +10,16 @@ from typing import Any
 from context_manager.messages import calls_of
 from context_manager.rendering import ANSWER, CALL, MARKER, TOOL, USER, ChatTemplateError, Marker, TemplateText
 
-# What ends a reply that called tools, in the families that have a token for it.
+# Tokens that end a reply with tool calls, in some model families.
 _CALL_ENDS = ("<|eom_id|>", "<|call|>", "<|observation|>")
-# Special tokens that are part of a call; and those that part a reply where there are channels.
+# Special tokens within a call, and those that separate a reply's channels.
 _CALL_MARK = re.compile(r"(?i).*(?:tool.?call|python_tag|call_id|\[args\]|function_call|tool.?sep).*")
 _CHANNEL_MARKS = ("<|channel|>", "<|start|>", "<|message|>", "<|constrain|>", "<|end|>")
 
 
 class Replies(TemplateText):
-    """Treatment of replies by a chat template."""
-
     def text(self, ids: Sequence[int]) -> str:
-        """Return the text of sampled ids, without special tokens but those that mark a call (`<|python_tag|>`,
-        `[TOOL_CALLS]`): what the environment is given."""
+        """Return the text of sampled ids; special tokens only where they mark a call (`<|python_tag|>`)."""
         marks, special = self._root._call_marks, self._root._special_ids
         if marks.isdisjoint(ids):
             return self.decode(ids, skip_special_tokens=True)
@@ -36,8 +28,7 @@ class Replies(TemplateText):
         return self.decode(shown, skip_special_tokens=False)
 
     def ending(self, ids: Sequence[int], text: str) -> list[int] | None:
-        """Return the sampled ids whose text is the end `text` of a reply, its last id included; None where `text` does
-        not begin with a token."""
+        """Return the last sampled ids, those whose text is `text`; None if `text` does not begin at a token."""
         low, high = 0, len(ids)
         while low < high:
             middle = (low + high) // 2
@@ -48,7 +39,6 @@ class Replies(TemplateText):
         return list(ids[low:]) if self.text(ids[low:]) == text and text else None
 
     def raw_text(self, ids: Sequence[int]) -> str:
-        """Return the text of sampled ids with their special tokens, the one that closes the turn left out."""
         return self.decode(ids[:-1] if self.ends_turn(ids) else ids, skip_special_tokens=False)
 
     @cached_property
@@ -57,7 +47,6 @@ class Replies(TemplateText):
 
     @cached_property
     def _call_marks(self) -> frozenset[int]:
-        """The special tokens that are part of a call and end no reply."""
         special = {number: token.content for number, token in self._added_ids.items() if token.special}
         channels = _CHANNEL_MARKS if _CHANNEL_MARKS[0] in special.values() else ()
         return frozenset(
@@ -66,24 +55,20 @@ class Replies(TemplateText):
             if number not in self.stop_token_ids and (text in channels or _CALL_MARK.fullmatch(text))
         )
 
-    # ---- what ends a reply ----
-
     def ends_turn(self, ids: Sequence[int]) -> bool:
-        """Whether the last sampled id ends the reply (false: the reply was cut by the token limit)."""
+        """Whether the last sampled id ends the reply; else the token limit cut it."""
         if not ids:
             return False
         called = bool(self.tools) and self.closes_turn(ids, [CALL])
         return ids[-1] in self.stop_token_ids or called or self.closes_turn(ids)
 
     def closes_turn(self, ids: Sequence[int], calls: Sequence[Mapping[str, Any]] = ()) -> bool:
-        """Whether the last sampled id is the token with which the chat template closes an assistant turn. A reply that
-        ends with another one (`<|endoftext|>`, say, where turns close with `<|im_end|>`) keeps it, and the template's
-        follows in later prompts.
-
-        `calls` are those that the reply made, if any: some families close such a turn with a token of its own
-        (`<|eom_id|>`, `<|call|>`, `<|observation|>`)."""
+        """Whether the last sampled id is the one with which the chat template closes an assistant turn with these
+        calls."""
         if not ids:
             return False
+        # A reply may end with another stop token (`<|endoftext|>`): the template's close then follows it. Some families
+        # close a turn with calls with a token of its own (`<|eom_id|>`, `<|call|>`, `<|observation|>`).
         if not (calls or self.tools):
             return self._close is not None and ids[-1] == self._close[0]
         if self._root._closes_with_next:
@@ -98,15 +83,14 @@ class Replies(TemplateText):
 
     @cached_property
     def _closes_with_next(self) -> bool:
-        """Whether a turn has no close of its own: the header of the next message (`<|user|>`, `<|observation|>`) is
-        what ends the reply."""
+        """Whether the header of the next message (`<|user|>`) is what ends a turn."""
         rendered = self._render([USER, {"role": "assistant", "content": MARKER}], generate=False)
         return not rendered.rpartition(MARKER)[2].strip()
 
     @cached_property
     def _call_close(self) -> tuple[int, str] | None:
-        """Id and text of the token with which the chat template closes a turn that called tools; None where it knows no
-        calls, or writes no such token."""
+        """Id and text of the token that closes a turn with calls; None if the template knows no calls, or writes no
+        such token."""
         try:
             tail = self._after([ANSWER], [CALL])
         except ChatTemplateError:
@@ -115,20 +99,19 @@ class Replies(TemplateText):
         return found and (found[1], found[2])
 
     def _first_close(self, tail: str) -> tuple[int, int, str] | None:
-        """Return where the first token that may close a turn stands in a text, its id and its text."""
+        """Return position, id and text of the first closing token in a text."""
         found = [(tail.find(text), number, text) for number, text in self._closes if text and text in tail]
         return min(found, default=None)
 
     @cached_property
     def _closes(self) -> list[tuple[int, str]]:
-        """Ids and texts of the tokens that may close a turn."""
+        """Ids and texts of all tokens that may close a turn."""
         stops = {number: self.decode([number]) for number in self.stop_token_ids}
         return [*(stops | self._root._call_ends).items(), *([] if self._close is None else [self._close])]
 
     @cached_property
     def _close(self) -> tuple[int, str] | None:
-        """Id and text of the token with which the chat template closes an assistant turn;
-        None if that is no token of its own."""
+        """Id and text of the token that closes an assistant turn; None if it is not a single token."""
         _, found, tail = self._render([USER, {"role": "assistant", "content": MARKER}, USER]).rpartition(MARKER)
         first = self.encode(tail)[:1] if found else []
         text = self.decode(first, skip_special_tokens=False)
@@ -136,13 +119,10 @@ class Replies(TemplateText):
         return (first[0], text) if special and tail.startswith(text) else None
 
     def as_sampled(self, text: str, calls: Sequence[Mapping[str, Any]] = ()) -> list[int]:
-        """Return the ids of a reply that the chat template wrote, as the policy would have sampled it: up to the token
-        that closes the turn, which is added where the template leaves it to the next message."""
+        """Return the ids of a reply that the template wrote, as the policy would have sampled it."""
         ends = [text.rfind(end) + len(end) for _, end in self._closes if end and end in text]
         close = self._root._call_close if calls else self._close
         return self.encode(text[: max(ends)] if ends else text + (close[1] if close else ""))
-
-    # ---- what comes after it ----
 
     def _after_assistant(
         self, messages: Sequence[dict[str, Any]], closed: bool, calls: Sequence[Mapping[str, Any]] = ()
@@ -163,15 +143,15 @@ class Replies(TemplateText):
         return tail
 
     def _after(self, messages: Sequence[dict[str, Any]], calls: Sequence[Mapping[str, Any]]) -> str:
-        """Return what the template writes after the text of an assistant message, or after its last call's argument.
-
-        The tools stand before it and may be long: they are rendered with it only where they change it (Mistral's stand
-        in the last message of the user)."""
+        """Return what the template writes after the text of an assistant message, or after the argument of its last
+        call."""
+        # Tools may be long, so they are only rendered where they change the result (Mistral puts them into the last
+        # user message).
         return self._tail(messages, calls, without_tools=bool(self.tools) and self._root._tools_stay_in_front)
 
     @cached_property
     def _tools_stay_in_front(self) -> bool:
-        """Whether what is written after an assistant message is the same with tools and without."""
+        """Whether tools do not change what follows an assistant message."""
         offered, plain = self.for_tools([TOOL]), {"role": "tool", "content": "-"}
         after: list[tuple[list[dict[str, Any]], list[dict[str, Any]]]] = [
             ([USER], []),
@@ -202,7 +182,7 @@ class Replies(TemplateText):
             except ChatTemplateError:
                 if len(calls) == 1:
                     raise
-                # Some templates take one call a reply.
+                # Some templates allow only one call per reply.
                 calling = {**said, "tool_calls": self._stand_ins(calls[:1])}
                 rendered = self._render([USER, calling, *messages], without_tools=without_tools)
         else:
@@ -214,8 +194,9 @@ class Replies(TemplateText):
             )
         return tail
 
+    # Templates need to see the call that a tool answers, so what follows a reply is rendered after a stand-in of it.
+    # The stand-in is thrown away; the reply keeps its sampled ids.
     def _stand_ins(self, calls: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Return calls of the same ids and names, whose argument is the marker."""
         as_text = self._root._arguments_as_text
         arguments = Marker(f'{{"a": "{MARKER}"}}') if as_text else {"a": MARKER}
         return [
@@ -224,8 +205,7 @@ class Replies(TemplateText):
         ]
 
     def _after_calls(self, tail: str, closed: bool, answered: bool) -> str:
-        """Return what follows a turn that called tools: `tail` without what ends the stand-in of its last call, and
-        without the turn's close if the sampled ids hold it."""
+        """Return `tail` without the end of the stand-in, and without the turn's close if it was sampled."""
         found = self._first_close(tail)
         if found is None:
             raise ChatTemplateError(
@@ -233,12 +213,12 @@ class Replies(TemplateText):
                 "conversation cannot be continued there"
             )
         place, _, text = found
-        # A close that is the next message's header is another one where no tool's answer follows.
+        # A close that is the next message's header depends on that message.
         own = not self._root._closes_with_next or answered
         return tail[place + len(text) :] if closed and own else tail[place:]
 
     def _check_shown(self, role: str, answered: bool) -> None:
-        """Raise ChatTemplateError where the template writes nothing of a message of this role; asked once a role."""
+        """Raise ChatTemplateError if the template omits messages of this role."""
         if answered and role == "tool":
             shown = self._after_calls(self._after([{**ANSWER, "content": "seen"}], [CALL]), True, True)
         else:

@@ -1,10 +1,4 @@
-"""The timeline snapshot recorder: every model call frozen as it happened, and the training samples made of them.
-
-A call whose prompt begins with all the ids of a chain of calls before it goes on that chain (the longest such), so that
-an episode that was never edited is one chain of ids; any other call begins a chain. A chain is one training sample: no
-id is computed, searched for or guessed when samples are made. A sample that is over a limit is dropped by name and
-counted, it never stops anything.
-"""
+"""Training samples from recorded model calls."""
 
 from __future__ import annotations
 
@@ -21,67 +15,57 @@ logger = logging.getLogger(__name__)
 
 SampleChoice = Literal["spread", "first", "last"]
 Runs = tuple[tuple[int, int], ...]
-# Why a sample is left out.
+# Reasons for dropping a sample.
 DROPPED = ("prompt_too_long", "response_too_long", "opening_edited", "over_max_samples")
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """Opening of a chain: how its prompts begin (`sent`), and the ids
-    that stand in its place in the sample (`trained`: without guidance, say)."""
+    """Begin of a chain's prompts, and the ids that replace it in the sample."""
 
     sent: Sequence[int]
     trained: Sequence[int]
 
 
-# A chain whose sample is what was sent, whatever else the episode's samples are stripped of.
+# Opening of a chain in which nothing is replaced.
 UNTOUCHED = Opening((), ())
 
 
 @dataclass(slots=True)
 class _Chain:
-    """Ids that only ever grow; `prompt_length` is that of its first call's prompt.
-    `opening` is its own, None that of the episode."""
+    """Ids that only grow."""
 
     ids: list[int]
-    prompt_length: int
-    opening: Opening | None = None
+    prompt_length: int  # of the first call
+    opening: Opening | None = None  # None: the episode's
     snapshots: list[Snapshot] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One model call. `step` is its number in the trajectory; `shown` the messages that were in its prompt, as runs of
-    their numbers; `trained` whether its tokens are trained on; `log_probs` has one number per sampled id."""
+    """One model call."""
 
-    step: int
+    step: int  # number of the call in the trajectory
     kind: str
-    shown: Runs
-    trained: bool
-    log_probs: Sequence[float]
+    shown: Runs  # numbers of the messages in the prompt
+    trained: bool  # whether its tokens are trained on
+    log_probs: Sequence[float]  # one per sampled id
     _chain: _Chain
     _start: int
     _end: int
 
     @property
     def prompt_ids(self) -> list[int]:
-        """The ids that were sent."""
         return self._chain.ids[: self._start]
 
     @property
     def sampled_ids(self) -> list[int]:
-        """The ids that came back."""
         return self._chain.ids[self._start : self._end]
 
 
 @dataclass(frozen=True, slots=True)
 class SampleLimits:
-    """Limits of a training sample: tokens of its prompt and of its response,
-    and how many samples a trajectory may become.
-
-    `choice` says which are kept when there are more: the first, the last, or some of them spread evenly over the
-    episode, the first and the last included.
-    """
+    """Limits of training samples. `spread` keeps samples evenly over the episode."""
 
     max_prompt_tokens: int
     max_response_tokens: int
@@ -90,8 +74,6 @@ class SampleLimits:
 
 
 class SnapshotRecorder:
-    """Records the calls of one episode."""
-
     def __init__(self) -> None:
         self.snapshots: list[Snapshot] = []
         self._chains: list[_Chain] = []
@@ -109,23 +91,10 @@ class SnapshotRecorder:
         chain: Snapshot | None = None,
         opening: Opening | None = None,
     ) -> Snapshot:
-        """Freeze a call.
+        """Record a call; raises ValueError without sampled ids, or without one log-prob per id.
 
-        Args:
-            prompt_ids: what was sent.
-            sampled_ids: what came back.
-            log_probs: of the sampled ids, one each.
-            step: the call's number in the trajectory.
-            kind: what it was for.
-            shown: the messages in the prompt.
-            trained: whether its tokens are trained on.
-            chain: a call whose chain this one goes on, where the caller knows; None: the longest chain that the prompt
-                begins with. A prompt that does not begin with all the ids of that chain begins one of its own.
-            opening: of the chain that the call begins, if it begins one: its own, `UNTOUCHED` for a chain that nothing
-                is taken out of (a sub-agent's, a compacted one), None: the one that `samples` is given.
-
-        Raises:
-            ValueError: there is not one log-prob per sampled id, or no sampled id at all.
+        `shown` are the messages in the prompt. `chain` is the call to continue; None searches all chains. `opening` is
+        for a new chain: None for the episode's, `UNTOUCHED` if nothing is to be replaced.
         """
         if len(sampled_ids) != len(log_probs) or not sampled_ids:
             raise ValueError(f"step {step}: {len(sampled_ids)} sampled ids but {len(log_probs)} log-probs")
@@ -138,9 +107,10 @@ class SnapshotRecorder:
         return snapshot
 
     def _find(self, prompt_ids: list[int], known: Snapshot | None, opening: Opening | None) -> _Chain:
-        """Return the chain that the call goes on, with the call's prompt on it."""
+        """Return the chain that the call continues, extended by its prompt."""
+        # Each chain becomes one sample, so no id is recomputed. A prompt that does not continue a chain begins one.
         chains = self._chains if known is None else [known._chain]
-        # The newest of the longest; of what does not go on, mostly one id is compared.
+        # Longest first, then newest. Comparing the last id first rejects most chains cheaply.
         for chain in sorted(reversed(chains), key=lambda chain: -len(chain.ids)):
             length = len(chain.ids)
             if (
@@ -158,15 +128,9 @@ class SnapshotRecorder:
     def samples(
         self, limits: SampleLimits, opening_ids: Sequence[int] = (), training_ids: Sequence[int] | None = None
     ) -> tuple[list[TrainingSample], Counter[str]]:
-        """Return the training samples in the order of the episode, and how many were dropped, by name.
+        """Return the training samples in order, and the number of dropped ones by reason.
 
-        Args:
-            limits: what a sample may be.
-            opening_ids: how every prompt begins, but for chains that have an opening of their own.
-            training_ids: what stands in its place in the samples (stripped of guidance, say); None: the same.
-
-        The dropped are `prompt_too_long`, `response_too_long`, `opening_edited` (a prompt does not begin with the ids
-        of its opening, so that nothing can be put in their place) and `over_max_samples`.
+        `training_ids` replace the prompts' begin `opening_ids` in chains without an opening of their own.
         """
         dropped: Counter[str] = Counter()
         samples: list[TrainingSample] = []
@@ -186,7 +150,7 @@ class SnapshotRecorder:
 
 
 def runs(messages: Iterable[Message]) -> Runs:
-    """Return the numbers of messages as runs (first, last) of consecutive ones, in the order in which they stand."""
+    """Return the numbers of messages as runs (first, last) of consecutive ones."""
     found: list[list[int]] = []
     for message in messages:
         if found and message.number == found[-1][1] + 1:
@@ -197,15 +161,7 @@ def runs(messages: Iterable[Message]) -> Runs:
 
 
 def _sample(chain: _Chain, limits: SampleLimits, opening: Opening | None) -> TrainingSample | str:
-    """Return a chain's sample, stripped where other ids take the place of the opening;
-    or why there is none as `name: text`.
-
-    To strip is to put the ids of the plain opening (`experience_manager.guide.Injection.plain`) where those of the
-    guided one stood: nothing is cut out of a text, and what was sampled stays as it is.
-
-    What a first prompt has beyond `max_prompt_tokens` goes to the front of the response, with a mask of 0: where the
-    prompt ends and the response begins means nothing to the gradient.
-    """
+    # A prompt beyond the limit moves to the front of the response, with mask 0: the gradient does not see the border.
     split = min(chain.prompt_length, limits.max_prompt_tokens)
     prompt, response = chain.ids[:split], chain.ids[split:]
     if opening is not None:
@@ -232,7 +188,6 @@ def _sample(chain: _Chain, limits: SampleLimits, opening: Opening | None) -> Tra
 
 
 def choose(samples: list[TrainingSample], limits: SampleLimits) -> list[TrainingSample]:
-    """Choose the samples of a long episode that are kept, at most `limits.max_samples`, in their order."""
     count = limits.max_samples
     if count is None or len(samples) <= count:
         return samples
@@ -245,6 +200,6 @@ def choose(samples: list[TrainingSample], limits: SampleLimits) -> list[Training
 
 
 def _shared(samples: list[TrainingSample]) -> list[TrainingSample]:
-    """Return the samples with their shares: of the sampled tokens of all of them."""
+    """Set each sample's share of all sampled tokens."""
     counts = [sum(sample.response_mask) for sample in samples]
     return [replace(sample, share=count / sum(counts)) for sample, count in zip(samples, counts, strict=True)]

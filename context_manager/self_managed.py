@@ -1,12 +1,7 @@
-"""Self-managed context: messages carry ids, and the policy itself says which it keeps, removes or compresses.
+"""Self-managed context: messages have ids, and the policy decides which to keep, remove or compress.
 
-It may say so in any reply, between `<context>` and `</context>`, which the environment never sees; and it is asked once
-a prompt would exceed the trigger. Either way its decisions are sampled tokens like any others, trained on with the
-rest. The budget holds whatever it says: when the prompt is still too long after it was asked, older turns go, and what
-it kept before the context is full. The newest turn and the opening are out of its reach.
-
-One command a line (or after a semicolon): `keep m1 m2`, `remove m3`, `compress m4: shorter text`. An answer to the
-question for them may leave the tags out. Lines of another form are left out.
+Commands stand between `<context>` and `</context>`, one per line: `keep m1 m2`, `remove m3`, `compress m4: shorter`.
+The policy is also asked for some once a prompt exceeds the trigger. Opening and newest turn are protected.
 """
 
 from __future__ import annotations
@@ -30,14 +25,14 @@ REQUEST = (
 )
 REMOVED = "(removed)"
 _BLOCK = re.compile(r"<context>(.*?)(?:</context>|\Z)", re.DOTALL)
-# The length of a number is bounded: a reply may be one endless row of digits, which `int` refuses.
+# Bounded, since `int` refuses very long numbers and a reply may be a row of digits.
 _COMMAND = re.compile(r"[\s*\-]*(keep|remove|compress)\s+((?:\[?m[0-9]{1,9}\]?[\s,]*)+)(?::\s*(.*))?", re.IGNORECASE)
 _BREAK = re.compile(r"\n|;(?=\s*(?:keep|remove|compress)\b)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Command on messages by their numbers; `text` is what a compressed one shall say."""
+    """A command on messages by number; `text` replaces a compressed one."""
 
     verb: Literal["keep", "remove", "compress"]
     numbers: tuple[int, ...]
@@ -45,13 +40,12 @@ class Command:
 
 
 def without_blocks(text: str) -> str:
-    """Return a reply without its command blocks; a text that has none is returned as it is."""
     rest, count = _BLOCK.subn("", text)
     return rest.strip() if count else text
 
 
 def commands_of(text: str, *, asked: bool = False) -> list[Command]:
-    """Return the commands of a reply, in order; `asked` says that the whole of it may be commands."""
+    """Return the commands of a reply in order; `asked`: the reply may omit the tags. Other lines are ignored."""
     blocks = _BLOCK.findall(text) or ([text] if asked else [])
     found = []
     for line in _BREAK.split("\n".join(blocks)):
@@ -70,38 +64,30 @@ def commands_of(text: str, *, asked: bool = False) -> list[Command]:
 
 
 class SelfManagedTemplate(TrimmingTemplate):
-    """Context that the policy manages by commands."""
-
     reads: ClassVar[frozenset[str]] = TrimmingTemplate.reads
     _asked_at = -1
 
     def opening(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Say in the first message how it is done."""
         messages[0]["content"] = f"{messages[0]['content']}\n\n{GUIDE}"
         return messages
 
     def shown(self, message: dict[str, Any], number: int) -> dict[str, Any]:
-        """Put the message's id before it."""
         return {**message, "content": f"[m{number}] {message['content']}"}
 
     def remembered(self, text: str, sampled_ids: Sequence[int]) -> str:
-        """Forget commands once they were given."""
         return without_blocks(text)
 
     def action(self, text: str) -> str:
-        """Keep commands from the environment."""
         return without_blocks(text)
 
     def replied(self, text: str) -> None:
-        """Carry out the commands of a reply."""
         self._carry_out(commands_of(self.beyond_thoughts(text)))
 
     def housekeeping(self) -> SideCall | None:
-        """Ask the policy what may go, once between two replies."""
+        """Ask the policy what to remove, once between two replies."""
         if self._asked_at == len(self.recorder.snapshots) or not self.too_long or not (within := self._within_reach()):
             return None
-        # As much of the conversation as leaves room for the question: at its end stands what the policy is not asked
-        # about.
+        # Newest turns are left out until the question fits: the policy is not asked about them anyway.
         shown, size = self.timeline.messages, self.timeline.sizes()
         for turn in reversed(self.timeline.turns()):
             sizes = ", ".join(f"m{message.number} {size[message]}" for message in shown if message in within)
@@ -115,12 +101,10 @@ class SelfManagedTemplate(TrimmingTemplate):
         return None
 
     def settle(self, call: SideCall, text: str) -> None:
-        """Carry out what the policy answered."""
         self._asked_at = len(self.recorder.snapshots)
         self._carry_out(commands_of(self.beyond_thoughts(text), asked=True))
 
     def edit(self) -> None:
-        """Hold the budget."""
         self.fit()
 
     def _within_reach(self) -> set[Message]:
@@ -149,7 +133,7 @@ class SelfManagedTemplate(TrimmingTemplate):
         return self.timeline.pin(message)
 
     def _compress(self, message: Message, text: str) -> Message:
-        """Put a shorter text in a message's place; one that is not shorter is left aside."""
+        """Replace a message by a shorter text; a longer one is ignored."""
         text = self.renderer.clip(text, self.note_tokens)
         if len(text) >= len(message.content):
             return message
@@ -157,8 +141,7 @@ class SelfManagedTemplate(TrimmingTemplate):
         return self.timeline.rewrite(message, text if message.ids is not None else self._marked(message, text))
 
     def _remove(self, gone: list[Message]) -> None:
-        """Take messages out. Two replies in a row are something that no chat template expects: a word stays between
-        them. A reply that called tools goes with their answers, and of an answer whose call stays, a word does too."""
+        # Two adjacent replies break chat templates, and so does a call without its answer: a placeholder stays there.
         gone = self._with_answers(gone)
         self.note_edit("remove", gone)
         before: Message | None = None
@@ -174,7 +157,7 @@ class SelfManagedTemplate(TrimmingTemplate):
         self.timeline.drop(gone)
 
     def _with_answers(self, gone: list[Message]) -> list[Message]:
-        """Return what goes so that calls and answers stay together."""
+        """Extend the removed messages so that calls and their answers stay together."""
         rest: list[Message] = []
         for message in gone:
             call, *answers = self.timeline.exchange_of(message)

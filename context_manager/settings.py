@@ -1,5 +1,4 @@
-"""Settings of a context: our keys of `actor_rollout_ref.rollout` that templates read,
-and the token limits of an episode."""
+"""Settings of context templates (keys of `actor_rollout_ref.rollout`), and the token limits of an episode."""
 
 from __future__ import annotations
 
@@ -23,31 +22,22 @@ CONTEXT_TEMPLATES = (
 
 
 class ContextFull(Exception):
-    """The next prompt and the room for its reply do not fit any more.
-    Ends the episode as `context_full`, it is not a failure."""
+    """The next prompt and a reply do not fit. Ends the episode as `context_full`; this is not a failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContextLimits:
-    """Token limits of an episode.
+    """Token limits of an episode."""
 
-    `max_prompt_tokens` bounds the opening messages, `max_response_tokens` everything after them, `max_model_len` prompt
-    and reply of one call; `max_new_tokens` is the reserve for one reply, `max_observation_tokens` the cut of one
-    observation.
-    """
-
-    max_prompt_tokens: int
-    max_response_tokens: int
-    max_model_len: int
-    max_new_tokens: int
-    max_observation_tokens: int
+    max_prompt_tokens: int  # of the opening messages
+    max_response_tokens: int  # of everything after them
+    max_model_len: int  # of one call's prompt and reply
+    max_new_tokens: int  # reserved for one reply
+    max_observation_tokens: int  # longer observations are cut
 
 
 class ContextSettings(BaseModel):
-    """The template and the keys that only some templates read (their `reads`; the configuration refuses the others).
-
-    Null leaves the choice to the template; docs/context_manager.md has the table of who reads which.
-    """
+    """The context template and its optional keys. Null leaves the value to the template."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

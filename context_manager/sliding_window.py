@@ -1,14 +1,4 @@
-"""Sliding window: before a prompt is too long, older turns give way to a summary of them, and the newest stay.
-
-The policy writes the summary as one more call on the conversation as it stands, which is then trained on like its
-actions; or a role's model writes it; or nobody does, and older turns just go. A summary takes the place of the one
-before it and is bounded, so that prompts are bounded however long the episode. Where even the question for a summary
-does not fit, older turns go without one.
-
-`TrimmingTemplate` is the base of every template that keeps the conversation short: `trigger` is the prompt length at
-which it steps in; what it leaves alone are the newest turns (`context_keep_turns`, fewer if those do not fit), pinned
-turns and the opening. The newest turn is never touched: the policy has not answered it yet.
-"""
+"""Sliding window: when a prompt gets too long, a summary replaces older turns and the previous summary."""
 
 from __future__ import annotations
 
@@ -39,7 +29,7 @@ _INSTRUCTIONS = (
 
 
 class TrimmingTemplate(ContextTemplate):
-    """A template that shortens the timeline once a prompt would exceed the trigger."""
+    """Shortens the timeline once a prompt exceeds the trigger; newest turns, pinned turns and the opening are kept."""
 
     reads: ClassVar[frozenset[str]] = frozenset(
         {"context_trigger_tokens", "context_keep_turns", "summary_tokens", "train_context_calls"}
@@ -48,34 +38,29 @@ class TrimmingTemplate(ContextTemplate):
     def start(
         self, messages: Sequence[Mapping[str, Any]], training_opening: Sequence[Mapping[str, Any]] | None = None
     ) -> None:
-        """Take the opening messages, and refuse at once a chat template
-        that what stands in the place of older turns cannot follow."""
         super().start(messages, training_opening)
+        # Fails early if the chat template does not support a note in place of older turns.
         self.renderer.follow([{"role": "user", "content": "-"}], closed=None)
 
     @property
     def trigger(self) -> int:
-        """The longest prompt that is left alone: what was set, or three quarters of the room."""
+        """Longest prompt that is not shortened, by default three quarters of the room."""
         wanted = self.options.context_trigger_tokens
         return self.room * 3 // 4 if wanted is None else min(wanted, self.room)
 
     @property
     def note_tokens(self) -> int:
-        """The most tokens of a summary or note: what was set, or an eighth of the room,
-        and no more than a reply may have."""
+        """Limit of a summary or note, by default an eighth of the room."""
         return min(self.options.summary_tokens or max(self.room // 8, 16), self.limits.max_new_tokens)
 
     @property
     def too_long(self) -> bool:
-        """Whether the next prompt would exceed the trigger."""
         return len(self.timeline.prompt()) > self.trigger
 
     def older_turns(self, reserve: int = 0) -> list[Message]:
-        """Return the messages of the turns that may go, so that the rest and `reserve` tokens are within the trigger.
-
-        As many of the newest turns are left alone as were asked for and fit, and one at least.
-        """
+        """Return the messages to remove so that the rest and `reserve` tokens stay within the trigger."""
         wanted = KEEP_TURNS if self.options.context_keep_turns is None else self.options.context_keep_turns
+        # The newest turn always stays: the policy has not answered it yet.
         older: list[Message] = []
         for keep in range(max(wanted, 1), 0, -1):
             older = self.timeline.older(keep)
@@ -86,8 +71,7 @@ class TrimmingTemplate(ContextTemplate):
         return older
 
     def fit(self) -> None:
-        """Drop older turns to be within the trigger, and pinned ones before the context is full.
-        The newest turn stays."""
+        """Drop older turns, and pinned ones if the context would be full."""
         if self.too_long:
             self._drop(self.older_turns())
         pinned = [message for message in self.timeline.messages if message.pinned]
@@ -97,7 +81,7 @@ class TrimmingTemplate(ContextTemplate):
             self._drop(self.older_turns())
 
     def beyond_thoughts(self, text: str) -> str:
-        """Return what the policy said about its context, without what it thought before it."""
+        """Return a reply about the context without its thoughts."""
         return without_thought(text, STYLES["think"], inside=self.renderer.opens_thought)
 
     def _drop(self, messages: list[Message]) -> None:
@@ -106,7 +90,7 @@ class TrimmingTemplate(ContextTemplate):
             self.note_edit("drop", messages)
 
     def policy_call(self, kind: str, request: str, messages: Sequence[Message]) -> SideCall | None:
-        """Return a call of the policy on some of the messages with a request after them, or None if it does not fit."""
+        """Return a call of the policy on these messages plus a request, or None if it does not fit."""
         asked: dict[str, Any] = {"role": "user", "content": request}
         prompt_ids = self.timeline.prompt_of(messages, [asked])
         if len(prompt_ids) + self.note_tokens > self.total:
@@ -115,8 +99,7 @@ class TrimmingTemplate(ContextTemplate):
 
 
 class SlidingWindowTemplate(TrimmingTemplate):
-    """Context that summarises older turns when the prompt would exceed the trigger.
-    `summary_by` (default `policy`) says who writes the summary."""
+    """Replaces older turns by a summary, written by `summary_by` (default `policy`)."""
 
     reads: ClassVar[frozenset[str]] = TrimmingTemplate.reads | {"summary_by"}
     _summary: Message | None = None
@@ -135,8 +118,7 @@ class SlidingWindowTemplate(TrimmingTemplate):
         return self._of_role() if by == "summariser" else self._of_policy()
 
     def _of_policy(self) -> SideCall | None:
-        """Return the call on the whole conversation, or on as much of its beginning as leaves room
-        for the question and its answer."""
+        """Return the call on the conversation, shortened at its end until the question fits."""
         request, shown = REQUEST.format(tokens=self.note_tokens), self.timeline.messages
         for turn in reversed(self.timeline.turns()):
             call = self.policy_call("summary", request, shown)
@@ -148,8 +130,7 @@ class SlidingWindowTemplate(TrimmingTemplate):
         return None
 
     def _of_role(self) -> SideCall:
-        """Return the call of the role's model: the opening, and what goes as a transcript."""
-        # Imported where a role's model is in use, and with it its client.
+        # Imported here: most runs need no LLM client.
         from agentevolver.llm import prompts
 
         said: list[list[Message]] = []
@@ -167,7 +148,6 @@ class SlidingWindowTemplate(TrimmingTemplate):
         return SideCall("summary", messages, self.note_tokens, [], by="summariser")
 
     def settle(self, call: SideCall, text: str) -> None:
-        """Put the summary in the place of what it tells of."""
         gone = [*([self._summary] if self._summary else []), *self._going]
         self.timeline.drop(gone)
         text = self.renderer.clip(self.beyond_thoughts(text).strip(), self.note_tokens)
@@ -177,7 +157,6 @@ class SlidingWindowTemplate(TrimmingTemplate):
         self.note_edit("summary", gone, text)
 
     def edit(self) -> None:
-        """Drop what nobody summarises, and in the end the summary itself, before the context is full."""
         self.fit()
         if self._summary is not None and len(self.timeline.prompt()) > self.room:
             self.timeline.drop([self._summary])

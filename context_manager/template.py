@@ -1,13 +1,4 @@
-"""The base of every context template: it edits what the policy will see next, and records what the engine saw.
-
-Two structures carry it (paper 2.5). The *live timeline* is the mutable conversation as the policy will next see it
-(`timeline.py`). The *snapshots* are the model calls, each frozen as it happened (`samples.py`). Training samples come
-from the snapshots alone, so that what is trained on is what was sampled, whatever a template does to the timeline.
-
-A template is a subclass that overrides some of the hooks at the end of the class. It calls no model: where it wants one
-asked (for a summary, say) it says so in `housekeeping`, and whoever runs the episode makes the call, records it and
-brings the answer to `settle`. `CausalTemplate` overrides none.
-"""
+"""Base class of context templates: edits what the policy sees next, and records what the engine saw (paper, 2.5)."""
 
 from __future__ import annotations
 
@@ -28,43 +19,32 @@ __all__ = ["ContextFull", "ContextLimits", "ContextSettings", "ContextTemplate",
 
 @dataclass(frozen=True, slots=True)
 class SideCall:
-    """A model call that a template wants made before the next prompt.
+    """A model call that a template needs before the next prompt, e.g. for a summary."""
 
-    Args:
-        kind: what it is for: the `kind` of the step that it becomes.
-        messages: the call as chat messages.
-        max_new_tokens: of the answer.
-        prompt_ids: the same as ids, if the policy is asked.
-        shown: the numbers of the messages in it.
-        by: who is asked.
-    """
-
-    kind: str
+    kind: str  # of the step that it becomes
     messages: list[dict[str, Any]]
     max_new_tokens: int
-    prompt_ids: list[int]
-    shown: Runs = ()
+    prompt_ids: list[int]  # if the policy is asked
+    shown: Runs = ()  # numbers of the messages in it
     by: Literal["policy", "summariser"] = "policy"
 
 
 class ContextTemplate:
-    """One episode's context.
+    """The context of one episode. A subclass overrides hooks at the end of this class.
 
-    The order of calls is `start` (where there are tools, `offer` before it); then for each reply of the policy
-    `housekeeping` (with `answer` or `settle` for each call that it returns), `next_prompt`, `record`, `called` where
-    it called tools; after an action `observe`; at the end `samples`.
-
-    Class attributes: `reads` names the optional keys (`settings.ContextSettings`) that the template reads;
-    `append_only` says that it never edits the timeline, which makes do with chat templates that cannot be taken apart.
+    Order of calls: `offer` if there are tools, `start`; then for each reply `housekeeping` (with `answer` or `settle`
+    for each call it returns), `next_prompt`, `record`, `called` if tools were called, `observe` after an action; at the
+    end `samples`.
     """
 
-    reads: ClassVar[frozenset[str]] = frozenset()
-    append_only: ClassVar[bool] = False
+    reads: ClassVar[frozenset[str]] = frozenset()  # optional keys of `ContextSettings`
+    append_only: ClassVar[bool] = False  # never edits, so chat templates need not be taken apart
 
     def __init__(self, renderer: ChatRenderer, limits: ContextLimits, options: ContextSettings | None = None) -> None:
         self.renderer = renderer
         self.limits = limits
         self.options = options or ContextSettings()
+        # The only source of training samples: training uses what was sampled, whatever a template edits.
         self.recorder = SnapshotRecorder()
         self.messages: list[dict[str, Any]] = []
         self.edits: list[dict[str, Any]] = []
@@ -73,17 +53,10 @@ class ContextTemplate:
         self._sent: tuple[list[int], Runs] | None = None
         self._pinned = 0
 
-    # ---- what an episode calls ----
-
     def offer(self, tools: Sequence[Mapping[str, Any]]) -> None:
-        """Give the policy these tools (OpenAI's form) in the place of those before; none: no tools.
+        """Replace the policy's tools (OpenAI's form). They are part of the opening, so a change begins another sample.
 
-        Tools stand in the opening. Where others are offered during an episode, the next prompt begins with another
-        opening and its calls are a training sample of their own.
-
-        Raises:
-            ContextFull: the opening with these tools exceeds `max_prompt_tokens`.
-            ChatTemplateError: the chat template will not do for this context template.
+        Raises ContextFull if the opening exceeds `max_prompt_tokens`, and ChatTemplateError.
         """
         self.renderer = self.renderer.for_tools(tools)
         if hasattr(self, "timeline") and self.timeline.renderer is not self.renderer:
@@ -93,17 +66,9 @@ class ContextTemplate:
     def start(
         self, messages: Sequence[Mapping[str, Any]], training_opening: Sequence[Mapping[str, Any]] | None = None
     ) -> None:
-        """Take the opening messages.
+        """Set the opening messages; `training_opening` replaces them in training samples.
 
-        Args:
-            messages: what the policy sees first.
-            training_opening: what stands in their place in the training samples (the same without guidance, say); None:
-                the same.
-
-        Raises:
-            ContextFull: they exceed `max_prompt_tokens`.
-            ChatTemplateError: the chat template will not do for this context template.
-            ContentError: a message holds an image, or another content that is no text.
+        Raises ContextFull if they exceed `max_prompt_tokens`, ChatTemplateError, ContentError.
         """
         opening = self.opening([_text_message(message) for message in messages])
         training = (
@@ -121,7 +86,7 @@ class ContextTemplate:
             )
 
     def next_prompt(self) -> list[int]:
-        """Return the ids to send next. Raises ContextFull when they and the reply's reserve do not fit."""
+        """Return the ids to send next. Raises ContextFull if they and a reply do not fit."""
         self.edit()
         prompt_ids = self.timeline.prompt()
         if len(prompt_ids) > self.room:
@@ -132,10 +97,7 @@ class ContextTemplate:
         return list(prompt_ids)
 
     def record(self, sampled_ids: Sequence[int], log_probs: Sequence[float], step: int, kind: str = "action") -> str:
-        """Freeze the reply to the last prompt and return its text.
-
-        `log_probs` has one number per sampled id. Raises RuntimeError for a second reply to one prompt.
-        """
+        """Record the reply to the last prompt and return its text; raises RuntimeError for a second one."""
         if self._sent is None:
             raise RuntimeError("record a reply after the next_prompt that it answers")
         prompt_ids, shown = self._sent
@@ -152,24 +114,13 @@ class ContextTemplate:
 
     @property
     def _opening(self) -> Opening:
-        """What the chain that a call begins is stripped of."""
         trained = self.timeline.training_ids
         return UNTOUCHED if trained is None else Opening(self.timeline.opening_ids, trained)
 
     def called(self, calls: Sequence[Mapping[str, Any]], content: str | None = None) -> None:
-        """Say which tools the reply called that was recorded last;
-        asked before `observe`, and not needed where it called none.
+        """Set the tool calls of the last reply (OpenAI's `tool_calls`), before `observe`; `content` is its other text.
 
-        The sampled ids stay as they are, a call is never rendered again. The calls are for what comes after: the close
-        of the turn, the answers of the tools, and `chat` for models that take messages.
-
-        Args:
-            calls: OpenAI's `tool_calls`: `{"id", "type", "function": {"name", "arguments": JSON text}}`. The answers
-                that `observe` takes (role `tool`) have their ids as `tool_call_id`.
-            content: what the reply says beside its calls; None: its whole text.
-
-        Raises:
-            RuntimeError: nothing was recorded yet, or something was said since.
+        Raises RuntimeError if the last message is not a reply.
         """
         said = self.timeline.called(calls, None if content is None else self.action(content))
         told = self.messages[-1] if content is None else {**self.messages[-1], "content": content}
@@ -178,7 +129,7 @@ class ContextTemplate:
         self.messages[-1] = told
 
     def answer(self, call: SideCall, sampled_ids: Sequence[int], log_probs: Sequence[float], step: int) -> str:
-        """Freeze the policy's answer to a side call, act on it, and return its text."""
+        """Record the policy's answer to a side call, apply it, and return its text."""
         trained = self.options.train_context_calls is not False
         self.recorder.record(
             call.prompt_ids,
@@ -195,19 +146,14 @@ class ContextTemplate:
         return text
 
     def observe(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        """Append what the environment answered, cut to the observation limit, and return that text, without what the
-        template adds. The answer to a call (role `tool` with a `tool_call_id`) keeps its role and its other fields
-        whatever `observation_role` is.
-
-        Raises:
-            ContentError: it is an image, or another content that is no text.
-        """
+        """Append the environment's answer, cut to the observation limit, and return that text; raises ContentError."""
         role, texts = self.options.observation_role, []
         for message in messages:
             clipped = {
                 **message,
                 "content": self.renderer.clip(text_of(message), self.limits.max_observation_tokens),
             }
+            # An answer to a call must keep its role.
             if role is not None and clipped["role"] in ("user", "tool") and not is_answer(clipped):
                 clipped["role"] = role
             shown = self.shown(clipped, self.timeline.last_number + 1)
@@ -217,9 +163,9 @@ class ContextTemplate:
         return "\n".join(texts)
 
     def tell(self, text: str) -> None:
-        """Append an instruction of the agent flow's, as the user would give it: to what the user said just before, if
-        that is the last message, since many chat templates want the roles to alternate."""
+        """Append an instruction as a user message."""
         last = self.timeline.messages[-1] if self.timeline.messages else None
+        # Many chat templates demand alternating roles, so it is merged with a user message before it.
         if last is not None and last.role == "user" and self.messages[-1]["content"] == last.content:
             message = {**self.messages.pop(), "content": f"{last.content}\n\n{text}"}
             self.timeline.rewrite(last, message["content"])
@@ -229,8 +175,7 @@ class ContextTemplate:
         self.messages.append(message)
 
     def pin(self) -> None:
-        """Keep the policy's last message when others are dropped, and no longer the one that was kept before. Raises
-        RuntimeError if it has not spoken yet."""
+        """Protect the policy's last message instead of the one pinned before; raises RuntimeError if there is none."""
         said = [message for message in self.timeline.messages if message.ids is not None]
         if not said:
             raise RuntimeError("nothing to pin: the policy has not spoken yet")
@@ -240,12 +185,10 @@ class ContextTemplate:
         self._pinned = self.timeline.pin(said[-1]).number
 
     def chat(self) -> list[dict[str, Any]]:
-        """Return the last prompt as chat messages."""
         return self.timeline.chat()
 
     def samples(self) -> list[TrainingSample]:
-        """Return the training samples, in order; empty if the policy never spoke.
-        `dropped` then counts those left out, by name."""
+        """Return the training samples; `dropped` then counts dropped ones by reason."""
         limits = SampleLimits(
             self.limits.max_prompt_tokens,
             self.limits.max_response_tokens,
@@ -255,20 +198,15 @@ class ContextTemplate:
         samples, self.dropped = self.recorder.samples(limits, self.timeline.opening_ids, self.timeline.training_ids)
         return samples
 
-    # ---- what templates use ----
-
     @property
-    def room(self) -> int:
-        """The longest prompt that leaves the reserve of a reply."""
+    def room(self) -> int:  # of a prompt that leaves space for a reply
         return self.total - self.limits.max_new_tokens
 
     @property
     def total(self) -> int:
-        """The most tokens that a prompt and its reply may have together."""
         return min(self.limits.max_model_len, self.timeline.opening_length + self.limits.max_response_tokens)
 
     def note_edit(self, kind: str, messages: Sequence[Message], text: str = "") -> None:
-        """Write down, for the trajectory's record, what was done to the timeline."""
         edit = {
             "calls": len(self.recorder.snapshots),
             "kind": kind,
@@ -277,36 +215,34 @@ class ContextTemplate:
         }
         self.edits.append(edit)
 
-    # ---- hooks: what a template may override ----
+    # Hooks
 
     def opening(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the opening messages as they shall be shown; the training opening passes here too."""
+        """Return the opening messages to show; also called for the training opening."""
         return messages
 
     def shown(self, message: dict[str, Any], number: int) -> dict[str, Any]:
-        """Return what the environment said as it shall be shown; `number` is the one that it gets in the timeline."""
+        """Return an environment's message as it is shown."""
         return message
 
     def remembered(self, text: str, sampled_ids: Sequence[int]) -> str:
-        """Return a reply as later prompts show it: the same text keeps the ids that were sampled."""
+        """Return a reply as later prompts show it. If unchanged, it keeps its sampled ids."""
         return text
 
     def action(self, text: str) -> str:
-        """Return the part of a reply that the environment is given."""
+        """Return the part of a reply that goes to the environment."""
         return text
 
-    def replied(self, text: str) -> None:
-        """React to a reply, which now is the timeline's last message."""
+    def replied(self, text: str) -> None: ...
 
-    def edit(self) -> None:
-        """Change the timeline before a prompt is made of it."""
+    def edit(self) -> None: ...
 
     def housekeeping(self) -> SideCall | None:
-        """Return a call that must be made before the next prompt, or None. Asked again after each that was settled."""
+        """Return a call to make before the next prompt, or None. Called again after each one."""
         return None
 
     def settle(self, call: SideCall, text: str) -> None:
-        """Act on the answer to a side call."""
+        """Apply the answer to a side call."""
 
 
 def _text_message(message: Mapping[str, Any]) -> dict[str, Any]:
@@ -314,7 +250,6 @@ def _text_message(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class CausalTemplate(ContextTemplate):
-    """One growing conversation, one training sample a trajectory: every prompt is the previous prompt, the ids sampled
-    after it, and the tokens of what came next. No id is computed twice."""
+    """Appends only: each prompt extends the previous one, and a trajectory is one training sample."""
 
     append_only = True

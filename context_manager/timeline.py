@@ -1,9 +1,5 @@
-"""The live context timeline: the mutable conversation as the policy will next see it.
-
-A template edits `messages`, a plain list; a message itself never changes, an edit puts another one in its place.
-`prompt` turns the list into token ids. What stands unchanged since the last prompt is not rendered again, and each
-message is tokenised once: sampled replies keep the ids that were sampled.
-"""
+"""Live timeline: the mutable conversation as the policy will see it next. Messages are immutable; an edit replaces
+one."""
 
 from __future__ import annotations
 
@@ -17,52 +13,36 @@ from context_manager.messages import as_user, calls_of, is_answer, paired, text_
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Message:
-    """One message of the live timeline.
+    """A message of the live timeline."""
 
-    `number` counts the messages of an episode after its opening, from 1; a message that replaces another has its
-    number. For what the policy said, `step` is the call that sampled it, `ids` are its tokens as they stand in prompts,
-    its header included, and `closed` says that they hold the turn's closing token. For all others `ids` is None. A
-    `pinned` message is not for dropping. `fields` are the other keys of a chat message: `tool_calls` of a reply,
-    `tool_call_id` and `name` of a tool's answer.
-    """
-
-    number: int
+    number: int  # from 1 after the opening; an edited message keeps it
     role: str
     content: str
-    step: int = -1
-    ids: Sequence[int] | None = None
-    closed: bool = False
-    pinned: bool = False
-    fields: Mapping[str, Any] = field(default_factory=dict)
+    step: int = -1  # the call that sampled it
+    ids: Sequence[int] | None = None  # of a reply, its header included; None for other messages
+    closed: bool = False  # whether `ids` hold the closing token
+    pinned: bool = False  # protected from dropping
+    fields: Mapping[str, Any] = field(default_factory=dict)  # `tool_calls`; of an answer, `tool_call_id` and `name`
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the message as a chat template takes it."""
         return {**self.fields, "role": self.role, "content": self.content}
 
     @property
     def calls(self) -> list[dict[str, Any]]:
-        """The tools that the policy called in it."""
         return calls_of(self.fields)
 
     @property
     def told(self) -> str:
-        """The message as text for a reader, with its calls."""
+        """The text with its calls, for readers."""
         return with_calls(self.content, self.calls)
 
 
-# What was said after a message of the policy's: how that is closed, the ids of its calls, the messages.
+# Messages after a reply: whether that is closed, the ids of its calls, the messages.
 _Block = tuple[bool | None, tuple[str, ...], tuple[Message, ...]]
 
 
 class LiveTimeline:
-    """The conversation of one episode.
-
-    Args:
-        renderer: of the policy's chat template.
-        opening: the messages that the policy begins with; they are never edited.
-        training_opening: the messages that stand in their place in training samples; None: the same.
-        append_only: whether nothing is ever edited, so that any chat template will do that can be continued.
-    """
+    """The conversation of one episode. `training_opening` replaces the opening in training samples."""
 
     def __init__(
         self,
@@ -83,8 +63,7 @@ class LiveTimeline:
         self.reopen(renderer)
 
     def reopen(self, renderer: ChatRenderer) -> None:
-        """Show the conversation through this renderer (one of other tools, say) from the next prompt on. What the
-        policy said keeps its ids, the rest is rendered anew."""
+        """Switch to another renderer, e.g. for other tools. Replies keep their ids, the rest is rendered again."""
         self.renderer = renderer
         self._generation = [] if self._append_only else renderer.generation
         render = renderer.opening if self._append_only else renderer.head
@@ -96,18 +75,15 @@ class LiveTimeline:
 
     @property
     def opening_length(self) -> int:
-        """The length of the first prompt: the opening and the generation prompt."""
+        """Length of the first prompt."""
         return len(self.opening_ids) + len(self._generation)
 
-    # ---- growing ----
-
     def add(self, message: Mapping[str, Any]) -> Message:
-        """Append what somebody else than the policy says."""
         fields = {key: value for key, value in message.items() if key not in ("role", "content")}
         return self._append(Message(self._next(), str(message["role"]), text_of(message), fields=fields))
 
     def said(self, sampled_ids: Sequence[int], text: str, step: int, remembered: str | None = None) -> Message:
-        """Append what the policy said: as it was sampled, or, with `remembered`, as that text."""
+        """Append a reply: as it was sampled, or with the text `remembered`."""
         if remembered is not None:
             message = self._append(self._rewritten(self._next(), remembered, step))
         else:
@@ -118,15 +94,12 @@ class LiveTimeline:
         return message
 
     def called(self, calls: Sequence[Mapping[str, Any]], content: str | None = None) -> Message:
-        """Say which tools the policy called in its last message (OpenAI's `tool_calls`, with ids), and what it says
-        beside them. Its tokens stay as they were sampled; of a reply that is shown without its thought, the rest does.
-
-        Raises:
-            RuntimeError: something was said since, or the policy has not spoken yet.
-        """
+        """Set the tool calls of the last reply, and its text besides them; raises RuntimeError after another
+        message."""
         last = self.messages[-1] if self.messages else None
         if last is None or self._sampled is None or last is not self._sampled[0]:
             raise RuntimeError("say what a reply called right after it, before anything else is said")
+        # The reply keeps its sampled ids; if its thought was removed, those of the rest.
         sampled = self._sampled[1]
         fields = {**last.fields, "tool_calls": [dict(call) for call in calls]} if calls else last.fields
         new = replace(last, content=last.content if content is None else content, fields=fields)
@@ -149,24 +122,21 @@ class LiveTimeline:
         self.last_number += 1
         return self.last_number
 
-    # ---- editing ----
-
     def note(self, text: str, at: int = 0) -> Message:
-        """Insert a message of the user's role that nobody said (a summary, say) at a place in `messages`."""
+        """Insert a user message that nobody said, e.g. a summary."""
         message = Message(self._next(), "user", text)
         self.messages.insert(at, message)
         return message
 
     def rewrite(self, message: Message, text: str) -> Message:
-        """Put another text in a message's place."""
         new = replace(message, content=text)
         if message.ids is not None:
             new = replace(self._rewritten(message.number, text, message.step), pinned=message.pinned)
         return self._exchange(message, new)
 
     def exchange_of(self, message: Message) -> list[Message]:
-        """Return the messages that stand and fall with one: a reply that called tools and their answers, in order; for
-        any other message, itself."""
+        """Return the reply with tool calls and the answers that a message belongs to, in order, or the message
+        alone."""
         if not message.calls and not is_answer(message.to_dict()):
             return [message]
         first = self.messages.index(message)
@@ -182,16 +152,15 @@ class LiveTimeline:
         return [self.messages[first], *paired_with] if message in (self.messages[first], *paired_with) else [message]
 
     def pin(self, message: Message, pinned: bool = True) -> Message:
-        """Say whether a message is to be kept when others are dropped."""
         return message if message.pinned == pinned else self._exchange(message, replace(message, pinned=pinned))
 
     def drop(self, messages: Collection[Message]) -> None:
-        """Take messages out, and with them the answers of tools whose call goes, and the call whose answer goes."""
+        """Remove messages, and with them answers whose call goes and calls whose answer goes."""
         gone = {other for message in messages if message in self.messages for other in self.exchange_of(message)}
         self.messages = [message for message in self.messages if message not in gone]
 
     def turns(self) -> list[list[Message]]:
-        """Return the turns: each what the policy said, and what was said to it before it spoke again."""
+        """Return the turns: a reply and the messages up to the next one."""
         turns: list[list[Message]] = []
         for message in self.messages:
             if message.ids is not None:
@@ -201,8 +170,7 @@ class LiveTimeline:
         return turns
 
     def older(self, keep: int) -> list[Message]:
-        """Return the messages of all turns but the newest `keep`; what is pinned is left out, with the answers to
-        it, and with the call that it answers."""
+        """Return the messages of all but the newest `keep` turns, without pinned ones and their calls and answers."""
         turns = self.turns()
         older = [m for turn in turns[: max(len(turns) - keep, 0)] if not turn[0].pinned for m in turn]
         kept = {other for m in older if m.pinned for other in self.exchange_of(m)}
@@ -215,14 +183,10 @@ class LiveTimeline:
         self.messages[self.messages.index(old)] = new
         return new
 
-    # ---- showing ----
-
     def sizes(self) -> dict[Message, int]:
-        """Return about how many tokens each message of the last prompt had there, what stands around it included.
-
-        Messages that were rendered together share their tokens by their lengths.
-        """
+        """Return the approximate tokens of each message in the last prompt."""
         sizes = {message: len(message.ids) for message in self.messages if message.ids is not None}
+        # Messages rendered together share their tokens in proportion to their lengths.
         for (_, _, run), ids in self._blocks.items():
             chars = sum(len(message.content) + 1 for message in run)
             sizes |= {message: round(len(ids) * (len(message.content) + 1) / chars) for message in run}
@@ -231,18 +195,17 @@ class LiveTimeline:
     def chat(
         self, messages: Iterable[Message] | None = None, extra: Iterable[Mapping[str, Any]] = ()
     ) -> list[dict[str, Any]]:
-        """Return the conversation as chat messages, for models that take those instead of token ids."""
+        """Return the conversation as chat messages."""
         shown = self.messages if messages is None else messages
         return [*self.opening, *paired([*(message.to_dict() for message in shown), *extra], self._called)]
 
     def prompt(self) -> list[int]:
-        """Return the ids to send next: opening, messages, generation prompt. The list is the caller's."""
+        """Return the ids to send next, as a new list."""
         ids, run, follows = self._unchanged()
         return [*ids, *self._block(follows, run), *self._generation]
 
     def prompt_of(self, messages: Sequence[Message], extra: Sequence[Mapping[str, Any]] = ()) -> list[int]:
-        """Return the ids of a prompt of some of the messages,
-        and `extra` ones after them that are not part of the timeline."""
+        """Return the prompt of some messages plus `extra` ones that stay out of the timeline."""
         ids, follows, run = list(self.opening_ids), None, list[Message]()
         for message in messages:
             if message.ids is None:
@@ -255,8 +218,9 @@ class LiveTimeline:
         return [*ids, *self._block(follows, [*run, *asked], keep=not asked), *self._generation]
 
     def _unchanged(self) -> tuple[list[int], list[Message], Message | None]:
-        """Return the ids up to the policy's last message, that message, and the messages after it."""
+        """Return the ids up to the last reply, the messages after it, and that reply."""
         seen = len(self._seen)
+        # Nothing was edited in most turns: then only new messages are rendered.
         if self.messages[:seen] != self._seen:
             self._seen, self._seen_ids, seen = [], list(self.opening_ids), 0
             kept = set(self.messages)
@@ -273,7 +237,6 @@ class LiveTimeline:
         return ids, run, follows
 
     def _block(self, follows: Message | None, run: Sequence[Message], *, keep: bool = True) -> list[int]:
-        """Return the ids of what was said after a message of the policy's, or after the opening."""
         if follows is None and not run:
             return []
         if follows is None and self._append_only:
@@ -295,6 +258,6 @@ class LiveTimeline:
         return ids
 
     def _answering(self, said: dict[str, Any], calls: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return what was said after these calls; the answer to a call that is not shown any more is the user's."""
+        """Return a message after these calls; the answer to a call that is not shown becomes a user message."""
         orphan = is_answer(said) and said["tool_call_id"] in self._called - {call.get("id") for call in calls}
         return as_user(said) if orphan else said

@@ -1,1 +1,1 @@
-"""Self-questioning: where the tasks come from."""
+"""Self-questioning: makes synthetic tasks, mixes them with original ones, and grades rollouts."""

@@ -1,4 +1,4 @@
-"""`python -m task_manager`: see `cli`."""
+"""`python -m task_manager`: see `agentevolver.commands.task_manager`."""
 
 import sys
 

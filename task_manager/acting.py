@@ -1,4 +1,4 @@
-"""Actor: asks a role for its next action until the reply is one, at most so many times."""
+"""Actor: asks a role's model for the next action, and asks again while the reply is unusable."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from task_manager.actions import PlainFormat
 from task_manager.replies import ActReply, NoAction, Said, as_action, read_action
 from task_manager.settings import ReplyFormat
 
-# Useless replies to one prompt before the step is given up; those of a cache do not count.
+# Unusable replies before the step fails. Cached ones do not count: after a resume the cache replays them for free.
 TRIES = 2
-# Replies in all, also if most come from a cache.
+# Limit on all replies, so that a cache full of unusable ones cannot loop for long.
 MOST_REPLIES = 8
 
 _AGAIN = "Your reply cannot be used: {problem}. Reply again, with your next message alone."
@@ -26,14 +26,14 @@ _UNNAMEABLE = re.compile(r"[^a-zA-Z0-9_-]")
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """An environment's tools as endpoints want them, and what the environment calls each."""
+    """Tool schemas as endpoints accept them, and the environment's name for each."""
 
     schemas: list[dict[str, Any]]
     names: dict[str, str]
 
     @classmethod
     def of(cls, told: Any) -> Self | None:
-        """Read what an environment says of its tools; None if it says nothing that could be sent."""
+        """Parse an environment's tool description; None if it holds no usable schema."""
         if isinstance(told, dict):
             told = told.get("tools")
         schemas, names = [], {}
@@ -41,7 +41,7 @@ class Tools:
             function = item.get("function", item) if isinstance(item, dict) else None
             if not isinstance(function, dict) or not isinstance(function.get("name"), str):
                 continue
-            # Endpoints take no dots in names.
+            # OpenAI-compatible endpoints reject names with dots or more than 64 characters.
             sent = _UNNAMEABLE.sub("_", function["name"])[:64]
             names[sent] = function["name"]
             parameters = function.get("parameters") or {"type": "object", "properties": {}}
@@ -50,14 +50,11 @@ class Tools:
         return cls(schemas, names) if schemas else None
 
     def renamed(self, reply: Reply) -> Reply:
-        """Return a reply whose calls name tools as the environment does."""
         calls = tuple(replace(call, name=self.names.get(call.name, call.name)) for call in reply.tool_calls)
         return replace(reply, tool_calls=calls)
 
 
 class Actor:
-    """One role that acts in an environment."""
-
     def __init__(self, asker: Asker, role: Role, fmt: PlainFormat, reply_format: ReplyFormat) -> None:
         self._asker = asker
         self._role = role
@@ -77,17 +74,14 @@ class Actor:
         """Return the next action.
 
         Args:
-            prompt: for any room.
-            opening: what the environment said first; it tells whether messages have fences of their own.
-            tools: sent if the role is to call tools natively.
-            may_close: whether ending the episode is as good as anything else; if not, it must be said twice.
-            seed: of the first reply; each further one has another.
-            sampling: of every reply.
+            opening: the environment's first message; shows whether its messages contain code fences.
+            may_close: whether the role may end the episode at once. If not, it must choose so twice.
+            seed: of the first reply; each retry increments it.
 
         Raises:
-            LLMReplyError: nothing that was said can be done.
-            LLMError: as it comes.
+            LLMReplyError: no reply held a usable action.
         """
+        # A fence is then part of an action, and not a wrapper that a model put around it.
         fenced = "```" in opening or "```" in (self._format.closing(None) or "")
         said, problem, useless = "", "", 0
         for number in range(MOST_REPLIES):
@@ -130,7 +124,6 @@ class Actor:
 
 
 def _after(prompt: Prompt, said: str, problem: str) -> Prompt:
-    """Return the prompt with what was said to it and why that would not do."""
     if not problem:
         return prompt
 
@@ -145,7 +138,7 @@ def _after(prompt: Prompt, said: str, problem: str) -> Prompt:
 
 
 def _said(reply: Reply | ActReply | LLMReplyError) -> str:
-    """Return a reply as a message of a conversation, without what a server sent apart."""
+    """Return a reply as the text of an assistant message."""
     if isinstance(reply, ActReply):
         return reply.action
     if isinstance(reply, LLMReplyError):

@@ -1,9 +1,4 @@
-"""Reader of the environment contract: an instance's state, and the action format of an environment.
-
-An action format (`PlainFormat`) says what only a text can tell of an action. An environment brings its own beside its
-class (`env_service.action_format`); another is registered as an entry point of the group
-`agentevolver.action_formats` under the environment's name, or named by `task_manager.action_format`.
-"""
+"""Reads an instance's state, and finds an environment's action format (`PlainFormat`)."""
 
 from __future__ import annotations
 
@@ -21,12 +16,11 @@ ENTRY_POINT_GROUP = "agentevolver.action_formats"
 
 
 async def read_state(client: Instances, instance_id: str) -> WorldState | None:
-    """Return the state that the environment tells of an instance, None if it tells none.
-    Raises what the client raises."""
+    """Return the instance's state, or None if the environment exposes none. Client errors pass through."""
     try:
         told = await client.get_tools_info(instance_id, params={"what": "state"})
     except EnvRequestError:
-        # It refuses the question, so it knows no states.
+        # A request error means that this environment has no state endpoint.
         return None
     if not isinstance(told, dict) or not isinstance(told.get("facts"), dict):
         return None
@@ -43,11 +37,12 @@ _registered: dict[str, type[PlainFormat]] = {}
 
 
 def format_of(env_type: str, spec: str | None = None) -> PlainFormat:
-    """Return the action format of an environment: the class that `spec` (`package.module:Class`) names, else the one
-    registered for it.
+    """Return the environment's action format; `spec` (`package.module:Class`) overrides the registered one.
 
-    Raises ConfigError for a class that cannot be imported or is none.
+    Raises ConfigError if the class cannot be imported or is not an action format.
     """
+    # Lookup order: `spec`, `register_format`, an entry point named after the environment, the class `Format` in the
+    # module `action_format` beside the environment's class, `PlainFormat`.
     if spec is None and env_type in _registered:
         return _registered[env_type](env_type)
     named = spec or next((point.value for point in entry_points(group=ENTRY_POINT_GROUP, name=env_type)), None)
@@ -55,7 +50,6 @@ def format_of(env_type: str, spec: str | None = None) -> PlainFormat:
 
 
 def register_format(env_type: str, kind: type[PlainFormat]) -> None:
-    """Make the format of another environment known in this process."""
     _registered[env_type] = kind
 
 
@@ -67,7 +61,6 @@ def _load(spec: str) -> type[PlainFormat]:
 
 
 def _shipped(env_type: str) -> type[PlainFormat]:
-    """Return the class `Format` in the module `action_format` beside an environment's class, else `PlainFormat`."""
     package = known_environments().get(env_type, "").partition(":")[0].rpartition(".")[0]
     try:
         found = package and find_spec(f"{package}.action_format")

@@ -1,8 +1,7 @@
-"""Background synthesis: a pipeline run in a process of its own, started between steps of training.
+"""Background synthesis: runs the task pipeline in a subprocess between training steps.
 
-The process has its own journal, models and budget, and cannot disturb the trainer: if it fails, training goes on with
-the tasks there are, and the log says why. Its tasks are written to `<train_data_path>.round<k>` and join the mixture at
-the next epoch; a resumed run reads all rounds that were finished.
+A round's tasks are written to `<train_data_path>.round<k>` and join the mixture at the next epoch; a resumed run reads
+all finished rounds.
 """
 
 from __future__ import annotations
@@ -29,12 +28,10 @@ STOP_TIMEOUT_S = 20.0
 
 
 def round_file(path: Path, number: int) -> Path:
-    """Return where a round's tasks are written, beside those of before training."""
     return path.with_name(f"{path.name}.round{number}")
 
 
 def round_files(path: Path) -> list[Path]:
-    """Return the files of finished rounds, in their order."""
     found = {
         int(suffix): file
         for file in path.parent.glob(path.name + ".round*")
@@ -44,14 +41,10 @@ def round_files(path: Path) -> list[Path]:
 
 
 class BackgroundQuestioning:
-    """Background questioning: starts rounds and collects their tasks.
-
-    Args:
-        configuration: of the run; a round changes the preference, the round's number and the number of tasks in it.
-        folder: for the rounds' configurations and logs.
-    """
+    """Starts rounds of synthesis and collects their tasks."""
 
     def __init__(self, configuration: Configuration, folder: Path) -> None:
+        # The subprocess has its own journal, models and budget. If it fails, training goes on with the tasks it has.
         self._configuration = configuration
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
@@ -59,16 +52,15 @@ class BackgroundQuestioning:
 
     @property
     def is_running(self) -> bool:
-        """Whether a round is under way (or over and not collected yet)."""
         return self._process is not None
 
     @property
     def next_number(self) -> int:
-        """The number of the next round: the one after those that are finished, also after one that failed."""
+        """The next round's number. A failed round leaves no file, so its number is used again."""
         return len(round_files(self._configuration.task_manager.train_data_path)) + 1
 
     def is_due(self, epoch: int) -> bool:
-        """Whether a round is to begin after an epoch (counted from 1)."""
+        """Whether a round starts after this epoch (counted from 1)."""
         every = self._configuration.task_manager.curriculum.synthesize_every_epochs
         return every > 0 and epoch > 0 and epoch % every == 0 and not self.is_running
 
@@ -78,11 +70,11 @@ class BackgroundQuestioning:
         focus: Sequence[Focus] = (),
         target_tasks: int | None = None,
     ) -> None:
-        """Begin a round with wishes for its tasks; raises RuntimeError if one is under way.
+        """Start a round; raises RuntimeError if one is running.
 
         Args:
-            focus: what its tasks are about; () leaves that open.
-            target_tasks: how many are wanted; None: `curriculum.max_new_tasks`.
+            focus: weaknesses to target.
+            target_tasks: number of tasks to make; None means `curriculum.max_new_tasks`.
         """
         if self._process is not None:
             raise RuntimeError("a round of questioning is under way; collect it first")
@@ -96,12 +88,13 @@ class BackgroundQuestioning:
             self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
 
     def collect(self) -> list[Task] | None:
-        """Return the tasks of a round that is over, none if it failed; None while it runs or if there is none."""
+        """Return a finished round's tasks, empty if it failed. None if no round is finished."""
         if self._process is None or (status := self._process.poll()) is None:
             return None
         self._process = None
         if status != 0:
             logger.error("a round of questioning ended with status %d; see the logs in %s", status, self._folder)
+        # The round writes under another name, so that a killed round is not taken for a finished one.
         unfinished = self._target.with_name(self._target.name + ".unfinished")
         if not unfinished.exists():
             return []
@@ -109,7 +102,6 @@ class BackgroundQuestioning:
         return read_objectives(self._target)
 
     def stop(self) -> None:
-        """End a round that runs; what it has done is in its journal."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -128,7 +120,6 @@ class BackgroundQuestioning:
         focus: Sequence[Focus],
         target_tasks: int | None,
     ) -> Path:
-        """Write a round's configuration, and its profile, and return the path of the former."""
         settings = self._configuration.task_manager
         self._folder.mkdir(parents=True, exist_ok=True)
         profile = profile_for(self._configuration.env_service.env_type, settings.env_profile)
@@ -153,10 +144,9 @@ class BackgroundQuestioning:
 
 
 def _literal(tree: Any) -> Any:
-    """Return a tree whose texts OmegaConf reads as they stand: what an environment said is no interpolation."""
     if isinstance(tree, dict):
         return {key: _literal(value) for key, value in tree.items()}
     if isinstance(tree, list):
         return [_literal(value) for value in tree]
-    # A backslash before `${` escapes what follows, another one the backslash.
+    # OmegaConf reads `\\${` as a literal `${`, so backslashes in front of one must be doubled too.
     return re.sub(r"(\\*)\$\{", r"\1\1\\${", tree) if isinstance(tree, str) else tree

@@ -1,8 +1,4 @@
-"""Tasks as the dataset of verl's dataloader: a task file as it is, or a mixture that is drawn anew every epoch.
-
-`MixedTasks.loader` is what training reads from. Its state is part of verl's checkpoint, so a resumed run goes on within
-the epoch, with the same draw, the same round of synthetic tasks and the same curriculum.
-"""
+"""Datasets for verl's dataloader: a task file as it is, or a mixture that is drawn anew every epoch."""
 
 from __future__ import annotations
 
@@ -20,15 +16,15 @@ from task_manager.shares import Epochs
 from task_manager.tasks import read_tasks
 
 SCALE_KEY = "advantage_scale"
-# Of a row: verl's agent loops roll its task out so often.
+# Row field: number of rollouts of this task, in place of verl's `rollout.n`.
 ROLLOUTS_KEY = "__rollout_n__"
 
 
 class TaskDataset(Dataset[dict[str, Any]]):
-    """One row a task. verl passes a row's fields on to the agent loop and keeps them with each of its samples.
+    """One row per task. verl passes a row's fields to the agent loop and keeps them with each sample.
 
-    `data_source` names the validation metrics: the environment's type, and the split too where several are validated
-    on. Where `rollouts` is set, that is how often each task is rolled out, whatever verl's section says.
+    `data_source` names validation metrics: the environment, plus the split if there are several. `rollouts` overrides
+    the number of rollouts per task.
     """
 
     def __init__(
@@ -50,11 +46,9 @@ class TaskDataset(Dataset[dict[str, Any]]):
 
 
 class MixedTasks(Dataset[dict[str, Any]]):
-    """Original and synthetic tasks to train on, of one environment or of several (`task_manager.shares.Epochs`).
+    """Original and synthetic training tasks of one or several environments.
 
-    `len` is the size of an epoch, which stays; rows are numbered through everything there is, originals first. In a
-    hybrid mixture each synthetic task's metadata says by how much its advantages count (`advantage_scale`); nothing
-    says so otherwise.
+    `len` is the fixed size of an epoch. Row numbers count all tasks, originals first.
     """
 
     def __init__(
@@ -64,8 +58,7 @@ class MixedTasks(Dataset[dict[str, Any]]):
         settings: TaskManagerSettings,
         weights: Mapping[str, float] | None = None,
     ) -> None:
-        """Take the tasks, and of several environments their weights; raises ValueError if a task is there twice or
-        there is nothing to draw from."""
+        """`weights` are the environments' shares. Raises ValueError if a task occurs twice or nothing can be drawn."""
         self._settings = settings
         self._tasks: list[Task] = []
         self._places: dict[tuple[str, str], int] = {}
@@ -82,34 +75,32 @@ class MixedTasks(Dataset[dict[str, Any]]):
         return row_of(task, index, task.env_type)
 
     def add_synthetic(self, tasks: Sequence[Task]) -> None:
-        """Let new tasks take part from the next epoch on; those that are there already are left out."""
+        """Add tasks from the next epoch on; tasks that exist already are ignored."""
         new = [task for task in tasks if self.epochs.key(task) not in self._places]
         self._append([self._scaled(task) for task in new])
         self.epochs.add_synthetic(new)
 
     def record(self, trajectories: Iterable[Trajectory]) -> None:
-        """Tell the curriculum of a step's trajectories."""
         self.epochs.record(trajectories)
 
     def draw(self) -> list[int]:
-        """Return the rows of the next epoch."""
         return [self._places[key] for key in self.epochs.draw()]
 
     def name(self, index: int) -> Any:
-        """Return what a checkpoint knows a row's task by: its id, of several environments [environment, id]."""
+        """Return the key of a row's task in checkpoints: its id, or [environment, id] if there are several
+        environments."""
         env_type, task_id = self.epochs.key(self._tasks[index])
         return [env_type, task_id] if env_type else task_id
 
     def place(self, name: Any) -> int | None:
-        """Return the row of the task of a name, None if it is not there."""
+        """Return the row of a checkpoint's key, or None if the task is gone."""
         return self._places.get(("", name) if isinstance(name, str) else (name[0], name[1]))
 
     def loader(self, batch_size: int, collate_fn: Callable[..., Any]) -> StatefulDataLoader[dict[str, Any]]:
-        """Return the loader of training: batches of whole epochs, a rest that does not fill one left out.
-        It loads in this process."""
         return StatefulDataLoader(
             dataset=self,
             batch_size=batch_size,
+            # Worker processes would draw from copies of the mixture, which never see results.
             num_workers=0,
             drop_last=True,
             collate_fn=collate_fn,
@@ -131,7 +122,7 @@ class MixedTasks(Dataset[dict[str, Any]]):
 
 
 class TaskSampler(Sampler[int]):
-    """Rows epoch by epoch. An epoch is drawn at its first row, when all results of the one before are known."""
+    """Row numbers, epoch by epoch."""
 
     def __init__(self, tasks: MixedTasks) -> None:
         self._dataset = tasks
@@ -147,6 +138,7 @@ class TaskSampler(Sampler[int]):
 
     def _rows(self) -> Iterator[int]:
         if not self._is_resumed:
+            # Not before the first row, when all results of the previous epoch are recorded.
             self._drawn, self._position = self._dataset.draw(), 0
         self._is_resumed = False
         assert self._drawn is not None
@@ -155,7 +147,6 @@ class TaskSampler(Sampler[int]):
             yield self._drawn[self._position - 1]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the epoch's draw, the place in it, and what later draws depend on."""
         dataset = self._dataset
         return {
             "drawn": None if self._drawn is None else [dataset.name(index) for index in self._drawn],
@@ -164,7 +155,7 @@ class TaskSampler(Sampler[int]):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state. Raises ValueError if a task of the epoch that runs is gone."""
+        """Resume within the epoch. Raises ValueError if one of its tasks is gone."""
         self._dataset.epochs.load_state_dict(state)
         self._position = int(state["position"])
         self._is_resumed = state["drawn"] is not None
@@ -179,7 +170,6 @@ class TaskSampler(Sampler[int]):
 
 
 def row_of(task: Task, index: int, data_source: str) -> dict[str, Any]:
-    """Return a task as verl's dataloader passes it on."""
     return {
         "index": index,
         "task": task.to_dict(),

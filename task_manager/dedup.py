@@ -1,16 +1,4 @@
-"""Deduplication of queries: lexical (Jaccard of word sets) and semantic (cosine of embeddings), both exact.
-
-Lexical, without comparing all pairs. Where a script has no spaces, pairs of neighbouring characters are the words:
-about as many of them change with one word of Chinese as words change with one of English (in 20 characters, the
-similarity is then 0.81; in ten words, 0.82). Two sets with J(x, y) = |x & y| / |x | y| >= t share a token among their
-rarest ones: with o = ceil(t / (1 + t) * (|x| + |y|)) common tokens needed, among the first |x| - o + 1 tokens of x and
-the first |y| - ceil(t |y|) + 1 of y, in any order that is the same for both (prefix filtering, Chaudhuri et al. 2006,
-Bayardo et al. 2007). Sizes must satisfy t |x| <= |y| <= |x| / t. What passes both is counted in full, so results equal
-those of the pairwise loop; with a rare-first order few candidates pass.
-
-Semantic: FAISS's flat index, in blocks. An inexact index would be faster beyond a million tasks; at 100,000 comparing
-all of them takes less than building one.
-"""
+"""Deduplication of queries: lexical (Jaccard similarity of word sets) and semantic (cosine similarity), both exact."""
 
 from __future__ import annotations
 
@@ -30,19 +18,16 @@ from agentevolver.embeddings import Vectors
 from agentevolver.utils.scripts import UNSPACED, marks, usual
 
 _WORD = re.compile(r"[^\W_]+")
-# Characters of a script without spaces that make up one token.
+# Characters per token in scripts without spaces: with pairs, one changed word changes about as many tokens in Chinese
+# as in English.
 GRAM = 2
-# Guards ceil and floor against products like 0.7 * 10 = 7.000000000000001; similarities themselves are compared as they
-# are.
+# Guards ceil and floor against products like 0.7 * 10 = 7.000000000000001. Similarities are compared without it.
 _SLACK = 1e-9
 
 
 def words(text: str) -> frozenset[str]:
-    """Return the set of words of a text: runs of letters and digits, without case, width and composition.
-
-    Runs of a script that has no spaces are taken apart into all their pairs of neighbours; a single character stays
-    one.
-    """
+    """Return the words of a text, case-folded and NFKC-normalised; runs of a script without spaces become character
+    pairs."""
     if text.isascii():
         return frozenset(_WORD.findall(text.casefold()))
     folded, found = unicodedata.normalize("NFKC", text).casefold(), set[str]()
@@ -55,22 +40,21 @@ def words(text: str) -> frozenset[str]:
 
 @functools.cache
 def _runs() -> re.Pattern[str]:
-    """A run of a script without spaces, or of one with them; marks are part of what they stand on."""
+    # Group 1: a run of a script without spaces; group 2: of another one. Combining marks belong to their letter.
     letter = r"[^\W_]"
     return re.compile(f"((?:(?=[{UNSPACED}]){letter}[{marks()}]*)+)|((?:(?![{UNSPACED}]){letter}[{marks()}]*)+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """An entry that is similar: its number in the order of adding, and the similarity."""
+    """A similar entry: its number in the order of adding, and the similarity."""
 
     row: int
     similarity: float
 
 
 class _Bucket:
-    """The entries of one set size: their tokens as a matrix (n, size), their numbers,
-    and who begins with which token."""
+    """Entries with the same set size: a token matrix (n, size), entry numbers, and posting lists of prefix tokens."""
 
     def __init__(self, size: int) -> None:
         self.tokens = np.zeros((16, size), dtype=np.int32)
@@ -88,12 +72,9 @@ class _Bucket:
 
 
 class LexicalIndex:
-    """Index of word sets: finds an entry whose set has at least `threshold` Jaccard similarity to a query's.
+    """Finds an entry whose word set has at least `threshold` Jaccard similarity to a query's.
 
-    Args:
-        threshold: in (0, 1].
-        corpus: texts like those to come; rare words of theirs are tried first. Without it the order of appearance
-            decides, which is as exact and a little slower.
+    `corpus` are sample texts that tell which words are rare. Without it search is slower, with the same results.
     """
 
     def __init__(self, threshold: float, corpus: Iterable[str] = ()) -> None:
@@ -107,8 +88,7 @@ class LexicalIndex:
         self._buckets: dict[int, _Bucket] = {}
         self._exact: dict[frozenset[str], int] = {}
         counts = Counter(word for text in corpus for word in words(text))
-        # Words that are not in the corpus come later and get a lower rank each, so they count as rarer than all of
-        # these.
+        # Words outside the corpus get negative ranks later, so they count as rarer than all of these.
         for rank, (word, _) in enumerate(sorted(counts.items(), key=lambda item: (item[1], item[0]))):
             self._intern(word, rank)
 
@@ -116,8 +96,7 @@ class LexicalIndex:
         return self._size
 
     def find(self, text: str) -> Match | None:
-        """Return a most similar entry at or above the threshold, or None.
-        A text without words is similar to nothing."""
+        """Return a most similar entry at or above the threshold, or None. A text without words matches nothing."""
         found = words(text)
         if not found:
             return None
@@ -128,6 +107,7 @@ class LexicalIndex:
         if len(known) < math.ceil(t * n - _SLACK):
             return None
         known.sort(key=self._rank.__getitem__)
+        # One shared bitmap instead of a new array per query; it is cleared below.
         self._mark[known] = True
         try:
             best = self._search(known, n, n - len(known))
@@ -136,7 +116,6 @@ class LexicalIndex:
         return best
 
     def add(self, text: str) -> int:
-        """Add an entry and return its number."""
         row, found = self._size, words(text)
         self._size += 1
         if not found or found in self._exact:
@@ -152,13 +131,18 @@ class LexicalIndex:
         return row
 
     def _search(self, known: list[int], n: int, unknown: int) -> Match | None:
+        # Prefix filtering (Chaudhuri et al. 2006, Bayardo et al. 2007) avoids comparing all pairs. Sets with J(x, y) =
+        # |x & y| / |x + y| >= t share at least needed = ceil(t / (1 + t) * (|x| + |y|)) tokens. So in any fixed order
+        # of tokens, one of the first |x| - needed + 1 tokens of x is among the first |y| - ceil(t |y|) + 1 of y, and t
+        # |x| <= |y| <= |x| / t. Candidates are counted in full, so results equal the pairwise loop; with rare tokens
+        # first there are few.
         t, best = self._threshold, None
         for size in range(math.ceil(t * n - _SLACK), math.floor(n / t + _SLACK) + 1):
             bucket = self._buckets.get(size)
             if bucket is None:
                 continue
             needed = math.ceil(t / (1 + t) * (n + size) - _SLACK)
-            # Unknown words are rarer than all known ones, hence they fill the front of the prefix.
+            # Unknown words rank as the rarest, so they occupy the front of the prefix and shorten the rest.
             prefix = known[: max(0, n - needed + 1 - unknown)]
             lists = [bucket.postings[token] for token in prefix if token in bucket.postings]
             if not lists:
@@ -197,26 +181,27 @@ def _one_thread() -> Iterator[None]:
 
 
 class SemanticIndex:
-    """Index of unit vectors: finds the nearest entries of one; entries are numbered in the order of adding."""
+    """Nearest-neighbour index of unit vectors, numbered in the order of adding."""
 
     def __init__(self, dimension: int) -> None:
         import faiss
 
+        # Exact. An approximate index pays off beyond a million tasks; at 100,000, building one takes longer than
+        # comparing all.
         self._index = faiss.IndexFlatIP(dimension)
 
     def __len__(self) -> int:
         return int(self._index.ntotal)
 
     def add(self, vectors: Vectors) -> None:
-        """Add (n, d) unit vectors."""
         self._index.add(np.ascontiguousarray(vectors, dtype=np.float32))
 
     def nearest(self, vector: Vectors, k: int = 1) -> list[Match]:
-        """Return the k nearest entries of one vector (d,), nearest first."""
+        """Return the k nearest entries of a vector (d,), nearest first."""
         return self._search(vector[None, :], k)[0]
 
     def nearest_of_each(self, vectors: Vectors) -> list[Match | None]:
-        """Return the nearest entry of each of (n, d) vectors; None where there are no entries."""
+        """Return the nearest entry of each of (n, d) vectors, or None if the index is empty."""
         return [found[0] if found else None for found in self._search(vectors, 1)]
 
     def _search(self, vectors: Vectors, k: int) -> list[list[Match]]:

@@ -1,15 +1,6 @@
-"""Exploration: an explorer takes steps in a world without a goal, first broadly,
-then deeply (paper, 2.2, equations 8 and 9).
+"""Exploration: an explorer takes steps in a world without a goal, first broadly, then deeply (paper, 2.2, eq. 8 and 9).
 
-In the breadth phase the explorer sees every step so far; in the depth phase only the last `window` ones, so that it
-goes on from where it is instead of from where it began. A strategy says what it is told of earlier tries: nothing
-(`random`, as in the paper), or what to stay away from (`curious`).
-
-Every step is in the exploration's `StepLog` before the next one is asked for: an exploration that was broken off goes
-on in a fresh instance in which its steps are taken again. Where the world then answers otherwise, it begins anew. One
-that ends early because the environment ended the episode, or because the model refused, was filtered or said nothing
-usable any more, counts with the steps it has. One that failed before its first step, or because the environment, the
-endpoint or the budget did, raises what failed (`EnvServiceError`, `LLMError`).
+In the breadth phase the explorer sees every step so far; in the depth phase only the last `window` ones.
 """
 
 from __future__ import annotations
@@ -58,7 +49,7 @@ Phase = Literal["breadth", "depth"]
 
 @dataclass(frozen=True, slots=True)
 class ExploredStep:
-    """One action of an explorer and its answer; `refused` says that the environment did not carry it out."""
+    """One action and its observation; `refused`: the environment did not carry it out."""
 
     action: str
     observation: str
@@ -68,7 +59,7 @@ class ExploredStep:
 
 
 class StepLog:
-    """Log of one exploration so far. Without a path it is kept in memory alone."""
+    """Steps of one exploration so far, on disk if it has a path. A killed exploration resumes from it."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
@@ -78,26 +69,23 @@ class StepLog:
             self._read(path)
 
     def begin(self, opening: str) -> None:
-        """Forget what there was and begin with what the environment says first."""
         self.opening, self.steps = opening, []
         if self._path is not None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._path.write_bytes(orjson.dumps({"opening": opening}) + b"\n")
 
     def add(self, step: ExploredStep) -> None:
-        """Append a step. It survives the death of this process from here on."""
+        """Append a step. It survives a kill of this process once this returns."""
         self.steps.append(step)
         if self._path is not None:
             with self._path.open("ab", buffering=0) as file:
                 file.write(orjson.dumps(asdict(step)) + b"\n")
 
     def forget(self) -> None:
-        """Forget what there was."""
         self.opening, self.steps = None, []
         self.remove()
 
     def remove(self) -> None:
-        """Remove the file: the exploration is recorded."""
         if self._path is not None:
             self._path.unlink(missing_ok=True)
 
@@ -113,41 +101,37 @@ class StepLog:
 
 
 class Strategy(Protocol):
-    """Strategy of explorers; one object for all of an environment's explorations. `remembers`: whether what is recorded
-    matters to it."""
+    """What explorers are told about earlier tries; one object per environment.
+
+    `remembers`: recorded steps must be replayed to it on resume.
+    """
 
     @property
     def remembers(self) -> bool: ...
 
-    def record(self, world: World, action: str, *, refused: bool) -> None:
-        """Take note of an action."""
-        ...
+    def record(self, world: World, action: str, *, refused: bool) -> None: ...
 
     def tried(self, world: World) -> list[str]:
-        """Return what the explorer of a world is to be shown of earlier tries, one line each."""
+        """Return the lines about earlier tries to show the explorer of a world."""
         ...
 
 
 class RandomStrategy:
-    """Every exploration for itself; variety comes from the temperature and from the worlds."""
+    """Shows nothing: variety comes from the temperature and the worlds."""
 
     remembers = False
 
-    def record(self, world: World, action: str, *, refused: bool) -> None:
-        """Keep nothing."""
+    def record(self, world: World, action: str, *, refused: bool) -> None: ...
 
     def tried(self, world: World) -> list[str]:
-        """Show nothing."""
         return []
 
 
 class CuriousStrategy:
-    """Curiosity: steers towards actions that nobody tried.
+    """Shows what others tried, so that the explorer tries something else.
 
-    Two memories: of a world, the very actions taken there, since their answers are known; of the environment, how often
-    each kind of action was taken in any world. A line reads `ACTION` or `KIND (n times)`. The most frequent kinds come
-    first, then the latest actions of this world; `memory_size` bounds both together. A refused action is not counted as
-    a try of its kind: it may work elsewhere.
+    First come kinds of actions that were tried more often than average in any world (`KIND (n times)`), then the latest
+    actions of this world, whose answers are known. `memory_size` bounds both together.
     """
 
     remembers = True
@@ -159,18 +143,17 @@ class CuriousStrategy:
         self._worlds: defaultdict[str, dict[str, None]] = defaultdict(dict)
 
     def record(self, world: World, action: str, *, refused: bool) -> None:
-        """Take note of an action in a world."""
         line = re.sub(r"\s+", " ", action).strip()
         seen = self._worlds[world.seed_task_id]
         seen.pop(line, None)
         seen[line] = None
         if len(seen) > self._memory_size:
             del seen[next(iter(seen))]
+        # A refused action does not count as a try of its kind: it may work in another world.
         if not refused:
             self._kinds[self._format.signature(action)] += 1
 
     def tried(self, world: World) -> list[str]:
-        """Return the kinds that are tried more than the average, and this world's actions."""
         kinds = [f"{kind} ({count} times)" for kind, count in self._overdone()][: self._memory_size // 2]
         actions = list(self._worlds[world.seed_task_id])[-(self._memory_size - len(kinds)) :]
         return [*kinds, *actions]
@@ -183,7 +166,7 @@ class CuriousStrategy:
 
 
 def make_strategy(name: str, fmt: PlainFormat, settings: StrategySettings) -> Strategy:
-    """Return the strategy of that name; raises ValueError if there is none."""
+    """Return the strategy with this name; raises ValueError if there is none."""
     if name == "random":
         return RandomStrategy()
     if name == "curious":
@@ -204,16 +187,15 @@ _KINDS: tuple[tuple[type[Exception], str], ...] = (
 
 
 def kind_of(error: Exception) -> str:
-    """Return the name of a failure's kind; `llm` where the model failed otherwise."""
+    """Return the failure's kind."""
     return next((name for kind, name in _KINDS if isinstance(error, kind)), "llm")
 
 
 @dataclass(slots=True)
 class Exploration:
-    """One exploration of one world, as the journal keeps it.
+    """One exploration of one world, as the journal stores it.
 
-    `ended` says that the environment ended it, `stopped` what failure did (`failures.kind_of`; "" for none). `seconds`
-    is wall time.
+    `ended`: the environment ended the episode. `stopped`: the kind of failure that ended it, or "".
     """
 
     world: World
@@ -226,43 +208,30 @@ class Exploration:
 
     @property
     def transcript(self) -> list[tuple[int, str, str]]:
-        """The steps as prompts take them: (index, action, observation)."""
+        """The steps for prompts: (index, action, observation)."""
         return [(i, step.action, step.observation) for i, step in enumerate(self.steps)]
 
     @property
     def own_record(self) -> list[StepText]:
-        """The steps as whoever takes them sees them: with what was thought."""
         return [
             StepText(i, s.action, s.observation, cut(s.thought, prompts.THOUGHT_CHARS))
             for i, s in enumerate(self.steps)
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON-ready data."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Exploration:
-        """Read what `to_dict` returned."""
         return cls(
             **{**data, "world": World(**data["world"]), "steps": [ExploredStep(**step) for step in data["steps"]]}
         )
 
 
 class Explorer:
-    """Explorer of the worlds of one environment; safe for many at once on one event loop.
+    """Explores worlds of one environment; safe for concurrent use on one event loop.
 
-    Args:
-        client: the environment service.
-        llm: plays the explorer.
-        fmt: how the environment's actions are written.
-        profile: what is known of it; None if nothing is yet.
-        strategy: what the explorer is told of others' tries.
-        settings: steps, window, temperatures.
-        env_params: environment parameters on top of the format's own.
-        reply_format: how the explorer replies.
-        max_chars: of an observation in its prompts.
-        focus: by world, what is to be tried there.
+    `env_params` override those of the action format; `focus` says by seed task what to try.
     """
 
     def __init__(
@@ -292,7 +261,11 @@ class Explorer:
         self._breadth, self._depth = settings.steps(fmt.env_type)
 
     async def explore(self, world: World, number: int, log: StepLog | None = None) -> Exploration:
-        """Explore a world once, from where `log` stands; `number` tells the explorations of one world apart."""
+        """Explore a world once, resuming from `log`; `number` tells explorations of one world apart.
+
+        A model that refuses or stops making sense ends the exploration, whose steps still count. Failures before the
+        first step, and those of environment, endpoint or budget, are raised.
+        """
         log = log or StepLog()
         started, taken = time.perf_counter(), len(log.steps)
         found = await self._go_on(world, number, log)
@@ -310,8 +283,7 @@ class Explorer:
         return found
 
     async def _go_on(self, world: World, number: int, log: StepLog) -> Exploration | None:
-        """Take a log's steps again in a fresh instance and go on behind them; returns None if they are not answered
-        as they were."""
+        """Replay the log in a fresh instance and continue. Returns None if an observation differs from the log."""
         total = self._breadth + self._depth
         params = {**self._format.explore_params(total), **self._env_params}
         async with open_world(self._client, world, params) as (instance_id, opened):
@@ -343,7 +315,7 @@ class Explorer:
         return found
 
     async def _retaken(self, found: Exploration, instance_id: str) -> bool:
-        """Take the steps of an exploration again; returns whether the world answers as it did."""
+        """Replay recorded steps; returns whether the world answered as recorded."""
         for index, step in enumerate(found.steps):
             if found.ended:
                 return False
@@ -353,7 +325,6 @@ class Explorer:
         return True
 
     async def _step(self, instance_id: str, index: int, said: Said, phase: Phase) -> tuple[ExploredStep, bool]:
-        """Take one step; returns it, and whether the episode is over."""
         result = await self._client.step(instance_id, {"role": "assistant", "content": said.action}, step_index=index)
         observation = "\n".join(str(message["content"]) for message in result["state"])
         refused = self._format.refusal(result) is not None
@@ -393,6 +364,5 @@ class Explorer:
 
 
 def replayed(strategy: Strategy, world: World, steps: Sequence[ExploredStep]) -> None:
-    """Tell a strategy of steps that are recorded already."""
     for step in steps:
         strategy.record(world, step.action, refused=step.refused)

@@ -1,4 +1,4 @@
-"""Focus of a round of new tasks: which worlds are explored, and what for."""
+"""Focus of a round: which worlds are explored, and for which weakness."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from task_manager.settings import Focus
 
 
 def seeds_in_turn(focus: Sequence[Focus]) -> tuple[str, ...]:
-    """Return the worlds of several focuses, one of each in turn, so that a round that stops early had some of all."""
+    """Interleave the seeds of several focuses, so that a round that stops early covers all of them."""
     rows = zip_longest(*(one.seeds for one in focus))
     return tuple(dict.fromkeys(seed for row in rows for seed in row if seed is not None))
 
 
 def by_seed(focus: Iterable[Focus]) -> dict[str, Focus]:
-    """Return the focus of each world, the first of several."""
+    """Return each seed's first focus."""
     found: dict[str, Focus] = {}
     for one in focus:
         for seed in one.seeds:

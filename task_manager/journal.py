@@ -1,12 +1,4 @@
-"""Journal of a pipeline run: finished parts in one append-only file, so that a killed run goes on where it was.
-
-A record is `{"kind", "key", "value"}`. Its key hashes everything that its value follows from and nothing else
-(environment, profile, models, prompts, parameters): a changed configuration finds nothing of the old one, an unchanged
-one finds all of it, and an exploration, which does not depend on how duplicates are told, is found again when only that
-changes. `Plan` makes these keys. A record counts once its line is complete: a line that the kill tore is cut off when
-the file is opened. A key is written once; a second value for it is refused. One process at a time may write
-(`JournalInUse`). In memory is only where each record stands; its value is read when it is asked for.
-"""
+"""Journal of a pipeline run: an append-only file of finished parts, from which a killed run resumes."""
 
 from __future__ import annotations
 
@@ -29,29 +21,29 @@ from task_manager.prompts import PROMPTS_VERSION
 from task_manager.settings import TaskManagerSettings
 
 Records = Mapping[str, Mapping[str, Any]]
-"""Values by kind and key."""
 
-# How `put` writes a line: kind and key are read without the value, which is most of it.
+
+# Matches the head of a line as `put` writes it, so that the index is built without parsing values.
 _HEAD = re.compile(rb'\{"kind":"([^"\\]+)","key":"([^"\\]+)","value":')
-# A place is one number, since there may be hundreds of thousands: the line's offset, and its length in the lower bits.
+# A record's place (offset and length) is packed into one int: a journal may hold hundreds of thousands.
 _LENGTH_BITS = 32
 
 
 class JournalError(RuntimeError):
-    """A journal that cannot be used; names the file and the line."""
+    """The journal cannot be used; names the file and the line."""
 
 
 class JournalInUse(JournalError):
-    """Another process is writing this journal."""
+    """Another process writes to this journal."""
 
 
 def fingerprint(parts: Mapping[str, Any]) -> str:
-    """Return a hash of JSON-ready data, whatever the order of its keys."""
+    """Return a hash of JSON-ready data, independent of key order."""
     return hashlib.sha256(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)).hexdigest()[:24]
 
 
 class _Lines:
-    """A file's lines by their places; it is open as long as somebody may ask."""
+    """Reads lines by place from one open file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -59,7 +51,6 @@ class _Lines:
         weakref.finalize(self, os.close, self._handle)
 
     def value(self, place: int) -> Any:
-        """Return the value of the record that stands there; raises JournalError if none does."""
         offset, length = place >> _LENGTH_BITS, place & ((1 << _LENGTH_BITS) - 1)
         try:
             return orjson.loads(os.pread(self._handle, length, offset))["value"]
@@ -70,7 +61,7 @@ class _Lines:
 
 
 class _Kind(Mapping[str, Any]):
-    """The records of one kind by key, in the order of writing."""
+    """Records of one kind by key, in the order of writing."""
 
     def __init__(self, lines: _Lines) -> None:
         self._lines = lines
@@ -90,7 +81,7 @@ class _Kind(Mapping[str, Any]):
 
 
 class _Index(Mapping[str, Mapping[str, Any]]):
-    """Where the records of a file stand, by kind and key, and the length of its complete lines in bytes."""
+    """Where each record stands; `whole` is the length of all complete lines. Values are read on access."""
 
     def __init__(self, path: Path) -> None:
         self._lines = _Lines(path)
@@ -113,7 +104,6 @@ class _Index(Mapping[str, Mapping[str, Any]]):
         return len(self._kinds)
 
     def add(self, kind: str, key: str, length: int) -> None:
-        """Take note of a line at the end of the file."""
         if kind not in self._kinds:
             self._kinds[kind] = _Kind(self._lines)
         self._kinds[kind].places[key] = self.whole << _LENGTH_BITS | length
@@ -134,12 +124,17 @@ class _Index(Mapping[str, Mapping[str, Any]]):
 
 
 class Journal:
-    """The records of a folder. Use it as a context manager, or call `close`."""
+    """Records of a folder, written by one process at a time.
+
+    A record is `{"kind", "key", "value"}`. `PipelinePlan` makes the keys: each hashes everything that the value depends
+    on.
+    """
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.path = folder / "journal.jsonl"
+        # A kill may have cut the last line short; only complete lines count.
         self._lock = _locked(folder / "lock")
         cut_torn(self.path)
         self._file = self.path.open("ab", buffering=0)
@@ -158,43 +153,39 @@ class Journal:
         self.close()
 
     def close(self) -> None:
-        """Bring the file to the disk and let others write."""
         if not self._file.closed:
             os.fsync(self._file.fileno())
             self._file.close()
             os.close(self._lock)
 
     def has(self, kind: str, key: str) -> bool:
-        """Return whether there is a record, without reading it."""
         return key in self._index.get(kind, {})
 
     def get(self, kind: str, key: str) -> Any | None:
-        """Return the value of a record, or None if there is none."""
         return self._index.get(kind, {}).get(key)
 
     def put(self, kind: str, key: str, value: Any) -> None:
-        """Append a record. It survives the death of this process from here on."""
+        """Append a record; raises JournalError if the key exists. It survives a kill of this process from then on."""
         if self.has(kind, key):
             raise JournalError(f"{self.path}: the {kind} {key} is recorded already")
         line = orjson.dumps({"kind": kind, "key": key, "value": value}) + b"\n"
         written = self._file.write(line)
         if written != len(line):
+            # Half a line would hide every record after it.
             self._file.truncate(self._index.whole)
             raise JournalError(f"{self.path}: only {written} of {len(line)} bytes could be written; is the disk full?")
         self._index.add(kind, key, len(line))
 
     @property
     def records(self) -> Records:
-        """All records by kind and key, each read when it is asked for."""
         return self._index
 
     def items(self, kind: str) -> Iterator[tuple[str, Any]]:
-        """Return the records of a kind in the order of writing."""
         return iter(self._index.get(kind, {}).items())
 
 
 def read_journal(folder: Path) -> Records:
-    """Return the records of a folder by kind and key without taking its lock; raises JournalError if there are none."""
+    """Read a folder's records without locking it; raises JournalError if there is no journal."""
     path = folder / "journal.jsonl"
     if not path.exists():
         raise JournalError(f"{path}: no such journal; `python -m task_manager explore` begins one")
@@ -202,7 +193,7 @@ def read_journal(folder: Path) -> Records:
 
 
 def _locked(path: Path) -> int:
-    """Open and lock a file for this process; the lock goes with the process, however it ends."""
+    # The kernel drops a flock with its process, so a killed run leaves no stale lock.
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -219,8 +210,10 @@ def _locked(path: Path) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """JSON-ready, so that `stats` and `show` can follow a run without its configuration.
-    The four strings are hashes."""
+    """Jobs of a pipeline run, and the journal keys of their parts.
+
+    It is stored in the journal, so that `stats` and `show` need no configuration. The last four fields are hashes.
+    """
 
     env_type: str
     profile: str
@@ -245,20 +238,17 @@ class Plan:
         evaluation: tuple[str, ...] = (),
         known: tuple[str, ...] = (),
     ) -> Self:
-        """Return the plan of a configuration.
+        """Build the plan of a configuration.
 
         Args:
-            settings: the section `task_manager`.
-            env_type: the environment.
-            env_params: its parameters.
-            profile: what is known of it.
             seeds: ids of the tasks whose worlds are explored.
-            models: what tells the model and the sampling of `explorer, synthesiser, verifier, judge` apart from others.
+            models: model and sampling of each role.
             evaluation: queries that must not be trained on.
-            known: ids of tasks that exist beside this plan's.
+            known: ids of existing tasks outside this plan.
         """
-        # Queries and solutions hold for the start states, which parameters like a step budget do not change, but others
-        # may.
+        # Each hash covers what its part depends on and nothing else. So an exploration is found again after a change of
+        # deduplication, but not after a change of the profile. All environment parameters count, since some change the
+        # start states.
         world = {
             "env_type": env_type,
             "params": dict(env_params),
@@ -277,7 +267,7 @@ class Plan:
             "explorer": models["explorer"],
         }
         if settings.focus:
-            # What follows from an exploration is found by its key, so that this is enough for all of it.
+            # Later parts depend on the exploration's key, and so on this.
             exploring["focus"] = [focus.model_dump() for focus in settings.focus]
         synthesising = {
             **world,
@@ -287,7 +277,7 @@ class Plan:
             "synthesiser": models["synthesiser"],
         }
         if settings.synthesis.min_actions > 1:
-            # Told only then, so that journals of before there was the key go on.
+            # The default is left out: journals without this key stay valid.
             synthesising["min_actions"] = settings.synthesis.min_actions
         verifying = {
             **world,
@@ -315,34 +305,28 @@ class Plan:
 
     @property
     def run(self) -> str:
-        """The hash of what a task of this plan follows from, seeds and their number aside."""
+        """The run's id: a hash of everything that its tasks depend on, seeds and their number excepted."""
         return fingerprint({"parts": [self.exploring, self.synthesising, self.verifying, self.deciding]})
 
     def jobs(self) -> Iterator[tuple[str, int]]:
-        """Return (seed, number of the exploration): every seed once, then every seed again."""
+        """Yield (seed, exploration number): every seed once, then every seed again."""
         return ((seed, number) for number in range(self.first, self.first + self.n) for seed in self.seeds)
 
     def exploration(self, seed: str, number: int) -> str:
-        """Return the key of an exploration."""
         return fingerprint({"of": self.exploring, "seed": seed, "number": number})
 
     def synthesis(self, exploration: str) -> str:
-        """Return the key of what is synthesised from an exploration."""
         return fingerprint({"of": self.synthesising, "from": exploration})
 
     def verdict(self, synthesis: str, index: int) -> str:
-        """Return the key of the verdict on a proposal."""
         return fingerprint({"of": self.verifying, "from": synthesis, "index": index})
 
     def decision(self, verdict: str) -> str:
-        """Return the key of the decision whether a verified proposal is kept."""
         return fingerprint({"of": self.deciding, "from": verdict})
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON-ready data."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Read what `to_dict` returned."""
         return cls(**{**data, "seeds": tuple(data["seeds"])})

@@ -1,10 +1,4 @@
-"""Known queries: what a new task must not repeat, kept tasks and evaluation tasks alike.
-
-Adding is one step: between looking for a duplicate and adding, nothing else is added, so of two equal proposals that
-are verified at the same time one is kept. Embeddings are computed in a thread. An environment lists the ids of its
-evaluation tasks only; what one asks is in the opening of an instance, so each is opened once, released, and kept in the
-journal.
-"""
+"""Known queries: kept tasks and evaluation tasks, which no new task may repeat."""
 
 from __future__ import annotations
 
@@ -25,13 +19,13 @@ from task_manager.journal import Journal, fingerprint
 from task_manager.settings import DeduplicationSettings
 
 ALL_WORLDS = ""
-# Queries that are embedded at once where many are taken up.
+# Batch size for embeddings.
 BLOCK = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """Why a query is not new: `kind` of similarity, to what, how much."""
+    """The known query that a new one duplicates."""
 
     kind: Literal["lexical", "semantic"]
     against: Literal["pool", "evaluation"]
@@ -44,13 +38,11 @@ class Clash:
 
 
 class _Index:
-    """Queries of one scope, numbered alike in both indexes."""
-
     def __init__(self, jaccard: float, corpus: Sequence[str] = ()) -> None:
         self.queries: list[str] = []
         self._lexical = LexicalIndex(jaccard, corpus)
         self._semantic: SemanticIndex | None = None
-        # Who has a word; only where there are no vectors, since only then neighbours are told by words.
+        # Posting lists of words, only filled without embeddings: neighbours are then found by common words.
         self._having: dict[str, array[int]] = {}
 
     def add(self, query: str, vector: Vectors | None) -> None:
@@ -78,7 +70,7 @@ class _Index:
         return None
 
     def nearest(self, query: str, vector: Vectors | None, k: int) -> list[str]:
-        """Return the k nearest queries, by embedding if there are any, else by common words."""
+        """Return the k nearest queries by embedding, or by common words if there are no embeddings."""
         if vector is not None and self._semantic is not None:
             return [self.queries[match.row] for match in self._semantic.nearest(vector, k)]
         rows = [self._having[word] for word in words(query) if word in self._having]
@@ -87,17 +79,15 @@ class _Index:
         common = np.bincount(
             np.concatenate([np.frombuffer(some, np.int32) for some in rows]), minlength=len(self.queries)
         )
-        # Of equal ones the first.
+        # A stable sort keeps ties in the order of adding, so that prompts are reproducible.
         return [self.queries[row] for row in np.argsort(-common, kind="stable")[:k]]
 
 
 class KnownQueries:
     """Kept and evaluation queries.
 
-    Args:
-        settings: what counts as having a query already.
-        encoder: makes embeddings; None (or `settings.semantic` false) compares words only.
-        evaluation: queries that are trained on under no circumstances.
+    `encoder` makes embeddings; None (or `settings.semantic` false) compares words only. `evaluation` are queries that
+    must not be trained on.
     """
 
     def __init__(
@@ -120,7 +110,7 @@ class KnownQueries:
         return self._size
 
     async def load(self, queries: Sequence[str], worlds: Sequence[str]) -> None:
-        """Add queries that were kept before, without comparing them."""
+        """Add queries without comparing them."""
         for start in range(0, len(queries), BLOCK):
             some = queries[start : start + BLOCK]
             vectors = await self._embed(some)
@@ -128,19 +118,20 @@ class KnownQueries:
                 self._add(query, world, None if vectors is None else vectors[row])
 
     async def clash(self, query: str, world: str) -> Clash | None:
-        """Return what a query duplicates, None if it is new. `world` is the start state's id."""
+        """Return what a query duplicates, or None. `world` is the start state's id."""
         return self._clash(query, world, await self._embed_one(query))
 
     async def take(self, query: str, world: str) -> Clash | None:
-        """Add a query if it is new; returns what it duplicates otherwise."""
+        """Add a query if it is new, or return what it duplicates."""
         vector = await self._embed_one(query)
+        # No await between comparing and adding: of two equal proposals in flight, one is kept.
         found = self._clash(query, world, vector)
         if found is None:
             self._add(query, world, vector)
         return found
 
     async def neighbours(self, text: str, world: str, k: int) -> list[str]:
-        """Return the k kept queries that are nearest to a text, nearest first."""
+        """Return the k kept queries nearest to a text."""
         index = self._scopes.get(self._scope(world))
         if index is None or k == 0:
             return []
@@ -188,13 +179,14 @@ async def held_out_queries(
     list_params: Mapping[str, Any] | None = None,
     env_params: Mapping[str, Any] | None = None,
 ) -> tuple[str, ...]:
-    """Return what the tasks of some splits ask, in the environment's order, doubles left out;
-    errors of the client pass through."""
+    """Return the queries of all tasks in some splits, in order, without duplicates."""
     ids = [
         task_id
         for split in splits
         for task_id in await client.get_env_profile(env_type, split, dict(list_params or {}))
     ]
+    # Environments list ids only. A task's query is in its opening, so each task is opened once and cached in the
+    # journal.
     slots = asyncio.Semaphore(AT_ONCE)
 
     async def read(task_id: str) -> str:

@@ -1,14 +1,7 @@
-"""Mixture and curriculum: which tasks an epoch is made of, original or synthetic, and how much each weighs.
+"""Mixture and curriculum: which tasks an epoch consists of, and how often each is drawn.
 
-Tasks of a kind stand in a round: a random order of all of them, heavier ones earlier. Epochs take from it what they
-need; a new round begins when it is used up, so every task comes before one repeats. A task of weight 0 rests: it is
-passed over, and stays in the round for when it wakes. The number of tasks in an epoch is fixed, so that the
-learning-rate schedule is: `len(mixture)` at the start, also if tasks are added or rest later.
-
-The curriculum's weights follow the measured success of rollout groups. A group in which all rollouts score the same has
-no advantage, hence no gradient: its task rests for some epochs, twice as long each time in a row, and is then tried
-again, since the policy has changed. The others weigh exp(-(p - target)^2 / (2 width^2)) with p their smoothed success
-rate (the Gaussian utility of Socratic-Zero); tasks that were never tried weigh 1. Failed rollouts count for nothing.
+Epochs take tasks from a cycle: a random order of all of them, heavier ones earlier, that begins anew when it is used
+up. So every task comes before one repeats. A task of weight 0 is passed over until its weight rises.
 """
 
 from __future__ import annotations
@@ -30,19 +23,13 @@ Weight = Callable[[str], float]
 
 
 def equal_weight(task_id: str) -> float:
-    """Every task the same."""
     return 1.0
 
 
 class Round:
-    """A never-ending sequence of ids in which every waking id comes before one repeats.
+    """An endless sequence of ids, in which every id with a positive weight comes before one repeats.
 
-    Args:
-        name: with the seed, decides the order.
-        seed: of the draws.
-        shuffle: false keeps the order of the ids, round after round.
-        newest_first: ids that are added come at the beginning of the round that runs, and of the order that is kept;
-            else at the end.
+    `name` and `seed` decide the order. `newest_first`: new ids go to the front of the current round, not to its end.
     """
 
     def __init__(self, name: str, ids: Sequence[str], seed: int, *, shuffle: bool, newest_first: bool = False) -> None:
@@ -55,7 +42,7 @@ class Round:
         self._left: list[str] = []
 
     def add(self, ids: Sequence[str]) -> None:
-        """Let more ids take part, from the next draw on; those that take part already stay where they are."""
+        """Add ids from the next draw on; known ones keep their place."""
         known = set(self._ids)
         new = [task_id for task_id in ids if task_id not in known]
         self._ids = self._joined(self._ids, new)
@@ -64,16 +51,13 @@ class Round:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """Those that take part."""
         return tuple(self._ids)
 
     def known(self, ids: Iterable[str]) -> set[str]:
-        """Return those of the ids that take part."""
         return set(self._ids).intersection(ids)
 
     def take(self, count: int, weight: Weight) -> list[str]:
-        """Return the next `count` ids. If fewer are awake, some repeat within the draw;
-        if none is, all are taken to be."""
+        """Return the next `count` ids. Ids repeat within the draw if too few have a positive weight."""
         awake = {task_id for task_id in self._ids if weight(task_id) > 0}
         if not awake:
             awake, weight = set(self._ids), equal_weight
@@ -83,7 +67,7 @@ class Round:
             if not ready:
                 self._begin(weight)
                 continue
-            # What the last round brought into this draw does not come again while others are left.
+            # A new round may begin with ids that the old one already put into this draw: others first.
             had = set(drawn)
             fresh = [task_id for task_id in ready if task_id not in had] if len(had) < len(awake) else ready
             chosen = fresh[: count - len(drawn)]
@@ -97,17 +81,15 @@ class Round:
         self._number += 1
         self._left = list(self._ids)
         if self._shuffle:
-            # Weighted order without replacement (Efraimidis and Spirakis 2006): the smallest of exponentials with rate
-            # `weight` first.
+            # Weighted order without replacement (Efraimidis and Spirakis 2006): sort by exponentials of rate `weight`.
             keys = {task_id: rng.expovariate(1.0) / max(weight(task_id), 1e-9) for task_id in self._ids}
             self._left.sort(key=lambda task_id: (keys[task_id], task_id))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where it stands, JSON-ready."""
         return {"number": self._number, "left": list(self._left), "ids": list(self._ids)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state; ids that are gone are left out, and new ones come as added ones do."""
+        """Resume; ids that are gone are dropped, new ones are added."""
         known = set(self._ids)
         self._number = int(state["number"])
         self._left = [task_id for task_id in state["left"] if task_id in known]
@@ -120,16 +102,9 @@ class Round:
 
 
 class Mixture:
-    """Mixture of epochs: draws them.
+    """Draws epochs of original and synthetic tasks. Raises ValueError if there is nothing to draw from.
 
-    Args:
-        settings: the section `task_manager.mixture`. The ratio counts synthetic tasks per original task, whether these
-            are used or not.
-        originals, synthetic: task ids.
-        name: of one of several mixtures, so that their orders have nothing in common.
-
-    Raises:
-        ValueError: there is nothing to draw from.
+    `name` makes the orders of several mixtures independent.
     """
 
     def __init__(
@@ -149,6 +124,7 @@ class Mixture:
             settings.seed,
             shuffle=settings.shuffle,
         )
+        # Fixed, also when tasks are added or rest later: the learning-rate schedule depends on the length of an epoch.
         self._n_originals = len(originals) if settings.use_original_tasks else 0
         self._n_synthetic = self._wanted(len(originals), len(synthetic))
         self._focused = Round(f"{self._name}focused", (), settings.seed, shuffle=False, newest_first=True)
@@ -167,16 +143,14 @@ class Mixture:
 
     @property
     def epoch(self) -> int:
-        """How many epochs were drawn."""
         return self._epoch
 
     def resize(self, size: int) -> None:
-        """Let an epoch have so many tasks, original and synthetic ones in the proportion that they have now."""
         self._n_originals = round(size * self._n_originals / len(self))
         self._n_synthetic = size - self._n_originals
 
     def draw(self, weight: Weight = equal_weight) -> list[str]:
-        """Return the ids of the next epoch, always `len(mixture)` of them."""
+        """Return the ids of the next epoch."""
 
         def unretired(task_id: str) -> float:
             return 0.0 if task_id in self._retired else weight(task_id)
@@ -196,28 +170,26 @@ class Mixture:
         return ids
 
     def add_synthetic(self, ids: Sequence[str]) -> None:
-        """Let new synthetic tasks take part from the next epoch on."""
         self._synthetic.add(ids)
 
     def focus(self, ids: Sequence[str], share: float) -> None:
-        """Let synthetic tasks take a share (0..1) of each epoch at most, one place at least, the newest first; the rest
-        of the epoch is the other tasks'. Each comes once an epoch at most."""
+        """Reserve up to `share` of each epoch, at least one place, for these synthetic tasks, the newest first.
+
+        Each comes at most once per epoch.
+        """
         self._focused_share = share
         known = self._synthetic.known(ids)
         self._focused.add([task_id for task_id in ids if task_id in known])
 
     def retire(self, ids: Iterable[str]) -> None:
-        """Leave synthetic tasks out from the next epoch on, for good; original ones stay. Where all have left, all are
-        drawn from again."""
+        """Exclude synthetic tasks from later epochs. If all of them are retired, all are drawn again."""
         self._retired |= self._synthetic.known(ids)
 
     @property
     def retired(self) -> frozenset[str]:
-        """The synthetic tasks that have left."""
         return frozenset(self._retired)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where it stands, JSON-ready, the epoch's size included."""
         retired = {"retired": sorted(self._retired)} if self._retired else {}
         focused = {"focused": self._focused.state_dict()} if self._focused.ids else {}
         return {
@@ -230,7 +202,6 @@ class Mixture:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state."""
         self._epoch = int(state["epoch"])
         self._n_originals, self._n_synthetic = (int(size) for size in state["sizes"])
         self._retired = set(state.get("retired", ()))
@@ -250,7 +221,7 @@ class Mixture:
 
 @dataclass(slots=True)
 class _Standing:
-    """What is known of a task: smoothed success, until which epoch it rests, and how many times in a row it had to."""
+    """A task's smoothed success, the epoch until which it rests, and how many rests in a row it had."""
 
     success: float
     rests_until: int = 0
@@ -258,7 +229,12 @@ class _Standing:
 
 
 class Curriculum:
-    """Weights of tasks; switched off it gives every task the weight 1."""
+    """Task weights from the measured success of rollout groups; all 1 if switched off.
+
+    A group whose rollouts all score the same has no advantage, hence no gradient. Its task rests for some epochs, twice
+    as long each time in a row. Other tasks weigh exp(-(p - target)^2 / (2 width^2)), p being the smoothed success rate
+    (Gaussian utility of Socratic-Zero); untried tasks weigh 1. Failed rollouts do not count.
+    """
 
     def __init__(self, settings: CurriculumSettings) -> None:
         self._settings = settings
@@ -267,21 +243,21 @@ class Curriculum:
         self._epoch = 0
 
     def begin_epoch(self, epoch: int) -> None:
-        """Say which epoch is drawn next."""
         self._epoch = epoch
 
     def weight(self, task_id: str) -> float:
-        """Return a task's weight; 0 while it rests."""
+        """Return a task's weight, 0 while it rests."""
         standing = self._standings.get(task_id)
         if not self._settings.enable or standing is None:
             return 1.0
         if self._epoch < standing.rests_until:
             return 0.0
         distance = (standing.success - self._settings.target_success) / self._settings.width
+        # The floor lets a task be measured again: the policy changes.
         return max(0.05, math.exp(-0.5 * distance * distance))
 
     def record(self, trajectories: Iterable[Trajectory]) -> None:
-        """Take a step's trajectories, all rollouts of a group together."""
+        """Record a step's trajectories. It must hold whole groups."""
         groups: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
         for trajectory in trajectories:
             if trajectory.outcome is not None:
@@ -290,7 +266,6 @@ class Curriculum:
             self._take(task_id, outcomes)
 
     def metrics(self) -> dict[str, float]:
-        """Return how many tasks rest, and the smoothed success over all groups."""
         if not self._settings.enable:
             return {}
         resting = sum(self._epoch < standing.rests_until for standing in self._standings.values())
@@ -298,8 +273,7 @@ class Curriculum:
         return out if self._recent is None else {**out, "curriculum/success": self._recent}
 
     def preference(self, wanted: TaskPreference) -> TaskPreference:
-        """Return what new tasks should be like: harder where the policy mostly succeeds,
-        easier where it mostly fails."""
+        """Return the difficulty of new tasks: harder if the policy mostly succeeds, easier if it mostly fails."""
         if not self._settings.enable or self._recent is None:
             return wanted
         if self._recent >= self._settings.harder_above:
@@ -307,12 +281,10 @@ class Curriculum:
         return wanted.shifted(-1) if self._recent <= self._settings.easier_below else wanted
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what it knows, JSON-ready."""
         standings = {task_id: asdict(standing) for task_id, standing in self._standings.items()}
         return {"epoch": self._epoch, "recent": self._recent, "standings": standings}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state."""
         self._epoch, self._recent = int(state["epoch"]), state["recent"]
         self._standings = {task_id: _Standing(**standing) for task_id, standing in state["standings"].items()}
 
@@ -326,6 +298,6 @@ class Curriculum:
         standing.rests = standing.rests + 1 if no_signal else 0
         if no_signal:
             epochs = min(settings.rest_epochs * 2 ** (standing.rests - 1), settings.max_rest_epochs)
-            # The epoch that runs is number `_epoch`; the rest covers the next `epochs` ones.
+            # `_epoch` is the running one; the rest covers the `epochs` after it.
             standing.rests_until = self._epoch + 1 + epochs
         self._recent = success if self._recent is None else self._recent + 0.05 * (success - self._recent)

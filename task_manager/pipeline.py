@@ -1,13 +1,7 @@
-"""Self-questioning: explore, synthesise, verify, tell duplicates, keep. Many at once, and resumable at any point.
+"""Self-questioning pipeline: explore, synthesise, verify, deduplicate, keep; concurrent, and resumable at any point.
 
-Explorations are taken in blocks. What a block's proposals are compared with, and what its synthesiser is shown, is what
-was kept before it; what it brings is kept in the order of the plan, while the next block is being explored. So the
-tasks do not depend on who was quicker.
-
-Every finished part is in the journal before the next one begins, under a key of what it follows from; a run that is
-started again goes through the same jobs and does what is not there. A job that fails (the model, the environment) is
-counted and left for the next start. The run ends with `QuestioningFailed` when too many fail or the environment's
-service stays away; with a spent budget it stops early.
+Explorations run in blocks. A block's proposals are compared with what was kept before it, and are kept in the plan's
+order while the next block is explored. So the tasks do not depend on timing.
 """
 
 from __future__ import annotations
@@ -39,13 +33,13 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 ENV_TRIES = 3
-# Fewer failed jobs than this say nothing about the rest.
+# Fewer failures than this are too small a sample to give up on.
 LEAST_FAILURES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A proposal that passed: the how manieth of its exploration, its verdict, and the keys of what it follows from."""
+    """A verified proposal: its index within the exploration, the verdict, and the journal keys it depends on."""
 
     index: int
     exploration: Exploration
@@ -55,23 +49,18 @@ class _Candidate:
 
 
 class QuestioningFailed(RuntimeError):
-    """No tasks can be made; the message says why, with the last failure. What was done is recorded."""
+    """No tasks can be made; says why. Finished parts are in the journal."""
 
 
 class TaskPipeline:
-    """Pipeline of questioning: carries a plan out.
+    """Carries out a plan.
+
+    Each finished part goes into the journal before the next one begins. A failed job is counted and left for the next
+    run; a spent budget ends the run early.
 
     Args:
-        plan: what is to be done.
-        settings: the section `task_manager`.
-        journal: where finished parts are kept.
-        client: the environment service.
-        explorer, synthesiser, verifier: see there.
-        strategy: the explorer's.
-        fmt: the environment's action format.
-        pool: queries that exist; empty but for the evaluation tasks.
-        known: tasks that exist beside the plan's: none of them is made again, and ids go on after theirs.
-        env_params: the environment's parameters of the configuration.
+        pool: queries to compare with; holds only evaluation queries at first.
+        known: existing tasks that must not be made again. New ids continue after theirs.
     """
 
     def __init__(
@@ -114,25 +103,24 @@ class TaskPipeline:
 
     @property
     def tasks(self) -> list[Task]:
-        """The tasks that are kept so far."""
         return list(self._tasks)
 
     @property
     def budget_spent(self) -> bool:
-        """Whether the run stopped early because the budget is spent."""
         return self._budget_spent
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """Which explorations failed in this run, and of what."""
+        """The failed explorations of this run, with their errors."""
         return tuple(self._failures)
 
     async def run(
         self, on_progress: Callable[[int, int, int], None] | None = None, *, explore_only: bool = False
     ) -> list[Task]:
-        """Do what is left of the plan and return all kept tasks, in the order in which they were kept.
+        """Do what is left of the plan and return all kept tasks in order.
 
-        `on_progress` is told (jobs done, jobs in all, tasks kept) after each job. Raises QuestioningFailed.
+        `on_progress` receives (finished jobs, all jobs, kept tasks). Raises QuestioningFailed if too many jobs fail or
+        the environment service stays away.
         """
         await self._recall()
         jobs = list(self._plan.jobs())
@@ -144,6 +132,7 @@ class TaskPipeline:
             for place, block in enumerate(blocks):
                 if self._is_done():
                     break
+                # The next block explores while this one is verified and kept.
                 explorations, ahead = ahead, self._begin(blocks[place + 1 : place + 2])
                 prepared = [
                     self._prepared(*job, task, explore_only) for job, task in zip(block, explorations, strict=True)
@@ -162,13 +151,13 @@ class TaskPipeline:
         return self.tasks
 
     def funnel(self) -> Funnel:
-        """Return the counts of everything recorded of the plan; `failed` counts this run's."""
+        """Count everything recorded of the plan; `failed` counts this run only."""
         funnel = tally(self._journal.records, self._plan)
         funnel.failed, funnel.failures = len(self._failures), Counter(self._kinds)
         return funnel
 
     async def _recall(self) -> None:
-        """Take up what is recorded of the plan: kept tasks, and what was tried."""
+        """Load the kept tasks and replay recorded explorations to the strategy."""
         for seed, number in self._plan.jobs() if self._strategy.remembers else ():
             recorded = self._journal.get("exploration", self._plan.exploration(seed, number))
             if recorded is not None:
@@ -184,7 +173,7 @@ class TaskPipeline:
         for task in existing:
             seed, _, taken = task.task_id.rpartition("#")
             self._next_number[seed] = max(self._next_number.get(seed, 0), int(taken) + 1)
-        # What failed is to be learnt from other tasks than its own near copies.
+        # Tasks made for a weakness must not be near copies of the tasks that revealed it.
         failed = [(query, seed) for one in self._settings.focus for query in one.not_like for seed in one.seeds]
         await self._pool.load(
             [str(task.query) for task in existing] + [query for query, _ in failed],
@@ -192,7 +181,6 @@ class TaskPipeline:
         )
 
     def _begin(self, blocks: Sequence[Sequence[tuple[str, int]]]) -> list[asyncio.Task[Exploration]]:
-        """Begin the explorations of blocks; what they come to is another's to ask."""
         return [asyncio.create_task(self._explored(seed, number)) for block in blocks for seed, number in block]
 
     def _is_done(self) -> bool:
@@ -205,7 +193,7 @@ class TaskPipeline:
     async def _prepared(
         self, seed: str, number: int, exploration: asyncio.Task[Exploration], explore_only: bool
     ) -> list[_Candidate]:
-        """Carry out one exploration and what follows from it, up to the decision; a failure is counted, not raised."""
+        """Explore one world and verify the proposals from it. Failures are counted, not raised."""
         candidates: list[_Candidate] = []
         try:
             explored = await exploration
@@ -224,7 +212,7 @@ class TaskPipeline:
         self._failures.append(f"{what}: {error}")
         self._kinds[kind_of(error)] += 1
         logger.warning("%s failed: %s", what, error)
-        # The job that fails is not counted as finished yet.
+        # `_finished` does not include this job yet.
         share = len(self._failures) / (self._finished + 1)
         if len(self._failures) >= LEAST_FAILURES and share > self._settings.max_failed_share and self._fatal is None:
             self._fatal = QuestioningFailed(
@@ -249,8 +237,7 @@ class TaskPipeline:
         return exploration
 
     async def _questioned(self, exploration: Exploration, exploration_key: str, candidates: list[_Candidate]) -> None:
-        """Make proposals of an exploration and verify them; those that pass join the candidates. Raises the first
-        failure, in the end."""
+        """Synthesise an exploration's proposals and verify them; raises the first failure once all are done."""
         key = self._plan.synthesis(exploration_key)
         recorded = self._journal.get("synthesis", key)
         if recorded is None:
@@ -284,8 +271,7 @@ class TaskPipeline:
         index: int,
         candidates: list[_Candidate],
     ) -> None:
-        """Bring one proposal to a verdict, and drop it or let it join the candidates;
-        what is recorded already is not done again."""
+        """Verify one proposal, unless the journal has the verdict; it becomes a candidate if it passes."""
         verdict_key = self._plan.verdict(synthesis, index)
         decision_key = self._plan.decision(verdict_key)
         if self._journal.get("decision", decision_key) is not None:
@@ -296,7 +282,7 @@ class TaskPipeline:
             world = exploration.world
             recorded = self._journal.get("verdict", verdict_key)
             if recorded is None:
-                # A duplicate of a kept task need not be verified.
+                # Verification costs model calls, so known duplicates are dropped first.
                 if (clash := await self._pool.clash(proposal.query, world.seed_task_id)) is not None:
                     self._decide(decision_key, str(clash), None)
                     return
@@ -316,7 +302,7 @@ class TaskPipeline:
             candidates.append(_Candidate(index, exploration, proposal, recorded, keys))
 
     async def _keep_new(self, candidates: Sequence[_Candidate]) -> None:
-        """Keep those that are no duplicate of what is kept, until there are enough."""
+        """Keep candidates that are not duplicates, up to the target."""
         for one in candidates:
             if self._is_enough():
                 return
@@ -360,8 +346,7 @@ class TaskPipeline:
         )
 
     async def _with_env_retries(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Do something with the environment: again if it failed, later if its service is away,
-        never more than `ENV_TRIES` times."""
+        """Run `work` up to `ENV_TRIES` times; if the environment service is down, wait for it."""
         for attempt in range(1, ENV_TRIES + 1):
             try:
                 return await work()
@@ -376,7 +361,6 @@ class TaskPipeline:
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     async def _service_is_back(self) -> bool:
-        """Wait for the service, `unavailable_timeout_s` at most."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._settings.unavailable_timeout_s
         while self._fatal is None:
@@ -389,8 +373,7 @@ class TaskPipeline:
 
 
 def evaluator_for(settings: GraderSettings, check: Mapping[str, Any] | None) -> str:
-    """Return the name of the grader of a synthetic task: its machine check's where it has one, with a judge beside it
-    for an answer in prose."""
+    """Return the grader of a synthetic task: the state check if it has one, with a judge for answers in prose."""
     if settings.synthetic_grader != "auto":
         return settings.synthetic_grader
     if check is None:

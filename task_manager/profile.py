@@ -1,9 +1,5 @@
-"""Profile of an environment: who uses it, its entities and their operations, and what tasks are wanted.
-
-The JSON is AgentEvolver's (`name, background, entities, task_preference`) with `rubrics`, which the original loses when
-it saves. A file that lacks a field or has one too many raises `ProfileError`, which names the file and the field;
-nothing is filled in.
-"""
+"""Environment profiles: user, entities and operations, and the tasks wanted. AgentEvolver's JSON format plus
+`rubrics`."""
 
 from __future__ import annotations
 
@@ -28,7 +24,7 @@ _DIFFICULTY = {
 
 
 class ProfileError(ValueError):
-    """A profile that cannot be used. One line: which file, which field, what is wrong with it."""
+    """An invalid profile; the message names the file and the field."""
 
 
 class _Part(BaseModel):
@@ -36,15 +32,13 @@ class _Part(BaseModel):
 
 
 class Operation(_Part):
-    """Something that can be done with an entity."""
+    """An operation on an entity."""
 
     name: str = Field(min_length=1)
     description: str
 
 
 class Entity(_Part):
-    """A kind of thing in the environment."""
-
     name: str = Field(min_length=1)
     description: str
     attrs: dict[str, str]
@@ -52,14 +46,14 @@ class Entity(_Part):
 
 
 class TaskPreference(_Part):
-    """Preference among tasks: entities and operations per task on average, and how they hang together."""
+    """Wanted tasks: mean number of entities and of operations, and difficulty."""
 
     num_entities: int = Field(ge=1)
     num_opts: int = Field(ge=1)
     relation_difficulty: Literal[1, 2, 3]
 
     def shifted(self, by: int) -> TaskPreference:
-        """Return a preference for harder (+1) or easier (-1) tasks, within what can be asked for."""
+        """Return a harder (+1) or easier (-1) preference, within the allowed range."""
         difficulty = min(3, max(1, self.relation_difficulty + by))
         return TaskPreference(
             num_entities=max(1, self.num_entities + by),
@@ -69,7 +63,7 @@ class TaskPreference(_Part):
 
 
 class EnvProfile(_Part):
-    """An environment as self-questioning sees it. `name` is the user on whose behalf tasks are asked."""
+    """Description of an environment for prompts. `name` is the user who asks the tasks."""
 
     name: str = Field(min_length=1)
     background: str
@@ -78,7 +72,7 @@ class EnvProfile(_Part):
     rubrics: list[str] = Field(default_factory=list)
 
     def instruction(self) -> str:
-        """Return the profile as Markdown for an explorer or a synthesiser."""
+        """Return the profile as Markdown for prompts."""
         parts = [f"# {self.name}", self.background]
         for entity in self.entities:
             parts.append(f"## {entity.name}\n{entity.description}")
@@ -89,7 +83,7 @@ class EnvProfile(_Part):
         return "\n\n".join(parts)
 
     def preference_instruction(self, *wishes: str) -> str:
-        """Return what tasks are wanted, as text; `wishes` are what is added to it, empty ones aside."""
+        """Return the wanted tasks as a Markdown list, with `wishes` appended."""
         wanted = self.task_preference
         lines = [
             f"- about {wanted.num_entities} entities per task",
@@ -101,17 +95,15 @@ class EnvProfile(_Part):
         return "\n".join(lines)
 
     def with_preference(self, preference: TaskPreference) -> EnvProfile:
-        """Return the profile with other wishes."""
         return self.model_copy(update={"task_preference": preference})
 
     @property
     def fingerprint(self) -> str:
-        """A hash of everything in it."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]
 
 
 def parse_profile(data: Any, source: str) -> EnvProfile:
-    """Check a profile; raises ProfileError with `source` and the first field that is wrong."""
+    """Validate a profile; raises ProfileError with `source` and the first invalid field."""
     try:
         return EnvProfile.model_validate(data)
     except ValidationError as error:
@@ -121,7 +113,7 @@ def parse_profile(data: Any, source: str) -> EnvProfile:
 
 
 def load_profile(path: Path) -> EnvProfile:
-    """Read a profile; raises ProfileError if the file is missing, is no JSON or is no profile."""
+    """Read a profile file; raises ProfileError."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -134,17 +126,13 @@ def load_profile(path: Path) -> EnvProfile:
 
 
 def save_profile(profile: EnvProfile, path: Path) -> None:
-    """Write a profile as readable JSON."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(profile.model_dump(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def shipped_profile(env_type: str) -> EnvProfile:
-    """Return the profile that comes with an environment, beside its class: `profile.NAME.json` where environments share
-    a package, else `profile.json`.
-
-    Raises ProfileError if none does.
-    """
+    """Return the profile beside the environment's class: `profile.NAME.json`, else `profile.json`. Raises
+    ProfileError."""
     places = []
     if (spec := known_environments().get(env_type)) is not None:
         package = spec.partition(":")[0].rpartition(".")[0]
@@ -163,5 +151,4 @@ def shipped_profile(env_type: str) -> EnvProfile:
 
 
 def profile_for(env_type: str, path: Path | None) -> EnvProfile:
-    """Return the profile of a configuration: the file it names, or the shipped one."""
     return load_profile(path) if path is not None else shipped_profile(env_type)

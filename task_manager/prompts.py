@@ -1,8 +1,6 @@
-"""Prompts of explorer, synthesiser, verifier and judge. Layout and sections are those of docs/llm.md.
+"""Prompts of explorer, synthesiser, verifier and judge, in the layout of docs/llm.md.
 
-Instructions are ours alone; whatever an agent, an environment or a user of the environment wrote stands in a section.
-`PROMPTS_VERSION` changes with every wording that changes replies, because it is part of what a recorded reply is found
-by.
+Text that an agent, an environment or a user wrote stands in a section, never in the instructions.
 """
 
 from __future__ import annotations
@@ -14,10 +12,11 @@ from agentevolver.llm.prompts import Messages, StepText, characters, cut, fitted
 from task_manager.profile import EnvProfile
 from task_manager.settings import MAX_OBSERVATION_CHARS, Focus, ReplyFormat
 
+# Part of the journal's keys: raise it with every change of wording.
 PROMPTS_VERSION = 2
 Steps = Sequence[StepText | tuple[int, str, str]]
 
-# Of a thought that was had before.
+# Limit of an earlier thought in a prompt.
 THOUGHT_CHARS = 500
 
 _ACT_REPLY: dict[ReplyFormat, str] = {
@@ -74,7 +73,7 @@ if the
 
 Reply with JSON: {"tasks": [{"query": "...", "solution": ["...", "..."], "confidence": 0.9}]}"""
 
-# Only where a weakness is looked at: without one the prompts stay as they are, and so does what was made with them.
+# Appended only with a focus: other prompts, and the journals and caches made with them, stay valid.
 _EXPLORE_FOCUS = """
 
 The section focus names what somebody who learns here does wrong. Find out how it is done right: use that tool, on \
@@ -180,7 +179,6 @@ _CONSTRAINT = """5. Be as strict as before: your scores had a mean of {mean:.2f}
 
 
 def numbered(steps: list[tuple[str, str]]) -> list[tuple[int, str, str]]:
-    """Steps as prompts take them: each with its number from 0."""
     return [(index, action, observation) for index, (action, observation) in enumerate(steps)]
 
 
@@ -197,7 +195,6 @@ def explore(
     reply_format: ReplyFormat = "text",
     room: int | None = None,
 ) -> Messages:
-    """Return the prompt for an explorer's next action; `steps` are those it is to see, `focus` what it is to try."""
     instructions = _EXPLORE + ("" if focus is None else _EXPLORE_FOCUS + "\n\n") + _ACT_REPLY[reply_format]
 
     def made(shown: Steps) -> Messages:
@@ -228,8 +225,7 @@ def synthesise(
     focus: Focus | None = None,
     room: int | None = None,
 ) -> Messages:
-    """Return the prompt that turns an exploration into tasks; `existing` are queries to stay away from, `focus` is what
-    the tasks are to need."""
+    """Return the prompt that turns an exploration into tasks; `existing` are queries to stay away from."""
     length = (f"a solution takes at least {min_actions} actions",) if min_actions > 1 else ()
     instructions = _SYNTHESISE + ("" if focus is None else _SYNTHESISE_FOCUS)
 
@@ -249,7 +245,7 @@ def synthesise(
 
 
 def focus_text(focus: Focus | None) -> str:
-    """Return the section `focus`: the tool in its first line, then how it goes wrong; "" for none."""
+    """Return the section `focus`, "" for None."""
     if focus is None:
         return ""
     said = "; ".join(one_line(words) for words in focus.words)
@@ -257,7 +253,6 @@ def focus_text(focus: Focus | None) -> str:
 
 
 def draft_profile(opening: str, tools: str, steps: Steps, *, max_chars: int, room: int | None = None) -> Messages:
-    """Return the prompt that drafts the profile of an unknown environment."""
 
     def made(shown: Steps) -> Messages:
         sections = {"opening": opening, "tools": tools, "transcript": prompts.transcript(shown, max_chars)}
@@ -276,7 +271,6 @@ def solve(
     reply_format: ReplyFormat = "text",
     room: int | None = None,
 ) -> Messages:
-    """Return the prompt for the verifier's next action."""
 
     def made(shown: Steps) -> Messages:
         sections = {
@@ -300,11 +294,7 @@ def accept(
     executed: str = "checked",
     room: int | None = None,
 ) -> Messages:
-    """Return the prompt that asks whether a task and its reference solution belong together.
-
-    `executed` is `verify.Executed`: the judge is told whether the solution was carried out, and who says what became of
-    it.
-    """
+    """Return the prompt that asks whether a task and its reference solution match."""
     instructions = _ACCEPT.format(carried_out=_CARRIED_OUT[executed])
 
     def made(shown: Steps, tried: Steps) -> Messages:
@@ -313,7 +303,7 @@ def accept(
             sections["attempt"] = prompts.transcript(tried, max_chars)
         return prompts.messages("judge/accept", instructions, sections)
 
-    # Somebody else's attempt loses before the solution that is judged does.
+    # The other attempt is trimmed before the judged solution is.
     tried: Steps = (
         () if not attempt or room is None else _trimmed(lambda other: made(steps, other), attempt, max_chars, room)
     )
@@ -330,7 +320,6 @@ def grade(
     max_chars: int = MAX_OBSERVATION_CHARS,
     room: int | None = None,
 ) -> Messages:
-    """Return the prompt that grades a rollout."""
     extra = [_WITHOUT_REFERENCE if reference is None else _WITH_REFERENCE]
     if mean_and_target is not None:
         extra.append(_CONSTRAINT.format(mean=mean_and_target[0], target=mean_and_target[1]))
@@ -345,17 +334,16 @@ def grade(
 
 
 def _in_room(made: Callable[[Steps], Messages], steps: Steps, max_chars: int, room: int | None) -> Messages:
-    """Return the prompt with these steps, in `room` characters as far as leaving out parts of them can do it."""
+    """Build the prompt, trimming the steps to fit `room` characters."""
     return made(steps if room is None else _trimmed(made, steps, max_chars, room))
 
 
 def _trimmed(made: Callable[[Steps], Messages], steps: Steps, max_chars: int, room: int) -> list[StepText]:
     whole = [step if isinstance(step, StepText) else StepText(*step) for step in steps]
-    # What a transcript would leave out of a long observation anyhow is out before anything else goes.
+    # Observations are cut to their limit first, so that trimming counts what is really shown.
     shown = [StepText(step.index, step.action, cut(step.observation, max_chars), step.thought) for step in whole]
     return fitted(shown, room, lambda some: characters(made(some)))
 
 
 def one_line(text: str) -> str:
-    """Return a text without line breaks."""
     return " ".join(text.split())

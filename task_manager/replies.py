@@ -1,10 +1,4 @@
-"""Replies of explorer, synthesiser, verifier and judge: their types, and the action that a reply means.
-
-Nothing is made up: a native call is written as the environment's format writes calls, JSON is read where it is an
-action's own shape, everything else is the message itself. What a model says wrongly is an `LLMReplyError`, after one
-repair; a reply that breaks off, or broken JSON of an action's shape, raises `NoAction`, whose message says what is
-wrong in words that the model can act on.
-"""
+"""Reply types of explorer, synthesiser, verifier and judge, and parsing of a reply into an action."""
 
 from __future__ import annotations
 
@@ -20,18 +14,18 @@ from agentevolver.llm.prompts import restored
 from agentevolver.llm.reply import NoAnswer, read_reply, read_share, split_thinking
 from task_manager.actions import PlainFormat
 
-# What a reply without a word on it is taken for.
+# The confidence of a reply that gives none.
 UNSAID = 0.5
 
 
 def _as_share(value: Any) -> Any:
-    """Return what surely means a share from 0 to 1 as one, anything else as it is."""
+    """Convert an unambiguous share to 0..1; return anything else unchanged, for pydantic to reject."""
     share = read_share(value)
     return value if share is None else share
 
 
 def _as_action(value: Any) -> Any:
-    """Return an action's text: of an object `{"action": ...}` what it holds, another object (a call, say) as JSON."""
+    """Return an action's text, out of `{"action": ...}` or, for another object such as a call, as JSON."""
     if isinstance(value, dict) and isinstance(value.get("action"), str | dict):
         return _as_action(value["action"])
     return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) and value else value
@@ -41,8 +35,7 @@ _OF_HUNDRED = re.compile(r"(\d{1,3})(?:\.0+)?\s*(?:/\s*100|%)?")
 
 
 def _as_percentage(value: Any) -> Any:
-    """Return what surely means a number from 0 to 100 as one, anything else as it is: 1 may be of one, of ten, or of a
-    hundred."""
+    """Convert an unambiguous percentage; a 1 could mean 1 %, 10 % or 100 %, and stays as it is."""
     if isinstance(value, str) and (found := _OF_HUNDRED.fullmatch(value.strip())) is not None:
         return int(found[1])
     if isinstance(value, float) and 0 < value < 1:
@@ -55,12 +48,12 @@ Action = Annotated[str, BeforeValidator(_as_action), Field(max_length=20_000)]
 
 
 class _Reply(BaseModel):
-    # A model's remarks beside what was asked for are no fault.
+    # Models add remarks that nobody asked for.
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
 class ActReply(_Reply):
-    """What an explorer or a solver does next."""
+    """The next action of an explorer or verifier."""
 
     thought: str = ""
     action: Action = Field(min_length=1)
@@ -72,22 +65,19 @@ class ActReply(_Reply):
 
 
 class TaskReply(_Reply):
-    """One proposed task."""
-
     query: str = Field(min_length=1, max_length=4_000)
     solution: list[Action] = Field(min_length=1, max_length=100)
     confidence: Confidence = UNSAID
 
 
 class TasksReply(_Reply):
-    """All tasks of one trajectory, not yet checked one by one; a reply of which nothing can be used is no reply."""
+    """The proposed tasks of one trajectory, not yet validated; at least one must be usable."""
 
     tasks: list[Any]
 
     @model_validator(mode="before")
     @classmethod
     def _in_its_shape(cls, data: Any) -> Any:
-        """Take a list of tasks for the object that was to hold it, and one task for a list of it."""
         if isinstance(data, list) and data and all(isinstance(item, dict) for item in data):
             return {"tasks": data}
         if isinstance(data, dict) and "tasks" not in data and "query" in data:
@@ -124,7 +114,7 @@ class AcceptReply(_Reply):
 
 
 class GradeReply(_Reply):
-    """A graded rollout; the score lies in the band that `achieved` opens."""
+    """A grade, whose score must lie in the band of `achieved`."""
 
     reason: str = ""
     relevant: bool
@@ -143,15 +133,14 @@ class GradeReply(_Reply):
 
 
 _FENCE = re.compile(r"^[ \t]*```[ \t]*([\w+-]*)[ \t]*\n(.*?)\n?^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
-# Of a fence that says nothing of what is in it.
+# Fence languages that say nothing about the content.
 _PLAIN = frozenset({"", "text", "txt", "plaintext", "json", "xml", "tool_call", "action"})
-# What models put beside an action in JSON. An object without any of it but with other keys is an action of an
-# environment that speaks JSON.
+# Keys that models put beside `action`. An object with other keys is an action of an environment that speaks JSON.
 _REMARKS = frozenset({"thought", "thoughts", "thinking", "reason", "reasoning", "analysis", "explanation", "plan"})
 _OURS = _REMARKS | {"action"}
-# Where an object of ours begins in a text whose code may hold such objects too.
+# A reply of ours at the start of a line; code in the reply may contain such objects elsewhere.
 _OPENS = re.compile(r'^\s*\[?\s*\{\s*"(?:action|thought)"\s*:', re.MULTILINE)
-# A sentence that leads up to a message of one line.
+# A lead-in ("My next message:") before a message of one line.
 _LEAD_IN = re.compile(r"[^\n]{1,200}:[ \t]*\n[ \t]*\n([^\n]+)")
 _ACT_KEYS = re.compile(r'"(?:action|thought)"\s*:')
 _OBJECT = re.compile(r'\{\s*"')
@@ -159,30 +148,29 @@ LONGEST = 20_000
 
 
 class NoAction(ValueError):
-    """A reply that holds no action; the message says what is wrong with it."""
+    """A reply without a usable action. The message is sent back to the model, so it says what to change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """The text of a message to the environment, and the thought before it where there was one."""
+    """A message to the environment, and the thought before it."""
 
     action: str
     thought: str = ""
 
 
 def read_action(reply: Reply, fmt: PlainFormat, *, fenced: bool = False) -> Said:
-    """Return what a reply wants to do; raises NoAction.
+    """Parse a reply into an action; raises NoAction.
 
-    Args:
-        reply: of a model that was asked to act.
-        fmt: writes native calls.
-        fenced: whether messages of the environment have fences of their own, so that a fence is no wrapping.
+    Native calls are written in the environment's format; JSON is parsed only if it has the shape of `ActReply`; any
+    other text is the message itself. `fenced`: the environment's own messages contain fences, so a fence is not a
+    wrapper.
     """
     if reply.tool_calls:
         call = reply.tool_calls[0]
         given = _arguments(call.arguments)
         if given is not None and _is_act(given) and not _REMARKS.isdisjoint(given):
-            # The reply that was asked for, as the arguments of a call that nobody offered.
+            # Some models wrap the JSON reply in a call of a tool that was not offered.
             try:
                 found = ActReply.model_validate(given)
             except ValidationError as error:
@@ -213,8 +201,7 @@ def read_action(reply: Reply, fmt: PlainFormat, *, fenced: bool = False) -> Said
 
 
 def as_action(text: str, fmt: PlainFormat) -> str:
-    """Return an action as the environment wants it written: JSON that is a tool call and nothing else becomes the
-    format's text for it."""
+    """Return an action as the environment wants it: a tool call in JSON becomes the format's text."""
     call = _call_in(text)
     if call is None:
         return text
@@ -231,14 +218,14 @@ def _written(name: str, given: dict[str, Any] | None, fmt: PlainFormat) -> str:
 
 
 def _is_act(data: Any) -> bool:
-    """Whether an object says what to do, to us and not to an environment that speaks JSON."""
+    """Whether an object has the shape of `ActReply`, and is not an action of an environment that speaks JSON."""
     if not isinstance(data, dict) or not isinstance(data.get("action"), str | dict) or not data["action"]:
         return False
     return len(data) == 1 or not _REMARKS.isdisjoint(data)
 
 
 def _is_ours(text: str, *, fenced: bool) -> bool:
-    """Whether a text holds, or was to hold, an object with an action that is meant for us."""
+    """Whether a text contains, or tried to contain, an `ActReply`."""
     if not _ACT_KEYS.search(text) or (fenced and (not _OPENS.search(text) or _FENCE.search(text))):
         return False
     try:
@@ -251,7 +238,7 @@ def _is_ours(text: str, *, fenced: bool) -> bool:
 
 
 def _is_broken(text: str) -> bool:
-    """Whether a text begins with an object that has no end."""
+    """Whether a text begins with an unterminated JSON object."""
     if not _OBJECT.match(text):
         return False
     try:
@@ -262,7 +249,7 @@ def _is_broken(text: str) -> bool:
 
 
 def _unwrapped(text: str, *, fenced: bool) -> str:
-    """Return what stands in the only fence of a text, if the fence is a wrapping."""
+    """Return the content of the only fence if that fence is a wrapper, else the text."""
     fences = _FENCE.findall(text)
     if len(fences) != 1 or fences[0][0].lower() not in (("json",) if fenced else _PLAIN):
         return text
@@ -284,7 +271,7 @@ def _call_in(text: str) -> tuple[str, dict[str, Any]] | None:
 
 
 def _arguments(value: Any) -> dict[str, Any] | None:
-    """Return a call's arguments, which some write as JSON text; None if they are none."""
+    """Return a call's arguments, which may be JSON text; None if they are invalid."""
     if isinstance(value, str):
         try:
             value = json.loads(value or "{}", strict=False)

@@ -1,6 +1,4 @@
-"""Statistics of a pipeline run: how many of those explored and proposed became tasks, what a kept task costs,
-and how commands print it.
-"""
+"""Statistics of a pipeline run: counts by stage, cost per kept task, and how commands print them."""
 
 from __future__ import annotations
 
@@ -24,17 +22,15 @@ STAGES = ("explored", "proposed", "parsed", "verified", "executed", "passed", "d
 
 @dataclass(slots=True)
 class Funnel:
-    """Counts by stage, each at most the one before it from `proposed` on.
+    """Counts by stage, each at most the one before from `proposed` on.
 
-    - explored: trajectories; proposed: entries of the synthesiser's replies; parsed: those that could be read
-    - verified: those that were worth it, since no kept or evaluation task resembled them when they were proposed
-    - executed: whose solution was carried out, and the environment said of each action that it was
-    - passed: that verifier and judge accept
-    - deduplicated: that no other task resembles that was kept meanwhile; kept: tasks
+    - explored: trajectories; proposed: entries of the synthesiser's replies; parsed: readable ones
+    - verified: those that duplicated no known task when they were proposed
+    - executed: solution carried out, every action confirmed by the environment
+    - passed: accepted by verifier and judge; deduplicated: still new when they were kept; kept: tasks
 
-    `unchecked` counts what was verified without that: the environment does not say what an action did, or execution is
-    off. It may pass, on the judge's word alone, so `passed` is at most `executed` and `unchecked` together.
-    `failed` counts explorations of this run of which something failed, `failures` them by kind (`failures.kind_of`).
+    `unchecked`: verified without confirmation, because the environment gives none or execution is off. The judge alone
+    decides about these, so `passed` <= `executed` + `unchecked`. `failed` counts failed explorations of this run.
     """
 
     explored: int = 0
@@ -53,7 +49,7 @@ class Funnel:
     cost: float = 0.0
 
     def metrics(self) -> dict[str, float]:
-        """Return the counts as `questioning/<name>`, rates between stages, tokens and cost per kept task."""
+        """Return counts, rates between stages, and tokens and cost per kept task, as `questioning/<name>`."""
         out = {f"questioning/{stage}": float(getattr(self, stage)) for stage in STAGES}
         out["questioning/failed"] = float(self.failed)
         out |= {f"questioning/failed/{kind}": float(count) for kind, count in self.failures.items()}
@@ -67,22 +63,20 @@ class Funnel:
         return out
 
     def before(self, stage: str) -> int:
-        """Return how many could have come to a stage after `proposed`."""
+        """Return how many candidates could have reached a stage."""
         count = int(getattr(self, STAGES[STAGES.index(stage) - 1]))
         return count + self.unchecked if stage == "passed" else count
 
     def synthesised(self, synthesis: Mapping[str, Any]) -> None:
-        """Count what came of a trajectory."""
         self.proposed += len(synthesis["proposals"]) + len(synthesis["rejected"])
         self.parsed += len(synthesis["proposals"])
         for reason in synthesis["rejected"]:
             self.dropped[f"parse: {_kind(reason)}"] += 1
 
     def judged(self, verdict: Mapping[str, Any]) -> None:
-        """Count a verdict."""
         stage = verdict["dropped_by"]
         self.verified += 1
-        # What was recorded before verdicts told it was counted as carried out.
+        # Old journals lack `executed`.
         is_checked = verdict.get("executed", "checked") == "checked"
         self.executed += is_checked and stage != "execute"
         self.unchecked += not is_checked and stage != "execute"
@@ -91,7 +85,6 @@ class Funnel:
             self.dropped[f"{stage}: {_kind(verdict['reason'])}"] += 1
 
     def decided(self, decision: Mapping[str, Any]) -> None:
-        """Count a decision."""
         is_new = decision["task"] is not None
         self.deduplicated += is_new
         self.kept += is_new
@@ -101,7 +94,7 @@ class Funnel:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Everything that is recorded of one proposal; what did not happen (yet) is None."""
+    """Everything recorded about one proposal; None for what has not happened."""
 
     seed: str
     number: int
@@ -113,7 +106,7 @@ class Record:
 
 
 def proposals(records: Records, plan: Plan) -> Iterator[Record]:
-    """Return what is recorded of a plan's proposals, in the order of its jobs."""
+    """Yield the records of a plan's proposals in order."""
     for seed, number in plan.jobs():
         exploration = plan.exploration(seed, number)
         key = plan.synthesis(exploration)
@@ -127,7 +120,7 @@ def proposals(records: Records, plan: Plan) -> Iterator[Record]:
 
 
 def tally(records: Records, plan: Plan) -> Funnel:
-    """Return the funnel of what is recorded of a plan."""
+    """Count what is recorded of a plan."""
     funnel = Funnel()
     for seed, number in plan.jobs():
         key = plan.exploration(seed, number)
@@ -144,7 +137,7 @@ def tally(records: Records, plan: Plan) -> Funnel:
 
 
 def _kind(reason: str) -> str:
-    """Return the part of a reason that others share: up to the first number, name or quotation."""
+    """Return the generic part of a reason, up to the first number, name or quotation, to group equal ones."""
     head = reason.split(":")[0].split("(")[0].split("'")[0]
     kept = " ".join(word for word in head.split() if not any(c.isdigit() for c in word))
     return kept[:60].strip() or reason[:60]
@@ -152,7 +145,7 @@ def _kind(reason: str) -> str:
 
 @contextmanager
 def progress_bar(what: str) -> Iterator[Callable[[int, int, int], None]]:
-    """Show a bar on the error stream; yields what is to be told (jobs done, jobs in all, tasks kept)."""
+    """Show a progress bar on stderr; yields its update function (jobs done, all jobs, tasks kept)."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -169,7 +162,6 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int, int], None]]:
 
 
 def print_funnel(funnel: Funnel) -> None:
-    """Print counts, what each stage let through, why the others were dropped, and what a task cost."""
     console = Console()
     table = Table("stage", "count", "of the stage before")
     for stage in STAGES:
@@ -198,7 +190,7 @@ def print_funnel(funnel: Funnel) -> None:
 
 
 def print_stats(configuration: Configuration) -> int:
-    """Print the funnel of each plan in the journal, the newest last."""
+    """Print the funnel of each plan in the journal, newest last."""
     records, plans = _recorded(configuration)
     console = Console()
     for plan in plans:
@@ -210,7 +202,7 @@ def print_stats(configuration: Configuration) -> int:
 
 
 def print_tasks(configuration: Configuration, *, task_id: str | None, dropped: bool, limit: int) -> int:
-    """Print tasks of the newest plan, or what was dropped; one task with its whole way."""
+    """Print the newest plan's tasks, or its dropped proposals; with `task_id` one task and its exploration."""
     records, plans = _recorded(configuration)
     console = Console()
     shown = 0
@@ -289,7 +281,6 @@ def _spent(configuration: Configuration) -> tuple[int, float]:
 
 
 def print_recheck(findings: list[tuple[Task, str | None]]) -> None:
-    """Print the tasks whose reference does not hold, and the share of those that do."""
     console = Console()
     for task, flaw in findings:
         if flaw is not None:

@@ -1,7 +1,7 @@
-"""Supervisor of a command's services: starts the environment service and the offline teacher where nobody did.
+"""Starts a command's services (environment service, offline teacher) where the launcher does not run.
 
-For use without the launcher. What is started here is stopped at the end, and ends with this process, whatever happens.
-A service that answers already is used only where the configuration says so (`env_service.external`).
+They stop at the end, or with this process if it is killed. A service that already answers is used only if
+`env_service.external` is set.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ logger = logging.getLogger(__name__)
 
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 20.0
-# A proxy set for the outside world must not stand between processes of one machine.
+# Requests to local services must not go through the proxy of the environment variables.
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class ServiceFailed(RuntimeError):
-    """A service did not come up, and the message ends with the tail of its log; or a port is somebody else's."""
+    """A service did not start (with the tail of its log), or another process uses its port."""
 
 
 @contextlib.contextmanager
 def running(configuration: Configuration, logs: Path) -> Iterator[None]:
-    """Run what the configuration needs; output goes to files in `logs`. Raises ServiceFailed."""
+    """Run the services of a configuration, with logs in `logs`. Raises ServiceFailed."""
     with contextlib.ExitStack() as stack:
         for name, health_url, arguments in _needed(configuration):
             answers, identity = _ask(health_url)
@@ -78,14 +78,13 @@ def _needed(configuration: Configuration) -> list[tuple[str, str, list[str]]]:
 
 
 def _ask(url: str) -> tuple[bool, ServiceIdentity | None]:
-    """Return whether a service says that it is well, and who it says that it is."""
     try:
         with _DIRECT.open(urllib.request.Request(url, headers={"accept": "application/json"}), timeout=5) as response:
             return int(response.status) == 200, read_identity(json.loads(response.read()))
     except OSError:
         return False, None
     except (ValueError, HTTPException):
-        # Something answers, and not as a service of ours: JSON of another shape, or no HTTP at all.
+        # Another program listens on the port.
         return True, None
 
 
@@ -96,7 +95,7 @@ def _is_up(url: str, launch_id: str) -> bool:
 
 @contextlib.contextmanager
 def started(name: str, health_url: str, arguments: list[str], logs: Path) -> Iterator[None]:
-    """Run `python ARGUMENT ...` until the block ends; its output goes to a file in `logs`. Raises ServiceFailed."""
+    """Run `python ARGUMENT ...` while the block runs, logging to a file in `logs`. Raises ServiceFailed."""
     logs.mkdir(parents=True, exist_ok=True)
     path = logs / f"{name}.log"
     launch_id = f"{name}-{secrets.token_hex(4)}"
@@ -122,7 +121,7 @@ def started(name: str, health_url: str, arguments: list[str], logs: Path) -> Ite
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Ask the process to end, then end its whole group."""
+    """Terminate the process, then kill its process group."""
     process.terminate()
     try:
         process.wait(STOP_TIMEOUT_S)

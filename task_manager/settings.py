@@ -1,8 +1,6 @@
-"""The section `task_manager` of the configuration, and the sections that making tasks reads: strict and frozen.
+"""Settings of making tasks: the section `task_manager` and what else the pipeline reads.
 
-AgentEvolver's names are kept where they mean the same (`n`, `env_profile`, `train_data_path`, `num_explore_threads`,
-`mixture`, `grader`, `strategy`, `strategy_args`). A value of None in the exploration means what suits the environment,
-as its action format says.
+AgentEvolver's names are kept where they mean the same. None in `strategy_args` takes the action format's default.
 """
 
 from __future__ import annotations
@@ -18,12 +16,11 @@ from agentevolver.utils.names import name_or_spec
 from task_manager.actions import format_of
 
 MAX_OBSERVATION_CHARS = 8_000
-# Graders that ask no language model.
+# Graders that need no judge.
 WITHOUT_JUDGE = ("env", "state")
 
 ReplyFormat = Literal["text", "tools", "json"]
-"""How whoever acts replies: the environment's own text, calls of its tools where it has some, or JSON with a
-thought."""
+
 
 GraderName = Literal[
     "env",
@@ -163,12 +160,10 @@ class MixtureSettings(_Section):
 
     @property
     def needs_synthetic(self) -> bool:
-        """Whether synthetic tasks are trained on."""
         return self.synthetic_data_ratio > 0
 
     @property
     def is_hybrid(self) -> bool:
-        """Whether both kinds of tasks are trained on."""
         return self.use_original_tasks and self.needs_synthetic
 
     @model_validator(mode="after")
@@ -214,8 +209,7 @@ class GraderSettings(_Section):
         return () if self.fallback_grader in WITHOUT_JUDGE else ("state-llm",)
 
     def graders(self, mixture: MixtureSettings) -> tuple[str, ...]:
-        """Return the names of the graders that a training run may ask;
-        validation is always graded by the environment."""
+        """Return the graders that training may use. Validation is always graded by the environment."""
         names: list[str] = [self.original_grader] if mixture.use_original_tasks else []
         if mixture.needs_synthetic:
             names += (
@@ -258,7 +252,7 @@ class CurriculumSettings(_Section):
 
 
 class Focus(_Section):
-    """What new tasks are to be about, and the worlds in which they are made."""
+    """A weakness that new tasks target, and the worlds in which they are made."""
 
     tool: str = Field(description="a tool that is used wrongly, as the action format names it")
     kind: str = Field(description="how it is used wrongly, in a word")
@@ -337,58 +331,54 @@ class TaskManagerSettings(_Section):
 
     @property
     def store_path(self) -> Path:
-        """The folder of the journal."""
         return self.store or self.train_data_path.with_name(self.train_data_path.name + ".d")
 
     @property
     def makes_tasks(self) -> bool:
-        """Whether a training run makes synthetic tasks before it trains."""
+        """Whether a run makes synthetic tasks before training."""
         return self.n > 0 and self.mixture.needs_synthetic
 
     @property
     def draws_epochs(self) -> bool:
-        """Whether a training run draws its epochs itself;
-        otherwise it goes through the environment's tasks as they are."""
+        """Whether a run draws its epochs; otherwise it iterates over the environment's tasks."""
         return self.mixture.needs_synthetic or self.curriculum.enable
 
     @property
     def grades_otherwise(self) -> bool:
-        """Whether somebody else than the environment grades training rollouts."""
+        """Whether a grader other than the environment grades training rollouts."""
         return self.grader.graders(self.mixture) != ("env",)
 
     @property
     def making_roles(self) -> tuple[Role, ...]:
-        """The roles that a training run asks to make tasks, before it or between its epochs."""
+        """Roles that a run needs for making tasks, before training or between epochs."""
         rounds = self.mixture.needs_synthetic and self.curriculum.synthesize_every_epochs > 0
         return self.roles_of_making if self.makes_tasks or rounds else ()
 
     @property
     def roles_of_making(self) -> tuple[Role, ...]:
-        """The roles that are asked where tasks are made."""
+        """Roles that making tasks needs."""
         checks = ((self.verification.resolve, Role.VERIFIER), (self.verification.judge, Role.JUDGE))
         return (Role.EXPLORER, Role.SYNTHESISER, *(role for wanted, role in checks if wanted))
 
     @property
     def roles(self) -> tuple[Role, ...]:
-        """The roles that a training run asks, to make tasks and to grade."""
+        """Roles that a run needs for making and grading tasks."""
         judged = any(asks_judge(name) for name in self.grader.graders(self.mixture))
         return tuple(dict.fromkeys([*self.making_roles, *((Role.JUDGE,) if judged else ())]))
 
 
 def asks_judge(grader: str) -> bool:
-    """Whether a grader cannot do without the role judge;
-    one of another package (package.module:Class) is not known to need it."""
+    """Whether a grader needs the judge; custom graders are assumed not to."""
     return grader not in WITHOUT_JUDGE and ":" not in grader
 
 
 def file_of(path: Path, env_type: str) -> Path:
-    """Return where the synthetic tasks of one of several environments are: `tasks.pocket.jsonl` beside
-    `tasks.jsonl`."""
+    """Return the task file of one of several environments: `tasks.pocket.jsonl` for `tasks.jsonl`."""
     return path.with_name(f"{path.stem}.{env_type}{path.suffix}")
 
 
 class ServiceAccess(_Section):
-    """Address of an environment service: the keys of `env_service` that questioning and a run have in common."""
+    """Address of an environment service: keys of `env_service` shared by the pipeline and training."""
 
     env_url: str = Field(
         "http://127.0.0.1:8080",
@@ -407,14 +397,13 @@ class ServiceAccess(_Section):
 
 
 class Service(ServiceAccess):
-    """Environment of a questioning run: which one, and where."""
+    """Environment of a pipeline run."""
 
     env_type: str = Field("pocket", min_length=1)
 
 
 class Splits(_Section):
-    """Splits: whose worlds are explored, and what must not be trained on:
-    the keys of `data` that questioning and a run have in common."""
+    """Splits to explore and to keep out of training: keys of `data` shared by the pipeline and training."""
 
     train_split: str = Field("train", description="the environment's split that is trained on")
     train_filter: dict[str, Any] = Field(
@@ -427,7 +416,7 @@ class Splits(_Section):
 
 
 class Configuration(_Section):
-    """Everything that a questioning run reads."""
+    """Everything that a pipeline run reads."""
 
     task_manager: TaskManagerSettings = TaskManagerSettings()
     llm: LLMSettings = LLMSettings()
@@ -436,7 +425,7 @@ class Configuration(_Section):
 
     @property
     def models(self) -> dict[str, str]:
-        """What tells each role's model and sampling apart from others, by role."""
+        """Model and sampling of each role, as text for journal keys."""
         out = {}
         for role in Role:
             endpoint = self.llm.endpoint(role)

@@ -1,8 +1,7 @@
-"""Epochs of one environment or of several: whose turn each place is, and which task of that environment comes.
+"""Epochs of one or several environments: which environment each place goes to, and which of its tasks comes.
 
-The order is Tijdeman's (The chairman assignment problem, 1980): behind each place every environment has had its share
-of the places so far to within less than one task. So a run of places anywhere is right to within less than two, of two
-environments to within one, and where the weights are whole numbers with the sum W, every W-th place to the task.
+Places are assigned by Tijdeman's algorithm (The chairman assignment problem, 1980): at every place, each environment
+has received its share of the places so far to within less than one task.
 """
 
 from __future__ import annotations
@@ -16,15 +15,14 @@ from agentevolver.types import Task, Trajectory
 from task_manager.mixture import Curriculum, Mixture
 from task_manager.settings import TaskManagerSettings
 
-# Weights are taken as fractions of at most this denominator, so that sums are exact.
+# Largest denominator of a weight: with fractions, sums are exact.
 FINEST = 10**6
 
 
 def turns(weights: Mapping[str, float], count: int) -> list[str]:
-    """Return whose turn each of `count` places is; of equal claims the first name of `weights` goes first. A weight of
-    0 has none.
+    """Return the environment of each of `count` places. Ties go to the first name in `weights`.
 
-    Raises ValueError without a weight above 0.
+    Raises ValueError if no weight is above 0.
     """
     exact = {name: Fraction(weight).limit_denominator(FINEST) for name, weight in weights.items() if weight > 0}
     exact = {name: weight for name, weight in exact.items() if weight > 0}
@@ -32,7 +30,7 @@ def turns(weights: Mapping[str, float], count: int) -> list[str]:
         raise ValueError("no environment has a weight above 0")
     if len(exact) == 1:
         return [*exact] * count
-    # Whole numbers from here on: a place is worth `whole`, of which each environment's claim grows by its part.
+    # Integers from here on: per place, an environment's claim grows by its part of `whole`; being chosen costs `whole`.
     unit = math.lcm(*(weight.denominator for weight in exact.values()))
     parts = {name: int(weight * unit) for name, weight in exact.items()}
     whole, states = sum(parts.values()), 2 * len(parts) - 2
@@ -42,7 +40,7 @@ def turns(weights: Mapping[str, float], count: int) -> list[str]:
     for _ in range(count):
         for name, part in parts.items():
             claims[name] += part
-        # Whose claim is below whole / states waits; of the others the one whose claim would first become too large.
+        # Claims below whole / states wait; of the others, the one whose claim would soonest become too large is chosen.
         ready = [name for name, claim in claims.items() if claim * states >= whole]
         chosen = min(ready, key=lambda name: (states * (whole - claims[name]) - whole) * speed[name])
         claims[chosen] -= whole
@@ -51,7 +49,7 @@ def turns(weights: Mapping[str, float], count: int) -> list[str]:
 
 
 class _Drawn:
-    """What the epochs of one environment are drawn from: its mixture and its curriculum."""
+    """An environment's mixture and curriculum."""
 
     def __init__(
         self, originals: Sequence[Task], synthetic: Sequence[Task], settings: TaskManagerSettings, name: str
@@ -74,19 +72,10 @@ class _Drawn:
 
 
 class Epochs:
-    """Draws epochs of tasks, known by the key of `key`.
+    """Draws epochs of tasks, identified by `key`; their size is fixed.
 
-    An epoch's size stays. Of several environments it is that of all their epochs together; each has its share of it, a
-    mixture and a curriculum of its own, and one whose share is more than its tasks repeats them, each before one comes
-    a third time.
-
-    Args:
-        settings: the section `task_manager`.
-        originals, synthetic: the tasks.
-        weights: of several environments by name; None: there is one.
-
-    Raises:
-        ValueError: there is nothing to draw from, in one of the environments.
+    With several environments, `weights` divides the sum of their sizes; an environment whose share exceeds its tasks
+    repeats them in turn. Raises ValueError if an environment has nothing to draw from.
     """
 
     def __init__(
@@ -110,35 +99,29 @@ class Epochs:
         return sum(len(drawn.mixture) for drawn in self._drawn.values())
 
     def key(self, task: Task) -> tuple[str, str]:
-        """Return what tells a task from all others: its environment, "" where there is one alone, and its id."""
+        """Return (environment, task id); the environment is "" if there is only one."""
         return (task.env_type if self._weights is not None else "", task.task_id)
 
     def draw(self) -> list[tuple[str, str]]:
-        """Return the keys of the next epoch's tasks."""
         epochs = {name: iter(drawn.draw()) for name, drawn in self._drawn.items()}
         return [(name, next(epochs[name])) for name in self._turns]
 
     def add_synthetic(self, tasks: Sequence[Task]) -> None:
-        """Let new synthetic tasks take part from the next epoch on."""
         for name, drawn in self._drawn.items():
             drawn.mixture.add_synthetic([task.task_id for task in tasks if self.key(task)[0] == name])
 
     def record(self, trajectories: Iterable[Trajectory]) -> None:
-        """Tell the curricula of a step's trajectories."""
         everything = list(trajectories)
         for name, drawn in self._drawn.items():
             drawn.curriculum.record(one for one in everything if self.key(one.task)[0] == name)
 
     def curriculum(self, env_type: str) -> Curriculum:
-        """Return the curriculum of an environment's tasks."""
         return self._drawn[env_type if self._weights is not None else ""].curriculum
 
     def mixture(self, env_type: str) -> Mixture:
-        """Return what an environment's tasks are drawn by."""
         return self._drawn[env_type if self._weights is not None else ""].mixture
 
     def metrics(self) -> dict[str, float]:
-        """Return what the curricula know; of several environments each under its name."""
         return {
             f"{metric}/{name}" if name else metric: value
             for name, drawn in self._drawn.items()
@@ -146,13 +129,12 @@ class Epochs:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what later draws depend on, JSON-ready."""
         if self._weights is None:
             return self._drawn[""].state_dict()
         return {"environments": {name: drawn.state_dict() for name, drawn in self._drawn.items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state; the shares are those of now. Raises ValueError for a state of other environments."""
+        """Resume, with the present weights. Raises ValueError if the state is of other environments."""
         if self._weights is None and "mixture" in state:
             self._drawn[""].load_state_dict(state)
             return
@@ -168,7 +150,7 @@ class Epochs:
         self._turns = self._shared_out()
 
     def _shared_out(self) -> list[str]:
-        """Return whose turn each place of an epoch is, and let each environment's epochs be as large as its share."""
+        """Resize each environment's epochs to its share; return the environment of each place."""
         if self._weights is None:
             return [""] * len(self)
         order = turns(self._weights, len(self))

@@ -1,8 +1,7 @@
-"""The state of a world as flat facts, what changed between two of them, and a task's machine check made of that.
+"""States of a world as flat facts, their differences, and the state check of a task.
 
-A check holds what the reference solution changed (path and goal value), a digest of everything it left alone, and the
-answer it gave. So a rollout passes exactly if it leaves the world as the reference does and answers the same; nothing
-of the reference's way there counts.
+A check holds what the reference solution changed, a digest of everything else, and its answer. A rollout passes if it
+leaves the same state and gives the same answer, whatever way it took.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ from typing import Any
 import orjson
 
 Facts = dict[str, Any]
-# Stands for a value of null, since None stands for a fact that is not there.
+# Stands for null: None means that a fact is absent.
 NOTHING = "(nothing)"
 _NUMBER = re.compile(r"[+-]?(\d{1,30}|\d{1,3}(,\d{3}){1,9})?(\.\d{1,30})?(/\d{1,30})?(?<=\d)")
 
 
 @dataclass(frozen=True, slots=True)
 class WorldState:
-    """State that an environment tells of an instance.
+    """The state of an instance.
 
-    `exact` tells whether equal facts mean equal states; `finished` is None where an environment does not say it, and
-    `answer` None where none was given. `prose` tells that answers are sentences, which only a reader can compare.
+    `exact`: equal facts mean equal states. `finished`, `answer`: None if unknown or not given. `prose`: answers are
+    sentences, which need a judge.
     """
 
     facts: Facts
@@ -38,7 +37,7 @@ class WorldState:
 
 
 def flatten(tree: Mapping[str, Any]) -> Facts:
-    """Return nested objects as facts by path (keys joined by `/`); lists are values, empty objects are facts too."""
+    """Flatten nested objects to facts by path (`a/b`). Lists are values; an empty object is a fact."""
     facts: Facts = {}
 
     def walk(value: Any, path: tuple[str, ...]) -> None:
@@ -54,7 +53,7 @@ def flatten(tree: Mapping[str, Any]) -> Facts:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One fact that differs; None stands for an absent one."""
+    """One fact that differs; None means absent."""
 
     path: str
     before: Any
@@ -67,20 +66,17 @@ class Change:
 
 
 def difference(before: Facts, after: Facts) -> list[Change]:
-    """Return what differs between two states, in the order of the paths."""
     return [Change(p, before.get(p), after.get(p)) for p in sorted({*before, *after}) if before.get(p) != after.get(p)]
 
 
 def digest(facts: Facts, without: Iterable[str] = ()) -> str:
-    """Return a hash of facts, some paths left out."""
     left_out = set(without)
     kept = {path: value for path, value in facts.items() if path not in left_out}
     return hashlib.sha256(orjson.dumps(kept, option=orjson.OPT_SORT_KEYS)).hexdigest()[:32]
 
 
 def same_answer(given: str | None, wanted: str) -> bool:
-    """Compare answers up to case, surrounding space and a closing full stop;
-    numbers by their value (`0.50` and `1/2` are `.5`)."""
+    """Compare answers, ignoring case, surrounding space and a final full stop; numbers by value (`0.50` = `1/2`)."""
     if given is None:
         return False
     one, other = (text.strip().rstrip(".").strip().casefold() for text in (given, wanted))
@@ -99,11 +95,7 @@ def _number(text: str) -> Fraction | None:
 
 @dataclass(frozen=True, slots=True)
 class StateCheck:
-    """The machine check of a task; JSON-ready through `to_dict`.
-
-    With `prose` the answer is a sentence: `judge` says whether one was given, and whether it is right is another's to
-    say.
-    """
+    """The state check of a task. With `prose`, any answer passes."""
 
     changes: list[Change] = field(default_factory=list)
     rest: str = ""
@@ -113,7 +105,7 @@ class StateCheck:
 
     @classmethod
     def of(cls, before: WorldState, after: WorldState) -> StateCheck:
-        """Return the check that the way from `before` to `after` passes; an empty answer is none."""
+        """Build the check that the way from `before` to `after` passes."""
         changes = difference(before.facts, after.facts)
         rest = digest(after.facts, (change.path for change in changes))
         return cls(
@@ -126,11 +118,11 @@ class StateCheck:
 
     @property
     def decides(self) -> bool:
-        """Whether it tells doing the task from doing nothing; that a sentence was said does not."""
+        """Whether the check tells solving the task from doing nothing."""
         return bool(self.changes) or (self.answer is not None and not self.prose)
 
     def judge(self, now: WorldState) -> list[tuple[str, bool]]:
-        """Return what must hold, in words, and whether it does."""
+        """Return each condition in words, and whether it holds."""
         results = [("finished", bool(now.finished))] if self.must_finish else []
         if self.answer is not None:
             right = bool(now.answer) if self.prose else same_answer(now.answer, self.answer)
@@ -144,12 +136,11 @@ class StateCheck:
         return results
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the check as JSON-ready data."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> StateCheck:
-        """Read a check; raises ValueError if it is none."""
+        """Parse a check; raises ValueError."""
         try:
             changes = [Change(**change) for change in data["changes"]]
             return cls(

@@ -1,9 +1,4 @@
-"""Synthesis: an explored trajectory becomes proposals of tasks (paper, 2.2, equation 10), or the draft of a profile.
-
-Each proposal is an object of its own; entries of the reply that cannot be used are kept as rejections with the reason,
-never as tasks. A reply of which nothing can be used, after the one repair, raises `LLMReplyError`. A drafted profile is
-a beginning: say in its `task_preference` and `rubrics` what you want before tasks are made of it.
-"""
+"""Synthesis: turns an exploration into task proposals (paper, 2.2, eq. 10), or drafts an environment's profile."""
 
 from __future__ import annotations
 
@@ -32,8 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A task as it was proposed. `solution` ends with the action that closes the episode,
-    where the environment has one."""
+    """A proposed task. `solution` ends with the action that closes the episode, if the environment has one."""
 
     query: str
     solution: list[str]
@@ -42,24 +36,22 @@ class Proposal:
 
 @dataclass(slots=True)
 class Synthesis:
-    """Proposals of one trajectory. `rejected` tells why entries of the reply were not taken."""
+    """The proposals of one exploration, and why other entries of the reply were rejected."""
 
     proposals: list[Proposal] = field(default_factory=list)
     rejected: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON-ready data."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Synthesis:
-        """Read what `to_dict` returned."""
         return cls([Proposal(**proposal) for proposal in data["proposals"]], list(data["rejected"]))
 
 
 class Synthesiser:
-    """Synthesiser of proposals out of explorations; safe for many at once on one event loop.
-    `focus` says by world what the tasks are to need."""
+    """Turns explorations into proposals; safe for concurrent use on one event loop. `focus`: a weakness per seed
+    task."""
 
     def __init__(
         self,
@@ -79,7 +71,7 @@ class Synthesiser:
         self._focus = focus or {}
 
     async def propose(self, exploration: Exploration, existing: Sequence[str]) -> Synthesis:
-        """Return the proposals of an exploration; `existing` are queries that the synthesiser is to stay away from."""
+        """Return an exploration's proposals; `existing` are queries to stay away from."""
         settings = self._settings
         if not exploration.steps:
             return Synthesis(rejected=["the exploration has no steps"])
@@ -121,8 +113,7 @@ class Synthesiser:
 
 
 class DraftReply(EnvProfile):
-    """A profile as a model writes it: keys that a profile does not have are left out, and so are entities and
-    operations that are none."""
+    """A profile as models write it: unknown keys and invalid entities or operations are dropped."""
 
     @model_validator(mode="before")
     @classmethod
@@ -164,10 +155,7 @@ async def draft_profile(
     max_chars: int = MAX_OBSERVATION_CHARS,
     action_format: str | None = None,
 ) -> EnvProfile:
-    """Return a drafted profile.
-
-    Raises LLMError or EnvServiceError if model or environment fail, ConfigError for an action format that is none.
-    """
+    """Explore a world and draft its profile, whose preference and rubrics the user should edit."""
     fmt = format_of(world.env_type, action_format)
     async with open_world(client, world, fmt.explore_params(1)) as (instance_id, _):
         tools = tools_text(await client.get_tools_info(instance_id))
@@ -186,7 +174,7 @@ async def draft_profile(
 
 
 def tools_text(told: Any) -> str:
-    """Return an environment's tools as JSON text, "" if it tells none."""
+    """Return an environment's tools as JSON text, "" if it has none."""
     if isinstance(told, dict) and "tools" in told:
         told = told["tools"]
     if not told:

@@ -1,8 +1,4 @@
-"""Synthetic tasks of a configuration: builds its TaskPipeline, runs it, and finds its tasks on disk again.
-
-The file of a run, `<train_data_path>.round<k>` of later rounds, and `tasks/questioning.json`, which says how they were
-made. Tasks of another environment, or of another configuration's run, are refused with a ConfigError.
-"""
+"""Synthetic tasks of a configuration: builds and runs its pipeline, and reads its task files."""
 
 from __future__ import annotations
 
@@ -42,7 +38,7 @@ HICCUP_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class PipelineRun:
-    """A run that is ready to go."""
+    """A pipeline with its plan and journal, ready to run."""
 
     configuration: Configuration
     plan: Plan
@@ -51,17 +47,14 @@ class PipelineRun:
 
     @property
     def target(self) -> Path:
-        """Where the tasks are written."""
         return self.configuration.task_manager.train_data_path
 
     async def make_tasks(self, on_progress: Callable[[int, int, int], None] | None = None) -> list[Task]:
-        """Carry the plan out and write the tasks; raises QuestioningFailed, also if none is kept.
-
-        What was kept is written whatever happens to the rest, cancellation included.
-        """
+        """Run the pipeline and write its tasks; raises QuestioningFailed, also if no task was kept."""
         try:
             await self.pipeline.run(on_progress)
         finally:
+            # Also after a failure or a cancellation.
             tasks = self.pipeline.tasks
             if tasks:
                 write_objectives(self.target, tasks)
@@ -86,15 +79,13 @@ async def open_run(
     encoder: Encoder | None = None,
     profile: EnvProfile | None = None,
 ) -> AsyncIterator[PipelineRun]:
-    """Open journal and connections of a configuration's run, list seeds and evaluation tasks,
-    and close everything in the end.
+    """Open journal and connections, list seeds and evaluation tasks; close everything at the end.
 
-    `encoder` replaces the configured one, `profile` the configured profile. Raises ConfigError, JournalError,
-    EnvServiceError.
+    Raises ConfigError, JournalError, EnvServiceError.
     """
     settings, service, data = configuration.task_manager, configuration.env_service, configuration.data
     profile = profile or profile_for(service.env_type, settings.env_profile)
-    # Waiting for a service that went away is the pipeline's, which knows how long; the client only bridges hiccups.
+    # The pipeline waits for a service that is down; the client only retries for a few seconds.
     retry = RetryPolicy(budget_s=min(HICCUP_S, settings.unavailable_timeout_s))
     client = AsyncEnvClient(service.env_url, timeout_s=service.timeout_s, retry=retry)
     cache: CachedEncoder | None = None
@@ -125,8 +116,7 @@ async def open_run(
 
 
 def seeds_of_round(seeds: Sequence[str], settings: TaskManagerSettings) -> tuple[str, ...]:
-    """Return the seed tasks of a round: the first `max_seed_tasks`, in the next round those after them,
-    and from the start again."""
+    """Return a round's seed tasks: the next `max_seed_tasks`, wrapping around."""
     count = min(settings.max_seed_tasks or len(seeds), len(seeds))
     start = settings.round * count % len(seeds)
     return tuple([*seeds[start:], *seeds[:start]][:count])
@@ -191,10 +181,9 @@ def _assemble(
 
 
 def existing_tasks(configuration: Configuration, plan: Plan | None = None) -> list[Task]:
-    """Read the synthetic tasks of a configuration, if there are any.
+    """Read the configuration's synthetic tasks, if there are any.
 
-    Raises ConfigError for a file of another environment, or, given the plan, of another run: tasks that another
-    profile, model or setting made are not taken for this one's.
+    Raises ConfigError for tasks of another environment or, with `plan`, of another configuration.
     """
     path = configuration.task_manager.train_data_path
     if not path.exists():
@@ -222,14 +211,13 @@ def _tasks_of(path: Path, env_type: str) -> list[Task]:
 
 
 def record_path(experiment_dir: Path, env_type: str | None = None) -> Path:
-    """Return where an experiment keeps how its tasks were made; `env_type`: of which of several environments."""
+    """Return the file in which an experiment records how its tasks were made."""
     path = experiment_dir / "tasks" / "questioning.json"
     return path if env_type is None else file_of(path, env_type)
 
 
 def funnel_metrics(experiment_dir: Path, env_types: Sequence[str | None] = (None,)) -> dict[str, float]:
-    """Return how the run's tasks were made (`questioning/...`), nothing where it made none; of several environments
-    (`env_types`) under the name of each."""
+    """Return the recorded `questioning/...` metrics, under each environment's name if there are several."""
     paths = {env_type: record_path(experiment_dir, env_type) for env_type in env_types}
     return {
         metric if env_type is None else f"{metric}/{env_type}": float(value)
@@ -240,16 +228,15 @@ def funnel_metrics(experiment_dir: Path, env_types: Sequence[str | None] = (None
 
 
 def synthetic_tasks_of(configurations: Iterable[Configuration]) -> tuple[list[Task], list[Task]]:
-    """Return `synthetic_tasks` of each of several configurations, one after the other."""
+    """Return `synthetic_tasks` of several configurations, concatenated."""
     found = [synthetic_tasks(one.task_manager) for one in configurations]
     return [task for first, _ in found for task in first], [task for _, later in found for task in later]
 
 
 def synthetic_tasks(section: TaskManagerSettings) -> tuple[list[Task], list[Task]]:
-    """Return the synthetic tasks of the first file, and those of later rounds,
-    each with the grader that the configuration wants.
+    """Return the tasks of the first file and those of later rounds, with the configured graders.
 
-    Raises ConfigError for a file that cannot be read.
+    Raises ConfigError for an unreadable file.
     """
     path = section.train_data_path
     try:
@@ -261,7 +248,7 @@ def synthetic_tasks(section: TaskManagerSettings) -> tuple[list[Task], list[Task
 
 
 def graded_by(section: TaskManagerSettings, task: Task) -> Task:
-    """Return a synthetic task with the grader that the configuration names, whoever made the task."""
+    """Return a synthetic task with the configured grader, whoever made it."""
     check = task.metadata.get(CHECK_KEY)
     evaluator = evaluator_for(section.grader, check)
     if evaluator in ("state", "state-llm") and check is None:

@@ -1,8 +1,7 @@
-"""Task files: JSONL, one task a line; an environment's own tasks, and the synthetic ones.
+"""Task files in JSONL: an environment's own tasks, and synthetic ones.
 
-A run trains on the file, not on what the environment would list now, so that a resumed run sees the same tasks in the
-same order. Synthetic tasks are written as AgentEvolver writes them (`{"task", "confidence", "reward"}`), and files of
-its own are read.
+A run trains on its file, not on what the environment lists now, so a resumed run sees the same tasks. Synthetic tasks
+are written in AgentEvolver's format (`{"task", "confidence", "reward"}`), and its files can be read.
 """
 
 from __future__ import annotations
@@ -29,12 +28,7 @@ async def environment_tasks(
     params: dict[str, Any] | None = None,
     evaluator: str = "env",
 ) -> list[Task]:
-    """Return an environment's own tasks of a split, in its order, to be graded by `evaluator`.
-
-    Their metadata has the split and whether they are for validation.
-
-    Raises ValueError when the split is empty or lists a task twice; errors of the client pass through.
-    """
+    """Return the tasks of a split, graded by `evaluator`. Raises ValueError if it is empty or lists a task twice."""
     ids = await client.get_env_profile(env_type, split, params)
     if not ids:
         raise ValueError(f"the environment {env_type!r} lists no task in its split {split!r}")
@@ -47,12 +41,11 @@ async def environment_tasks(
 
 
 def write_tasks(path: Path, tasks: Iterable[Task]) -> None:
-    """Write a task file, whole or not at all."""
     write_jsonl(path, (task.to_dict() for task in tasks))
 
 
 def read_tasks(path: Path) -> list[Task]:
-    """Read a task file; raises ValueError with file and line for a line that is not a task."""
+    """Read a task file; raises ValueError with file and line."""
     tasks = []
     for number, line in _lines(path):
         try:
@@ -63,7 +56,6 @@ def read_tasks(path: Path) -> list[Task]:
 
 
 def write_objectives(path: Path, tasks: Iterable[Task]) -> None:
-    """Write synthetic tasks, whole or not at all, in AgentEvolver's format."""
     records = (
         {"task": task.to_dict(), "confidence": task.metadata.get("confidence"), "reward": None} for task in tasks
     )
@@ -71,12 +63,7 @@ def write_objectives(path: Path, tasks: Iterable[Task]) -> None:
 
 
 def read_objectives(path: Path) -> list[Task]:
-    """Read synthetic tasks: ours, AgentEvolver's, or a plain task file.
-
-    Older files of AgentEvolver lack `open_query` and have `ground_truth` beside the task; their tasks all have their
-    seed's id, and get one of their own here. Raises ValueError with file and line for a line that is no task, one
-    without a reference, or a doubled id.
-    """
+    """Read synthetic tasks: ours, AgentEvolver's, or a plain task file. Raises ValueError with file and line."""
     tasks: list[Task] = []
     seen: dict[str, int] = {}
     for number, line in _lines(path):
@@ -84,6 +71,7 @@ def read_objectives(path: Path) -> list[Task]:
             task = _objective(orjson.loads(line))
         except (ValueError, TypeError, AttributeError) as error:
             raise ValueError(f"{path}:{number}: not a synthetic task: {error}") from error
+        # AgentEvolver's tasks have their seed's id; ids must be unique here.
         if "seed_task_id" not in task.metadata:
             count = seen[task.task_id] = seen.get(task.task_id, -1) + 1
             task = replace(
@@ -99,8 +87,7 @@ def read_objectives(path: Path) -> list[Task]:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield a file's lines by number, one in memory at a time;
-    a line ends where it was ended, whatever separators its text holds."""
+    # Not `splitlines`, which also breaks at separators within a task's text.
     with path.open("rb") as file:
         yield from enumerate(file, 1)
 
@@ -108,6 +95,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
 def _objective(data: dict[str, Any]) -> Task:
     fields = dict(data.get("task", data))
     fields.setdefault("open_query", True)
+    # Older files of AgentEvolver have `ground_truth` beside the task.
     if fields.get("ground_truth") is None:
         fields["ground_truth"] = data.get("ground_truth")
     fields["metadata"] = {"synthetic": True, "confidence": data.get("confidence"), **(fields.get("metadata") or {})}
@@ -118,20 +106,18 @@ def _objective(data: dict[str, Any]) -> Task:
 
 
 def seed_of(task: Task) -> str:
-    """Return the id that the environment knows: a synthetic task `<seed>#<k>` happens in the world of its seed."""
+    """Return the task id that the environment knows: a synthetic task `<seed>#<k>` runs in its seed's world."""
     return str(task.metadata.get("seed_task_id", task.task_id))
 
 
 def env_params_of(task: Task) -> dict[str, Any]:
-    """Return the environment parameters that a task's episodes need on top of the configuration's."""
+    """Return a task's environment parameters, which override the configuration's."""
     return dict(task.metadata.get("env_params", {}))
 
 
 def solution_of(task: Task) -> list[str]:
-    """Return a task's reference solution, one assistant message each; empty if it has none.
-
-    Tasks of our own keep it in their metadata; one that came from elsewhere has its `ground_truth` as a single text.
-    """
+    """Return a task's reference solution, one assistant message each; empty if it has none."""
+    # Tasks from elsewhere have their `ground_truth` as one text.
     actions = task.metadata.get("solution")
     if actions is not None:
         return [str(action) for action in actions]

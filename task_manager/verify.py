@@ -1,12 +1,7 @@
-"""Verification: to verify a task, its solution is carried out in a fresh instance, solved again if wanted, and judged.
+"""Verification of proposals: execute the solution in a fresh instance, optionally solve the task again, ask the judge.
 
-A proposal passes if nothing was refused, the episode ended as it should, the world changed or an answer was given, and
-the judge says that this is what the query asks for. Otherwise the verdict says which stage dropped it and why. That the
-environment or a model fails is no verdict: `EnvServiceError` and `LLMError` go to the caller, who may try again. What
-the judge's model will not read, because a content filter stops it or it is too long, is dropped. Who solves the task
-again in fewer actions, to the same end, gives it its reference solution.
-
-`recheck` verifies the reference solutions of a task file once more, without a model.
+A proposal passes if no action was refused, the episode ended as it should, something changed or was answered, and the
+judge accepts it. `recheck` verifies the reference solutions of a task file again, without a model.
 """
 
 from __future__ import annotations
@@ -41,19 +36,17 @@ if TYPE_CHECKING:
     from agentevolver.llm.client import LLM
 
 Stage = Literal["execute", "resolve", "judge"]
-# Whether a solution was carried out and the environment said what became of it, was carried out and it did not say, or
-# was not.
+# checked: carried out, and the environment confirmed each action; observed: carried out without confirmation.
 Executed = Literal["checked", "observed", "no"]
 SECOND_TEMPERATURE = 0.7
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Verdict on a proposal: `dropped_by` names the stage that dropped it and is None if it passed.
+    """The verdict on a proposal. `dropped_by` is the stage that rejected it, or None.
 
-    `steps` are the reference solution's as carried out, (action, observation); `check` is its machine check where there
-    is one. `executed` says whether it was carried out, and whether the environment said what became of it. `solution`
-    is the shorter one that takes the place of the proposed one; None if that stays.
+    `steps` are the solution's (action, observation). `check` is its state check, if the environment exposes states.
+    `solution` is a shorter one found on the way, which replaces the proposed one.
     """
 
     dropped_by: Stage | None
@@ -66,18 +59,15 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """Whether the proposal may become a task."""
         return self.dropped_by is None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON-ready data."""
         return asdict(self)
 
 
 @dataclass(slots=True)
 class _Attempt:
-    """Somebody else's solution: its steps as (action, observation), the actions that were carried out,
-    and why it will not do."""
+    """The verifier's solution: its steps, the actions that were not refused, and why it failed."""
 
     steps: list[tuple[str, str]] = field(default_factory=list)
     done: list[str] = field(default_factory=list)
@@ -85,7 +75,7 @@ class _Attempt:
 
 
 class Verifier:
-    """Verifier of proposals; safe for many at once on one event loop."""
+    """Verifies proposals; safe for concurrent use on one event loop."""
 
     def __init__(
         self,
@@ -99,7 +89,7 @@ class Verifier:
     ) -> None:
         self._client = client
         self._asker = Asker(llm, redraws=FILTERED_OR_UNUSABLE)
-        # Native calls are for whoever explores; a solution is a list of messages.
+        # A solution is a list of messages, so the verifier makes no native calls.
         self._reply_format: ReplyFormat = "text" if reply_format == "tools" else reply_format
         self._actor = Actor(self._asker, Role.VERIFIER, fmt, self._reply_format)
         self._format = fmt
@@ -107,7 +97,10 @@ class Verifier:
         self._max_chars = max_chars
 
     async def verify(self, world: World, proposal: Proposal, opening: str) -> Verdict:
-        """Return the verdict on a proposal for a world; `opening` is what the environment says there before a task."""
+        """Return the verdict on a proposal; `opening` is the environment's first message without a task.
+
+        Errors of environment and models pass through: they are no verdict.
+        """
         settings, execution = self._settings, None
         steps: list[tuple[str, str]] = [(action, "") for action in proposal.solution]
         solution: list[str] | None = None
@@ -123,7 +116,7 @@ class Verifier:
                 return self._verdict("resolve", attempt.problem, steps, execution)
             other = attempt.steps
             if execution is not None and (shorter := await self._shorter(world, execution, attempt.done)) is not None:
-                # What was the reference is somebody else's solution from here on.
+                # The shorter solution becomes the reference, the proposed one the other attempt.
                 other, execution = steps, shorter
                 steps, solution = steps_of(shorter), shorter.actions
         if (
@@ -154,11 +147,7 @@ class Verifier:
         attempt: list[tuple[str, str]] | None,
         executed: Executed,
     ) -> str | None:
-        """Return why the judge refuses a proposal, None if it accepts.
-
-        A refusal by mistake loses a good task that the environment carried out, so a refusal is asked again, with other
-        draws.
-        """
+        """Return why the judge rejects a proposal, None if it accepts."""
         tried = None if attempt is None else prompts.numbered(attempt)
 
         def prompt(room: int | None) -> Messages:
@@ -176,6 +165,7 @@ class Verifier:
             first = self._refused(await self._asker.structured(Role.JUDGE, prompt, AcceptReply, temperature=0.0))
             if first is None:
                 return None
+            # A wrong rejection loses a task that the environment has confirmed, so the judge is asked again.
             for number in range(self._settings.second_opinions):
                 again = await self._asker.structured(
                     Role.JUDGE, prompt, AcceptReply, temperature=SECOND_TEMPERATURE, seed=2 * number
@@ -183,6 +173,7 @@ class Verifier:
                 if self._refused(again) is not None:
                     return first
         except (LLMFiltered, LLMContextOverflow) as error:
+            # Further opinions would meet the same filter or limit.
             return f"the judge does not read it: {error}"
         return first if self._settings.second_opinions == 0 else None
 
@@ -194,7 +185,7 @@ class Verifier:
         return None
 
     async def _resolve(self, world: World, proposal: Proposal, opening: str, execution: Execution | None) -> _Attempt:
-        """Let the verifier solve the task; returns the first try that will do, or the last."""
+        """Let the verifier solve the task; returns the first successful try, or the last."""
         wanted = execution.check if execution is not None else None
         attempt = _Attempt(problem="it was not tried")
         for number in range(self._settings.resolve_tries):
@@ -244,11 +235,7 @@ class Verifier:
         return tried
 
     async def _shorter(self, world: World, reference: Execution, actions: list[str]) -> Execution | None:
-        """Carry out actions that may take the place of a reference; returns what came of it, None if they may not.
-
-        They may if there are fewer of them, nothing is refused, and the environment says that they come to the same
-        end.
-        """
+        """Execute a shorter solution; returns it if nothing is refused and it reaches the same end state, else None."""
         wanted = reference.check
         if wanted is None or len(actions) >= len(reference.actions):
             return None
@@ -259,35 +246,30 @@ class Verifier:
 
 
 def _missed(wanted: StateCheck, state: WorldState) -> str | None:
-    """Return what of a check does not hold in a state, None if all of it does."""
+    """Return which conditions of a check a state fails, None if it passes."""
     missed = [name for name, holds in wanted.judge(state) if not holds]
     return f"solved without the reference, this does not hold: {'; '.join(missed)}" if missed else None
 
 
 def steps_of(execution: Execution) -> list[tuple[str, str]]:
-    """Return what was carried out as (action, observation)."""
     return list(zip(execution.actions, execution.observations, strict=True))
 
 
 def executed_by(execution: Execution | None) -> Executed:
-    """Return whether a solution was carried out, and whether the environment said what became of it."""
     if execution is None:
         return "no"
     return "checked" if execution.told else "observed"
 
 
 def flaw_of(execution: Execution, fmt: PlainFormat) -> str | None:
-    """Return why an executed reference solution will not do, None if it will.
-
-    Where the environment does not say what became of an action, only its state and an end before the last action can
-    tell.
-    """
+    """Return why an executed solution is no valid reference, None if it is."""
     if execution.refusals:
         index, why = execution.refusals[0]
         return (
             f"action {index} ({prompts.one_line(execution.actions[index])[:80]}) was refused: "
             f"{prompts.one_line(why)[:200]}"
         )
+    # Without confirmation, only the state and an early end can show a flaw.
     if execution.told and not execution.finished:
         return f"the episode did not end after its {len(execution.actions)} actions"
     if execution.left_over:
@@ -305,14 +287,14 @@ Tell = Callable[[int, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A task, and what is wrong with its reference; None if it holds."""
+    """A task, and the flaw of its reference solution, if any."""
 
     task: Task
     flaw: str | None
 
 
 async def recheck(configuration: Configuration, path: Path | None, out: Path | None) -> int:
-    """Recheck a file (the configuration's if none is given); returns the exit status: 1 if a task does not hold."""
+    """Recheck a task file; returns the exit code, 1 if a reference solution fails."""
     path = path or configuration.task_manager.train_data_path
     try:
         tasks = read_objectives(path)
@@ -339,8 +321,7 @@ async def recheck_tasks(
     tell: Tell | None = None,
     action_format: str | None = None,
 ) -> list[Finding]:
-    """Return the findings of tasks, in their order; raises what the client raises, and ConfigError for an action format
-    that is none."""
+    """Recheck tasks; results keep their order."""
     slots = asyncio.Semaphore(at_once)
     done = 0
 

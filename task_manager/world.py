@@ -1,8 +1,4 @@
-"""Carrying out a reference solution in a fresh instance of its world, and what that says of it.
-
-What the environment refuses is a finding. That the environment or its service fails is none: such errors
-(`EnvServiceError`) go to the caller, and the instance is released whatever happens.
-"""
+"""Executes a solution in a fresh instance of its world."""
 
 from __future__ import annotations
 
@@ -24,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """World of a task: the start state of a seed task, without its goal."""
+    """The start state of a seed task, without its goal."""
 
     env_type: str
     seed_task_id: str
@@ -33,11 +29,10 @@ class World:
 
 @dataclass(slots=True)
 class Execution:
-    """Execution of some actions. `refusals` are (index, why);
-    `left_over` counts the actions after the end of the episode.
+    """Result of executing actions, up to the first one that is refused or ends the episode.
 
-    `told` says whether the environment says of each action what became of it; if not, there are no refusals for want of
-    knowledge, and that the episode ended is all that is known of its end. `answer` is the one that was given.
+    `refusals`: (index, reason). `left_over`: number of actions after the end of the episode. `told`: the environment
+    confirms each action; if not, `refusals` is empty for lack of information.
     """
 
     opening: Opening
@@ -53,14 +48,14 @@ class Execution:
 
     @property
     def changes(self) -> list[Change] | None:
-        """What changed; None if the environment does not tell."""
+        """What changed; None if the environment exposes no state."""
         if self.before is None or self.after is None:
             return None
         return difference(self.before.facts, self.after.facts)
 
     @property
     def check(self) -> StateCheck | None:
-        """The machine check made of it; None where the states do not suffice for one."""
+        """The state check for a task; None if the states do not determine one."""
         if self.before is None or self.after is None or not self.after.exact:
             return None
         check = StateCheck.of(self.before, self.after)
@@ -69,7 +64,7 @@ class Execution:
 
 @asynccontextmanager
 async def open_world(client: Instances, world: World, params: dict[str, Any]) -> AsyncIterator[tuple[str, Opening]]:
-    """Open an instance without a goal; yields its id and opening, and releases it in the end."""
+    """Create an instance without a goal; yields its id and opening, and releases it."""
     instance_id = f"{world.seed_task_id}-q-{uuid4().hex}"
     try:
         made = await client.create_instance(
@@ -78,13 +73,13 @@ async def open_world(client: Instances, world: World, params: dict[str, Any]) ->
         yield instance_id, Opening.of(made)
     finally:
         try:
+            # A cancelled pipeline must still release its instances.
             await asyncio.shield(client.release_instance(instance_id))
         except EnvServiceError as error:
             logger.warning("instance %s could not be released, the service will expire it: %s", instance_id, error)
 
 
 async def execute(client: Instances, world: World, fmt: PlainFormat, actions: Sequence[str]) -> Execution:
-    """Carry out actions in a fresh instance, up to the first that is refused or ends the episode."""
     async with open_world(client, world, fmt.replay_params(len(actions))) as (instance_id, opening):
         done = Execution(opening, before=await read_state(client, instance_id))
         for index, action in enumerate(actions):
@@ -99,14 +94,14 @@ async def execute(client: Instances, world: World, fmt: PlainFormat, actions: Se
             if result["is_terminated"]:
                 done.finished = fmt.finished(result)
                 left = [action.strip() for action in actions[index + 1 :]]
-                # Where the world itself ended the episode, saying so behind it does nothing.
+                # If the world itself ended the episode, a closing action left over is harmless.
                 done.left_over = 0 if left == [fmt.closing(None)] else len(left)
                 break
             if why is not None:
                 break
         done.after = await read_state(client, instance_id)
         if done.after is not None and done.actions and done.actions[-1].strip() == fmt.closing(None):
-            # What merely ends an episode is no answer, whatever words an environment wants for it.
+            # A closing action without an answer is no answer, whatever its text.
             done.after, done.answer = replace(done.after, answer=None, prose=False), None
         elif done.after is not None and done.after.answer is not None:
             done.answer = done.after.answer

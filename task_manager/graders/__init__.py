@@ -1,5 +1,4 @@
-"""Graders: from a finished rollout to an `Outcome`, or to a `GradingError` that masks it.
-Names and registry are in `registry`."""
+"""Graders: from a finished rollout to an `Outcome`, or to a `GradingError`."""
 
 from task_manager.graders.base import Grader, GradingError, Transcript
 from task_manager.graders.registry import GRADERS, Graders, make_grader, register

@@ -1,9 +1,4 @@
-"""Graders' contract: what a grader is given and what it gives back.
-
-A grade is a score in 0..1 that somebody really gave. Where nobody could (the judge cannot be reached or makes no sense,
-the environment is gone, the task lacks what the grader needs) it is a `GradingError`: the rollout then has no grade and
-must not be trained on.
-"""
+"""The interface of graders."""
 
 from __future__ import annotations
 
@@ -15,15 +10,15 @@ from env_service.protocol import Instances
 
 
 class GradingError(Exception):
-    """A rollout could not be graded; the message says by whom and why."""
+    """A rollout could not be graded. It has no outcome, and is masked in training."""
 
 
 class GraderConfigError(ValueError):
-    """The configuration asks a grader for something it cannot do; says what to change."""
+    """The configuration asks for a grader that cannot work; says what to change."""
 
 
 class StepLike(Protocol):
-    """Step as graders read it."""
+    """A step as graders read it."""
 
     @property
     def action(self) -> str: ...
@@ -33,7 +28,7 @@ class StepLike(Protocol):
 
 
 class Transcript(Protocol):
-    """Rollout as graders read it: `agentevolver.types.Trajectory` has it."""
+    """A rollout as graders read it, e.g. `agentevolver.types.Trajectory`."""
 
     @property
     def messages(self) -> Sequence[dict[str, Any]]: ...
@@ -43,23 +38,22 @@ class Transcript(Protocol):
 
 
 class Grader(Protocol):
-    """Grader of rollouts; safe for many at once on one event loop."""
+    """Grades rollouts; safe for concurrent use on one event loop."""
 
     @property
     def name(self) -> str: ...
 
     async def grade(self, task: Task, trajectory: Transcript, client: Instances, instance_id: str) -> Outcome:
-        """Grade a rollout whose instance is still open;
-        raises GradingError, and what the client raises (`EnvServiceError`)."""
+        """Grade a rollout, with a score in 0..1, while its instance is open.
+
+        Raises GradingError, and what the client raises.
+        """
         ...
 
 
 def bare_query(task: Task, messages: Sequence[dict[str, Any]]) -> str:
-    """Return what the user asked, without experience text: the task's own query, or what the environment asked.
-
-    For a task of the environment this is `metadata["query"]` where whoever injected something into the opening kept it
-    there, else the last message before the first action.
-    """
+    """Return the user's query without injected experience."""
+    # Injecting text into an opening keeps the query in the metadata; else it is the last message of the opening.
     if task.query is not None:
         return task.query
     kept = task.metadata.get("query")

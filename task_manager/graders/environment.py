@@ -1,11 +1,4 @@
-"""Graders that ask the environment: `env` (its own grade), `state` and `state-llm` (the reference's end state).
-
-The state must be left as the reference solution leaves it, and the answer be the reference's. The check is made when a
-task is verified (`world.Execution.check`) and stored with it, so grading needs neither a judge nor the reference.
-Sparse: 1 if everything holds, else 0. Dense: the share of what holds beyond what an episode gets for ending at once,
-scaled to 0..1. Where answers are prose (an assistant's closing words), the check can only tell that something was said:
-`state-llm` then asks a judge, but only about rollouts whose state is right.
-"""
+"""Graders that ask the environment."""
 
 from __future__ import annotations
 
@@ -19,7 +12,7 @@ from task_manager.state import StateCheck
 
 
 class EnvGrader:
-    """Environment's own grade; success is a score of 1."""
+    """The environment's own grade; a score of 1 is a success."""
 
     name = "env"
 
@@ -27,7 +20,7 @@ class EnvGrader:
         self._sparse = sparse
 
     async def grade(self, task: Task, trajectory: Transcript, client: Instances, instance_id: str) -> Outcome:
-        """Return the environment's score; raises GradingError for one that is no number in 0..1."""
+        """Return the environment's score; raises GradingError if it is not a number in 0..1."""
         if task.open_query:
             raise GradingError(
                 f"task {task.task_id}: the environment knows no goal for a task that was made up; use another grader"
@@ -47,7 +40,10 @@ CHECK_KEY = "state_check"
 
 
 class StateGrader:
-    """Grade by comparing states."""
+    """Grades by a task's state check, without judge or reference.
+
+    Sparse: 1 if all conditions hold, else 0. Dense: the share of conditions beyond those that hold without acting.
+    """
 
     name = "state"
 
@@ -55,7 +51,7 @@ class StateGrader:
         self._sparse = sparse
 
     async def grade(self, task: Task, trajectory: Transcript, client: Instances, instance_id: str) -> Outcome:
-        """Return the score of the instance's state; raises GradingError for a task without a check."""
+        """Grade the instance's state; raises GradingError for a task without a state check."""
         check = check_of(task)
         state = await read_state(client, instance_id)
         if state is None:
@@ -69,7 +65,10 @@ class StateGrader:
 
 
 class StateThenJudge:
-    """Grade by comparing states, and by a judge who decides about a rollout whose state is right."""
+    """Grades by the state check, and asks a judge about rollouts that pass it.
+
+    For answers in prose, of which the check only knows that there is one.
+    """
 
     name = "state-llm"
 
@@ -78,13 +77,12 @@ class StateThenJudge:
         self._judge = judge
 
     async def grade(self, task: Task, trajectory: Transcript, client: Instances, instance_id: str) -> Outcome:
-        """Return the state's score if it is wrong, else the judge's; raises GradingError if either cannot say."""
         outcome = await self._state.grade(task, trajectory, client, instance_id)
         return await self._judge.grade(task, trajectory, client, instance_id) if outcome.success else outcome
 
 
 def check_of(task: Task) -> StateCheck:
-    """Return a task's machine check; raises GradingError if it has none."""
+    """Return a task's state check; raises GradingError if it has none."""
     data = task.metadata.get(CHECK_KEY)
     if data is None:
         raise GradingError(f"task {task.task_id} has no state check; grade it with a judge")
@@ -95,6 +93,6 @@ def check_of(task: Task) -> StateCheck:
 
 
 def _dense(check: StateCheck, total: int, missed: int) -> float:
-    # Ending at once passes `finished` and `nothing else changed`.
+    # Ending the episode at once already passes `finished` and `nothing else changed`.
     free = 1 + check.must_finish
     return max(0.0, (total - missed - free) / (total - free))

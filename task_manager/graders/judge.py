@@ -1,18 +1,6 @@
-"""The LLM graders: one rubric, with or without a reference solution, once or averaged (AgentEvolver's names).
+"""LLM graders, under AgentEvolver's names.
 
-| name | reference | score held to a mean | verdicts |
-|---|---|---|---|
-| llm, llm-binary-no_constraint | no | no | 1 |
-| llm-binary | no | yes | 1 |
-| llm-gt, llm-binary-gt-no_constraint | yes | no | 1 |
-| llm-binary-gt | yes | yes | 1 |
-| avg-llm | no | no | `samples` |
-| avg-llm-binary-gt | yes | yes | `samples` |
-
-The judge sees the bare query, the steps as a delimited transcript, and the reference where the name promises it. Its
-verdict is structured: 0 if irrelevant, 0..40 if not achieved, 60..100 if achieved, divided by 100; success is
-`achieved`. Runaway repetition caps the score at 0.2 and is no success; it is counted here, not left to the judge. A
-prompt that is too long is trimmed. A grade needs more than half of its verdicts; without them it is a `GradingError`.
+Scores are 0 if irrelevant, 0..40 if not achieved, 60..100 if achieved, divided by 100.
 """
 
 from __future__ import annotations
@@ -47,7 +35,8 @@ AVERAGED_TEMPERATURE = 0.7
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a name promises."""
+    """Variant of the LLM grader: whether the judge sees the reference, its mean score is held constant, verdicts are
+    averaged."""
 
     with_reference: bool = False
     constrained: bool = False
@@ -67,28 +56,21 @@ KINDS: dict[str, Kind] = {
 
 
 class RunningMean:
-    """The judge's mean score and a slower one that it is held to:
-    exponential averages with 0.9 and 0.95, both from 0.3 on."""
+    """The judge's mean score and a slower one that it is held to: exponential averages, both starting at 0.3."""
 
     def __init__(self) -> None:
         self.mean = 0.3
         self.target = 0.3
 
     def update(self, score: float) -> None:
-        """Take a score in 0..1."""
         self.mean = 0.9 * self.mean + 0.1 * score
         self.target = 0.95 * self.target + 0.05 * score
 
 
 class JudgeGrader:
-    """Asks the judge.
+    """Grades by asking the judge.
 
-    Args:
-        name: one of `KINDS`.
-        llm: plays the judge.
-        samples: verdicts that an averaging grader takes.
-        max_chars: of an observation in its prompts.
-        temperature: of the judge; averaging graders sample at 0.7 at least, or their verdicts would be one.
+    `samples`: verdicts of an averaging grader. `max_chars`: limit of an observation in prompts.
     """
 
     def __init__(
@@ -105,12 +87,12 @@ class JudgeGrader:
         self._asker = Asker(llm)
         self._max_chars = max_chars
         self._samples = samples if self._kind.averaged else 1
+        # At temperature 0 all verdicts to average would be equal.
         self._temperature = max(temperature, AVERAGED_TEMPERATURE) if self._kind.averaged else temperature
         self.running = RunningMean()
 
     async def grade(self, task: Task, trajectory: Transcript, client: Instances, instance_id: str) -> Outcome:
-        """Return the judge's grade; raises GradingError if it gave none,
-        or if the task lacks the reference that is promised."""
+        """Return the judge's grade; raises GradingError if half of its verdicts are missing, or the reference is."""
         if not trajectory.steps:
             raise GradingError(f"task {task.task_id}: a rollout without steps cannot be graded")
         prompt = self._prompt(task, trajectory)
@@ -124,7 +106,6 @@ class JudgeGrader:
         return outcome
 
     async def _ask(self, prompt: Prompt, number: int) -> GradeReply | LLMError:
-        """Return a verdict, or why there is none: one of several that is lost costs none of the others."""
         try:
             return await self._asker.structured(
                 Role.JUDGE, prompt, GradeReply, temperature=self._temperature, seed=number
@@ -148,17 +129,18 @@ class JudgeGrader:
 
 
 def _outcome(replies: Sequence[GradeReply], *, is_runaway: bool) -> Outcome:
-    """Return the mean of the verdicts; success is what most of them say."""
+    """Return the mean score; success is decided by majority."""
     score = statistics.fmean(reply.score / 100 for reply in replies)
     achieved = 2 * sum(reply.achieved for reply in replies) > len(replies)
     reason = " | ".join(prompts.one_line(reply.reason) for reply in replies)
+    # Counted here, not left to the judge.
     if is_runaway:
         return Outcome(min(score, REPETITION_CAP), False, f"runaway repetition; {reason}")
     return Outcome(score, achieved, reason)
 
 
 def is_runaway(steps: Sequence[StepLike]) -> bool:
-    """Whether one action got one answer `RUNAWAY` times in a row."""
+    """Whether an action got the same observation `RUNAWAY` times in a row."""
     run = 1
     for last, step in pairwise(steps):
         run = run + 1 if (last.action, last.observation) == (step.action, step.observation) else 1

@@ -1,8 +1,4 @@
-"""Registry of graders: by name, the one that a task names, and how far two of them agree on the same rollouts.
-
-`Graders` is what a rollout worker holds: it grades each task by its own evaluator, and shows a share of the rollouts to
-a second grader if the configuration wants the two compared.
-"""
+"""Registry of graders by name, and the agreement of two graders on the same rollouts."""
 
 from __future__ import annotations
 
@@ -27,23 +23,21 @@ if TYPE_CHECKING:
 
 
 def compared(outcome: Outcome, grader: str, other: Outcome) -> Outcome:
-    """Return `outcome` with another grader's verdict beside it."""
     return replace(
         outcome, compared={"grader": grader, "score": other.score, "success": other.success, "reason": other.reason}
     )
 
 
 def agreement(pairs: Sequence[tuple[bool, float, bool, float]]) -> dict[str, float]:
-    """Return how far a second grader agrees with a first one.
+    """Return how far a second grader agrees with the first; empty without pairs.
 
     Args:
         pairs: (success, score) of the first grader, then of the second, per rollout.
 
     Returns:
-        n; agreement: the share of equal success; kappa: Cohen's, beyond chance (1 if there is nothing to agree beyond
-        chance and all are equal); false_success and false_failure: the share of the first's failures that the second
-        calls successes, and the other way round; score_gap: mean absolute difference of the scores. Empty without
-        pairs.
+        n; agreement: share of equal success; kappa: Cohen's; false_success and false_failure: share of the first
+        grader's
+        failures that the second calls successes, and vice versa; score_gap: mean absolute difference of scores.
     """
     if not pairs:
         return {}
@@ -64,7 +58,7 @@ def agreement(pairs: Sequence[tuple[bool, float, bool, float]]) -> dict[str, flo
 
 
 def agreement_metrics(trajectories: Iterable[Trajectory]) -> dict[str, float]:
-    """Return `grader/<first>_vs_<second>/<name>` for trajectories whose outcome was compared."""
+    """Return `grader/<first>_vs_<second>/<name>` for trajectories with two grades."""
     pairs: dict[str, list[tuple[bool, float, bool, float]]] = {}
     for trajectory in trajectories:
         outcome = trajectory.outcome
@@ -80,10 +74,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class GraderContext:
-    """Context that graders are made from.
+    """What graders are made from.
 
-    `llm` is None where no judge is configured. `run` is the typed view of the run's configuration
-    (`agentevolver.config.schema.Settings`) for graders of other packages, None where nothing is trained.
+    `llm` is None if no judge is configured. `run` is the run's configuration (`agentevolver.config.schema.Settings`)
+    for custom graders, None outside training.
     """
 
     settings: GraderSettings
@@ -97,7 +91,6 @@ GRADERS: dict[str, Callable[[GraderContext], Grader]] = {}
 
 
 def register(name: str) -> Callable[[Callable[[GraderContext], Grader]], Callable[[GraderContext], Grader]]:
-    """Make a grader known under a name."""
 
     def keep(make: Callable[[GraderContext], Grader]) -> Callable[[GraderContext], Grader]:
         GRADERS[name] = make
@@ -107,8 +100,7 @@ def register(name: str) -> Callable[[Callable[[GraderContext], Grader]], Callabl
 
 
 def make_grader(name: str, context: GraderContext) -> Grader:
-    """Return a grader, by its name here or as `package.module:Class`, which is called with the context; raises
-    GraderConfigError for a name that is none, or for a grader that cannot be made."""
+    """Make a grader by name, or from `package.module:Class`; raises GraderConfigError."""
     if name in GRADERS:
         return GRADERS[name](context)
     if ":" not in name:
@@ -155,7 +147,7 @@ _register_own()
 
 
 class Graders:
-    """Graders by name: each task is graded by the one that it names."""
+    """Grades each task with its own evaluator, and a share of rollouts with a second grader for comparison."""
 
     def __init__(self, context: GraderContext, rng: random.Random | None = None) -> None:
         self._context = context
@@ -172,7 +164,7 @@ class Graders:
         try:
             other = await self._grader(second).grade(task, trajectory, client, instance_id)
         except GradingError as error:
-            # The second grader is only measured; what it cannot grade keeps its first grade.
+            # The second grade is only a measurement.
             logger.info("grader %s could not be compared: %s", second, error)
             return outcome
         return compared(outcome, second, other)

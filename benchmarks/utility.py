@@ -25,7 +25,7 @@ from agentevolver.types import Trajectory
 from experience_manager.backend import EmbeddedBackend
 from experience_manager.experience import Category, Experience
 from experience_manager.manager import ExperienceManager
-from experience_manager.retrieve import Question
+from experience_manager.question import Question
 from experience_manager.settings import ExperienceSettings
 
 PLANTED = 10

@@ -24,7 +24,7 @@ from agentevolver.utils.inflight import BOARD, Waiting
 from agentevolver.utils.names import load_named
 from experience_manager.guide import Guidance
 from experience_manager.manager import Filling
-from experience_manager.retrieve import Question
+from experience_manager.question import Question
 from experience_manager.settings import ExperienceSettings
 
 logger = logging.getLogger(__name__)

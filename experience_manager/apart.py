@@ -10,7 +10,7 @@ from experience_manager.attempts import Attempt, Group
 from experience_manager.backend import Backend, Settled
 from experience_manager.distill import Distilled
 from experience_manager.errors import ExperienceError
-from experience_manager.retrieve import Question, Retrieved
+from experience_manager.question import Question, Retrieved
 
 
 class BackendsApart(Backend):

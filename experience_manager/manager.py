@@ -31,7 +31,7 @@ from experience_manager.backend import Backend, Settled
 from experience_manager.distill import Distilled
 from experience_manager.errors import ExperienceError, StoreCorrupt
 from experience_manager.guide import Guidance, keeps_guidance
-from experience_manager.retrieve import Question, Retrieved
+from experience_manager.question import Question, Retrieved
 from experience_manager.settings import ExperienceSettings
 
 logger = logging.getLogger(__name__)

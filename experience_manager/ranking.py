@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from agentevolver.types import Trajectory
 from agentevolver.utils import recipes
 from agentevolver.utils.names import load_named
 from agentevolver.utils.recipes import StageSettings
 from experience_manager.attempts import Attempt
+from experience_manager.question import Question
 from experience_manager.store import Hit, Store
-
-if TYPE_CHECKING:
-    from experience_manager.retrieve import Question
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from agentevolver.rollout.rollout import Guide, Rollout
 from agentevolver.types import GuidanceUse, Task
 from experience_manager.guide import Guidance, Injection, inject, is_guided
-from experience_manager.retrieve import Question
+from experience_manager.question import Question
 from experience_manager.settings import ExperienceSettings
 
 if TYPE_CHECKING:

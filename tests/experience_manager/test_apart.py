@@ -9,7 +9,7 @@ from experience_manager.attempts import read_attempts
 from experience_manager.backend import EmbeddedBackend
 from experience_manager.manager import ExperienceManager
 from experience_manager.pool import Pool
-from experience_manager.retrieve import Question
+from experience_manager.question import Question
 from experience_manager.settings import ExperienceSettings
 
 SETTINGS = ExperienceSettings(

@@ -14,7 +14,7 @@ from experience_manager.errors import ExperienceError, StoreBusy, StoreCorrupt, 
 from experience_manager.guide import inject
 from experience_manager.manager import ExperienceManager
 from experience_manager.pool import Pool
-from experience_manager.retrieve import Question
+from experience_manager.question import Question
 from experience_manager.settings import ExperienceSettings
 from experience_manager.store import Count
 

@@ -6,7 +6,8 @@ from experience_fakes import SMALL, AngleEncoder, ScriptedLLM, experience, outag
 from experience_manager.attempts import name_of_task
 from experience_manager.experience import PERSON, Category
 from experience_manager.pool import Pool
-from experience_manager.retrieve import Question, Retriever
+from experience_manager.question import Question
+from experience_manager.retrieve import Retriever
 from experience_manager.settings import ExperienceSettings
 
 

@@ -25,7 +25,7 @@ from experience_manager.backend import Backend, Settled
 from experience_manager.distill import Distilled
 from experience_manager.errors import ExperienceError
 from experience_manager.experience import Experience, RecordError, from_reme
-from experience_manager.retrieve import Question, Retrieved
+from experience_manager.question import Question, Retrieved
 from experience_manager.settings import ExperienceSettings
 
 TOKEN_VARIABLE = "EXPERIENCE_SERVICE_TOKEN"

@@ -44,7 +44,8 @@ from experience_manager.dumps import DumpError, read_dump, write_dump
 from experience_manager.errors import ExperienceError, UnknownExperience
 from experience_manager.experience import Experience, RecordError, from_reme, to_reme
 from experience_manager.pool import Pool
-from experience_manager.retrieve import Question, Retriever
+from experience_manager.question import Question
+from experience_manager.retrieve import Retriever
 from experience_manager.settings import ExperienceSettings
 from experience_manager.store import Count, Store
 

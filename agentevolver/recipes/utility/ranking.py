@@ -12,8 +12,8 @@ from agentevolver.recipes.utility.settings import UtilityOptions
 from agentevolver.types import Trajectory
 from experience_manager.attempts import Attempt
 from experience_manager.experience import Experience
+from experience_manager.question import Question
 from experience_manager.ranking import RankingContext
-from experience_manager.retrieve import Question
 from experience_manager.store import Hit
 
 

@@ -19,7 +19,7 @@ from agentevolver.utils.web.access import Access
 from experience_manager.backend import Settled
 from experience_manager.guide import inject
 from experience_manager.manager import ExperienceManager
-from experience_manager.retrieve import Question
+from experience_manager.question import Question
 from experience_manager.settings import ExperienceSettings
 from experience_manager.store import Store
 from tests.experience_manager.experience_fakes import SMALL, attempt, experience, insert, record, teller

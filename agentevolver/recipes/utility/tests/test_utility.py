@@ -23,8 +23,8 @@ from experience_manager.attempts import read_attempts
 from experience_manager.backend import EmbeddedBackend
 from experience_manager.experience import from_reme, to_reme
 from experience_manager.manager import ExperienceManager
+from experience_manager.question import Question
 from experience_manager.ranking import RankingContext
-from experience_manager.retrieve import Question
 from experience_manager.store import Store
 from tests.experience_manager.experience_fakes import SMALL, STAMP, experience, ids_of, insert, record
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from agentevolver.errors import TrainingFailed, last_line
 from agentevolver.monitor.log import last_trained_step
+from agentevolver.utils import recipes
 from agentevolver.utils.files import remove_tree, sync_tree, write_json, write_text
 
 # verl's file that names the last checkpoint.
@@ -137,9 +138,9 @@ def only_starts_over(experiment: Path) -> bool:
     """Whether steps were trained in an experiment and no checkpoint is whole: `start_of` refuses unless told to start
     over.
 
-    The rounds of two agents resume by a file of their own.
+    The main job of a recipe resumes by a file of its own.
     """
-    if not last_trained_step(experiment) or (experiment / "coevolve.json").exists():
+    if not last_trained_step(experiment) or recipes.in_progress(experiment):
         return False
     return not whole_checkpoints(experiment / "checkpoints")
 

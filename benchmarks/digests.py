@@ -38,7 +38,7 @@ RUNS = {
         "task_manager.max_seed_tasks=40",
         "exp_manager.init_tasks=32",
     ),
-    "agent0": ("coevolve.rounds=1", "coevolve.proposer.steps=6", "coevolve.executor.steps=14"),
+    "agent0": ("recipes.agent0.rounds=1", "recipes.agent0.proposer.steps=6", "recipes.agent0.executor.steps=14"),
 }
 # Metrics that may differ between two runs with one seed: seconds, memory, and what language models cost (equal rollouts
 # are judged once, whichever comes first, and a restarted process has no cache).

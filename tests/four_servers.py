@@ -29,8 +29,8 @@ from env_service.registry import resolve
 from env_service.settings import ServiceSettings
 from experience_manager.settings import ExperienceSettings
 from experience_manager.store import Store
-from tests.agentevolver.view.extra.runs import make_rounds
 from tests.agentevolver.view.runs import make_run
+from tests.recipe_runs import make_rounds
 
 sys.path += [str(Path(__file__).parent / folder) for folder in ("env_service", "experience_manager")]
 

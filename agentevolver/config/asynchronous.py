@@ -78,8 +78,6 @@ def check_asynchronous(settings: Settings, config: DictConfig) -> None:
 def _unfit(settings: Settings, config: DictConfig) -> Iterator[str]:
     """Yield what belongs to the synchronous trainer alone."""
     instead = f"remove it, or write {MODE}: {SYNC}"
-    if settings.coevolve.enable:
-        yield f"coevolve.enable has trainings of the synchronous trainer alone: {instead}"
     if settings.trainer.deterministic:
         yield f"trainer.deterministic cannot be held, which weights sample a token depends on how fast it is: {instead}"
     section = settings.task_manager

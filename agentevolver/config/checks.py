@@ -17,8 +17,6 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ValidationError
 
 from agentevolver.config.asynchronous import check_asynchronous, defaults_of
-from agentevolver.config.coevolve import CoevolveSettings
-from agentevolver.config.coevolve_checks import check_rounds
 from agentevolver.config.cross_checks import check_settings, check_sizes
 from agentevolver.config.devices import Device, attention_problem, prefill_problem
 from agentevolver.config.environments import EnvServiceSettings
@@ -69,11 +67,6 @@ class Resolved:
     def env_service(self) -> EnvServiceSettings:
         """The section `env_service`."""
         return self.settings.env_service
-
-    @property
-    def coevolve(self) -> CoevolveSettings:
-        """The section `coevolve`."""
-        return self.settings.coevolve
 
     @property
     def ray(self) -> RaySettings:
@@ -132,8 +125,6 @@ def load(conf: Path | None = None, overrides: list[str] | None = None) -> Resolv
     settings = _typed(config)
     if settings.env_service.is_mixture:
         _check_read_by_a_mixture(layers, defaults)
-    if settings.coevolve.enable:
-        check_rounds(settings, config, [(layer.content, layer.source) for layer in layers])
     recipes.called("check", settings, config, [(layer.content, layer.source) for layer in layers])
     return Resolved(config, settings)
 

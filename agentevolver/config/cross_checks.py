@@ -17,6 +17,7 @@ from agentevolver.errors import ConfigError
 from agentevolver.flows import checked_flow
 from agentevolver.llm.settings import OFFLINE, POLICY, Purpose, Role
 from agentevolver.message_logs import LogError, find_logs
+from agentevolver.utils import recipes
 from agentevolver.utils.secrets import secret
 from context_manager.registry import checked_template
 from env_service.feedback import FEEDBACK
@@ -284,7 +285,7 @@ def check_role(settings: Settings, role: Role, *, outside_rollouts: bool) -> Non
     endpoint = settings.llm.endpoint(role)
     if endpoint.base_url == OFFLINE:
         notes_alone = role is Role.SUMMARISER and not outside_rollouts and not settings.exp_manager.asks_summariser
-        proposes = role in settings.roles_of_rounds
+        proposes = _proposes(settings, role)
         purpose: Purpose = "proposals" if proposes else "notes" if notes_alone else "episodes"
         asked = _asked_about(settings, role)
         if (problem := settings.llm.teacher.problem(role, asked, purpose)) is not None:
@@ -308,9 +309,14 @@ def check_role(settings: Settings, role: Role, *, outside_rollouts: bool) -> Non
         )
 
 
+def _proposes(settings: Settings, role: Role) -> bool:
+    """Whether a role is asked by a recipe's own main job, which proposes tasks."""
+    return bool(recipes.called("main", settings)) and role in settings.roles_of_recipes
+
+
 def _asked_about(settings: Settings, role: Role) -> tuple[str, ...]:
     """Return the environments that a role must know: who makes tasks, those that tasks are made for."""
-    if role in settings.roles_of_rounds:
+    if _proposes(settings, role):
         return (settings.world.env_type,)
     grades = asks_judge(settings.task_manager.grader.original_grader)
     if settings.questioned and (role in MAKING or (role is Role.JUDGE and not grades)):

@@ -46,17 +46,6 @@ def visible_gpus() -> int:
     return max(1, count)
 
 
-def training_gpus(rounds: bool, frozen: int) -> int:
-    """Return how many of the visible GPUs a training has: all, or in rounds those that the frozen policies' server
-    leaves; at least 1.
-
-    Args:
-        rounds: `coevolve.enable`.
-        frozen: `coevolve.executor.gpus`.
-    """
-    return max(1, visible_gpus() - (frozen if rounds else 0))
-
-
 def gpus_of(frozen: int, training: int) -> tuple[str, str] | None:
     """Return CUDA_VISIBLE_DEVICES of the training and of the frozen policies' server, which takes the last ones; None
     where they share all of them, or there are not enough.

@@ -33,8 +33,6 @@ FREE_FORM = (
     "actor_rollout_ref.rollout.engine_kwargs",
     "actor_rollout_ref.actor.fsdp_config.mixed_precision",
     "actor_rollout_ref.ref.fsdp_config.mixed_precision",
-    "coevolve.executor.override",
-    "coevolve.proposer.override",
     "data.apply_chat_template_kwargs",
     "data.train_filter",
     "data.val_filter",
@@ -130,7 +128,7 @@ def compose_defaults(device: str, written: Sequence[Mapping[str, Any]] = ()) -> 
         device: the device group.
         written: what the user wrote, weakest first; recipes may have other defaults because of it.
     """
-    OmegaConf.register_new_resolver("training_gpus", devices.training_gpus, replace=True)
+    OmegaConf.register_new_resolver("visible_gpus", devices.visible_gpus, replace=True)
     OmegaConf.register_new_resolver("larger", max, replace=True)
     OmegaConf.register_new_resolver("attention", devices.attention, replace=True)
     OmegaConf.register_new_resolver("config_dir", lambda: str(CONFIG_DIR), replace=True)

@@ -55,7 +55,7 @@ the command line. Where
   `cpu` and `cuda` differ, both defaults are given; `cuda_small` (the seed policy on one GPU) has the sizes of `cpu` \
 and the kernels of
   `cuda`. What `auto` takes is in [Training](training.md#cpu-and-gpu).
-* `${{training_gpus:...}}` and `${{attention:}}` are read off the machine when the configuration is composed.
+* `${{visible_gpus:}}` and `${{attention:}}` are read off the machine when the configuration is composed.
 * `null` leaves a choice open; the meaning says to whom. `${{...}}` refers to another key, `${{oc.env:NAME}}` to an \
 environment variable.
 * A key that nobody reads fails a test.

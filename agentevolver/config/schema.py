@@ -17,7 +17,6 @@ from pydantic_core import PydanticUndefined
 
 from advantage_processor.settings import AttributionSettings
 from agentevolver.config.agent import AgentSettings
-from agentevolver.config.coevolve import CoevolveSettings
 from agentevolver.config.devices import Device
 from agentevolver.config.environments import Environment, EnvironmentSettings, EnvServiceSettings
 from agentevolver.config.recipes import RecipesSettings
@@ -39,7 +38,6 @@ from experience_manager.settings import PRESETS, ExperienceSettings
 from task_manager.settings import Splits, TaskManagerSettings
 
 # The environment in which tasks are proposed.
-PROPOSE_ENV = "propose"
 
 
 class RolloutSettings(ContextSettings, FlowSettings, AgentSettings, Section):
@@ -121,7 +119,6 @@ class Settings(Section):
     attribution: AttributionSettings
     task_manager: TaskManagerSettings
     exp_manager: ExperienceSettings
-    coevolve: CoevolveSettings
     recipes: RecipesSettings = Field(default_factory=RecipesSettings)
     experiment_dir: Path = Field(description="where everything of the run is written")
     shared_files: bool = Field(
@@ -164,7 +161,7 @@ class Settings(Section):
 
     @property
     def world(self) -> Environment:
-        """The first environment that is trained on: in rounds the only one, which tasks are proposed for."""
+        """The first environment that is trained on."""
         return next((one for one in self.environments if one.weight > 0), self.environments[0])
 
     @property
@@ -190,7 +187,6 @@ class Settings(Section):
         asked = [
             *(role for asked, role in own if asked),
             *self.task_manager.roles,
-            *self.roles_of_rounds,
             *self.roles_of_recipes,
         ]
         return tuple(dict.fromkeys(asked))
@@ -201,7 +197,6 @@ class Settings(Section):
         return (
             *self.task_manager.making_roles,
             *((Role.SUMMARISER,) if self.exp_manager.asks_summariser else ()),
-            *self.roles_of_rounds,
             *self.roles_of_recipes,
         )
 
@@ -209,20 +204,6 @@ class Settings(Section):
     def roles_of_recipes(self) -> tuple[Role, ...]:
         """The roles that recipes ask, outside of rollouts."""
         return tuple(role for roles in recipes.called("roles", self) for role in roles)
-
-    @property
-    def roles_of_rounds(self) -> tuple[Role, ...]:
-        """The roles that propose tasks and judge proposals, where there are rounds."""
-        section = self.coevolve
-        if not section.enable or self.env_service.env_types == (PROPOSE_ENV,):  # a proposer's own training asks nobody
-            return ()
-        proposing = {
-            "policy": (),
-            "role": (Role.PROPOSER,),
-            "explorer": self.task_manager.roles_of_making,
-        }[section.proposer.by]
-        judging = (Role.JUDGE,) if section.gate == "judge" else ()
-        return tuple(dict.fromkeys((*proposing, *judging)))
 
     @property
     def context_limits(self) -> ContextLimits:

@@ -12,7 +12,8 @@ from pathlib import Path
 from omegaconf import DictConfig, OmegaConf
 
 from agentevolver.errors import LaunchError, UsageError
-from agentevolver.launcher.memory import Decoder, demand, frozen_gpus
+from agentevolver.launcher.memory import Decoder, demand
+from agentevolver.utils import recipes
 
 TIMEOUT_S = 20.0
 QUERY = ("nvidia-smi", "--query-gpu=index,uuid,memory.total", "--format=csv,noheader,nounits")
@@ -136,10 +137,10 @@ def smallest_gpu(config: DictConfig, environment: Mapping[str, str]) -> int | No
         )
     if found is None:
         return None
-    wanted, frozen = int(config.trainer.n_gpus_per_node), frozen_gpus(config) or 0
+    wanted, frozen = int(config.trainer.n_gpus_per_node), recipes.frozen_gpus(config) or 0
     most = len(found) - frozen
     if most < wanted:
-        beside = f" and coevolve.executor.gpus={frozen} for the frozen policies" if frozen else ""
-        instead = f"trainer.n_gpus_per_node={most}" if most > 0 else "coevolve.executor.gpus=0, and all is on one"
+        beside = f" and {frozen} for the frozen policies" if frozen else ""
+        instead = f"trainer.n_gpus_per_node={most}" if most > 0 else "both to share one: none for the frozen policies"
         raise LaunchError(f"trainer.n_gpus_per_node={wanted}{beside}, and {len(found)} can be seen: set {instead}")
     return min(found[:wanted] + found[most:])

@@ -143,13 +143,12 @@ def _gpu_lines(checks: Sequence[Check]) -> list[str]:
 
 def _warnings(options: Options, configuration: Resolved) -> list[str]:
     """Return what is allowed and likely to go wrong."""
-    from agentevolver.config.coevolve_checks import warnings
     from agentevolver.utils import recipes
 
     if options.conf is None:
         return []
     of_recipes = recipes.called("warnings", configuration.settings, configuration.config)
-    return [*warnings(configuration.settings, configuration.config), *(line for lines in of_recipes for line in lines)]
+    return [line for lines in of_recipes for line in lines]
 
 
 def _dry_run(options: Options, configuration: Resolved, registry: RunRegistry) -> str:

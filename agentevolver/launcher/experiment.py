@@ -26,6 +26,7 @@ from agentevolver.errors import LaunchError, TrainingFailed, UsageError
 from agentevolver.launcher.options import parse
 from agentevolver.launcher.records import RunRegistry
 from agentevolver.launcher.stack import health_url
+from agentevolver.utils import recipes
 from agentevolver.utils.experiments import launches
 from agentevolver.utils.files import free_bytes
 from agentevolver.utils.health import ServiceIdentity, examine, reachable
@@ -35,7 +36,6 @@ from agentevolver.utils.web.access import is_local, is_loopback
 # Files that exist once something has been learned or measured.
 LEARNED = (
     "metrics.jsonl",
-    "coevolve.json",
     "checkpoints/latest_checkpointed_iteration.txt",
     "trajectories/*.jsonl",
     "validation/*.jsonl",
@@ -46,7 +46,8 @@ LISTING = ("tasks/train.jsonl", "tasks/val.jsonl", "tasks/questions.json")
 
 def has_learned(folder: Path) -> bool:
     """Whether an experiment's folder holds results of a run."""
-    return any(path.stat().st_size for pattern in LEARNED for path in folder.glob(pattern))
+    learned = any(path.stat().st_size for pattern in LEARNED for path in folder.glob(pattern))
+    return learned or recipes.in_progress(folder)
 
 
 def problem_with(folder: Path, config: Mapping[str, Any]) -> str | None:
@@ -145,13 +146,13 @@ def check_target(module: str, cwd: Path) -> None:
 
 def check_checkpoint(config: Mapping[str, Any]) -> None:
     """Refuse to go on from a checkpoint that the ranks could not load, and to start over after steps were trained;
-    loads nothing. Rounds have their checkpoints in the folders of their trainings.
+    loads nothing. A recipe's main job resumes by a file of its own.
 
     Raises:
         UsageError: with what to do instead.
     """
     trainer = config["trainer"]
-    if (config.get("coevolve") or {}).get("enable"):
+    if recipes.in_progress(Path(config["experiment"]["dir"])):
         return
     try:
         start = start_of(trainer, Path(config["experiment"]["dir"]))

@@ -15,6 +15,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from agentevolver.utils import recipes
+
 
 @dataclass(frozen=True)
 class Decoder:
@@ -142,8 +144,7 @@ class Demand:
             return (
                 f"{UTILISATION}={self.share:g} is taken twice, by the training's vLLM and by the frozen policies', "
                 f"while the trainer holds {_gib(self.held)} of {_gib(memory)} GiB: lower "
-                f"it to {max(0.05, (1 - self.held / memory - 0.05) / 2):.2f}, or give them a GPU of their own "
-                "(in rounds: coevolve.executor.gpus)"
+                f"it to {max(0.05, (1 - self.held / memory - 0.05) / 2):.2f}, or give them a GPU of their own"
             )
         engine = self.beside * memory + (0.0 if self.sleeps else self.share * memory)
         if self.states + engine > memory:
@@ -249,16 +250,8 @@ def demand(config: DictConfig, model: Decoder) -> Demand:
         engine=weights + length * model.kv_bytes() / parallel + ENGINE,
         share=float(read("rollout.gpu_memory_utilization", 0.5)),
         sleeps=bool(read("rollout.free_cache_engine", True)),
-        frozen=frozen_gpus(config),
+        frozen=recipes.frozen_gpus(config),
     )
-
-
-def frozen_gpus(config: Any) -> int | None:
-    """Return the GPUs of the frozen policies' server: 0 in self-play, which shares the training's, and None without
-    a server."""
-    if OmegaConf.select(config, "coevolve.enable"):
-        return int(config.coevolve.executor.gpus)
-    return 0 if OmegaConf.select(config, "recipes.self_play.enable") else None
 
 
 def _tokens(read: Any) -> float:

@@ -13,8 +13,6 @@ from agentevolver.errors import UsageError
 from env_service.arguments import add_env_modules
 
 DEFAULT_TARGET = "agentevolver.run.main"
-# The main job where the configuration asks for rounds of proposer and executor.
-ROUNDS_TARGET = "agentevolver.coevolve"
 _WITH = "--with-"
 # The name under which --with-NAME starts the page that shows a run (`agentevolver.launcher.stack.LOGVIEW`).
 LOGVIEW = "logview"
@@ -41,7 +39,7 @@ class Options:
     services: tuple[str, ...] = ()
     env_modules: tuple[str, ...] = ()
     target: str | None = None
-    """The module of the main job; None: as the configuration says (`target_of`)."""
+    """The module of the main job; None: a recipe's, or else the trainer's."""
     debug_tags: str | None = None
     kill: bool = False
     stop: str | None = None
@@ -58,15 +56,6 @@ class Options:
     def starts_something(self) -> bool:
         """Whether a run is started, beside --kill, --stop, --status or --view."""
         return self.conf is not None or self.resume is not None or bool(self.services)
-
-    def target_of(self, *, rounds: bool) -> str:
-        """Return the module of the main job: what was asked for, else that of rounds or of one training."""
-        return self.target or (ROUNDS_TARGET if rounds else DEFAULT_TARGET)
-
-    def plays(self, *, rounds: bool) -> bool:
-        """Whether the main job has tasks played by frozen policies: that of rounds does, and one of the user's own in
-        its place may."""
-        return rounds and self.conf is not None and self.target_of(rounds=True) != DEFAULT_TARGET
 
     def arguments(self) -> list[str]:
         """Return a command line that starts the same run."""
@@ -229,7 +218,7 @@ def parser(prog: str = "launcher.py") -> argparse.ArgumentParser:
     add(
         "--target",
         metavar="MODULE",
-        help=f"module that is run as the main job (default: {DEFAULT_TARGET}; with coevolve.enable {ROUNDS_TARGET})",
+        help=f"module that is run as the main job (default: {DEFAULT_TARGET}, or that of a recipe that is on)",
     )
     add_env_modules(made)
     add(

@@ -20,13 +20,12 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from agentevolver.config.checks import Resolved
-from agentevolver.config.devices import DESCRIPTIONS, gpus_of
+from agentevolver.config.devices import DESCRIPTIONS
 from agentevolver.config.load import one_line, paths, resolved_tree, select
-from agentevolver.config.schema import PROPOSE_ENV
 from agentevolver.errors import UsageError
 from agentevolver.launcher.experiment import Presence
 from agentevolver.launcher.logs import ray_folder
-from agentevolver.launcher.options import LOGVIEW, Options
+from agentevolver.launcher.options import DEFAULT_TARGET, LOGVIEW, Options
 from agentevolver.launcher.records import RunRegistry, temp_dir_for
 from agentevolver.launcher.stack import (
     JobSpec,
@@ -37,7 +36,6 @@ from agentevolver.launcher.stack import (
     is_described,
     logview_service,
     nursery_service,
-    player_service,
     ray_head,
     user_service,
 )
@@ -145,8 +143,6 @@ def make_plan(options: Options, configuration: Resolved, presence: Presence, reg
     # Services of recipes and of the user's own need no cluster when they are all that is started.
     alone = options.conf is None and not registered
     env = _environment(configuration, options)
-    if options.plays(rounds=configuration.coevolve.enable) and (split := _gpus(configuration)) is not None:
-        env["CUDA_VISIBLE_DEVICES"] = split[0]
     config = configuration.config
     target = _target(options, configuration) if options.conf is not None else None
     described = {name for name in own if is_described(name)}
@@ -180,12 +176,6 @@ def make_plan(options: Options, configuration: Resolved, presence: Presence, reg
     services += [*of_recipes, *(user_service(name, known=known, logs=logs, env=env) for name in own)]
     if LOGVIEW in options.services:
         services.append(logview_service(folder, logs=logs, env=env))
-    if options.plays(rounds=configuration.coevolve.enable):
-        own_gpus = _gpus(configuration)
-        gpus = configuration.coevolve.executor.gpus if own_gpus is not None else 0
-        played_env = env | ({"CUDA_VISIBLE_DEVICES": own_gpus[1]} if own_gpus is not None else {})
-        config, played_by = _with_player(config, "coevolve", configuration.coevolve.url, folder, gpus, played_env)
-        services.append(played_by)
     return Plan(
         run_id=run_id,
         device=configuration.device,
@@ -200,19 +190,6 @@ def make_plan(options: Options, configuration: Resolved, presence: Presence, reg
         secrets=hidden,
         shared_files=bool(select(configuration.config, "experiment.shared_files")),
     )
-
-
-def _with_player(
-    config: DictConfig, section: str, asked: str, folder: Path, gpus: int, env: Mapping[str, str]
-) -> tuple[DictConfig, ServiceSpec]:
-    """Return the configuration with the URL of a server of frozen policies as `section.url`, and the service.
-
-    Raises:
-        UsageError, LaunchError: as `player_service`.
-    """
-    url, spec = player_service(asked, folder / "config.yaml", f"{section}.url", gpus, logs=folder / "logs", env=env)
-    told: DictConfig = OmegaConf.merge(config, {section: {"url": url}})  # type: ignore[assignment]
-    return told, spec
 
 
 def check_services(options: Options, configuration: Resolved) -> None:
@@ -322,18 +299,9 @@ def served_names(options: Options, configuration: Resolved) -> tuple[str, ...]:
     registered = registered_services(options)
     own: tuple[str, ...] = ()
     if options.conf is not None:
-        # In rounds, where proposals are made too.
-        proposals = (PROPOSE_ENV,) if configuration.coevolve.enable else ()
         served = [name for names in recipes.called("serves", configuration.settings) for name in names]
-        own = (*configuration.env_service.env_types, *proposals, *served)
+        own = (*configuration.env_service.env_types, *served)
     return tuple(dict.fromkeys((*own, *registered)))
-
-
-def _gpus(configuration: Resolved) -> tuple[str, str] | None:
-    """Return CUDA_VISIBLE_DEVICES of the training and of the frozen policies' server; None where nothing is split."""
-    if configuration.device == "cpu" or not configuration.coevolve.enable:
-        return None
-    return gpus_of(configuration.coevolve.executor.gpus, int(configuration.config.trainer.n_gpus_per_node))
 
 
 def _split_services(options: Options) -> tuple[list[str], list[str]]:
@@ -363,8 +331,7 @@ def _key_variables(config: DictConfig) -> set[str]:
 
 def _target(options: Options, configuration: Resolved) -> str:
     """Return the module of the main job: the one asked for, a recipe's, or the trainer's."""
-    of_recipes = recipes.called("main", configuration.settings)
-    return options.target or (of_recipes[0] if of_recipes else options.target_of(rounds=configuration.coevolve.enable))
+    return options.target or next(iter(recipes.called("main", configuration.settings)), DEFAULT_TARGET)
 
 
 def _main_job(options: Options, configuration: Resolved, folder: Path, env: Mapping[str, str]) -> JobSpec:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -51,8 +51,14 @@ class Recipe:
     """`function(launch) -> Services | None` (`agentevolver.launcher.plan`)."""
     asks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Roles of the section `llm` that a service asks which `--with-NAME` starts: NAME -> roles."""
+    frozen_gpus: str | None = None
+    """`function(section) -> int | None`: GPUs that only the server of frozen policies uses, or None if the recipe
+    starts none; the section `recipes.<name>` as a plain tree."""
     main: str | None = None
     """`function(settings) -> str | None`: the module to run as the main job in place of the trainer's."""
+    progress: str | None = None
+    """A file of the experiment's folder by which the recipe's main job resumes; its trainings have folders of their
+    own, and so their checkpoints."""
     roles: str | None = None
     """`function(settings) -> Sequence[Role]`: roles of the section `llm` that the recipe asks outside of rollouts."""
     env_params: str | None = None
@@ -122,6 +128,30 @@ def models() -> Mapping[str, Path]:
 def default_environment() -> str | None:
     """Return the environment that a recipe offers if none is named, or None without such a recipe."""
     return next((recipe.environment for recipe in recipes().values() if recipe.environment is not None), None)
+
+
+def frozen_gpus(config: Any) -> int | None:
+    """Return how many GPUs only the server of frozen policies uses in a composed configuration, or None without
+    one."""
+    sections = config.get("recipes") or {}
+    found = (recipe.call("frozen_gpus", sections[name]) for name, recipe in recipes().items() if name in sections)
+    return next((gpus for gpus in found if gpus is not None), None)
+
+
+def in_progress(experiment: Path) -> bool:
+    """Whether a recipe's main job has begun in an experiment's folder, which resumes by a file of its own."""
+    return any((experiment / recipe.progress).exists() for recipe in recipes().values() if recipe.progress)
+
+
+def written(layers: Sequence[Mapping[str, Any]], path: str) -> Any:
+    """Return what the strongest layer that has a value says at a dotted path, or None."""
+    for layer in reversed(layers):
+        value: Any = layer
+        for key in path.split("."):
+            value = value.get(key) if isinstance(value, Mapping) else None
+        if value is not None:
+            return value
+    return None
 
 
 def called(hook: str, *arguments: Any) -> list[Any]:

@@ -10,8 +10,8 @@ import pytest_asyncio
 
 from tests.agentevolver.view.axe import axe_script, violations
 from tests.agentevolver.view.browser import Page, browser, find_browser, serving, show
-from tests.agentevolver.view.extra.runs import make_loop, make_rounds, make_self_play
 from tests.agentevolver.view.runs import make_run
+from tests.recipe_runs import make_loop, make_rounds, make_self_play
 
 BROWSER = find_browser()
 ONE = "pocket/demo"

@@ -17,19 +17,19 @@ import psutil
 import pytest
 from omegaconf import OmegaConf
 
-from agentevolver.coevolve import __main__ as job
-from agentevolver.coevolve.types import Play
+from agentevolver.recipes.agent0 import __main__ as job
+from agentevolver.recipes.agent0.tests.fakes import chance, configuration, train_files
+from agentevolver.recipes.agent0.types import Play
 from agentevolver.types import Task
 from agentevolver.utils.files import read_jsonl
 from env_service.registry import resolve
-from tests.agentevolver.coevolve.fakes import chance, configuration, train_files
 from tests.env_service.local_hosts import serving
 
 pytestmark = [pytest.mark.e2e, pytest.mark.chaos, pytest.mark.timeout(300)]
 
 # Long enough to be killed in.
 PROGRAM = "import time\ntime.sleep(0.3)\nprint(sum(i * i for i in range({n})))"
-# At most as often as a run is made again (`agentevolver.coevolve.execute.TRIES`).
+# At most as often as a run is made again (`agentevolver.recipes.agent0.execute.TRIES`).
 SANDBOX_KILLS, INSTANCE_KILLS = 1, 1
 OF_TIME = ("began", "ended", "seconds")
 
@@ -101,8 +101,8 @@ async def world() -> AsyncIterator[Any]:
 
 async def a_round(folder: Path, name: str, running: Any, kills: bool = False) -> tuple[dict[str, Any], int]:
     """Carry a round out; returns what it came to but for the time that it took, and how many processes were killed."""
-    own = {"env_service.env_type": "python", "env_service.env_url": running.url, "coevolve.rounds": 1}
-    small = {"data.val_filter": "{level: 1}", "coevolve.draws": 24, "coevolve.pool": 24}
+    own = {"env_service.env_type": "python", "env_service.env_url": running.url, "recipes.agent0.rounds": 1}
+    small = {"data.val_filter": "{level: 1}", "recipes.agent0.draws": 24, "recipes.agent0.pool": 24}
     config = configuration(folder, name, **own, **small)
     directory = Path(config["experiment"]["dir"])
     directory.mkdir()

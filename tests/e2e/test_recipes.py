@@ -16,16 +16,16 @@ pytestmark = [pytest.mark.e2e, pytest.mark.examples, pytest.mark.timeout(1800)]
 
 # Few steps, tasks and episodes: what is looked at is that the stages fit together.
 SMALL = (
-    *("device=cpu", "ray.dashboard=false", "coevolve.rounds=1", "coevolve.executor.steps=2"),
-    *("coevolve.executor.label_k=6", "coevolve.executor.eval_n=1", "data.val_filter.levels=[2,3]"),
+    *("device=cpu", "ray.dashboard=false", "recipes.agent0.rounds=1", "recipes.agent0.executor.steps=2"),
+    *("recipes.agent0.executor.label_k=6", "recipes.agent0.executor.eval_n=1", "data.val_filter.levels=[2,3]"),
     *("data.train_batch_size=4", "actor_rollout_ref.actor.ppo_mini_batch_size=2", "actor_rollout_ref.rollout.n=4"),
-    *("coevolve.pool=24", "coevolve.draws=96", "coevolve.min_pool=4"),
+    *("recipes.agent0.pool=24", "recipes.agent0.draws=96", "recipes.agent0.min_pool=4"),
 )
 TRAINED = (
-    "coevolve.proposer.steps=2",
-    "coevolve.proposer.batch_size=4",
-    "coevolve.proposer.n=4",
-    "coevolve.executor.k=4",
+    "recipes.agent0.proposer.steps=2",
+    "recipes.agent0.proposer.batch_size=4",
+    "recipes.agent0.proposer.n=4",
+    "recipes.agent0.executor.k=4",
 )
 RECIPES = {
     "agent0": ("done", TRAINED),

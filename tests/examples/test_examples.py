@@ -30,7 +30,10 @@ from tests.free_ports import free_port
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-CONFS = sorted(path.name for path in EXAMPLES.glob("*.yaml"))
+FOLDERS = (EXAMPLES, *sorted((ROOT / "agentevolver" / "recipes").glob("*/examples")))
+FILES = [path.relative_to(ROOT) for folder in FOLDERS for path in sorted(folder.iterdir())]
+CONFS = [str(path) for path in FILES if path.suffix == ".yaml"]
+SCRIPTS = [str(path) for path in FILES if path.suffix == ".sh"]
 DOCUMENT = (EXAMPLES / "multi_node.md").read_text()
 
 # What a dry run says of an environment whose package or data is not on this machine: the one obstacle that may be.
@@ -48,13 +51,13 @@ NOT_INSTALLED = {
 
 
 def main_job(conf: Path) -> str:
-    return "agentevolver.coevolve" if "coevolve" in yaml.safe_load(conf.read_text()) else "agentevolver.run.main"
+    rounds = "agent0" in yaml.safe_load(conf.read_text()).get("recipes", {})
+    return "agentevolver.recipes.agent0" if rounds else "agentevolver.run.main"
 
 
 def header_calls(beginning: str) -> list[Any]:
     """The commands of all headers that begin so, each with its file's name; variables before it do not count."""
-    files = sorted((*EXAMPLES.glob("*.yaml"), *EXAMPLES.glob("*.sh")))
-    found = [(path.name, words) for path in files for words in header_commands(path)]
+    found = [(name, words) for name in (*CONFS, *SCRIPTS) for words in header_commands(ROOT / name)]
     chosen = [
         (name, words)
         for name, words in found
@@ -86,7 +89,7 @@ def test_every_experiment_can_be_planned(
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-nobody")
     arguments = [
         "--conf",
-        str(EXAMPLES / name),
+        str(ROOT / name),
         "--show-config",
         f"device={device}",
         f"experiment.root={tmp_path}",
@@ -96,15 +99,14 @@ def test_every_experiment_can_be_planned(
     printed = capsys.readouterr()
     assert (
         f" on {device}\n" in printed.out
-        and f"-m {main_job(EXAMPLES / name)} --config" in printed.out
+        and f"-m {main_job(ROOT / name)} --config" in printed.out
         and "sk-of-nobody" not in printed.out
     )
     assert list(tmp_path.iterdir()) == [], "a dry run writes nothing"
 
 
 def test_every_header_shows_how_to_start_its_example() -> None:
-    files = (*EXAMPLES.glob("*.yaml"), *EXAMPLES.glob("*.sh"))
-    assert [path.name for path in files if not header_commands(path)] == []
+    assert [name for name in (*CONFS, *SCRIPTS) if not header_commands(ROOT / name)] == []
 
 
 @pytest.mark.thorough
@@ -126,9 +128,9 @@ def test_every_launch_that_a_header_prints_can_be_planned(
     printed = capsys.readouterr().out
     config = yaml.safe_load(printed.partition("# the resolved configuration\n")[2])
     data, known = config["data"], splits_of(config["env_service"]["env_type"])
-    if not name.startswith("overall"):  # whose splits have names that every environment understands
+    if not Path(name).stem.startswith("overall"):  # whose splits have names that every environment understands
         assert {data["train_split"], *data["val_splits"]} <= known, "the splits are those of the environment"
-    assert f"-m {main_job(EXAMPLES / name)} --config" in printed and "sk-of-nobody" not in printed
+    assert f"-m {main_job(ROOT / name)} --config" in printed and "sk-of-nobody" not in printed
 
 
 @pytest.mark.thorough
@@ -289,10 +291,10 @@ def test_the_published_numbers_are_those_of_the_experiment(
     )
 
 
-@pytest.mark.parametrize("script", [path.name for path in EXAMPLES.glob("*.sh")])
+@pytest.mark.parametrize("script", SCRIPTS)
 def test_every_script_parses_and_starts_an_experiment_that_exists(script: str) -> None:
-    subprocess.run(["bash", "-n", str(EXAMPLES / script)], check=True)
-    assert set(re.findall(r"examples/([\w.]+\.yaml)", (EXAMPLES / script).read_text())) <= set(CONFS)
+    subprocess.run(["bash", "-n", str(ROOT / script)], check=True)
+    assert set(re.findall(r"[\w/]*examples/[\w.]+\.yaml", (ROOT / script).read_text())) <= set(CONFS)
 
 
 FAKE_PYTHON = """#!/usr/bin/env bash
@@ -420,59 +422,3 @@ def test_every_option_of_the_environment_service_exists(capsys: pytest.CaptureFi
     printed = capsys.readouterr().out
     used = {word for call in calls for word in call if word.startswith("--")}
     assert used and all(word in printed for word in used)
-
-
-CALLS_ONLY = """#!/usr/bin/env bash
-call=$(IFS=$'\\x1f'; echo "$*")
-echo "$call" >> calls
-name=$(sed -n 's/.*trainer.experiment_name=\\([^\\x1f]*\\).*/\\1/p' <<< "$call")
-mkdir -p "experiments/agent0/$name"
-"""
-
-
-def launches_of_tables(script: Path, *arguments: str, **variables: str) -> dict[str, list[str]]:
-    """Run the script with nothing behind it; returns the arguments of each launch by the run's name."""
-    calls = script.parents[1] / "calls"
-    calls.unlink(missing_ok=True)
-    subprocess.run(["bash", str(script), *arguments], env={"PATH": "/usr/bin:/bin", **variables}, check=True)
-    made = [line.split("\x1f") for line in calls.read_text().splitlines()]
-    assert made[-1][:2] == ["-m", "benchmarks.agent0_tables"]
-    launched = [call[1:] for call in made if call[0] == "launcher.py"]
-    return {next(word.partition("=")[2] for word in call if "experiment_name=" in word): call for call in launched}
-
-
-def rollouts_of(arguments: list[str]) -> int:
-    """Return the most episodes of the executor by which a round's proposals are rewarded and labelled."""
-    options = parse(arguments)
-    assert options.conf is not None
-    rounds = load(ROOT / options.conf, ["device=cpu", *options.overrides]).coevolve
-    assert rounds.enable and rounds.pool >= rounds.draws, "a full pool would cut what a condition may draw"
-    proposer = rounds.proposer
-    rewarded = proposer.steps * proposer.batch_size * proposer.n * rounds.executor.k if proposer.trained else 0
-    return rewarded + rounds.draws * rounds.executor.label_k
-
-
-@pytest.mark.thorough
-def test_every_launch_of_the_tables_of_agent0_can_be_planned(tmp_path: Path) -> None:
-    script = checkout(tmp_path, "agent0_tables.sh", CALLS_ONLY)
-    most = {name: rollouts_of(arguments) for name, arguments in launches_of_tables(script).items()}
-    assert len(most) == 3 * 3 + 5
-    assert most["frozen-1"] == most["executed-1"] == most["narrow-1"] == most["narrow_frozen-1"] == 9120
-    assert most["equal_updates-1"] == 4800
-    assert launches_of_tables(script) == {}, "what is finished is not done again"
-
-
-def test_the_narrow_start_is_three_seeds_of_trained_and_frozen_and_its_causes_are_equal_too(tmp_path: Path) -> None:
-    script = checkout(tmp_path, "agent0_tables.sh", CALLS_ONLY)
-    planned = launches_of_tables(script, "--narrow", "ray.num_cpus=2")
-    assert sorted(planned) == [f"{name}-{seed}" for name in ("narrow", "narrow_frozen") for seed in (1, 2, 3)]
-    built = [line.split("\x1f") for line in (tmp_path / "calls").read_text().splitlines() if "--narrow" in line]
-    (build,) = built
-    path = f"coevolve.proposer.path={build[build.index('--out') + 1]}"
-    assert build[:3] == ["-m", "agentevolver.recipes.offline.seed.calc", "--narrow"]
-    for arguments in planned.values():
-        assert path in arguments and "ray.num_cpus=2" in arguments and rollouts_of(arguments) == 9120
-        assert parse(arguments).conf is not None and "--narrow" not in arguments
-    causes = launches_of_tables(script, SEEDS="1", CONDITIONS="narrow_malformed narrow_steps")
-    assert list(causes) == ["narrow_malformed-1", "narrow_steps-1"]
-    assert all(path in call and abs(rollouts_of(call) - 9120) <= 4 for call in causes.values())

@@ -1,5 +1,22 @@
 """Registration of Agent0: a proposer and an executor that raise each other."""
 
+from agentevolver.recipes.agent0.settings import Agent0Settings
 from agentevolver.utils.recipes import Recipe
 
-RECIPE = Recipe(name="agent0", view="agentevolver.recipes.agent0.view:VIEW")
+RECIPE = Recipe(
+    name="agent0",
+    settings=Agent0Settings,
+    layer="agentevolver.recipes.agent0.launch:layer",
+    check="agentevolver.recipes.agent0.checks:check",
+    warnings="agentevolver.recipes.agent0.checks:warnings",
+    roles="agentevolver.recipes.agent0.launch:roles",
+    serves="agentevolver.recipes.agent0.launch:serves",
+    services="agentevolver.recipes.agent0.launch:services",
+    frozen_gpus="agentevolver.recipes.agent0.launch:frozen_gpus",
+    main="agentevolver.recipes.agent0.launch:main",
+    progress="coevolve.json",
+    view="agentevolver.recipes.agent0.view:VIEW",
+    open_keys=("executor.override", "proposer.override"),
+    neutral_keys=("rounds", "stop.*", "url", "executor.gpus"),
+    moved={"coevolve": "recipes.agent0"},
+)

@@ -11,6 +11,7 @@ from omegaconf import OmegaConf
 
 from agentevolver.recipes.offline.seed import seed_policy_path
 from agentevolver.recipes.offline.settings import POLICY_ENVIRONMENTS
+from agentevolver.utils import recipes
 
 _FOLDER = Path(__file__).parent
 
@@ -21,8 +22,12 @@ def layer(device: str, written: Sequence[Mapping[str, Any]]) -> Mapping[str, Any
     OmegaConf.register_new_resolver("seed_policy", lambda name="pocket": str(seed_policy_path(name)), replace=True)
     if device == "cpu":
         return _read("seed_policy.yaml")
-    model = _written(written, "actor_rollout_ref", "model", "path")
-    if device != "cuda" or model is not None or _written(written, "env_service", "env_type") not in POLICY_ENVIRONMENTS:
+    model = recipes.written(written, "actor_rollout_ref.model.path")
+    if (
+        device != "cuda"
+        or model is not None
+        or recipes.written(written, "env_service.env_type") not in POLICY_ENVIRONMENTS
+    ):
         return None
     return _merged(_read("seed_policy.yaml"), _read("one_gpu.yaml"))
 
@@ -38,14 +43,3 @@ def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         known = tree.get(key)
         tree[key] = _merged(known, value) if isinstance(known, Mapping) and isinstance(value, Mapping) else value
     return tree
-
-
-def _written(layers: Sequence[Mapping[str, Any]], *keys: str) -> Any:
-    """Return what the strongest layer says at a place, or None."""
-    found: Any = None
-    for one in layers:
-        value: Any = one
-        for key in keys:
-            value = value.get(key) if isinstance(value, Mapping) else None
-        found = value if value is not None else found
-    return found

@@ -26,10 +26,6 @@ def check(settings: Settings, config: DictConfig, layers: Any) -> None:
     if not section.enable:
         return
     check_synchronous(config, "recipes.self_play.enable", "a step has one opponent")
-    if settings.coevolve.enable:
-        raise ConfigError(
-            "recipes.self_play.enable and coevolve.enable: one server of frozen policies serves one of them; remove one"
-        )
     if section.env_type not in settings.env_service.env_types:
         raise ConfigError(
             f"recipes.self_play.env_type = {section.env_type} is not one of the run's environments "

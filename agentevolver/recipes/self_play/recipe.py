@@ -13,6 +13,7 @@ RECIPE = Recipe(
     env_params="agentevolver.recipes.self_play.checks:env_params",
     parts="agentevolver.recipes.self_play.part:parts",
     services="agentevolver.recipes.self_play.service:services",
+    frozen_gpus="agentevolver.recipes.self_play.service:frozen_gpus",
     neutral_keys=("url",),
     view="agentevolver.recipes.self_play.view:VIEW",
     moved={"self_play": "recipes.self_play"},

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from agentevolver.launcher.stack import Launch, Services, player_service
 from agentevolver.recipes.self_play.settings import settings_of
 
 PLAYER_URL = "ENV_PLAYER_URL"
 """The variable that tells environments where frozen policies answer."""
+
+
+def frozen_gpus(section: Mapping[str, Any]) -> int | None:
+    """Return 0, for the server shares the training's GPUs, or None without self-play."""
+    return 0 if section["enable"] else None
 
 
 def services(launch: Launch) -> Services | None:

@@ -47,7 +47,9 @@ def test_keys_are_written_with_dots_or_nested(config: dict[str, Any]) -> None:
 
 
 def test_a_key_that_nobody_reads_is_refused_with_its_source(config: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=r"coevolve.executor.override: unknown key `data.max_prompt`"):
+    with pytest.raises(ConfigError, match=r"recipes.agent0.executor.override: unknown key `data.max_prompt`"):
         check_overlay(
-            {**config, "llm": {**config["llm"], "cache": None}}, {"data.max_prompt": 3}, "coevolve.executor.override"
+            {**config, "llm": {**config["llm"], "cache": None}},
+            {"data.max_prompt": 3},
+            "recipes.agent0.executor.override",
         )

@@ -17,7 +17,6 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from agentevolver.config.checks import load
-from agentevolver.config.coevolve import CoevolveSettings
 from agentevolver.config.environments import EnvServiceSettings
 from agentevolver.config.schema import Settings
 from agentevolver.config.training import RaySettings
@@ -177,5 +176,4 @@ class FakeConfiguration:
     env: Mapping[str, str] = field(default_factory=lambda: {"OMP_NUM_THREADS": "1"})
     env_service: EnvServiceSettings = field(default_factory=env_section)
     ray: RaySettings = field(default_factory=ray_section)
-    coevolve: CoevolveSettings = field(default_factory=CoevolveSettings)
     settings: Settings = field(default_factory=lambda: load(None, ["device=cpu"]).settings)

@@ -15,7 +15,6 @@ SEED = f"actor_rollout_ref.model.path={seed_policy_path()}"
 TWO = """0, GPU-5a1e5c2e-77b7-2b44-f1f3-3a0a1d6b7c11, 81559
 1, GPU-0c8f9d10-1234-4e5f-8a9b-ffeeddccbbaa, 40960
 """
-ROUNDS = ("coevolve.enable=true", "coevolve.executor.gpus=1")
 
 
 @pytest.fixture(autouse=True)
@@ -50,14 +49,6 @@ def test_gpus_that_cannot_be_judged_are_not_missed(text, devices, monkeypatch):
     [
         ((), 1, "", "no GPU is seen (CUDA_VISIBLE_DEVICES leaves none)"),
         ((), 8, "0,1", "trainer.n_gpus_per_node=8, and 2 can be seen: set trainer.n_gpus_per_node=2"),
-        (ROUNDS, 2, "0,1", "coevolve.executor.gpus=1 for the frozen policies, and 2 can be seen: set trainer.n_"),
-        (ROUNDS, 1, "0", "and 1 can be seen: set coevolve.executor.gpus=0"),
-        (
-            ("coevolve.enable=true", "coevolve.executor.gpus=0"),
-            1,
-            "0",
-            "gpu_memory_utilization=0.6 is taken twice",
-        ),
     ],
 )
 def test_what_does_not_fit_on_this_machine_is_refused(overrides, gpus, devices, says):
@@ -78,7 +69,6 @@ def test_no_driver_and_a_torch_for_the_cpu_are_refused(monkeypatch):
 
 def test_the_smallest_gpu_counts_and_a_policy_that_is_too_large_is_refused(tmp_path):
     assert "GiB of 40.0 while the policy learns" in examine(config(SEED, gpus=2), {})[0]
-    assert "frozen policies: as much as vLLM, on 1 GPU(s)" in examine(config(SEED, *ROUNDS), {})[2]
     large = {"hidden_size": 8192, "num_hidden_layers": 80, "intermediate_size": 28672, "num_attention_heads": 64}
     (tmp_path / "config.json").write_text(json.dumps({"vocab_size": 128_256, **large}))
     (tmp_path / "model.safetensors").touch()

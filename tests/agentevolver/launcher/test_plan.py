@@ -2,7 +2,6 @@
 
 import os
 import socket
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,14 +9,13 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from agentevolver.config.checks import load
-from agentevolver.config.coevolve import CoevolveSettings
 from agentevolver.errors import UsageError
 from agentevolver.launcher.experiment import START, Presence
 from agentevolver.launcher.options import Options
 from agentevolver.launcher.plan import Plan, as_yaml, check_services, make_plan, masked, resolve_config
 from agentevolver.launcher.records import RunRegistry, experiment_lock
 from agentevolver.launcher.run import private_files
-from agentevolver.preload import SOCKET, executable_of
+from agentevolver.preload import SOCKET
 from agentevolver.utils.net import ON_LOOPBACK
 from agentevolver.utils.secrets import SECRETS
 from tests.agentevolver.launcher.fakes import FakeConfiguration, env_section, ray_section
@@ -344,65 +342,3 @@ def test_what_is_written_while_a_plan_is_carried_out_has_the_modes_that_were_ask
     assert (made.experiment_dir / "written").stat().st_mode & 0o777 == file
     assert made.experiment_dir.stat().st_mode & 0o777 == folder
     assert made.experiment_dir.parent.stat().st_mode & 0o777 == 0o750, "other experiments may lie beside this one"
-
-
-def rounds(**executor: int) -> CoevolveSettings:
-    return CoevolveSettings.model_validate({"enable": True, "executor": executor})
-
-
-def test_rounds_have_a_main_job_and_a_player_of_their_own(configuration: FakeConfiguration) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        section = rounds().model_copy(update={"url": f"http://127.0.0.1:{port}"})
-        made = plan(replace(configuration, coevolve=section))
-    environments, player = made.services[1:]
-    told = made.config["coevolve"]["url"]
-    chosen = told.rpartition(":")[2]
-    expected = ("-m", "agentevolver.run.frozen", "--config", str(made.config_path), "--port", chosen, "--gpus", "0")
-    assert int(chosen) != port and player.argv[1:] == expected
-    assert player.health_urls == (f"{told}/healthz",) and player.says_who and player.needed and player.restarts > 0
-    assert [item for item in environments.argv if item.startswith("--env=")] == ["--env=pocket", "--env=propose"]
-    assert made.job is not None and made.job.argv[2] == "agentevolver.coevolve"
-    assert player.env == made.job.env, "on a CPU nothing is split"
-
-
-def test_the_player_is_forked_as_the_main_job_is(configuration: FakeConfiguration) -> None:
-    made = plan(replace(configuration, coevolve=rounds(), ray=ray_section(preload=True)))
-    player, job = made.services[-1], made.job
-    assert job is not None and player.name == "player" and player.env[SOCKET] == job.env[SOCKET]
-    assert player.argv[0] == job.argv[0] == str(executable_of(player.env[SOCKET]))
-    without = plan(replace(configuration, coevolve=rounds()))
-    assert without.services[-1].argv[0] == sys.executable and SOCKET not in without.services[-1].env
-
-
-def test_a_target_that_was_asked_for_wins(configuration: FakeConfiguration) -> None:
-    configuration = replace(configuration, coevolve=rounds())
-    one = plan(configuration, Options(conf=Path("x"), target="agentevolver.run.main"))
-    assert one.job is not None and one.job.argv[2] == "agentevolver.run.main"
-    assert [spec.name for spec in one.services] == ["ray", "env_service"]
-    own = plan(configuration, Options(conf=Path("x"), target="my.rounds"))
-    assert own.job is not None and own.job.argv[2] == "my.rounds" and own.services[-1].name == "player"
-
-
-def test_the_player_has_gpus_of_its_own(configuration: FakeConfiguration, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = OmegaConf.create({"trainer": {"n_gpus_per_node": 6}})
-    on_gpus = replace(configuration, device="cuda", config=config, coevolve=rounds(gpus=2))
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7")
-    made = plan(on_gpus)
-    by_name = {spec.name: spec.env.get("CUDA_VISIBLE_DEVICES") for spec in (*made.services, made.job) if spec}
-    training = "0,1,2,3,4,5"
-    assert by_name == {"ray": training, "env_service": training, "main": training, "player": "6,7"}
-    assert made.services[-1].argv[-2:] == ("--gpus", "2")
-    shared = plan(replace(on_gpus, coevolve=rounds(gpus=0)))
-    assert all("CUDA_VISIBLE_DEVICES" not in spec.env for spec in shared.services)
-    one = plan(on_gpus, Options(conf=Path("x"), target="agentevolver.run.main"))
-    assert all("CUDA_VISIBLE_DEVICES" not in spec.env for spec in one.services), "nobody plays"
-
-
-@pytest.mark.parametrize("url", ["http://127.0.0.1", "http://10.0.0.1:8095"])
-def test_a_player_that_could_not_be_started_here_is_refused(url: str, configuration: FakeConfiguration) -> None:
-    section = rounds().model_copy(update={"url": url})
-    with pytest.raises(UsageError, match=r"coevolve\.url=.* must be http://127\.0\.0\.1:PORT"):
-        plan(replace(configuration, coevolve=section))

@@ -253,6 +253,3 @@ def test_a_torn_checkpoint_is_said_and_lost_ones_are_refused_before_a_start(
     (Path(config.experiment.dir) / "metrics.jsonl").write_text('{"step": 4}\n')
     with pytest.raises(UsageError, match="holds the metrics of 4 steps and no whole checkpoint"):
         check_checkpoint(config)
-    # Rounds have theirs in the folders of their trainings.
-    config.coevolve.enable = True
-    check_checkpoint(config)

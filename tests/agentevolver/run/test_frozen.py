@@ -18,10 +18,10 @@ from aiohttp.test_utils import TestServer
 from agentevolver.config.checks import for_verl, load
 from agentevolver.engine import EngineError
 from agentevolver.errors import ConfigError
+from agentevolver.recipes.agent0.tests.models import write_model
 from agentevolver.run.frozen import ONE_PROCESS, Checkpoints, engine_arguments, engine_environment
 from agentevolver.run.frozen_engine import FrozenEngine
 from agentevolver.utils.retry import RetryPolicy
-from tests.agentevolver.coevolve.models import write_model
 
 # ---- the arguments ----
 

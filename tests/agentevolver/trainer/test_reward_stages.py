@@ -167,8 +167,8 @@ def composed(*overrides):
         (["trainer.row_clips=[{use: ambiguity, lo: 2}]"], r"trainer.row_clips: .*the least one first"),
         (["task_manager.grader.original_grader='no.such:Grader'"], r"original_grader: .*cannot be imported"),
         (
-            ["task_manager.grader.original_grader=agentevolver.coevolve.frontier:FrontierGrader"],
-            r"original_grader: .*coevolve.frozen names no executor",
+            ["task_manager.grader.original_grader=agentevolver.recipes.agent0.frontier:FrontierGrader"],
+            r"original_grader: .*recipes.agent0.frozen names no executor",
         ),
     ],
 )

@@ -25,7 +25,7 @@ export async function open({ query }) {
 
 function summary({ exists, problem, state: how, stopped, best, rounds }) {
   const heading = h("h2", {}, "Rounds");
-  if (!exists) return [heading, state("This run has no rounds.", "coevolve.enable trains a proposer and an executor by turns.")];
+  if (!exists) return [heading, state("This run has no rounds.", "recipes.agent0.enable trains a proposer and an executor by turns.")];
   const trained = rounds.filter((r) => r.round > 0);
   return [heading,
     problem && h("p", { class: "bad wrap", role: "alert" }, problem),

@@ -2,7 +2,7 @@
 line."""
 
 import pytest
-from tests.agentevolver.recipes.offline.seed.worlds import Parrot
+from agentevolver.recipes.offline.tests.seed.worlds import Parrot
 
 from agentevolver.recipes.offline.seed.demonstrations import (
     Demonstration,

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from tests.agentevolver.recipes.offline.seed.worlds import Parrot
+from agentevolver.recipes.offline.tests.seed.worlds import Parrot
 from transformers import AutoTokenizer, Qwen2Config
 
 from agentevolver.recipes.offline.seed.__main__ import main
@@ -11,7 +11,7 @@ from agentevolver.recipes.offline.seed.data import MAX_LENGTH, build_tokenizer, 
 from agentevolver.recipes.offline.seed.demonstrations import Demonstration, DemonstrationError, played
 from agentevolver.recipes.offline.seed.own_world import SYNTAX, VOCAB_SIZE, corpus, examples, sizes_of
 
-ENV = "tests.agentevolver.recipes.offline.seed.worlds:Parrot"
+ENV = "agentevolver.recipes.offline.tests.seed.worlds:Parrot"
 ACTIONS = {"zebra": ("hello\n\n'tis me", "zebra"), "okapi": ("it's 42?", "kea's", "okapi")}
 SHOWN = [played(Parrot, Demonstration(task, actions, f"d:{n}")) for n, (task, actions) in enumerate(ACTIONS.items())]
 

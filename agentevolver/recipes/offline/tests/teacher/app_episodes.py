@@ -7,7 +7,7 @@ import random
 from functools import lru_cache
 from typing import Any
 
-from tests.agentevolver.recipes.offline.teacher.pocket_prompts import NO_MISTAKES, Steps, ask, carry_out
+from agentevolver.recipes.offline.tests.teacher.pocket_prompts import NO_MISTAKES, Steps, ask, carry_out
 
 from agentevolver.llm import prompts
 from agentevolver.recipes.offline.teacher.calls import CHANGES, Call, canonical

@@ -6,7 +6,7 @@ import random
 from collections import Counter
 
 import pytest
-from tests.agentevolver.recipes.offline.teacher.app_episodes import (
+from agentevolver.recipes.offline.tests.teacher.app_episodes import (
     LINKS,
     SPLITS,
     app_tasks,
@@ -14,7 +14,7 @@ from tests.agentevolver.recipes.offline.teacher.app_episodes import (
     played,
     solution_of,
 )
-from tests.agentevolver.recipes.offline.teacher.pocket_prompts import NO_MISTAKES, Steps, ask
+from agentevolver.recipes.offline.tests.teacher.pocket_prompts import NO_MISTAKES, Steps, ask
 
 from agentevolver.llm import prompts
 from agentevolver.recipes.offline.teacher.app_goals import Link

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.agentevolver.recipes.offline.teacher.app_episodes import PROFILE, as_the_environment_does, explore_app
-from tests.agentevolver.recipes.offline.teacher.pocket_prompts import NO_MISTAKES, Steps, ask, carry_out, explore
+from agentevolver.recipes.offline.tests.teacher.app_episodes import PROFILE, as_the_environment_does, explore_app
+from agentevolver.recipes.offline.tests.teacher.pocket_prompts import NO_MISTAKES, Steps, ask, carry_out, explore
 
 from agentevolver.llm import prompts
 from agentevolver.recipes.offline.teacher.app_goals import LINK_TOOLS

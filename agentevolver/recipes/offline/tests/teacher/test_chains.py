@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 import pytest
-from tests.agentevolver.recipes.offline.teacher.pocket_prompts import NO_MISTAKES, Steps, ask
+from agentevolver.recipes.offline.tests.teacher.pocket_prompts import NO_MISTAKES, Steps, ask
 
 from agentevolver.llm import prompts
 from agentevolver.llm.prompts import StepText

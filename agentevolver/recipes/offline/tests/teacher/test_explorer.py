@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from tests.agentevolver.recipes.offline.teacher.pocket_prompts import NO_MISTAKES, Steps, ask, explore, open_env
+from agentevolver.recipes.offline.tests.teacher.pocket_prompts import NO_MISTAKES, Steps, ask, explore, open_env
 
 from agentevolver.llm import prompts
 from agentevolver.recipes.offline.teacher.calls import GUARDED, read_call

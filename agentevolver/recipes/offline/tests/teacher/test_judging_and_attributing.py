@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.agentevolver.recipes.offline.teacher.pocket_prompts import NO_MISTAKES, Steps, ask, demonstrated
+from agentevolver.recipes.offline.tests.teacher.pocket_prompts import NO_MISTAKES, Steps, ask, demonstrated
 
 from agentevolver.llm import prompts
 from agentevolver.recipes.offline.teacher.prompt import NotUnderstood, Rates

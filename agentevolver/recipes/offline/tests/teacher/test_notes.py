@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.agentevolver.recipes.offline.teacher.pocket_prompts import NO_MISTAKES, Steps, carry_out
+from agentevolver.recipes.offline.tests.teacher.pocket_prompts import NO_MISTAKES, Steps, carry_out
 
 from agentevolver.llm import prompts
 from agentevolver.recipes.offline.teacher.prompt import NotUnderstood

@@ -25,7 +25,7 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 from pydantic import BaseModel
-from tests.agentevolver.recipes.offline.teacher.pocket_prompts import NO_MISTAKES, Steps
+from agentevolver.recipes.offline.tests.teacher.pocket_prompts import NO_MISTAKES, Steps
 
 from agentevolver.llm import LLM, LLMRefused, LLMReplyError, LLMSettings, Role, prompts
 from agentevolver.recipes.offline.teacher import service

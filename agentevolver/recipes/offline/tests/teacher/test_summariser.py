@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from tests.agentevolver.recipes.offline.teacher.pocket_prompts import NO_MISTAKES, Steps, ask, demonstrated
+from agentevolver.recipes.offline.tests.teacher.pocket_prompts import NO_MISTAKES, Steps, ask, demonstrated
 
 from agentevolver.llm import prompts
 from agentevolver.recipes.offline.seed.demonstrator import phrases

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.agentevolver.recipes.offline.teacher.pocket_prompts import (
+from agentevolver.recipes.offline.tests.teacher.pocket_prompts import (
     NO_MISTAKES,
     Steps,
     ask,

@@ -1,0 +1,187 @@
+"""The main job of rounds: `python -m agentevolver.recipes.agent0 --config EXPERIMENT/config.yaml`.
+
+The launcher starts it, beside the environment service, the Ray cluster and the player that the configuration names.
+Errors that have a cause of their own are one line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, redirect_stderr, redirect_stdout
+from functools import partial
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from omegaconf import OmegaConf
+
+from agentevolver.config.schema import Settings
+from agentevolver.errors import ConfigError, TrainingFailed
+from agentevolver.llm.client import LLM
+from agentevolver.llm.errors import LLMError
+from agentevolver.llm.settings import LLMSettings
+from agentevolver.recipes.agent0.driver import Driver, Parts
+from agentevolver.recipes.agent0.explorer import ExplorerProposer
+from agentevolver.recipes.agent0.labels import GateLabeller
+from agentevolver.recipes.agent0.launch import roles
+from agentevolver.recipes.agent0.manifest import PROPOSE, Manifest
+from agentevolver.recipes.agent0.play import FrozenPlayer, Player, PlayFailed
+from agentevolver.recipes.agent0.pool import Draw, Proposer
+from agentevolver.recipes.agent0.proposers import RoleJudge, RoleProposer
+from agentevolver.recipes.agent0.repetition import clusters
+from agentevolver.recipes.agent0.settings import PROPOSE_ENV, settings_of
+from agentevolver.recipes.agent0.stages import Seeds
+from agentevolver.recipes.agent0.training_checks import check_trainings
+from agentevolver.recipes.agent0.trainings import train
+from agentevolver.recipes.agent0.types import Proposal
+from agentevolver.run.main import begin, list_tasks
+from agentevolver.types import Task
+from agentevolver.utils.files import write_text
+from env_service.client import AsyncEnvClient, EnvServiceError
+from task_manager.tasks import env_params_of, seed_of
+
+QUESTIONS = "questions.json"
+AT_ONCE = 8
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Carry the rounds out; returns the exit code (2: configuration, 1: the run failed)."""
+    parser = argparse.ArgumentParser(
+        prog="python -m agentevolver.recipes.agent0", description="Train a proposer and an executor by turns."
+    )
+    parser.add_argument("--config", type=Path, required=True, help="the run's config.yaml, as the launcher wrote it")
+    arguments = parser.parse_args(argv)
+    try:
+        config, settings = begin(arguments.config)
+        tree: dict[str, Any] = OmegaConf.to_container(config, resolve=False)  # type: ignore[assignment]
+        check_trainings(tree, settings)
+        manifest = Manifest.open(settings.experiment_dir.resolve(), tree)
+        _, val_tasks = list_tasks(config, settings)
+        # Libraries write to the log, the rounds to the console.
+        log = settings.experiment_dir / "logs" / "driver.log"
+        show = partial(print, file=sys.stdout, flush=True)
+        with log.open("a", encoding="utf-8") as file, redirect_stdout(file), redirect_stderr(file):
+            asyncio.run(carry_out(tree, settings, manifest, val_tasks, show))
+    except ConfigError as error:
+        print(f"configuration: {error}", file=sys.stderr)
+        return 2
+    except (EnvServiceError, LLMError, PlayFailed, TrainingFailed, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+async def carry_out(
+    config: dict[str, Any],
+    settings: Settings,
+    manifest: Manifest,
+    val_tasks: Sequence[Task],
+    show: Callable[[str], None],
+) -> None:
+    """Drive the rounds with the services of the run."""
+    service, section = settings.env_service, settings_of(settings)
+    world = settings.world.env_type
+    async with (
+        AsyncEnvClient(service.env_url, timeout_s=service.timeout_s) as client,
+        AsyncExitStack() as started,
+    ):
+        player = FrozenPlayer(config, settings, client)
+        started.push_async_callback(player.close)
+        llm = await started.enter_async_context(LLM(_with_memory(settings))) if roles(settings) else None
+        judge = RoleJudge(llm, settings.data.seed) if llm is not None and section.gate == "judge" else None
+
+        def proposer(number: int, checkpoint: str) -> Proposer:
+            if llm is not None and section.proposer.by == "role":
+                return RoleProposer(llm, client, settings.data.seed)
+            if llm is not None and section.proposer.by == "explorer":
+                return ExplorerProposer(settings, llm, client, number)
+            return PolicyProposer(player, checkpoint)
+
+        parts = Parts(
+            train=partial(train, config=config, show=show),
+            player=player,
+            seeds=listed_seeds(client, settings),
+            proposer=proposer,
+            labeller=lambda number, checkpoint: GateLabeller(section, client, world, player, checkpoint, judge),
+            val_tasks=val_tasks,
+            questions=await questions_of(client, settings, [task for task in val_tasks if task.env_type == world]),
+            clusters=clusters,
+        )
+        await Driver(config, settings, manifest, parts, show).run()
+
+
+def _with_memory(settings: Settings) -> LLMSettings:
+    """Return the roles' settings with the run's ledger, and replies kept,
+    so that a run that goes on pays nothing twice."""
+    llm = settings.llm
+    return llm.model_copy(
+        update={"ledger": settings.usage_ledger, "cache": llm.task_making_cache(settings.experiment_dir)}
+    )
+
+
+class PolicyProposer:
+    """A policy of its own proposes (`agentevolver.recipes.agent0.pool.Proposer`):
+    one episode of the world `propose` a draw."""
+
+    def __init__(self, player: Player, checkpoint: str) -> None:
+        self._player = player
+        self._checkpoint = checkpoint
+
+    async def propose(self, draws: Sequence[Draw]) -> list[Proposal]:
+        """Play the draws, each by its name; raises PlayFailed."""
+        return list(await asyncio.gather(*map(self._propose, draws)))
+
+    async def _propose(self, draw: Draw) -> Proposal:
+        task = Task(draw.seed, PROPOSE_ENV, metadata={"split": "train"})
+        (play,) = await self._player.play(self._checkpoint, task, 1, f"{draw.proposal_id}.draw")
+        return Proposal.from_facts(draw.proposal_id, draw.seed, play.facts)
+
+
+def listed_seeds(client: AsyncEnvClient, settings: Settings) -> Seeds:
+    """Return what lists seeds of the world `propose`: no two of a run's are the same."""
+    section = settings_of(settings)
+    training = section.proposer.steps * section.proposer.batch_size
+    own: dict[str, Any] = {"world": settings.world.env_type}
+    if section.proposer.levels is not None:
+        own["levels"] = list(section.proposer.levels)
+    if section.proposer.by == "explorer":
+        own["free"] = True
+
+    async def seeds(number: int, purpose: str, count: int) -> list[str]:
+        offset = (number - 1) * (training + section.draws) + (0 if purpose == PROPOSE else training)
+        return await client.get_env_profile(PROPOSE_ENV, "train", {**own, "count": count, "offset": offset})
+
+    return seeds
+
+
+async def questions_of(client: AsyncEnvClient, settings: Settings, tasks: Sequence[Task]) -> list[str]:
+    """Return what the tasks of the evaluation ask, as their openings say it; kept beside the task files.
+
+    Raises EnvServiceError.
+    """
+    path = settings.experiment_dir / "tasks" / QUESTIONS
+    if path.exists():
+        kept: list[str] = json.loads(path.read_text(encoding="utf-8"))
+        return kept
+    slots = asyncio.Semaphore(AT_ONCE)
+
+    async def ask(task: Task) -> str:
+        instance_id = f"question-{uuid4().hex}"
+        params = {**settings.environment(task.env_type).params(validation=True), **env_params_of(task)}
+        async with slots:
+            state = await client.create_instance(task.env_type, seed_of(task), instance_id, params)
+            await client.release_instance(instance_id)
+        said = [message["content"] for message in state["state"] if message["role"] == "user"]
+        return str(said[-1]) if said else ""
+
+    found = list(await asyncio.gather(*map(ask, tasks)))
+    write_text(path, json.dumps(found))
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,241 @@
+"""Checks of a configuration of rounds: what does not go together with them, and keys that they would not read.
+
+Looked at where the layers are composed; the trainings of a round have configurations of their own, made from this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from agentevolver.config.asynchronous import check_synchronous
+from agentevolver.config.leaves import leaves
+from agentevolver.config.loss_modes import inert_clips
+from agentevolver.config.schema import Settings, place_of
+from agentevolver.errors import ConfigError
+from agentevolver.recipes.agent0.settings import PROPOSE_ENV, WORLDS, Agent0Settings, settings_of
+
+Layers = Sequence[tuple[Mapping[str, Any], str]]
+"""What was written, each with where."""
+
+# Keys that rounds decide, and what to write instead.
+DECIDED = {
+    "trainer.total_training_steps": "write recipes.agent0.executor.steps and recipes.agent0.proposer.steps",
+    "trainer.total_epochs": "write recipes.agent0.executor.steps and recipes.agent0.proposer.steps",
+    "trainer.test_freq": "a round ends with an evaluation of recipes.agent0.executor.eval_n episodes a task; remove it",
+    "trainer.val_before_train": "the base is evaluated before the first round; remove it",
+    "trainer.resume_mode": "rounds go on where coevolve.json says; remove it, or give another experiment_name",
+    "trainer.resume_from_path": "rounds begin with actor_rollout_ref.model.path; remove it",
+    "data.train_filter": "tasks are proposed, and recipes.agent0.proposer.levels narrows their seeds; remove it",
+    "actor_rollout_ref.rollout.val_kwargs.n": "write recipes.agent0.executor.eval_n",
+}
+# Keys that count only while a policy is trained to propose.
+OF_TRAINED_PROPOSERS = (
+    "recipes.agent0.proposer.steps",
+    "recipes.agent0.proposer.batch_size",
+    "recipes.agent0.proposer.n",
+    "recipes.agent0.proposer.override",
+    "recipes.agent0.executor.k",
+    "recipes.agent0.reward",
+)
+# Keys of the task manager that rounds decide where it proposes.
+DECIDED_OF_EXPLORERS = {
+    "task_manager.target_tasks": "tasks are made as they are drawn: write recipes.agent0.pool and recipes.agent0.draws",
+    "task_manager.train_data_path": "each round has its own file; remove it",
+    "task_manager.store": "each round has its own journal; remove it",
+    "task_manager.round": "each round explores anew; remove it",
+    "task_manager.known_data_paths": "tasks of earlier rounds are not made again; remove it",
+    "task_manager.focus": "rounds look at no single weakness; remove it",
+}
+# And those that say how tasks are made, which nobody reads where another one proposes.
+OF_EXPLORERS = tuple(
+    f"task_manager.{key}"
+    for key in (
+        *("n", "max_seed_tasks", "env_profile", "num_explore_threads", "num_verify_threads", "strategy"),
+        *("strategy_args", "action_format", "reply_format", "explore_env_params", "synthesis", "verification"),
+        "deduplication",
+    )
+)
+
+
+def check(settings: Settings, config: DictConfig, layers: Layers) -> None:
+    """Refuse what does not go together with rounds, and keys that would have no effect.
+
+    Args:
+        settings: the typed view.
+        config: the composed tree.
+        layers: what the user wrote; () for the configurations of trainings, which are made from a checked one.
+
+    Raises:
+        ConfigError: with one line that says what to change.
+    """
+    if not layers or not settings_of(settings).enable:
+        return
+    check_synchronous(config, "recipes.agent0.enable", "its trainings are of the synchronous trainer")
+    _check_world(settings)
+    _check_parts(settings, config)
+    _check_policies(settings)
+    _check_written(settings_of(settings), layers)
+
+
+def warnings(settings: Settings, config: DictConfig) -> list[str]:
+    """Return what is allowed and likely to go wrong, as lines; `config` is the composed tree."""
+    section, found = settings_of(settings), []
+    if not section.enable:
+        return []
+    if section.gate == "vote":
+        found.append(
+            "recipes.agent0.gate = vote: labels are the executor's own most frequent answers, right or not. Measured "
+            "on calc's forerunner: success .50, .68, .56, .52, .34 over four rounds, labels right .90, .37, .13, .09. "
+            "executed holds, where proposals carry a program"
+        )
+    steps = settings.sizes.train_batch_size // settings.sizes.ppo_mini_batch_size
+    inert = inert_clips(steps * int(config.actor_rollout_ref.actor.ppo_epochs))
+    if section.adpo.enable and section.adpo.bonus and inert is not None:
+        found.append(f"recipes.agent0.adpo.bonus widens the upper clip: {inert}")
+    return found
+
+
+def _check_world(settings: Settings) -> None:
+    service, gate = settings.env_service, settings_of(settings).gate
+    trained = [one.env_type for one in settings.environments if one.weight > 0]
+    if len(trained) > 1:
+        raise ConfigError(
+            f"env_service.env_type names {', '.join(trained)}, and recipes.agent0 proposes tasks for one world: name "
+            f"one of {', '.join(WORLDS)}, and give each of the others the share 0, with which it is evaluated on alone"
+        )
+    if PROPOSE_ENV in service.env_types and len(service.env_types) > 1:
+        raise ConfigError(f"env_service.env_type: {PROPOSE_ENV} is served by itself, remove it")
+    world = settings.world.env_type
+    if world in WORLDS:
+        return
+    if world == PROPOSE_ENV:
+        raise ConfigError(
+            f"env_service.env_type = {PROPOSE_ENV} is served by itself: name the world that proposals are for "
+            f"({', '.join(WORLDS)})"
+        )
+    why = "runs no reference program, which recipes.agent0.gate = executed needs, and " if gate == "executed" else ""
+    raise ConfigError(
+        f"env_service.env_type = {world} {why}takes no proposed problems: recipes.agent0 wants one of "
+        f"{', '.join(WORLDS)}"
+    )
+
+
+def _check_parts(settings: Settings, config: DictConfig) -> None:
+    """Refuse parts that a round has no place for."""
+    section, rollout = settings.task_manager, settings.rollout
+    if section.mixture.needs_synthetic or section.curriculum.enable:
+        key = "mixture.synthetic_data_ratio" if section.mixture.needs_synthetic else "curriculum.enable"
+        raise ConfigError(
+            f"task_manager.{key}: in rounds all tasks are proposed, and kept or not by their p; remove it"
+        )
+    if settings.exp_manager.guides or settings.exp_manager.distils or settings.exp_manager.scout.split:
+        raise ConfigError(
+            "exp_manager guides or distils, and the executor is measured without guidance: what is measured would not "
+            "be what is trained; remove these keys"
+        )
+    if settings.cold_start.files:
+        raise ConfigError(
+            "cold_start.files: a round begins with the weights of the one before; make the cold start in a run of its "
+            "own, and name what it made as actor_rollout_ref.model.path"
+        )
+    if rollout.agent_function is not None or rollout.agent_command is not None:
+        raise ConfigError(
+            f"{place_of('rollout')} names an agent of your own, and frozen policies are played by the built-in flows "
+            "alone: remove it"
+        )
+    if OmegaConf.select(config, "trainer.val_only"):
+        raise ConfigError(
+            "trainer.val_only = true: rounds train; to evaluate a checkpoint, write recipes.agent0.enable=false and "
+            "trainer.resume_mode=resume_path"
+        )
+    if OmegaConf.select(config, "actor_rollout_ref.model.lora_rank") or OmegaConf.select(
+        config, "actor_rollout_ref.model.lora.rank"
+    ):
+        raise ConfigError(
+            "actor_rollout_ref.model.lora_rank: the frozen policies' server plays whole weights, not adapters; set "
+            "it to 0"
+        )
+    if config.trainer.save_freq < 1:
+        raise ConfigError(
+            f"trainer.save_freq = {config.trainer.save_freq}: a training that saves nothing leaves the next stage "
+            "nothing; write 1 or more"
+        )
+
+
+def _check_policies(settings: Settings) -> None:
+    """Refuse policies that are none, and rounds that could not train."""
+    section, sizes = settings_of(settings), settings.sizes
+    proposer = section.proposer
+    if section.shared_weights and proposer.path is not None:
+        raise ConfigError(
+            f"recipes.agent0.shared_weights = true makes one policy of both, and "
+            f"recipes.agent0.proposer.path = {proposer.path} names another one: remove one of them"
+        )
+    if section.shared_weights and (proposer.by != "policy" or not proposer.trained):
+        said = f"proposer.by = {proposer.by}" if proposer.by != "policy" else "proposer.trained = false"
+        raise ConfigError(
+            f"recipes.agent0.shared_weights = true trains one policy in both stages, and "
+            f"recipes.agent0.{said}: remove one of them"
+        )
+    if proposer.path is not None and proposer.by != "policy":
+        raise ConfigError(
+            f"recipes.agent0.proposer.path has no effect while recipes.agent0.proposer.by = {proposer.by}: remove it"
+        )
+    if proposer.levels is not None and settings.world.env_type == "calc":
+        raise ConfigError(
+            "recipes.agent0.proposer.levels: seeds of calc have none, a question's length is its proposer's to choose; "
+            "remove it"
+        )
+    if section.min_pool < sizes.train_batch_size:
+        raise ConfigError(
+            f"recipes.agent0.min_pool = {section.min_pool} is less than data.train_batch_size = "
+            f"{sizes.train_batch_size}: a round that is trained on has a batch of tasks at least"
+        )
+    if section.draws < section.pool:
+        raise ConfigError(
+            f"recipes.agent0.draws = {section.draws} proposals cannot give recipes.agent0.pool = {section.pool} tasks: "
+            "set the former higher"
+        )
+
+
+def _check_written(section: Agent0Settings, layers: Layers) -> None:
+    """Refuse keys that somebody wrote and nobody would read."""
+    by, decided = section.proposer.by, dict(DECIDED)
+    if by == "explorer":
+        decided |= DECIDED_OF_EXPLORERS
+        del decided["data.train_filter"]  # says whose worlds are explored
+    for key, source, value in _written(layers):
+        if (instead := _under(key, decided)) is not None and value is not None:
+            raise ConfigError(f"{source}: `{key}` has no effect in rounds: {instead}")
+    unread: dict[str, str] = {}
+    # A proposer that is not trained may be a switch on the command line; one of another kind is another recipe.
+    if by != "policy":
+        unread = dict.fromkeys(
+            ("recipes.agent0.proposer.trained", *OF_TRAINED_PROPOSERS), f"recipes.agent0.proposer.by = {by}"
+        )
+    if by == "explorer":
+        unread["recipes.agent0.proposer.levels"] = f"recipes.agent0.proposer.by = {by}"
+    else:
+        unread |= dict.fromkeys(OF_EXPLORERS, f"recipes.agent0.proposer.by = {by}")
+    if not section.adpo.enable:
+        unread |= dict.fromkeys(
+            ("recipes.agent0.adpo.s_min", "recipes.agent0.adpo.bonus"), "recipes.agent0.adpo.enable = false"
+        )
+    for key, source, _ in _written(layers):
+        if (reason := _under(key, unread)) is not None:
+            raise ConfigError(f"{source}: `{key}` has no effect while {reason}: remove it")
+
+
+def _under(key: str, told: Mapping[str, str]) -> str | None:
+    """Return what is told of a key, or of a section that it stands in."""
+    return next((text for name, text in told.items() if key == name or key.startswith(f"{name}.")), None)
+
+
+def _written(layers: Layers) -> Iterator[tuple[str, str, Any]]:
+    """Yield the leaves that were written."""
+    for content, source in layers:
+        for key, value in leaves(content):
+            yield key, source, value

@@ -1,0 +1,374 @@
+"""Rounds of propose, pool, label, solve, evaluate, as a manifest says how far they are.
+
+Everything that a round makes is named by its number, and what is on the disk is not made again: killed anywhere, the
+same command ends with the same manifest. Round 0 is the evaluation of the base.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agentevolver.config.schema import Settings
+from agentevolver.errors import TrainingFailed
+from agentevolver.monitor.log import METRICS, Status, last_step
+from agentevolver.recipes.agent0 import rules, stages
+from agentevolver.recipes.agent0.manifest import (
+    DONE,
+    EVALUATE,
+    LABEL,
+    POOL,
+    PROPOSE,
+    RUNNING,
+    SOLVE,
+    STAGES,
+    Manifest,
+)
+from agentevolver.recipes.agent0.overlays import GRADER, proposer_overlay, solver_overlay
+from agentevolver.recipes.agent0.play import Player
+from agentevolver.recipes.agent0.pool import Labeller, Pool, Proposer, draws_of, tasks_of
+from agentevolver.recipes.agent0.replay import replayed
+from agentevolver.recipes.agent0.report import line_of, metrics_of
+from agentevolver.recipes.agent0.settings import PROPOSE_ENV, settings_of
+from agentevolver.recipes.agent0.trainings import Train, Trained, Training, without_optimizer
+from agentevolver.types import Task
+from agentevolver.utils.files import append_jsonl
+from agentevolver.utils.seeds import derived
+
+logger = logging.getLogger(__name__)
+
+BEST = "best"
+STOPPED = "stopped"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the stages work with.
+
+    `proposer` and `labeller` are made for a round and a checkpoint. `val_tasks` are evaluated, and `questions` are
+    theirs. `clusters` returns the number of each question's cluster.
+    """
+
+    train: Train
+    player: Player
+    seeds: stages.Seeds
+    proposer: Callable[[int, str], Proposer]
+    labeller: Callable[[int, str], Labeller]
+    val_tasks: Sequence[Task]
+    questions: Sequence[str]
+    clusters: Callable[[Sequence[str]], Sequence[int]]
+
+
+@dataclass
+class _Policies:
+    """The checkpoints as they stand."""
+
+    proposer: str
+    executor: str
+
+
+class Driver:
+    """Driver of the rounds of one experiment.
+
+    Args:
+        config: the resolved configuration, a plain tree.
+        settings: the typed view of it.
+        manifest: of the experiment.
+        parts: who does the work.
+        show: what takes the lines for a person.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        settings: Settings,
+        manifest: Manifest,
+        parts: Parts,
+        show: Callable[[str], None] = print,
+    ) -> None:
+        self._config = config
+        self._settings = settings
+        self._section = settings_of(settings)
+        self._manifest = manifest
+        self._parts = parts
+        self._show = show
+        self._folder = manifest.experiment
+        self._status = Status(self._folder)
+        self._world = settings.world.env_type
+        self._split = settings.world.val_splits[0]
+
+    async def run(self) -> None:
+        """Go on to the last round, or until a rule stops.
+
+        Raises:
+            ConfigError: a training's configuration is refused.
+            TrainingFailed: a training failed, or what is on the disk does not fit together.
+            PlayFailed: the frozen policies cannot be played.
+        """
+        manifest = self._manifest
+        manifest.content.update(state=RUNNING, stopped=None)
+        manifest.save()
+        policies = await self._base()
+        why, number = None, 0
+        for number in range(1, self._section.rounds + 1):
+            why = await self._round(number, policies)
+            if why is not None:
+                break
+        manifest.content.update(
+            state=DONE if why is None else STOPPED, stopped=None if why is None else {"round": number, "why": why}
+        )
+        manifest.save()
+        self._status.set("finished", rounds=number)
+        self._tell_end(why)
+
+    async def _base(self) -> _Policies:
+        model = str(self._config["actor_rollout_ref"]["model"]["path"])
+        policies = _Policies(self._section.proposer.path or model, model)
+        if not self._manifest.is_over(0, EVALUATE):
+            await self._evaluate(0, policies)
+        self._manifest.end_round(0, policies.proposer, policies.executor)
+        self._told(0)
+        return policies
+
+    async def _round(self, number: int, policies: _Policies) -> str | None:
+        """Carry a round out, or what is missing of it; returns why there is to be no further one."""
+        await self._propose(number, policies)
+        pool = await self._pool_and_label(number, policies)
+        if why := rules.stop_after_labels(self._section.stop, self._manifest.rounds()[: number + 1]):
+            self._show(line_of(self._manifest.rounds(), number, self._split))
+            return why
+        await self._solve(number, policies, pool)
+        await self._evaluate(number, policies)
+        self._manifest.end_round(number, policies.proposer, policies.executor)
+        self._told(number)
+        return rules.stop_after_evaluation(self._section.stop, self._manifest.rounds()[: number + 1], self._split)
+
+    async def _propose(self, number: int, policies: _Policies) -> None:
+        section, manifest = self._section.proposer, self._manifest
+        if not manifest.is_over(number, PROPOSE):
+            if section.by != "policy" or not section.trained:
+                why = f"proposer.by = {section.by}" if section.by != "policy" else "proposer.trained = false"
+                manifest.skip(number, PROPOSE, why)
+            else:
+                await self._train_proposer(number, policies)
+        if made := manifest.stage(number, PROPOSE).get("checkpoint"):
+            policies.proposer = manifest.absolute(made)
+            if self._section.shared_weights:
+                policies.executor = policies.proposer
+
+    async def _train_proposer(self, number: int, policies: _Policies) -> None:
+        section, folder = self._section.proposer, self._of(number) / "proposer"
+        count = section.steps * section.batch_size
+        seeds = await self._parts.seeds(number, PROPOSE, count)
+        executor = _usable(policies.executor)
+        overlay = proposer_overlay(
+            self._config,
+            self._settings,
+            folder,
+            tasks=len(seeds),
+            start=_usable(policies.proposer),
+            executor=executor,
+        )
+        tasks = [Task(seed, PROPOSE_ENV, evaluator=GRADER, metadata={"split": "train"}) for seed in seeds]
+        watched = [Task(seed, PROPOSE_ENV, metadata={"split": "train", "validation": True}) for seed in seeds[:1]]
+        episodes = count * section.n
+        await self._train(
+            number,
+            PROPOSE,
+            Training(f"round {number} proposer", folder, overlay, tasks, watched, section.steps),
+            policies.proposer,
+            {"steps": section.steps, "proposals": episodes, "episodes": episodes * self._section.executor.k},
+        )
+
+    async def _pool_and_label(self, number: int, policies: _Policies) -> Pool:
+        """Draw and label by turns, a batch at a time, until there are enough tasks or no draws left."""
+        section, manifest = self._section, self._manifest
+        pool = Pool(self._of(number), number, section.pool, self._known(number))
+        if manifest.is_over(number, LABEL):
+            return pool
+        draws = draws_of(number, await self._parts.seeds(number, POOL, section.draws))
+        executor, own = _usable(policies.executor), manifest.relative
+        proposer = self._parts.proposer(number, _usable(policies.proposer))
+        labeller = self._parts.labeller(number, executor)
+        size = max(stages.AT_ONCE, section.pool // 4)
+        manifest.begin(number, POOL)
+        manifest.begin(number, LABEL)
+        for first in range(0, len(draws), size):
+            batch = draws[first : first + size]
+            with manifest.timed(number, POOL):
+                await stages.draw(pool, batch, proposer, own(policies.proposer), self._progress(number, POOL))
+            with manifest.timed(number, LABEL):
+                k = section.executor.label_k
+                await stages.label(pool, labeller, k, own(policies.executor), self._progress(number, LABEL))
+            if pool.is_full():
+                break
+        if not manifest.is_over(number, POOL):
+            drawn = stages.pool_counts(pool)
+            manifest.finish(number, POOL, counts={key: drawn[key] for key in ("drawn", "refused")})
+        # By their numbers: `drawn` has them as they came.
+        questions = {one.proposal_id: one.question for one in pool.proposals() if not one.refused}
+        pool.close(dict(zip(questions, self._parts.clusters(list(questions.values())), strict=True)))
+        manifest.finish(number, LABEL, counts=stages.pool_counts(pool), metrics=stages.pool_metrics(pool))
+        return pool
+
+    async def _solve(self, number: int, policies: _Policies, pool: Pool) -> None:
+        section, manifest = self._section, self._manifest
+        if not manifest.is_over(number, SOLVE):
+            kept = pool.kept()
+            if len(kept) < section.min_pool:
+                manifest.skip(number, SOLVE, f"{len(kept)} tasks were kept, min_pool is {section.min_pool}")
+            else:
+                await self._train_executor(number, policies, kept)
+        if made := manifest.stage(number, SOLVE).get("checkpoint"):
+            policies.executor = manifest.absolute(made)
+            if section.shared_weights:
+                policies.proposer = policies.executor
+
+    async def _train_executor(self, number: int, policies: _Policies, kept: Sequence[Mapping[str, Any]]) -> None:
+        section, folder = self._section, self._of(number) / "solver"
+        earlier = [record for tasks in self._earlier(number) for record in tasks]
+        seed = derived(self._settings.data.seed, "replay", number)
+        records = replayed(list(kept), earlier, section.replay, seed)
+        overlay = solver_overlay(
+            self._config, self._settings, folder, tasks=len(records), start=_usable(policies.executor)
+        )
+        training = Training(
+            f"round {number} solver",
+            folder,
+            overlay,
+            tasks_of(records, self._world),
+            self._parts.val_tasks[:1],
+            section.executor.steps,
+        )
+        counts = {"steps": section.executor.steps, "tasks": len(records), "replayed": len(records) - len(kept)}
+        await self._train(number, SOLVE, training, policies.executor, counts)
+
+    async def _train(self, number: int, stage: str, training: Training, start: str, counts: Mapping[str, Any]) -> None:
+        manifest = self._manifest
+        if self._section.shared_weights:
+            check_one_line(manifest, number, stage, start)
+        manifest.begin(number, stage, start=manifest.relative(start))
+
+        def told(phase: str, step: int | None) -> None:
+            self._say(number, stage, phase, step=step, total_steps=training.steps)
+
+        with manifest.timed(number, stage):
+            trained: Trained = await self._parts.train(training, told)
+        manifest.finish(
+            number,
+            stage,
+            counts=dict(counts),
+            metrics=stages.training_metrics(trained),
+            checkpoint=manifest.relative(trained.checkpoint),
+        )
+        without_optimizer(training.folder / "checkpoints")
+
+    async def _evaluate(self, number: int, policies: _Policies) -> None:
+        manifest = self._manifest
+        if manifest.is_over(number, EVALUATE):
+            return
+        solved = manifest.stage(number, SOLVE)
+        if number and "checkpoint" not in solved and not self._section.shared_weights:
+            # Equal weights and equal names make equal episodes.
+            before = manifest.stage(number - 1, EVALUATE)["metrics"]
+            manifest.skip(number, EVALUATE, "the executor is that of the round before", metrics=before)
+            return
+        manifest.begin(number, EVALUATE)
+        tasks, n = self._parts.val_tasks, self._section.executor.eval_n
+        with manifest.timed(number, EVALUATE):
+            metrics = await stages.evaluate(
+                self._of(number),
+                tasks,
+                self._parts.player,
+                _usable(policies.executor),
+                n,
+                self._world,
+                self._progress(number, EVALUATE),
+            )
+        manifest.finish(number, EVALUATE, counts={"tasks": len(tasks), "episodes": len(tasks) * n}, metrics=metrics)
+
+    def _earlier(self, number: int) -> list[list[dict[str, Any]]]:
+        """Return the tasks that the rounds before kept."""
+        return [Pool(self._of(before), before, self._section.pool, {}).kept() for before in range(1, number)]
+
+    def _known(self, number: int) -> dict[str, str]:
+        return stages.known_questions(self._parts.questions, self._earlier(number))
+
+    def _of(self, number: int) -> Path:
+        return self._folder / f"round_{number}"
+
+    def _progress(self, number: int, stage: str) -> stages.Tell:
+        return lambda done, total: self._say(number, stage, f"{done} of {total}", step=done, total_steps=total)
+
+    def _say(self, number: int, stage: str, phase: str, **facts: Any) -> None:
+        rounds = self._section.rounds
+        self._status.set(
+            f"round {number} of {rounds}, {stage}: {phase}", round=number, rounds=rounds, stage=stage, **facts
+        )
+
+    def _told(self, number: int) -> None:
+        """Note the best round, and write and show the line of this one, once."""
+        manifest = self._manifest
+        rounds = manifest.rounds()
+        best = rules.best_of(rounds, self._split)
+        if best is not None:
+            checkpoint = rounds[best]["executor"]
+            found = {"round": best, "success": rules.success_of(rounds[best], self._split), "checkpoint": checkpoint}
+            if manifest.content.get("best") != found:
+                manifest.content["best"] = found
+                manifest.save()
+            link(self._folder / BEST, manifest.absolute(checkpoint))
+        last = last_step(self._folder)
+        if last is None or last < number:
+            append_jsonl(self._folder / METRICS, metrics_of(rounds, number))
+            self._show(line_of(rounds, number, self._split))
+
+    def _tell_end(self, why: str | None) -> None:
+        best = self._manifest.content.get("best")
+        if why is not None:
+            self._show(f"stopped: {why}")
+        if best is not None:
+            self._show(f"best: round {best['round']}, {self._split} {best['success']:.3f}, {self._folder / BEST}")
+
+
+def check_one_line(manifest: Manifest, number: int, stage: str, start: str) -> None:
+    """Refuse a training that does not begin with the weights that the training before it ended with.
+
+    Raises:
+        TrainingFailed: of one set of weights there would be two.
+    """
+    last = manifest.rounds()[0]["executor"]
+    for part in manifest.rounds()[: number + 1]:
+        for name in STAGES:
+            own = part["stages"].get(name, {})
+            if (part["round"], name) == (number, stage):
+                break
+            last = own.get("checkpoint", last)
+    if manifest.relative(start) != last:
+        raise TrainingFailed(
+            f"round {number} {stage} would begin with {start}, and the weights were {last} last: "
+            "recipes.agent0.shared_weights is one policy"
+        )
+
+
+def link(path: Path, target: str) -> None:
+    """Make a link point to a folder, whole or not at all; nothing where the target is no folder here."""
+    folder = Path(target)
+    if not folder.exists():
+        return
+    aim = os.path.relpath(folder.resolve(), path.parent.resolve())
+    if path.is_symlink() and os.readlink(path) == aim:
+        return
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.unlink(missing_ok=True)
+    draft.symlink_to(aim)
+    draft.replace(path)
+
+
+def _usable(checkpoint: str) -> str:
+    """Return a folder's absolute path, and a name on the hub as it is."""
+    return str(Path(checkpoint).resolve()) if Path(checkpoint).exists() else checkpoint

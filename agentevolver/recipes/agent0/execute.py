@@ -1,0 +1,114 @@
+"""Running a proposal's program in the world that it is for, twice: what it answers, or why it has no answer.
+
+The world's own limits bound each run (time, memory, output), and each is a fresh instance, so that nothing is left from
+the first. Two different answers mean that the program draws lots or reads the clock, and are none. A run whose
+interpreter or instance was lost says nothing of the program until it is lost again and again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from typing import Any
+from uuid import uuid4
+
+import orjson
+
+from agentevolver.recipes.agent0.types import Dropped, Proposal
+from env_service.client import EnvCrashed, EnvRequestError, EnvServiceError, EnvTimeout
+from env_service.protocol import Instances
+
+logger = logging.getLogger(__name__)
+
+# Runs that may be lost before it is the program's doing, or the environment's failure.
+TRIES = 3
+# Longer than anything that is compared as an answer.
+LONGEST_ANSWER = 2000
+# What python says where a program leaves, as `exit()` at its end does: no part of its output.
+_LEFT = re.compile(r"SystemExit: (.*) \(the interpreter goes on\)")
+
+
+async def execute(client: Instances, world: str, proposal: Proposal) -> str | Dropped:
+    """Return what the proposal's program answers, the same in two runs; else why there is no answer: `unexecutable` (no
+    program, an error, no output), `timeout`, or `unequal`.
+
+    Raises EnvServiceError where the environment service failed, which says nothing of the program.
+    """
+    if not proposal.program:
+        return Dropped("unexecutable", "the proposal has no program")
+    first = await _run(client, world, proposal.program)
+    if isinstance(first, Dropped):
+        return first
+    second = await _run(client, world, proposal.program)
+    if isinstance(second, Dropped):
+        return second
+    if first != second:
+        return Dropped("unequal", f"one run answered {first[:80]!r}, the next {second[:80]!r}")
+    return first
+
+
+async def _run(client: Instances, world: str, program: str) -> str | Dropped:
+    """Run a program in a fresh instance; once more where that was lost, `TRIES` times at most."""
+    for attempt in range(1, TRIES + 1):
+        try:
+            result = await _once(client, world, program)
+        except EnvTimeout as error:
+            return Dropped("timeout", str(error))
+        except EnvRequestError as error:
+            return Dropped("unexecutable", str(error))
+        except EnvCrashed as error:
+            if attempt == TRIES:
+                raise
+            logger.warning("a program's instance was lost, it is run again: %s", error)
+            continue
+        if (result.get("info") or {}).get("status") != "died":
+            break
+        logger.info("a program's interpreter was lost in try %d", attempt)
+    return _answer(result)
+
+
+async def _once(client: Instances, world: str, program: str) -> Any:
+    instance_id = f"reference-{uuid4().hex}"
+    in_python = world == "python"
+    params: dict[str, Any] = {"problem": {"question": "reference"}} if in_python else {"reference": True}
+    await client.create_instance(world, "reference", instance_id, params)
+    try:
+        return await client.step(instance_id, _call(program) if in_python else _message(program), step_index=0)
+    finally:
+        await asyncio.shield(_release(client, instance_id))
+
+
+async def _release(client: Instances, instance_id: str) -> None:
+    try:
+        await client.release_instance(instance_id)
+    except EnvServiceError:
+        return  # the service lets go of it by itself
+
+
+def _message(program: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": f"run {program}"}
+
+
+def _call(program: str) -> dict[str, Any]:
+    """Return code as a structured call, so that no fence in it can end it."""
+    function = {"name": "python", "arguments": orjson.dumps({"code": program}).decode()}
+    return {"role": "assistant", "content": "", "tool_calls": [{"id": "1", "type": "function", "function": function}]}
+
+
+def _answer(result: Any) -> str | Dropped:
+    info, said = result.get("info") or {}, str(result["state"][-1]["content"]).strip()
+    if info.get("status") == "timeout":
+        return Dropped("timeout", said[-200:])
+    if info.get("refused") or said.startswith("err "):
+        return Dropped("unexecutable", said[-200:])
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    if lines and (left := _LEFT.fullmatch(lines[-1])):
+        if left[1] not in ("0", "None"):
+            return Dropped("unexecutable", lines[-1])
+        lines.pop()
+    if not lines or said == "(no output)":
+        return Dropped("unexecutable", "the program printed nothing")
+    if len(lines[-1]) > LONGEST_ANSWER:
+        return Dropped("unexecutable", f"its last line has more than {LONGEST_ANSWER} characters")
+    return lines[-1]

@@ -1,0 +1,114 @@
+"""The grader of proposals: how near a proposed task is to what the frozen executor can do.
+
+Asked as soon as a proposal is written, while others are still being: its program is run where the gate wants a label of
+it, then the executor plays it. The score is the reward without what only the whole batch shows; all that was found out
+stands in the outcome's facts, from which `proposer_reward` makes the reward. Nobody who could not be asked is a number:
+such a rollout has no grade.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from agentevolver.recipes.agent0.execute import execute
+from agentevolver.recipes.agent0.gates import gate
+from agentevolver.recipes.agent0.measure import measure
+from agentevolver.recipes.agent0.play import Player, PlayFailed, player_of
+from agentevolver.recipes.agent0.reward import calls_of, frontier_reward
+from agentevolver.recipes.agent0.settings import Agent0Settings, settings_of
+from agentevolver.recipes.agent0.types import Dropped, Kept, Measurement, Proposal
+from agentevolver.types import Outcome, Task
+from agentevolver.utils import seeds
+from env_service.client import EnvRequestError
+from task_manager.graders.base import GradingError, Transcript
+from task_manager.graders.registry import GraderContext
+
+
+class FrontierGrader:
+    """Grader of the episodes of the environment `propose`; for one event loop.
+
+    A proposal's label is that of the gate (under `judge`, who is not asked here, the vote), and p the share of
+    `executor.k` episodes that gave it: 0 if they leave no label. A proposal whose program gives none is refused as
+    `unexecutable`, `unequal` or `timeout`.
+
+    Args:
+        context: its `run` says which executor is measured (`recipes.agent0.frozen`).
+        player: plays it; None: the rounds' own, by the configuration of the experiment above this training's folder.
+
+    Raises:
+        ValueError: the run does not say it.
+    """
+
+    name = "frontier"
+
+    def __init__(self, context: GraderContext, player: Player | None = None) -> None:
+        if context.run is None or not settings_of(context.run).frozen:
+            raise ValueError(
+                "recipes.agent0.frozen names no executor that proposals could be measured by: it is set by the rounds "
+                "(recipes.agent0.enable), or to the folder of a checkpoint"
+            )
+        self._settings: Agent0Settings = settings_of(context.run)
+        self._rounds = context.run.experiment_dir.parent.parent
+        self._player = player
+
+    async def grade(self, task: Task, trajectory: Transcript, client: Any, instance_id: str) -> Outcome:
+        """Return the grade: success is a well-formed proposal, the score its reward without repetition, 0 to 1.
+
+        Raises:
+            GradingError: the executor could not be measured, or the environment does not tell what was proposed.
+            EnvServiceError: the environment service failed.
+        """
+        facts = await _told(client, task, instance_id)
+        proposal, world = Proposal.from_facts(task.task_id, task.task_id, facts), str(facts["world"])
+        executed: str | Dropped | None = None
+        if not proposal.refused and self._settings.gate in ("executed", "agree"):
+            executed = await execute(client, world, proposal)
+            if isinstance(executed, Dropped) and self._settings.gate == "executed":
+                proposal = Proposal(**{**proposal.to_dict(), "refused": f"{executed.reason}: {executed.detail}"})
+        found = {"question": proposal.question, "program": proposal.program, "answer": proposal.answer, "world": world}
+        if proposal.refused:
+            facts = {**found, "refused": proposal.refused, "p": None, "calls": 0.0}
+            return Outcome(0.0, False, f"refused: {proposal.refused}", facts=facts)
+        measurement = await self._measure(proposal, world, executed, client)
+        label, p = self._label(proposal, measurement, executed)
+        calls = calls_of(self._settings.reward, measurement)
+        score = min(max(frontier_reward(self._settings.reward, p, calls), 0.0), 1.0)
+        told = {"label": label, "p": p, "calls": calls, "measured": asdict(measurement)}
+        return Outcome(score, True, f"p {p:.3g}, {calls:.3g} calls", facts={**found, "refused": "", **told})
+
+    async def _measure(
+        self, proposal: Proposal, world: str, executed: str | Dropped | None, client: Any
+    ) -> Measurement:
+        self._player = self._player or player_of(self._rounds, client)
+        draws = seeds.current()
+        name = f"reward.{seeds.derived(proposal.question) if draws is None else draws.seed('frontier')}"
+        label = executed if isinstance(executed, str) and self._settings.gate == "executed" else None
+        try:
+            k, executor = self._settings.executor.k, str(self._settings.frozen)
+            return await measure(self._player, executor, world, proposal, k, name, label)
+        except PlayFailed as error:
+            raise GradingError(f"proposal {proposal.question!r} could not be measured: {error}") from error
+
+    def _label(self, proposal: Proposal, measurement: Measurement, executed: str | Dropped | None) -> tuple[str, float]:
+        """Return the label and p by the gate's rule, without its filter."""
+        rule = "vote" if self._settings.gate == "judge" else self._settings.gate
+        unfiltered = self._settings.model_copy(update={"gate": rule, "keep": (0.0, 1.0), "min_answered": 0})
+        verdict = gate(unfiltered, proposal, measurement, executed)
+        return (verdict.label, verdict.p) if isinstance(verdict, Kept) else ("", 0.0)
+
+
+async def _told(client: Any, task: Task, instance_id: str) -> Mapping[str, Any]:
+    """Return what the environment says was proposed."""
+    try:
+        state = await client.get_tools_info(instance_id, params={"what": "state"})
+    except EnvRequestError as error:
+        raise GradingError(f"task {task.task_id}: {task.env_type!r} does not tell its state: {error}") from error
+    facts = state.get("facts") if isinstance(state, Mapping) else None
+    if not isinstance(facts, Mapping) or "refused" not in facts or not facts.get("world"):
+        raise GradingError(
+            f"task {task.task_id}: the state of {task.env_type!r} says neither what was proposed nor for which world: "
+            f"{str(state)[:200]}"
+        )
+    return facts

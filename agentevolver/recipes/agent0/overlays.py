@@ -1,0 +1,126 @@
+"""Overlays: what is different in the configuration of a round's two trainings, by the full names of the keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from agentevolver.config.overlay import flat
+from agentevolver.config.schema import Settings
+from agentevolver.recipes.agent0.settings import PROPOSE_ENV, settings_of
+
+GRADER = "agentevolver.recipes.agent0.frontier:FrontierGrader"
+REWARD = "agentevolver.recipes.agent0.proposer_reward:ProposerReward"
+CONTENTS = ("model", "optimizer", "extra", "hf_model")
+# What a proposer does, whoever has it do it: one message an episode, by text.
+PROPOSING: dict[str, Any] = {
+    "env_service.env_type": PROPOSE_ENV,
+    "env_service.environments": {},
+    "env_service.env_params": {},
+    "env_service.val_env_params": {},
+    "actor_rollout_ref.rollout.multi_turn.max_steps": 1,
+    "actor_rollout_ref.rollout.tool_format": "none",
+}
+CREDIT = "attribution_driven_credit_assignment"
+
+
+def proposer_overlay(
+    config: Mapping[str, Any], settings: Settings, folder: Path, *, tasks: int, start: str, executor: str
+) -> dict[str, Any]:
+    """Return the keys of a proposer's training: one message an episode in the world `propose`, graded by what the
+    frozen executor makes of it.
+
+    Args:
+        config: the run's resolved configuration.
+        settings: the typed view of it.
+        folder: of the training.
+        tasks: how many seeds there are.
+        start: the weights that it begins with.
+        executor: the checkpoint that proposals are measured by.
+    """
+    section = settings_of(settings).proposer
+    base = section.path or str(config["actor_rollout_ref"]["model"]["path"])
+    return {
+        **_common(settings, folder, base, start, section.steps, section.batch_size, tasks),
+        **PROPOSING,
+        "actor_rollout_ref.rollout.n": section.n,
+        "recipes.agent0.frozen": executor,
+        "task_manager.grader.original_grader": GRADER,
+        "trainer.reward_stages": [{"use": REWARD}],
+        "trainer.row_clips": [],
+        f"{CREDIT}.enable": False,
+        **flat(section.override, config),
+    }
+
+
+def solver_overlay(
+    config: Mapping[str, Any], settings: Settings, folder: Path, *, tasks: int, start: str
+) -> dict[str, Any]:
+    """Return the keys of an executor's training on the tasks of a round; see `proposer_overlay`."""
+    section, base = settings_of(settings).executor, str(config["actor_rollout_ref"]["model"]["path"])
+    return {
+        **_common(settings, folder, base, start, section.steps, settings.sizes.train_batch_size, tasks),
+        **_alone(settings),
+        **(_adpo(config, settings) if settings_of(settings).adpo.enable else {}),
+        **flat(section.override, config),
+    }
+
+
+def _alone(settings: Settings) -> dict[str, Any]:
+    """Return the keys that leave the world alone of several environments, the others being evaluated on."""
+    if not settings.env_service.is_mixture:
+        return {}
+    world = settings.world
+    return {
+        "env_service.env_type": world.env_type,
+        "env_service.environments": {},
+        "env_service.env_params": dict(world.env_params),
+        "env_service.val_env_params": dict(world.val_env_params),
+        "data.val_splits": list(world.val_splits),
+        "data.val_filter": dict(world.val_filter),
+    }
+
+
+def _common(
+    settings: Settings, folder: Path, base: str, start: str, steps: int, batch_size: int, tasks: int
+) -> dict[str, Any]:
+    per_epoch = max(1, tasks // batch_size)
+    return {
+        "experiment.dir": str(folder),
+        "trainer.experiment_name": f"{folder.parent.parent.name}-{folder.parent.name}-{folder.name}",
+        "trainer.default_local_dir": str(folder / "checkpoints"),
+        "trainer.total_training_steps": steps,
+        "trainer.total_epochs": -(-steps // per_epoch),
+        "trainer.test_freq": -1,
+        "trainer.val_before_train": False,
+        "trainer.resume_mode": "auto",
+        "trainer.weights": None if start == base else start,
+        "actor_rollout_ref.model.path": base,
+        "actor_rollout_ref.actor.checkpoint.save_contents": list(CONTENTS),
+        "actor_rollout_ref.actor.ppo_mini_batch_size": _divisor(batch_size, settings.sizes.ppo_mini_batch_size),
+        "data.train_batch_size": batch_size,
+        "cold_start.files": [],
+    }
+
+
+def _adpo(config: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
+    """Return the keys of ambiguity-dynamic policy optimisation: an advantage stage, after those of the configuration's
+    own step credit or else GRPO as verl was to compute it, and the rows' upper clips."""
+    adpo, (low, high) = settings_of(settings).adpo, settings_of(settings).keep
+    ambiguity = {"use": "ambiguity", "lo": low, "hi": high, "s_min": adpo.s_min}
+    own, norm = settings.attribution, bool(config["algorithm"].get("norm_adv_by_std_in_grpo", True))
+    grpo = {"use": "outcome", "norm_by_std": norm}
+    before: Sequence[Any] = [stage.model_dump(mode="json") for stage in own.stages] if own.enable else [grpo]
+    rules = [rule.model_dump(mode="json") for rule in settings.trainer.row_clips]
+    return {
+        f"{CREDIT}.enable": True,
+        **({} if own.enable else {f"{CREDIT}.attributor": "none"}),
+        f"{CREDIT}.stages": [*before, ambiguity],
+        "trainer.row_clips": [*rules, {"use": "ambiguity", "lo": low, "hi": high, "bonus": adpo.bonus}],
+    }
+
+
+def _divisor(number: int, most: int) -> int:
+    """Return the greatest divisor that is not more than `most`."""
+    return next(size for size in range(min(number, most), 0, -1) if number % size == 0)

@@ -1,0 +1,190 @@
+"""Playing tasks with a frozen policy: the rollouts of training, with nobody trained.
+
+An episode is what training would have made of it: the same templates, limits, flows and samples. The environment says
+what came of it: its grade, and its state for the answer and the number of calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from omegaconf import DictConfig, OmegaConf
+
+from agentevolver.config.checks import from_config
+from agentevolver.config.overlay import flat, laid_over
+from agentevolver.config.schema import Settings
+from agentevolver.recipes.agent0.overlays import PROPOSING
+from agentevolver.recipes.agent0.settings import PROPOSE_ENV, settings_of
+from agentevolver.recipes.agent0.types import Play
+from agentevolver.rollout.attempt import is_score
+from agentevolver.rollout.rollout import Rollout, RolloutRunner
+from agentevolver.run.frozen_engine import FrozenEngine, sampling_of
+from agentevolver.types import Outcome, Task
+from agentevolver.utils import seeds
+from env_service.client import EnvServiceError
+from env_service.protocol import Instances
+from task_manager.graders.base import Transcript
+
+
+class PlayFailed(Exception):
+    """An episode could not be played, after all its tries: the environment service or the engine failed."""
+
+
+class Player(Protocol):
+    """Plays tasks with frozen policies."""
+
+    async def play(self, checkpoint: str, task: Task, n: int, name: str, validation: bool = False) -> Sequence[Play]:
+        """Return n episodes of a task, in order.
+
+        Args:
+            checkpoint: the policy: a Hugging Face folder, or a name on the hub.
+            task: what is played.
+            n: number of episodes.
+            name: equal names with equal weights give equal samples.
+            validation: sample, and make instances, as validation does.
+
+        Raises PlayFailed.
+        """
+        ...
+
+
+class StateGrader:
+    """Grader that asks the environment for its grade and its state, whatever grader a task names."""
+
+    def __init__(self, *, sparse: bool = True) -> None:
+        self._sparse = sparse
+
+    async def grade(self, task: Task, trajectory: Transcript, client: Instances, instance_id: str) -> Outcome:
+        """Return the environment's grade; its facts are `answer`, `calls` and `state`. In an environment that does not
+        count calls, every action is one.
+
+        Raises EnvServiceError, also if the environment does not tell its state.
+        """
+        score = await client.evaluate(instance_id, list(trajectory.messages), {"sparse": self._sparse})
+        if not is_score(score):
+            raise EnvServiceError(
+                f"graded {score!r}, expected a number in 0..1", url="/evaluate", instance_id=instance_id
+            )
+        state = await client.get_tools_info(instance_id, params={"what": "state"})
+        facts = state.get("facts") if isinstance(state, Mapping) else None
+        if not isinstance(facts, Mapping):
+            raise EnvServiceError(
+                f"the environment {task.env_type!r} does not tell its state, so the answer is unknown",
+                url="/get_info",
+                instance_id=instance_id,
+            )
+        answer, calls = state.get("answer"), int(facts.get("calls", len(trajectory.steps)))
+        found = {"answer": None if answer is None else str(answer), "calls": calls, "state": dict(facts)}
+        return Outcome(float(score), score >= 1.0, facts=found)
+
+
+class FrozenPlayer:
+    """Player of a run (`Player`), by the server of frozen policies at `recipes.agent0.url`; for one event loop.
+
+    Args:
+        config: the run's resolved configuration, a plain tree.
+        settings: the typed view of it.
+        client: of the environment service.
+    """
+
+    def __init__(self, config: Mapping[str, Any], settings: Settings, client: Instances) -> None:
+        from transformers import AutoTokenizer
+
+        model = config["actor_rollout_ref"]["model"]
+        self._tokenizer = AutoTokenizer.from_pretrained(
+            model["tokenizer_path"] or model["path"], trust_remote_code=model["trust_remote_code"]
+        )
+        self._config = config
+        self._settings = settings
+        self._client = client
+        self._views: dict[str, tuple[DictConfig, Settings]] = {}
+        self._runners: dict[tuple[str, str], RolloutRunner] = {}
+        self._engines: list[FrozenEngine] = []
+        self._slots = asyncio.Semaphore(settings.rollout.max_env_worker)
+
+    async def play(self, checkpoint: str, task: Task, n: int, name: str, validation: bool = False) -> list[Play]:
+        """Play n episodes of a task (see `Player.play`)."""
+        config, settings = self._view(task.env_type)
+        runner = self._runner(checkpoint, task.env_type)
+        env_params = settings.environment(task.env_type).params(validation=validation)
+        sampling = sampling_of(config, validation=validation)
+        # Without the mark of a validation, whose episodes only the environment would grade.
+        plain = replace(task, metadata={key: value for key, value in task.metadata.items() if key != "validation"})
+
+        async def episode(number: int) -> Play:
+            async with self._slots:
+                with seeds.drawing(settings.data.seed, "play", name, number):
+                    return read(await runner.run(plain, name, number, dict(sampling), env_params), checkpoint)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                playing = [group.create_task(episode(number)) for number in range(n)]
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from failed
+        return [one.result() for one in playing]
+
+    async def close(self) -> None:
+        """Close the connections."""
+        for engine in self._engines:
+            await engine.close()
+
+    def _view(self, env_type: str) -> tuple[DictConfig, Settings]:
+        """Return the configuration of an environment's episodes: the proposer's for `propose`, else the executor's."""
+        if env_type not in self._views:
+            section = settings_of(self._settings)
+            proposes = env_type == PROPOSE_ENV
+            override = section.proposer.override if proposes else section.executor.override
+            made = laid_over(self._config, {**(PROPOSING if proposes else {}), **flat(override, self._config)})
+            self._views[env_type] = made, from_config(made)
+        return self._views[env_type]
+
+    def _runner(self, checkpoint: str, env_type: str) -> RolloutRunner:
+        if (checkpoint, env_type) not in self._runners:
+            from agentevolver.rollout.agent_loop import make_runner  # imports verl, which takes seconds
+
+            config, settings = self._view(env_type)
+            engine = FrozenEngine(
+                settings_of(self._settings).url,
+                checkpoint,
+                max_model_len=settings.sizes.max_model_len,
+                timeout_s=settings.rollout.step_timeout_s,
+                # As in training: on a GPU, seeds cost time and change nothing unless kernels are deterministic.
+                seeded=settings.trainer.deterministic or bool(config.actor_rollout_ref.rollout.get("full_determinism")),
+            )
+            self._engines.append(engine)
+            self._runners[checkpoint, env_type] = make_runner(
+                settings,
+                engine,
+                self._tokenizer,
+                config.data.get("apply_chat_template_kwargs"),
+                graders=StateGrader(sparse=settings.rollout.sparse),
+                client=self._client,
+            )
+        return self._runners[checkpoint, env_type]
+
+
+def read(rollout: Rollout, checkpoint: str) -> Play:
+    """Return what came of an episode; raises PlayFailed for one that did not happen."""
+    trajectory = rollout.trajectory
+    outcome, steps = trajectory.outcome, len(trajectory.steps)
+    if not trajectory.stop_reason.happened:
+        raise PlayFailed(
+            f"episode {trajectory.rollout_id} of task {trajectory.task.task_id} by {checkpoint}: "
+            f"{trajectory.stop_reason.value} after {trajectory.attempts} attempts: {trajectory.error}"
+        )
+    if outcome is None or outcome.facts is None:
+        # Its opening fills the context: it ended before the first action, as it would in training.
+        return Play(None, 0, 0.0, False, {"never_acted": trajectory.error or trajectory.stop_reason.value}, steps)
+    facts = outcome.facts
+    return Play(facts["answer"], facts["calls"], outcome.score, outcome.success, facts["state"], steps)
+
+
+def player_of(experiment: Path, client: Instances) -> FrozenPlayer:
+    """Return the player of the rounds in an experiment's folder, as the launcher's `config.yaml` there has them."""
+    config = OmegaConf.load(experiment / "config.yaml")
+    tree: Any = OmegaConf.to_container(config, resolve=False)
+    return FrozenPlayer(tree, from_config(OmegaConf.create(tree)), client)

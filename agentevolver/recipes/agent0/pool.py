@@ -1,0 +1,226 @@
+"""The pool of a round: proposals that are drawn, those that are new, what becomes of each, and the tasks that are kept.
+
+Two files hold it, one record a proposal: `drawn.jsonl` what was proposed, `pool.jsonl` what became of it. Draws are
+named by round and number, and whether one is a duplicate follows from the numbers before it, so that a round that was
+killed ends with the same records as one that was not.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from agentevolver.recipes.agent0.journal import Journal
+from agentevolver.recipes.agent0.types import Dropped, Kept, Measurement, Proposal
+from agentevolver.types import Task
+
+DRAWN, POOL = "drawn.jsonl", "pool.jsonl"
+DUPLICATE, ENOUGH = "duplicate", "enough"
+
+# Of a task's metadata: the share of the frozen executor's episodes that gave its label (read by the recipe `adpo`).
+P_HAT = "adpo_p_hat"
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """A proposal that is asked for: its number in the round (from 0), its id, and the seed."""
+
+    number: int
+    proposal_id: str
+    seed: str
+
+
+class Proposer(Protocol):
+    """Who proposes."""
+
+    async def propose(self, draws: Sequence[Draw]) -> list[Proposal]:
+        """Return one proposal for each draw, in order, with its id; what came to nothing is `refused`. Equal draws give
+        equal proposals as far as whoever is asked allows. A shorter list says that there are no further ones in this
+        round."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Fate of a proposal: kept or dropped, what it was measured to be, and what its program gave (None where it
+    was not measured or run)."""
+
+    verdict: Kept | Dropped
+    measurement: Measurement | None = None
+    executed: str | Dropped | None = None
+
+
+class Labeller(Protocol):
+    """Labeller: who finds out what a proposal is worth, with the frozen executor."""
+
+    async def label(self, proposal: Proposal, name: str) -> Judged:
+        """Run the proposal's program, measure it and put it through the gate.
+
+        Args:
+            proposal: one that is no duplicate and was not refused.
+            name: of its draws.
+        """
+        ...
+
+
+def draws_of(number: int, seeds: Sequence[str]) -> list[Draw]:
+    """Return the draws of a round, one a seed."""
+    return [Draw(i, f"r{number}.{i:04d}", seed) for i, seed in enumerate(seeds)]
+
+
+def canonical(question: str) -> str:
+    """Return a question as it is compared: without differences in spaces and capitals."""
+    return " ".join(question.split()).casefold()
+
+
+class Pool:
+    """The pool of one round.
+
+    Args:
+        folder: of the round.
+        number: of the round.
+        size: how many tasks are wanted.
+        known: canonical questions of the evaluation and of earlier rounds' tasks, with what they are of.
+    """
+
+    def __init__(self, folder: Path, number: int, size: int, known: Mapping[str, str]) -> None:
+        self.number = number
+        self.drawn = Journal(folder / DRAWN, "task_id")
+        self.labelled = Journal(folder / POOL, "task_id")
+        self._size = size
+        self._known = known
+
+    def undrawn(self, draws: Sequence[Draw]) -> list[Draw]:
+        """Return those that were not drawn yet."""
+        return [draw for draw in draws if draw.proposal_id not in self.drawn]
+
+    def put_drawn(self, draw: Draw, proposal: Proposal, checkpoint: str) -> None:
+        """Record what was proposed."""
+        record = proposal.to_dict()
+        del record["proposal_id"]
+        self.drawn.add({"task_id": draw.proposal_id, "number": draw.number, **record, "proposer_ckpt": checkpoint})
+
+    def proposals(self) -> list[Proposal]:
+        """Return all that were drawn, by their numbers."""
+        return [proposal_of(record) for record in sorted(self.drawn, key=lambda record: record["number"])]
+
+    def repeats(self) -> dict[str, str]:
+        """Return, by id, of what a proposal is a duplicate, for those that are."""
+        seen: dict[str, str] = dict(self._known)
+        found: dict[str, str] = {}
+        for proposal in self.proposals():
+            if proposal.refused:
+                continue
+            text = canonical(proposal.question)
+            if text in seen:
+                found[proposal.proposal_id] = seen[text]
+            else:
+                seen[text] = proposal.proposal_id
+        return found
+
+    def unlabelled(self) -> list[Proposal]:
+        """Return the proposals that nothing is known of, by their numbers."""
+        return [proposal for proposal in self.proposals() if proposal.proposal_id not in self.labelled]
+
+    def put_labelled(self, proposal: Proposal, judged: Judged, k: int, executor: str) -> None:
+        """Record what became of a proposal."""
+        drawn = self.drawn[proposal.proposal_id]
+        self.labelled.add(record_of(drawn, judged, self.number, k, executor))
+
+    def kept(self) -> list[dict[str, Any]]:
+        """Return the records of the tasks, by their numbers."""
+        return [record for record in self._in_order() if record["kept"]]
+
+    def is_full(self) -> bool:
+        """Whether there are as many tasks as are wanted."""
+        return len(self.kept()) >= self._size
+
+    def close(self, clusters: Mapping[str, int]) -> None:
+        """Put the records in order, with the cluster of each; tasks beyond those that are wanted are dropped."""
+        records, kept = [], 0
+        for record in self._in_order():
+            kept += record["kept"]
+            beyond = {"kept": False, "drop_reason": ENOUGH} if record["kept"] and kept > self._size else {}
+            records.append({**record, **beyond, "cluster_id": clusters.get(record["task_id"])})
+        self.labelled.replace(records)
+
+    def dropped(self) -> dict[str, int]:
+        """Return how many proposals were not kept, by reason, the most frequent first."""
+        reasons = Counter(record["drop_reason"] for record in self._in_order() if not record["kept"])
+        return dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0])))
+
+    def _in_order(self) -> list[dict[str, Any]]:
+        return sorted(self.labelled, key=lambda record: record["number"])
+
+
+def proposal_of(record: Mapping[str, Any]) -> Proposal:
+    """Return the proposal of a record of `drawn.jsonl`."""
+    return Proposal(
+        proposal_id=record["task_id"],
+        seed=record["seed"],
+        question=record["question"],
+        program=record["program"],
+        answer=record["answer"],
+        refused=record["refused"],
+    )
+
+
+def record_of(drawn: Mapping[str, Any], judged: Judged, number: int, k: int, executor: str) -> dict[str, Any]:
+    """Return the record of a proposal in `pool.jsonl`.
+
+    `right` says whether the label is what the program gave, `vote_right` the same of the vote; null where one of the
+    two is not known.
+    """
+    verdict, measured = judged.verdict, judged.measurement
+    executed = judged.executed if isinstance(judged.executed, str) else None
+    kept = isinstance(verdict, Kept)
+    return {
+        "task_id": drawn["task_id"],
+        "number": drawn["number"],
+        "round": number,
+        "seed": drawn["seed"],
+        "question": drawn["question"],
+        "program": drawn["program"],
+        "proposer_answer": drawn["answer"],
+        "executed": executed,
+        "label": verdict.label if isinstance(verdict, Kept) else None,
+        "p_hat": verdict.p if isinstance(verdict, Kept) else (None if measured is None else measured.p),
+        "vote": None if measured is None else measured.vote,
+        "p_vote": None if measured is None else measured.p_vote,
+        "k": k if measured is not None else 0,
+        "n_answered": 0 if measured is None else measured.answered,
+        "votes": [] if measured is None else [list(pair) for pair in measured.votes],
+        "mean_tool_calls": None if measured is None else measured.mean_calls,
+        "right": _is(verdict.label if isinstance(verdict, Kept) else None, executed),
+        "vote_right": _is(None if measured is None else measured.vote, executed),
+        "proposer_ckpt": drawn["proposer_ckpt"],
+        "executor_ckpt": executor,
+        "kept": kept,
+        "drop_reason": "" if isinstance(verdict, Kept) else verdict.reason,
+        "drop_detail": "" if isinstance(verdict, Kept) else verdict.detail,
+    }
+
+
+def tasks_of(records: Iterable[Mapping[str, Any]], world: str) -> list[Task]:
+    """Return kept proposals as tasks of the executor's training."""
+    return [
+        Task(
+            task_id=record["task_id"],
+            env_type=world,
+            metadata={
+                "split": "proposed",
+                "env_params": {"problem": {"question": record["question"], "answer": record["label"]}},
+                P_HAT: record["p_hat"],
+            },
+        )
+        for record in records
+    ]
+
+
+def _is(answer: str | None, executed: str | None) -> bool | None:
+    from agentevolver.recipes.agent0.votes import same
+
+    return None if answer is None or executed is None else same(answer, executed)

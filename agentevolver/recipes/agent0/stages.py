@@ -1,0 +1,171 @@
+"""The stages of a round. Each records what it makes as it is made; called again after a kill, it makes the rest."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from agentevolver.errors import TrainingFailed
+from agentevolver.recipes.agent0 import evaluation
+from agentevolver.recipes.agent0.journal import Journal
+from agentevolver.recipes.agent0.play import Player, PlayFailed
+from agentevolver.recipes.agent0.pool import DUPLICATE, Draw, Judged, Labeller, Pool, Proposer, canonical
+from agentevolver.recipes.agent0.trainings import Trained
+from agentevolver.recipes.agent0.types import Dropped, Proposal
+from agentevolver.types import Task
+
+EVALUATION = "evaluation.jsonl"
+# Proposals that are asked for in one call, and calls, labels or evaluated tasks that are waited for at once.
+CHUNK, AT_ONCE = 8, 16
+# Share of a batch whose episodes may fail before the stage counts as failed, and not the proposals.
+FAILING = 0.5
+
+T = TypeVar("T")
+Tell = Callable[[int, int], None]
+"""Is told how many are done, of how many."""
+
+
+Seeds = Callable[[int, str, int], Awaitable[list[str]]]
+"""Lists ids of the world `propose` for a round, a purpose (`propose`, a training, or `pool`) and a number. Equal
+arguments give equal ids."""
+
+
+async def each(items: Sequence[T], work: Callable[[T], Awaitable[None]], at_once: int = AT_ONCE) -> None:
+    """Do some work for each item, a few at once; the first error ends all of it and is raised."""
+    slots = asyncio.Semaphore(at_once)
+
+    async def one(item: T) -> None:
+        async with slots:
+            await work(item)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for item in items:
+                group.create_task(one(item))
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from failed
+
+
+async def draw(pool: Pool, draws: Sequence[Draw], proposer: Proposer, checkpoint: str, tell: Tell) -> None:
+    """Have the missing proposals of a batch made, as far as the proposer has any."""
+    missing = pool.undrawn(draws)
+
+    async def ask(chunk: Sequence[Draw]) -> None:
+        for one, proposal in zip(chunk, await proposer.propose(chunk), strict=False):
+            pool.put_drawn(one, proposal, checkpoint)
+        tell(len(pool.drawn), len(draws))
+
+    await each([missing[i : i + CHUNK] for i in range(0, len(missing), CHUNK)], ask)
+
+
+async def label(pool: Pool, labeller: Labeller, k: int, executor: str, tell: Tell) -> None:
+    """Label the drawn proposals: refusals and duplicates are dropped, the labeller judges the others.
+
+    Raises:
+        TrainingFailed: the episodes of too many proposals could not be played.
+    """
+    repeats, missing, failed = pool.repeats(), pool.unlabelled(), []
+
+    async def judge(proposal: Proposal) -> None:
+        if proposal.refused:
+            word, _, sentence = proposal.refused.partition(":")
+            judged = Judged(Dropped(word.strip(), sentence.strip()))
+        elif (of := repeats.get(proposal.proposal_id)) is not None:
+            judged = Judged(Dropped(DUPLICATE, f"of {of}"))
+        else:
+            try:
+                judged = await labeller.label(proposal, f"{proposal.proposal_id}.label")
+            except PlayFailed as error:
+                failed.append(str(error))
+                if len(failed) > FAILING * max(len(missing), 2):
+                    raise TrainingFailed(
+                        f"round {pool.number}: the episodes of {len(failed)} of {len(missing)} proposals could not be "
+                        f"played: {error}"
+                    ) from error
+                judged = Judged(Dropped("unmeasured", str(error)))
+        pool.put_labelled(proposal, judged, k, executor)
+        tell(len(pool.labelled), len(pool.drawn))
+
+    await each(missing, judge)
+
+
+def pool_counts(pool: Pool) -> dict[str, Any]:
+    """Return the counts of a pool that is drawn and labelled."""
+    records = list(pool.labelled)
+    return {
+        "drawn": len(pool.drawn),
+        "refused": sum(bool(record["refused"]) for record in pool.drawn),
+        "measured": sum(record["k"] > 0 for record in records),
+        "episodes": sum(record["k"] for record in records),
+        "kept": len(pool.kept()),
+        "dropped": pool.dropped(),
+    }
+
+
+def pool_metrics(pool: Pool) -> dict[str, float]:
+    """Return the metrics of a labelled pool: labels and votes that are right, difficulty, and use of the tool."""
+    kept, measured = pool.kept(), [record for record in pool.labelled if record["k"] > 0]
+    found = {
+        "kept": float(len(kept)),
+        "kept_share": len(kept) / max(1, len(pool.labelled)),
+        "refused_share": sum(bool(record["refused"]) for record in pool.drawn) / max(1, len(pool.drawn)),
+    }
+    for name, records, key in (
+        ("label_right", kept, "right"),
+        ("vote_right", kept, "vote_right"),
+        ("measured/vote_right", measured, "vote_right"),
+        ("p", kept, "p_hat"),
+        ("measured/p", measured, "p_hat"),
+        ("calls", kept, "mean_tool_calls"),
+        ("measured/calls", measured, "mean_tool_calls"),
+    ):
+        if values := [float(record[key]) for record in records if record[key] is not None]:
+            found[name] = sum(values) / len(values)
+    return found
+
+
+async def evaluate(
+    folder: Path, tasks: Sequence[Task], player: Player, checkpoint: str, n: int, world: str, tell: Tell
+) -> dict[str, Any]:
+    """Play the tasks of the evaluation that were not played yet, and return the summary by split.
+
+    A task's draws have one name in all rounds, so that two rounds differ by the policy alone.
+    """
+    done = Journal(folder / EVALUATION, "key")
+    missing = [task for task in tasks if evaluation.key_of(task, world) not in done]
+
+    async def play(task: Task) -> None:
+        name = f"evaluate.{task.env_type}.{task.task_id}"
+        plays = await player.play(checkpoint, task, n, name, validation=True)
+        done.add(evaluation.record_of(task, plays, world))
+        tell(len(done), len(tasks))
+
+    await each(missing, play)
+    return evaluation.summarised(done)
+
+
+def training_metrics(trained: Trained) -> dict[str, float]:
+    """Return score and success of a training's first and last step, and the means of other metrics."""
+    found: dict[str, float] = {"steps": float(len(trained.steps))}
+    for name in ("rollout/reward/mean", "rollout/success", "reward/score/mean"):
+        values = [float(step[name]) for step in trained.steps if name in step]
+        if values:
+            found[f"{name}/first"], found[f"{name}/last"] = values[0], values[-1]
+    for name in ("timing_s/step", "actor/kl_loss", "actor/grad_norm", "actor/clip_hi", "adpo/scale/mean"):
+        values = [float(step[name]) for step in trained.steps if name in step]
+        if values:
+            found[name] = sum(values) / len(values)
+    return found
+
+
+def known_questions(evaluated: Iterable[str], earlier: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, str]:
+    """Return the questions that may not be proposed again, in their canonical form, with what they are of.
+
+    Args:
+        evaluated: questions of the evaluation.
+        earlier: the tasks of each earlier round.
+    """
+    known = {canonical(record["question"]): record["task_id"] for tasks in earlier for record in tasks}
+    return known | {canonical(question): "the evaluation" for question in evaluated}

@@ -1,0 +1,118 @@
+"""The main job of rounds on the real worlds, with a scripted player and trainings that write files."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+from agentevolver.recipes.offline.tests.teacher.test_service import serving as teaching
+
+from agentevolver.recipes.agent0 import __main__ as job
+from agentevolver.recipes.agent0.tests.fakes import chance, configuration, train_files
+from agentevolver.recipes.agent0.tests.test_explorer import EXPLORING
+from agentevolver.recipes.agent0.types import Play
+from agentevolver.recipes.offline.teacher.service import Teacher
+from agentevolver.types import Task
+from agentevolver.utils.files import read_jsonl
+from env_service.environments.calc.grammar import evaluate
+from env_service.registry import resolve
+from tests.env_service.local_hosts import serving
+
+pytestmark = pytest.mark.service
+
+
+# The executor is trained on calc, and evaluated on pocket too.
+HELD_OUT = {
+    "env_service.env_type": "{calc: 1, pocket: 0}",
+    "env_service.environments.calc.val_filter": "{levels: [2,5]}",
+    "env_service.environments.pocket.val_splits": "[test]",
+    "env_service.environments.pocket.val_filter": "{n: 3}",
+}
+
+
+class CalcPlayer:
+    """Proposes chains that begin with their seed, and gets chains wrong more often the longer they are."""
+
+    def __init__(self, config: object, settings: object, client: object) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+    async def play(self, checkpoint: str, task: Task, n: int, name: str, validation: bool = False) -> Sequence[Play]:
+        return [self._play(task, f"{name}.{i}") for i in range(n)]
+
+    def _play(self, task: Task, name: str) -> Play:
+        if task.env_type == "propose":
+            _, family, digit, operator, _ = task.task_id.split(".")
+            rng = random.Random(name)
+            rest = [str(rng.randrange(10)) for _ in range(rng.randint(1, 5))]
+            text = f"{family} {digit} {operator} " + " f ".join(rest)
+            facts = {"question": text, "program": text, "answer": None, "refused": ""}
+            return Play(None, 0, 1.0, True, facts, 1)
+        if validation := task.metadata.get("validation"):
+            return Play("1", 1, float(bool(validation)), True, {}, 2)
+        question = task.metadata["env_params"]["problem"]["question"]
+        right = chance(name, question) < 1 - 0.07 * len(question.split())
+        return Play(evaluate(question) if right else "x", len(question.split()) // 2, float(right), right, {}, 3)
+
+
+@pytest.fixture
+async def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[dict[str, Any]]:
+    monkeypatch.setattr(job, "FrozenPlayer", CalcPlayer)
+    monkeypatch.setattr(job, "train", train_files)
+    async with serving(resolve(["calc", "pocket", "propose"])) as service:
+        yield configuration(tmp_path, **{"env_service.env_url": service.url, **HELD_OUT})
+
+
+async def carried_out(config: dict[str, Any]) -> Path:
+    """Run the main job, as the launcher does; returns the experiment's folder."""
+    folder = Path(config["experiment"]["dir"])
+    folder.mkdir(exist_ok=True)
+    path = folder / "config.yaml"
+    path.write_text(OmegaConf.to_yaml(OmegaConf.create(config)))
+    assert await asyncio.to_thread(job.main, ["--config", str(path)]) == 0
+    return folder
+
+
+async def test_two_rounds_of_calc_are_labelled_by_its_programs(
+    config: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = await carried_out(config)
+    shown = capsys.readouterr().out
+    assert "round 2  pool 8 of" in shown and "labels 1.00 right" in shown
+    records = read_jsonl(folder / "round_2" / "pool.jsonl")
+    assert records and all(record["executed"] == evaluate(record["question"]) for record in records if record["k"])
+    questions = json.loads((folder / "tasks" / "questions.json").read_text())
+    assert len(questions) == 32 and {question.split()[0] for question in questions} == {"left", "right"}
+    measured = json.loads((folder / "coevolve.json").read_text())["rounds"][2]["stages"]["evaluate"]["metrics"]
+    assert {name: found["success"]["tasks"] for name, found in measured.items()} == {"dev": 32, "pocket/test": 3}
+    before = (folder / "coevolve.json").read_bytes()
+    assert await carried_out(config) == folder
+    assert (folder / "coevolve.json").read_bytes() == before, "what is over is not done again"
+
+
+async def test_two_rounds_of_what_an_explorer_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job, "FrozenPlayer", CalcPlayer)
+    monkeypatch.setattr(job, "train", train_files)
+    environments = resolve(["calc", "propose"])
+    async with serving(environments) as service, teaching(Teacher()) as models:
+        given = {**EXPLORING, "env_service.env_url": service.url, "llm.teacher.url": models.teacher.url}
+        folder = await carried_out(configuration(tmp_path, **given))
+        manifest = (folder / "coevolve.json").read_bytes()
+        assert await carried_out(configuration(tmp_path, **given)) == folder
+        assert (folder / "coevolve.json").read_bytes() == manifest
+    for part in json.loads(manifest)["rounds"][1:]:
+        assert part["stages"]["propose"] == {"state": "skipped", "reason": "proposer.by = explorer"}
+        assert part["stages"]["label"]["metrics"]["label_right"] == 1.0
+        records = read_jsonl(folder / f"round_{part['round']}" / "pool.jsonl")
+        assert sum(record["kept"] for record in records) == 8
+        for record in records:
+            low, high = (0.3, 0.8) if record["kept"] else (0.0, 1.0)
+            assert record["executed"] == evaluate(record["question"]) and low <= record["p_hat"] <= high

@@ -13,7 +13,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from agentevolver.config.schema import Settings
-from agentevolver.config.verl_keys.ignored import COLOCATED, MODE, SEPARATE, SYNC
+from agentevolver.config.verl_keys import COLOCATED, MODE, SEPARATE, SYNC
 from agentevolver.errors import ConfigError
 from agentevolver.llm.settings import POLICY
 

@@ -39,9 +39,8 @@ from agentevolver.config.section import Section
 from agentevolver.config.self_play import SelfPlaySettings
 from agentevolver.config.self_play_checks import check_self_play
 from agentevolver.config.training import AlgorithmSettings, RaySettings
-from agentevolver.config.verl_keys import Layer
+from agentevolver.config.verl_keys import MODE, Layer
 from agentevolver.config.verl_keys import check as check_verl_keys
-from agentevolver.config.verl_keys.ignored import MODE
 from agentevolver.errors import ConfigError
 from agentevolver.llm.settings import OFFLINE, Role, TeacherSettings
 from experience_manager.settings import PRESETS, Preset, verl_overrides
@@ -56,6 +55,8 @@ class Resolved:
 
     config: DictConfig
     settings: Settings
+    undecided: tuple[str, ...] = ()
+    """Keys of verl whose values only verl's dataclasses can judge (`agentevolver.config.verl_keys.ask_verl`)."""
 
     @property
     def experiment_dir(self) -> Path:
@@ -164,13 +165,13 @@ def load(conf: Path | None = None, overrides: list[str] | None = None) -> Resolv
     if name == "read_yaml_name":
         name = conf.stem if conf is not None else "default"
     config.trainer.experiment_name = name.replace("|", "-").replace("/", "-")
-    check_verl_keys(layers, config, defaults, own_places())
+    undecided = check_verl_keys(layers, config, defaults, own_places())
     settings = _typed(config)
     if settings.env_service.is_mixture:
         _check_read_by_a_mixture(layers, defaults)
     if settings.coevolve.enable:
         check_rounds(settings, config, [(layer.content, layer.source) for layer in layers])
-    return Resolved(config, settings)
+    return Resolved(config, settings, undecided)
 
 
 def _check_read_by_a_mixture(layers: Sequence[Layer], defaults: DictConfig) -> None:

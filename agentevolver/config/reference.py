@@ -24,7 +24,7 @@ from pydantic.fields import FieldInfo
 
 from agentevolver.config.load import CONFIG_DIR, FREE_FORM, compose_defaults, compose_verl, paths, select
 from agentevolver.config.schema import Settings, SizeSettings, place_of
-from agentevolver.config.verl_keys.ignored import IGNORED
+from agentevolver.config.verl_keys import READ_WITH, UNREAD
 from experience_manager.settings import PRESETS, verl_overrides
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -198,22 +198,19 @@ def _ignored() -> str:
     lines = [
         "## verl's keys that are refused",
         "",
-        "Nothing would read them here, or they must stay as they are; `*` stands for anything. A key is refused where "
-        "an experiment's yaml",
-        "or the command line sets it to another value than the default; `exp_manager.preset` is no such layer.",
+        "A key is refused where an experiment's yaml or the command line sets it to another value than the default; "
+        "`*` stands for anything.",
         "",
-        "| keys | why | unless |",
-        "|---|---|---|",
+        "| keys | why |",
+        "|---|---|",
     ]
-    rows: dict[tuple[str, str], list[str]] = {}
-    for row in IGNORED:
-        unless = (
-            f"`{row.unless[0]}` is {' or '.join(code(value) for value in row.unless[1])}"
-            if row.unless is not None
-            else ""
+    for why, patterns in UNREAD.items():
+        lines.append(f"| {', '.join(f'`{one}`' for one in patterns.split())} | {why} |")
+    for patterns, switch, values in READ_WITH:
+        allowed = " or ".join(code(value) for value in values)
+        lines.append(
+            f"| {', '.join(f'`{one}`' for one in patterns.split())} | read with `{switch}` = {allowed} alone |"
         )
-        rows.setdefault((row.why, unless), []).append(f"`{row.pattern}`")
-    lines += [f"| {', '.join(patterns)} | {why} | {unless} |" for (why, unless), patterns in rows.items()]
     return "\n".join([*lines, ""])
 
 

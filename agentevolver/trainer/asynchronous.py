@@ -25,7 +25,7 @@ from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
 from verl.trainer.ppo.v1.trainer_separate_async import PPOTrainerSeparateAsync
 
 from agentevolver.config.asynchronous import VERLS
-from agentevolver.config.verl_keys.ignored import COLOCATED, SEPARATE
+from agentevolver.config.verl_keys import COLOCATED, SEPARATE
 from agentevolver.trainer.batch import trained_on
 from agentevolver.trainer.separate_worker import SeparateWorker
 from agentevolver.trainer.staleness import age_metrics, oldest_first

@@ -16,7 +16,7 @@ from verl.trainer.ppo.utils import need_critic, need_reference_policy, need_teac
 from agentevolver.config.asynchronous import goes_on
 from agentevolver.config.leaves import leaves
 from agentevolver.config.schema import of_verl
-from agentevolver.config.verl_keys.ignored import MODE
+from agentevolver.config.verl_keys import MODE
 from agentevolver.errors import ConfigError
 from agentevolver.llm.settings import POLICY
 from agentevolver.trainer.weights import has_adapters

@@ -138,7 +138,7 @@ def test_what_does_not_go_with_it_is_refused_by_name(overrides, named):
         (f"{SAMPLER}_threshold=1.5", "an integer"),
         (f"{SAMPLER}_strategy=keep", "write drop or wait"),
         (f"{WARM_UP}=-1", "0 or more"),
-        ("data.gen_batch_size=2", "is 1 where rollouts go on"),
+        ("data.gen_batch_size=2", "is read with trainer.v1.trainer_mode = agentevolver alone"),
     ],
 )
 def test_values_are_checked_before_anything_starts(override, message):

@@ -14,8 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from agentevolver.builtin.seed import SHIPPED_FOLDERS
-from agentevolver.config.leaves import leaves
-from agentevolver.config.load import FREE_FORM
+from agentevolver.config.trees import FREE_FORM, leaves
 
 _SHIPPED_POLICIES = tuple(f"/{folder}" for folder in SHIPPED_FOLDERS)
 # Patterns of keys that do not change what is learned; `*` also stands for dots.

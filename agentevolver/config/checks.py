@@ -25,12 +25,9 @@ from agentevolver.config.environments import EnvServiceSettings
 from agentevolver.config.load import (
     compose_defaults,
     merge,
-    one_line,
-    paths,
     read_overrides,
     read_yaml,
     refuse_unknown,
-    select,
     take_agent,
     take_device,
 )
@@ -39,6 +36,7 @@ from agentevolver.config.section import Section
 from agentevolver.config.self_play import SelfPlaySettings
 from agentevolver.config.self_play_checks import check_self_play
 from agentevolver.config.training import AlgorithmSettings, RaySettings
+from agentevolver.config.trees import one_line, paths, select
 from agentevolver.config.verl_keys import MODE, Layer
 from agentevolver.config.verl_keys import check as check_verl_keys
 from agentevolver.errors import ConfigError

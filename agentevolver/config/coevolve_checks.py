@@ -11,9 +11,9 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from agentevolver.config.coevolve import WORLDS, CoevolveSettings
-from agentevolver.config.leaves import leaves
 from agentevolver.config.loss_modes import inert_clips
 from agentevolver.config.schema import PROPOSE_ENV, Settings, place_of
+from agentevolver.config.trees import leaves
 from agentevolver.errors import ConfigError
 
 Layers = Sequence[tuple[Mapping[str, Any], str]]

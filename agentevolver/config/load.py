@@ -9,7 +9,7 @@ import difflib
 import functools
 import importlib.util
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,34 +21,10 @@ from omegaconf.errors import OmegaConfBaseException
 
 from agentevolver.config import devices
 from agentevolver.config.schema import own_defaults
+from agentevolver.config.trees import FREE_FORM, one_line, paths, select
 from agentevolver.errors import ConfigError
 
 CONFIG_DIR = Path(__file__).resolve().parent
-
-# Mappings whose keys belong to someone else (vLLM's arguments, a model's config, an environment's parameters): any key
-# is taken.
-FREE_FORM = (
-    "actor_rollout_ref.model.override_config",
-    "actor_rollout_ref.rollout.engine_kwargs",
-    "actor_rollout_ref.actor.fsdp_config.mixed_precision",
-    "actor_rollout_ref.ref.fsdp_config.mixed_precision",
-    "coevolve.executor.override",
-    "coevolve.proposer.override",
-    "data.apply_chat_template_kwargs",
-    "data.train_filter",
-    "data.val_filter",
-    "device_env",
-    "env_service.env_params",
-    "env_service.env_type",
-    "env_service.environments",
-    "env_service.val_env_params",
-    "exp_manager.scout.filter",
-    "llm.roles",
-    "llm.sampling",
-    "ray_kwargs.ray_init",
-    "task_manager.explore_env_params",
-    "trainer.v1.sampler.sampler_kwargs",
-)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -185,15 +161,6 @@ def merge(config: DictConfig, layer: Mapping[str, Any], source: str) -> None:
         raise ConfigError(f"{source}: {one_line(error)}") from error
 
 
-def paths(tree: Any, prefix: str = "") -> Iterator[str]:
-    """Yield the dotted path of every key of a tree, inner ones included."""
-    if isinstance(tree, Mapping):
-        for key, value in tree.items():
-            path = f"{prefix}{key}"
-            yield path
-            yield from paths(value, f"{path}.")
-
-
 def refuse_unknown(layer: Mapping[str, Any], config: DictConfig, source: str) -> None:
     """Raise ConfigError for the first key of a layer that the configuration does not have (with the nearest name), or
     that would replace a section by a value."""
@@ -222,15 +189,6 @@ def _section(config: DictConfig, path: str) -> DictConfig | None:
     return section
 
 
-def select(tree: Any, path: str, default: Any = None) -> Any:
-    """Return what stands at a dotted path of a plain tree, `default` if nothing does."""
-    for key in path.split("."):
-        if not isinstance(tree, Mapping) or key not in tree:
-            return default
-        tree = tree[key]
-    return tree
-
-
 def _nearest(path: str, known: list[str]) -> str:
     close = difflib.get_close_matches(path, known, n=1, cutoff=0.75)
     if not close:
@@ -238,8 +196,3 @@ def _nearest(path: str, known: list[str]) -> str:
         leaves = {name.rpartition(".")[2]: name for name in known}
         close = [leaves[match] for match in difflib.get_close_matches(leaf, list(leaves), n=1, cutoff=0.75)]
     return f", did you mean `{close[0]}`?" if close else ", no key of that name is read"
-
-
-def one_line(error: BaseException) -> str:
-    """Return an error's text without line breaks."""
-    return " ".join(str(error).split())

@@ -13,9 +13,9 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from agentevolver.config.checks import from_config
-from agentevolver.config.leaves import leaves
-from agentevolver.config.load import compose_defaults, refuse_unknown, resolved_tree, select
+from agentevolver.config.load import compose_defaults, refuse_unknown, resolved_tree
 from agentevolver.config.schema import Settings
+from agentevolver.config.trees import leaves, select
 
 _MISSING = object()
 

@@ -22,8 +22,9 @@ from omegaconf import OmegaConf
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from agentevolver.config.load import CONFIG_DIR, FREE_FORM, compose_defaults, compose_verl, paths, select
+from agentevolver.config.load import CONFIG_DIR, compose_defaults, compose_verl
 from agentevolver.config.schema import Settings, SizeSettings, place_of
+from agentevolver.config.trees import FREE_FORM, paths, select
 from agentevolver.config.verl_keys import READ_WITH, UNREAD
 from experience_manager.settings import PRESETS, verl_overrides
 

@@ -24,8 +24,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from pydantic import TypeAdapter, ValidationError
 
-from agentevolver.config.leaves import leaves
-from agentevolver.config.load import FREE_FORM, one_line, select
+from agentevolver.config.trees import FREE_FORM, leaves, one_line, select
 from agentevolver.errors import ConfigError
 
 MODE = "trainer.v1.trainer_mode"

@@ -15,8 +15,8 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from agentevolver.builtin.seed import seed_policy_path
-from agentevolver.config.leaves import leaves
-from agentevolver.config.load import compose_defaults, select
+from agentevolver.config.load import compose_defaults
+from agentevolver.config.trees import leaves, select
 from agentevolver.export.source import Source
 from agentevolver.monitor.results import Comparison, compare
 from agentevolver.utils.secrets import masked_arguments, masked_text, masked_tree

@@ -21,8 +21,9 @@ from omegaconf.errors import OmegaConfBaseException
 
 from agentevolver.config.checks import Resolved
 from agentevolver.config.devices import DESCRIPTIONS, gpus_of
-from agentevolver.config.load import one_line, paths, resolved_tree, select
+from agentevolver.config.load import resolved_tree
 from agentevolver.config.schema import PROPOSE_ENV
+from agentevolver.config.trees import one_line, paths, select
 from agentevolver.errors import ConfigError, UsageError
 from agentevolver.launcher.experiment import Presence
 from agentevolver.launcher.logs import ray_folder

@@ -25,8 +25,8 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from advantage_processor.ambiguity import PHatError, p_hat
 from agentevolver.config.agent import agent_function, check_command
 from agentevolver.config.checks import for_verl, from_config
-from agentevolver.config.load import one_line
 from agentevolver.config.schema import Settings
+from agentevolver.config.trees import one_line
 from agentevolver.config.verl_keys import ask_verl
 from agentevolver.errors import ConfigError, TrainingFailed
 from agentevolver.monitor.console import Console

@@ -14,8 +14,8 @@ from omegaconf import DictConfig, OmegaConf
 from verl.trainer.ppo.utils import need_critic, need_reference_policy, need_teacher_policy
 
 from agentevolver.config.asynchronous import goes_on
-from agentevolver.config.leaves import leaves
 from agentevolver.config.schema import of_verl
+from agentevolver.config.trees import leaves
 from agentevolver.config.verl_keys import MODE
 from agentevolver.errors import ConfigError
 from agentevolver.llm.settings import POLICY

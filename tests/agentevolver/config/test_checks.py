@@ -10,9 +10,9 @@ from omegaconf import OmegaConf
 from advantage_processor.settings import AttributionSettings
 from agentevolver.config.checks import for_verl, from_config, load
 from agentevolver.config.devices import DEVICES
-from agentevolver.config.load import FREE_FORM, paths
 from agentevolver.config.parts import from_experiment
 from agentevolver.config.schema import of_verl
+from agentevolver.config.trees import FREE_FORM, paths
 from agentevolver.errors import ConfigError
 from agentevolver.llm import Role
 from agentevolver.llm.settings import LLMSettings, TeacherSettings

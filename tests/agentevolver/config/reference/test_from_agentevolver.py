@@ -7,8 +7,9 @@ import yaml
 from omegaconf import OmegaConf
 
 from agentevolver.config.checks import load
-from agentevolver.config.load import compose_defaults, paths, refuse_unknown
+from agentevolver.config.load import compose_defaults, refuse_unknown
 from agentevolver.config.reference import ROOT, our_paths, sections
+from agentevolver.config.trees import paths
 from agentevolver.errors import ConfigError
 from agentevolver.launcher.options import parse
 from agentevolver.llm.settings import LLMSettings, Role

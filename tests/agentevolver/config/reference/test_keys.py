@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 import agentevolver.config.reference as command
 from agentevolver.config.checks import load
-from agentevolver.config.load import FREE_FORM, compose_defaults, compose_verl, paths, read_yaml, refuse_unknown
+from agentevolver.config.load import compose_defaults, compose_verl, read_yaml, refuse_unknown
 from agentevolver.config.reference import (
     COMMAND,
     PAGE,
@@ -29,6 +29,7 @@ from agentevolver.config.reference import (
     values_of,
     verl_keys,
 )
+from agentevolver.config.trees import FREE_FORM, paths
 from agentevolver.errors import ConfigError
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))

@@ -58,6 +58,14 @@ def select(tree: Any, path: str, default: Any = None) -> Any:
     return tree
 
 
+def nested(path: str, value: Any) -> dict[str, Any]:
+    """Return a value as a tree in which it stands at a dotted path."""
+    for key in reversed(path.split(".")):
+        value = {key: value}
+    tree: dict[str, Any] = value
+    return tree
+
+
 def one_line(error: BaseException) -> str:
     """Return an error's text without line breaks."""
     return " ".join(str(error).split())

@@ -194,8 +194,7 @@ class EmbeddedBackend:
         return report(beliefs, self._settings.utility.prior_sd, self._settings.utility.certainty)
 
     async def prune(self) -> int:
-        section = self._settings
-        return await asyncio.to_thread(prune, self.pool.store, self.pool.workspace, section.pruning, section.utility)
+        return await asyncio.to_thread(prune, self.pool.store, self.pool.workspace, self._settings.utility)
 
     async def size(self) -> int | None:
         return await asyncio.to_thread(len, self.pool)

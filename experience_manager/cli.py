@@ -114,11 +114,14 @@ def run_delete(options: argparse.Namespace, configuration: Configuration) -> int
 
 def run_prune(options: argparse.Namespace, configuration: Configuration) -> int:
     """Delete what was of too little use."""
-    section = configuration.exp_manager
-    given = {"min_uses": options.min_uses, "min_utility": options.min_utility}
-    pruning = section.pruning.model_copy(update={name: value for name, value in given.items() if value is not None})
     with configuration.open_store() as store:
-        count = prune(store, _workspace(options, configuration), pruning, section.utility)
+        count = prune(
+            store,
+            _workspace(options, configuration),
+            configuration.exp_manager.utility,
+            min_uses=options.min_uses,
+            min_utility=options.min_utility,
+        )
     print(f"{count} deleted")
     return 0
 

@@ -183,9 +183,6 @@ class Distiller:
         self, drafts: Sequence[Experience], attempt: Attempt, result: Distilled
     ) -> list[Experience | None]:
         """Return each experience with its score if it is worth keeping, None if it is not, or could not be judged."""
-        if not self._settings.validate_by_llm:
-            result.counts["valid"] += len(drafts)
-            return [replace(draft, validation_score=draft.confidence) for draft in drafts]
         judged = []
         for draft, judgement in zip(
             drafts, await self._judgements(drafts, attempt, result) if drafts else (), strict=True

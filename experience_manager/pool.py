@@ -150,11 +150,20 @@ class Pool:
         return Stamp(self._encoder.name, vectors.shape[1], self._embedded_text)
 
 
-def prune(store: Store, workspace: str, pruning: PruningSettings, utility: UtilitySettings) -> int:
-    """Delete what was of too little use; where paired utilities are kept these judge what harms, and not the lift.
-    Returns how many."""
-    lift = None if utility.enable else pruning.min_lift
-    count = store.prune(workspace, min_uses=pruning.min_uses, min_utility=pruning.min_utility, min_lift=lift)
+def prune(
+    store: Store,
+    workspace: str,
+    utility: UtilitySettings,
+    *,
+    min_uses: int | None = None,
+    min_utility: float | None = None,
+) -> int:
+    """Delete what was of too little use, and return how many. Where paired utilities are kept, they judge what harms,
+    and not the lift. None takes the value of PruningSettings."""
+    least = PruningSettings.min_uses if min_uses is None else min_uses
+    useful = PruningSettings.min_utility if min_utility is None else min_utility
+    lift = None if utility.enable else PruningSettings.min_lift
+    count = store.prune(workspace, min_uses=least, min_utility=useful, min_lift=lift)
     if utility.enable:
         count += store.prune_harmful(workspace, prior_sd=utility.prior_sd, certainty=utility.certainty)
     return count

@@ -94,9 +94,7 @@ class Retriever:
         wanted = max(k, options.candidates) if options.rerank else k
         utility = self._settings.utility
         looked_at = max(wanted, utility.candidates) if utility.enable else wanted
-        found = await asyncio.to_thread(
-            self._pool.search, self._text(question, task), 2 * looked_at, where, options.min_similarity
-        )
+        found = await asyncio.to_thread(self._pool.search, self._text(question, task), 2 * looked_at, where)
         shown = [
             hit for hit in found if _may_be_shown(hit.experience) and not question.evaluates_source_of(hit.experience)
         ]

@@ -20,6 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from agentevolver.config import devices
+from agentevolver.config.removed import told
 from agentevolver.config.schema import own_defaults
 from agentevolver.config.trees import FREE_FORM, one_line, paths, select
 from agentevolver.errors import ConfigError
@@ -170,6 +171,8 @@ def refuse_unknown(layer: Mapping[str, Any], config: DictConfig, source: str) ->
         parent, _, key = path.rpartition(".")
         section = _section(config, parent)
         if section is None or key not in set(section.keys()):  # `in section` leaves out what is still to be given (???)
+            if (reason := told(path)) is not None:
+                raise ConfigError(f"{source}: `{path}` is no key any more: {reason}")
             known = list(paths(OmegaConf.to_container(config, resolve=False)))
             raise ConfigError(f"{source}: unknown key `{path}`{_nearest(path, known)}")
         # A name may take the place of several environments.

@@ -222,7 +222,7 @@ async def chat_model(endpoint: Endpoint, game: Game, *, wrap: WrapEngine | None 
         used = engine if wrap is None else wrap(engine, renderer.tokenizer)
         summariser = role_summariser(llm) if rollout.summary_by == "summariser" else None
         native = rollout.tool_format != "none"
-        tool_use = ToolUse(None, rollout.max_tool_calls, rollout.parallel_tool_calls) if native else None
+        tool_use = ToolUse(None, rollout.max_tool_calls) if native else None
         how = RolloutPolicy(
             max_steps=rollout.max_steps,
             max_tries=rollout.max_rollout_tries,

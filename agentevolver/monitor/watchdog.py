@@ -83,9 +83,8 @@ class Watchdog:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to look every few seconds, in a thread of its own;
-        does nothing where the section says `enable: false`."""
-        if self._settings.enable and self._thread is None:
+        """Begin to look every few seconds, in a thread of its own."""
+        if self._thread is None:
             self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
             self._thread.start()
 
@@ -153,8 +152,6 @@ class Watchdog:
 
     def metrics(self) -> dict[str, float]:
         """Return the warnings since the last time this was asked."""
-        if not self._settings.enable:
-            return {}
         with self._lock:
             new, self._told = self._warnings - self._told, self._warnings
         return {"watchdog/warnings": float(new)}

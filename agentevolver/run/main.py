@@ -373,7 +373,7 @@ def _too_long(kind: Sequence[Task], longest: int, over: int, opened: int, limit:
 async def _lengths(
     client: AsyncEnvClient, settings: Settings, tasks: Sequence[Task], renderer: ChatRenderer
 ) -> list[int]:
-    slots = asyncio.Semaphore(min(AT_ONCE, settings.env_service.max_instances or AT_ONCE))
+    slots = asyncio.Semaphore(AT_ONCE)
 
     async def measure(task: Task) -> int:
         async with slots:

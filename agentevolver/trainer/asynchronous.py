@@ -65,8 +65,8 @@ class Asynchronous(EvolverTrainer):
         return self.checkpoint_manager
 
     def on_validate_begin(self) -> None:
-        """Let validation have the engine to itself, where that is wanted."""
-        if self._in_training and self.settings.trainer.val_pause_training:
+        """Let validation have the engine to itself."""
+        if self._in_training:
             self._tell_workers(validating=True)
             # What was sampled, or parked at the server, comes back and waits with the others.
             self._rollout_engines.abort_replicas()

@@ -77,9 +77,9 @@ def test_training_and_validation_have_modes_of_their_own():
     assert not any(is_guided(settings, "g", i, 8, validation=True) for i in range(8))
 
 
-def test_the_rounding_of_the_settings_counts():
-    for rounding, count in (("floor", 3), ("round", 4)):
-        settings = mode(train="mixed", ratio=0.5, ratio_rounding=rounding)
+def test_the_rounding_of_the_preset_counts():
+    for preset, count in (("paper", 3), ("original", 4)):
+        settings = mode(train="mixed", ratio=0.5, preset=preset)
         assert sum(is_guided(settings, "g", i, 7, validation=False) for i in range(7)) == count
 
 

@@ -20,10 +20,11 @@ from experience_manager import prompts
 from experience_manager.distill import Distiller
 from experience_manager.experience import Category
 from experience_manager.settings import DistillationSettings
+from tests.constants import settings_with
 
 
 def distil(llm, group, held_out=(), step=3, **options):
-    distiller = Distiller(llm, DistillationSettings(**options), author="some model", held_out=held_out)
+    distiller = Distiller(llm, settings_with(DistillationSettings, **options), author="some model", held_out=held_out)
     return asyncio.run(distiller.distil(group, step))
 
 
@@ -100,12 +101,6 @@ def test_validation_rollouts_held_out_tasks_and_rollouts_without_a_step_are_refu
 def test_the_judge_decides_what_is_kept(verdict, kept):
     result = distil(teller(validate=verdict), mixed(1, 0))
     assert len(result.experiences) == result.counts["valid"] == kept and result.counts["invalid"] == 1 - kept
-
-
-def test_without_a_judge_the_summarisers_confidence_is_the_score():
-    llm = teller()
-    (found,) = distil(llm, mixed(1, 0), validate_by_llm=False).experiences
-    assert found.validation_score == 0.8 and tasks(llm) == ["success"]
 
 
 def test_a_reply_with_more_lessons_than_asked_for_is_cut():

@@ -16,7 +16,7 @@ from experience_manager.guide import inject
 from experience_manager.manager import ExperienceManager
 from experience_manager.pool import Pool
 from experience_manager.retrieve import Question, Retrieved
-from experience_manager.settings import ExperienceSettings
+from experience_manager.settings import DistillationSettings, ExperienceSettings, PruningSettings, RetrievalSettings
 from experience_manager.store import Count
 
 GUIDED = {"experience_ids": ("a",), "injected": "<EXP>x</EXP>", "text": "x", "keep": False, "problem": ""}
@@ -137,8 +137,9 @@ async def test_whatever_fails_in_retrieval_is_an_unguided_rollout_and_a_count_an
     assert (await manager.metrics())["exp_manager/retrieval_errors"] == 5
 
 
-async def test_a_retrieval_that_takes_too_long_is_given_up():
-    manager = ExperienceManager(configured(retrieval={"timeout_s": 0.05}), BrokenBackend("hang"))
+async def test_a_retrieval_that_takes_too_long_is_given_up(monkeypatch):
+    monkeypatch.setattr(RetrievalSettings, "timeout_s", 0.05)
+    manager = ExperienceManager(configured(), BrokenBackend("hang"))
     guidance = await manager.guide(question())
     assert not guidance and guidance.problem == "no answer within 0.05 s"
 
@@ -303,10 +304,11 @@ async def test_a_step_does_not_wait_for_the_summariser(tmp_path):
         await opened.manager.background.close()
 
 
-async def test_what_the_queue_does_not_hold_is_dropped_and_counted(tmp_path):
+async def test_what_the_queue_does_not_hold_is_dropped_and_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(DistillationSettings, "queue_groups", 2)
     llm = teller()
     llm.delay_s = 60.0
-    async with Opened(tmp_path, llm=llm, distillation={"queue_groups": 2, "concurrency": 1}) as opened:
+    async with Opened(tmp_path, llm=llm, distillation={"concurrency": 1}) as opened:
         await opened.manager.record_step(1, [record(f"t{i}") for i in range(8)])
         metrics = await opened.manager.metrics()
         assert metrics["exp_manager/distil/dropped"] == 6 and metrics["exp_manager/distil/waiting"] <= 2
@@ -329,8 +331,10 @@ async def test_without_a_summariser_nothing_is_distilled_and_the_metrics_say_so(
         assert metrics["exp_manager/distil/without_llm"] == 1 and metrics["exp_manager/pool_size"] == 0
 
 
-async def test_useless_experiences_are_pruned_at_their_step(tmp_path):
-    async with Opened(tmp_path, pruning={"every_steps": 2, "min_uses": 4, "min_utility": 0.5}) as opened:
+async def test_useless_experiences_are_pruned_at_their_step(tmp_path, monkeypatch):
+    monkeypatch.setattr(PruningSettings, "min_uses", 4)
+    monkeypatch.setattr(PruningSettings, "min_utility", 0.5)
+    async with Opened(tmp_path, pruning={"every_steps": 2}) as opened:
         opened.put(
             experience(id="useless", uses=9, successes=1), experience(id="useful", content="x", uses=9, successes=8)
         )

@@ -8,7 +8,7 @@ from experience_manager.attempts import from_messages
 from experience_manager.experience import PERSON, Category
 from experience_manager.pool import Pool
 from experience_manager.retrieve import Question, Retriever
-from experience_manager.settings import ExperienceSettings
+from experience_manager.settings import ExperienceSettings, RetrievalSettings
 
 
 def ask(task="delete the note", opening="You are at site k7.", **more):
@@ -37,13 +37,6 @@ async def test_the_top_k_are_listed_best_first_with_their_similarities(store):
     assert found.similarities == pytest.approx((1.0, 0.9848, 0.9848), abs=1e-3)
     assert found.text.startswith("1. When to use: situation @20\n   Content: advice 20\n2. When to use: situation @")
     assert ids(await retriever(store, encoder=AngleEncoder()).retrieve(ask("q @20"), top_k=1)) == ["20"]
-
-
-async def test_the_floor_leaves_out_what_is_less_similar(store):
-    found = await retriever(store, angles(0, 80), encoder=AngleEncoder(), min_similarity=0.9).retrieve(ask("q @0"))
-    assert ids(found) == ["0"]
-    found = await retriever(store, encoder=AngleEncoder(), min_similarity=0.9).retrieve(ask("q @180"))
-    assert (found.text, found.experiences) == ("", ())
 
 
 async def test_an_empty_pool_gives_an_empty_text_and_no_error(store):
@@ -150,9 +143,10 @@ async def test_curly_braces_in_an_experience_are_text(store):
     assert found.text == "a {0} {index}|b {}|"
 
 
-async def test_the_model_chooses_among_the_candidates_and_gives_the_order(store):
+async def test_the_model_chooses_among_the_candidates_and_gives_the_order(store, monkeypatch):
+    monkeypatch.setattr(RetrievalSettings, "candidates", 4)
     llm = ScriptedLLM(rerank={"order": [3, 1, 99, 3, 0, -1]})
-    search = retriever(store, angles(0, 10, 20, 30, 40, 50), llm, AngleEncoder(), rerank=True, candidates=4)
+    search = retriever(store, angles(0, 10, 20, 30, 40, 50), llm, AngleEncoder(), rerank=True)
     found = await search.retrieve(ask("q @0"))
     assert ids(found) == ["20", "0"] and found.notes == ()
     ((_, sections),) = llm.calls

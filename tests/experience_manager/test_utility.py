@@ -218,8 +218,6 @@ async def test_ranking_weighs_utility_against_similarity_and_exploring_shows_the
 def test_settings_that_could_not_compare_halves_are_refused():
     with pytest.raises(ValidationError, match="train_rollout_mode = mixed"):
         ExperienceSettings.model_validate({"utility": {"enable": True}})
-    with pytest.raises(ValidationError, match=r"pruning\.min_lift has no effect"):
-        section().model_validate(section().model_dump() | {"pruning": {"min_lift": -0.3}})
 
 
 async def test_a_run_that_repeats_its_steps_counts_no_group_twice(tmp_path):

@@ -10,6 +10,7 @@ import pytest
 from omegaconf import OmegaConf
 from pydantic import BaseModel, ValidationError
 
+from agentevolver.config import removed
 from agentevolver.config.checks import load
 from agentevolver.config.load import compose_defaults, compose_verl, refuse_unknown
 from agentevolver.config.reference import page, sections, values
@@ -151,3 +152,26 @@ def test_no_model_takes_a_key_that_it_does_not_know_or_another_value_later():
 def test_mappings_whose_keys_we_read_are_checked_by_their_models(override, message):
     with pytest.raises(ConfigError, match=message):
         load(None, ["device=cpu", override])
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("task_manager.grader.samples", "it is fixed at 3; remove it"),
+        ("exp_manager.encoder.tries", "it is fixed at 3; remove it"),
+        ("watchdog.enable", "it always watches, and ends nothing; remove it"),
+        ("old.section.key", "it is now `new.place.section.key`"),
+        ("elsewhere", None),
+    ],
+)
+def test_a_key_that_left_says_what_to_do(key, words, monkeypatch, cpu):
+    monkeypatch.setitem(removed.RENAMED, "old", "new.place")
+    assert removed.told(key) == words
+    if words is not None and key != "old.section.key":
+        with pytest.raises(ConfigError, match=re.escape(f"mine: `{key}` is no key any more: {words}")):
+            refuse_unknown(nested(key, 1), cpu, "mine")
+
+
+def test_no_key_that_left_is_known(cpu):
+    known = set(paths(OmegaConf.to_container(cpu, resolve=False)))
+    assert not known & {*removed.REMOVED, *removed.RENAMED}

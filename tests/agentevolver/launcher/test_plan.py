@@ -11,6 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from agentevolver.config.coevolve import CoevolveSettings
 from agentevolver.config.self_play import SelfPlaySettings
+from agentevolver.config.training import RaySettings
 from agentevolver.errors import UsageError
 from agentevolver.launcher.experiment import START, Presence
 from agentevolver.launcher.options import Options
@@ -37,7 +38,7 @@ def plan(configuration: FakeConfiguration, options: Options = CONF, presence: Pr
 
 
 def test_ray_then_the_environment_service_then_the_job(configuration: FakeConfiguration) -> None:
-    made = plan(replace(configuration, env_service=env_section(max_instances=64)))
+    made = plan(replace(configuration, env_service=env_section()))
     ray, environments = made.services
     assert (ray.name, environments.name) == ("ray", "env_service")
     assert ray.restarts == 0 and environments.restarts > 0
@@ -118,10 +119,13 @@ def test_a_cluster_of_ones_own_is_on_loopback_alone(
     assert not ON_LOOPBACK.keys() & joined.services[0].env.keys(), "its nodes talk to one another"
 
 
-def test_the_dashboard_takes_the_first_free_port(configuration: FakeConfiguration) -> None:
+def test_the_dashboard_takes_the_first_free_port(
+    configuration: FakeConfiguration, monkeypatch: pytest.MonkeyPatch
+) -> None:
     port = free_port()
-    first = plan(replace(configuration, ray=ray_section(dashboard=True, dashboard_port=port)))
-    second = plan(replace(configuration, ray=ray_section(dashboard=True, dashboard_port=port)))
+    monkeypatch.setattr(RaySettings, "dashboard_port", port)
+    first = plan(replace(configuration, ray=ray_section(dashboard=True)))
+    second = plan(replace(configuration, ray=ray_section(dashboard=True)))
     assert first.dashboard == f"http://127.0.0.1:{port}"
     assert second.dashboard is not None and int(second.dashboard.rpartition(":")[2]) > port
     assert f"{first.dashboard}/api/gcs_healthz" in first.services[0].health_urls

@@ -91,8 +91,8 @@ def test_calls_beyond_the_limit_are_answered_and_not_carried_out():
     assert reply.calls[2].answer == "error: not carried out: at most 2 calls a message"
 
 
-def test_without_parallel_calls_the_first_alone_is_carried_out_whatever_it_is():
-    reply = check(call("nothing"), call("done"), use=ToolUse(None, parallel=False))
+def test_of_one_call_a_message_the_first_is_carried_out_whatever_it_is():
+    reply = check(call("nothing"), call("done"), use=ToolUse(None, max_calls=1))
     assert [one.problem for one in reply.calls] == ["unknown_tool", "too_many"]
     assert reply.calls[1].answer == "error: not carried out: one call a message"
 
@@ -135,10 +135,10 @@ arguments = st.sampled_from(['{"place": "a"}', "{}", "", "{", "[]", '{"place": 1
 calls = st.lists(st.builds(ToolCall, names, arguments), max_size=12)
 
 
-@given(calls, st.lists(st.text(max_size=8), max_size=2), st.integers(1, 5), st.booleans(), st.randoms())
-def test_every_call_is_answered_once_and_in_order(made, broken, most, parallel, random):
-    reply = check(*made, use=ToolUse(None, most, parallel), broken=tuple(broken))
-    assert len(reply.valid) <= (most if parallel else 1)
+@given(calls, st.lists(st.text(max_size=8), max_size=2), st.integers(1, 5), st.randoms())
+def test_every_call_is_answered_once_and_in_order(made, broken, most, random):
+    reply = check(*made, use=ToolUse(None, most), broken=tuple(broken))
+    assert len(reply.valid) <= most
     assert len({one.id for one in reply.calls}) == len(made)
     state = [answer(one) for one in reply.valid]
     random.shuffle(state)

@@ -181,7 +181,7 @@ def trainer_in(folder, step, **options):
     trainer.directory, trainer.global_steps = folder, step
     trainer._failures = FailureGuard(0.5, 3)
     trainer._experience, trainer._tasks, trainer._self_play = Part("experience"), Part("tasks"), Part("self_play")
-    trainer._watchdog = Watchdog(WatchdogSettings(enable=False, floor_s=1, factor=1))
+    trainer._watchdog = Watchdog(WatchdogSettings(floor_s=1))
     trainer.train_dataloader = SimpleNamespace(
         state_dict=lambda: {"step": step, "told": trainer.told}, load_state_dict=lambda _: None
     )

@@ -21,7 +21,7 @@ from experience_manager.manager import ExperienceManager
 from experience_manager.reme.client import RemeBackend
 from experience_manager.reme.service import ExperienceService, create_app
 from experience_manager.retrieve import Question
-from experience_manager.settings import ExperienceSettings
+from experience_manager.settings import ExperienceSettings, PruningSettings, RemeSettings
 from experience_manager.store import Store
 
 pytestmark = pytest.mark.service
@@ -37,7 +37,6 @@ def configured(url, **options):
         "enable_context_generator": True,
         "enable_summarizer": True,
         "updated_freq": 1,
-        "timeout_s": 5,
         **options.pop("reme", {}),
     }
     return ExperienceSettings(backend="http", train_rollout_mode="mixed", rollout_ratio=0.5, reme=reme, **options)
@@ -178,9 +177,11 @@ async def test_a_token_is_sent_if_there_is_one(monkeypatch):
         (("hang", 30), "did not answer within 0.2 s"),
     ],
 )
-async def test_nothing_of_a_failed_answer_reaches_a_rollout(reply, words):
+async def test_nothing_of_a_failed_answer_reaches_a_rollout(reply, words, monkeypatch):
+    monkeypatch.setattr(RemeSettings, "timeout_s", 0.2)
+    monkeypatch.setattr(RemeSettings, "tries", 1)
     async with Fake(reply) as fake:
-        settings = configured(fake.url, reme={"timeout_s": 0.2, "tries": 1})
+        settings = configured(fake.url)
         manager = ExperienceManager(settings, RemeBackend(settings))
         guidance = await manager.guide(question())
         assert words in guidance.problem and not inject(INIT, guidance, "{}").guided
@@ -198,7 +199,7 @@ async def test_an_empty_answer_as_some_versions_give_in_an_outage_guides_nobody(
 async def test_a_service_that_is_not_there_is_named():
     with socket.create_server(("127.0.0.1", 0)) as held:
         url = f"http://127.0.0.1:{held.getsockname()[1]}"
-    backend = RemeBackend(configured(url, reme={"tries": 1}))
+    backend = RemeBackend(configured(url))
     with pytest.raises(
         ServiceError, match=rf"{url}/retrieve_task_memory cannot be reached.*check exp_manager\.reme\.base_url"
     ):
@@ -251,9 +252,11 @@ async def test_memories_are_sent_back_as_they_came_when_their_use_is_known():
 
 
 @pytest.mark.parametrize("metadata", [{"update_result": {"deleted_count": 3}}, [], {"update_result": "3"}, {}, None])
-async def test_pruning_counts_what_the_service_says_or_nothing(metadata):
+async def test_pruning_counts_what_the_service_says_or_nothing(metadata, monkeypatch):
+    monkeypatch.setattr(PruningSettings, "min_uses", 5)
+    monkeypatch.setattr(PruningSettings, "min_utility", 0.5)
     async with Fake((200, {"answer": "", "success": True, "metadata": metadata})) as fake:
-        backend = RemeBackend(configured(fake.url, pruning={"min_uses": 5, "min_utility": 0.5}))
+        backend = RemeBackend(configured(fake.url))
         assert await backend.prune() == (3 if metadata == {"update_result": {"deleted_count": 3}} else 0)
         assert await backend.size() is None
         assert (await backend.retrieve(question())).text == ""

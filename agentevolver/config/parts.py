@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from pydantic import BaseModel, ValidationError
 
 from agentevolver.config.checks import from_config, load
-from agentevolver.config.load import read_overrides, read_yaml
+from agentevolver.config.layers import read_overrides, read_yaml
 from agentevolver.config.schema import Settings
 from agentevolver.errors import ConfigError
 from env_service.feedback import FEEDBACK

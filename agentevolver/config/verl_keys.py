@@ -17,13 +17,13 @@ import typing
 import warnings
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import redirect_stdout
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from pydantic import TypeAdapter, ValidationError
 
+from agentevolver.config.layers import Layer
 from agentevolver.config.trees import FREE_FORM, leaves, one_line, select
 from agentevolver.errors import ConfigError
 
@@ -164,14 +164,6 @@ _WORDS: dict[type, str] = dict(
         strict=True,
     )
 )
-
-
-@dataclass(frozen=True)
-class Layer:
-    """One layer that a person wrote, and its name in an error."""
-
-    content: Mapping[str, Any]
-    source: str
 
 
 def check(layers: Sequence[Layer], config: DictConfig, defaults: DictConfig, ours: Set[str]) -> tuple[str, ...]:

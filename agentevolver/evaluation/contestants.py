@@ -17,7 +17,8 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from agentevolver.config.checks import from_config, load
-from agentevolver.config.load import read_overrides, resolved_tree
+from agentevolver.config.layers import read_overrides
+from agentevolver.config.load import resolved_tree
 from agentevolver.config.overlay import check_overlay, flat, laid_over
 from agentevolver.config.schema import Settings
 from agentevolver.errors import ConfigError, LaunchError, UsageError

@@ -14,7 +14,8 @@ from agentevolver.checkpoints import seal
 from agentevolver.commands.table import carry_out
 from agentevolver.commands.task_manager import main as task_manager
 from agentevolver.config.checks import load
-from agentevolver.config.load import compose_defaults, merge, read_overrides, refuse_unknown
+from agentevolver.config.layers import read_overrides
+from agentevolver.config.load import compose_defaults, merge, refuse_unknown
 from agentevolver.config.parts import from_experiment
 from agentevolver.config.schema import TEACHER_ENVIRONMENTS
 from agentevolver.errors import UsageError

@@ -10,11 +10,12 @@ from omegaconf import OmegaConf
 
 from agentevolver.config import verl_keys
 from agentevolver.config.checks import for_verl, load
-from agentevolver.config.load import compose_defaults, merge, read_overrides
+from agentevolver.config.layers import Layer, read_overrides
+from agentevolver.config.load import compose_defaults, merge
 from agentevolver.config.loss_modes import BOOSTED, MODES, REFUSED
 from agentevolver.config.schema import own_places
 from agentevolver.config.trees import FREE_FORM, leaves
-from agentevolver.config.verl_keys import ACTOR, CHOICES, MODEL, ROLLOUT, Layer, ask_verl, check
+from agentevolver.config.verl_keys import ACTOR, CHOICES, MODEL, ROLLOUT, ask_verl, check
 from agentevolver.errors import ConfigError
 
 BASIC = Path(__file__).parents[3] / "examples" / "basic.yaml"

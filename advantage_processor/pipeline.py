@@ -168,7 +168,7 @@ class AttributionStage:
             batch.step,
             alpha=adca.alpha,
             alpha_min=adca.alpha_min,
-            schedule=adca.schedule,
+            cosine=adca.alpha_cosine_decay_enable,
             total_steps=adca.total_steps,
             progress=adca.alpha_progress,
         )
@@ -179,7 +179,7 @@ class AttributionStage:
             "prm/alpha_t": alpha,
             **credit_metrics(steps, credit, self._config, 1.0 if self._config.outcome == "only_prm" else alpha),
         }
-        if adca.schedule != "constant":
+        if adca.alpha_cosine_decay_enable:
             report["prm/alpha_progress"] = (
                 min(batch.step / adca.total_steps, 1.0) if adca.alpha_progress is None else adca.alpha_progress
             )

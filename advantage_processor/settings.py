@@ -55,10 +55,9 @@ class AdcaGrpoSettings(_Section):
         default=None, gt=0, description="size of a decoupled score; do_batch_norm cancels it"
     )
     alpha: float = Field(default=0.1, ge=0, description="weight of the attribution beside the outcome's 1")
-    alpha_schedule: Literal["constant", "cosine", "linear"] = Field(
-        default="constant", description="how alpha goes to alpha_min over total_steps"
+    alpha_cosine_decay_enable: bool = Field(
+        default=False, description="alpha goes to alpha_min over total_steps, along half a cosine"
     )
-    alpha_cosine_decay_enable: bool = Field(default=False, description="AgentEvolver's name for alpha_schedule: cosine")
     alpha_min: float = Field(default=0.0, ge=0, description="where the schedule ends")
     alpha_progress: float | None = Field(
         default=None, ge=0, le=1, description="replaces step / total_steps in the schedule"
@@ -81,17 +80,10 @@ class AdcaGrpoSettings(_Section):
         default=False, description="with enable: false, label and report all the same; advantages stay as they are"
     )
 
-    @property
-    def schedule(self) -> Literal["constant", "cosine", "linear"]:
-        """The schedule of alpha, under either of its names."""
-        return "cosine" if self.alpha_cosine_decay_enable else self.alpha_schedule
-
     @model_validator(mode="after")
     def _check(self) -> AdcaGrpoSettings:
-        if self.alpha_cosine_decay_enable and self.alpha_schedule == "linear":
-            raise ValueError("alpha_cosine_decay_enable = true contradicts alpha_schedule = linear: keep one of them")
-        if self.schedule == "constant":
-            self._refuse("alpha_schedule is constant", "alpha_min", "alpha_progress", "total_steps")
+        if not self.alpha_cosine_decay_enable:
+            self._refuse("alpha_cosine_decay_enable is false", "alpha_min", "alpha_progress", "total_steps")
         if self.prm_scheme == "allocation":
             if self.fix_base != 0.2:
                 self._refuse("prm_scheme allocation has no base", "fix_base")

@@ -1,6 +1,6 @@
 """The experience store at size: finding and inserting, beside numpy and beside a store in plain Python.
 
-    python -m benchmarks.experience [--records 100000] [--searches 200] [--plain 100000] [--hnsw]
+    python -m benchmarks.experience [--records 100000] [--searches 200] [--plain 100000]
 
 Encoding is left out: the vectors (384 dimensions, clustered as texts are: cosine to their cluster's centre about 0.85)
 are given. A search is what a task asks for: the ten nearest experiences, whole records, that hold in its place and were
@@ -90,9 +90,9 @@ def timed(action: Callable[[int], object], times: int) -> tuple[float, float]:
     return statistics.median(walls), (time.process_time() - before) / times
 
 
-def filled(path: Path, count: int, encoder: Given, hnsw: bool) -> tuple[Store, Pool]:
+def filled(path: Path, count: int, encoder: Given) -> tuple[Store, Pool]:
     """Return a store of that many experiences."""
-    store = Store(path, hnsw_above=count // 2 if hnsw else None)
+    store = Store(path)
     pool = Pool(store, encoder, threshold=THRESHOLD)
     vectors = made(count, 1)
     for start in range(0, count, 10_000):
@@ -155,16 +155,11 @@ def main() -> None:
         default=100_000,
         help="records of the plain Python store; fewer are extrapolated and marked ~",
     )
-    parser.add_argument(
-        "--hnsw", action="store_true", help="also the approximate index (its graph takes minutes to build)"
-    )
     options = parser.parse_args()
     count, rows = options.records, []
     queries, vectors = made(options.searches, 2), made(count, 1)
     with tempfile.TemporaryDirectory() as folder:
-        rows += store_rows(Path(folder) / "exact.sqlite", options, queries, hnsw=False)
-        if options.hnsw:
-            rows += store_rows(Path(folder) / "hnsw.sqlite", options, queries, hnsw=True)
+        rows += store_rows(Path(folder) / "exact.sqlite", options, queries)
     rows.append(("numpy", "search", *timed(lambda i: numpy_search(vectors, queries[i]), options.searches)))
     newcomers = newcomer_vectors(vectors[: NEWCOMERS // 2], 0)
     rows.append(("numpy", f"insert of {NEWCOMERS}", *timed(lambda _: numpy_insert(vectors, newcomers), 5)))
@@ -180,12 +175,10 @@ def main() -> None:
         print(f"{store:<22} {what:<28} {1000 * wall:>12,.1f} {1000 * cpu:>12,.1f}")
 
 
-def store_rows(
-    path: Path, options: argparse.Namespace, queries: Vectors, *, hnsw: bool
-) -> list[tuple[str, str, float, float]]:
+def store_rows(path: Path, options: argparse.Namespace, queries: Vectors) -> list[tuple[str, str, float, float]]:
     """Return the measurements of our store."""
-    name, encoder = "ours, HNSW" if hnsw else "ours", Given()
-    store, pool = filled(path, options.records, encoder, hnsw)
+    name, encoder = "ours", Given()
+    store, pool = filled(path, options.records, encoder)
     stamp = store.stamp
     assert stamp is not None
 
@@ -193,14 +186,9 @@ def store_rows(
         return store.search("default", queries[number], K, stamp, where)
 
     store.close()
-    store = Store(path, create=False, hnsw_above=options.records // 2 if hnsw else None)
+    store = Store(path, create=False)
     pool = Pool(store, encoder, threshold=THRESHOLD)
     out = [(name, "first search (loads all)", *timed(search, 1))]
-    if hnsw:
-        search(0, Where())
-        started = time.process_time(), time.perf_counter()
-        store._snapshots["default"].index.wait()
-        out.append((name, "graph", time.perf_counter() - started[1], time.process_time() - started[0]))
     out.append((name, "search", *timed(search, options.searches)))
     out.append((name, "search, any place", *timed(lambda i: search(i, Where()), options.searches)))
     out.append((name, f"insert of {NEWCOMERS}", *timed(insert_into(pool, encoder, options.records, 5), 5)))

@@ -128,7 +128,6 @@ class EmbeddedBackend:
         """
         store = Store(
             settings.store or directory / "experience.sqlite",
-            hnsw_above=settings.hnsw_above if settings.index == "hnsw" else None,
         )
         pool = Pool.of(settings, store, encoder or make_encoder(settings.encoder))
         try:
@@ -194,7 +193,8 @@ class EmbeddedBackend:
         return report(beliefs, self._settings.utility.prior_sd, self._settings.utility.certainty)
 
     async def prune(self) -> int:
-        return await asyncio.to_thread(prune, self.pool.store, self.pool.workspace, self._settings.utility)
+        section = self._settings
+        return await asyncio.to_thread(prune, self.pool.store, self.pool.workspace, section.pruning, section.utility)
 
     async def size(self) -> int | None:
         return await asyncio.to_thread(len, self.pool)

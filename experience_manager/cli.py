@@ -118,6 +118,7 @@ def run_prune(options: argparse.Namespace, configuration: Configuration) -> int:
         count = prune(
             store,
             _workspace(options, configuration),
+            configuration.exp_manager.pruning,
             configuration.exp_manager.utility,
             min_uses=options.min_uses,
             min_utility=options.min_utility,

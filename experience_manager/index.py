@@ -2,16 +2,13 @@
 
 Rows are only ever appended; whoever owns the index says which of them count. Exact search over all rows is FAISS's flat
 scan; a search in few rows, and one with many queries, is a matrix product over the same memory (measured: 100 queries
-against 100 000 rows take 0.15 s of CPU that way, 1.3 s with FAISS). The approximate index is HNSW, for a single query
-over nearly all rows; everything else stays exact, and so does that query while the graph is being built in the
-background.
+against 100 000 rows take 0.15 s of CPU that way, 1.3 s with FAISS).
 """
 
 from __future__ import annotations
 
 import importlib
 import sqlite3
-import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -33,10 +30,6 @@ GATHER_BELOW = 1 / 8
 MORE = 4
 # Queries of one matrix product: 64 x 100 000 similarities are 26 MB.
 BLOCK = 64
-HNSW_LINKS = 32
-HNSW_BUILD = 128
-HNSW_SEARCH = 128
-BUILD_CHUNK = 256
 
 
 def _faiss() -> Any:
@@ -57,18 +50,11 @@ def nearest(similarities: Vectors, k: int, allowed: Mask) -> tuple[Rows, Vectors
 
 
 class VectorIndex:
-    """Nearest-neighbour index over unit vectors of one dimension: exact, or approximate above a size."""
+    """Exact nearest-neighbour index over unit vectors of one dimension."""
 
-    def __init__(self, dimension: int, *, hnsw_above: int | None = None) -> None:
-        """Make an empty index; `hnsw_above` is the number of rows from
-        which single queries are approximate, None: never."""
-        faiss = _faiss()
+    def __init__(self, dimension: int) -> None:
         self.dimension = dimension
-        self._hnsw_above = hnsw_above
-        self._flat: Any = faiss.IndexFlatIP(dimension)
-        self._hnsw: Any = None
-        self._builder: threading.Thread | None = None
-        self._stopping = threading.Event()
+        self._flat: Any = _faiss().IndexFlatIP(dimension)
 
     def __len__(self) -> int:
         return int(self._flat.ntotal)
@@ -109,63 +95,20 @@ class VectorIndex:
         for start in range(0, len(queries), BLOCK):
             yield from queries[start : start + BLOCK] @ vectors.T
 
-    def close(self) -> None:
-        """Stop building the graph, if it is being built."""
-        self._stopping.set()
-
-    def wait(self) -> None:
-        """Return when the graph holds every row; for those who measure it."""
-        while self._graph() is None and self._builder is not None and not self._stopping.is_set():
-            self._builder.join()
-
     def _scan(self, query: Vectors, k: int, allowed: Mask) -> tuple[Rows, Vectors]:
         faiss = _faiss()
         everything = bool(allowed.all())
         selector = None if everything else faiss.IDSelectorBitmap(np.packbits(allowed, bitorder="little"))
-        approximate = (
-            self._hnsw_above is not None
-            and len(self) > self._hnsw_above
-            and 2 * np.count_nonzero(allowed) >= len(allowed)
-        )
-        index = self._graph() if approximate else None
-        if index is None and not everything:
+        if not everything:
             # A scan without a mask takes about half the time; among its best there mostly are enough that are allowed.
             similarities, rows = self._flat.search(np.ascontiguousarray(query[None]), min(MORE * k, len(self)))
             good = np.flatnonzero(allowed[rows[0]])[:k]
             if len(good) == k:
                 return rows[0][good], similarities[0][good]
-        if index is not None:
-            parameters: Any = faiss.SearchParametersHNSW(efSearch=max(HNSW_SEARCH, 2 * k), sel=selector)
-        else:
-            index, parameters = self._flat, None if everything else faiss.SearchParameters(sel=selector)
-        similarities, rows = index.search(np.ascontiguousarray(query[None]), k, params=parameters)
+        parameters: Any = None if everything else faiss.SearchParameters(sel=selector)
+        similarities, rows = self._flat.search(np.ascontiguousarray(query[None]), k, params=parameters)
         there = rows[0] >= 0
         return rows[0][there], similarities[0][there]
-
-    def _graph(self) -> Any:
-        """Return the HNSW index if it holds every row, else None;
-        few missing rows are added at once, many in the background."""
-        if self._builder is not None and self._builder.is_alive():
-            return None
-        faiss = _faiss()
-        if self._hnsw is None:
-            self._hnsw = faiss.IndexHNSWFlat(self.dimension, HNSW_LINKS, faiss.METRIC_INNER_PRODUCT)
-            self._hnsw.hnsw.efConstruction = HNSW_BUILD
-        missing = self.vectors()[self._hnsw.ntotal :]
-        if len(missing) > BUILD_CHUNK:
-            # A copy, since the flat index may move its memory meanwhile.
-            self._builder = threading.Thread(target=self._build, args=(missing.copy(),), name="hnsw", daemon=True)
-            self._builder.start()
-            return None
-        if len(missing):
-            self._hnsw.add(np.ascontiguousarray(missing))
-        return self._hnsw
-
-    def _build(self, vectors: Vectors) -> None:
-        for start in range(0, len(vectors), BUILD_CHUNK):
-            if self._stopping.is_set():
-                return
-            self._hnsw.add(np.ascontiguousarray(vectors[start : start + BUILD_CHUNK]))
 
 
 # Rows that no longer count are swept out once there are more of them than this, and than half of the others.
@@ -190,11 +133,11 @@ class Snapshot:
     """Vectors, scopes and source tasks of one workspace as of `revision`, in the `generation` of the store whose
     revisions those are: a restore begins another."""
 
-    def __init__(self, workspace: str, dimension: int, hnsw_above: int | None, generation: str = "") -> None:
+    def __init__(self, workspace: str, dimension: int, generation: str = "") -> None:
         self.workspace = workspace
         self.generation = generation
         self.revision = 0
-        self.index = VectorIndex(dimension, hnsw_above=hnsw_above)
+        self.index = VectorIndex(dimension)
         self.seqs = np.zeros(0, dtype=np.int64)
         self.alive: Mask = np.zeros(0, dtype=np.bool_)
         self._codes = np.zeros(0, dtype=np.int64)

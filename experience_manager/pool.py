@@ -153,16 +153,17 @@ class Pool:
 def prune(
     store: Store,
     workspace: str,
+    pruning: PruningSettings,
     utility: UtilitySettings,
     *,
     min_uses: int | None = None,
     min_utility: float | None = None,
 ) -> int:
     """Delete what was of too little use, and return how many. Where paired utilities are kept, they judge what harms,
-    and not the lift. None takes the value of PruningSettings."""
-    least = PruningSettings.min_uses if min_uses is None else min_uses
-    useful = PruningSettings.min_utility if min_utility is None else min_utility
-    lift = None if utility.enable else PruningSettings.min_lift
+    and not the lift. None takes the setting."""
+    least = pruning.min_uses if min_uses is None else min_uses
+    useful = pruning.min_utility if min_utility is None else min_utility
+    lift = None if utility.enable else pruning.min_lift
     count = store.prune(workspace, min_uses=least, min_utility=useful, min_lift=lift)
     if utility.enable:
         count += store.prune_harmful(workspace, prior_sd=utility.prior_sd, certainty=utility.certainty)
@@ -197,8 +198,7 @@ class Configuration(BaseModel):
 
     def open_store(self, *, create: bool = False) -> Store:
         """Open the store; raises StoreError."""
-        above = self.exp_manager.hnsw_above if self.exp_manager.index == "hnsw" else None
-        return Store(self.store, create=create, hnsw_above=above)
+        return Store(self.store, create=create)
 
     def fitted(self, store: Store) -> ExperienceSettings:
         """Return the section, and without settings the store's own encoder in it;

@@ -177,8 +177,7 @@ class PruningSettings(_Section):
     """`pruning`: which experiences are dropped for what they did. Pinned ones never are."""
 
     every_steps: int = Field(10, ge=0, description="look at the pool every so many steps; 0: never (paper, original)")
-    # Guided rollouts before an experience is judged: two groups of eight.
-    min_uses: ClassVar[int] = 16
+    min_uses: int = Field(16, ge=1, description="guided rollouts before an experience is judged")
     # Successes by use below which it goes: only the lift tells a harmful experience from one for hard tasks.
     min_utility: ClassVar[float] = 0.0
     # Mean success of guided rollouts, less that of their unguided siblings, below which it goes.
@@ -189,7 +188,7 @@ class UtilitySettings(_Section):
     """`utility`: what each experience changes, by the guided and the unguided half of its groups."""
 
     enable: bool = Field(
-        False, description="keep paired utilities, rank by them, and prune by them in the place of pruning.min_lift"
+        False, description="keep paired utilities, rank by them, and prune by them in the place of the lift"
     )
     prior_sd: float = Field(
         0.2, gt=0, le=1, description="standard deviation of utilities that is expected before any group is seen"
@@ -271,11 +270,6 @@ class ExperienceSettings(_Section):
     embedded_text: Literal["when_to_use", "when_to_use+content"] = Field(
         "when_to_use+content", description="what it is compared with"
     )
-    index: Literal["exact", "hnsw"] = Field(
-        "exact", description="hnsw is approximate, and only used above hnsw_above experiences"
-    )
-    # Below it an exact search takes milliseconds.
-    hnsw_above: ClassVar[int] = 100000
     encoder: EmbeddingSettings = EmbeddingSettings()
     reme: RemeSettings = RemeSettings()
     distillation: DistillationSettings = DistillationSettings()

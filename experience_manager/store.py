@@ -93,12 +93,9 @@ class Summary:
 class Store:
     """Experiences in a file: inserts, searches, edits, counters, pruning. Safe for threads; open one a process."""
 
-    def __init__(
-        self, path: Path, *, create: bool = True, hnsw_above: int | None = None, busy_s: float = BUSY_S
-    ) -> None:
-        """Open the store at `path`, or make it; `hnsw_above`: see `index`. Raises StoreError."""
+    def __init__(self, path: Path, *, create: bool = True, busy_s: float = BUSY_S) -> None:
+        """Open the store at `path`, or make it; raises StoreError."""
         self.path = path
-        self._hnsw_above = hnsw_above
         self._database = Database(path, create=create, busy_s=busy_s)
         self._snapshots: dict[str, Snapshot] = {}
 
@@ -110,8 +107,6 @@ class Store:
 
     def close(self) -> None:
         """Close the file."""
-        for snapshot in self._snapshots.values():
-            snapshot.index.close()
         self._database.close()
 
     def check(self) -> None:
@@ -140,8 +135,6 @@ class Store:
         # knows.
         with self._database.writing() as db:
             db.execute("INSERT OR REPLACE INTO meta VALUES ('generation', ?)", (secrets.token_hex(8),))
-        for snapshot in self._snapshots.values():
-            snapshot.index.close()
         self._snapshots.clear()
 
     @property
@@ -283,7 +276,6 @@ compared, 0)),
             if instead:
                 # It has followed deletions that may yet be rolled back.
                 del self._snapshots[workspace]
-                snapshot.index.close()
             merge = Merge(db, snapshot, is_same, neighbours)
             now = time.time()
             dated = [
@@ -414,10 +406,9 @@ compared, 0)),
         revision, generation = int(meta["revision"]), meta.get("generation", "")
         snapshot = self._snapshots.pop(workspace, None)
         if snapshot is not None and not snapshot.can_follow(dimension, generation, revision):
-            snapshot.index.close()
             snapshot = None
         if snapshot is None:
-            snapshot = Snapshot(workspace, dimension, self._hnsw_above, generation)
+            snapshot = Snapshot(workspace, dimension, generation)
         try:
             snapshot.follow(db, revision)
         except DamagedVector as error:

@@ -190,7 +190,8 @@ class GraderSettings(_Section):
     compare_with: GraderName | None = Field(
         None, description="a second grader that sees the same rollouts and only has its agreement measured"
     )
-    compare_share: float = Field(0.1, ge=0, le=1, description="share of rollouts that the second grader sees")
+    # Share of rollouts that the second grader sees: agreement is known within a few per cent after a run.
+    compare_share: ClassVar[float] = 0.1
     # Verdicts that the avg graders average: an odd number, and three prices.
     samples: ClassVar[int] = 3
     # A judge is asked for its best verdict; avg graders sample at 0.7 at least.
@@ -215,7 +216,7 @@ class GraderSettings(_Section):
                 if self.synthetic_grader == "auto"
                 else [self.synthetic_grader]
             )
-        if self.compare_with is not None and self.compare_share > 0:
+        if self.compare_with is not None:
             names.append(self.compare_with)
         return tuple(dict.fromkeys(names))
 

@@ -39,9 +39,8 @@ class TrainerSettings(Section):
     max_failed_rollouts: float = Field(
         0.5, ge=0, le=1, description="share of a step's rollouts that may fail before the step counts as failed"
     )
-    max_failed_steps: int = Field(
-        2, ge=1, description="failed steps in a row before the run stops; it stops at once if all rollouts failed"
-    )
+    # Failed steps in a row before the run stops, so that one bad minute of a service does not end it.
+    max_failed_steps: ClassVar[int] = 2
     deterministic: bool = Field(
         False,
         description="equal seeds give equal runs: rollouts wait for what runs in the background and they could see, a "
@@ -137,6 +136,7 @@ class RetentionSettings(Section):
     samples_gb: float | None = Field(
         1, gt=0, description="the same of samples/ alone (trainer.dump_samples), where it is less than folder_gb"
     )
-    log_mb: float | None = Field(64, gt=0, description="size of a log beyond which it is set aside and begun anew")
+    # Size of a log in MB beyond which it is set aside and begun anew.
+    log_mb: ClassVar[float] = 64
     # Older pieces kept of a log, and runs whose failed workers' last words are kept.
     log_files: ClassVar[int] = 4

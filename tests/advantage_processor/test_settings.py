@@ -94,9 +94,11 @@ def test_every_key_of_the_section_reaches_the_algorithm():
         ({"consistent_scale": 0.7}, "consistent_scale = 0.7 would have no effect: prm_scheme is decouple"),
         ({"neg_unconsistent_scale": -0.5}, "neg_unconsistent_scale = -0.5"),
         ({"adca_grpo": {"fix_base": 0.7}}, "fix_base = 0.7 would have no effect: do_batch_norm"),
-        ({"adca_grpo": {"alpha_min": 0.05}}, "alpha_min = 0.05 would have no effect: alpha_schedule is constant"),
+        (
+            {"adca_grpo": {"alpha_min": 0.05}},
+            "alpha_min = 0.05 would have no effect: alpha_cosine_decay",
+        ),
         ({"adca_grpo": {"total_steps": 50}}, "total_steps"),
-        ({"adca_grpo": {"alpha_schedule": "linear", "alpha_cosine_decay_enable": True}}, "keep one of them"),
         ({"adca_grpo": {"prm_scheme": "allocation", "orm_distribution": "only_prm"}}, "needs prm_scheme = decouple"),
         (
             {"adca_grpo": {"prm_scheme": "allocation", "enable_length_normalization": True}},

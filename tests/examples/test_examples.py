@@ -289,13 +289,7 @@ def test_the_published_numbers_are_those_of_the_experiment(
     )
     assert experience.init_exp_before_training and experience.reme.updated_freq == 0 and experience.query == "task"
     adca = settings.attribution.adca_grpo
-    assert (adca.preset, adca.sigma, adca.alpha, adca.prm_scheme, adca.prm_steps) == (
-        "original",
-        None,
-        0.1,
-        "decouple",
-        100,
-    )
+    assert (adca.preset, adca.alpha, adca.prm_scheme, adca.prm_steps) == ("original", 0.1, "decouple", 100)
 
 
 @pytest.mark.parametrize("script", [path.name for path in EXAMPLES.glob("*.sh")])

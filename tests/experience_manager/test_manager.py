@@ -332,9 +332,8 @@ async def test_without_a_summariser_nothing_is_distilled_and_the_metrics_say_so(
 
 
 async def test_useless_experiences_are_pruned_at_their_step(tmp_path, monkeypatch):
-    monkeypatch.setattr(PruningSettings, "min_uses", 4)
     monkeypatch.setattr(PruningSettings, "min_utility", 0.5)
-    async with Opened(tmp_path, pruning={"every_steps": 2}) as opened:
+    async with Opened(tmp_path, pruning={"every_steps": 2, "min_uses": 4}) as opened:
         opened.put(
             experience(id="useless", uses=9, successes=1), experience(id="useful", content="x", uses=9, successes=8)
         )

@@ -48,9 +48,7 @@ def test_ray_then_the_environment_service_then_the_job(configuration: FakeConfig
         ray.argv
     )
     assert environments.argv[1:4] == ("-m", "env_service", "serve")
-    assert {"--host=127.0.0.1", "--port=8080", f"--ray-address={address}", "--env=pocket", "--max-instances=64"} <= set(
-        environments.argv
-    )
+    assert {"--host=127.0.0.1", "--port=8080", f"--ray-address={address}", "--env=pocket"} <= set(environments.argv)
     assert environments.health_urls == ("http://127.0.0.1:8080/healthz",)
     assert made.job is not None
     assert made.job.argv[1:] == ("-m", "agentevolver.run.main", "--config", str(made.config_path))

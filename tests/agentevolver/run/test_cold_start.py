@@ -111,7 +111,7 @@ def test_the_conversations_of_the_example_are_all_imitated():
 
     trajectories = read_logs([Path(LOG)])
     assert all(one.outcome == Outcome(1.0, True) and one.task.env_type == "pocket" for one in trajectories)
-    kept, left_out = choose(trajectories, 1.0, 4)
+    kept, left_out = choose(trajectories, 1.0)
     renderer = ChatRenderer(AutoTokenizer.from_pretrained(seed_policy_path()))
     made, dropped = render(kept, renderer, 576)
     assert len(made) == 96 and not left_out and not dropped

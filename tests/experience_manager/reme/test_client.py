@@ -253,10 +253,9 @@ async def test_memories_are_sent_back_as_they_came_when_their_use_is_known():
 
 @pytest.mark.parametrize("metadata", [{"update_result": {"deleted_count": 3}}, [], {"update_result": "3"}, {}, None])
 async def test_pruning_counts_what_the_service_says_or_nothing(metadata, monkeypatch):
-    monkeypatch.setattr(PruningSettings, "min_uses", 5)
     monkeypatch.setattr(PruningSettings, "min_utility", 0.5)
     async with Fake((200, {"answer": "", "success": True, "metadata": metadata})) as fake:
-        backend = RemeBackend(configured(fake.url))
+        backend = RemeBackend(configured(fake.url, pruning={"min_uses": 5}))
         assert await backend.prune() == (3 if metadata == {"update_result": {"deleted_count": 3}} else 0)
         assert await backend.size() is None
         assert (await backend.retrieve(question())).text == ""

@@ -17,7 +17,6 @@ Scheme = Literal["decouple", "allocation"]
 Statistics = Literal["equal", "pooled"]
 Sigma = Literal["steps", "means"]
 OutcomePlace = Literal["last_step", "all_steps", "only_prm"]
-Schedule = Literal["constant", "cosine", "linear"]
 
 # Relative spread below which a group counts as constant. Without it, rounding errors would be standardised to size 1.
 SPREADLESS = 1e-8
@@ -84,17 +83,17 @@ def alpha_at(
     *,
     alpha: float,
     alpha_min: float = 0.0,
-    schedule: Schedule = "constant",
+    cosine: bool = False,
     total_steps: int = 100,
     progress: float | None = None,
 ) -> float:
-    """Return the attribution's weight at a training step; `progress` in 0..1 replaces step / total_steps."""
+    """Return the attribution's weight at a training step.
+
+    With `cosine` it falls from `alpha` to `alpha_min` over `total_steps` along half a cosine. `progress` in 0..1
+    replaces step / total_steps.
+    """
     p = min(max(step / total_steps if progress is None else progress, 0.0), 1.0)
-    if schedule == "cosine":
-        return alpha_min + 0.5 * (alpha - alpha_min) * (1.0 + math.cos(math.pi * p))
-    if schedule == "linear":
-        return alpha + (alpha_min - alpha) * p
-    return alpha
+    return alpha_min + 0.5 * (alpha - alpha_min) * (1.0 + math.cos(math.pi * p)) if cosine else alpha
 
 
 def step_credit(steps: Steps, config: AdcaConfig, alpha: float) -> Credit:

@@ -167,7 +167,7 @@ class AttributionStage:
             batch.step,
             alpha=adca.alpha,
             alpha_min=adca.alpha_min,
-            schedule=adca.schedule,
+            cosine=adca.alpha_cosine_decay_enable,
             total_steps=adca.total_steps,
             progress=adca.alpha_progress,
         )
@@ -178,7 +178,7 @@ class AttributionStage:
             "prm/alpha_t": alpha,
             **credit_metrics(steps, credit, self._config, 1.0 if self._config.outcome == "only_prm" else alpha),
         }
-        if adca.schedule != "constant":
+        if adca.alpha_cosine_decay_enable:
             report["prm/alpha_progress"] = (
                 min(batch.step / adca.total_steps, 1.0) if adca.alpha_progress is None else adca.alpha_progress
             )
@@ -241,8 +241,8 @@ def adca_config(settings: AttributionSettings) -> AdcaConfig:
         scheme=adca.prm_scheme,
         standardise=adca.do_batch_norm,
         statistics="equal" if adca.equal_trajectory_weight else "pooled",
-        sigma=adca.sigma or preset.sigma,
-        sigma_floor=preset.sigma_floor if adca.sigma_floor is None else adca.sigma_floor,
+        sigma=preset.sigma,
+        sigma_floor=preset.sigma_floor,
         base=adca.fix_base or preset.base,
         outcome=adca.orm_distribution,
         length_normalisation=adca.enable_length_normalization,

@@ -6,7 +6,7 @@ A key that the chosen mode does not read is refused if its value is not the defa
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -17,9 +17,6 @@ JUDGE_KEYS = (
     "model",
     "concurrent",
     "api_max_retries",
-    "window_steps",
-    "max_chars",
-    "timeout_s",
     "label_cache",
     "llm_evaluation_log_dir",
 )
@@ -44,7 +41,7 @@ class AdcaGrpoSettings(_Section):
 
     preset: Literal["original", "paper"] = Field(
         default="original",
-        description="values of sigma and fix_base where they are null: original steps, 0.2; paper means, 1.0",
+        description="original: the deviation of steps, fix_base 0.2; paper: that of trajectory means (eq. 18), 1.0",
     )
     prm_scheme: Literal["decouple", "allocation"] = Field(
         default="decouple",
@@ -54,24 +51,13 @@ class AdcaGrpoSettings(_Section):
     equal_trajectory_weight: bool = Field(
         default=True, description="each trajectory has one vote in mean and deviation; false: each step"
     )
-    sigma: Literal["steps", "means"] | None = Field(
-        default=None,
-        description="deviation under equal votes: of steps within and between trajectories, or of trajectory means "
-        "(eq. 18)",
-    )
-    sigma_floor: float | None = Field(
-        default=None,
-        ge=0,
-        description="least deviation under sigma: means, relative to the group's largest |score|; null: 0.5; 0: none",
-    )
     fix_base: float | None = Field(
         default=None, gt=0, description="size of a decoupled score; do_batch_norm cancels it"
     )
     alpha: float = Field(default=0.1, ge=0, description="weight of the attribution beside the outcome's 1")
-    alpha_schedule: Literal["constant", "cosine", "linear"] = Field(
-        default="constant", description="how alpha goes to alpha_min over total_steps"
+    alpha_cosine_decay_enable: bool = Field(
+        default=False, description="alpha goes to alpha_min over total_steps, along half a cosine"
     )
-    alpha_cosine_decay_enable: bool = Field(default=False, description="AgentEvolver's name for alpha_schedule: cosine")
     alpha_min: float = Field(default=0.0, ge=0, description="where the schedule ends")
     alpha_progress: float | None = Field(
         default=None, ge=0, le=1, description="replaces step / total_steps in the schedule"
@@ -94,16 +80,10 @@ class AdcaGrpoSettings(_Section):
         default=False, description="with enable: false, label and report all the same; advantages stay as they are"
     )
 
-    @property
-    def schedule(self) -> Literal["constant", "cosine", "linear"]:
-        return "cosine" if self.alpha_cosine_decay_enable else self.alpha_schedule
-
     @model_validator(mode="after")
     def _check(self) -> AdcaGrpoSettings:
-        if self.alpha_cosine_decay_enable and self.alpha_schedule == "linear":
-            raise ValueError("alpha_cosine_decay_enable = true contradicts alpha_schedule = linear: keep one of them")
-        if self.schedule == "constant":
-            self._refuse("alpha_schedule is constant", "alpha_min", "alpha_progress", "total_steps")
+        if not self.alpha_cosine_decay_enable:
+            self._refuse("alpha_cosine_decay_enable is false", "alpha_min", "alpha_progress", "total_steps")
         if self.prm_scheme == "allocation":
             # Copied configurations of AgentEvolver spell out the default.
             if self.fix_base != 0.2:
@@ -116,13 +96,7 @@ class AdcaGrpoSettings(_Section):
         if self.do_batch_norm and self.fix_base not in (None, 0.2):
             self._refuse("do_batch_norm standardises the size of a score away", "fix_base")
         if not self.do_batch_norm:
-            self._refuse(
-                "do_batch_norm is false, nothing is standardised", "equal_trajectory_weight", "sigma", "sigma_floor"
-            )
-        if not self.equal_trajectory_weight:
-            self._refuse("votes per step have one deviation", "sigma", "sigma_floor")
-        if (self.sigma or ("means" if self.preset == "paper" else "steps")) == "steps":
-            self._refuse("sigma is steps, which labels that differ keep away from 0", "sigma_floor")
+            self._refuse("do_batch_norm is false, nothing is standardised", "equal_trajectory_weight")
         return self
 
 
@@ -130,7 +104,8 @@ class GigpoSettings(_Section):
     """Step credit from anchor states (`gigpo`, arXiv 2505.10978)."""
 
     gamma: float = Field(default=0.95, ge=0, le=1, description="discount of a step's return")
-    omega: float = Field(default=1.0, ge=0, description="weight of the step advantage beside the outcome advantage's 1")
+    # The paper's: step and outcome advantage weigh the same.
+    omega: ClassVar[float] = 1.0
     similarity: float | None = Field(
         default=None, gt=0, le=1, description="observations at least this alike are one state; null: equal ones"
     )
@@ -164,21 +139,16 @@ class AttributionSettings(_Section):
     neg_unconsistent_scale: float = Field(
         default=-0.2, description="allocation: weight of a GOOD in a failure; its absolute value counts"
     )
-    success_threshold: float = Field(
-        default=0.5, ge=0, lt=1, description="an outcome above it is a success, to the judge and everywhere else"
-    )
-    window_steps: int = Field(
-        default=40, ge=1, description="steps of one label call; longer trajectories are labelled in windows"
-    )
-    max_chars: int = Field(
-        default=2000, ge=100, description="characters of one action or observation; longer ones lose their middle"
-    )
-    timeout_s: float = Field(
-        default=300.0, gt=0, description="seconds the labels of a trajectory may take; then it goes unlabelled"
-    )
-    group_wait_s: float = Field(
-        default=600.0, gt=0, description="skip_small_adv: seconds to wait for the group's other outcomes"
-    )
+    # Scores are in 0..1; graders that know better say so themselves.
+    success_threshold: ClassVar[float] = 0.5
+    # A label call of 40 steps fits a judge of 32k tokens with room for its reply.
+    window_steps: ClassVar[int] = 40
+    # Of one action or observation in a label prompt; longer ones lose their middle.
+    max_chars: ClassVar[int] = 2000
+    # The labels of a trajectory take seconds; after five minutes its step goes on without them.
+    timeout_s: ClassVar[float] = 300.0
+    # skip_small_adv: the slowest rollout of a group decides; ten minutes bound a step.
+    group_wait_s: ClassVar[float] = 600.0
     label_cache: Path | None = Field(
         default=None, description="SQLite file that keeps labels beyond the process; null: memory alone"
     )
@@ -227,8 +197,6 @@ class AttributionSettings(_Section):
             )
         if self.adca_grpo.prm_scheme == "decouple":
             self._refuse_scales()
-        if self.adca_grpo.skip_type != "skip_small_adv":
-            self._refuse(f"skip_type is {self.adca_grpo.skip_type}", "group_wait_s")
         return self
 
     def _check_stages(self) -> None:

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, Protocol, Self
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,10 +70,14 @@ class EmbeddingSettings(BaseModel):
     api_key_env: str | None = Field(
         "OPENAI_API_KEY", description="kind endpoint: variable that holds the key; null: it wants none"
     )
-    batch_size: int = Field(32, ge=1, description="texts at once")
-    timeout_s: float = Field(30.0, gt=0, description="kind endpoint: seconds of one request")
-    tries: int = Field(3, ge=1, description="kind endpoint: attempts at one request")
-    cache_size: int = Field(20_000, ge=0, description="vectors kept in memory by their text")
+    # Texts of one forward pass or request.
+    batch_size: ClassVar[int] = 32
+    # Of one request.
+    timeout_s: ClassVar[float] = 30.0
+    # Of one request.
+    tries: ClassVar[int] = 3
+    # Vectors kept in memory by their text: 30 MB of 384 numbers each.
+    cache_size: ClassVar[int] = 20000
 
     @model_validator(mode="after")
     def _complete(self) -> Self:

@@ -23,7 +23,7 @@ import psutil
 from omegaconf import OmegaConf
 
 from agentevolver.config.checks import Resolved
-from agentevolver.config.leaves import leaves
+from agentevolver.config.trees import leaves
 from agentevolver.utils.files import read_jsonl
 from benchmarks.server import cpu_s, server
 from benchmarks.step_time import MARK, ROOT, WARM_UP, CpuSampler

@@ -96,7 +96,8 @@ def configuration_of(options: argparse.Namespace, folder: Path) -> Configuration
 
 async def graded_alike(configuration: Configuration, tasks: list[Task]) -> dict[str, float]:
     """Return how far the judge agrees with the state grader on right and wrong rollouts of some tasks."""
-    settings = GraderSettings(compare_with="llm-binary-gt-no_constraint", compare_share=1.0)
+    GraderSettings.compare_share = 1.0  # of every rollout
+    settings = GraderSettings(compare_with="llm-binary-gt-no_constraint")
     records = []
     async with LLM(configuration.llm) as llm, AsyncEnvClient(configuration.env_service.env_url) as client:
         graders = Graders(GraderContext(settings, llm))

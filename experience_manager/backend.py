@@ -190,8 +190,8 @@ class EmbeddedBackend(Backend):
             await asyncio.to_thread(self._ranking.start_over)
 
     async def prune(self) -> int:
-        section = self._settings.pruning
-        return await asyncio.to_thread(prune, self.pool.store, self.pool.workspace, section, self._ranking)
+        least = self._settings.pruning.min_uses
+        return await asyncio.to_thread(prune, self.pool.store, self.pool.workspace, self._ranking, min_uses=least)
 
     async def size(self) -> int | None:
         return await asyncio.to_thread(len, self.pool)

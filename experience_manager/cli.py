@@ -108,11 +108,12 @@ def run_delete(options: argparse.Namespace, configuration: Configuration) -> int
 
 def run_prune(options: argparse.Namespace, configuration: Configuration) -> int:
     section = configuration.exp_manager
-    given = {"min_uses": options.min_uses, "min_utility": options.min_utility}
-    pruning = section.pruning.model_copy(update={name: value for name, value in given.items() if value is not None})
     workspace = _workspace(options, configuration)
     with configuration.open_store() as store:
-        count = prune(store, workspace, pruning, make_ranking(section.ranking, RankingContext(store, workspace)))
+        ranking = make_ranking(section.ranking, RankingContext(store, workspace))
+        uses = section.pruning.min_uses if options.min_uses is None else options.min_uses
+        utility = section.pruning.min_utility if options.min_utility is None else options.min_utility
+        count = prune(store, workspace, ranking, min_uses=uses, min_utility=utility)
     print(f"{count} deleted")
     return 0
 

@@ -177,10 +177,7 @@ class Distiller:
     async def _judge(
         self, drafts: Sequence[Experience], attempt: Attempt, result: Distilled
     ) -> list[Experience | None]:
-        """Return each experience with its score, or None if it is not worth keeping or was not judged."""
-        if not self._settings.validate_by_llm:
-            result.counts["valid"] += len(drafts)
-            return [replace(draft, validation_score=draft.confidence) for draft in drafts]
+        """Return each experience with its score if it is worth keeping, None if it is not, or could not be judged."""
         judged = []
         for draft, judgement in zip(
             drafts, await self._judgements(drafts, attempt, result) if drafts else (), strict=True

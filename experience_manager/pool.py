@@ -144,10 +144,17 @@ class Pool:
         return Stamp(self._encoder.name, vectors.shape[1], self._embedded_text)
 
 
-def prune(store: Store, workspace: str, pruning: PruningSettings, ranking: Ranking | None) -> int:
+def prune(
+    store: Store,
+    workspace: str,
+    ranking: Ranking | None,
+    *,
+    min_uses: int,
+    min_utility: float = PruningSettings.min_utility,
+) -> int:
     """Delete what was of too little use, and what harms by its lift or, with a ranking, by that; return how many."""
-    lift = None if ranking is not None else pruning.min_lift
-    count = store.prune(workspace, min_uses=pruning.min_uses, min_utility=pruning.min_utility, min_lift=lift)
+    lift = None if ranking is not None else PruningSettings.min_lift
+    count = store.prune(workspace, min_uses=min_uses, min_utility=min_utility, min_lift=lift)
     return count + (ranking.prune() if ranking is not None else 0)
 
 

@@ -51,9 +51,7 @@ class Retriever:
         )
         wanted = max(k, options.candidates) if options.rerank else k
         looked_at = max(wanted, self._ranking.candidates) if self._ranking is not None else wanted
-        found = await asyncio.to_thread(
-            self._pool.search, self._text(question, task), 2 * looked_at, where, options.min_similarity
-        )
+        found = await asyncio.to_thread(self._pool.search, self._text(question, task), 2 * looked_at, where)
         shown = [
             hit for hit in found if _may_be_shown(hit.experience) and not question.evaluates_source_of(hit.experience)
         ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -32,11 +32,9 @@ TEMPLATE = (
 # Values of keys that are null or missing. `default` is ours, as measured.
 PRESETS: dict[Preset, dict[str, Any]] = {
     "default": {
-        "ratio_rounding": "floor",
         "init_rollouts": 4,
         "query": "task",
         "embedded_text": "when_to_use+content",
-        "dedup_threshold": 0.85,
         "reme.retrieve_top_k": 5,
         "distillation.success_threshold": None,
         "distillation.max_per_kind": 2,
@@ -47,11 +45,9 @@ PRESETS: dict[Preset, dict[str, Any]] = {
         "kl_to": "reference",
     },
     "paper": {
-        "ratio_rounding": "floor",
         "init_rollouts": 4,
         "query": "task",
         "embedded_text": "when_to_use",
-        "dedup_threshold": 0.85,
         "reme.retrieve_top_k": 5,
         "distillation.success_threshold": None,
         "distillation.max_per_kind": 0,
@@ -62,11 +58,9 @@ PRESETS: dict[Preset, dict[str, Any]] = {
         "kl_to": "old",
     },
     "original": {
-        "ratio_rounding": "round",
         "init_rollouts": 8,
         "query": "messages",
         "embedded_text": "when_to_use",
-        "dedup_threshold": 1.0,
         "reme.retrieve_top_k": 3,
         "distillation.success_threshold": 1.0,
         "distillation.max_per_kind": 0,
@@ -139,34 +133,28 @@ class DistillationSettings(_Section):
     grouping: Literal["task", "batch"] = Field(
         "task", description="what is looked at together: rollouts of one task, or all of a step (original's updates)"
     )
-    validate_by_llm: bool = Field(True, description="let the summariser judge every experience before it is kept")
-    min_score: float = Field(0.5, ge=0, le=1, description="judgements below this keep an experience out")
-    max_experiences: int = Field(3, ge=1, description="experiences taken from one reply at most")
-    max_chars: int = Field(8000, ge=100, description="longer actions and observations lose their middle in prompts")
-    max_transcript_chars: int = Field(
-        24_000,
-        ge=1000,
-        description="longer transcripts lose the middle of their longest parts in prompts; of two that are compared, "
-        "each has half",
-    )
-    queue_groups: int = Field(64, ge=1, description="groups that wait to be distilled; more are left out and counted")
+    # Judgements of the summariser below this keep an experience out.
+    min_score: ClassVar[float] = 0.5
+    # More from one reply are paraphrases of one another.
+    max_experiences: ClassVar[int] = 3
+    # Longer actions and observations lose their middle in prompts.
+    max_chars: ClassVar[int] = 8000
+    # About 6k tokens; of two transcripts that are compared, each has half.
+    max_transcript_chars: ClassVar[int] = 24000
+    # More groups than these wait longer than a step; they are left out and counted.
+    queue_groups: ClassVar[int] = 64
     concurrency: int = Field(4, ge=1, description="groups that are distilled at once")
 
 
 class RetrievalSettings(_Section):
     """`retrieval`: how experiences become guidance."""
 
-    min_similarity: float | None = Field(
-        None,
-        ge=-1,
-        le=1,
-        description="experiences less similar stay out; null: no floor (below 0.3 it filters almost nothing)",
-    )
     match_scope: bool = Field(
         True, description="an experience that names a place only guides where opening or task mention that place"
     )
     rerank: bool = Field(False, description="let the summariser choose among `candidates` (paper)")
-    candidates: int = Field(15, ge=1, description="experiences that it chooses from")
+    # Experiences that the summariser chooses from under `rerank`.
+    candidates: ClassVar[int] = 15
     rewrite: bool = Field(False, description="let the summariser write one text for the task (paper, original)")
     item_template: str = Field(
         "{index}. When to use: {when_to_use}\n   Content: {content}",
@@ -174,7 +162,8 @@ class RetrievalSettings(_Section):
     )
     separator: str = Field("\n", description="between experiences")
     max_chars: int = Field(6000, ge=20, description="of the guidance; what does not fit is left out whole")
-    timeout_s: float = Field(180.0, gt=0, description="seconds after which a rollout goes on without guidance")
+    # A rollout goes on without guidance after it.
+    timeout_s: ClassVar[float] = 180.0
 
 
 class PruningSettings(_Section):
@@ -182,13 +171,10 @@ class PruningSettings(_Section):
 
     every_steps: int = Field(10, ge=0, description="look at the pool every so many steps; 0: never (paper, original)")
     min_uses: int = Field(16, ge=1, description="guided rollouts before an experience is judged")
-    min_utility: float = Field(0.0, ge=0, le=1, description="successes by use below which it goes")
-    min_lift: float = Field(
-        -0.1,
-        ge=-1,
-        le=1,
-        description="mean success of guided rollouts, less that of their unguided siblings, below which it goes",
-    )
+    # Successes by use below which it goes: only the lift tells a harmful experience from one for hard tasks.
+    min_utility: ClassVar[float] = 0.0
+    # Mean success of guided rollouts, less that of their unguided siblings, below which it goes.
+    min_lift: ClassVar[float] = -0.1
 
 
 class ScoutSettings(_Section):
@@ -220,9 +206,6 @@ class ExperienceSettings(_Section):
     train_rollout_mode: RolloutMode = Field("woexp", description="none of a group, rollout_ratio of it, all of it")
     rollout_ratio: float = Field(
         0.0, ge=0, le=1, description="share of a group that is guided under mixed (paper: eta = 0.5)"
-    )
-    ratio_rounding: Literal["floor", "round"] = Field(
-        "floor", description="of rollout_ratio x n: floor (paper), round (original)"
     )
     train_sample_mode: SampleMode = Field(
         "alldiscard",
@@ -257,13 +240,6 @@ class ExperienceSettings(_Section):
     embedded_text: Literal["when_to_use", "when_to_use+content"] = Field(
         "when_to_use+content", description="what it is compared with"
     )
-    dedup_threshold: float = Field(
-        0.85,
-        gt=0,
-        le=1,
-        description="cosine from which two experiences are one: 0.80 is strict, 0.90 lax, 1.0 only drops identical "
-        "texts",
-    )
     encoder: EmbeddingSettings = EmbeddingSettings()
     reme: RemeSettings = RemeSettings()
     distillation: DistillationSettings = DistillationSettings()
@@ -280,6 +256,16 @@ class ExperienceSettings(_Section):
         """Return the section with the workspace of one of several environments."""
         reme = self.reme.model_copy(update={"workspace_id": f"{self.reme.workspace_id}.{env_type}"})
         return self.model_copy(update={"reme": reme})
+
+    @property
+    def ratio_rounding(self) -> Literal["floor", "round"]:
+        """How rollout_ratio x n becomes a number of rollouts: the original rounds."""
+        return "round" if self.preset == "original" else "floor"
+
+    @property
+    def dedup_threshold(self) -> float:
+        """The cosine from which two experiences are one; the original drops identical texts alone."""
+        return 1.0 if self.preset == "original" else 0.85
 
     @property
     def guides(self) -> bool:
@@ -359,11 +345,8 @@ class ExperienceSettings(_Section):
             raise ValueError(f"reme.updated_freq = {self.reme.updated_freq} needs reme.enable_summarizer = true")
         _check_stage("ranking", self.ranking.use if self.ranking is not None else None)
         _check_stage("backend", self.backend if self.backend != "embedded" else None)
-        if self.ranking is not None:
-            if self.backend != "embedded":
-                raise ValueError(f"ranking has no effect under backend = {self.backend}, which ranks itself: remove it")
-            if self.pruning.min_lift != PruningSettings().min_lift:
-                raise ValueError("pruning.min_lift has no effect beside ranking, which prunes what harms: remove it")
+        if self.ranking is not None and self.backend != "embedded":
+            raise ValueError(f"ranking has no effect under backend = {self.backend}, which ranks itself: remove it")
         if self.scout.split is not None and self.val_rollout_mode == "woexp":
             raise ValueError(
                 "scout.split has no effect while val_rollout_mode = woexp: no validation rollout would be guided by "

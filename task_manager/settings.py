@@ -6,7 +6,7 @@ AgentEvolver's names are kept where they mean the same. None in `strategy_args` 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -54,15 +54,13 @@ class StrategySettings(_Section):
     depth_steps: int | None = Field(
         None, ge=0, description="steps after them, in which it sees only the last observations"
     )
-    depth_window: int | None = Field(
-        None, ge=1, description="how many observations it then sees; null: as many as there are depth steps"
-    )
     max_explore_step: int | None = Field(None, ge=1, description="at most this many steps in all; depth is cut first")
     exploration_llm_temperature: float = Field(1.0, ge=0, description="temperature of the breadth phase")
     depth_llm_temperature: float = Field(0.7, ge=0, description="temperature of the depth phase")
     exploration_llm_top_p: float = Field(1.0, gt=0, le=1, description="top_p of both phases")
     exploration_llm_top_k: int | None = Field(None, ge=1, description="for endpoints that know it; null: not sent")
-    memory_size: int = Field(40, ge=1, description="strategy curious: tried actions that an explorer is shown")
+    # Strategy curious: more tried actions than these crowd the prompt out.
+    memory_size: ClassVar[int] = 40
 
     def steps(self, env_type: str) -> tuple[int, int]:
         """Return (breadth, depth) for an environment."""
@@ -76,7 +74,7 @@ class StrategySettings(_Section):
 
     def window(self, env_type: str) -> int:
         """Return how many observations the explorer sees in the depth phase."""
-        return self.depth_window or max(1, self.steps(env_type)[1])
+        return max(1, self.steps(env_type)[1])
 
     @model_validator(mode="after")
     def _explores(self) -> Self:
@@ -89,10 +87,8 @@ class SynthesisSettings(_Section):
     """How a trajectory becomes tasks (`task_manager.synthesis`)."""
 
     max_tasks: int = Field(5, ge=1, description="tasks that are asked of one trajectory, and taken from it, at most")
-    shown_neighbours: int = Field(
-        8, ge=0, description="nearest existing queries that the synthesiser is told to stay away from"
-    )
-    min_confidence: float = Field(0.0, ge=0, le=1, description="proposals that the synthesiser trusts less are dropped")
+    # Nearest existing queries that the synthesiser is told to stay away from.
+    shown_neighbours: ClassVar[int] = 8
     min_actions: int = Field(
         1, ge=1, description="proposals whose solution takes fewer actions are dropped; the synthesiser is told so"
     )
@@ -111,28 +107,22 @@ class VerificationSettings(_Section):
     resolve: bool = Field(
         False, description="let the verifier solve the task without the solution, and compare the results"
     )
-    resolve_tries: int = Field(1, ge=1, description="solutions the verifier may try before the task is dropped")
-    max_resolve_steps: int | None = Field(
-        None, ge=1, description="steps of one try; null: three times the reference's, and two"
-    )
+    # A task that one attempt does not solve is too hard to be certain of.
+    resolve_tries: ClassVar[int] = 1
     judge: bool = Field(True, description="let the judge decide whether what happened is what the query asks for")
-    second_opinions: int = Field(
-        2,
-        ge=0,
-        description="when the judge refuses, it is asked so often again; only if all of these accept, it passes",
-    )
-    min_judge_confidence: float = Field(
-        0.0, ge=0, le=1, description="acceptances that the judge trusts less are refusals"
-    )
+    # A refusal stands unless so many further verdicts all accept: good tasks cost more than verdicts.
+    second_opinions: ClassVar[int] = 2
 
 
 class DeduplicationSettings(_Section):
     """What counts as having a task already (`task_manager.deduplication`)."""
 
     jaccard: float = Field(0.8, gt=0, le=1, description="word-set overlap from which two queries are the same")
-    cosine: float = Field(0.9, gt=0, le=1, description="embedding similarity from which two queries are the same")
+    # MiniLM's similarity from which two queries ask for the same.
+    cosine: ClassVar[float] = 0.9
     semantic: bool = Field(True, description="compare embeddings too")
-    encoder: EmbeddingSettings = Field(EmbeddingSettings(), description="what makes the embeddings")
+    # The model that is shipped: no address, no key, and the same vectors everywhere.
+    encoder: ClassVar[EmbeddingSettings] = EmbeddingSettings()
     scope: Literal["all", "world"] = Field(
         "all", description="world: the same words in another start state are another task"
     )
@@ -195,9 +185,12 @@ class GraderSettings(_Section):
     compare_with: GraderName | None = Field(
         None, description="a second grader that sees the same rollouts and only has its agreement measured"
     )
-    compare_share: float = Field(0.1, ge=0, le=1, description="share of rollouts that the second grader sees")
-    samples: int = Field(3, ge=1, description="verdicts that the avg graders average")
-    temperature: float = Field(0.0, ge=0, description="of the judge; avg graders sample at 0.7 at least")
+    # Share of rollouts that the second grader sees: agreement is known within a few per cent after a run.
+    compare_share: ClassVar[float] = 0.1
+    # Verdicts that the avg graders average: an odd number, and three prices.
+    samples: ClassVar[int] = 3
+    # A judge is asked for its best verdict; avg graders sample at 0.7 at least.
+    temperature: ClassVar[float] = 0.0
 
     @field_validator("original_grader")
     @classmethod
@@ -217,7 +210,7 @@ class GraderSettings(_Section):
                 if self.synthetic_grader == "auto"
                 else [self.synthetic_grader]
             )
-        if self.compare_with is not None and self.compare_share > 0:
+        if self.compare_with is not None:
             names.append(self.compare_with)
         return tuple(dict.fromkeys(names))
 
@@ -226,29 +219,24 @@ class CurriculumSettings(_Section):
     """Which tasks come next (`task_manager.curriculum`)."""
 
     enable: bool = Field(False, description="let task weights follow the measured success of rollout groups")
-    rest_epochs: int = Field(
-        2, ge=1, description="epochs that a task rests whose last group was all right or all wrong"
-    )
-    max_rest_epochs: int = Field(8, ge=1, description="the rest doubles each time up to this")
-    target_success: float = Field(0.5, ge=0, le=1, description="success rate of the tasks that are wanted most")
-    width: float = Field(0.25, gt=0, description="how fast the weight falls off around it")
-    smoothing: float = Field(0.5, gt=0, le=1, description="share of the newest group in a task's success rate")
-    harder_above: float = Field(0.7, ge=0, le=1, description="mean success from which new tasks are to be harder")
-    easier_below: float = Field(0.3, ge=0, le=1, description="mean success below which new tasks are to be easier")
+    # A task whose last group was all right or all wrong teaches nothing now.
+    rest_epochs: ClassVar[int] = 2
+    # The rest doubles each time up to this, so that every task returns.
+    max_rest_epochs: ClassVar[int] = 8
+    # GRPO learns most from groups of which half succeed.
+    target_success: ClassVar[float] = 0.5
+    # How fast a task's weight falls off around it.
+    width: ClassVar[float] = 0.25
+    # Share of the newest group in a task's success rate.
+    smoothing: ClassVar[float] = 0.5
+    # Mean success from which new tasks are to be harder.
+    harder_above: ClassVar[float] = 0.7
+    # Mean success from which new tasks are to be easier.
+    easier_below: ClassVar[float] = 0.3
     synthesize_every_epochs: int = Field(
         0, ge=0, description="make new tasks in the background every so many epochs; 0: never"
     )
     max_new_tasks: int = Field(64, ge=1, description="new tasks of one such round")
-
-    @model_validator(mode="after")
-    def _bands(self) -> Self:
-        if self.easier_below >= self.harder_above:
-            raise ValueError(f"easier_below = {self.easier_below} must be less than harder_above = {self.harder_above}")
-        if self.rest_epochs > self.max_rest_epochs:
-            raise ValueError(
-                f"rest_epochs = {self.rest_epochs} must not exceed max_rest_epochs = {self.max_rest_epochs}"
-            )
-        return self
 
 
 class Focus(_Section):
@@ -309,9 +297,8 @@ class TaskManagerSettings(_Section):
         "json, an object with "
         "thought and action. A call or an object is understood in any case",
     )
-    max_observation_chars: int = Field(
-        MAX_OBSERVATION_CHARS, ge=200, description="longer observations lose their middle in the prompts of all roles"
-    )
+    # In the prompts of all roles; longer observations lose their middle.
+    max_observation_chars: ClassVar[int] = MAX_OBSERVATION_CHARS
     explore_env_params: dict[str, Any] = Field(
         default_factory=dict, description="environment parameters on top, while exploring"
     )

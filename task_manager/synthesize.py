@@ -101,8 +101,6 @@ class Synthesiser:
         task = read_task(entry)
         if isinstance(task, str):
             made.rejected.append(task)
-        elif task.confidence < self._settings.min_confidence:
-            made.rejected.append(f"confidence {task.confidence:.2f} is below {self._settings.min_confidence:.2f}")
         else:
             actions = [as_action(action, self._format) for action in task.solution]
             solution = self._format.complete(actions, answer=None)

@@ -175,14 +175,10 @@ class Verifier:
         except (LLMFiltered, LLMContextOverflow) as error:
             # Further opinions would meet the same filter or limit.
             return f"the judge does not read it: {error}"
-        return first if self._settings.second_opinions == 0 else None
+        return None
 
     def _refused(self, reply: AcceptReply) -> str | None:
-        if not reply.accepted:
-            return reply.reason
-        if reply.confidence < self._settings.min_judge_confidence:
-            return f"accepted with a confidence of {reply.confidence:.2f} only: {reply.reason}"
-        return None
+        return None if reply.accepted else reply.reason
 
     async def _resolve(self, world: World, proposal: Proposal, opening: str, execution: Execution | None) -> _Attempt:
         """Let the verifier solve the task; returns the first successful try, or the last."""
@@ -197,7 +193,7 @@ class Verifier:
     async def _attempt(
         self, world: World, proposal: Proposal, opening: str, wanted: StateCheck | None, number: int
     ) -> _Attempt:
-        limit = self._settings.max_resolve_steps or 3 * len(proposal.solution) + 2
+        limit = 3 * len(proposal.solution) + 2
         tried, finished = _Attempt(), False
         async with open_world(self._client, world, self._format.replay_params(limit)) as (instance_id, _):
             for index in range(limit):

@@ -98,11 +98,13 @@ run() {
         mypy) "$bin/mypy" ;;
         budgets) "$bin/python" tests/budgets.py ;;
         docs)
-            # It writes the site and its cache beside its configuration.
+            # It writes the site and its cache beside its configuration. Two pages are made of the sources.
             local place verdict
             place=$(mktemp -d)
             cp -r mkdocs.yml docs "$place"
-            "$bin/zensical" build --strict --config-file "$place/mkdocs.yml" > "$place/log" 2>&1
+            "$bin/python" -m agentevolver.config.reference > "$place/docs/configuration.md" &&
+                "$bin/python" tests/docs/api_page.py > "$place/docs/python_api.md" &&
+                "$bin/zensical" build --strict --config-file "$place/mkdocs.yml" > "$place/log" 2>&1
             verdict=$?
             ((verdict == 0)) || cat "$place/log"
             rm -rf "$place"

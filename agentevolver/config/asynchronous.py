@@ -1,5 +1,4 @@
-"""Trainer modes in which rollouts go on over updates (`trainer.v1.trainer_mode`): their defaults, and what does not go
-with them.
+"""Trainer modes in which rollouts go on over updates (`trainer.v1.trainer_mode`): what does not go with them.
 
 Free of torch, so that a mistake is answered before anything is loaded.
 """
@@ -8,26 +7,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from agentevolver.config.schema import Settings
-from agentevolver.config.verl_keys.ignored import COLOCATED, MODE, SEPARATE, SYNC
+from agentevolver.config.verl_keys import COLOCATED, MODE, SEPARATE, SYNC
 from agentevolver.errors import ConfigError
 from agentevolver.llm.settings import POLICY
 
 # verl's name of what each mode does, which is also its section in `trainer.v1`.
 VERLS = {SYNC: "sync", COLOCATED: "colocate_async", SEPARATE: "separate_async"}
-# What is different in these modes where nobody says otherwise: groups are waited for rather than dropped, as a drop
-# takes slow tasks out of the training; and a token's loss is weighted by how much likelier it has become since.
-DEFAULTS: dict[str, Any] = {
-    "trainer.v1.sampler.max_off_policy_threshold": 4,
-    "trainer.v1.sampler.max_off_policy_strategy": "wait",
-    "algorithm.rollout_correction.rollout_is": "token",
-    "algorithm.rollout_correction.rollout_is_threshold": 2.0,
-    "trainer.deterministic": False,
-}
 # Steps after which nothing of a group is remembered where its age has no bound.
 UNBOUNDED_STEPS = 64
 
@@ -35,11 +24,6 @@ UNBOUNDED_STEPS = 64
 def goes_on(config: DictConfig) -> bool:
     """Whether rollouts go on over updates."""
     return str(OmegaConf.select(config, MODE)) in (COLOCATED, SEPARATE)
-
-
-def defaults_of(mode: Any) -> dict[str, Any]:
-    """Return the defaults that a mode has of its own: key -> value."""
-    return dict(DEFAULTS) if mode in (COLOCATED, SEPARATE) else {}
 
 
 def steps_kept(config: DictConfig) -> int:

@@ -7,7 +7,7 @@ project reads of it. Nothing here imports torch, verl or ray, so a mistake is an
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,31 +16,20 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ValidationError
 
-from agentevolver.config.asynchronous import check_asynchronous, defaults_of
+from agentevolver.config.asynchronous import check_asynchronous
 from agentevolver.config.cross_checks import check_settings, check_sizes
-from agentevolver.config.devices import Device, attention_problem, prefill_problem
+from agentevolver.config.devices import Device, take_device
 from agentevolver.config.environments import EnvServiceSettings
-from agentevolver.config.load import (
-    compose_defaults,
-    merge,
-    one_line,
-    paths,
-    read_overrides,
-    read_yaml,
-    refuse_unknown,
-    select,
-    take_agent,
-    take_device,
-)
+from agentevolver.config.kernels import check_kernels
+from agentevolver.config.layers import Layer, read_layers
+from agentevolver.config.load import lay_over
 from agentevolver.config.schema import RolloutSettings, Settings, own_places, place_of
 from agentevolver.config.section import Section
 from agentevolver.config.training import RaySettings
-from agentevolver.config.verl_keys import Layer
+from agentevolver.config.trees import one_line, select
 from agentevolver.config.verl_keys import check as check_verl_keys
-from agentevolver.config.verl_keys.ignored import MODE
 from agentevolver.errors import ConfigError
 from agentevolver.utils import recipes
-from experience_manager.settings import PRESETS, Preset, verl_overrides
 
 # Keys of verl that `agentevolver.run.main` fills: the experiment's own files of tasks.
 _WRITTEN_BY_THE_RUN = ("data.train_files", "data.val_files")
@@ -52,6 +41,8 @@ class Resolved:
 
     config: DictConfig
     settings: Settings
+    undecided: tuple[str, ...] = ()
+    """Keys of verl whose values only verl's dataclasses can judge (`agentevolver.config.verl_keys.ask_verl`)."""
 
     @property
     def experiment_dir(self) -> Path:
@@ -95,22 +86,8 @@ def load(conf: Path | None = None, overrides: list[str] | None = None) -> Resolv
     Raises:
         ConfigError: with one line that says what to change.
     """
-    experiment = read_yaml(conf) if conf is not None else {}
-    command_line = read_overrides(overrides or [])
-    device, preset = take_device(experiment, command_line), verl_overrides(_preset(experiment, command_line))
-    written = (experiment, command_line)
-    config, defaults = compose_defaults(device, written), compose_defaults(device, written)
-    mode = select(command_line, MODE) or select(experiment, MODE)
-    for path, value in (preset | defaults_of(mode)).items():
-        OmegaConf.update(config, path, value)
-        OmegaConf.update(defaults, path, value)
-    for own, source in ((experiment, str(conf)), (command_line, "the command line")):
-        take_agent(own, source)
-    layers = (Layer(experiment, str(conf)), Layer(command_line, "the command line"))
-    for layer in layers:
-        refuse_unknown(layer.content, config, layer.source)
-        merge(config, layer.content, layer.source)
-    _check_references(config, (experiment, command_line))
+    layers = read_layers(conf, overrides or [])
+    config, defaults = lay_over(take_device(layers), layers)
     for key in _WRITTEN_BY_THE_RUN:
         if OmegaConf.select(config, key) is not None:
             raise ConfigError(
@@ -121,12 +98,12 @@ def load(conf: Path | None = None, overrides: list[str] | None = None) -> Resolv
     if name == "read_yaml_name":
         name = conf.stem if conf is not None else "default"
     config.trainer.experiment_name = name.replace("|", "-").replace("/", "-")
-    check_verl_keys(layers, config, defaults, own_places())
+    undecided = check_verl_keys(layers, config, defaults, own_places())
     settings = _typed(config)
     if settings.env_service.is_mixture:
         _check_read_by_a_mixture(layers, defaults)
     recipes.called("check", settings, config, [(layer.content, layer.source) for layer in layers])
-    return Resolved(config, settings)
+    return Resolved(config, settings, undecided)
 
 
 def _check_read_by_a_mixture(layers: Sequence[Layer], defaults: DictConfig) -> None:
@@ -139,25 +116,6 @@ def _check_read_by_a_mixture(layers: Sequence[Layer], defaults: DictConfig) -> N
                     f"{layer.source}: `data.{key}` is not read where epochs are of several environments: write "
                     f"{instead}"
                 )
-
-
-def _check_references(config: DictConfig, layers: Sequence[Mapping[str, Any]]) -> None:
-    """Resolve what the layers refer to, verl's keys included, which the typed view does not look at."""
-    for layer in layers:
-        for path in paths(layer):
-            value = select(layer, path)
-            if not isinstance(value, Mapping) and "${" in str(value):
-                try:
-                    _resolved(config, path)
-                except OmegaConfBaseException as error:
-                    raise ConfigError(one_line(error)) from error
-
-
-def _preset(experiment: Mapping[str, Any], command_line: Mapping[str, Any]) -> Preset:
-    """Return the preset of the experience manager that the layers choose;
-    one that does not exist is refused later, by name."""
-    chosen = select(command_line, "exp_manager.preset") or select(experiment, "exp_manager.preset")
-    return chosen if chosen in PRESETS else "default"
 
 
 def from_config(config: DictConfig) -> Settings:
@@ -219,9 +177,7 @@ def _typed(config: DictConfig) -> Settings:
     except OmegaConfBaseException as error:
         raise ConfigError(one_line(error)) from error
     check_sizes(settings.sizes)
-    for look in (attention_problem, prefill_problem):
-        if problem := look(lambda path: _resolved(config, path)):
-            raise ConfigError(problem)
+    check_kernels(lambda path: _resolved(config, path))
     check_settings(settings, config)
     check_asynchronous(settings, config)
     recipes.called("check", settings, config, ())

@@ -9,10 +9,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
+
+from agentevolver.config.layers import Layer, written
+from agentevolver.errors import ConfigError
 
 Device = Literal["cpu", "cuda"]
 DEVICES: tuple[Device, ...] = get_args(Device)
@@ -72,57 +75,18 @@ def attention() -> str:
     return "flash_attention_2"
 
 
-def automatic() -> Device:
-    """Return the group that `device: auto` stands for on this machine."""
-    return "cuda" if has_gpu() else "cpu"
-
-
-def attention_problem(value: Callable[[str], Any]) -> str | None:
-    """Return why `torch_varlen` cannot compute what a configuration asks for, in one line;
-    None where it can, or is not chosen.
-
-    Args:
-        value: returns what stands at a dotted path of the configuration.
-    """
-    place = "actor_rollout_ref.model.override_config.attn_implementation"
-    if value(place) != "torch_varlen":
-        return None
-    if not value("actor_rollout_ref.model.use_remove_padding"):
-        return (
-            f"{place} = torch_varlen takes packed rows alone: set actor_rollout_ref.model.use_remove_padding to "
-            "true, or write sdpa"
-        )
-    for section in ("actor", "actor.fsdp_config", "ref", "ref.fsdp_config"):
-        key = f"actor_rollout_ref.{section}.ulysses_sequence_parallel_size"
-        if (size := value(key)) > 1:
-            return (
-                f"{key} = {size}: {place} = torch_varlen does not split a sequence over GPUs, set it to 1 or "
-                "install flash-attn"
-            )
-    return None
-
-
-def prefill_problem(value: Callable[[str], Any]) -> str | None:
-    """Return why vLLM could not prefill what a configuration lets it be asked, in one line;
-    None where it can. `value` as above.
-
-    On a CPU its generators, one for each request, cannot be set back, as they are after a part of a prompt: its engine
-    would end.
-    """
-    rollout = "actor_rollout_ref.rollout"
-    batch, longest = value(f"{rollout}.max_num_batched_tokens"), value(f"{rollout}.max_model_len")
-    if value("device_name") == "cpu" and value(f"{rollout}.enable_chunked_prefill"):
-        return (
-            f"{rollout}.enable_chunked_prefill = true: on a CPU prompts are prefilled whole, as every request has "
-            "a seed; remove it"
-        )
-    if not value(f"{rollout}.enable_chunked_prefill") and batch < longest:
-        return (
-            f"{rollout}.max_num_batched_tokens = {batch} is less than max_model_len = {longest}, and prompts are "
-            "prefilled whole "
-            f"(enable_chunked_prefill = false): set it to {longest}"
-        )
-    return None
+def take_device(layers: Sequence[Layer]) -> Device:
+    """Remove `device` from the layers, and return the group that it stands for on this machine; raises ConfigError."""
+    chosen = written(layers, "device") or "auto"
+    for layer in layers:
+        layer.content.pop("device", None)
+    if chosen == "auto":
+        return "cuda" if has_gpu() else "cpu"
+    if chosen == "cuda_small":
+        raise ConfigError("device: cuda_small has another name: write cuda, the sizes follow from the model")
+    if chosen not in DEVICES:
+        raise ConfigError(f"device: {chosen!r} is not known, write auto, {', '.join(DEVICES[:-1])} or {DEVICES[-1]}")
+    return chosen
 
 
 def _device_files() -> list[Path]:

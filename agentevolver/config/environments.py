@@ -75,11 +75,6 @@ class EnvServiceSettings(ServiceAccess, Section):
         description="seconds to wait for a service that does not answer, before a rollout is given up; a call, and the "
         "release of its instance after it, is tried for two minutes each before they begin",
     )
-    max_instances: int | None = Field(
-        default=None,
-        ge=1,
-        description="the service's cap when the launcher starts it; null: room for every episode in flight",
-    )
     pass_env: list[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]] = Field(
         default_factory=list,
         description="names of secret variables that environments may see when the launcher starts the service",

@@ -1,6 +1,6 @@
-"""The layers of a configuration: verl's defaults, ours, the device group, an experiment's yaml, the command line.
+"""Composition: verl's defaults, ours, the device group, the defaults of a preset and a mode, and what a person wrote.
 
-Each layer is refused with a one-line `ConfigError` when it cannot be read or names a key that nobody would read.
+A layer that names a key which nobody would read is refused with a one-line `ConfigError`.
 """
 
 from __future__ import annotations
@@ -9,115 +9,68 @@ import difflib
 import functools
 import importlib.util
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from agentevolver.config import devices
+from agentevolver.config.layers import Layer, written
+from agentevolver.config.removed import told
 from agentevolver.config.schema import own_defaults
+from agentevolver.config.trees import leaves, one_line, open_keys, paths, select
+from agentevolver.config.verl_keys import COLOCATED, MODE, SEPARATE
 from agentevolver.errors import ConfigError
 from agentevolver.utils import recipes
+from experience_manager.settings import PRESETS, verl_overrides
 
 CONFIG_DIR = Path(__file__).resolve().parent
 
-# Mappings whose keys belong to someone else (vLLM's arguments, a model's config, an environment's parameters): any key
-# is taken.
-FREE_FORM = (
-    "actor_rollout_ref.model.override_config",
-    "actor_rollout_ref.rollout.engine_kwargs",
-    "actor_rollout_ref.actor.fsdp_config.mixed_precision",
-    "actor_rollout_ref.ref.fsdp_config.mixed_precision",
-    "data.apply_chat_template_kwargs",
-    "data.train_filter",
-    "data.val_filter",
-    "device_env",
-    "env_service.env_params",
-    "env_service.env_type",
-    "env_service.environments",
-    "env_service.val_env_params",
-    "exp_manager.ranking",
-    "exp_manager.scout.filter",
-    "llm.roles",
-    "llm.sampling",
-    "ray_kwargs.ray_init",
-    "task_manager.explore_env_params",
-    "trainer.v1.sampler.sampler_kwargs",
-)
+
+# What is different where rollouts go on over updates: groups are waited for rather than dropped, since a drop takes
+# slow tasks out of the training; and a token's loss is weighted by how much likelier it has become meanwhile.
+ASYNCHRONOUS: dict[str, Any] = {
+    "trainer.v1.sampler.max_off_policy_threshold": 4,
+    "trainer.v1.sampler.max_off_policy_strategy": "wait",
+    "algorithm.rollout_correction.rollout_is": "token",
+    "algorithm.rollout_correction.rollout_is_threshold": 2.0,
+    "trainer.deterministic": False,
+}
 
 
-def open_keys() -> tuple[str, ...]:
-    """Return the keys whose value is a mapping that takes any key, those of recipes among them."""
-    own = (f"recipes.{name}.{key}" for name, recipe in recipes.recipes().items() for key in recipe.open_keys)
-    return (*FREE_FORM, *own)
+def lay_over(device: str, layers: Sequence[Layer]) -> tuple[DictConfig, DictConfig]:
+    """Return the configuration with the layers, and its defaults without them; raises ConfigError."""
+    preset = written(layers, "exp_manager.preset")  # one that does not exist is refused by its model
+    own: dict[str, Any] = verl_overrides(preset if preset in PRESETS else "default")
+    if written(layers, MODE) in (COLOCATED, SEPARATE):
+        own = own | ASYNCHRONOUS
+    contents = [layer.content for layer in layers]
+    config, defaults = compose_defaults(device, contents), compose_defaults(device, contents)
+    for path, value in own.items():
+        OmegaConf.update(config, path, value)
+        OmegaConf.update(defaults, path, value)
+    for layer in layers:
+        refuse_unknown(layer.content, config, layer.source)
+        merge(config, layer.content, layer.source)
+    _check_references(config, layers)
+    return config, defaults
 
 
-def moved_keys() -> dict[str, str]:
-    """Return the keys that recipes took over: old name -> what to write."""
-    return {old: new for recipe in recipes.recipes().values() for old, new in recipe.moved.items()}
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    """Return an experiment's yaml as a mapping; raises ConfigError when it is missing or is not one."""
-    if not path.is_file():
-        raise ConfigError(f"{path}: no such file, give an experiment's yaml (examples/basic.yaml, say) to --conf")
-    try:
-        content = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
-    except (yaml.YAMLError, OmegaConfBaseException, OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read as yaml: {one_line(error)}") from error
-    if not isinstance(content, dict):
-        raise ConfigError(f"{path}: holds a {type(content).__name__}, an experiment's yaml is a mapping of keys")
-    for key in ("defaults", "hydra"):
-        if key in content:
-            raise ConfigError(f"{path}: remove `{key}`, the layers are composed by the launcher")
-    return {str(key): value for key, value in content.items()}
-
-
-def read_overrides(items: list[str]) -> dict[str, Any]:
-    """Return `key=value` items as a mapping; raises ConfigError for an item of another form."""
-    for item in items:
-        if "=" not in item or item.startswith(("=", "-")):
-            raise ConfigError(f"{item!r} is not an override, write key=value (trainer.total_epochs=2, say)")
-    try:
-        content = OmegaConf.to_container(OmegaConf.from_dotlist(items), resolve=False)
-    except (yaml.YAMLError, OmegaConfBaseException, ValueError) as error:
-        raise ConfigError(f"the command line's overrides cannot be read: {one_line(error)}") from error
-    return dict(content) if isinstance(content, dict) else {}  # type: ignore[arg-type]
-
-
-def take_device(experiment: dict[str, Any], command_line: dict[str, Any]) -> devices.Device:
-    """Remove `device` from the layers and return the device group that it stands for, `auto` resolved; raises
-    ConfigError for another."""
-    told = [layer.pop("device", None) for layer in (command_line, experiment)]
-    chosen = told[0] or told[1] or "auto"
-    if chosen == "auto":
-        return devices.automatic()
-    if chosen == "cuda_small":
-        raise ConfigError("device: cuda_small has another name: write cuda, the sizes follow from the model")
-    for device in devices.DEVICES:
-        if chosen == device:
-            return device
-    raise ConfigError(
-        f"device: {chosen!r} is not known, write auto, {', '.join(devices.DEVICES[:-1])} or {devices.DEVICES[-1]}"
-    )
-
-
-def take_agent(layer: dict[str, Any], source: str) -> None:
-    """Move a text at `actor_rollout_ref.rollout.agent`, where verl has a section, to our key for the user's agent;
-    raises ConfigError where that is set as well."""
-    rollout = select(layer, "actor_rollout_ref.rollout")
-    if not isinstance(rollout, dict) or not isinstance(rollout.get("agent"), str):
-        return
-    if rollout.get("agent_function") is not None:
-        raise ConfigError(
-            f"{source}: actor_rollout_ref.rollout.agent and agent_function mean the same: remove one of them"
-        )
-    rollout["agent_function"] = rollout.pop("agent")
+def _check_references(config: DictConfig, layers: Sequence[Layer]) -> None:
+    """Resolve what the layers refer to, verl's keys included, which the typed view does not look at."""
+    for layer in layers:
+        for path, value in leaves(layer.content):
+            if "${" in str(value):
+                try:
+                    found = OmegaConf.select(config, path)
+                    if OmegaConf.is_config(found):
+                        OmegaConf.to_container(found, resolve=True)
+                except OmegaConfBaseException as error:
+                    raise ConfigError(one_line(error)) from error
 
 
 def compose_defaults(device: str, written: Sequence[Mapping[str, Any]] = ()) -> DictConfig:
@@ -198,26 +151,20 @@ def merge(config: DictConfig, layer: Mapping[str, Any], source: str) -> None:
         raise ConfigError(f"{source}: {one_line(error)}") from error
 
 
-def paths(tree: Any, prefix: str = "") -> Iterator[str]:
-    """Yield the dotted path of every key of a tree, inner ones included."""
-    if isinstance(tree, Mapping):
-        for key, value in tree.items():
-            path = f"{prefix}{key}"
-            yield path
-            yield from paths(value, f"{path}.")
-
-
 def refuse_unknown(layer: Mapping[str, Any], config: DictConfig, source: str) -> None:
     """Raise ConfigError for the first key of a layer that the configuration does not have (with the nearest name), or
     that would replace a section by a value."""
+    moved_keys = {old: new for recipe in recipes.recipes().values() for old, new in recipe.moved.items()}
     for path in paths(layer):
         if any(path.startswith(f"{free}.") for free in open_keys()):
             continue
-        if (moved := moved_keys().get(path)) is not None:
+        if (moved := moved_keys.get(path)) is not None:
             raise ConfigError(f"{source}: `{path}` has another name: write {moved}")
         parent, _, key = path.rpartition(".")
         section = _section(config, parent)
         if section is None or key not in set(section.keys()):  # `in section` leaves out what is still to be given (???)
+            if (reason := told(path)) is not None:
+                raise ConfigError(f"{source}: `{path}` is no key any more: {reason}")
             known = list(paths(OmegaConf.to_container(config, resolve=False)))
             raise ConfigError(f"{source}: unknown key `{path}`{_nearest(path, known)}")
         # A name may take the place of several environments.
@@ -237,15 +184,6 @@ def _section(config: DictConfig, path: str) -> DictConfig | None:
     return section
 
 
-def select(tree: Any, path: str, default: Any = None) -> Any:
-    """Return what stands at a dotted path of a plain tree, `default` if nothing does."""
-    for key in path.split("."):
-        if not isinstance(tree, Mapping) or key not in tree:
-            return default
-        tree = tree[key]
-    return tree
-
-
 def _nearest(path: str, known: list[str]) -> str:
     close = difflib.get_close_matches(path, known, n=1, cutoff=0.75)
     if not close:
@@ -253,8 +191,3 @@ def _nearest(path: str, known: list[str]) -> str:
         leaves = {name.rpartition(".")[2]: name for name in known}
         close = [leaves[match] for match in difflib.get_close_matches(leaf, list(leaves), n=1, cutoff=0.75)]
     return f", did you mean `{close[0]}`?" if close else ", no key of that name is read"
-
-
-def one_line(error: BaseException) -> str:
-    """Return an error's text without line breaks."""
-    return " ".join(str(error).split())

@@ -13,9 +13,9 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from agentevolver.config.checks import from_config
-from agentevolver.config.leaves import leaves
-from agentevolver.config.load import compose_defaults, refuse_unknown, resolved_tree, select
+from agentevolver.config.load import compose_defaults, refuse_unknown, resolved_tree
 from agentevolver.config.schema import Settings
+from agentevolver.config.trees import leaves, nested, select
 
 _MISSING = object()
 
@@ -47,14 +47,6 @@ def check_overlay(config: Mapping[str, Any], overlay: Mapping[str, Any], source:
     for path, value in overlay.items():
         refuse_unknown(nested(path, {} if isinstance(value, Mapping) else None), tree, source)
     return from_config(laid_over(config, overlay))
-
-
-def nested(path: str, value: Any) -> dict[str, Any]:
-    """Return a value as a tree in which it stands at a dotted path."""
-    for key in reversed(path.split(".")):
-        value = {key: value}
-    tree: dict[str, Any] = value
-    return tree
 
 
 def flat(overrides: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:

@@ -55,10 +55,7 @@ class RolloutSettings(ContextSettings, FlowSettings, AgentSettings, Section):
         description="how the model writes tool calls, by name, or vllm:NAME for a parser of vLLM's; auto: as its chat "
         "template does; none: agents act by text",
     )
-    parallel_tool_calls: bool = Field(
-        True, description="several calls of a reply are carried out; false: the first alone"
-    )
-    max_tool_calls: int = Field(8, ge=1, description="calls of a reply that are carried out")
+    max_tool_calls: int = Field(8, ge=1, description="calls of a reply that are carried out; 1: the first alone")
 
     @field_validator("tool_format")
     @classmethod

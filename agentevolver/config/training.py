@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -25,9 +26,8 @@ class RaySettings(Section):
         "CPU alone",
     )
     dashboard: bool = Field(True, description="serve Ray's dashboard")
-    dashboard_port: int = Field(
-        8265, ge=0, le=65535, description="its port, or the first free one from there on; 0: any"
-    )
+    # Ray's own; the first free one from there on is taken.
+    dashboard_port: ClassVar[int] = 8265
     object_store_memory: int | None = Field(
         default=None, ge=80_000_000, description="bytes of the object store; null: Ray's choice"
     )
@@ -39,9 +39,8 @@ class TrainerSettings(Section):
     max_failed_rollouts: float = Field(
         0.5, ge=0, le=1, description="share of a step's rollouts that may fail before the step counts as failed"
     )
-    max_failed_steps: int = Field(
-        2, ge=1, description="failed steps in a row before the run stops; it stops at once if all rollouts failed"
-    )
+    # Failed steps in a row before the run stops, so that one bad minute of a service does not end it.
+    max_failed_steps: ClassVar[int] = 2
     deterministic: bool = Field(
         False,
         description="equal seeds give equal runs: rollouts wait for what runs in the background and they could see, a "
@@ -60,23 +59,10 @@ class TrainerSettings(Section):
         "actor.clip_ratio_high, the first that applies: a name that a recipe registers, or package.module:Rule. A "
         "guided rollout that exp_manager boosts keeps that clip",
     )
-    max_log_prob_diff: float | None = Field(
-        0.05,
-        gt=0,
-        description="mean |log-prob of the engine - log-prob of the trainer| of a step's sampled tokens, in nats, "
-        "above which the log warns (metric rollout/log_prob_diff/mean); null: never",
-    )
-    max_steps_without_signal: int | None = Field(
-        5,
-        ge=1,
-        description="training steps in a row in which all rollouts of every task scored alike, after which the run "
-        "warns that nothing is learnt, and what to do; null: never",
-    )
-    val_pause_training: bool = Field(
-        True,
-        description="where rollouts go on over updates: the engine is validation's alone while it runs, and what it "
-        "was sampling for training goes on afterwards; false: they share it",
-    )
+    # Mean |log-prob of the engine - of the trainer| in nats: beyond it rollouts are not the policy's own.
+    max_log_prob_diff: ClassVar[float] = 0.05
+    # Training steps in a row in which every group scored alike.
+    max_steps_without_signal: ClassVar[int] = 5
     dump_samples: bool = Field(
         False,
         description="write every training row's tokens and numbers to samples/step_<n>.jsonl, within "
@@ -102,23 +88,19 @@ class ColdStartSettings(Section):
     untold_score: float | None = Field(
         None, ge=0, le=1, description="the score of conversations that say none; null: they are refused"
     )
-    max_per_task: int | None = Field(
-        4, ge=1, description="conversations of one task that are imitated, the shortest ones; null: all"
-    )
     epochs: int = Field(2, ge=1, description="how often each conversation is seen")
     batch_size: int = Field(32, ge=1, description="conversations an optimiser step")
     lr: float = Field(1.0e-5, gt=0, description="learning rate, on a cosine down to 0")
-    warmup: float = Field(0.05, ge=0, le=1, description="share of the steps in which the learning rate rises")
+    # Share of the steps in which the learning rate rises.
+    warmup: ClassVar[float] = 0.05
 
 
 class WatchdogSettings(Section):
     """The section `watchdog`: when a phase of the run counts as stuck. Nothing is ever ended for it."""
 
-    enable: bool = Field(
-        True, description="say it in the log, in status.json and in the metrics when a phase takes far too long"
-    )
     floor_s: float = Field(600, gt=0, description="seconds below which no phase is too long")
-    factor: float = Field(5, ge=1, description="times its own usual duration after which a phase is too long")
+    # Times its own usual duration after which a phase is too long.
+    factor: ClassVar[float] = 5
 
 
 class RetentionSettings(Section):
@@ -134,7 +116,7 @@ class RetentionSettings(Section):
     samples_gb: float | None = Field(
         1, gt=0, description="the same of samples/ alone (trainer.dump_samples), where it is less than folder_gb"
     )
-    log_mb: float | None = Field(64, gt=0, description="size of a log beyond which it is set aside and begun anew")
-    log_files: int | None = Field(
-        4, ge=1, description="older pieces kept of a log, and runs whose failed workers' last words are kept"
-    )
+    # Size of a log in MB beyond which it is set aside and begun anew.
+    log_mb: ClassVar[float] = 64
+    # Older pieces kept of a log, and runs whose failed workers' last words are kept.
+    log_files: ClassVar[int] = 4

@@ -18,7 +18,8 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from agentevolver.config.checks import from_config, load
-from agentevolver.config.load import read_overrides, resolved_tree
+from agentevolver.config.layers import read_overrides
+from agentevolver.config.load import resolved_tree
 from agentevolver.config.overlay import check_overlay, flat, laid_over
 from agentevolver.config.schema import Settings
 from agentevolver.errors import ConfigError, UsageError
@@ -201,7 +202,7 @@ async def chat_model(endpoint: Endpoint, game: Game, *, wrap: WrapEngine | None 
         used = engine if wrap is None else wrap(engine, renderer.tokenizer)
         summariser = role_summariser(llm) if rollout.summary_by == "summariser" else None
         native = rollout.tool_format != "none"
-        tool_use = ToolUse(None, rollout.max_tool_calls, rollout.parallel_tool_calls) if native else None
+        tool_use = ToolUse(None, rollout.max_tool_calls) if native else None
         how = RolloutPolicy(
             max_steps=rollout.max_steps,
             max_tries=rollout.max_rollout_tries,

@@ -14,8 +14,8 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from agentevolver.config.leaves import leaves
-from agentevolver.config.load import compose_defaults, select
+from agentevolver.config.load import compose_defaults
+from agentevolver.config.trees import leaves, select
 from agentevolver.export.source import Source
 from agentevolver.monitor.results import Comparison, compare, figure
 from agentevolver.utils.experiments import launches

@@ -157,6 +157,7 @@ def _dry_run(options: Options, configuration: Resolved, registry: RunRegistry) -
     from agentevolver.launcher.plan import make_plan, masked, resolve_config
     from agentevolver.launcher.preflight import preflight
 
+    _ask_verl(configuration)
     checks, presence = preflight(options, configuration, registry)
     obstacles: list[LaunchError | str] = [check.problem for check in checks if check.problem is not None]
     for refused in (problem for problem in obstacles if isinstance(problem, UsageError)):
@@ -175,6 +176,19 @@ def _dry_run(options: Options, configuration: Resolved, registry: RunRegistry) -
     if options.show_config:
         return f"{shown}\n\n# the resolved configuration\n{masked(plan.config)}"
     return f"{shown}\n--show-config prints the commands and the whole configuration; nothing was started"
+
+
+def _ask_verl(configuration: Resolved) -> None:
+    """Have verl's dataclasses judge the values that nothing else can, which takes some seconds; raises UsageError."""
+    if configuration.undecided:
+        from agentevolver.config.checks import for_verl
+        from agentevolver.config.verl_keys import ask_verl
+        from agentevolver.errors import ConfigError
+
+        try:
+            ask_verl(for_verl(configuration.config), configuration.undecided)
+        except ConfigError as error:
+            raise UsageError(str(error)) from error
 
 
 def _estimate(configuration: Resolved) -> list[str]:

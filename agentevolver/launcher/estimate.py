@@ -60,7 +60,7 @@ def _making(settings: Settings, env_type: str, tasks: int) -> tuple[list[Activit
     verification = section.verification
     breadth, depth = section.strategy_args.steps(env_type)
     proposed = explorations * section.synthesis.max_tasks
-    length = min(estimate.SOLUTION_STEPS + 1, verification.max_resolve_steps or estimate.SOLUTION_STEPS + 1)
+    length = estimate.SOLUTION_STEPS + 1
     verdicts = proposed * (1 + estimate.REFUSED_SHARE * verification.second_opinions)
     replies = section.synthesis.max_tasks * estimate.TASK_TOKENS
     out = [
@@ -124,7 +124,8 @@ def _distilling(settings: Settings, steps: int, tasks: int) -> list[Activity]:
     guided = steps * sizes.train_batch_size if section.guides_training else 0
     chosen = guided * (section.retrieval.rerank + section.retrieval.rewrite)
     experiences = distillation.max_experiences * estimate.TASK_TOKENS
-    out = [asking("distilling", Role.SUMMARISER, sources, length, experiences)]
-    if distillation.validate_by_llm:
-        out.append(asking("checking experience", Role.SUMMARISER, sources, length, estimate.VERDICT_TOKENS))
-    return [*out, asking("choosing experience", Role.SUMMARISER, chosen, 0, estimate.TASK_TOKENS)]
+    return [
+        asking("distilling", Role.SUMMARISER, sources, length, experiences),
+        asking("checking experience", Role.SUMMARISER, sources, length, estimate.VERDICT_TOKENS),
+        asking("choosing experience", Role.SUMMARISER, chosen, 0, estimate.TASK_TOKENS),
+    ]

@@ -21,7 +21,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from agentevolver.config.checks import Resolved
 from agentevolver.config.devices import DESCRIPTIONS
-from agentevolver.config.load import one_line, paths, resolved_tree, select
+from agentevolver.config.load import resolved_tree
+from agentevolver.config.trees import one_line, paths, select
 from agentevolver.errors import UsageError
 from agentevolver.launcher.experiment import Presence
 from agentevolver.launcher.logs import ray_folder

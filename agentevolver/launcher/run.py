@@ -24,8 +24,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from agentevolver.config.load import one_line
 from agentevolver.config.training import RetentionSettings
+from agentevolver.config.trees import one_line
 from agentevolver.errors import Interrupted, LaunchError
 from agentevolver.launcher.experiment import forget_listing
 from agentevolver.launcher.guard import end_guard, start_guard

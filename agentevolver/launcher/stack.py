@@ -162,7 +162,7 @@ def ray_head(section: RaySettings, *, temp_dir: Path, logs: Path, env: Mapping[s
     except OSError as error:
         raise LaunchError(str(error.strerror)) from error
     if page is None:
-        raise LaunchError(f"no port is free from ray.dashboard_port={start} on; set another one, 0 takes any")
+        raise LaunchError(f"no port is free from {start} on for Ray's dashboard: write ray.dashboard: false")
     options: dict[str, object] = {
         "port": gcs,
         "dashboard-agent-listen-port": agent,
@@ -236,7 +236,6 @@ def environment_service(
         raise UsageError(f"env_service.env_url={url}: to start the service here the URL must be http://127.0.0.1:PORT")
     argv = [sys.executable, "-m", "env_service", "serve", *where, f"--ray-address={ray_address}"]
     argv += [f"--env={name}" for name in names] + [f"--env-module={module}" for module in modules]
-    argv += [] if section.max_instances is None else [f"--max-instances={section.max_instances}"]
     return ServiceSpec(
         name="env_service",
         argv=(*argv, *(f"--pass-env={name}" for name in section.pass_env)),

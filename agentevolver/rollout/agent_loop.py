@@ -292,7 +292,7 @@ def make_tool_use(rollout: RolloutSettings, tokenizer: Any) -> ToolUse | None:
     """
     if rollout.tool_format == "none":
         return None
-    return ToolUse(tool_format(rollout.tool_format, tokenizer), rollout.max_tool_calls, rollout.parallel_tool_calls)
+    return ToolUse(tool_format(rollout.tool_format, tokenizer), rollout.max_tool_calls)
 
 
 Row = tuple[str, dict[str, Any], dict[str, Any]]

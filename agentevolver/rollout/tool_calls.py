@@ -32,12 +32,15 @@ class ToolsMissing(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """Use of native calls. `format` is None for a chat model, whose endpoint returns calls separately; without
-    `parallel` one call of a reply is carried out, whatever `max_calls` is."""
+    """Use of native calls: how they are read, and how many of a reply are carried out.
+
+    Args:
+        format: reads the calls out of sampled ids; None for a chat model, whose endpoint says its calls apart.
+        max_calls: calls of one reply.
+    """
 
     format: ToolFormat | None
     max_calls: int = 8
-    parallel: bool = True
 
     @property
     def ends(self) -> tuple[int, ...]:
@@ -182,11 +185,10 @@ def _check(place: int, call: ToolCall, tools: Sequence[ToolSpec], use: ToolUse, 
 
 
 def _problem(place: int, call: ToolCall, tools: Sequence[ToolSpec], use: ToolUse) -> tuple[str, str]:
-    """Return kind and text of what is wrong with a call, two empty ones if it is valid."""
-    if not use.parallel and place > 0:
-        return "too_many", "not carried out: one call a message"
+    """Return the kind of what is wrong with a call and the words for it, two empty ones if nothing is."""
     if place >= use.max_calls:
-        return "too_many", f"not carried out: at most {use.max_calls} calls a message"
+        most = "one call" if use.max_calls == 1 else f"at most {use.max_calls} calls"
+        return "too_many", f"not carried out: {most} a message"
     tool = find_tool(tools, call.name)
     if tool is None:
         return "unknown_tool", f"there is no tool {_quoted(call.name)!r}{_nearest(call.name, tools)}"

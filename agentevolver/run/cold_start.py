@@ -35,6 +35,8 @@ from experience_manager.guide import strip
 
 DONE, MODEL, METRICS, LOG = "done.json", "model", "metrics.jsonl", "cold_start.log"
 POLL_S = 0.5
+# Conversations of one task that are imitated, so that easy tasks do not crowd out others.
+MAX_PER_TASK = 4
 
 
 def prepare(config: DictConfig, settings: Settings, renderer: ChatRenderer) -> None:
@@ -78,7 +80,7 @@ def _made(settings: Settings, renderer: ChatRenderer, folder: Path, wanted: dict
         trajectories = read_logs(find_logs(settings.cold_start.files), settings.cold_start.untold_score)
     except (LogError, OSError) as error:
         raise ConfigError(f"cold_start.files: {error}") from error
-    chosen, left_out = choose(trajectories, settings.cold_start.min_score, settings.cold_start.max_per_task)
+    chosen, left_out = choose(trajectories, settings.cold_start.min_score)
     kept, dropped = render(chosen, renderer, _longest(settings))
     left_out += dropped
     ranks = settings.sizes.n_gpus_per_node
@@ -118,9 +120,7 @@ def _made(settings: Settings, renderer: ChatRenderer, folder: Path, wanted: dict
     return done
 
 
-def choose(
-    trajectories: Sequence[Trajectory], min_score: float, max_per_task: int | None
-) -> tuple[list[Trajectory], Counter[str]]:
+def choose(trajectories: Sequence[Trajectory], min_score: float) -> tuple[list[Trajectory], Counter[str]]:
     """Return the trajectories to imitate, and why others are not.
 
     Kept is what ran to an end, was graded with `min_score` or more, and was not recorded to measure the policy; of a
@@ -141,8 +141,8 @@ def choose(
     kept = []
     for of_task in by_task.values():
         of_task.sort(key=lambda trajectory: len(trajectory.steps))
-        kept += of_task[:max_per_task]
-        left_out["beyond max_per_task"] += len(of_task) - len(of_task[:max_per_task])
+        kept += of_task[:MAX_PER_TASK]
+        left_out["beyond the shortest of a task"] += len(of_task) - len(of_task[:MAX_PER_TASK])
     return kept, +left_out
 
 

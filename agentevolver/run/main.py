@@ -24,8 +24,9 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from agentevolver.config.agent import agent_function, check_command
 from agentevolver.config.checks import for_verl, from_config
-from agentevolver.config.load import one_line
 from agentevolver.config.schema import Settings
+from agentevolver.config.trees import one_line
+from agentevolver.config.verl_keys import ask_verl
 from agentevolver.errors import ConfigError, TrainingFailed
 from agentevolver.monitor.console import Console
 from agentevolver.monitor.log import Status
@@ -66,6 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         config, settings = begin(arguments.config)
         check(config, settings)
+        _ask_verl(config, settings)
         prepare(config, settings)
         _train(config, settings)
     except ConfigError as error:
@@ -295,13 +297,18 @@ def _log_path(settings: Settings) -> Path:
     return folder / "driver.log"
 
 
-def _train(config: DictConfig, settings: Settings) -> None:
-    """Hand over to verl. torch, ray and verl are imported here, after everything that can be wrong cheaply."""
-    log = _log_path(settings)
+def _ask_verl(config: DictConfig, settings: Settings) -> None:
+    """Have verl's dataclasses judge the configuration, before tasks are made; raises ConfigError. Imports verl."""
     keep_ray_here(settings)
+    with _log_path(settings).open("a", encoding="utf-8") as file, redirect_stdout(file), redirect_stderr(file):
+        ask_verl(for_verl(config))
+
+
+def _train(config: DictConfig, settings: Settings) -> None:
+    """Hand over to verl's trainer."""
     with (
         Console(settings.experiment_dir),
-        log.open("a", encoding="utf-8") as file,
+        _log_path(settings).open("a", encoding="utf-8") as file,
         redirect_stdout(file),
         redirect_stderr(file),
     ):
@@ -355,7 +362,7 @@ def _too_long(kind: Sequence[Task], longest: int, over: int, opened: int, limit:
 async def _lengths(
     client: AsyncEnvClient, settings: Settings, tasks: Sequence[Task], renderer: ChatRenderer
 ) -> list[int]:
-    slots = asyncio.Semaphore(min(AT_ONCE, settings.env_service.max_instances or AT_ONCE))
+    slots = asyncio.Semaphore(AT_ONCE)
 
     async def measure(task: Task) -> int:
         async with slots:

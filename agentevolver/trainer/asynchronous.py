@@ -25,7 +25,7 @@ from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
 from verl.trainer.ppo.v1.trainer_separate_async import PPOTrainerSeparateAsync
 
 from agentevolver.config.asynchronous import VERLS
-from agentevolver.config.verl_keys.ignored import COLOCATED, SEPARATE
+from agentevolver.config.verl_keys import COLOCATED, SEPARATE
 from agentevolver.trainer.batch import trained_on
 from agentevolver.trainer.separate_worker import SeparateWorker
 from agentevolver.trainer.staleness import age_metrics, oldest_first
@@ -65,8 +65,8 @@ class Asynchronous(EvolverTrainer):
         return self.checkpoint_manager
 
     def on_validate_begin(self) -> None:
-        """Let validation have the engine to itself, where that is wanted."""
-        if self._in_training and self.settings.trainer.val_pause_training:
+        """Let validation have the engine to itself."""
+        if self._in_training:
             self._tell_workers(validating=True)
             # What was sampled, or parked at the server, comes back and waits with the others.
             self._rollout_engines.abort_replicas()

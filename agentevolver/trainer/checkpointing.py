@@ -12,7 +12,7 @@ from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 from agentevolver.checkpoints import DATA
 from agentevolver.config.asynchronous import VERLS
 from agentevolver.config.schema import Settings
-from agentevolver.config.verl_keys.ignored import SYNC
+from agentevolver.config.verl_keys import SYNC
 from agentevolver.monitor.log import supersede_metrics
 from agentevolver.monitor.watchdog import DISK, Watchdog
 from agentevolver.trainer.checkpoint import (

@@ -28,7 +28,7 @@ from verl.utils.tracking import Tracking
 
 from agentevolver.config.asynchronous import VERLS, steps_kept
 from agentevolver.config.schema import of_verl
-from agentevolver.config.verl_keys.ignored import SYNC
+from agentevolver.config.verl_keys import SYNC
 from agentevolver.monitor.log import Retention, RunLog, Status
 from agentevolver.monitor.watchdog import STARTING, WEIGHTS, WORKERS, Watchdog, described_waits
 from agentevolver.rollout.sole_server import client_of

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agentevolver.config.changes import decides
-from agentevolver.config.leaves import leaves
+from agentevolver.config.trees import leaves
 from agentevolver.utils.secrets import masked_tree
 from agentevolver.view.experiment import Experiment
 

@@ -104,14 +104,13 @@ def test_the_papers_deviation_is_of_trajectory_means():
     ("step", "alpha"), [(0, 0.1), (25, 0.085355), (50, 0.05), (75, 0.014645), (100, 0.0), (120, 0.0)]
 )
 def test_the_cosine_schedule_follows_its_golden_vector(step, alpha):
-    assert alpha_at(step, alpha=0.1, schedule="cosine", total_steps=100) == pytest.approx(alpha, abs=1e-6)
+    assert alpha_at(step, alpha=0.1, cosine=True, total_steps=100) == pytest.approx(alpha, abs=1e-6)
 
 
-def test_alpha_is_constant_linear_or_at_a_given_progress():
+def test_alpha_is_constant_or_at_a_given_progress():
     assert alpha_at(70, alpha=0.1) == 0.1
-    assert alpha_at(25, alpha=0.2, alpha_min=0.1, schedule="linear", total_steps=50) == pytest.approx(0.15)
-    assert alpha_at(99, alpha=0.2, schedule="linear", total_steps=50) == 0.0
-    assert alpha_at(99, alpha=0.2, schedule="linear", total_steps=50, progress=0.25) == pytest.approx(0.15)
+    assert alpha_at(99, alpha=0.2, cosine=True, total_steps=50) == pytest.approx(0.0)
+    assert alpha_at(99, alpha=0.2, cosine=True, total_steps=50, progress=0.5) == pytest.approx(0.1)
 
 
 CONFIGS = st.builds(

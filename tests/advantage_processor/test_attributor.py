@@ -31,6 +31,7 @@ from agentevolver.types import Attribution, LabelStatus
 from tests.advantage_processor.judges import FakeJudge, as_json, as_lines, labels_for
 from tests.advantage_processor.records import record
 from tests.advantage_processor.reference import grpo
+from tests.constants import settings_with
 
 ACTIONS = ["good look", "bad wait", "good take"]
 
@@ -41,7 +42,7 @@ def trajectory(rollout=0, score=1.0, actions=ACTIONS, **options):
 
 def attributor(judge, *, group_size=8, endpoint=None, adca=None, **section):
     return Attributor(
-        AttributionSettings(enable=True, adca_grpo=adca or {}, **section),
+        settings_with(AttributionSettings, enable=True, adca_grpo=adca or {}, **section),
         judge,
         group_size=group_size,
         endpoint=endpoint,

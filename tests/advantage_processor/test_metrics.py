@@ -9,6 +9,7 @@ from advantage_processor import AttributionSettings
 from agentevolver.types import Attribution, Reward
 from tests.advantage_processor.records import record
 from tests.advantage_processor.test_pipeline import LABELS, process
+from tests.constants import settings_with
 
 
 def with_attribution(data, **attribution):
@@ -82,7 +83,7 @@ def test_the_threshold_of_success_is_one_and_the_same():
         1.0,
         1.0,
     )
-    lowered = process(graded, AttributionSettings(enable=True, success_threshold=0.3))[1].metrics
+    lowered = process(graded, settings_with(AttributionSettings, enable=True, success_threshold=0.3))[1].metrics
     assert lowered["prm/label_outcome_agreement"] == 0.5 and "prm/neg_traj_bad_rate" not in lowered
 
 

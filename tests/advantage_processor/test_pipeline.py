@@ -290,7 +290,7 @@ def test_an_environment_that_gives_no_usable_rewards_leaves_outcome_credit(rewar
 
 
 def test_anchor_states_add_to_the_outcome_advantage():
-    config = AttributionSettings(enable=True, attributor="gigpo", gigpo={"omega": 0.5})
+    config = AttributionSettings(enable=True, attributor="gigpo", gigpo={})
     records = [
         record("g", 0, score=1.0, actions=["look", "open"], observations=["door", "hall"]),
         record("g", 1, score=0.0, actions=["look", "kick"], observations=["door", "wall"]),
@@ -305,7 +305,7 @@ def test_anchor_states_add_to_the_outcome_advantage():
         0.95,
     )
     for found, advantage, steps in zip(per_step(batch, result), outcome, credit, strict=True):
-        assert found == pytest.approx([advantage + 0.5 * value for value in steps])
+        assert found == pytest.approx([advantage + value for value in steps])
     assert result.metrics["gigpo/shared_rate"] == 1.0
     assert result.metrics["gigpo/anchor_states"] == 2.0
 

@@ -33,7 +33,7 @@ WRONG: dict[str, list[tuple[tuple[str, ...], str]]] = {
         (("a.yaml", "b.yaml"), "one yaml"),
         (("--conf", "a.yaml", "b.yaml"), "one yaml"),
         ((BASIC, "no.such.key=1"), "unknown key `no`"),
-        ((BASIC, "trainer.total_training_steps=x"), "write an integer or null, found 'x'"),
+        ((BASIC, "trainer.total_training_steps=x"), "write an integer, found 'x'"),
         ((BASIC, "data.train_batch_size"), "is not an override, write key=value"),
         ((BASIC, "data.val_splits=["), "cannot be read"),
         ((BASIC, "device=tpu"), "'tpu' is not known"),

@@ -20,6 +20,7 @@ from agentevolver.embeddings import (
     LocalModel,
     make_encoder,
 )
+from tests.constants import settings_with
 
 
 class Counting(HashingEncoder):
@@ -169,7 +170,9 @@ def rows(*vectors, order=None):
 
 
 def endpoint(**options):
-    return EndpointEncoder(EmbeddingSettings(kind="endpoint", base_url="http://host/v1", model="e5", **options))
+    return EndpointEncoder(
+        settings_with(EmbeddingSettings, kind="endpoint", base_url="http://host/v1", model="e5", **options)
+    )
 
 
 def test_an_endpoints_vectors_are_put_in_order_and_normalised(monkeypatch):

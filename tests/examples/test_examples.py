@@ -14,7 +14,8 @@ from agentevolver.checkpoints import seal
 from agentevolver.commands.table import carry_out
 from agentevolver.commands.task_manager import main as task_manager
 from agentevolver.config.checks import load
-from agentevolver.config.load import compose_defaults, merge, read_overrides, refuse_unknown
+from agentevolver.config.layers import read_overrides
+from agentevolver.config.load import compose_defaults, merge, refuse_unknown
 from agentevolver.config.parts import from_experiment
 from agentevolver.config.schema import TEACHER_ENVIRONMENTS
 from agentevolver.errors import UsageError
@@ -282,13 +283,7 @@ def test_the_published_numbers_are_those_of_the_experiment(
     )
     assert experience.init_exp_before_training and experience.reme.updated_freq == 0 and experience.query == "task"
     adca = settings.attribution.adca_grpo
-    assert (adca.preset, adca.sigma, adca.alpha, adca.prm_scheme, adca.prm_steps) == (
-        "original",
-        None,
-        0.1,
-        "decouple",
-        100,
-    )
+    assert (adca.preset, adca.alpha, adca.prm_scheme, adca.prm_steps) == ("original", 0.1, "decouple", 100)
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.docs.api_page import page
 from tests.e2e.runs import ROOT, free_port
 
 NOTEBOOK = ROOT / "examples" / "first_run.ipynb"
@@ -39,13 +40,13 @@ def test_the_notebook_is_one_and_holds_no_output() -> None:
 
 
 def test_what_it_imports_of_ours_is_on_the_page_of_the_api() -> None:
-    page = (ROOT / "docs" / "python_api.md").read_text(encoding="utf-8")
+    described = page()
     found = 0
     for node in ast.walk(ast.parse("\n".join(cells("code")))):
         if isinstance(node, ast.ImportFrom) and str(node.module).startswith("agentevolver"):
             module = importlib.import_module(str(node.module))
             for name in node.names:
-                assert hasattr(module, name.name) and f"### {name.name}\n" in page
+                assert hasattr(module, name.name) and f"### {name.name}\n" in described
                 found += 1
     assert found > 3
     for text in cells("markdown"):

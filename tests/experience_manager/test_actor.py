@@ -35,7 +35,6 @@ def configured(**options):
         rollout_ratio=0.5,
         reme=reme,
         encoder={"kind": "hashing"},
-        retrieval={"timeout_s": 20},
         **options,
     )
 

@@ -15,7 +15,6 @@ from experience_manager.settings import ExperienceSettings
 SETTINGS = ExperienceSettings(
     train_rollout_mode="all",
     reme={"enable_context_generator": True, "enable_summarizer": True, "updated_freq": 1},
-    dedup_threshold=0.5,
 )
 
 

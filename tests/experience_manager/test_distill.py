@@ -18,10 +18,11 @@ from agentevolver.llm import (
 from experience_manager.distill import Distiller
 from experience_manager.experience import Category
 from experience_manager.settings import DistillationSettings
+from tests.constants import settings_with
 
 
 def distil(llm, group, held_out=(), step=3, **options):
-    distiller = Distiller(llm, DistillationSettings(**options), author="some model", held_out=held_out)
+    distiller = Distiller(llm, settings_with(DistillationSettings, **options), author="some model", held_out=held_out)
     return asyncio.run(distiller.distil(group, step))
 
 

@@ -15,7 +15,7 @@ from experience_manager.guide import inject
 from experience_manager.manager import ExperienceManager
 from experience_manager.pool import Pool
 from experience_manager.question import Question
-from experience_manager.settings import ExperienceSettings
+from experience_manager.settings import ExperienceSettings, RetrievalSettings
 from experience_manager.store import Count
 
 GUIDED = {"experience_ids": ("a",), "injected": "<EXP>x</EXP>", "text": "x", "keep": False, "problem": ""}
@@ -120,8 +120,9 @@ async def test_whatever_fails_in_retrieval_is_an_unguided_rollout_and_a_count_an
     assert (await manager.metrics())["exp_manager/retrieval_errors"] == 5
 
 
-async def test_a_retrieval_that_takes_too_long_is_given_up():
-    manager = ExperienceManager(configured(retrieval={"timeout_s": 0.05}), BrokenBackend("hang"))
+async def test_a_retrieval_that_takes_too_long_is_given_up(monkeypatch):
+    monkeypatch.setattr(RetrievalSettings, "timeout_s", 0.05)
+    manager = ExperienceManager(configured(), BrokenBackend("hang"))
     guidance = await manager.guide(question())
     assert not guidance and guidance.problem == "no answer within 0.05 s"
 

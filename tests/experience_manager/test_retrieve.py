@@ -121,7 +121,7 @@ async def test_texts_that_order_the_reader_about_are_not_shown_unless_a_person_w
 
 async def test_the_model_chooses_among_the_candidates_and_gives_the_order(store):
     llm = ScriptedLLM(rerank={"order": [3, 1, 99, 3, 0, -1]})
-    search = retriever(store, angles(0, 10, 20, 30, 40, 50), llm, AngleEncoder(), rerank=True, candidates=4)
+    search = retriever(store, angles(0, 10, 20, 30, 40, 50), llm, AngleEncoder(), rerank=True)
     found = await search.retrieve(ask("q @0"))
     assert ids(found) == ["20", "0"] and found.notes == ()
     ((_, sections),) = llm.calls

@@ -32,7 +32,7 @@ from task_manager.settings import StrategySettings
 from task_manager.world import World
 
 WORLD = World("pocket", "note_add.k3.7")
-ARGS = StrategySettings(breadth_steps=2, depth_steps=4, depth_window=2)
+ARGS = StrategySettings(breadth_steps=2, depth_steps=4)
 
 
 def explorer(llm, client=None, strategy=None, args=ARGS, **keys):
@@ -56,7 +56,7 @@ async def test_breadth_sees_everything_and_depth_the_last_steps_under_their_own_
     found = await explorer(tutor).explore(WORLD, 0)
     assert [step.phase for step in found.steps] == ["breadth"] * 2 + ["depth"] * 4
     seen = [[step.index for step in read_steps(sections["transcript"])] for sections in tutor.asked("explorer/act")]
-    assert seen == [[], [0], [0, 1], [1, 2], [2, 3], [3, 4]]
+    assert seen == [[], [0], [0, 1], [0, 1, 2], [0, 1, 2, 3], [1, 2, 3, 4]]
     assert [sections["steps_left"] for sections in tutor.asked("explorer/act")] == ["6", "5", "4", "3", "2", "1"]
 
 

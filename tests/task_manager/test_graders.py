@@ -16,6 +16,7 @@ from task_manager.graders.base import GraderConfigError, bare_query
 from task_manager.graders.judge import KINDS, JudgeGrader, RunningMean
 from task_manager.graders.registry import GraderContext, agreement, agreement_metrics
 from task_manager.settings import GraderSettings
+from tests.constants import settings_with
 
 TASK = Task(
     "note_add.k3.7#0",
@@ -246,7 +247,7 @@ async def test_a_grader_of_ones_own_can_be_registered():
 
 
 async def test_each_task_is_graded_by_its_own_and_compared_by_another_if_wanted():
-    settings = GraderSettings(compare_with="llm-gt", compare_share=1.0)
+    settings = settings_with(GraderSettings, compare_with="llm-gt", compare_share=1.0)
     tutor = Tutor({"judge/grade": [verdict(90), verdict(30), "gibberish"]})
     graders = Graders(GraderContext(settings, tutor), random.Random(0))
     outcome = await graders.grade(TASK, DONE, None, "i")

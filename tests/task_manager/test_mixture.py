@@ -187,7 +187,7 @@ def test_a_resumed_loader_goes_on_exactly(batches_before):
             dataset.record([record(task_id, i % 2) for task_id in out[-1] for i in range(2)])
         return out
 
-    settings = {"curriculum": {"enable": True, "rest_epochs": 1}}
+    settings = {"curriculum": {"enable": True}}
     whole = mixed(**settings)
     expected = feed(whole, whole.loader(4, list), 14)
     first = mixed(**settings)

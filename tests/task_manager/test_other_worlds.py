@@ -201,9 +201,7 @@ async def graded(grader, client, world, task, actions):
 
 async def verified(env_class, solution, **settings):
     tutor = Tutor({"judge/accept": [json.dumps({"reason": "so it is", "accepted": True, "confidence": 1.0})]})
-    verifier = Verifier(
-        Local(env_class), tutor, format_of("door"), VerificationSettings(resolve=False, second_opinions=0, **settings)
-    )
+    verifier = Verifier(Local(env_class), tutor, format_of("door"), VerificationSettings(resolve=False, **settings))
     verdict = await verifier.verify(World("door", "d"), Proposal("Open it.", solution, 0.9), "There is a door.")
     return verdict, tutor
 

@@ -174,7 +174,7 @@ async def test_more_explorations_go_on_with_new_numbers(tmp_path):
     ("change", "again"),
     [
         ({"deduplication": {"jaccard": 0.5}}, set()),
-        ({"verification": {"min_judge_confidence": 0.5}}, {"judge/accept"}),
+        ({"verification": {"judge": False}}, set()),
         ({"synthesis": {"max_tasks": 19}}, {"judge/accept", "synthesiser/tasks"}),
         ({"synthesis": {"max_tasks": 20, "min_actions": 2}}, {"judge/accept", "synthesiser/tasks"}),
         (

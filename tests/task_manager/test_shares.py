@@ -118,7 +118,7 @@ def test_a_resumed_loader_goes_on_exactly(batches_before):
             dataset.record([result(*key, i % 2, f"{key}") for key in out[-1] for i in range(2)])
         return out
 
-    section = {"curriculum": {"enable": True, "rest_epochs": 1}, "synthetic": tasks("pocket", "s", 5, open_query=True)}
+    section = {"curriculum": {"enable": True}, "synthetic": tasks("pocket", "s", 5, open_query=True)}
     whole = mixed(**section)
     expected = feed(whole, whole.loader(6, list), 12)
     first = mixed(**section)
@@ -152,7 +152,7 @@ def test_the_plain_form_draws_and_saves_what_it_always_did():
 
 
 def test_the_curriculum_of_one_environment_hears_nothing_of_another():
-    dataset = mixed(curriculum={"enable": True, "rest_epochs": 1, "max_rest_epochs": 1})
+    dataset = mixed(curriculum={"enable": True})
     dataset.record([result("lake", "0", True, "g"), result("lake", "0", True, "g")])
     metrics = dataset.epochs.metrics()
     assert metrics["curriculum/resting/lake"] == 1 and metrics["curriculum/known/pocket"] == 0

@@ -150,13 +150,9 @@ async def test_no_tasks_is_an_answer():
     assert TasksReply(tasks=[]).tasks == [] and isinstance(read_task(3), str)
 
 
-async def test_too_many_and_too_unsure_are_left_out():
-    doubtful = {**GOOD, "confidence": 0.1}
-    made = await synthesiser(json.dumps({"tasks": [doubtful, GOOD, GOOD]}), max_tasks=2, min_confidence=0.5).propose(
-        FOUND, []
-    )
-    assert len(made.proposals) == 1
-    assert made.rejected == ["confidence 0.10 is below 0.50", "more tasks than were asked for"]
+async def test_too_many_are_left_out():
+    made = await synthesiser(json.dumps({"tasks": [GOOD] * 3}), max_tasks=2).propose(FOUND, [])
+    assert len(made.proposals) == 2 and made.rejected == ["more tasks than were asked for"]
 
 
 async def test_too_short_ones_are_left_out_and_the_synthesiser_is_told():
@@ -218,14 +214,6 @@ async def test_words_of_the_world_cannot_speak_for_the_judge():
     for sections in tutor.asked("judge/accept"):
         assert sections["task"] == evil
         assert "note.tag n2 home" in sections["transcript"] and "note.tag n2 fun" not in sections["transcript"]
-
-
-async def test_an_acceptance_without_confidence_is_none():
-    tutor = Tutor({"judge/accept": ['{"reason": "hm", "accepted": true, "confidence": 0.3}'] * 2})
-    verdict = await verifier(tutor, min_judge_confidence=0.5).verify(
-        WORLD, proposal("file soap under fun", "note.tag n2 fun", "done"), ""
-    )
-    assert verdict.dropped_by == "judge" and "0.30 only" in verdict.reason
 
 
 @pytest.mark.parametrize(

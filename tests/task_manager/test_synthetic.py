@@ -99,7 +99,7 @@ async def test_tasks_of_another_configuration_are_not_taken_for_this_ones(tmp_pa
     async with open_run(configuration, Tutor(), encoder=HashEncoder()) as run:
         tasks = await run.make_tasks()
         assert existing_tasks(configuration, run.plan) == tasks
-    other = configuration_of(tmp_path, verification={"min_judge_confidence": 0.5})
+    other = configuration_of(tmp_path, synthesis={"preference": "long ones"})
     async with open_run(other, Tutor(), encoder=HashEncoder()) as run:
         with pytest.raises(ConfigError, match="made by another configuration"):
             existing_tasks(other, run.plan)

@@ -11,9 +11,9 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from agentevolver.config.asynchronous import check_synchronous
-from agentevolver.config.leaves import leaves
 from agentevolver.config.loss_modes import inert_clips
 from agentevolver.config.schema import Settings, place_of
+from agentevolver.config.trees import leaves
 from agentevolver.errors import ConfigError
 from agentevolver.recipes.agent0.settings import PROPOSE_ENV, WORLDS, Agent0Settings, settings_of
 

@@ -58,7 +58,7 @@ def test_token_weights_are_on_groups_are_waited_for_and_the_run_is_not_determini
     assert (correction.rollout_is, correction.rollout_is_threshold) == ("token", 2.0)
     assert (sampler.max_off_policy_threshold, sampler.max_off_policy_strategy) == (4, "wait")
     assert config.trainer.v1.colocate_async.num_warmup_batches == 1
-    assert not config.trainer.deterministic and config.trainer.val_pause_training
+    assert not config.trainer.deterministic
     assert steps_kept(config) == 5
     assert for_verl(config).trainer.v1.trainer_mode == "agentevolver_async"
 
@@ -138,7 +138,7 @@ def test_what_does_not_go_with_it_is_refused_by_name(overrides, named):
         (f"{SAMPLER}_threshold=1.5", "an integer"),
         (f"{SAMPLER}_strategy=keep", "write drop or wait"),
         (f"{WARM_UP}=-1", "0 or more"),
-        ("data.gen_batch_size=2", "is 1 where rollouts go on"),
+        ("data.gen_batch_size=2", "is read with trainer.v1.trainer_mode = agentevolver alone"),
     ],
 )
 def test_values_are_checked_before_anything_starts(override, message):

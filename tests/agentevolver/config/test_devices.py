@@ -182,7 +182,7 @@ def test_what_the_groups_load_in_each_worker_registers_the_attention_and_the_log
             ["device=cpu", "actor_rollout_ref.rollout.max_num_batched_tokens=100"],
             "= 100 is less than max_model_len = 576",
         ),
-        (["device=cpu", "actor_rollout_ref.rollout.full_determinism=true"], "for GPUs alone"),
+        (["device=cpu", "actor_rollout_ref.rollout.full_determinism=true"], "is read with device_name = cuda"),
     ],
 )
 def test_what_would_end_the_engine_or_do_nothing_on_a_cpu_is_refused(overrides, said):

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from agentevolver.config.checks import load
-from agentevolver.config.load import resolved_tree, select
+from agentevolver.config.load import resolved_tree
 from agentevolver.config.overlay import check_overlay, flat, laid_over
+from agentevolver.config.trees import select
 from agentevolver.errors import ConfigError
 
 

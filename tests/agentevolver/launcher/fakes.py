@@ -162,7 +162,7 @@ def env_section(**changes: Any) -> EnvServiceSettings:
 
 
 def ray_section(**changes: Any) -> RaySettings:
-    small = {"num_cpus": 4, "dashboard": False, "dashboard_port": 0, "object_store_memory": 100_000_000}
+    small = {"num_cpus": 4, "dashboard": False, "object_store_memory": 100_000_000}
     return RaySettings.model_validate({**small, **changes})
 
 

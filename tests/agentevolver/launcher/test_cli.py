@@ -87,8 +87,11 @@ def test_a_service_nobody_knows(capfd: pytest.CaptureFixture[str], tmp_path: Pat
     [
         (["data.train_split=trian"], "data.train_split: there is no split 'trian'; splits are train, dev, test, hard"),
         (["--env-module", "mine=no.such:Cls"], "--env-module mine=no.such:Cls: cannot import 'no.such'"),
-        (["trainer.total_training_steps=abc"], "trainer.total_training_steps: write an integer or null, found 'abc'"),
-        (["reward.custom_reward_function.path=x.py"], "`reward.custom_reward_function.path` is never read"),
+        (["trainer.total_training_steps=abc"], "trainer.total_training_steps: write an integer, found 'abc'"),
+        (
+            ["reward.custom_reward_function.path=x.py"],
+            "`reward.custom_reward_function.path` has no effect: ",
+        ),
     ],
 )
 def test_what_cannot_be_is_said_before_anything_is_started(

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 
 from agentevolver.config.changes import NEUTRAL, changes
 from agentevolver.config.checks import load
-from agentevolver.config.load import paths
+from agentevolver.config.trees import paths
 from agentevolver.errors import UsageError
 from agentevolver.launcher.experiment import (
     forget_listing,

@@ -12,6 +12,7 @@ from agentevolver.config.training import RetentionSettings
 from agentevolver.launcher.logs import LogKeeper, piece_of
 from agentevolver.launcher.run import keep_history
 from agentevolver.launcher.supervise import tail
+from tests.constants import settings_with
 
 WRITER = (
     "import sys\nfor line in sys.stdin: sys.stdout.write(line); sys.stdout.flush(); sys.stderr.write('.'); "
@@ -26,7 +27,9 @@ def logs(tmp_path: Path) -> Path:
 
 
 def keeper(logs: Path, size: int | None, pieces: int | None, temp_dir: Path | None = None) -> LogKeeper:
-    return LogKeeper(logs, temp_dir, RetentionSettings(log_mb=None if size is None else size / 1e6, log_files=pieces))
+    return LogKeeper(
+        logs, temp_dir, settings_with(RetentionSettings, log_mb=None if size is None else size / 1e6, log_files=pieces)
+    )
 
 
 def test_a_writer_that_holds_its_log_open_goes_on_in_an_empty_one_and_nothing_is_lost(logs: Path) -> None:

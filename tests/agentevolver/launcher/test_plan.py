@@ -9,6 +9,7 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from agentevolver.config.checks import load
+from agentevolver.config.training import RaySettings
 from agentevolver.errors import UsageError
 from agentevolver.launcher.experiment import START, Presence
 from agentevolver.launcher.options import Options
@@ -40,7 +41,7 @@ def with_teacher(configuration: FakeConfiguration, *written: str) -> FakeConfigu
 
 
 def test_ray_then_the_environment_service_then_the_job(configuration: FakeConfiguration) -> None:
-    made = plan(replace(configuration, env_service=env_section(max_instances=64)))
+    made = plan(replace(configuration, env_service=env_section()))
     ray, environments = made.services
     assert (ray.name, environments.name) == ("ray", "env_service")
     assert ray.restarts == 0 and environments.restarts > 0
@@ -50,9 +51,7 @@ def test_ray_then_the_environment_service_then_the_job(configuration: FakeConfig
         ray.argv
     )
     assert environments.argv[1:4] == ("-m", "env_service", "serve")
-    assert {"--host=127.0.0.1", "--port=8080", f"--ray-address={address}", "--env=pocket", "--max-instances=64"} <= set(
-        environments.argv
-    )
+    assert {"--host=127.0.0.1", "--port=8080", f"--ray-address={address}", "--env=pocket"} <= set(environments.argv)
     assert environments.health_urls == ("http://127.0.0.1:8080/healthz",)
     assert made.job is not None
     assert made.job.argv[1:] == ("-m", "agentevolver.run.main", "--config", str(made.config_path))
@@ -120,10 +119,13 @@ def test_a_cluster_of_ones_own_is_on_loopback_alone(
     assert not ON_LOOPBACK.keys() & joined.services[0].env.keys(), "its nodes talk to one another"
 
 
-def test_the_dashboard_takes_the_first_free_port(configuration: FakeConfiguration) -> None:
+def test_the_dashboard_takes_the_first_free_port(
+    configuration: FakeConfiguration, monkeypatch: pytest.MonkeyPatch
+) -> None:
     port = free_port()
-    first = plan(replace(configuration, ray=ray_section(dashboard=True, dashboard_port=port)))
-    second = plan(replace(configuration, ray=ray_section(dashboard=True, dashboard_port=port)))
+    monkeypatch.setattr(RaySettings, "dashboard_port", port)
+    first = plan(replace(configuration, ray=ray_section(dashboard=True)))
+    second = plan(replace(configuration, ray=ray_section(dashboard=True)))
     assert first.dashboard == f"http://127.0.0.1:{port}"
     assert second.dashboard is not None and int(second.dashboard.rpartition(":")[2]) > port
     assert f"{first.dashboard}/api/gcs_healthz" in first.services[0].health_urls

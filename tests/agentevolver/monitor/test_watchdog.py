@@ -16,6 +16,7 @@ from context_manager.chat import ChatRenderer
 from context_manager.template import CausalTemplate, ContextLimits
 from tests.agentevolver.rollout.test_rollout import FakeEngine, FakeEnv
 from tests.chat_tokenizers import CHATML, build_tokenizer
+from tests.constants import settings_with
 
 
 class Clock:
@@ -31,9 +32,9 @@ def clock():
     return Clock()
 
 
-def watchdog(clock, tmp_path=None, *, floor_s=100.0, factor=4.0, enable=True, **options):
+def watchdog(clock, tmp_path=None, *, floor_s=100.0, factor=4.0, **options):
     log = tmp_path / "logs" / "watchdog.log" if tmp_path else None
-    return Watchdog(WatchdogSettings(enable=enable, floor_s=floor_s, factor=factor), log, clock=clock, **options)
+    return Watchdog(settings_with(WatchdogSettings, floor_s=floor_s, factor=factor), log, clock=clock, **options)
 
 
 def after(dog, clock, seconds):
@@ -180,9 +181,7 @@ async def test_an_environment_that_hangs_is_named_while_the_run_waits(tmp_path):
             told.set()
 
     status.set("training")
-    dog = Watchdog(
-        WatchdogSettings(enable=True, floor_s=0.2, factor=2), show=show, waits=lambda: described(board.waiting())
-    )
+    dog = Watchdog(WatchdogSettings(floor_s=0.2), show=show, waits=lambda: described(board.waiting()))
     dog.start()
     dog.enter("rollouts")
     rollout = asyncio.create_task(runner.run(Task(task_id="t", env_type="fake"), "g", 0, {}, {}))

@@ -133,7 +133,7 @@ def test_calls_that_are_one_too_many_are_answered(qwen):
     hermes = tool_format("hermes", qwen.tokenizer)
     for use, kinds in (
         (ToolUse(hermes, max_calls=2), ("too_many",)),
-        (ToolUse(hermes, parallel=False), ("too_many", "too_many")),
+        (ToolUse(hermes, max_calls=1), ("too_many", "too_many")),
     ):
         played = roll(qwen, f"{LOOK}{LOOK}{LOOK}", use=use)
         assert played.rollout.trajectory.steps[0].problems == kinds and len(tool_messages(played)) == 3

@@ -13,6 +13,7 @@ from agentevolver.errors import ConfigError
 from agentevolver.launcher.plan import as_yaml, resolve_config
 from agentevolver.message_logs import read_line, read_logs
 from agentevolver.recipes.offline.seed import seed_policy_path
+from agentevolver.run import cold_start
 from agentevolver.run.cold_start import choose, prepare, render
 from agentevolver.types import GuidanceUse, Outcome, StopReason, Task, Trajectory
 from context_manager.chat import ChatRenderer
@@ -28,7 +29,7 @@ def conversation(task: str, score: float = 1.0, turns: int = 1) -> Trajectory:
     return read_line({"messages": said, "score": score, "task_id": task}, f"{task}-{turns}")
 
 
-def test_what_succeeded_is_chosen_the_shortest_of_each_task_first():
+def test_what_succeeded_is_chosen_the_shortest_of_each_task_first(monkeypatch):
     validated = replace(conversation("v"), task=Task("v", "imported", metadata={"validation": True}))
     failed = replace(conversation("f"), stop_reason=StopReason.ENV_ERROR, outcome=None)
     given = [
@@ -39,9 +40,15 @@ def test_what_succeeded_is_chosen_the_shortest_of_each_task_first():
         validated,
         failed,
     ]
-    kept, left_out = choose([*given, conversation("a", turns=2)], 1.0, 2)
+    monkeypatch.setattr(cold_start, "MAX_PER_TASK", 2)
+    kept, left_out = choose([*given, conversation("a", turns=2)], 1.0)
     assert [(one.task.task_id, len(one.steps)) for one in kept] == [("a", 1), ("a", 2), ("b", 1)]
-    assert left_out == {"of validation": 1, "without a grade": 1, "below min_score": 1, "beyond max_per_task": 1}
+    assert left_out == {
+        "of validation": 1,
+        "without a grade": 1,
+        "below min_score": 1,
+        "beyond the shortest of a task": 1,
+    }
 
 
 def test_experience_is_stripped_before_it_is_imitated():
@@ -104,7 +111,7 @@ def test_the_conversations_of_the_example_are_all_imitated():
 
     trajectories = read_logs([Path(LOG)])
     assert all(one.outcome == Outcome(1.0, True) and one.task.env_type == "pocket" for one in trajectories)
-    kept, left_out = choose(trajectories, 1.0, 4)
+    kept, left_out = choose(trajectories, 1.0)
     renderer = ChatRenderer(AutoTokenizer.from_pretrained(seed_policy_path()))
     made, dropped = render(kept, renderer, 576)
     assert len(made) == 96 and not left_out and not dropped

@@ -72,7 +72,7 @@ def test_validation_has_the_engine_to_itself_once_there_is_training(kind, monkey
     engines = Engines()
     monkeypatch.setattr(EvolverTrainer, "on_validate_begin", lambda self: engines.calls.append("validation"))
     monkeypatch.setattr(EvolverTrainer, "on_validate_end", lambda self: None)
-    trainer = trainer_of(kind, engines, val_pause_training=True)
+    trainer = trainer_of(kind, engines)
     trainer.on_validate_begin()
     assert engines.calls == ["validation"], "before the first step nothing else is on its way"
     engines.calls.clear()
@@ -82,10 +82,6 @@ def test_validation_has_the_engine_to_itself_once_there_is_training(kind, monkey
     assert engines.calls == [
         {"validating": True}, "abort_replicas", "resume_generation_replicas", "validation", {"validating": False}
     ]  # fmt: skip
-    engines.calls.clear()
-    trainer.settings.trainer.val_pause_training = False
-    trainer.on_validate_begin()
-    assert engines.calls == ["validation"]
 
 
 def test_the_warm_up_is_no_longer_than_the_training(monkeypatch):

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentevolver.recipes.offline.tests.teacher.test_service import serving as teaching
 
 from agentevolver.config.schema import Settings
 from agentevolver.errors import TrainingFailed
@@ -21,6 +20,7 @@ from agentevolver.recipes.agent0.tests.fakes import configuration, typed
 from agentevolver.recipes.agent0.types import Proposal
 from agentevolver.recipes.offline.teacher.prompt import Rates
 from agentevolver.recipes.offline.teacher.service import Teacher
+from agentevolver.recipes.offline.tests.teacher.test_service import serving as teaching
 from agentevolver.types import Task
 from agentevolver.utils.files import read_jsonl
 from env_service.client import AsyncEnvClient

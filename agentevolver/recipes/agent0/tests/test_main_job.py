@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
-from agentevolver.recipes.offline.tests.teacher.test_service import serving as teaching
 
 from agentevolver.recipes.agent0 import __main__ as job
 from agentevolver.recipes.agent0.tests.fakes import chance, configuration, train_files
 from agentevolver.recipes.agent0.tests.test_explorer import EXPLORING
 from agentevolver.recipes.agent0.types import Play
 from agentevolver.recipes.offline.teacher.service import Teacher
+from agentevolver.recipes.offline.tests.teacher.test_service import serving as teaching
 from agentevolver.types import Task
 from agentevolver.utils.files import read_jsonl
 from env_service.environments.calc.grammar import evaluate

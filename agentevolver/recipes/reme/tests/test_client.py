@@ -20,7 +20,7 @@ from experience_manager.backend import Settled
 from experience_manager.guide import inject
 from experience_manager.manager import ExperienceManager
 from experience_manager.question import Question
-from experience_manager.settings import ExperienceSettings
+from experience_manager.settings import ExperienceSettings, PruningSettings
 from experience_manager.store import Store
 from tests.experience_manager.experience_fakes import SMALL, attempt, experience, insert, record, teller
 
@@ -253,9 +253,10 @@ async def test_memories_are_sent_back_as_they_came_when_their_use_is_known():
 
 
 @pytest.mark.parametrize("metadata", [{"update_result": {"deleted_count": 3}}, [], {"update_result": "3"}, {}, None])
-async def test_pruning_counts_what_the_service_says_or_nothing(metadata):
+async def test_pruning_counts_what_the_service_says_or_nothing(metadata, monkeypatch):
+    monkeypatch.setattr(PruningSettings, "min_utility", 0.5)
     async with Fake((200, {"answer": "", "success": True, "metadata": metadata})) as fake:
-        backend = RemeBackend(configured(fake.url, pruning={"min_uses": 5, "min_utility": 0.5}))
+        backend = RemeBackend(configured(fake.url, pruning={"min_uses": 5}))
         assert await backend.prune() == (3 if metadata == {"update_result": {"deleted_count": 3}} else 0)
         assert await backend.size() is None
         assert (await backend.retrieve(question())).text == ""

@@ -2,7 +2,6 @@
 line."""
 
 import pytest
-from agentevolver.recipes.offline.tests.seed.worlds import Parrot
 
 from agentevolver.recipes.offline.seed.demonstrations import (
     Demonstration,
@@ -10,6 +9,7 @@ from agentevolver.recipes.offline.seed.demonstrations import (
     played,
     read_demonstrations,
 )
+from agentevolver.recipes.offline.tests.seed.worlds import Parrot
 
 GOOD = '{"task_id": "zebra", "actions": ["hello", "zebra"]}'
 

@@ -3,13 +3,13 @@
 import json
 
 import pytest
-from agentevolver.recipes.offline.tests.seed.worlds import Parrot
 from transformers import AutoTokenizer, Qwen2Config
 
 from agentevolver.recipes.offline.seed.__main__ import main
 from agentevolver.recipes.offline.seed.data import MAX_LENGTH, build_tokenizer, pieces
 from agentevolver.recipes.offline.seed.demonstrations import Demonstration, DemonstrationError, played
 from agentevolver.recipes.offline.seed.own_world import SYNTAX, VOCAB_SIZE, corpus, examples, sizes_of
+from agentevolver.recipes.offline.tests.seed.worlds import Parrot
 
 ENV = "agentevolver.recipes.offline.tests.seed.worlds:Parrot"
 ACTIONS = {"zebra": ("hello\n\n'tis me", "zebra"), "okapi": ("it's 42?", "kea's", "okapi")}

@@ -7,12 +7,11 @@ import random
 from functools import lru_cache
 from typing import Any
 
-from agentevolver.recipes.offline.tests.teacher.pocket_prompts import NO_MISTAKES, Steps, ask, carry_out
-
 from agentevolver.llm import prompts
 from agentevolver.recipes.offline.teacher.calls import CHANGES, Call, canonical
 from agentevolver.recipes.offline.teacher.intents import read_intent
 from agentevolver.recipes.offline.teacher.service import Teacher
+from agentevolver.recipes.offline.tests.teacher.pocket_prompts import NO_MISTAKES, Steps, ask, carry_out
 from env_service.environments.pocket.app_env import PocketAppEnv
 from env_service.environments.pocket.app_tasks import LINKS as MAKERS
 from env_service.environments.pocket.app_tasks import N_LINKS, SIZES, Subject, app_task_ids, make_app_task

@@ -6,6 +6,13 @@ import random
 from collections import Counter
 
 import pytest
+
+from agentevolver.llm import prompts
+from agentevolver.recipes.offline.teacher.app_goals import Link
+from agentevolver.recipes.offline.teacher.goals import tools_of
+from agentevolver.recipes.offline.teacher.intents import read_intent
+from agentevolver.recipes.offline.teacher.prompt import NotUnderstood
+from agentevolver.recipes.offline.teacher.service import Teacher
 from agentevolver.recipes.offline.tests.teacher.app_episodes import (
     LINKS,
     SPLITS,
@@ -15,13 +22,6 @@ from agentevolver.recipes.offline.tests.teacher.app_episodes import (
     solution_of,
 )
 from agentevolver.recipes.offline.tests.teacher.pocket_prompts import NO_MISTAKES, Steps, ask
-
-from agentevolver.llm import prompts
-from agentevolver.recipes.offline.teacher.app_goals import Link
-from agentevolver.recipes.offline.teacher.goals import tools_of
-from agentevolver.recipes.offline.teacher.intents import read_intent
-from agentevolver.recipes.offline.teacher.prompt import NotUnderstood
-from agentevolver.recipes.offline.teacher.service import Teacher
 from env_service.environments.pocket.app_env import PocketAppEnv
 from env_service.environments.pocket.app_tasks import make_app_task
 from env_service.environments.pocket.wordings import APP_LINKS, APP_OPENINGS

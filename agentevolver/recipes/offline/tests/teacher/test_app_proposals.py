@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentevolver.recipes.offline.tests.teacher.app_episodes import PROFILE, as_the_environment_does, explore_app
-from agentevolver.recipes.offline.tests.teacher.pocket_prompts import NO_MISTAKES, Steps, ask, carry_out, explore
 
 from agentevolver.llm import prompts
 from agentevolver.recipes.offline.teacher.app_goals import LINK_TOOLS
 from agentevolver.recipes.offline.teacher.calls import CHANGES
 from agentevolver.recipes.offline.teacher.intents import read_intent
 from agentevolver.recipes.offline.teacher.service import Teacher
+from agentevolver.recipes.offline.tests.teacher.app_episodes import PROFILE, as_the_environment_does, explore_app
+from agentevolver.recipes.offline.tests.teacher.pocket_prompts import NO_MISTAKES, Steps, ask, carry_out, explore
 from env_service.environments.pocket.app_env import PocketAppEnv
 from env_service.environments.pocket.app_tasks import app_task_ids
 from env_service.environments.pocket.tasks import task_ids

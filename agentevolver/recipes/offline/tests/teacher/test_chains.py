@@ -6,13 +6,13 @@ import random
 from typing import Any
 
 import pytest
-from agentevolver.recipes.offline.tests.teacher.pocket_prompts import NO_MISTAKES, Steps, ask
 
 from agentevolver.llm import prompts
 from agentevolver.llm.prompts import StepText
 from agentevolver.recipes.offline.teacher.chains import observed, worked_out
 from agentevolver.recipes.offline.teacher.prompt import NotUnderstood, Rates
 from agentevolver.recipes.offline.teacher.service import Teacher
+from agentevolver.recipes.offline.tests.teacher.pocket_prompts import NO_MISTAKES, Steps, ask
 from env_service.environments.calc.env import CalcEnv
 from env_service.environments.calc.grammar import FAMILIES, draw_question, evaluate, parse_question, solution
 

@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from agentevolver.recipes.offline.tests.teacher.pocket_prompts import NO_MISTAKES, Steps, ask, explore, open_env
 
 from agentevolver.llm import prompts
 from agentevolver.recipes.offline.teacher.calls import GUARDED, read_call
 from agentevolver.recipes.offline.teacher.observed import see
 from agentevolver.recipes.offline.teacher.prompt import NotUnderstood, Rates
 from agentevolver.recipes.offline.teacher.service import Teacher
+from agentevolver.recipes.offline.tests.teacher.pocket_prompts import NO_MISTAKES, Steps, ask, explore, open_env
 from env_service.environments.pocket.env import PocketEnv
 from env_service.environments.pocket.tasks import task_ids
 

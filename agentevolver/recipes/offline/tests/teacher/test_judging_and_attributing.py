@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from agentevolver.recipes.offline.tests.teacher.pocket_prompts import NO_MISTAKES, Steps, ask, demonstrated
 
 from agentevolver.llm import prompts
 from agentevolver.recipes.offline.teacher.prompt import NotUnderstood, Rates
 from agentevolver.recipes.offline.teacher.service import Teacher
+from agentevolver.recipes.offline.tests.teacher.pocket_prompts import NO_MISTAKES, Steps, ask, demonstrated
 from env_service.environments.pocket.oracle import label_steps, reference
 from env_service.environments.pocket.tasks import make_task, task_ids
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from agentevolver.recipes.offline.tests.teacher.pocket_prompts import NO_MISTAKES, Steps, carry_out
 
 from agentevolver.llm import prompts
 from agentevolver.recipes.offline.teacher.prompt import NotUnderstood
 from agentevolver.recipes.offline.teacher.service import Teacher
+from agentevolver.recipes.offline.tests.teacher.pocket_prompts import NO_MISTAKES, Steps, carry_out
 from env_service.environments.pocket.long_env import PocketLongEnv, make_chain
 from env_service.environments.pocket.oracle import hint_parts, long_reference
 

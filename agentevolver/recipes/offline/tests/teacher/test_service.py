@@ -25,13 +25,13 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 from pydantic import BaseModel
-from agentevolver.recipes.offline.tests.teacher.pocket_prompts import NO_MISTAKES, Steps
 
 from agentevolver.llm import LLM, LLMRefused, LLMReplyError, LLMSettings, Role, prompts
 from agentevolver.recipes.offline.teacher import service
 from agentevolver.recipes.offline.teacher.__main__ import main, parser
 from agentevolver.recipes.offline.teacher.prompt import WHAT, Rates
 from agentevolver.recipes.offline.teacher.service import HANDLERS, Teacher, make_app
+from agentevolver.recipes.offline.tests.teacher.pocket_prompts import NO_MISTAKES, Steps
 from agentevolver.utils.web.access import Access
 from tests.free_ports import free_port
 from tests.trajectories import trajectory

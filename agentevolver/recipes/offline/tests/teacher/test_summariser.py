@@ -7,7 +7,6 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from agentevolver.recipes.offline.tests.teacher.pocket_prompts import NO_MISTAKES, Steps, ask, demonstrated
 
 from agentevolver.llm import prompts
 from agentevolver.recipes.offline.seed.demonstrator import phrases
@@ -15,6 +14,7 @@ from agentevolver.recipes.offline.teacher.prompt import NotUnderstood, Rates
 from agentevolver.recipes.offline.teacher.rules import rules_in
 from agentevolver.recipes.offline.teacher.service import Teacher
 from agentevolver.recipes.offline.teacher.summariser import _GENERAL
+from agentevolver.recipes.offline.tests.teacher.pocket_prompts import NO_MISTAKES, Steps, ask, demonstrated
 from env_service.environments.pocket.oracle import hint_parts
 from env_service.environments.pocket.tasks import make_task, task_ids
 from env_service.environments.pocket.wordings import PHRASES

@@ -12,6 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from agentevolver.llm import prompts
+from agentevolver.recipes.offline.teacher.intents import KINDS, WRITTEN, normal, read_intent
+from agentevolver.recipes.offline.teacher.prompt import NotUnderstood, Rates
+from agentevolver.recipes.offline.teacher.service import Teacher
+from agentevolver.recipes.offline.teacher.synthesiser import digest
 from agentevolver.recipes.offline.tests.teacher.pocket_prompts import (
     NO_MISTAKES,
     Steps,
@@ -20,12 +26,6 @@ from agentevolver.recipes.offline.tests.teacher.pocket_prompts import (
     explore,
     open_env,
 )
-
-from agentevolver.llm import prompts
-from agentevolver.recipes.offline.teacher.intents import KINDS, WRITTEN, normal, read_intent
-from agentevolver.recipes.offline.teacher.prompt import NotUnderstood, Rates
-from agentevolver.recipes.offline.teacher.service import Teacher
-from agentevolver.recipes.offline.teacher.synthesiser import digest
 from env_service.environments.pocket.families import FAMILIES
 from env_service.environments.pocket.tasks import make_task, task_ids
 

@@ -1,19 +1,22 @@
 """docs/from_agentevolver.md says what the configuration really does with AgentEvolver's keys."""
 
 import re
+from pathlib import Path
 
 import pytest
 import yaml
 from omegaconf import OmegaConf
 
 from agentevolver.config.checks import load
-from agentevolver.config.load import compose_defaults, paths, refuse_unknown
-from agentevolver.config.reference import ROOT, our_paths, sections
+from agentevolver.config.load import compose_defaults, refuse_unknown
+from agentevolver.config.reference import sections
+from agentevolver.config.trees import paths
 from agentevolver.errors import ConfigError
 from agentevolver.launcher.options import parse
 from agentevolver.llm.settings import LLMSettings, Role
 from context_manager.settings import OLD_TEMPLATE_NAMES
 
+ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "from_agentevolver.md").read_text(encoding="utf-8")
 
 
@@ -81,7 +84,7 @@ def test_keys_that_are_said_to_differ_or_to_have_no_effect_are_known(known):
     differing = [key for old, *_ in rows("The same name, another behaviour") for key in names(old)]
     unused = [key for key in names(part("Keys that verl has and this path does not use")) if "." in key]
     assert not [key for key in (*differing, *unused) if key not in known]
-    assert not set(unused) & our_paths()
+    assert not set(unused) & {key.path for section in sections() for key in section.keys}
 
 
 def test_the_defaults_that_are_told_are_the_defaults(config):

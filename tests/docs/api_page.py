@@ -1,12 +1,11 @@
-"""Python API page of the documentation, written from signatures and docstrings: `python -m benchmarks.api_page`.
+"""The page of the Python API: `python tests/docs/api_page.py > docs/python_api.md`, from signatures and docstrings.
 
-Reads the sources and imports none of them. What is public is said here (`SECTIONS`); private members, and those without
-a docstring of their own, are left out.
+Reads the sources and imports none of them. `SECTIONS` says what is public; private members, and those without a
+docstring of their own, are left out.
 """
 
 from __future__ import annotations
 
-import argparse
 import ast
 import inspect
 import re
@@ -15,9 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "python_api.md"
-COMMAND = "python -m benchmarks.api_page"
+ROOT = Path(__file__).resolve().parents[2]
 WIDTH = 100
 
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -118,8 +115,6 @@ def page() -> str:
         "# Python API",
         "",
         "What code of your own imports. What is not on this page may change without a word in the changelog.",
-        "",
-        f"Written from the docstrings by `{COMMAND}`.",
         "",
     ]
     for section in SECTIONS:
@@ -253,18 +248,5 @@ def _list(lines: Sequence[str]) -> list[str]:
     return out
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the page; returns the exit status."""
-    parser = argparse.ArgumentParser(prog=COMMAND, description="write the Python API page")
-    parser.add_argument("--out", default=str(PAGE), help="file to write, - for the console (default: %(default)s)")
-    options = parser.parse_args(arguments)
-    text = page()
-    if options.out == "-":
-        sys.stdout.write(text)
-    else:
-        Path(options.out).write_text(text, encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.stdout.write(page())

@@ -1,0 +1,79 @@
+"""What a person wrote: an experiment's yaml and the command line, as layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from agentevolver.config.trees import one_line, select
+from agentevolver.errors import ConfigError
+from agentevolver.utils import recipes
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer that a person wrote, and its name in an error."""
+
+    content: dict[str, Any]
+    source: str
+
+
+def read_layers(conf: Path | None, overrides: Sequence[str]) -> tuple[Layer, ...]:
+    """Return an experiment's yaml and the command line, the weaker first; raises ConfigError."""
+    experiment = Layer(read_yaml(conf) if conf is not None else {}, str(conf))
+    layers = (experiment, Layer(read_overrides(list(overrides)), "the command line"))
+    for layer in layers:
+        _take_agent(layer.content, layer.source)
+    return layers
+
+
+def written(layers: Sequence[Layer], path: str) -> Any:
+    """Return the value that the strongest layer gives a key, or None if none sets it."""
+    return recipes.written([layer.content for layer in layers], path)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Return an experiment's yaml as a mapping; raises ConfigError when it is missing or is not one."""
+    if not path.is_file():
+        raise ConfigError(f"{path}: no such file, give an experiment's yaml (examples/basic.yaml, say) to --conf")
+    try:
+        content = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+    except (yaml.YAMLError, OmegaConfBaseException, OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read as yaml: {one_line(error)}") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path}: holds a {type(content).__name__}, an experiment's yaml is a mapping of keys")
+    for key in ("defaults", "hydra"):
+        if key in content:
+            raise ConfigError(f"{path}: remove `{key}`, the layers are composed by the launcher")
+    return {str(key): value for key, value in content.items()}
+
+
+def read_overrides(items: list[str]) -> dict[str, Any]:
+    """Return `key=value` items as a mapping; raises ConfigError for an item of another form."""
+    for item in items:
+        if "=" not in item or item.startswith(("=", "-")):
+            raise ConfigError(f"{item!r} is not an override, write key=value (trainer.total_epochs=2, say)")
+    try:
+        content = OmegaConf.to_container(OmegaConf.from_dotlist(items), resolve=False)
+    except (yaml.YAMLError, OmegaConfBaseException, ValueError) as error:
+        raise ConfigError(f"the command line's overrides cannot be read: {one_line(error)}") from error
+    return dict(content) if isinstance(content, dict) else {}  # type: ignore[arg-type]
+
+
+def _take_agent(layer: dict[str, Any], source: str) -> None:
+    """Move a text at `actor_rollout_ref.rollout.agent`, where verl has a section, to our key for the user's agent;
+    raises ConfigError where that is set as well."""
+    rollout = select(layer, "actor_rollout_ref.rollout")
+    if not isinstance(rollout, dict) or not isinstance(rollout.get("agent"), str):
+        return
+    if rollout.get("agent_function") is not None:
+        raise ConfigError(
+            f"{source}: actor_rollout_ref.rollout.agent and agent_function mean the same: remove one of them"
+        )
+    rollout["agent_function"] = rollout.pop("agent")

@@ -1,0 +1,60 @@
+"""Keys that do not exist any more: what to write instead, or the value that is fixed.
+
+A key that became a constant of its model (a ClassVar) needs no entry here.
+"""
+
+from __future__ import annotations
+
+from pydantic import BaseModel
+
+from agentevolver.config.schema import Settings, place_of
+
+# Old key or section -> its new place; the keys below it keep their names.
+RENAMED: dict[str, str] = {}
+_ADCA = "attribution_driven_credit_assignment.adca_grpo"
+REMOVED: dict[str, str] = {
+    "actor_rollout_ref.rollout.parallel_tool_calls": "max_tool_calls: 1 carries out the first call alone",
+    "cold_start.max_per_task": "the four shortest conversations of a task are imitated",
+    "env_service.max_instances": "the service has room for every episode in flight",
+    "trainer.val_pause_training": "validation always has the engine to itself",
+    "watchdog.enable": "it always watches, and ends nothing",
+    f"{_ADCA}.alpha_schedule": "write alpha_cosine_decay_enable: true for cosine",
+    f"{_ADCA}.sigma": "adca_grpo.preset decides: original of steps, paper of trajectory means",
+    f"{_ADCA}.sigma_floor": "it is fixed at 0.5",
+    "task_manager.deduplication.encoder": "the encoder that is shipped compares queries",
+    "task_manager.strategy_args.depth_window": "an explorer sees as many observations as depth_steps",
+    "task_manager.synthesis.min_confidence": "what the synthesiser says of its confidence decides nothing",
+    "task_manager.verification.min_judge_confidence": "what the judge says of its confidence decides nothing",
+    "task_manager.verification.max_resolve_steps": "a try may take three times the steps of the reference, and two",
+    "exp_manager.ratio_rounding": "exp_manager.preset decides: original rounds, the others take the floor",
+    "exp_manager.index": "every search is exact",
+    "exp_manager.hnsw_above": "every search is exact",
+    "exp_manager.dedup_threshold": "exp_manager.preset decides: original 1.0, the others 0.85",
+    "exp_manager.distillation.validate_by_llm": "the summariser judges every experience",
+    "exp_manager.retrieval.min_similarity": "no experience is left out for its distance",
+}
+
+
+def told(path: str) -> str | None:
+    """Return what to say of a key that is unknown now, or None if there never was one."""
+    for old, new in RENAMED.items():
+        if path == old or path.startswith(f"{old}."):
+            return f"it is now `{new}{path.removeprefix(old)}`"
+    if path in REMOVED:
+        return f"{REMOVED[path]}; remove it"
+    section, _, key = path.rpartition(".")
+    for name, field in Settings.model_fields.items():
+        value = _constant(field.annotation, place_of(name), section, key)
+        if value is not None:
+            return f"it is fixed at {value}; remove it"
+    return None
+
+
+def _constant(model: object, place: str, section: str, key: str) -> str | None:
+    if not (isinstance(model, type) and issubclass(model, BaseModel)) or not f"{section}.".startswith(f"{place}."):
+        return None
+    if place == section:
+        return str(getattr(model, key)) if key in model.__class_vars__ else None
+    inner = section.removeprefix(f"{place}.").partition(".")[0]
+    field = model.model_fields.get(inner)
+    return _constant(field.annotation, f"{place}.{inner}", section, key) if field is not None else None

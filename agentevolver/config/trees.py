@@ -1,0 +1,78 @@
+"""Configurations as plain trees: their keys, dotted, and the values there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from agentevolver.utils import recipes
+
+# Mappings whose keys belong to someone else (vLLM's arguments, a model's config, an environment's parameters): any key
+# is taken.
+FREE_FORM = (
+    "actor_rollout_ref.model.override_config",
+    "actor_rollout_ref.rollout.engine_kwargs",
+    "actor_rollout_ref.actor.fsdp_config.mixed_precision",
+    "actor_rollout_ref.ref.fsdp_config.mixed_precision",
+    "data.apply_chat_template_kwargs",
+    "data.train_filter",
+    "data.val_filter",
+    "device_env",
+    "env_service.env_params",
+    "env_service.env_type",
+    "env_service.environments",
+    "env_service.val_env_params",
+    "exp_manager.ranking",
+    "exp_manager.scout.filter",
+    "llm.roles",
+    "llm.sampling",
+    "ray_kwargs.ray_init",
+    "task_manager.explore_env_params",
+    "trainer.v1.sampler.sampler_kwargs",
+)
+
+
+def open_keys() -> tuple[str, ...]:
+    """Return the keys whose value is a mapping that takes any key, those of recipes among them."""
+    own = (f"recipes.{name}.{key}" for name, recipe in recipes.recipes().items() for key in recipe.open_keys)
+    return (*FREE_FORM, *own)
+
+
+def leaves(tree: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the keys of a configuration, dotted, with their values; an empty mapping is a value."""
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            yield from leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def paths(tree: Any, prefix: str = "") -> Iterator[str]:
+    """Yield the dotted path of every key of a tree, inner ones included."""
+    if isinstance(tree, Mapping):
+        for key, value in tree.items():
+            path = f"{prefix}{key}"
+            yield path
+            yield from paths(value, f"{path}.")
+
+
+def select(tree: Any, path: str, default: Any = None) -> Any:
+    """Return what stands at a dotted path of a plain tree, `default` if nothing does."""
+    for key in path.split("."):
+        if not isinstance(tree, Mapping) or key not in tree:
+            return default
+        tree = tree[key]
+    return tree
+
+
+def nested(path: str, value: Any) -> dict[str, Any]:
+    """Return a value as a tree in which it stands at a dotted path."""
+    for key in reversed(path.split(".")):
+        value = {key: value}
+    tree: dict[str, Any] = value
+    return tree
+
+
+def one_line(error: BaseException) -> str:
+    """Return an error's text without line breaks."""
+    return " ".join(str(error).split())

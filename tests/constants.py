@@ -1,0 +1,16 @@
+"""Settings whose constants (ClassVars of the model) have other values in a test."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from pydantic import BaseModel
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def settings_with(model: type[Model], /, **values: object) -> Model:
+    """Return settings of a model from fields and constants alike."""
+    constants = {name: value for name, value in values.items() if name in model.__class_vars__}
+    kind: type[Model] = type(model.__name__, (model,), {"__module__": __name__, **constants})
+    return kind(**{name: value for name, value in values.items() if name not in constants})

@@ -252,7 +252,7 @@ def test_a_run_without_a_pool_has_none_and_gets_none(client: TestClient, run: Pa
 
 
 def test_a_writer_in_training_and_the_page_do_not_wait_for_each_other(client: TestClient, run: Path) -> None:
-    with Store(run / "experience.sqlite") as store, store._database.writing() as db:
+    with Store(run / "experience.sqlite") as store, store.database.writing() as db:
         db.execute("UPDATE records SET uses = 99")
         rows = client.get("/api/experience").json()["rows"]
         assert all(row["uses"] != 99 for row in rows), "a reader sees what was committed, at once"

@@ -100,11 +100,7 @@ class EmbeddedBackend(Backend):
         held_out: Collection[str] = (),
         source: str = "",
     ) -> None:
-        """Take a pool; `source` names the run whose steps the ranking takes.
-
-        Raises:
-            ValueError: `exp_manager.ranking` cannot be made.
-        """
+        """`source`: the run whose steps the ranking takes. Raises ExperienceError if that cannot be made."""
         self._source = source
         self._settings = settings
         self._llm = llm
@@ -136,10 +132,10 @@ class EmbeddedBackend(Backend):
         pool = Pool.of(settings, store, encoder or make_encoder(settings.encoder))
         try:
             pool.require_encoder()
+            return cls(settings, pool, llm, author=author, held_out=held_out, source=str(directory.resolve()))
         except Exception:
             store.close()
             raise
-        return cls(settings, pool, llm, author=author, held_out=held_out, source=str(directory.resolve()))
 
     def of_environment(self, env_type: str, held_out: Collection[str] = ()) -> EmbeddedBackend:
         """Return the backend of one of several environments: the same but for the workspace."""

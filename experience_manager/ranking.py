@@ -11,6 +11,7 @@ from agentevolver.utils import recipes
 from agentevolver.utils.names import load_named
 from agentevolver.utils.recipes import StageSettings
 from experience_manager.attempts import Attempt
+from experience_manager.errors import ExperienceError
 from experience_manager.store import Hit, Store
 
 if TYPE_CHECKING:
@@ -58,9 +59,12 @@ class Ranking(Protocol):
 
 
 def make_ranking(settings: StageSettings | None, context: RankingContext) -> Ranking | None:
-    """Return the ranking that a configuration names, or None if it names none; raises ValueError."""
+    """Return the ranking that a configuration names, or None if it names none; raises ExperienceError."""
     if settings is None:
         return None
-    make: Any = load_named(settings.use, recipes.stages("ranking"))
-    ranking: Ranking = make(context, **settings.options)
+    try:
+        make: Any = load_named(settings.use, recipes.stages("ranking"))
+        ranking: Ranking = make(context, **settings.options)
+    except (TypeError, ValueError) as error:
+        raise ExperienceError(f"exp_manager.ranking: {' '.join(str(error).split())}") from error
     return ranking

@@ -21,6 +21,7 @@ from benchmarks.utility import World, planted, play, pruned, section
 from experience_manager.apart import BackendsApart
 from experience_manager.attempts import read_attempts
 from experience_manager.backend import EmbeddedBackend
+from experience_manager.errors import ExperienceError
 from experience_manager.experience import from_reme, to_reme
 from experience_manager.manager import ExperienceManager
 from experience_manager.ranking import RankingContext
@@ -301,3 +302,8 @@ def test_the_variance_of_a_difference_is_that_of_fair_coins_at_most():
     rng = np.random.default_rng(0)
     drawn = rng.binomial(4, 0.5, 4000) / 4 - rng.binomial(2, 0.5, 4000) / 2
     assert math.isclose(pair(0.0, guided=4, unguided=2).noise, drawn.var(), rel_tol=0.1)
+
+
+def test_wrong_options_are_one_line_where_no_recipe_checks_them(tmp_path):
+    with pytest.raises(ExperienceError, match=r"exp_manager\.ranking: .*prior_sd"):
+        EmbeddedBackend.open(section(prior_sd=2), tmp_path, encoder=SMALL)

@@ -18,8 +18,8 @@ from agentevolver.embeddings import Encoder, make_encoder
 from agentevolver.types import Trajectory
 from experience_manager.attempts import Attempt, Group
 from experience_manager.distill import Distilled, Distiller
-from experience_manager.pool import Pool, prune
-from experience_manager.ranking import RankingContext, make_ranking
+from experience_manager.pool import Pool
+from experience_manager.ranking import RankingContext, make_ranking, prune
 from experience_manager.retrieve import Question, Retrieved, Retriever
 from experience_manager.settings import ExperienceSettings
 from experience_manager.store import Count, Store

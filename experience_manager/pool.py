@@ -24,8 +24,7 @@ from experience_manager.database import Stamp
 from experience_manager.experience import Experience
 from experience_manager.index import Vectors, Where
 from experience_manager.merge import Added
-from experience_manager.ranking import Ranking
-from experience_manager.settings import ExperienceSettings, PruningSettings
+from experience_manager.settings import ExperienceSettings
 from experience_manager.store import ANYWHERE, Count, Hit, Store
 
 # If only when_to_use is embedded, many experiences share it: so many of the nearest are compared in full.
@@ -142,13 +141,6 @@ class Pool:
 
     def _stamp(self, vectors: Vectors) -> Stamp:
         return Stamp(self._encoder.name, vectors.shape[1], self._embedded_text)
-
-
-def prune(store: Store, workspace: str, pruning: PruningSettings, ranking: Ranking | None) -> int:
-    """Delete what was of too little use, and what harms by its lift or, with a ranking, by that; return how many."""
-    lift = None if ranking is not None else pruning.min_lift
-    count = store.prune(workspace, min_uses=pruning.min_uses, min_utility=pruning.min_utility, min_lift=lift)
-    return count + (ranking.prune() if ranking is not None else 0)
 
 
 class Configuration(BaseModel):

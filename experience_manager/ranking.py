@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from agentevolver.types import Trajectory
 from agentevolver.utils import recipes
@@ -12,34 +12,26 @@ from agentevolver.utils.names import load_named
 from agentevolver.utils.recipes import StageSettings
 from experience_manager.attempts import Attempt
 from experience_manager.errors import ExperienceError
-from experience_manager.store import Hit, Store
-
-if TYPE_CHECKING:
-    from experience_manager.retrieve import Question
+from experience_manager.retrieve import Ranker
+from experience_manager.settings import PruningSettings
+from experience_manager.store import Store
 
 
 @dataclass(frozen=True, slots=True)
 class RankingContext:
-    """What a ranking works on: a workspace of a store, and the run whose steps it takes ("" outside of a run)."""
+    """A workspace of a store, and the run whose steps the ranking takes ("" outside of a run)."""
 
     store: Store
     workspace: str
     source: str = ""
 
 
-class Ranking(Protocol):
+class Ranking(Ranker, Protocol):
     """Ranks the experiences found for a task, and prunes those that harm, in place of `pruning.min_lift`.
 
     Made with a `RankingContext` and the options of `exp_manager.ranking`. All methods but `rank` run in a thread and
     may raise ExperienceError.
     """
-
-    candidates: int
-    """How many of the nearest experiences are ranked."""
-
-    def rank(self, hits: Sequence[Hit], question: Question) -> list[Hit]:
-        """Return the hits, best first; they come sorted by similarity."""
-        ...
 
     def record(self, step: int, trajectories: Sequence[Trajectory], attempts: Sequence[Attempt]) -> dict[str, float]:
         """Take the rollouts of a training step, which may be a repeated one, and return metrics.
@@ -68,3 +60,10 @@ def make_ranking(settings: StageSettings | None, context: RankingContext) -> Ran
     except (TypeError, ValueError) as error:
         raise ExperienceError(f"exp_manager.ranking: {' '.join(str(error).split())}") from error
     return ranking
+
+
+def prune(store: Store, workspace: str, pruning: PruningSettings, ranking: Ranking | None) -> int:
+    """Delete what helped too little, or harms by its lift or else the ranking; return how many."""
+    lift = None if ranking is not None else pruning.min_lift
+    count = store.prune(workspace, min_uses=pruning.min_uses, min_utility=pruning.min_utility, min_lift=lift)
+    return count + (ranking.prune() if ranking is not None else 0)

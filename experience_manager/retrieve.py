@@ -14,7 +14,7 @@ import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from agentevolver.llm import LLMError, Role
 from experience_manager import prompts, screen
@@ -23,8 +23,8 @@ from experience_manager.experience import Experience, normal
 from experience_manager.guide import Message
 from experience_manager.index import Where
 from experience_manager.pool import Pool
-from experience_manager.ranking import Ranking
 from experience_manager.settings import ExperienceSettings
+from experience_manager.store import Hit
 
 if TYPE_CHECKING:
     from agentevolver.llm import LLM
@@ -69,9 +69,20 @@ class Retrieved:
     notes: tuple[str, ...] = ()
 
 
+class Ranker(Protocol):
+    """Order of the experiences found for a task."""
+
+    candidates: int
+    """How many of the nearest experiences are ranked."""
+
+    def rank(self, hits: Sequence[Hit], question: Question) -> list[Hit]:
+        """Return the hits, best first; they come sorted by similarity."""
+        ...
+
+
 class Retriever:
     def __init__(
-        self, pool: Pool, settings: ExperienceSettings, llm: LLM | None = None, ranking: Ranking | None = None
+        self, pool: Pool, settings: ExperienceSettings, llm: LLM | None = None, ranking: Ranker | None = None
     ) -> None:
         """Without `llm` nothing is reranked or rewritten."""
         self._ranking = ranking

@@ -178,7 +178,7 @@ class Attributor:
         if group is not None:
             value = await self._groups.advantage(group, trajectory.rollout_id, self._settings.group_wait_s)
             if value is None:
-                logger.warning("group %s was not complete in time, its rollout is labelled unseen", trajectory.group_id)
+                logger.warning("group %s: an outcome is late, the rollout is labelled anyway", trajectory.group_id)
             elif abs(value) < SMALL:
                 return "skip_small_adv: its group advantage is 0"
         if self._settings.adca_grpo.skip_type == "skip_all_neg" and not self._success(trajectory):
@@ -219,7 +219,7 @@ class Attributor:
         self._told[kind] = (now, 0)
         more = f" ({untold} more since the last message)" if untold else ""
         unexpected = error if kind == "error" else None
-        logger.warning("trajectory %s goes unlabelled (%s)%s: %s", name, kind, more, error, exc_info=unexpected)
+        logger.warning("trajectory %s is not labelled (%s)%s: %s", name, kind, more, error, exc_info=unexpected)
 
     async def _labels(self, trajectory: Trajectory, work: _Work) -> Sequence[StepLabel]:
         """Return labels from the cache or the judge; raises the judge's errors, LabelError, or _Paused."""

@@ -284,7 +284,7 @@ class Processor:
         first = next(iter(settings.stages), None)
         if first is not None and getattr(_factory(first.use), "rescales", False):
             raise StageError(
-                f"stages begin with {first.use}, which scales what stages before it made, and nothing is there: write "
+                f"the first stage is {first.use}, which only scales the advantages of earlier stages: write "
                 "outcome before it"
             )
         self._stages: list[tuple[str, Stage]] = [(stage.use, make_stage(stage, context)) for stage in settings.stages]
@@ -361,4 +361,4 @@ def _check(name: str, advantages: Tensor, batch: CreditBatch) -> None:
     if not bool(advantages.isfinite().all()):
         raise StageError(f"stage {name!r} returned an advantage that is not a finite number")
     if bool((advantages != 0)[~batch.mask].any()):
-        raise StageError(f"stage {name!r} returned an advantage for a step that does not count, multiply by batch.mask")
+        raise StageError(f"stage {name!r} returned an advantage for a step outside batch.mask: multiply by it")

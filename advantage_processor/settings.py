@@ -42,11 +42,11 @@ class AdcaGrpoSettings(_Section):
 
     preset: Literal["original", "paper"] = Field(
         default="original",
-        description="values of sigma and fix_base where they are null: original steps, 0.2; paper means, 1.0",
+        description="defaults of sigma and fix_base: original: steps, 0.2; paper: means, 1.0",
     )
     prm_scheme: Literal["decouple", "allocation"] = Field(
         default="decouple",
-        description="decouple: a label is +-fix_base; allocation: the outcome's sign, shared out by labels",
+        description="decouple: a label is +-fix_base; allocation: the outcome's sign, divided by labels",
     )
     do_batch_norm: bool = Field(default=True, description="standardise step scores within a group")
     equal_trajectory_weight: bool = Field(
@@ -63,14 +63,14 @@ class AdcaGrpoSettings(_Section):
         description="least deviation under sigma: means, relative to the group's largest |score|; null: 0.5; 0: none",
     )
     fix_base: float | None = Field(
-        default=None, gt=0, description="size of a decoupled score; do_batch_norm cancels it"
+        default=None, gt=0, description="size of a decoupled score; no effect with do_batch_norm"
     )
-    alpha: float = Field(default=0.1, ge=0, description="weight of the attribution beside the outcome's 1")
+    alpha: float = Field(default=0.1, ge=0, description="weight of the attribution; the outcome has weight 1")
     alpha_schedule: Literal["constant", "cosine", "linear"] = Field(
-        default="constant", description="how alpha goes to alpha_min over total_steps"
+        default="constant", description="decay of alpha to alpha_min over total_steps"
     )
     alpha_cosine_decay_enable: bool = Field(default=False, description="AgentEvolver's name for alpha_schedule: cosine")
-    alpha_min: float = Field(default=0.0, ge=0, description="where the schedule ends")
+    alpha_min: float = Field(default=0.0, ge=0, description="final value of alpha")
     alpha_progress: float | None = Field(
         default=None, ge=0, le=1, description="replaces step / total_steps in the schedule"
     )
@@ -80,16 +80,14 @@ class AdcaGrpoSettings(_Section):
         description="where the outcome is added: last step, every step, nowhere (only_prm, without alpha)",
     )
     enable_length_normalization: bool = Field(
-        default=False, description="step rewards over the root of the trajectory's steps (decouple)"
+        default=False, description="divide step rewards by the root of the number of steps (decouple)"
     )
-    prm_steps: int = Field(
-        default=100, ge=0, description="training steps with attribution; after them no step is labelled"
-    )
+    prm_steps: int = Field(default=100, ge=0, description="number of training steps with attribution")
     skip_type: Literal["none", "skip_small_adv", "skip_all_neg"] = Field(
-        default="none", description="not labelled: rollouts whose group advantage is 0; rollouts that failed their task"
+        default="none", description="do not label: rollouts with a group advantage of 0; failed rollouts"
     )
     enable_adca_metric: bool = Field(
-        default=False, description="with enable: false, label and report all the same; advantages stay as they are"
+        default=False, description="with enable: false, label and report, without changing advantages"
     )
 
     @property
@@ -128,12 +126,12 @@ class GigpoSettings(_Section):
     """Step credit from anchor states (`gigpo`, arXiv 2505.10978)."""
 
     gamma: float = Field(default=0.95, ge=0, le=1, description="discount of a step's return")
-    omega: float = Field(default=1.0, ge=0, description="weight of the step advantage beside the outcome advantage's 1")
+    omega: float = Field(default=1.0, ge=0, description="weight of the step advantage; the outcome's is 1")
     similarity: float | None = Field(
-        default=None, gt=0, le=1, description="observations at least this alike are one state; null: equal ones"
+        default=None, gt=0, le=1, description="least similarity of observations of one state; null: equal ones only"
     )
     norm_by_std: bool = Field(default=True, description="divide by the deviation of the state's returns")
-    rewards: Literal["outcome", "env"] = Field(default="outcome", description="what returns are made of")
+    rewards: Literal["outcome", "env"] = Field(default="outcome", description="source of the returns")
 
 
 class StageSettings(BaseModel):
@@ -180,31 +178,29 @@ class AttributionSettings(_Section):
         default=-0.2, description="allocation: weight of a GOOD in a failure; its absolute value counts"
     )
     success_threshold: float = Field(
-        default=0.5, ge=0, lt=1, description="an outcome above it is a success, to the judge and everywhere else"
+        default=0.5, ge=0, lt=1, description="an outcome above this is a success, for the judge and everywhere else"
     )
     window_steps: int = Field(
-        default=40, ge=1, description="steps of one label call; longer trajectories are labelled in windows"
+        default=40, ge=1, description="steps per label call; longer trajectories are labelled in windows"
     )
     max_chars: int = Field(
-        default=2000, ge=100, description="characters of one action or observation; longer ones lose their middle"
+        default=2000, ge=100, description="characters of an action or observation; longer ones lose their middle"
     )
     timeout_s: float = Field(
-        default=300.0, gt=0, description="seconds the labels of a trajectory may take; then it goes unlabelled"
+        default=300.0, gt=0, description="seconds for labelling a trajectory; after that it is not labelled"
     )
     group_wait_s: float = Field(
         default=600.0, gt=0, description="skip_small_adv: seconds to wait for the group's other outcomes"
     )
-    label_cache: Path | None = Field(
-        default=None, description="SQLite file that keeps labels beyond the process; null: memory alone"
-    )
+    label_cache: Path | None = Field(default=None, description="SQLite file of labels; null: in memory only")
     llm_evaluation_log_dir: Path | None = Field(
-        default=None, description="one record a labelled trajectory: prompt, reply, labels"
+        default=None, description="folder of a log with prompt, reply and labels of each trajectory"
     )
     adca_grpo: AdcaGrpoSettings = AdcaGrpoSettings()
     gigpo: GigpoSettings = GigpoSettings()
     stages: tuple[StageSettings, ...] = Field(
         default=(StageSettings(use="outcome"), StageSettings(use="attribution"), StageSettings(use="hybrid_scale")),
-        description="what makes advantages, in order: names, or mappings with `use` and the stage's options",
+        description="the stages in order: names, or mappings with `use` and the stage's options",
     )
 
     @property

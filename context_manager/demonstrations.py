@@ -24,7 +24,7 @@ def demonstration(renderer: ChatRenderer, messages: Sequence[Mapping[str, Any]])
     """
     said = [place for place, message in enumerate(messages) if message["role"] == "assistant"]
     if not said or said[0] == 0:
-        raise ValueError("an assistant that answers somebody was expected")
+        raise ValueError("the conversation needs an assistant message after another message")
     plain = [dict(message) for message in messages]
     ids = renderer.opening(plain[: said[0]])
     mask = [0] * len(ids)

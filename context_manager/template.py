@@ -99,7 +99,7 @@ class ContextTemplate:
     def record(self, sampled_ids: Sequence[int], log_probs: Sequence[float], step: int, kind: str = "action") -> str:
         """Record the reply to the last prompt and return its text; raises RuntimeError for a second one."""
         if self._sent is None:
-            raise RuntimeError("record a reply after the next_prompt that it answers")
+            raise RuntimeError("there is no prompt that this reply answers: call next_prompt first")
         prompt_ids, shown = self._sent
         self._sent = None
         self.recorder.record(

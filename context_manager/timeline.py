@@ -98,7 +98,7 @@ class LiveTimeline:
         message."""
         last = self.messages[-1] if self.messages else None
         if last is None or self._sampled is None or last is not self._sampled[0]:
-            raise RuntimeError("say what a reply called right after it, before anything else is said")
+            raise RuntimeError("set the tool calls of a reply before another message is added")
         # The reply keeps its sampled ids; if its thought was removed, those of the rest.
         sampled = self._sampled[1]
         fields = {**last.fields, "tool_calls": [dict(call) for call in calls]} if calls else last.fields
@@ -240,9 +240,7 @@ class LiveTimeline:
         if follows is None and not run:
             return []
         if follows is None and self._append_only:
-            raise ValueError(
-                "an append-only timeline has nothing between its opening and the first reply: say it in the opening"
-            )
+            raise ValueError("an append-only timeline takes no message before the first reply: put it into the opening")
         closed = None if follows is None else follows.closed
         calls = [] if follows is None else follows.calls
         key = closed, tuple(str(call.get("id")) for call in calls), tuple(run)

@@ -99,9 +99,7 @@ class Actor:
             useless += not (isinstance(reply, Reply) and reply.cached)
             if useless >= TRIES:
                 break
-        raise LLMReplyError(
-            f"{self._role.value}: no action that can be done, asked {number + 1} times: {problem}", said
-        )
+        raise LLMReplyError(f"{self._role.value}: no usable action in {number + 1} replies: {problem}", said)
 
     async def _reply(
         self, prompt: Prompt, tools: Tools | None, sampling: dict[str, Any]

@@ -77,7 +77,7 @@ class BackgroundQuestioning:
             target_tasks: number of tasks to make; None means `curriculum.max_new_tasks`.
         """
         if self._process is not None:
-            raise RuntimeError("a round of questioning is under way; collect it first")
+            raise RuntimeError("a round of synthesis is running: collect it first")
         settings = self._configuration.task_manager
         done, number = round_files(settings.train_data_path), self.next_number
         self._target = round_file(settings.train_data_path, number)
@@ -93,7 +93,7 @@ class BackgroundQuestioning:
             return None
         self._process = None
         if status != 0:
-            logger.error("a round of questioning ended with status %d; see the logs in %s", status, self._folder)
+            logger.error("a round of synthesis failed with exit code %d; its log is in %s", status, self._folder)
         # The round writes under another name, so that a killed round is not taken for a finished one.
         unfinished = self._target.with_name(self._target.name + ".unfinished")
         if not unfinished.exists():

@@ -96,7 +96,7 @@ class StepLog:
             if lines:
                 self.opening, self.steps = str(lines[0]["opening"]), [ExploredStep(**line) for line in lines[1:]]
         except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-            logger.warning("%s holds no exploration under way (%s); it is begun anew", path, error)
+            logger.warning("%s is not a valid step log (%s): the exploration restarts", path, error)
             return
 
 
@@ -171,7 +171,7 @@ def make_strategy(name: str, fmt: PlainFormat, settings: StrategySettings) -> St
         return RandomStrategy()
     if name == "curious":
         return CuriousStrategy(fmt, settings.memory_size)
-    raise ValueError(f"there is no exploration strategy {name!r}; strategies are random, curious")
+    raise ValueError(f"unknown exploration strategy {name!r}: write random or curious")
 
 
 _KINDS: tuple[tuple[type[Exception], str], ...] = (
@@ -271,7 +271,7 @@ class Explorer:
         found = await self._go_on(world, number, log)
         if found is None:
             logger.warning(
-                "exploration %d of %s begins anew: its world does not answer the %d steps again as it did",
+                "exploration %d of %s restarts: replaying its %d steps gave other observations",
                 number,
                 world.seed_task_id,
                 taken,

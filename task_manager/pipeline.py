@@ -219,7 +219,7 @@ class TaskPipeline:
                 f"{len(self._failures)} of {self._finished + 1} explorations failed "
                 f"({', '.join(f'{kind} {count}' for kind, count in self._kinds.most_common())}), more than "
                 "max_failed_share = "
-                f"{self._settings.max_failed_share:g} allows; everything paid for is kept; the last one: {error}"
+                f"{self._settings.max_failed_share:g} allows; finished parts are kept; last failure: {error}"
             )
 
     async def _explored(self, seed: str, number: int) -> Exploration:
@@ -352,7 +352,7 @@ class TaskPipeline:
                 return await work()
             except EnvUnavailable as error:
                 if attempt == ENV_TRIES or not await self._service_is_back():
-                    self._fatal = self._fatal or QuestioningFailed(f"the environment's service went away: {error}")
+                    self._fatal = self._fatal or QuestioningFailed(f"the environment service is unreachable: {error}")
                     raise
             except (EnvCrashed, EnvTimeout) as error:
                 if attempt == ENV_TRIES:

@@ -49,20 +49,22 @@ class StrategySettings(_Section):
     """How an exploration goes (`task_manager.strategy_args`)."""
 
     breadth_steps: int | None = Field(
-        None, ge=0, description="steps in which the explorer sees everything so far and is to try many things"
+        None,
+        ge=0,
+        description="breadth phase: steps in which the explorer sees all earlier ones and tries many things",
     )
     depth_steps: int | None = Field(
-        None, ge=0, description="steps after them, in which it sees only the last observations"
+        None, ge=0, description="depth phase: steps in which it sees only the last observations"
     )
     depth_window: int | None = Field(
-        None, ge=1, description="how many observations it then sees; null: as many as there are depth steps"
+        None, ge=1, description="observations that it sees in the depth phase; null: depth_steps"
     )
-    max_explore_step: int | None = Field(None, ge=1, description="at most this many steps in all; depth is cut first")
+    max_explore_step: int | None = Field(None, ge=1, description="limit on all steps; depth is cut first")
     exploration_llm_temperature: float = Field(1.0, ge=0, description="temperature of the breadth phase")
     depth_llm_temperature: float = Field(0.7, ge=0, description="temperature of the depth phase")
     exploration_llm_top_p: float = Field(1.0, gt=0, le=1, description="top_p of both phases")
-    exploration_llm_top_k: int | None = Field(None, ge=1, description="for endpoints that know it; null: not sent")
-    memory_size: int = Field(40, ge=1, description="strategy curious: tried actions that an explorer is shown")
+    exploration_llm_top_k: int | None = Field(None, ge=1, description="for endpoints that support it; null: not sent")
+    memory_size: int = Field(40, ge=1, description="strategy curious: number of earlier tries shown to an explorer")
 
     def steps(self, env_type: str) -> tuple[int, int]:
         """Return (breadth, depth) for an environment."""
@@ -88,17 +90,15 @@ class StrategySettings(_Section):
 class SynthesisSettings(_Section):
     """How a trajectory becomes tasks (`task_manager.synthesis`)."""
 
-    max_tasks: int = Field(5, ge=1, description="tasks that are asked of one trajectory, and taken from it, at most")
+    max_tasks: int = Field(5, ge=1, description="limit on the tasks made from one trajectory")
     shown_neighbours: int = Field(
-        8, ge=0, description="nearest existing queries that the synthesiser is told to stay away from"
+        8, ge=0, description="number of nearest existing queries that the synthesiser is told to avoid"
     )
-    min_confidence: float = Field(0.0, ge=0, le=1, description="proposals that the synthesiser trusts less are dropped")
+    min_confidence: float = Field(0.0, ge=0, le=1, description="proposals with a lower confidence are dropped")
     min_actions: int = Field(
-        1, ge=1, description="proposals whose solution takes fewer actions are dropped; the synthesiser is told so"
+        1, ge=1, description="proposals with fewer actions are dropped; the synthesiser knows the limit"
     )
-    preference: str = Field(
-        "", description="the user's own words on what tasks to make, on top of the profile's preferences"
-    )
+    preference: str = Field("", description="your own words on what tasks to make, added to the profile's preferences")
     temperature: float = Field(0.7, ge=0, description="of the synthesiser")
 
 
@@ -106,38 +106,38 @@ class VerificationSettings(_Section):
     """What a proposal must stand (`task_manager.verification`)."""
 
     execute: bool = Field(
-        True, description="carry out the reference solution, unless the action format says that it must not be repeated"
+        True, description="execute the reference solution, unless the action format says that it must not be repeated"
     )
     resolve: bool = Field(
-        False, description="let the verifier solve the task without the solution, and compare the results"
+        False, description="let the verifier solve the task without seeing the solution, and compare the results"
     )
-    resolve_tries: int = Field(1, ge=1, description="solutions the verifier may try before the task is dropped")
+    resolve_tries: int = Field(1, ge=1, description="tries of the verifier before the task is dropped")
     max_resolve_steps: int | None = Field(
-        None, ge=1, description="steps of one try; null: three times the reference's, and two"
+        None, ge=1, description="steps of one try; null: three times the reference's, plus two"
     )
-    judge: bool = Field(True, description="let the judge decide whether what happened is what the query asks for")
+    judge: bool = Field(True, description="let the judge decide whether the result is what the query asks for")
     second_opinions: int = Field(
         2,
         ge=0,
-        description="when the judge refuses, it is asked so often again; only if all of these accept, it passes",
+        description="how often the judge is asked again after a rejection; if all of these accept, it passes",
     )
     min_judge_confidence: float = Field(
-        0.0, ge=0, le=1, description="acceptances that the judge trusts less are refusals"
+        0.0, ge=0, le=1, description="acceptances with a lower confidence count as rejections"
     )
 
 
 class DeduplicationSettings(_Section):
     """What counts as having a task already (`task_manager.deduplication`)."""
 
-    jaccard: float = Field(0.8, gt=0, le=1, description="word-set overlap from which two queries are the same")
-    cosine: float = Field(0.9, gt=0, le=1, description="embedding similarity from which two queries are the same")
+    jaccard: float = Field(0.8, gt=0, le=1, description="word-set overlap at which two queries count as the same")
+    cosine: float = Field(0.9, gt=0, le=1, description="embedding similarity at which two queries count as the same")
     semantic: bool = Field(True, description="compare embeddings too")
-    encoder: EmbeddingSettings = Field(EmbeddingSettings(), description="what makes the embeddings")
+    encoder: EmbeddingSettings = Field(EmbeddingSettings(), description="the embedding model")
     scope: Literal["all", "world"] = Field(
-        "all", description="world: the same words in another start state are another task"
+        "all", description="world: the same query in another start state is another task"
     )
     contamination: Literal["all", "exact", "off"] = Field(
-        "all", description="against evaluation tasks: both thresholds, same words, or not"
+        "all", description="comparison with evaluation tasks: both thresholds, same words, or none"
     )
 
 
@@ -146,16 +146,14 @@ class MixtureSettings(_Section):
 
     use_original_tasks: bool = Field(True, description="train on the environment's own tasks")
     synthetic_data_ratio: float = Field(
-        0.0, ge=0, description="synthetic tasks per original task; more than there are means all of them"
+        0.0, ge=0, description="synthetic tasks per original task, limited by how many there are"
     )
-    shuffle: bool = Field(
-        True, description="in random order; false: originals first, each kind in the order of its file"
-    )
-    seed: int = Field(42, description="of the draws; every epoch draws anew")
+    shuffle: bool = Field(True, description="random order; false: originals first, each kind in file order")
+    seed: int = Field(42, description="seed of the draws; every epoch is drawn anew")
     synthetic_advantage_scale: float = Field(
         0.5,
         ge=0,
-        description="factor on the advantages of synthetic tasks where both kinds are trained on (paper, 7.1.3)",
+        description="factor on the advantages of synthetic tasks if both kinds are trained on (paper, 7.1.3)",
     )
 
     @property
@@ -193,11 +191,11 @@ class GraderSettings(_Section):
         description="for tasks without a machine check, under auto; also the judge of state-llm",
     )
     compare_with: GraderName | None = Field(
-        None, description="a second grader that sees the same rollouts and only has its agreement measured"
+        None, description="a second grader of the same rollouts, to measure agreement only"
     )
-    compare_share: float = Field(0.1, ge=0, le=1, description="share of rollouts that the second grader sees")
+    compare_share: float = Field(0.1, ge=0, le=1, description="share of rollouts that the second grader grades")
     samples: int = Field(3, ge=1, description="verdicts that the avg graders average")
-    temperature: float = Field(0.0, ge=0, description="of the judge; avg graders sample at 0.7 at least")
+    temperature: float = Field(0.0, ge=0, description="temperature of the judge; avg graders use at least 0.7")
 
     @field_validator("original_grader")
     @classmethod
@@ -226,19 +224,17 @@ class CurriculumSettings(_Section):
     """Which tasks come next (`task_manager.curriculum`)."""
 
     enable: bool = Field(False, description="let task weights follow the measured success of rollout groups")
-    rest_epochs: int = Field(
-        2, ge=1, description="epochs that a task rests whose last group was all right or all wrong"
-    )
+    rest_epochs: int = Field(2, ge=1, description="epochs for which a task rests after a group with equal scores")
     max_rest_epochs: int = Field(8, ge=1, description="the rest doubles each time up to this")
-    target_success: float = Field(0.5, ge=0, le=1, description="success rate of the tasks that are wanted most")
-    width: float = Field(0.25, gt=0, description="how fast the weight falls off around it")
+    target_success: float = Field(0.5, ge=0, le=1, description="success rate with the highest weight")
+    width: float = Field(0.25, gt=0, description="standard deviation of the weight around it")
     smoothing: float = Field(0.5, gt=0, le=1, description="share of the newest group in a task's success rate")
-    harder_above: float = Field(0.7, ge=0, le=1, description="mean success from which new tasks are to be harder")
-    easier_below: float = Field(0.3, ge=0, le=1, description="mean success below which new tasks are to be easier")
+    harder_above: float = Field(0.7, ge=0, le=1, description="mean success at which new tasks get harder")
+    easier_below: float = Field(0.3, ge=0, le=1, description="mean success below which new tasks get easier")
     synthesize_every_epochs: int = Field(
-        0, ge=0, description="make new tasks in the background every so many epochs; 0: never"
+        0, ge=0, description="epochs between background rounds that make new tasks; 0: never"
     )
-    max_new_tasks: int = Field(64, ge=1, description="new tasks of one such round")
+    max_new_tasks: int = Field(64, ge=1, description="new tasks per background round")
 
     @model_validator(mode="after")
     def _bands(self) -> Self:
@@ -254,11 +250,11 @@ class CurriculumSettings(_Section):
 class Focus(_Section):
     """A weakness that new tasks target, and the worlds in which they are made."""
 
-    tool: str = Field(description="a tool that is used wrongly, as the action format names it")
-    kind: str = Field(description="how it is used wrongly, in a word")
-    words: tuple[str, ...] = Field((), description="what the environment said of it")
-    seeds: tuple[str, ...] = Field((), description="ids of the tasks whose worlds are explored for it")
-    not_like: tuple[str, ...] = Field((), description="queries that failed, of which no near copies are made")
+    tool: str = Field(description="a tool that the policy uses wrongly, as the action format names it")
+    kind: str = Field(description="the kind of error")
+    words: tuple[str, ...] = Field((), description="the environment's error messages")
+    seeds: tuple[str, ...] = Field((), description="ids of the tasks whose worlds are explored")
+    not_like: tuple[str, ...] = Field((), description="failed queries, which must not be copied")
 
 
 class TaskManagerSettings(_Section):
@@ -266,34 +262,28 @@ class TaskManagerSettings(_Section):
 
     n: int = Field(0, ge=0, description="explorations per seed task; 0: no synthetic tasks are made")
     max_seed_tasks: int | None = Field(
-        None, ge=1, description="explore from at most so many of the environment's tasks; null: all"
+        None, ge=1, description="limit on the environment's tasks to explore from; null: all"
     )
     round: int = Field(
-        0, ge=0, description="a later round takes the next seed tasks and explores anew; for more tasks after the first"
+        0, ge=0, description="number of the round; a later one takes the next seed tasks and explores again"
     )
     known_data_paths: tuple[Path, ...] = Field(
-        (), description="files of synthetic tasks that exist: not made again, ids go on after theirs"
+        (), description="files of existing synthetic tasks: not made again, ids continue after theirs"
     )
-    target_tasks: int | None = Field(
-        None, ge=1, description="stop once so many tasks are kept; null: when all explorations are used up"
-    )
+    target_tasks: int | None = Field(None, ge=1, description="stop at this many tasks; null: after all explorations")
     env_types: tuple[str, ...] | None = Field(
         None,
         min_length=1,
         description="of several environments, those that synthetic tasks are made for and trained on; null: all that "
         "are trained on",
     )
-    env_profile: Path | None = Field(
-        None, description="the environment's profile; null: the one that is shipped with it"
-    )
-    train_data_path: Path = Field(
-        Path("tasks_explored.train.jsonl"), description="where the synthetic tasks are written to and read from"
-    )
+    env_profile: Path | None = Field(None, description="the environment's profile; null: the one shipped with it")
+    train_data_path: Path = Field(Path("tasks_explored.train.jsonl"), description="file of the synthetic tasks")
     store: Path | None = Field(
         None, description="folder of the journal that makes runs resumable; null: train_data_path with .d added"
     )
-    num_explore_threads: int = Field(16, ge=1, description="explorations in flight at once")
-    num_verify_threads: int = Field(16, ge=1, description="tasks being verified at once")
+    num_explore_threads: int = Field(16, ge=1, description="concurrent explorations")
+    num_verify_threads: int = Field(16, ge=1, description="concurrent verifications")
     strategy: Literal["random", "curious"] = Field(
         "random", description="random: the paper's; curious: steered towards untried actions"
     )
@@ -310,10 +300,10 @@ class TaskManagerSettings(_Section):
         "thought and action. A call or an object is understood in any case",
     )
     max_observation_chars: int = Field(
-        MAX_OBSERVATION_CHARS, ge=200, description="longer observations lose their middle in the prompts of all roles"
+        MAX_OBSERVATION_CHARS, ge=200, description="limit of an observation in prompts; longer ones lose their middle"
     )
     explore_env_params: dict[str, Any] = Field(
-        default_factory=dict, description="environment parameters on top, while exploring"
+        default_factory=dict, description="additional environment parameters while exploring"
     )
     synthesis: SynthesisSettings = SynthesisSettings()
     verification: VerificationSettings = VerificationSettings()
@@ -321,9 +311,9 @@ class TaskManagerSettings(_Section):
     mixture: MixtureSettings = MixtureSettings()
     grader: GraderSettings = GraderSettings()
     curriculum: CurriculumSettings = CurriculumSettings()
-    focus: tuple[Focus, ...] = Field((), description="what new tasks are to be about, in the named worlds alone")
+    focus: tuple[Focus, ...] = Field((), description="weaknesses that new tasks target, in the named worlds only")
     unavailable_timeout_s: float = Field(
-        120.0, ge=0, description="seconds to wait for an environment service that went away"
+        120.0, ge=0, description="seconds to wait for an environment service that is down"
     )
     max_failed_share: float = Field(
         0.5, ge=0, le=1, description="share of explorations that may fail before the run ends with an error"
@@ -383,17 +373,16 @@ class ServiceAccess(_Section):
     env_url: str = Field(
         "http://127.0.0.1:8080",
         pattern=r"^https?://[^/]+(/.*)?$",
-        description="the service; the launcher starts one if the address is local and none answers",
+        description="address of the service; the launcher starts one if it is local and none answers",
     )
     external: bool = Field(
         False,
-        description="use the service at env_url, whoever has started it, and start none; an address elsewhere is "
-        "external anyway",
+        description="use the running service at env_url and start none; an address elsewhere is external anyway",
     )
     env_params: dict[str, Any] = Field(
-        default_factory=dict, description="passed to every episode's create; the environment says which keys it knows"
+        default_factory=dict, description="parameters of every episode; the environment defines the keys"
     )
-    timeout_s: float = Field(300, gt=0, description="seconds one call may take")
+    timeout_s: float = Field(300, gt=0, description="timeout of a call in seconds")
 
 
 class Service(ServiceAccess):
@@ -407,10 +396,10 @@ class Splits(_Section):
 
     train_split: str = Field("train", description="the environment's split that is trained on")
     train_filter: dict[str, Any] = Field(
-        default_factory=dict, description="passed to the environment when it lists its tasks"
+        default_factory=dict, description="parameters for listing the tasks to train on"
     )
     val_splits: list[str] = Field(
-        default_factory=lambda: ["dev"], description="the splits that are validated on, each reported apart"
+        default_factory=lambda: ["dev"], description="splits to validate on, each reported separately"
     )
     val_filter: dict[str, Any] = Field(default_factory=dict, description="the same for val_splits")
 

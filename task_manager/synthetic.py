@@ -59,7 +59,7 @@ class PipelineRun:
             if tasks:
                 write_objectives(self.target, tasks)
         if not tasks and self.pipeline.budget_spent:
-            raise QuestioningFailed("the budget was spent before a task was kept; raise llm.budget")
+            raise QuestioningFailed("the budget was spent before a task was kept: raise llm.budget")
         if not tasks and (failures := self.pipeline.failures):
             raise QuestioningFailed(
                 f"no task was kept and {len(failures)} explorations failed; the last one: {failures[-1]}"
@@ -193,8 +193,7 @@ def existing_tasks(configuration: Configuration, plan: Plan | None = None) -> li
         origin = task.metadata.get("origin", {}).get("run")
         if plan is not None and origin is not None and origin != plan.run:
             raise ConfigError(
-                f"{path}: its tasks were made by another configuration (run {origin}, now {plan.run}); give another "
-                "path"
+                f"{path}: its tasks were made by another configuration (run {origin}, now {plan.run}): set another path"
             )
     return tasks
 
@@ -206,7 +205,7 @@ def _tasks_of(path: Path, env_type: str) -> list[Task]:
         raise ConfigError(str(error)) from error
     for task in tasks:
         if task.env_type != env_type:
-            raise ConfigError(f"{path}: its tasks are for {task.env_type!r}, not {env_type!r}; give another path")
+            raise ConfigError(f"{path}: its tasks are for {task.env_type!r}, not {env_type!r}: set another path")
     return tasks
 
 

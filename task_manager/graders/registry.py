@@ -104,7 +104,7 @@ def make_grader(name: str, context: GraderContext) -> Grader:
     if name in GRADERS:
         return GRADERS[name](context)
     if ":" not in name:
-        raise GraderConfigError(f"there is no grader {name!r}; graders are {', '.join(sorted(GRADERS))}")
+        raise GraderConfigError(f"unknown grader {name!r}: write one of {', '.join(sorted(GRADERS))}")
     try:
         return load_named(name, GRADERS)(context)
     except (TypeError, ValueError) as error:

@@ -187,7 +187,7 @@ async def test_a_faulty_judge_leaves_outcome_credit_and_is_seen(fault, caplog):
     assert metrics["prm/unlabelled"] == metrics["prm/failed"] == ALL
     assert metrics[f"prm/failed/{kind}"] + metrics.get("prm/failed/paused", 0.0) == ALL
     assert metrics["prm/labelled_rate"] == 0.0
-    told = [message for message in caplog.messages if "goes unlabelled" in message]
+    told = [message for message in caplog.messages if "is not labelled" in message]
     assert len(told) == 1 and kind in told[0]
     if kind == "reply":
         assert metrics["prm/parse_success_rate"] == 0.0 and metrics["prm/repairs"] == ALL

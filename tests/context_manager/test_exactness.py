@@ -95,14 +95,14 @@ def test_a_combination_that_drifts_is_said_with_what_differs_and_what_to_choose(
     )
     assert "before reply 2 the policy reads" in warning and "Weigh 1." in warning
     assert warning.endswith(
-        "token for token the same: context_template causal and observation_role tool, "
+        "identical with context_template causal and observation_role tool, "
         "context_template reasoning and observation_role user"
     )
 
 
 def test_where_nothing_is_exact_that_is_said():
     (warning,) = check_template(real("qwen3", enable_thinking=False), settings())
-    assert warning.endswith("no built-in context_template is the same")
+    assert warning.endswith("no built-in context_template is identical")
 
 
 def test_a_user_who_speaks_after_tools_is_warned_of_apart():

@@ -79,7 +79,8 @@ def test_a_users_own_template_says_itself_which_keys_it_reads(own_template, sett
     assert template_class(chosen.context_template) is own_template
     assert checked_template(chosen) is own_template
     with pytest.raises(
-        ConfigError, match=rf"{ROLLOUT}\.think_hint is read by reasoning alone, context_template is own_templates:Own"
+        ConfigError,
+        match=rf"{ROLLOUT}\.think_hint is only read by reasoning, and context_template is own_templates:Own",
     ):
         checked_template(settings(context_template="own_templates:Own", think_hint="x"))
 

@@ -119,8 +119,8 @@ def test_a_later_round_takes_the_next_seeds():
     [
         (["synthesize", "--settings", "no.yaml"], 2, "configuration: no.yaml: no such file"),
         (["synthesize", "task_manager.n=1"], 2, "key=value needs --conf or --settings"),
-        (["stats", "--settings", "{s}"], 1, "no such journal"),
-        (["show", "--settings", "{s}"], 1, "no such journal"),
+        (["stats", "--settings", "{s}"], 1, "there is no journal yet"),
+        (["show", "--settings", "{s}"], 1, "there is no journal yet"),
         (["synthesize", "--settings", "{s}"], 1, "error: "),
         (["verify", "--settings", "{s}"], 2, "configuration: "),
         (["synthesize", "--settings", "{s}", "task_manager.env_profile=gone.json"], 2, "gone.json: cannot be read"),

@@ -243,7 +243,7 @@ async def test_where_the_world_answers_otherwise_the_exploration_begins_anew_and
     tutor, client = Tutor(), LocalDesk()
     with caplog.at_level(logging.WARNING):
         found = await explorer(tutor, client).explore(WORLD, 0, StepLog(path))
-    assert "begins anew: its world does not answer the 1 steps again" in caplog.text
+    assert "restarts: replaying its 1 steps gave other observations" in caplog.text
     assert found.steps == (await explorer(Tutor()).explore(WORLD, 0)).steps == StepLog(path).steps
     assert client.counts["/create"] == 2 and not client.open
 

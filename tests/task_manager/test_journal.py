@@ -35,7 +35,7 @@ def test_a_torn_line_is_cut_off_and_the_next_record_is_whole(tmp_path, torn):
 @pytest.mark.parametrize("line", ["{\n", '{"kind": "a"}\n', "[]\n"])
 def test_a_broken_line_is_named(tmp_path, line):
     (tmp_path / "journal.jsonl").write_text('{"kind":"a","key":"k","value":1}\n' + line)
-    with pytest.raises(JournalError, match=r"journal\.jsonl:2: is no record"):
+    with pytest.raises(JournalError, match=r"journal\.jsonl:2: not a record"):
         Journal(tmp_path)
 
 
@@ -47,7 +47,7 @@ def test_a_record_is_written_once(tmp_path):
 
 
 def test_one_process_at_a_time(tmp_path):
-    with Journal(tmp_path), pytest.raises(JournalInUse, match=f"process {os.getpid()} is working"):
+    with Journal(tmp_path), pytest.raises(JournalInUse, match=f"in use by process {os.getpid()}"):
         Journal(tmp_path)
     Journal(tmp_path).close()
 
@@ -66,7 +66,7 @@ def test_the_lock_goes_with_the_process(tmp_path):
 
 
 def test_reading_needs_a_journal_but_no_lock(tmp_path):
-    with pytest.raises(JournalError, match="no such journal"):
+    with pytest.raises(JournalError, match="there is no journal yet"):
         read_journal(tmp_path)
     with Journal(tmp_path) as journal:
         journal.put("a", "k", 1)
@@ -98,5 +98,5 @@ def test_values_stay_on_the_disk(tmp_path):
 
 def test_a_record_that_was_spoilt_is_named(tmp_path):
     (tmp_path / "journal.jsonl").write_text('{"kind":"a","key":"k","value":[1}\n')
-    with Journal(tmp_path) as journal, pytest.raises(JournalError, match="the record at byte 0 is none"):
+    with Journal(tmp_path) as journal, pytest.raises(JournalError, match="no valid record at byte 0"):
         journal.get("a", "k")

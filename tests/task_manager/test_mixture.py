@@ -166,7 +166,7 @@ def test_synthetic_tasks_count_half_in_a_hybrid_mixture_and_fully_alone():
 
 
 def test_a_doubled_id_is_refused():
-    with pytest.raises(ValueError, match="'o0' is there twice"):
+    with pytest.raises(ValueError, match="'o0' occurs twice"):
         MixedTasks(
             tasks("o", 2), tasks("o", 1), TaskManagerSettings.model_validate({"mixture": {"synthetic_data_ratio": 1}})
         )
@@ -224,7 +224,7 @@ def test_a_checkpoint_whose_tasks_are_gone_says_which():
     other = MixedTasks(
         tasks("o", 8), tasks("t", 9), TaskManagerSettings.model_validate({"mixture": {"synthetic_data_ratio": 0.5}})
     )
-    with pytest.raises(ValueError, match="put their task file back"):
+    with pytest.raises(ValueError, match="restore their file"):
         other.sampler.load_state_dict(state)
 
 

@@ -271,7 +271,7 @@ async def test_a_service_that_stays_away_ends_the_run_with_one_line_and_what_was
 
     with Journal(tmp_path) as journal:
         run = pipeline(journal, Leaving(), client)
-        with pytest.raises(QuestioningFailed, match="service went away"):
+        with pytest.raises(QuestioningFailed, match="service is unreachable"):
             await asyncio.wait_for(run.run(), 30)
         assert run.funnel().explored > 0
     with Journal(tmp_path) as journal:

@@ -13,7 +13,7 @@ from uuid import uuid4
 from agentevolver.utils.openings import Opening
 from env_service.protocol import EnvServiceError, Instances
 from task_manager.actions import PlainFormat, read_state
-from task_manager.state import Change, StateCheck, WorldState, difference
+from task_manager.state import StateChange, StateCheck, WorldState, difference
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class Execution:
     after: WorldState | None = None
 
     @property
-    def changes(self) -> list[Change] | None:
+    def changes(self) -> list[StateChange] | None:
         """What changed; None if the environment exposes no state."""
         if self.before is None or self.after is None:
             return None

@@ -123,7 +123,7 @@ class _Index(Mapping[str, Mapping[str, Any]]):
         return str(kind), str(key)
 
 
-class Journal:
+class PipelineJournal:
     """Records of a folder, written by one process at a time.
 
     A record is `{"kind", "key", "value"}`. `PipelinePlan` makes the keys: each hashes everything that the value depends

@@ -20,7 +20,7 @@ from env_service.protocol import EnvCrashed, EnvServiceError, EnvTimeout, EnvUna
 from task_manager.actions import PlainFormat
 from task_manager.explore import Exploration, Explorer, StepLog, Strategy, kind_of, replayed
 from task_manager.graders.environment import CHECK_KEY
-from task_manager.journal import Journal, Plan
+from task_manager.journal import PipelineJournal, Plan
 from task_manager.known_queries import KnownQueries
 from task_manager.report import Funnel, tally
 from task_manager.settings import WITHOUT_JUDGE, GraderSettings, TaskManagerSettings
@@ -67,7 +67,7 @@ class TaskPipeline:
         self,
         plan: Plan,
         settings: TaskManagerSettings,
-        journal: Journal,
+        journal: PipelineJournal,
         client: Instances,
         *,
         explorer: Explorer,

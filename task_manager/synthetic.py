@@ -19,7 +19,7 @@ from task_manager.background import round_files
 from task_manager.explore import Explorer, make_strategy
 from task_manager.focus import by_seed, seeds_in_turn
 from task_manager.graders.environment import CHECK_KEY
-from task_manager.journal import Journal, Plan, fingerprint
+from task_manager.journal import PipelineJournal, Plan, fingerprint
 from task_manager.known_queries import KnownQueries, held_out_queries
 from task_manager.pipeline import QuestioningFailed, TaskPipeline, evaluator_for
 from task_manager.profile import EnvProfile, profile_for
@@ -42,7 +42,7 @@ class PipelineRun:
 
     configuration: Configuration
     plan: Plan
-    journal: Journal
+    journal: PipelineJournal
     pipeline: TaskPipeline
 
     @property
@@ -89,7 +89,7 @@ async def open_run(
     retry = RetryPolicy(budget_s=min(HICCUP_S, settings.unavailable_timeout_s))
     client = AsyncEnvClient(service.env_url, timeout_s=service.timeout_s, retry=retry)
     cache: CachedEncoder | None = None
-    journal = Journal(settings.store_path)
+    journal = PipelineJournal(settings.store_path)
     try:
         if settings.deduplication.semantic and encoder is None:
             encoder = cache = make_encoder(settings.deduplication.encoder, settings.store_path / "embeddings.sqlite")
@@ -126,7 +126,7 @@ def _assemble(
     configuration: Configuration,
     llm: LLM,
     client: AsyncEnvClient,
-    journal: Journal,
+    journal: PipelineJournal,
     profile: EnvProfile,
     seeds: tuple[str, ...],
     held_out: Sequence[str],

@@ -12,7 +12,7 @@ from agentevolver.utils.health import ServiceIdentity
 from env_service.environments.pocket.action_format import Format as PocketFormat
 from env_service.protocol import EnvUnavailable
 from task_manager import services, synthetic
-from task_manager.journal import Journal
+from task_manager.journal import PipelineJournal
 from task_manager.known_queries import held_out_queries
 from task_manager.pipeline import QuestioningFailed
 from task_manager.settings import Configuration
@@ -24,7 +24,7 @@ from task_manager.world import World
 
 async def test_evaluation_queries_are_read_once_and_kept(tmp_path):
     client = LocalDesk()
-    with Journal(tmp_path) as journal:
+    with PipelineJournal(tmp_path) as journal:
         queries = await held_out_queries(client, "pocket", ["dev", "test"], journal, list_params={"n": 6})
         assert not client.open and client.counts["/create"] == 12
         again = await held_out_queries(client, "pocket", ["dev", "test"], journal, list_params={"n": 6})
@@ -39,7 +39,7 @@ async def test_an_environment_that_only_speaks_in_its_opening_is_understood(tmp_
             made = await super().create_instance(*args, **kwargs)
             return {"state": made["state"], "info": {}}
 
-    with Journal(tmp_path) as journal:
+    with PipelineJournal(tmp_path) as journal:
         queries = await held_out_queries(Terse(), "pocket", ["dev"], journal, list_params={"n": 2})
     assert queries == tuple(Desk.query_of(task_id) for task_id in Desk.get_query_list("dev", {"n": 2}))
 
@@ -47,7 +47,7 @@ async def test_an_environment_that_only_speaks_in_its_opening_is_understood(tmp_
 async def test_evaluation_tasks_that_cannot_be_read_stop_the_run(tmp_path):
     client = LocalDesk()
     client.failures = [("/create", EnvUnavailable("away"))]
-    with Journal(tmp_path) as journal, pytest.raises(EnvUnavailable):
+    with PipelineJournal(tmp_path) as journal, pytest.raises(EnvUnavailable):
         await held_out_queries(client, "pocket", ["dev"], journal, list_params={"n": 3})
 
 

@@ -53,7 +53,7 @@ from env_service.environments.pocket.tasks import open_world  # noqa: E402
 from task_manager.explore import Exploration  # noqa: E402
 from task_manager.graders import Graders  # noqa: E402
 from task_manager.graders.registry import GraderContext, agreement_metrics  # noqa: E402
-from task_manager.journal import Plan, read_journal  # noqa: E402
+from task_manager.journal import PipelinePlan, read_journal  # noqa: E402
 from task_manager.report import Funnel, Record, proposals  # noqa: E402
 from task_manager.services import running  # noqa: E402
 from task_manager.settings import (  # noqa: E402
@@ -139,7 +139,7 @@ async def rolled_out(client: AsyncEnvClient, task: Task, actions: list[str], ins
     return Trajectory(task, "g", 0, messages, steps, StopReason.FINISHED, None)
 
 
-async def question(configuration: Configuration) -> tuple[Plan, Funnel, float]:
+async def question(configuration: Configuration) -> tuple[PipelinePlan, Funnel, float]:
     """Make the tasks; returns plan, funnel and the seconds it took."""
     settings = configuration.llm.model_copy(
         update={"ledger": configuration.task_manager.store_path / "llm_usage.sqlite"}

@@ -209,7 +209,7 @@ def _locked(path: Path) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PipelinePlan:
     """Jobs of a pipeline run, and the journal keys of their parts.
 
     It is stored in the journal, so that `stats` and `show` need no configuration. The last four fields are hashes.

@@ -20,7 +20,7 @@ from env_service.protocol import EnvCrashed, EnvServiceError, EnvTimeout, EnvUna
 from task_manager.actions import PlainFormat
 from task_manager.explore import Exploration, Explorer, StepLog, Strategy, kind_of, replayed
 from task_manager.graders.environment import CHECK_KEY
-from task_manager.journal import PipelineJournal, Plan
+from task_manager.journal import PipelineJournal, PipelinePlan
 from task_manager.known_queries import KnownQueries
 from task_manager.report import Funnel, tally
 from task_manager.settings import WITHOUT_JUDGE, GraderSettings, TaskManagerSettings
@@ -65,7 +65,7 @@ class TaskPipeline:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: PipelinePlan,
         settings: TaskManagerSettings,
         journal: PipelineJournal,
         client: Instances,

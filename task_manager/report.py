@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from agentevolver.types import Task
-from task_manager.journal import Plan, Records, read_journal
+from task_manager.journal import PipelinePlan, Records, read_journal
 from task_manager.settings import Configuration
 
 STAGES = ("explored", "proposed", "parsed", "verified", "executed", "passed", "deduplicated", "kept")
@@ -105,7 +105,7 @@ class Record:
     keys: Mapping[str, str]
 
 
-def proposals(records: Records, plan: Plan) -> Iterator[Record]:
+def proposals(records: Records, plan: PipelinePlan) -> Iterator[Record]:
     """Yield the records of a plan's proposals in order."""
     for seed, number in plan.jobs():
         exploration = plan.exploration(seed, number)
@@ -119,7 +119,7 @@ def proposals(records: Records, plan: Plan) -> Iterator[Record]:
             yield Record(seed, number, index, proposal, verdict, records.get("decision", {}).get(decision_key), keys)
 
 
-def tally(records: Records, plan: Plan) -> Funnel:
+def tally(records: Records, plan: PipelinePlan) -> Funnel:
     """Count what is recorded of a plan."""
     funnel = Funnel()
     for seed, number in plan.jobs():
@@ -261,9 +261,9 @@ def _print_way(console: Console, record: Record, records: Records) -> None:
         )
 
 
-def _recorded(configuration: Configuration) -> tuple[Records, list[Plan]]:
+def _recorded(configuration: Configuration) -> tuple[Records, list[PipelinePlan]]:
     records = read_journal(configuration.task_manager.store_path)
-    return records, [Plan.from_dict(data) for data in records.get("plan", {}).values()]
+    return records, [PipelinePlan.from_dict(data) for data in records.get("plan", {}).values()]
 
 
 def _spent(configuration: Configuration) -> tuple[int, float]:

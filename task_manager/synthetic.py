@@ -19,7 +19,7 @@ from task_manager.background import round_files
 from task_manager.explore import Explorer, make_strategy
 from task_manager.focus import by_seed, seeds_in_turn
 from task_manager.graders.environment import CHECK_KEY
-from task_manager.journal import PipelineJournal, Plan, fingerprint
+from task_manager.journal import PipelineJournal, PipelinePlan, fingerprint
 from task_manager.known_queries import KnownQueries, held_out_queries
 from task_manager.pipeline import QuestioningFailed, TaskPipeline, evaluator_for
 from task_manager.profile import EnvProfile, profile_for
@@ -41,7 +41,7 @@ class PipelineRun:
     """A pipeline with its plan and journal, ready to run."""
 
     configuration: Configuration
-    plan: Plan
+    plan: PipelinePlan
     journal: PipelineJournal
     pipeline: TaskPipeline
 
@@ -134,7 +134,7 @@ def _assemble(
 ) -> PipelineRun:
     settings, service = configuration.task_manager, configuration.env_service
     known = [task for path in settings.known_data_paths for task in _tasks_of(path, service.env_type)]
-    plan = Plan.of(
+    plan = PipelinePlan.of(
         settings,
         env_type=service.env_type,
         env_params=service.env_params,
@@ -180,7 +180,7 @@ def _assemble(
     return PipelineRun(configuration, plan, journal, pipeline)
 
 
-def existing_tasks(configuration: Configuration, plan: Plan | None = None) -> list[Task]:
+def existing_tasks(configuration: Configuration, plan: PipelinePlan | None = None) -> list[Task]:
     """Read the configuration's synthetic tasks, if there are any.
 
     Raises ConfigError for tasks of another environment or, with `plan`, of another configuration.

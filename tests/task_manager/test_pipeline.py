@@ -13,7 +13,7 @@ from env_service.protocol import EnvCrashed, EnvRequestError, EnvUnavailable
 from task_manager.actions import format_of
 from task_manager.explore import Explorer, make_strategy
 from task_manager.graders.environment import StateGrader
-from task_manager.journal import PipelineJournal, Plan
+from task_manager.journal import PipelineJournal, PipelinePlan
 from task_manager.known_queries import KnownQueries
 from task_manager.pipeline import QuestioningFailed, TaskPipeline
 from task_manager.profile import shipped_profile
@@ -49,7 +49,7 @@ def settings_of(**changes):
 
 
 def plan_of(settings, seeds=SEEDS, evaluation=(), models=MODELS, profile=PROFILE):
-    return Plan.of(
+    return PipelinePlan.of(
         settings, env_type="pocket", env_params={}, profile=profile, seeds=seeds, models=models, evaluation=evaluation
     )
 
@@ -198,13 +198,15 @@ def test_keys_follow_environment_profile_models_and_prompts():
     others = [
         plan_of(settings, models={**MODELS, "explorer": "another"}),
         plan_of(settings, profile=shipped_profile("webshop")),
-        Plan.of(settings, env_type="bfcl", env_params={}, profile=PROFILE, seeds=SEEDS, models=MODELS),
-        Plan.of(settings, env_type="pocket", env_params={"slack": 2}, profile=PROFILE, seeds=SEEDS, models=MODELS),
+        PipelinePlan.of(settings, env_type="bfcl", env_params={}, profile=PROFILE, seeds=SEEDS, models=MODELS),
+        PipelinePlan.of(
+            settings, env_type="pocket", env_params={"slack": 2}, profile=PROFILE, seeds=SEEDS, models=MODELS
+        ),
     ]
     assert len({p.exploration("s", 0) for p in (plan, *others)}) == 5
     judged = plan_of(settings, models={**MODELS, "judge": "another"})
     assert judged.exploration("s", 0) == plan.exploration("s", 0) and judged.verdict("x", 0) != plan.verdict("x", 0)
-    assert Plan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
+    assert PipelinePlan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
 
 
 async def test_evaluation_tasks_are_never_kept(tmp_path):

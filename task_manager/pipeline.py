@@ -24,7 +24,7 @@ from task_manager.journal import PipelineJournal, PipelinePlan
 from task_manager.known_queries import KnownQueries
 from task_manager.report import Funnel, tally
 from task_manager.settings import WITHOUT_JUDGE, GraderSettings, TaskManagerSettings
-from task_manager.synthesize import Proposal, Synthesis, Synthesiser
+from task_manager.synthesize import Synthesis, Synthesiser, TaskProposal
 from task_manager.tasks import seed_of
 from task_manager.verify import Verifier
 from task_manager.world import World
@@ -43,7 +43,7 @@ class _Candidate:
 
     index: int
     exploration: Exploration
-    proposal: Proposal
+    proposal: TaskProposal
     verdict: Mapping[str, Any]
     keys: dict[str, str]
 
@@ -265,7 +265,7 @@ class TaskPipeline:
     async def _verified(
         self,
         exploration: Exploration,
-        proposal: Proposal,
+        proposal: TaskProposal,
         exploration_key: str,
         synthesis: str,
         index: int,
@@ -318,7 +318,7 @@ class TaskPipeline:
             self._tasks.append(task)
 
     def _task(
-        self, exploration: Exploration, proposal: Proposal, verdict: Mapping[str, Any], keys: dict[str, str]
+        self, exploration: Exploration, proposal: TaskProposal, verdict: Mapping[str, Any], keys: dict[str, str]
     ) -> Task:
         seed = exploration.world.seed_task_id
         number = self._next_number.get(seed, 0)

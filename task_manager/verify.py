@@ -28,7 +28,7 @@ from task_manager.replies import AcceptReply
 from task_manager.report import print_recheck, progress_bar
 from task_manager.settings import MAX_OBSERVATION_CHARS, Configuration, ReplyFormat, VerificationSettings
 from task_manager.state import StateCheck, WorldState
-from task_manager.synthesize import Proposal
+from task_manager.synthesize import TaskProposal
 from task_manager.tasks import read_objectives, seed_of, solution_of, write_objectives
 from task_manager.world import Execution, World, execute, open_world
 
@@ -96,7 +96,7 @@ class Verifier:
         self._settings = settings
         self._max_chars = max_chars
 
-    async def verify(self, world: World, proposal: Proposal, opening: str) -> Verdict:
+    async def verify(self, world: World, proposal: TaskProposal, opening: str) -> Verdict:
         """Return the verdict on a proposal; `opening` is the environment's first message without a task.
 
         Errors of environment and models pass through: they are no verdict.
@@ -141,7 +141,7 @@ class Verifier:
 
     async def _refusal(
         self,
-        proposal: Proposal,
+        proposal: TaskProposal,
         opening: str,
         steps: list[tuple[str, str]],
         attempt: list[tuple[str, str]] | None,
@@ -184,7 +184,9 @@ class Verifier:
             return f"accepted with a confidence of {reply.confidence:.2f} only: {reply.reason}"
         return None
 
-    async def _resolve(self, world: World, proposal: Proposal, opening: str, execution: Execution | None) -> _Attempt:
+    async def _resolve(
+        self, world: World, proposal: TaskProposal, opening: str, execution: Execution | None
+    ) -> _Attempt:
         """Let the verifier solve the task; returns the first successful try, or the last."""
         wanted = execution.check if execution is not None else None
         attempt = _Attempt(problem="it was not tried")
@@ -195,7 +197,7 @@ class Verifier:
         return attempt
 
     async def _attempt(
-        self, world: World, proposal: Proposal, opening: str, wanted: StateCheck | None, number: int
+        self, world: World, proposal: TaskProposal, opening: str, wanted: StateCheck | None, number: int
     ) -> _Attempt:
         limit = self._settings.max_resolve_steps or 3 * len(proposal.solution) + 2
         tried, finished = _Attempt(), False

@@ -19,7 +19,7 @@ from task_manager.graders.environment import CHECK_KEY
 from task_manager.graders.registry import GraderContext, make_grader
 from task_manager.report import Funnel
 from task_manager.settings import GraderSettings, VerificationSettings
-from task_manager.synthesize import Proposal
+from task_manager.synthesize import TaskProposal
 from task_manager.verify import Verifier, flaw_of, recheck_tasks
 from task_manager.world import World, execute
 
@@ -204,7 +204,7 @@ async def verified(env_class, solution, **settings):
     verifier = Verifier(
         Local(env_class), tutor, format_of("door"), VerificationSettings(resolve=False, second_opinions=0, **settings)
     )
-    verdict = await verifier.verify(World("door", "d"), Proposal("Open it.", solution, 0.9), "There is a door.")
+    verdict = await verifier.verify(World("door", "d"), TaskProposal("Open it.", solution, 0.9), "There is a door.")
     return verdict, tutor
 
 

@@ -13,7 +13,7 @@ from task_manager.explore import Exploration, ExploredStep
 from task_manager.profile import shipped_profile
 from task_manager.replies import TasksReply, read_task
 from task_manager.settings import SynthesisSettings, VerificationSettings
-from task_manager.synthesize import Proposal, Synthesis, Synthesiser
+from task_manager.synthesize import Synthesis, Synthesiser, TaskProposal
 from task_manager.verify import Verifier
 from task_manager.world import World
 
@@ -125,7 +125,7 @@ async def test_tasks_are_taken_in_whatever_shape_they_come(reply, confidence):
     made = await Synthesiser(tutor, Writing("pocket"), shipped_profile("pocket"), SynthesisSettings()).propose(
         FOUND, []
     )
-    assert made == Synthesis([Proposal("file soap under fun", ["note.tag n2 fun", "done"], confidence)], [])
+    assert made == Synthesis([TaskProposal("file soap under fun", ["note.tag n2 fun", "done"], confidence)], [])
 
 
 async def test_a_synthesisers_prompt_that_is_too_long_is_trimmed():
@@ -177,7 +177,7 @@ async def test_an_exploration_without_steps_gives_nothing():
 
 
 def proposal(query, *solution):
-    return Proposal(query, list(solution), 0.9)
+    return TaskProposal(query, list(solution), 0.9)
 
 
 def verifier(tutor=None, client=None, **settings):

@@ -30,7 +30,7 @@ from task_manager.graders.base import GradingError
 from task_manager.graders.judge import JudgeGrader
 from task_manager.profile import shipped_profile
 from task_manager.settings import StrategySettings, SynthesisSettings, VerificationSettings
-from task_manager.synthesize import Proposal, Synthesis, Synthesiser
+from task_manager.synthesize import Synthesis, Synthesiser, TaskProposal
 from task_manager.verify import Verdict as Verification
 from task_manager.verify import Verifier
 from task_manager.world import World
@@ -162,7 +162,7 @@ async def test_every_role_that_the_policy_plays_ends_in_its_result_or_in_its_fai
         explorer = Explorer(client, llm, fmt, profile, RandomStrategy(), strategy)
         synthesiser = Synthesiser(llm, fmt, profile, SynthesisSettings())
         verifier = Verifier(client, llm, fmt, VerificationSettings(resolve=True))
-        proposal = Proposal("add note milk", ["note.add milk home", "done"], 0.9)
+        proposal = TaskProposal("add note milk", ["note.add milk home", "done"], 0.9)
         ends = await asyncio.gather(
             explorer.explore(WORLD, 0),
             synthesiser.propose(exploration, []),

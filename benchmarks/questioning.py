@@ -54,7 +54,7 @@ from task_manager.explore import Exploration  # noqa: E402
 from task_manager.graders import Graders  # noqa: E402
 from task_manager.graders.registry import GraderContext, agreement_metrics  # noqa: E402
 from task_manager.journal import PipelinePlan, read_journal  # noqa: E402
-from task_manager.report import Funnel, Record, proposals  # noqa: E402
+from task_manager.report import Funnel, ProposalRecord, proposals  # noqa: E402
 from task_manager.services import running  # noqa: E402
 from task_manager.settings import (  # noqa: E402
     MAX_OBSERVATION_CHARS,
@@ -230,7 +230,7 @@ def does_what_it_says(task: Task) -> bool | None:
 
 
 def filter_quality(
-    records: list[Record], explorations: Mapping[str, Any], planted: Mapping[Name, str]
+    records: list[ProposalRecord], explorations: Mapping[str, Any], planted: Mapping[Name, str]
 ) -> dict[str, float]:
     """Return precision and recall of dropping planted mistakes among verified proposals, the counts behind them, and
     recall by kind."""
@@ -251,7 +251,7 @@ def filter_quality(
     return out
 
 
-def _name(record: Record, explorations: Mapping[str, Any]) -> Name:
+def _name(record: ProposalRecord, explorations: Mapping[str, Any]) -> Name:
     exploration = Exploration.from_dict(explorations[record.keys["exploration"]])
     shown = transcript(exploration.transcript, MAX_OBSERVATION_CHARS)
     return digest(shown), str(record.proposal["query"]), tuple(record.proposal["solution"])

@@ -93,7 +93,7 @@ class Funnel:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ProposalRecord:
     """Everything recorded about one proposal; None for what has not happened."""
 
     seed: str
@@ -105,7 +105,7 @@ class Record:
     keys: Mapping[str, str]
 
 
-def proposals(records: Records, plan: PipelinePlan) -> Iterator[Record]:
+def proposals(records: Records, plan: PipelinePlan) -> Iterator[ProposalRecord]:
     """Yield the records of a plan's proposals in order."""
     for seed, number in plan.jobs():
         exploration = plan.exploration(seed, number)
@@ -116,7 +116,9 @@ def proposals(records: Records, plan: PipelinePlan) -> Iterator[Record]:
             decision_key = plan.decision(verdict_key)
             keys = {"exploration": exploration, "synthesis": key, "verdict": verdict_key, "decision": decision_key}
             verdict = records.get("verdict", {}).get(verdict_key)
-            yield Record(seed, number, index, proposal, verdict, records.get("decision", {}).get(decision_key), keys)
+            yield ProposalRecord(
+                seed, number, index, proposal, verdict, records.get("decision", {}).get(decision_key), keys
+            )
 
 
 def tally(records: Records, plan: PipelinePlan) -> Funnel:
@@ -223,7 +225,7 @@ def print_tasks(configuration: Configuration, *, task_id: str | None, dropped: b
     return 0 if shown else 1
 
 
-def _print_record(console: Console, record: Record, task: Task | None) -> None:
+def _print_record(console: Console, record: ProposalRecord, task: Task | None) -> None:
     console.print(
         f"[bold]{escape(task.task_id if task else record.seed)}[/bold]  {escape(str(record.proposal['query']))}"
     )
@@ -240,7 +242,7 @@ def _print_record(console: Console, record: Record, task: Task | None) -> None:
         console.print(f"    changes: {escape('; '.join(record.verdict['changes']))}")
 
 
-def _fate(record: Record) -> str:
+def _fate(record: ProposalRecord) -> str:
     if record.verdict is not None and record.verdict["dropped_by"] is not None:
         return escape(f"dropped by {record.verdict['dropped_by']}: {record.verdict['reason']}")
     if record.decision is None:
@@ -250,7 +252,7 @@ def _fate(record: Record) -> str:
     return f"kept, graded by {record.decision['task']['evaluator']}"
 
 
-def _print_way(console: Console, record: Record, records: Records) -> None:
+def _print_way(console: Console, record: ProposalRecord, records: Records) -> None:
     exploration: dict[str, Any] = records["exploration"][record.keys["exploration"]]
     for name, key in record.keys.items():
         console.print(f"    {name} {key}")

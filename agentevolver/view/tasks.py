@@ -16,7 +16,7 @@ from agentevolver.utils.files import GrowingFile, parse, read_at, signature
 from agentevolver.view.experiment import NotThere, Unreadable
 from task_manager.background import round_files
 from task_manager.journal import PipelinePlan, Records
-from task_manager.report import STAGES, Record, proposals, tally
+from task_manager.report import STAGES, ProposalRecord, proposals, tally
 from task_manager.settings import file_of
 
 PAGE = 50
@@ -198,7 +198,7 @@ def _funnel(plan: PipelinePlan, records: Records) -> dict[str, Any]:
     }
 
 
-def _row(record: Record, index: int) -> Row:
+def _row(record: ProposalRecord, index: int) -> Row:
     task = record.decision["task"] if record.decision else None
     fate, stage, reason = "open", "", ""
     if record.verdict is not None and record.verdict["dropped_by"] is not None:

@@ -18,7 +18,7 @@ from agentevolver.trainer.recipe_parts import PartContext
 from agentevolver.trainer.tasks import TrainingTasks
 from agentevolver.types import Task
 from task_manager.background import round_file
-from task_manager.mixture import Mixture, Round
+from task_manager.mixture import Mixture, TaskCycle
 from task_manager.profile import shipped_profile
 from task_manager.settings import Configuration, MixtureSettings
 from task_manager.tasks import write_objectives, write_tasks
@@ -184,7 +184,7 @@ def test_a_state_says_everything_that_later_steps_follow_from(rates, cut, window
     taken=st.integers(0, 20),
 )
 def test_what_is_newest_comes_next_after_a_restart_too_and_nothing_is_lost_or_doubled(ids, added, taken):
-    made = Round("r", ids, 1, shuffle=False, newest_first=True)
+    made = TaskCycle("r", ids, 1, shuffle=False, newest_first=True)
     made.take(taken, lambda _: 1.0)
     state = made.state_dict()
     before = state["left"]
@@ -194,7 +194,7 @@ def test_what_is_newest_comes_next_after_a_restart_too_and_nothing_is_lost_or_do
     assert sorted(after) == sorted(before + new) and after[: len(new)] == new
     assert [one for one in after if one not in new] == before
     # As after a kill: the ids are known before the state is, which says nothing of the new ones.
-    resumed = Round("r", ids, 1, shuffle=False, newest_first=True)
+    resumed = TaskCycle("r", ids, 1, shuffle=False, newest_first=True)
     resumed.add(added)
     resumed.load_state_dict(state)
     assert resumed.state_dict() == made.state_dict()

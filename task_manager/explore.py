@@ -35,7 +35,7 @@ from task_manager import prompts
 from task_manager.acting import Actor, Tools
 from task_manager.actions import PlainFormat
 from task_manager.profile import EnvProfile
-from task_manager.replies import Said
+from task_manager.replies import ParsedAction
 from task_manager.settings import MAX_OBSERVATION_CHARS, Focus, ReplyFormat, StrategySettings
 from task_manager.world import World, open_world
 
@@ -319,18 +319,20 @@ class Explorer:
         for index, step in enumerate(found.steps):
             if found.ended:
                 return False
-            again, found.ended = await self._step(instance_id, index, Said(step.action, step.thought), step.phase)
+            again, found.ended = await self._step(
+                instance_id, index, ParsedAction(step.action, step.thought), step.phase
+            )
             if again != step:
                 return False
         return True
 
-    async def _step(self, instance_id: str, index: int, said: Said, phase: Phase) -> tuple[ExploredStep, bool]:
+    async def _step(self, instance_id: str, index: int, said: ParsedAction, phase: Phase) -> tuple[ExploredStep, bool]:
         result = await self._client.step(instance_id, {"role": "assistant", "content": said.action}, step_index=index)
         observation = "\n".join(str(message["content"]) for message in result["state"])
         refused = self._format.refusal(result) is not None
         return ExploredStep(said.action, observation, phase, refused, said.thought), bool(result["is_terminated"])
 
-    async def _next(self, found: Exploration, phase: Phase, steps_left: int, tools: Tools | None) -> Said:
+    async def _next(self, found: Exploration, phase: Phase, steps_left: int, tools: Tools | None) -> ParsedAction:
         settings = self._settings
         seen = found.own_record if phase == "breadth" else found.own_record[-settings.window(self._format.env_type) :]
         tried = self._strategy.tried(found.world)

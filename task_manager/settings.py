@@ -385,7 +385,7 @@ class ServiceAccess(_Section):
     timeout_s: float = Field(300, gt=0, description="timeout of a call in seconds")
 
 
-class Service(ServiceAccess):
+class PipelineService(ServiceAccess):
     """Environment of a pipeline run."""
 
     env_type: str = Field("pocket", min_length=1)
@@ -409,7 +409,7 @@ class Configuration(_Section):
 
     task_manager: TaskManagerSettings = TaskManagerSettings()
     llm: LLMSettings = LLMSettings()
-    env_service: Service = Service()
+    env_service: PipelineService = PipelineService()
     data: Splits = Splits()
 
     @property

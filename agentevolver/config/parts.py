@@ -21,7 +21,7 @@ from agentevolver.errors import ConfigError
 from env_service.feedback import FEEDBACK
 from experience_manager.pool import Configuration as Experience
 from task_manager.settings import Configuration as Questioning
-from task_manager.settings import Service, Splits, file_of
+from task_manager.settings import PipelineService, Splits, file_of
 
 
 def from_settings_file(path: Path, overrides: Sequence[str] = ()) -> Questioning:
@@ -68,7 +68,7 @@ def from_settings(settings: Settings, env_type: str | None = None) -> Questionin
             "cache": settings.llm.task_making_cache(settings.experiment_dir),
         },
         "env_service": {
-            **{name: tree["env_service"][name] for name in Service.model_fields},
+            **{name: tree["env_service"][name] for name in PipelineService.model_fields},
             "env_type": environment.env_type,
             # Who makes tasks is told what the environment says of itself.
             "env_params": {name: value for name, value in environment.env_params.items() if name != FEEDBACK},

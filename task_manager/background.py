@@ -19,7 +19,7 @@ from omegaconf import OmegaConf
 from agentevolver.types import Task
 from agentevolver.utils.files import move, write_text
 from task_manager.profile import TaskPreference, profile_for, save_profile
-from task_manager.settings import Configuration, Focus
+from task_manager.settings import Focus, QuestioningConfiguration
 from task_manager.tasks import read_objectives
 
 logger = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ def round_files(path: Path) -> list[Path]:
 class BackgroundQuestioning:
     """Starts rounds of synthesis and collects their tasks."""
 
-    def __init__(self, configuration: Configuration, folder: Path) -> None:
+    def __init__(self, configuration: QuestioningConfiguration, folder: Path) -> None:
         # The subprocess has its own journal, models and budget. If it fails, training goes on with the tasks it has.
         self._configuration = configuration
         self._folder = folder

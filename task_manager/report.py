@@ -15,7 +15,7 @@ from rich.table import Table
 
 from agentevolver.types import Task
 from task_manager.journal import PipelinePlan, Records, read_journal
-from task_manager.settings import Configuration
+from task_manager.settings import QuestioningConfiguration
 
 STAGES = ("explored", "proposed", "parsed", "verified", "executed", "passed", "deduplicated", "kept")
 
@@ -191,7 +191,7 @@ def print_funnel(funnel: Funnel) -> None:
         )
 
 
-def print_stats(configuration: Configuration) -> int:
+def print_stats(configuration: QuestioningConfiguration) -> int:
     """Print the funnel of each plan in the journal, newest last."""
     records, plans = _recorded(configuration)
     console = Console()
@@ -203,7 +203,7 @@ def print_stats(configuration: Configuration) -> int:
     return 0
 
 
-def print_tasks(configuration: Configuration, *, task_id: str | None, dropped: bool, limit: int) -> int:
+def print_tasks(configuration: QuestioningConfiguration, *, task_id: str | None, dropped: bool, limit: int) -> int:
     """Print the newest plan's tasks, or its dropped proposals; with `task_id` one task and its exploration."""
     records, plans = _recorded(configuration)
     console = Console()
@@ -263,12 +263,12 @@ def _print_way(console: Console, record: ProposalRecord, records: Records) -> No
         )
 
 
-def _recorded(configuration: Configuration) -> tuple[Records, list[PipelinePlan]]:
+def _recorded(configuration: QuestioningConfiguration) -> tuple[Records, list[PipelinePlan]]:
     records = read_journal(configuration.task_manager.store_path)
     return records, [PipelinePlan.from_dict(data) for data in records.get("plan", {}).values()]
 
 
-def _spent(configuration: Configuration) -> tuple[int, float]:
+def _spent(configuration: QuestioningConfiguration) -> tuple[int, float]:
     from agentevolver.llm.store import Ledger
 
     path = configuration.llm.ledger or configuration.task_manager.store_path / "llm_usage.sqlite"

@@ -404,7 +404,7 @@ class Splits(_Section):
     val_filter: dict[str, Any] = Field(default_factory=dict, description="the same for val_splits")
 
 
-class Configuration(_Section):
+class QuestioningConfiguration(_Section):
     """Everything that a pipeline run reads."""
 
     task_manager: TaskManagerSettings = TaskManagerSettings()

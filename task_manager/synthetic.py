@@ -23,7 +23,7 @@ from task_manager.journal import PipelineJournal, PipelinePlan, fingerprint
 from task_manager.known_queries import KnownQueries, held_out_queries
 from task_manager.pipeline import QuestioningFailed, TaskPipeline, evaluator_for
 from task_manager.profile import EnvProfile, profile_for
-from task_manager.settings import Configuration, TaskManagerSettings, file_of
+from task_manager.settings import QuestioningConfiguration, TaskManagerSettings, file_of
 from task_manager.synthesize import Synthesiser
 from task_manager.tasks import read_objectives, write_objectives
 from task_manager.verify import Verifier
@@ -40,7 +40,7 @@ HICCUP_S = 10.0
 class PipelineRun:
     """A pipeline with its plan and journal, ready to run."""
 
-    configuration: Configuration
+    configuration: QuestioningConfiguration
     plan: PipelinePlan
     journal: PipelineJournal
     pipeline: TaskPipeline
@@ -73,7 +73,7 @@ class PipelineRun:
 
 @asynccontextmanager
 async def open_run(
-    configuration: Configuration,
+    configuration: QuestioningConfiguration,
     llm: LLM,
     *,
     encoder: Encoder | None = None,
@@ -123,7 +123,7 @@ def seeds_of_round(seeds: Sequence[str], settings: TaskManagerSettings) -> tuple
 
 
 def _assemble(
-    configuration: Configuration,
+    configuration: QuestioningConfiguration,
     llm: LLM,
     client: AsyncEnvClient,
     journal: PipelineJournal,
@@ -180,7 +180,7 @@ def _assemble(
     return PipelineRun(configuration, plan, journal, pipeline)
 
 
-def existing_tasks(configuration: Configuration, plan: PipelinePlan | None = None) -> list[Task]:
+def existing_tasks(configuration: QuestioningConfiguration, plan: PipelinePlan | None = None) -> list[Task]:
     """Read the configuration's synthetic tasks, if there are any.
 
     Raises ConfigError for tasks of another environment or, with `plan`, of another configuration.
@@ -226,7 +226,7 @@ def funnel_metrics(experiment_dir: Path, env_types: Sequence[str | None] = (None
     }
 
 
-def synthetic_tasks_of(configurations: Iterable[Configuration]) -> tuple[list[Task], list[Task]]:
+def synthetic_tasks_of(configurations: Iterable[QuestioningConfiguration]) -> tuple[list[Task], list[Task]]:
     """Return `synthetic_tasks` of several configurations, concatenated."""
     found = [synthetic_tasks(one.task_manager) for one in configurations]
     return [task for first, _ in found for task in first], [task for _, later in found for task in later]

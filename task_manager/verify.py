@@ -26,7 +26,7 @@ from task_manager.actions import PlainFormat, format_of, read_state
 from task_manager.graders.environment import CHECK_KEY, check_of
 from task_manager.replies import AcceptReply
 from task_manager.report import print_recheck, progress_bar
-from task_manager.settings import MAX_OBSERVATION_CHARS, Configuration, ReplyFormat, VerificationSettings
+from task_manager.settings import MAX_OBSERVATION_CHARS, QuestioningConfiguration, ReplyFormat, VerificationSettings
 from task_manager.state import StateCheck, WorldState
 from task_manager.synthesize import TaskProposal
 from task_manager.tasks import read_objectives, seed_of, solution_of, write_objectives
@@ -295,7 +295,7 @@ class Finding:
     flaw: str | None
 
 
-async def recheck(configuration: Configuration, path: Path | None, out: Path | None) -> int:
+async def recheck(configuration: QuestioningConfiguration, path: Path | None, out: Path | None) -> int:
     """Recheck a task file; returns the exit code, 1 if a reference solution fails."""
     path = path or configuration.task_manager.train_data_path
     try:

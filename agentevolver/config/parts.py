@@ -19,9 +19,9 @@ from agentevolver.config.load import read_overrides, read_yaml
 from agentevolver.config.schema import Settings
 from agentevolver.errors import ConfigError
 from env_service.feedback import FEEDBACK
-from experience_manager.pool import Configuration as Experience
-from task_manager.settings import Configuration as Questioning
+from experience_manager.pool import QuestioningConfiguration as Experience
 from task_manager.settings import PipelineService, Splits, file_of
+from task_manager.settings import QuestioningConfiguration as Questioning
 
 
 def from_settings_file(path: Path, overrides: Sequence[str] = ()) -> Questioning:

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from task_manager.services import running
-from task_manager.settings import Configuration
+from task_manager.settings import QuestioningConfiguration
 from task_manager.tasks import read_objectives
 from tests.free_ports import free_port
 from tests.llm.hostile_server import paid_twice
@@ -66,7 +66,7 @@ def test_no_more_is_paid_again_after_kill_9_than_was_under_way(tmp_path: Path) -
     with served("--temper", temper, "--log", str(log)) as address:
         told = sections(address, env_url, tmp_path)
         settings.write_text(yaml.safe_dump(told))
-        with running(Configuration.model_validate(told), tmp_path / "logs"):
+        with running(QuestioningConfiguration.model_validate(told), tmp_path / "logs"):
             for moment in (15, 45):
                 process = start(settings)
                 deadline = time.monotonic() + 120

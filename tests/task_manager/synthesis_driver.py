@@ -11,7 +11,7 @@ from agentevolver.types import Task
 from env_service.client import AsyncEnvClient
 from env_service.registry import resolve
 from task_manager.report import Funnel
-from task_manager.settings import Configuration
+from task_manager.settings import QuestioningConfiguration
 from task_manager.synthetic import open_run
 from task_manager.verify import recheck_tasks
 
@@ -46,7 +46,7 @@ async def kept_tasks(
         }
         data = {"train_filter": list_params or {}, "val_splits": list(val_splits), "val_filter": list_params or {}}
         tree = {"env_service": {"env_type": env_type, "env_url": service.url}, "data": data, "task_manager": section}
-        async with open_run(Configuration.model_validate(tree), mind) as run:
+        async with open_run(QuestioningConfiguration.model_validate(tree), mind) as run:
             tasks = await run.make_tasks()
             funnel = run.pipeline.funnel()
         found = await check(service.url, tasks) if check is not None else None

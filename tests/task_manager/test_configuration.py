@@ -12,7 +12,7 @@ import task_manager.settings
 from agentevolver.commands.task_manager import main
 from agentevolver.config.parts import from_settings_file
 from agentevolver.errors import ConfigError
-from task_manager.settings import Configuration, TaskManagerSettings
+from task_manager.settings import QuestioningConfiguration, TaskManagerSettings
 from task_manager.synthetic import seeds_of_round
 
 
@@ -96,7 +96,7 @@ def test_a_wrong_key_or_value_is_one_line(tmp_path, sections, message):
 
 def test_models_differ_by_endpoint_sampling_and_the_teachers_seed():
     def models(**llm):
-        return Configuration.model_validate({"llm": llm}).models
+        return QuestioningConfiguration.model_validate({"llm": llm}).models
 
     base = models()
     assert models(teacher={"seed": 7})["judge"] != base["judge"]

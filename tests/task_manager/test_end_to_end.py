@@ -20,7 +20,7 @@ from agentevolver.llm.client import LLM
 from agentevolver.llm.settings import LLMSettings
 from agentevolver.recipes.offline.teacher.service import Teacher
 from task_manager.profile import load_profile
-from task_manager.settings import Configuration
+from task_manager.settings import QuestioningConfiguration
 from task_manager.synthesize import draft_profile
 from task_manager.synthetic import open_run
 from task_manager.tasks import read_objectives
@@ -125,7 +125,7 @@ async def test_over_the_service_tasks_are_made_and_a_second_run_finds_them(tmp_p
     async with serving({"pocket": "env_service.environments.pocket.env:PocketEnv"}) as service, served(endpoint) as llm:
         section = {"n": 1, "max_seed_tasks": 6, "train_data_path": str(tmp_path / "t.jsonl"), "num_explore_threads": 3}
         tree = {"env_service": {"env_url": service.url}, "data": {"val_filter": {"n": 24}}, "task_manager": section}
-        configuration = Configuration.model_validate(tree)
+        configuration = QuestioningConfiguration.model_validate(tree)
         async with open_run(configuration, llm, encoder=HashEncoder()) as run:
             tasks = await run.make_tasks()
         assert read_objectives(tmp_path / "t.jsonl") == tasks and len(tasks) >= 8

@@ -15,7 +15,7 @@ from task_manager import services, synthetic
 from task_manager.journal import PipelineJournal
 from task_manager.known_queries import held_out_queries
 from task_manager.pipeline import QuestioningFailed
-from task_manager.settings import Configuration
+from task_manager.settings import QuestioningConfiguration
 from task_manager.synthesize import draft_profile
 from task_manager.synthetic import existing_tasks, open_run
 from task_manager.tasks import write_objectives
@@ -53,7 +53,7 @@ async def test_evaluation_tasks_that_cannot_be_read_stop_the_run(tmp_path):
 
 def configuration_of(tmp_path, **section):
     fields = {"n": 1, "max_seed_tasks": 3, "train_data_path": str(tmp_path / "t.jsonl"), **section}
-    return Configuration.model_validate({"data": {"val_filter": {"n": 6}}, "task_manager": fields})
+    return QuestioningConfiguration.model_validate({"data": {"val_filter": {"n": 6}}, "task_manager": fields})
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ def test_a_service_that_is_there_already_is_used_where_the_configuration_says_so
                     services.ServiceFailed, match=r"of pocket, started by launch another: choose another port"
                 )
             )
-        stack.enter_context(services.running(Configuration.model_validate(tree), tmp_path))
+        stack.enter_context(services.running(QuestioningConfiguration.model_validate(tree), tmp_path))
         assert external
     assert list(tmp_path.iterdir()) == []
 
@@ -173,6 +173,6 @@ def test_a_service_that_does_not_come_up_is_named_with_its_last_words(tmp_path, 
     }
     with (
         pytest.raises(services.ServiceFailed, match=r"(?s)env_service did not answer .*no_such_world"),
-        services.running(Configuration.model_validate(tree), tmp_path),
+        services.running(QuestioningConfiguration.model_validate(tree), tmp_path),
     ):
         pytest.fail("it runs")

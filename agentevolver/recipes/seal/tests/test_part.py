@@ -20,7 +20,7 @@ from agentevolver.types import Task
 from task_manager.background import round_file
 from task_manager.mixture import Mixture, TaskCycle
 from task_manager.profile import shipped_profile
-from task_manager.settings import Configuration, MixtureSettings
+from task_manager.settings import MixtureSettings, QuestioningConfiguration
 from task_manager.tasks import write_objectives, write_tasks
 from tests.trajectories import trajectory
 
@@ -84,7 +84,9 @@ class FakeRounds:
 def loop_of(tmp_path, monkeypatch, **section):
     monkeypatch.setattr(looping, "BackgroundQuestioning", FakeRounds)
     tree = {"task_manager": {"train_data_path": str(tmp_path / "t.jsonl")}}
-    return ClosedLoop(SealSettings(**LOOP | section), Configuration.model_validate(tree), tmp_path / "rounds")
+    return ClosedLoop(
+        SealSettings(**LOOP | section), QuestioningConfiguration.model_validate(tree), tmp_path / "rounds"
+    )
 
 
 def test_a_round_is_asked_for_against_what_failed_and_one_at_a_time(tmp_path, monkeypatch):
@@ -162,7 +164,7 @@ def test_a_torn_record_is_named(tmp_path, monkeypatch):
 )
 def test_a_state_says_everything_that_later_steps_follow_from(rates, cut, window):
     section = SealSettings(**LOOP, window_steps=window)
-    loop, resumed = (ClosedLoop(section, Configuration(), Path("/nowhere")) for _ in range(2))
+    loop, resumed = (ClosedLoop(section, QuestioningConfiguration(), Path("/nowhere")) for _ in range(2))
     for step, (place, won) in enumerate(rates, 1):
         group = [
             solved(ORIGINALS[place], f"g{step}") if i < won else failed(ORIGINALS[place], group=f"g{step}")

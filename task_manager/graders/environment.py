@@ -39,7 +39,7 @@ class EnvGrader:
 CHECK_KEY = "state_check"
 
 
-class StateGrader:
+class StateCheckGrader:
     """Grades by a task's state check, without judge or reference.
 
     Sparse: 1 if all conditions hold, else 0. Dense: the share of conditions beyond those that hold without acting.
@@ -72,7 +72,7 @@ class StateThenJudge:
 
     name = "state-llm"
 
-    def __init__(self, state: StateGrader, judge: Grader) -> None:
+    def __init__(self, state: StateCheckGrader, judge: Grader) -> None:
         self._state = state
         self._judge = judge
 

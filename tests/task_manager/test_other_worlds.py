@@ -269,10 +269,10 @@ async def test_a_task_that_changes_and_asks_in_prose_is_graded_by_state_and_judg
             self.asked += 1
             return Outcome(0.2, False, "it rang four times")
 
-    from task_manager.graders.environment import StateGrader, StateThenJudge
+    from task_manager.graders.environment import StateCheckGrader, StateThenJudge
 
     judge = Judge()
-    grader = StateThenJudge(StateGrader(), judge)
+    grader = StateThenJudge(StateCheckGrader(), judge)
     outcome = await graded(grader, client, world, task, ["ring", "leave It rang three times."])
     assert outcome.score == 0.0 and judge.asked == 0, "the door is shut"
     outcome = await graded(grader, client, world, task, ["open", "leave It rang four times."])

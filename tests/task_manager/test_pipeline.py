@@ -12,7 +12,7 @@ from agentevolver.types import Task
 from env_service.protocol import EnvCrashed, EnvRequestError, EnvUnavailable
 from task_manager.actions import format_of
 from task_manager.explore import Explorer, make_strategy
-from task_manager.graders.environment import StateGrader
+from task_manager.graders.environment import StateCheckGrader
 from task_manager.journal import PipelineJournal, PipelinePlan
 from task_manager.known_queries import KnownQueries
 from task_manager.pipeline import QuestioningFailed, TaskPipeline
@@ -104,7 +104,7 @@ async def test_the_state_grader_passes_the_reference_and_nothing_else(tmp_path):
             await client.create_instance("pocket", task.metadata["seed_task_id"], "i", params)
             for action in actions:
                 await client.step("i", {"role": "assistant", "content": action})
-            outcome = await StateGrader().grade(task, None, client, "i")
+            outcome = await StateCheckGrader().grade(task, None, client, "i")
             assert outcome.success is success and outcome.score == float(success)
 
 

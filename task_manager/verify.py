@@ -42,7 +42,7 @@ SECOND_TEMPERATURE = 0.7
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ProposalVerdict:
     """The verdict on a proposal. `dropped_by` is the stage that rejected it, or None.
 
     `steps` are the solution's (action, observation). `check` is its state check, if the environment exposes states.
@@ -96,7 +96,7 @@ class Verifier:
         self._settings = settings
         self._max_chars = max_chars
 
-    async def verify(self, world: World, proposal: TaskProposal, opening: str) -> Verdict:
+    async def verify(self, world: World, proposal: TaskProposal, opening: str) -> ProposalVerdict:
         """Return the verdict on a proposal; `opening` is the environment's first message without a task.
 
         Errors of environment and models pass through: they are no verdict.
@@ -133,11 +133,11 @@ class Verifier:
         steps: list[tuple[str, str]],
         execution: Execution | None,
         solution: list[str] | None = None,
-    ) -> Verdict:
+    ) -> ProposalVerdict:
         if execution is None:
-            return Verdict(stage, reason, steps)
+            return ProposalVerdict(stage, reason, steps)
         changes = tuple(str(change) for change in execution.changes or [])
-        return Verdict(stage, reason, steps, execution.check, changes, executed_by(execution), solution)
+        return ProposalVerdict(stage, reason, steps, execution.check, changes, executed_by(execution), solution)
 
     async def _refusal(
         self,

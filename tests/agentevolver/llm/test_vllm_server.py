@@ -31,7 +31,7 @@ from task_manager.graders.judge import JudgeGrader
 from task_manager.profile import shipped_profile
 from task_manager.settings import StrategySettings, SynthesisSettings, VerificationSettings
 from task_manager.synthesize import Synthesis, Synthesiser, TaskProposal
-from task_manager.verify import Verdict as Verification
+from task_manager.verify import ProposalVerdict as Verification
 from task_manager.verify import Verifier
 from task_manager.world import World
 from tests.agentevolver.llm.test_client import Verdict

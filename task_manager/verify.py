@@ -288,7 +288,7 @@ Tell = Callable[[int, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class RecheckFinding:
     """A task, and the flaw of its reference solution, if any."""
 
     task: Task
@@ -322,15 +322,17 @@ async def recheck_tasks(
     at_once: int,
     tell: Tell | None = None,
     action_format: str | None = None,
-) -> list[Finding]:
+) -> list[RecheckFinding]:
     """Recheck tasks; results keep their order."""
     slots = asyncio.Semaphore(at_once)
     done = 0
 
-    async def check(task: Task) -> Finding:
+    async def check(task: Task) -> RecheckFinding:
         nonlocal done
         async with slots:
-            finding = Finding(task, await _flaw(client, task, env_params, format_of(task.env_type, action_format)))
+            finding = RecheckFinding(
+                task, await _flaw(client, task, env_params, format_of(task.env_type, action_format))
+            )
         done += 1
         if tell is not None:
             tell(done, len(tasks), done)

@@ -64,7 +64,7 @@ from task_manager.services import running  # noqa: E402
 from task_manager.settings import QuestioningConfiguration  # noqa: E402
 from task_manager.synthetic import open_run  # noqa: E402
 from task_manager.tasks import seed_of, solution_of  # noqa: E402
-from task_manager.world import World, execute  # noqa: E402
+from task_manager.world import SeedWorld, execute  # noqa: E402
 from tests.llm.hostile_server import HostileServer  # noqa: E402
 from tests.llm.minds import Minds, world_of_type  # noqa: E402
 from tests.llm.temperaments import TEMPERS, Temper, read_temper  # noqa: E402
@@ -214,7 +214,7 @@ async def rollouts(world: str, tasks: Sequence[Task], client: AsyncEnvClient) ->
             is_right = place == 0
             if not is_right and player.right(seed_of(task), str(task.query), actions):
                 continue
-            done = await execute(client, World(world, seed_of(task)), fmt, actions)
+            done = await execute(client, SeedWorld(world, seed_of(task)), fmt, actions)
             opening = replace_query(done.opening.messages, str(task.query), {"query": done.opening.query})
             steps = []
             messages = list(opening)

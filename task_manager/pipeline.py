@@ -27,7 +27,7 @@ from task_manager.settings import WITHOUT_JUDGE, GraderSettings, TaskManagerSett
 from task_manager.synthesize import Synthesis, Synthesiser, TaskProposal
 from task_manager.tasks import seed_of
 from task_manager.verify import Verifier
-from task_manager.world import World
+from task_manager.world import SeedWorld
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -227,7 +227,7 @@ class TaskPipeline:
         recorded = self._journal.get("exploration", key)
         if recorded is not None:
             return Exploration.from_dict(recorded)
-        world = World(self._plan.env_type, seed, self._env_params)
+        world = SeedWorld(self._plan.env_type, seed, self._env_params)
         log = StepLog(self._journal.folder / "under_way" / f"{key}.jsonl")
         replayed(self._strategy, world, log.steps)
         async with self._exploring:

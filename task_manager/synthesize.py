@@ -19,7 +19,7 @@ from task_manager.explore import Exploration, Explorer, RandomStrategy
 from task_manager.profile import Entity, EnvProfile, Operation, TaskPreference
 from task_manager.replies import TasksReply, as_action, read_task
 from task_manager.settings import MAX_OBSERVATION_CHARS, Focus, ReplyFormat, StrategySettings, SynthesisSettings
-from task_manager.world import World, open_world
+from task_manager.world import SeedWorld, open_world
 
 if TYPE_CHECKING:
     from agentevolver.llm.client import LLM
@@ -148,7 +148,7 @@ def _is(data: Any, kind: type[BaseModel]) -> bool:
 async def draft_profile(
     client: Instances,
     llm: LLM,
-    world: World,
+    world: SeedWorld,
     *,
     steps: int = 8,
     reply_format: ReplyFormat = "text",

@@ -30,7 +30,7 @@ from task_manager.settings import MAX_OBSERVATION_CHARS, QuestioningConfiguratio
 from task_manager.state import StateCheck, WorldState
 from task_manager.synthesize import TaskProposal
 from task_manager.tasks import read_objectives, seed_of, solution_of, write_objectives
-from task_manager.world import Execution, World, execute, open_world
+from task_manager.world import Execution, SeedWorld, execute, open_world
 
 if TYPE_CHECKING:
     from agentevolver.llm.client import LLM
@@ -96,7 +96,7 @@ class Verifier:
         self._settings = settings
         self._max_chars = max_chars
 
-    async def verify(self, world: World, proposal: TaskProposal, opening: str) -> ProposalVerdict:
+    async def verify(self, world: SeedWorld, proposal: TaskProposal, opening: str) -> ProposalVerdict:
         """Return the verdict on a proposal; `opening` is the environment's first message without a task.
 
         Errors of environment and models pass through: they are no verdict.
@@ -185,7 +185,7 @@ class Verifier:
         return None
 
     async def _resolve(
-        self, world: World, proposal: TaskProposal, opening: str, execution: Execution | None
+        self, world: SeedWorld, proposal: TaskProposal, opening: str, execution: Execution | None
     ) -> _Attempt:
         """Let the verifier solve the task; returns the first successful try, or the last."""
         wanted = execution.check if execution is not None else None
@@ -197,7 +197,7 @@ class Verifier:
         return attempt
 
     async def _attempt(
-        self, world: World, proposal: TaskProposal, opening: str, wanted: StateCheck | None, number: int
+        self, world: SeedWorld, proposal: TaskProposal, opening: str, wanted: StateCheck | None, number: int
     ) -> _Attempt:
         limit = self._settings.max_resolve_steps or 3 * len(proposal.solution) + 2
         tried, finished = _Attempt(), False
@@ -236,7 +236,7 @@ class Verifier:
                 tried.problem = _missed(wanted, state)
         return tried
 
-    async def _shorter(self, world: World, reference: Execution, actions: list[str]) -> Execution | None:
+    async def _shorter(self, world: SeedWorld, reference: Execution, actions: list[str]) -> Execution | None:
         """Execute a shorter solution; returns it if nothing is refused and it reaches the same end state, else None."""
         wanted = reference.check
         if wanted is None or len(actions) >= len(reference.actions):
@@ -347,7 +347,7 @@ async def _flaw(client: Instances, task: Task, env_params: Mapping[str, Any], fm
     actions = solution_of(task)
     if not actions:
         return "it has no reference solution"
-    execution = await execute(client, World(task.env_type, seed_of(task), dict(env_params)), fmt, actions)
+    execution = await execute(client, SeedWorld(task.env_type, seed_of(task), dict(env_params)), fmt, actions)
     if not execution.told and execution.after is None:
         return f"the environment {task.env_type!r} does not say what an action did"
     if (flaw := flaw_of(execution, fmt)) is not None:

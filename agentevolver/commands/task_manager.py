@@ -138,7 +138,7 @@ async def _profile(options: argparse.Namespace, configuration: QuestioningConfig
     from env_service.client import AsyncEnvClient
     from task_manager.profile import save_profile
     from task_manager.synthesize import draft_profile
-    from task_manager.world import World
+    from task_manager.world import SeedWorld
 
     service = configuration.env_service
     async with (
@@ -148,7 +148,7 @@ async def _profile(options: argparse.Namespace, configuration: QuestioningConfig
         seeds = await client.get_env_profile(service.env_type, options.split)
         if not seeds:
             return _fail(f"error: {service.env_type} lists no task in {options.split!r}", 1)
-        settings, world = configuration.task_manager, World(service.env_type, seeds[0], service.env_params)
+        settings, world = configuration.task_manager, SeedWorld(service.env_type, seeds[0], service.env_params)
         profile = await draft_profile(
             client,
             llm,

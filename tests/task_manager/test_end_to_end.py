@@ -25,7 +25,7 @@ from task_manager.synthesize import draft_profile
 from task_manager.synthetic import open_run
 from task_manager.tasks import read_objectives
 from task_manager.verify import recheck_tasks
-from task_manager.world import World
+from task_manager.world import SeedWorld
 from tests.free_ports import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -112,7 +112,7 @@ async def test_an_endpoint_with_every_fault_neither_hangs_nor_lets_anything_thro
 @pytest.mark.service
 async def test_the_profile_of_an_unknown_environment_is_drafted():
     async with served(FaultyEndpoint()) as llm:
-        profile = await draft_profile(LocalPocket(), llm, World("pocket", "note_add.k3.7"), steps=5)
+        profile = await draft_profile(LocalPocket(), llm, SeedWorld("pocket", "note_add.k3.7"), steps=5)
     text = profile.instruction().lower()
     assert profile.entities and all(word in text for word in ("note", "mail", "shop"))
 

@@ -15,9 +15,9 @@ from task_manager.replies import TasksReply, read_task
 from task_manager.settings import SynthesisSettings, VerificationSettings
 from task_manager.synthesize import Synthesis, Synthesiser, TaskProposal
 from task_manager.verify import Verifier
-from task_manager.world import World
+from task_manager.world import SeedWorld
 
-WORLD = World("pocket", "note_add.k3.7")
+WORLD = SeedWorld("pocket", "note_add.k3.7")
 FOUND = Exploration(
     WORLD, 0, "You are at site k3", [ExploredStep("note.list work", "soap n2 , rug n1 , pen n9 , desk n7", "breadth")]
 )

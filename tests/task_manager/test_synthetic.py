@@ -19,7 +19,7 @@ from task_manager.settings import QuestioningConfiguration
 from task_manager.synthesize import draft_profile
 from task_manager.synthetic import existing_tasks, open_run
 from task_manager.tasks import write_objectives
-from task_manager.world import World
+from task_manager.world import SeedWorld
 
 
 async def test_evaluation_queries_are_read_once_and_kept(tmp_path):
@@ -89,7 +89,7 @@ async def test_the_action_format_of_the_configuration_is_the_one_that_is_used(tm
         async with open_run(wrong, Tutor(), encoder=HashEncoder()):
             pytest.fail("it is refused")
     with pytest.raises(ConfigError, match=r"task_manager.action_format: .*No module named"):
-        await draft_profile(local, Tutor(), World("pocket", "note_add.k3.7"), action_format="no.such:Format")
+        await draft_profile(local, Tutor(), SeedWorld("pocket", "note_add.k3.7"), action_format="no.such:Format")
 
 
 @pytest.mark.thorough

@@ -33,7 +33,7 @@ from task_manager.settings import StrategySettings, SynthesisSettings, Verificat
 from task_manager.synthesize import Synthesis, Synthesiser, TaskProposal
 from task_manager.verify import ProposalVerdict as Verification
 from task_manager.verify import Verifier
-from task_manager.world import World
+from task_manager.world import SeedWorld
 from tests.agentevolver.llm.test_client import Verdict
 from tests.free_ports import free_port
 from tests.task_manager.questioning_fakes import LocalPocket
@@ -133,7 +133,7 @@ async def test_a_model_can_be_held_to_the_schema(url: str) -> None:
     assert reply.text.lstrip().startswith("{")
 
 
-WORLD = World("pocket", "note_add.k3.7")
+WORLD = SeedWorld("pocket", "note_add.k3.7")
 STEPS = (("note.list home", "n1 milk"), ("note.add milk home", "ok n2"), ("done", "bye"))
 
 

@@ -130,7 +130,7 @@ def _as_index(value: Any) -> Any:
     return int(found[1]) if found is not None else value
 
 
-class Judgement(BaseModel):
+class LabelEntry(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     index: Annotated[int, BeforeValidator(_as_index), Field(ge=0, strict=True)]
@@ -146,7 +146,7 @@ class Judgements(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    steps: Annotated[list[Judgement], Field(min_length=1)]
+    steps: Annotated[list[LabelEntry], Field(min_length=1)]
 
     @model_validator(mode="before")
     @classmethod
@@ -159,7 +159,7 @@ class _Entries(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    steps: Annotated[list[Annotated[Judgement | Any, Field(union_mode="left_to_right")]], Field(min_length=1)]
+    steps: Annotated[list[Annotated[LabelEntry | Any, Field(union_mode="left_to_right")]], Field(min_length=1)]
 
     @model_validator(mode="before")
     @classmethod
@@ -168,7 +168,7 @@ class _Entries(BaseModel):
 
     @model_validator(mode="after")
     def _holds_one(self) -> _Entries:
-        if not any(isinstance(entry, Judgement) for entry in self.steps):
+        if not any(isinstance(entry, LabelEntry) for entry in self.steps):
             raise ValueError(f"no entry has an index and a label GOOD or BAD; the first: {_problem(self.steps[0])}")
         return self
 
@@ -189,7 +189,7 @@ def _as_steps(value: Any) -> Any:
 
 def _problem(entry: Any) -> str:
     try:
-        Judgement.model_validate(entry)
+        LabelEntry.model_validate(entry)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         return f"{'.'.join(map(str, first['loc'])) or 'the entry'}: {first['msg']}"
@@ -218,10 +218,10 @@ def read_some(text: str, indices: Sequence[int]) -> Found:
         labels = [
             StepLabel(entry.index, entry.label == "GOOD", entry.analysis)
             for entry in entries
-            if isinstance(entry, Judgement)
+            if isinstance(entry, LabelEntry)
         ]
         problems = [
-            f"an entry cannot be read ({_problem(entry)})" for entry in entries if not isinstance(entry, Judgement)
+            f"an entry cannot be read ({_problem(entry)})" for entry in entries if not isinstance(entry, LabelEntry)
         ]
     if any(
         one.index == other.index and one.good is not other.good

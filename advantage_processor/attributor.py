@@ -16,8 +16,8 @@ from advantage_processor.labels import (
     GLIMPSE_CHARS,
     VERSION,
     Found,
-    Judgements,
     LabelError,
+    LabelReply,
     StepLabel,
     label_messages,
     opening_and_task,
@@ -77,7 +77,7 @@ def judge_settings(llm: LLMSettings, settings: AttributionSettings) -> LLMSettin
     `model`, `concurrent` and `api_max_retries` override the role's; temperature 0 and the reply format are defaults.
     """
     own = dict(llm.roles.get(Role.ATTRIBUTOR, {}))
-    form = llm.endpoint(Role.ATTRIBUTOR).response_format(Judgements)
+    form = llm.endpoint(Role.ATTRIBUTOR).response_format(LabelReply)
     sampling = {"temperature": 0.0, **form, **dict(own.get("sampling") or {})}
     given = {"model": settings.model, "concurrency": settings.concurrent}
     given["tries"] = None if settings.api_max_retries is None else settings.api_max_retries + 1

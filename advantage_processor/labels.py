@@ -141,7 +141,7 @@ class LabelEntry(BaseModel):
     ]
 
 
-class Judgements(BaseModel):
+class LabelReply(BaseModel):
     """A JSON reply; its schema is sent to endpoints that enforce one."""
 
     model_config = ConfigDict(extra="ignore")

@@ -15,9 +15,9 @@ from advantage_processor.groups import Group, GroupOutcomes
 from advantage_processor.labels import (
     GLIMPSE_CHARS,
     VERSION,
-    Found,
     LabelError,
     LabelReply,
+    ParsedLabels,
     StepLabel,
     label_messages,
     opening_and_task,
@@ -286,17 +286,17 @@ class Attributor:
 
     async def _some(
         self, messages: list[dict[str, Any]], window: range, work: _Work, sampling: Mapping[str, Any]
-    ) -> tuple[str, Found]:
+    ) -> tuple[str, ParsedLabels]:
         """Return the judge's reply and the labels in it; if it is unreadable, no labels and the reason."""
         try:
             reply = await self._chat(messages, work, sampling)
         except LLMReplyError as error:  # it thought until its tokens were spent
-            return error.text, Found({}, str(error))
+            return error.text, ParsedLabels({}, str(error))
         try:
             return reply.answer, read_some(reply.answer, window)
         except LabelError as error:
             cut = "; the reply was cut at max_tokens" if reply.finish_reason == "length" else ""
-            return reply.answer, Found({}, f"{error}{cut}")
+            return reply.answer, ParsedLabels({}, f"{error}{cut}")
 
     async def _chat(self, messages: list[dict[str, Any]], work: _Work, sampling: Mapping[str, Any]) -> Reply:
         work.calls += 1

@@ -197,14 +197,14 @@ def _problem(entry: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ParsedLabels:
     """Labels by index, and what is wrong with the rest of the reply."""
 
     labels: dict[int, StepLabel]
     problem: str = ""
 
 
-def read_some(text: str, indices: Sequence[int]) -> Found:
+def read_some(text: str, indices: Sequence[int]) -> ParsedLabels:
     """Parse the labels that were asked for; raises LabelError if the reply cannot be trusted."""
     lines = _from_lines(text)
     problems: list[str] = []
@@ -245,7 +245,7 @@ def read_some(text: str, indices: Sequence[int]) -> Found:
     if doubtful or twice:
         problems.append(f"step {_listed(sorted([*doubtful, *twice]))} has more than one entry")
     kept = {label.index: label for label in labels if label.index not in doubtful}
-    return Found(
+    return ParsedLabels(
         kept, "; ".join([*_missing(labels, indices), *(problems if doubtful or len(kept) < len(indices) else [])])
     )
 

@@ -10,14 +10,14 @@ from context_manager.chat import ChatRenderer
 
 
 @dataclass(frozen=True, slots=True)
-class Demonstration:
+class DemonstrationTokens:
     """Ids of one conversation. The mask is 1 on the assistant's tokens."""
 
     ids: list[int]
     mask: list[int]
 
 
-def demonstration(renderer: ChatRenderer, messages: Sequence[Mapping[str, Any]]) -> Demonstration:
+def demonstration(renderer: ChatRenderer, messages: Sequence[Mapping[str, Any]]) -> DemonstrationTokens:
     """Render a conversation as a rollout of the policy would be.
 
     Raises ValueError if the assistant speaks first, twice in a row, or never; ChatTemplateError.
@@ -40,4 +40,4 @@ def demonstration(renderer: ChatRenderer, messages: Sequence[Mapping[str, Any]])
         told = renderer.continuation(plain[place + 1 : following], closed=closed, calls=calls)
         ids += told
         mask += [0] * len(told)
-    return Demonstration(ids, mask)
+    return DemonstrationTokens(ids, mask)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from context_manager.samples import UNTOUCHED, Opening, SampleLimits, SnapshotRecorder
+from context_manager.samples import UNTOUCHED, ChainOpening, SampleLimits, SnapshotRecorder
 
 ROOMY = SampleLimits(1_000, 1_000)
 IDS = st.lists(st.integers(0, 9), min_size=1, max_size=6)
@@ -154,10 +154,10 @@ def test_a_call_goes_on_the_chain_that_the_caller_names_if_it_begins_with_it():
 
 def test_each_chain_is_stripped_of_its_own_opening_and_others_are_left_as_they_were_sent():
     recorder = SnapshotRecorder()
-    recorder.record([1, 2, 3], [4], [-0.1], step=0, opening=Opening([1, 2], [50]))
+    recorder.record([1, 2, 3], [4], [-0.1], step=0, opening=ChainOpening([1, 2], [50]))
     recorder.record([7, 8], [9], [-0.1], step=1, opening=UNTOUCHED)
     recorder.record([1, 2, 3, 4, 5], [6], [-0.1], step=2, opening=UNTOUCHED)
-    recorder.record([9, 2, 3], [5], [-0.1], step=3, opening=Opening([1, 2], [50]))
+    recorder.record([9, 2, 3], [5], [-0.1], step=3, opening=ChainOpening([1, 2], [50]))
     samples, dropped = recorder.samples(ROOMY)
     assert [(s.prompt_ids, s.response_ids) for s in samples] == [([50, 3], [4, 5, 6]), ([7, 8], [9])]
     assert dropped == {"opening_edited": 1}

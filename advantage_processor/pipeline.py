@@ -53,6 +53,9 @@ class AdvantageParts(NamedTuple):
     later: Tensor
 
 
+Parts = AdvantageParts  # its documented name
+
+
 @dataclass(frozen=True, slots=True)
 class Advantages:
     """Advantages (T, K) float64, of a stage or of the whole pipeline.

@@ -65,7 +65,7 @@ _KINDS: tuple[tuple[type[BaseException], str], ...] = (
 )
 
 
-class JudgeClient(Protocol):
+class LabelJudge(Protocol):
     """The part of `agentevolver.llm.LLM` that is used."""
 
     async def chat(self, role: Role, messages: list[dict[str, Any]], **sampling: Any) -> Reply: ...
@@ -112,7 +112,7 @@ class Attributor:
     def __init__(
         self,
         settings: AttributionSettings,
-        judge: JudgeClient,
+        judge: LabelJudge,
         *,
         group_size: int,
         steps_kept: int = 1,

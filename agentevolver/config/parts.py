@@ -19,7 +19,7 @@ from agentevolver.config.load import read_overrides, read_yaml
 from agentevolver.config.schema import Settings
 from agentevolver.errors import ConfigError
 from env_service.feedback import FEEDBACK
-from experience_manager.pool import QuestioningConfiguration as Experience
+from experience_manager.pool import Configuration as Experience
 from task_manager.settings import PipelineService, Splits, file_of
 from task_manager.settings import QuestioningConfiguration as Questioning
 

@@ -198,19 +198,9 @@ class SemanticIndex:
 
     def nearest(self, vector: Vectors, k: int = 1) -> list[SimilarEntry]:
         """Return the k nearest entries of a vector (d,), nearest first."""
-        return self._search(vector[None, :], k)[0]
-
-    def nearest_of_each(self, vectors: Vectors) -> list[SimilarEntry | None]:
-        """Return the nearest entry of each of (n, d) vectors, or None if the index is empty."""
-        return [found[0] if found else None for found in self._search(vectors, 1)]
-
-    def _search(self, vectors: Vectors, k: int) -> list[list[SimilarEntry]]:
         k = min(k, len(self))
         if k == 0:
-            return [[] for _ in vectors]
+            return []
         with _one_thread():
-            cosines, rows = self._index.search(np.ascontiguousarray(vectors, dtype=np.float32), k)
-        return [
-            [SimilarEntry(int(r), float(c)) for r, c in zip(*pair, strict=True)]
-            for pair in zip(rows, cosines, strict=True)
-        ]
+            cosines, rows = self._index.search(np.ascontiguousarray(vector[None, :], dtype=np.float32), k)
+        return [SimilarEntry(int(r), float(c)) for r, c in zip(rows[0], cosines[0], strict=True)]

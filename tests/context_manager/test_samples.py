@@ -17,8 +17,7 @@ def recorded(calls):
     return recorder
 
 
-@pytest.mark.thorough
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(first=IDS, turns=st.lists(st.tuples(IDS, IDS, st.booleans()), min_size=1, max_size=8))
 def test_merging_changes_no_token(first, turns):
     calls, prompt = [], first
@@ -50,12 +49,6 @@ def test_a_call_that_does_not_go_on_the_one_before_is_a_sample_of_its_own(second
     assert len(samples) == 2 and samples[1].response_ids == [5] and samples[1].prompt_ids == second
 
 
-def test_every_sample_knows_its_steps_and_its_share():
-    samples, _ = recorded([([1], [2]), ([1, 2, 3], [4, 5]), ([9], [8])]).samples(ROOMY)
-    assert [sample.steps for sample in samples] == [[0, 1], [2]]
-    assert [sample.share for sample in samples] == [0.75, 0.25]
-
-
 def test_untrained_calls_are_kept_as_snapshots_and_interrupt_nothing():
     recorder = SnapshotRecorder()
     recorder.record([1], [2], [-0.1], step=0)
@@ -64,15 +57,6 @@ def test_untrained_calls_are_kept_as_snapshots_and_interrupt_nothing():
     (sample,) = recorder.samples(ROOMY)[0]
     assert sample.response_ids == [2, 3, 4] and sample.step_ids == [0, -1, 2]
     assert (recorder.snapshots[1].prompt_ids, recorder.snapshots[1].sampled_ids) == ([1, 2, 7], [8])
-
-
-def test_a_snapshot_stays_as_it_was_whatever_follows():
-    recorder = SnapshotRecorder()
-    prompt = [1, 2]
-    first = recorder.record(prompt, [3], [-0.1], step=0)
-    prompt.append(99)
-    recorder.record([1, 2, 3, 4], [5], [-0.1], step=1)
-    assert first.prompt_ids == [1, 2] and first.sampled_ids == [3]
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ from advantage_processor.groups import Group, GroupOutcomes
 from advantage_processor.labels import (
     GLIMPSE_CHARS,
     VERSION,
-    Found,
-    Judgements,
     LabelError,
+    LabelReply,
+    ParsedLabels,
     StepLabel,
     label_messages,
     opening_and_task,
@@ -65,7 +65,7 @@ _KINDS: tuple[tuple[type[BaseException], str], ...] = (
 )
 
 
-class Judge(Protocol):
+class LabelJudge(Protocol):
     """The part of `agentevolver.llm.LLM` that is used."""
 
     async def chat(self, role: Role, messages: list[dict[str, Any]], **sampling: Any) -> Reply: ...
@@ -77,7 +77,7 @@ def judge_settings(llm: LLMSettings, settings: AttributionSettings) -> LLMSettin
     `model`, `concurrent` and `api_max_retries` override the role's; temperature 0 and the reply format are defaults.
     """
     own = dict(llm.roles.get(Role.ATTRIBUTOR, {}))
-    form = llm.endpoint(Role.ATTRIBUTOR).response_format(Judgements)
+    form = llm.endpoint(Role.ATTRIBUTOR).response_format(LabelReply)
     sampling = {"temperature": 0.0, **form, **dict(own.get("sampling") or {})}
     given = {"model": settings.model, "concurrency": settings.concurrent}
     given["tries"] = None if settings.api_max_retries is None else settings.api_max_retries + 1
@@ -112,7 +112,7 @@ class Attributor:
     def __init__(
         self,
         settings: AttributionSettings,
-        judge: Judge,
+        judge: LabelJudge,
         *,
         group_size: int,
         steps_kept: int = 1,
@@ -178,7 +178,7 @@ class Attributor:
         if group is not None:
             value = await self._groups.advantage(group, trajectory.rollout_id, self._settings.group_wait_s)
             if value is None:
-                logger.warning("group %s was not complete in time, its rollout is labelled unseen", trajectory.group_id)
+                logger.warning("group %s: an outcome is late, the rollout is labelled anyway", trajectory.group_id)
             elif abs(value) < SMALL:
                 return "skip_small_adv: its group advantage is 0"
         if self._settings.adca_grpo.skip_type == "skip_all_neg" and not self._success(trajectory):
@@ -219,7 +219,7 @@ class Attributor:
         self._told[kind] = (now, 0)
         more = f" ({untold} more since the last message)" if untold else ""
         unexpected = error if kind == "error" else None
-        logger.warning("trajectory %s goes unlabelled (%s)%s: %s", name, kind, more, error, exc_info=unexpected)
+        logger.warning("trajectory %s is not labelled (%s)%s: %s", name, kind, more, error, exc_info=unexpected)
 
     async def _labels(self, trajectory: Trajectory, work: _Work) -> Sequence[StepLabel]:
         """Return labels from the cache or the judge; raises the judge's errors, LabelError, or _Paused."""
@@ -286,17 +286,17 @@ class Attributor:
 
     async def _some(
         self, messages: list[dict[str, Any]], window: range, work: _Work, sampling: Mapping[str, Any]
-    ) -> tuple[str, Found]:
+    ) -> tuple[str, ParsedLabels]:
         """Return the judge's reply and the labels in it; if it is unreadable, no labels and the reason."""
         try:
             reply = await self._chat(messages, work, sampling)
         except LLMReplyError as error:  # it thought until its tokens were spent
-            return error.text, Found({}, str(error))
+            return error.text, ParsedLabels({}, str(error))
         try:
             return reply.answer, read_some(reply.answer, window)
         except LabelError as error:
             cut = "; the reply was cut at max_tokens" if reply.finish_reason == "length" else ""
-            return reply.answer, Found({}, f"{error}{cut}")
+            return reply.answer, ParsedLabels({}, f"{error}{cut}")
 
     async def _chat(self, messages: list[dict[str, Any]], work: _Work, sampling: Mapping[str, Any]) -> Reply:
         work.calls += 1

@@ -80,7 +80,7 @@ class LabelCache:
                 self._file = open_shared(self._path, _LABELS, wait_s=LOCK_WAIT_S)
             row: tuple[Any, ...] | None = self._file.execute(statement, values).fetchone()
         except (sqlite3.Error, OSError) as error:
-            logger.warning("the label cache %s is not used any more, labels are asked for again: %s", self._path, error)
+            logger.warning("the label cache %s failed and is switched off: %s", self._path, error)
             self._broken = True
             return None
         return row
@@ -117,7 +117,5 @@ class ExchangeLog:
                 draft.write_bytes(orjson.dumps(record, option=orjson.OPT_INDENT_2))
         except OSError as error:
             if not self._failed:
-                logger.warning(
-                    "the records of label calls cannot be written to %s, they are left out: %s", self._directory, error
-                )
+                logger.warning("cannot write the log of label calls to %s: %s", self._directory, error)
             self._failed = True

@@ -130,7 +130,7 @@ def _as_index(value: Any) -> Any:
     return int(found[1]) if found is not None else value
 
 
-class Judgement(BaseModel):
+class LabelEntry(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     index: Annotated[int, BeforeValidator(_as_index), Field(ge=0, strict=True)]
@@ -141,12 +141,12 @@ class Judgement(BaseModel):
     ]
 
 
-class Judgements(BaseModel):
+class LabelReply(BaseModel):
     """A JSON reply; its schema is sent to endpoints that enforce one."""
 
     model_config = ConfigDict(extra="ignore")
 
-    steps: Annotated[list[Judgement], Field(min_length=1)]
+    steps: Annotated[list[LabelEntry], Field(min_length=1)]
 
     @model_validator(mode="before")
     @classmethod
@@ -159,7 +159,7 @@ class _Entries(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    steps: Annotated[list[Annotated[Judgement | Any, Field(union_mode="left_to_right")]], Field(min_length=1)]
+    steps: Annotated[list[Annotated[LabelEntry | Any, Field(union_mode="left_to_right")]], Field(min_length=1)]
 
     @model_validator(mode="before")
     @classmethod
@@ -168,7 +168,7 @@ class _Entries(BaseModel):
 
     @model_validator(mode="after")
     def _holds_one(self) -> _Entries:
-        if not any(isinstance(entry, Judgement) for entry in self.steps):
+        if not any(isinstance(entry, LabelEntry) for entry in self.steps):
             raise ValueError(f"no entry has an index and a label GOOD or BAD; the first: {_problem(self.steps[0])}")
         return self
 
@@ -189,7 +189,7 @@ def _as_steps(value: Any) -> Any:
 
 def _problem(entry: Any) -> str:
     try:
-        Judgement.model_validate(entry)
+        LabelEntry.model_validate(entry)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         return f"{'.'.join(map(str, first['loc'])) or 'the entry'}: {first['msg']}"
@@ -197,14 +197,14 @@ def _problem(entry: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ParsedLabels:
     """Labels by index, and what is wrong with the rest of the reply."""
 
     labels: dict[int, StepLabel]
     problem: str = ""
 
 
-def read_some(text: str, indices: Sequence[int]) -> Found:
+def read_some(text: str, indices: Sequence[int]) -> ParsedLabels:
     """Parse the labels that were asked for; raises LabelError if the reply cannot be trusted."""
     lines = _from_lines(text)
     problems: list[str] = []
@@ -218,10 +218,10 @@ def read_some(text: str, indices: Sequence[int]) -> Found:
         labels = [
             StepLabel(entry.index, entry.label == "GOOD", entry.analysis)
             for entry in entries
-            if isinstance(entry, Judgement)
+            if isinstance(entry, LabelEntry)
         ]
         problems = [
-            f"an entry cannot be read ({_problem(entry)})" for entry in entries if not isinstance(entry, Judgement)
+            f"an entry cannot be read ({_problem(entry)})" for entry in entries if not isinstance(entry, LabelEntry)
         ]
     if any(
         one.index == other.index and one.good is not other.good
@@ -245,7 +245,7 @@ def read_some(text: str, indices: Sequence[int]) -> Found:
     if doubtful or twice:
         problems.append(f"step {_listed(sorted([*doubtful, *twice]))} has more than one entry")
     kept = {label.index: label for label in labels if label.index not in doubtful}
-    return Found(
+    return ParsedLabels(
         kept, "; ".join([*_missing(labels, indices), *(problems if doubtful or len(kept) < len(indices) else [])])
     )
 

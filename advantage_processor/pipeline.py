@@ -45,12 +45,15 @@ class StageContext:
     hybrid_data: bool = False
 
 
-class Parts(NamedTuple):
+class AdvantageParts(NamedTuple):
     """Parts (T, K) of advantages: the outcome's, the label's, and what later steps contribute."""
 
     outcome: Tensor
     label: Tensor
     later: Tensor
+
+
+Parts = AdvantageParts  # its documented name
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,7 @@ class Advantages:
     advantages: Tensor
     metrics: dict[str, float] = field(default_factory=dict)
     rewards: Tensor | None = None
-    parts: Parts | None = None
+    parts: AdvantageParts | None = None
 
     def tokens(self, batch: CreditBatch) -> Tensor:
         """Return token advantages (B, R), 0 where nothing was sampled."""
@@ -110,7 +113,7 @@ class OutcomeStage:
         )
         made = outcome[:, None] * batch.mask
         nothing = torch.zeros_like(made)
-        return Advantages(made, parts=Parts(made, nothing, nothing))
+        return Advantages(made, parts=AdvantageParts(made, nothing, nothing))
 
 
 class AttributionStage:
@@ -182,7 +185,7 @@ class AttributionStage:
             report["prm/alpha_progress"] = (
                 min(batch.step / adca.total_steps, 1.0) if adca.alpha_progress is None else adca.alpha_progress
             )
-        parts = Parts(credit.shares, credit.rewards - credit.shares, credit.advantages - credit.rewards)
+        parts = AdvantageParts(credit.shares, credit.rewards - credit.shares, credit.advantages - credit.rewards)
         return Advantages(credit.advantages, report, credit.rewards, parts)
 
     def _from_anchors(self, batch: CreditBatch, advantages: Tensor) -> Advantages:
@@ -203,7 +206,7 @@ class AttributionStage:
         own = step_advantages(returns, anchors, batch.valid, norm_by_std=options.norm_by_std)
         report = anchor_metrics(anchors, shared(anchors, batch.valid), own, batch.mask)
         gained = options.omega * own
-        parts = Parts(advantages, gained, torch.zeros_like(gained))
+        parts = AdvantageParts(advantages, gained, torch.zeros_like(gained))
         return Advantages(advantages + gained, report, rewards, parts)
 
 
@@ -284,7 +287,7 @@ class Processor:
         first = next(iter(settings.stages), None)
         if first is not None and getattr(_factory(first.use), "rescales", False):
             raise StageError(
-                f"stages begin with {first.use}, which scales what stages before it made, and nothing is there: write "
+                f"the first stage is {first.use}, which only scales the advantages of earlier stages: write "
                 "outcome before it"
             )
         self._stages: list[tuple[str, Stage]] = [(stage.use, make_stage(stage, context)) for stage in settings.stages]
@@ -294,7 +297,7 @@ class Processor:
         began = time.perf_counter()
         advantages = torch.zeros(len(batch.trajectories), batch.width, dtype=torch.float64)
         rewards: Tensor | None = None
-        parts: Parts | None = None
+        parts: AdvantageParts | None = None
         metrics: dict[str, float] = {}
         for name, stage in self._stages:
             result = stage(batch, advantages)
@@ -361,4 +364,4 @@ def _check(name: str, advantages: Tensor, batch: CreditBatch) -> None:
     if not bool(advantages.isfinite().all()):
         raise StageError(f"stage {name!r} returned an advantage that is not a finite number")
     if bool((advantages != 0)[~batch.mask].any()):
-        raise StageError(f"stage {name!r} returned an advantage for a step that does not count, multiply by batch.mask")
+        raise StageError(f"stage {name!r} returned an advantage for a step outside batch.mask: multiply by it")

@@ -45,14 +45,14 @@ class AdcaGrpoSettings(_Section):
     )
     prm_scheme: Literal["decouple", "allocation"] = Field(
         default="decouple",
-        description="decouple: a label is +-fix_base; allocation: the outcome's sign, shared out by labels",
+        description="decouple: a label is +-fix_base; allocation: the outcome's sign, divided by labels",
     )
     do_batch_norm: bool = Field(default=True, description="standardise step scores within a group")
     equal_trajectory_weight: bool = Field(
         default=True, description="each trajectory has one vote in mean and deviation; false: each step"
     )
     fix_base: float | None = Field(
-        default=None, gt=0, description="size of a decoupled score; do_batch_norm cancels it"
+        default=None, gt=0, description="size of a decoupled score; no effect with do_batch_norm"
     )
     alpha: float = Field(default=0.1, ge=0, description="weight of the attribution beside the outcome's 1")
     alpha_cosine_decay_enable: bool = Field(
@@ -68,16 +68,14 @@ class AdcaGrpoSettings(_Section):
         description="where the outcome is added: last step, every step, nowhere (only_prm, without alpha)",
     )
     enable_length_normalization: bool = Field(
-        default=False, description="step rewards over the root of the trajectory's steps (decouple)"
+        default=False, description="divide step rewards by the root of the number of steps (decouple)"
     )
-    prm_steps: int = Field(
-        default=100, ge=0, description="training steps with attribution; after them no step is labelled"
-    )
+    prm_steps: int = Field(default=100, ge=0, description="number of training steps with attribution")
     skip_type: Literal["none", "skip_small_adv", "skip_all_neg"] = Field(
-        default="none", description="not labelled: rollouts whose group advantage is 0; rollouts that failed their task"
+        default="none", description="do not label: rollouts with a group advantage of 0; failed rollouts"
     )
     enable_adca_metric: bool = Field(
-        default=False, description="with enable: false, label and report all the same; advantages stay as they are"
+        default=False, description="with enable: false, label and report, without changing advantages"
     )
 
     @model_validator(mode="after")
@@ -107,10 +105,10 @@ class GigpoSettings(_Section):
     # The paper's: step and outcome advantage weigh the same.
     omega: ClassVar[float] = 1.0
     similarity: float | None = Field(
-        default=None, gt=0, le=1, description="observations at least this alike are one state; null: equal ones"
+        default=None, gt=0, le=1, description="least similarity of observations of one state; null: equal ones only"
     )
     norm_by_std: bool = Field(default=True, description="divide by the deviation of the state's returns")
-    rewards: Literal["outcome", "env"] = Field(default="outcome", description="what returns are made of")
+    rewards: Literal["outcome", "env"] = Field(default="outcome", description="source of the returns")
 
 
 class AttributionSettings(_Section):
@@ -153,13 +151,13 @@ class AttributionSettings(_Section):
         default=None, description="SQLite file that keeps labels beyond the process; null: memory alone"
     )
     llm_evaluation_log_dir: Path | None = Field(
-        default=None, description="one record a labelled trajectory: prompt, reply, labels"
+        default=None, description="folder of a log with prompt, reply and labels of each trajectory"
     )
     adca_grpo: AdcaGrpoSettings = AdcaGrpoSettings()
     gigpo: GigpoSettings = GigpoSettings()
     stages: tuple[StageSettings, ...] = Field(
         default=(StageSettings(use="outcome"), StageSettings(use="attribution"), StageSettings(use="hybrid_scale")),
-        description="what makes advantages, in order: names, or mappings with `use` and the stage's options",
+        description="the stages in order: names, or mappings with `use` and the stage's options",
     )
 
     @property

@@ -61,10 +61,10 @@ from task_manager.graders.base import GradingError  # noqa: E402
 from task_manager.graders.judge import JudgeGrader  # noqa: E402
 from task_manager.pipeline import QuestioningFailed  # noqa: E402
 from task_manager.services import running  # noqa: E402
-from task_manager.settings import Configuration  # noqa: E402
+from task_manager.settings import QuestioningConfiguration  # noqa: E402
 from task_manager.synthetic import open_run  # noqa: E402
 from task_manager.tasks import seed_of, solution_of  # noqa: E402
-from task_manager.world import World, execute  # noqa: E402
+from task_manager.world import SeedWorld, execute  # noqa: E402
 from tests.llm.hostile_server import HostileServer  # noqa: E402
 from tests.llm.minds import Minds, world_of_type  # noqa: E402
 from tests.llm.temperaments import TEMPERS, Temper, read_temper  # noqa: E402
@@ -144,7 +144,9 @@ def settings_of(url: str, folder: Path, *, in_real_time: bool) -> LLMSettings:
     return LLMSettings.model_validate({**values, **hurry})
 
 
-def configuration_of(world: str, url: str, folder: Path, options: argparse.Namespace, env_url: str) -> Configuration:
+def configuration_of(
+    world: str, url: str, folder: Path, options: argparse.Namespace, env_url: str
+) -> QuestioningConfiguration:
     """Return what questioning reads, for one world and one temper."""
     sections = {
         "env_service": {"env_type": world, "env_url": env_url},
@@ -159,7 +161,7 @@ def configuration_of(world: str, url: str, folder: Path, options: argparse.Names
             "deduplication": {"scope": "world", "semantic": False, "contamination": "off"},
         },
     }
-    return Configuration.model_validate(sections)
+    return QuestioningConfiguration.model_validate(sections)
 
 
 async def measured(server: HostileServer, work: Awaitable[Cell]) -> Cell:
@@ -176,7 +178,7 @@ async def measured(server: HostileServer, work: Awaitable[Cell]) -> Cell:
     return cell
 
 
-async def question(configuration: Configuration, kept: list[Task]) -> Cell:
+async def question(configuration: QuestioningConfiguration, kept: list[Task]) -> Cell:
     """Make tasks and put them into `kept`; a unit is an exploration."""
     world = world_of_type(configuration.env_service.env_type)
     async with (
@@ -212,7 +214,7 @@ async def rollouts(world: str, tasks: Sequence[Task], client: AsyncEnvClient) ->
             is_right = place == 0
             if not is_right and player.right(seed_of(task), str(task.query), actions):
                 continue
-            done = await execute(client, World(world, seed_of(task)), fmt, actions)
+            done = await execute(client, SeedWorld(world, seed_of(task)), fmt, actions)
             opening = replace_query(done.opening.messages, str(task.query), {"query": done.opening.query})
             steps = []
             messages = list(opening)

@@ -53,13 +53,13 @@ from env_service.environments.pocket.tasks import open_world  # noqa: E402
 from task_manager.explore import Exploration  # noqa: E402
 from task_manager.graders import Graders  # noqa: E402
 from task_manager.graders.registry import GraderContext, agreement_metrics  # noqa: E402
-from task_manager.journal import Plan, read_journal  # noqa: E402
-from task_manager.report import Funnel, Record, proposals  # noqa: E402
+from task_manager.journal import PipelinePlan, read_journal  # noqa: E402
+from task_manager.report import Funnel, ProposalRecord, proposals  # noqa: E402
 from task_manager.services import running  # noqa: E402
 from task_manager.settings import (  # noqa: E402
     MAX_OBSERVATION_CHARS,
-    Configuration,
     GraderSettings,
+    QuestioningConfiguration,
 )
 from task_manager.synthetic import open_run  # noqa: E402
 from task_manager.tasks import read_objectives, seed_of, solution_of  # noqa: E402
@@ -76,7 +76,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def configuration_of(options: argparse.Namespace, folder: Path) -> Configuration:
+def configuration_of(options: argparse.Namespace, folder: Path) -> QuestioningConfiguration:
     """Return the configuration of the benchmark."""
     sections = {
         "env_service": {"env_type": "pocket", "env_url": f"http://127.0.0.1:{free_port()}"},
@@ -91,10 +91,10 @@ def configuration_of(options: argparse.Namespace, folder: Path) -> Configuration
             "deduplication": {"scope": options.scope, "contamination": options.contamination},
         },
     }
-    return Configuration.model_validate(sections)
+    return QuestioningConfiguration.model_validate(sections)
 
 
-async def graded_alike(configuration: Configuration, tasks: list[Task]) -> dict[str, float]:
+async def graded_alike(configuration: QuestioningConfiguration, tasks: list[Task]) -> dict[str, float]:
     """Return how far the judge agrees with the state grader on right and wrong rollouts of some tasks."""
     GraderSettings.compare_share = 1.0  # of every rollout
     settings = GraderSettings(compare_with="llm-binary-gt-no_constraint")
@@ -140,7 +140,7 @@ async def rolled_out(client: AsyncEnvClient, task: Task, actions: list[str], ins
     return Trajectory(task, "g", 0, messages, steps, StopReason.FINISHED, None)
 
 
-async def question(configuration: Configuration) -> tuple[Plan, Funnel, float]:
+async def question(configuration: QuestioningConfiguration) -> tuple[PipelinePlan, Funnel, float]:
     """Make the tasks; returns plan, funnel and the seconds it took."""
     settings = configuration.llm.model_copy(
         update={"ledger": configuration.task_manager.store_path / "llm_usage.sqlite"}
@@ -231,7 +231,7 @@ def does_what_it_says(task: Task) -> bool | None:
 
 
 def filter_quality(
-    records: list[Record], explorations: Mapping[str, Any], planted: Mapping[Name, str]
+    records: list[ProposalRecord], explorations: Mapping[str, Any], planted: Mapping[Name, str]
 ) -> dict[str, float]:
     """Return precision and recall of dropping planted mistakes among verified proposals, the counts behind them, and
     recall by kind."""
@@ -252,7 +252,7 @@ def filter_quality(
     return out
 
 
-def _name(record: Record, explorations: Mapping[str, Any]) -> Name:
+def _name(record: ProposalRecord, explorations: Mapping[str, Any]) -> Name:
     exploration = Exploration.from_dict(explorations[record.keys["exploration"]])
     shown = transcript(exploration.transcript, MAX_OBSERVATION_CHARS)
     return digest(shown), str(record.proposal["query"]), tuple(record.proposal["solution"])

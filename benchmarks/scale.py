@@ -297,9 +297,9 @@ def trainer(options: argparse.Namespace, console: Console) -> list[Cost]:
 
 def journal(options: argparse.Namespace, console: Console) -> list[Cost]:
     """Measure the journal of task making: a record is the kernel's before the next part begins."""
-    from task_manager.journal import Journal
+    from task_manager.journal import PipelineJournal
 
-    with tempfile.TemporaryDirectory(dir=".") as folder, Journal(Path(folder)) as made:
+    with tempfile.TemporaryDirectory(dir=".") as folder, PipelineJournal(Path(folder)) as made:
         record, number = {"text": "some words of it " * 200}, 200
         began, cpu = time.perf_counter(), time.process_time()
         for key in range(number):

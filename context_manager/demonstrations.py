@@ -10,21 +10,21 @@ from context_manager.chat import ChatRenderer
 
 
 @dataclass(frozen=True, slots=True)
-class Demonstration:
+class DemonstrationTokens:
     """Ids of one conversation. The mask is 1 on the assistant's tokens."""
 
     ids: list[int]
     mask: list[int]
 
 
-def demonstration(renderer: ChatRenderer, messages: Sequence[Mapping[str, Any]]) -> Demonstration:
+def demonstration(renderer: ChatRenderer, messages: Sequence[Mapping[str, Any]]) -> DemonstrationTokens:
     """Render a conversation as a rollout of the policy would be.
 
     Raises ValueError if the assistant speaks first, twice in a row, or never; ChatTemplateError.
     """
     said = [place for place, message in enumerate(messages) if message["role"] == "assistant"]
     if not said or said[0] == 0:
-        raise ValueError("an assistant that answers somebody was expected")
+        raise ValueError("the conversation needs an assistant message after another message")
     plain = [dict(message) for message in messages]
     ids = renderer.opening(plain[: said[0]])
     mask = [0] * len(ids)
@@ -40,4 +40,4 @@ def demonstration(renderer: ChatRenderer, messages: Sequence[Mapping[str, Any]])
         told = renderer.continuation(plain[place + 1 : following], closed=closed, calls=calls)
         ids += told
         mask += [0] * len(told)
-    return Demonstration(ids, mask)
+    return DemonstrationTokens(ids, mask)

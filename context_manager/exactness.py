@@ -72,9 +72,8 @@ def check_template(
         if drift is not None:
             exact = _exact(renderer, role, tools or ())
             warnings.append(
-                f"with {_name(settings, role)} the chat template renders the past otherwise than it was sampled: "
-                f"{drift}; "
-                + (f"token for token the same: {exact}" if exact else "no built-in context_template is the same")
+                f"with {_name(settings, role)} the chat template renders earlier turns differently than sampled: "
+                f"{drift}; " + (f"identical with {exact}" if exact else "no built-in context_template is identical")
             )
     return warnings
 

@@ -39,8 +39,8 @@ def checked_template(settings: ContextSettings) -> type[ContextTemplate]:
             continue
         readers = " and ".join(name for name, other in TEMPLATES.items() if key in other.reads)
         raise ConfigError(
-            f"actor_rollout_ref.rollout.{key} is read by {readers} alone, context_template is "
+            f"actor_rollout_ref.rollout.{key} is only read by {readers}, and context_template is "
             f"{settings.context_template}: "
-            "remove the key, or choose another"
+            "remove the key or choose another template"
         )
     return template

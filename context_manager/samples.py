@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from agentevolver.types import TrainingSample
-from context_manager.timeline import Message
+from context_manager.timeline import TimelineMessage
 
 logger = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ DROPPED = ("prompt_too_long", "response_too_long", "opening_edited", "over_max_s
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class ChainOpening:
     """Begin of a chain's prompts, and the ids that replace it in the sample."""
 
     sent: Sequence[int]
@@ -28,7 +28,7 @@ class Opening:
 
 
 # Opening of a chain in which nothing is replaced.
-UNTOUCHED = Opening((), ())
+UNTOUCHED = ChainOpening((), ())
 
 
 @dataclass(slots=True)
@@ -37,12 +37,12 @@ class _Chain:
 
     ids: list[int]
     prompt_length: int  # of the first call
-    opening: Opening | None = None  # None: the episode's
-    snapshots: list[Snapshot] = field(default_factory=list)
+    opening: ChainOpening | None = None  # None: the episode's
+    snapshots: list[CallSnapshot] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class CallSnapshot:
     """One model call."""
 
     step: int  # number of the call in the trajectory
@@ -75,7 +75,7 @@ class SampleLimits:
 
 class SnapshotRecorder:
     def __init__(self) -> None:
-        self.snapshots: list[Snapshot] = []
+        self.snapshots: list[CallSnapshot] = []
         self._chains: list[_Chain] = []
 
     def record(
@@ -88,9 +88,9 @@ class SnapshotRecorder:
         kind: str = "action",
         shown: Runs = (),
         trained: bool = True,
-        chain: Snapshot | None = None,
-        opening: Opening | None = None,
-    ) -> Snapshot:
+        chain: CallSnapshot | None = None,
+        opening: ChainOpening | None = None,
+    ) -> CallSnapshot:
         """Record a call; raises ValueError without sampled ids, or without one log-prob per id.
 
         `shown` are the messages in the prompt. `chain` is the call to continue; None searches all chains. `opening` is
@@ -101,12 +101,12 @@ class SnapshotRecorder:
         goes_on = self._find(prompt_ids, chain, opening) if trained else _Chain(list(prompt_ids), len(prompt_ids))
         start = len(prompt_ids)
         goes_on.ids += sampled_ids
-        snapshot = Snapshot(step, kind, shown, trained, log_probs, goes_on, start, len(goes_on.ids))
+        snapshot = CallSnapshot(step, kind, shown, trained, log_probs, goes_on, start, len(goes_on.ids))
         goes_on.snapshots.append(snapshot)
         self.snapshots.append(snapshot)
         return snapshot
 
-    def _find(self, prompt_ids: list[int], known: Snapshot | None, opening: Opening | None) -> _Chain:
+    def _find(self, prompt_ids: list[int], known: CallSnapshot | None, opening: ChainOpening | None) -> _Chain:
         """Return the chain that the call continues, extended by its prompt."""
         # Each chain becomes one sample, so no id is recomputed. A prompt that does not continue a chain begins one.
         chains = self._chains if known is None else [known._chain]
@@ -134,7 +134,7 @@ class SnapshotRecorder:
         """
         dropped: Counter[str] = Counter()
         samples: list[TrainingSample] = []
-        episodes = None if training_ids is None else Opening(opening_ids, training_ids)
+        episodes = None if training_ids is None else ChainOpening(opening_ids, training_ids)
         for chain in self._chains:
             made = _sample(chain, limits, chain.opening or episodes)
             if isinstance(made, TrainingSample):
@@ -149,7 +149,7 @@ class SnapshotRecorder:
         return _shared(kept), dropped
 
 
-def runs(messages: Iterable[Message]) -> Runs:
+def runs(messages: Iterable[TimelineMessage]) -> Runs:
     """Return the numbers of messages as runs (first, last) of consecutive ones."""
     found: list[list[int]] = []
     for message in messages:
@@ -160,7 +160,7 @@ def runs(messages: Iterable[Message]) -> Runs:
     return tuple((first, last) for first, last in found)
 
 
-def _sample(chain: _Chain, limits: SampleLimits, opening: Opening | None) -> TrainingSample | str:
+def _sample(chain: _Chain, limits: SampleLimits, opening: ChainOpening | None) -> TrainingSample | str:
     # A prompt beyond the limit moves to the front of the response, with mask 0: the gradient does not see the border.
     split = min(chain.prompt_length, limits.max_prompt_tokens)
     prompt, response = chain.ids[:split], chain.ids[split:]

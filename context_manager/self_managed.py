@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from context_manager.sliding_window import TrimmingTemplate
-from context_manager.template import Message, SideCall
+from context_manager.template import SideCall, TimelineMessage
 
 GUIDE = (
     "Your context is small. Messages carry ids like [m2]; your reply before it is m1. To free room, add commands to a "
@@ -107,14 +107,14 @@ class SelfManagedTemplate(TrimmingTemplate):
     def edit(self) -> None:
         self.fit()
 
-    def _within_reach(self) -> set[Message]:
+    def _within_reach(self) -> set[TimelineMessage]:
         turns = self.timeline.turns()
         newest = set(turns[-1]) if turns else set()
         return {message for message in self.timeline.messages if message not in newest}
 
     def _carry_out(self, commands: list[Command]) -> None:
         by_number = {message.number: message for message in self._within_reach()}
-        gone: list[Message] = []
+        gone: list[TimelineMessage] = []
         for command in commands:
             for number in command.numbers:
                 if (message := by_number.get(number)) is None:
@@ -128,11 +128,11 @@ class SelfManagedTemplate(TrimmingTemplate):
         if gone:
             self._remove(gone)
 
-    def _pin(self, message: Message) -> Message:
+    def _pin(self, message: TimelineMessage) -> TimelineMessage:
         self.note_edit("keep", [message])
         return self.timeline.pin(message)
 
-    def _compress(self, message: Message, text: str) -> Message:
+    def _compress(self, message: TimelineMessage, text: str) -> TimelineMessage:
         """Replace a message by a shorter text; a longer one is ignored."""
         text = self.renderer.clip(text, self.note_tokens)
         if len(text) >= len(message.content):
@@ -140,12 +140,12 @@ class SelfManagedTemplate(TrimmingTemplate):
         self.note_edit("compress", [message], text)
         return self.timeline.rewrite(message, text if message.ids is not None else self._marked(message, text))
 
-    def _remove(self, gone: list[Message]) -> None:
+    def _remove(self, gone: list[TimelineMessage]) -> None:
         # Two adjacent replies break chat templates, and so does a call without its answer: a placeholder stays there.
         gone = self._with_answers(gone)
         self.note_edit("remove", gone)
-        before: Message | None = None
-        between: Message | None = None
+        before: TimelineMessage | None = None
+        between: TimelineMessage | None = None
         for message in list(self.timeline.messages):
             if message in gone:
                 between = message if message.ids is None else between
@@ -156,9 +156,9 @@ class SelfManagedTemplate(TrimmingTemplate):
             before, between = message, None
         self.timeline.drop(gone)
 
-    def _with_answers(self, gone: list[Message]) -> list[Message]:
+    def _with_answers(self, gone: list[TimelineMessage]) -> list[TimelineMessage]:
         """Extend the removed messages so that calls and their answers stay together."""
-        rest: list[Message] = []
+        rest: list[TimelineMessage] = []
         for message in gone:
             call, *answers = self.timeline.exchange_of(message)
             if message is call:
@@ -170,5 +170,5 @@ class SelfManagedTemplate(TrimmingTemplate):
                 self.timeline.rewrite(message, self._marked(message, REMOVED))
         return rest
 
-    def _marked(self, message: Message, text: str) -> str:
+    def _marked(self, message: TimelineMessage, text: str) -> str:
         return f"[m{message.number}] {text}"

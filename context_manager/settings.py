@@ -43,17 +43,17 @@ class ContextSettings(BaseModel):
 
     context_template: str = Field("causal", description="how the conversation is kept: a name or package.module:Class")
     observation_role: Literal["user", "tool"] | None = Field(
-        None, description="role of what the environment says; null: its own"
+        None, description="role of the environment's messages; null: as the environment sets it"
     )
     max_samples_per_trajectory: int | None = Field(
-        None, ge=1, description="training samples of a trajectory; null: all, of an agent of one's own 8"
+        None, ge=1, description="limit on training samples per trajectory; null: none, 8 for a custom agent"
     )
     sample_choice: SampleChoice | None = Field(None, description="which samples are kept; null: spread")
     context_trigger_tokens: int | None = Field(
-        None, ge=1, description="prompt length at which older turns give way; null: 3/4 of the room"
+        None, ge=1, description="prompt length above which older turns go; null: 3/4 of the room"
     )
-    context_keep_turns: int | None = Field(None, ge=1, description="newest turns that stay as they are; null: 3")
-    summary_tokens: int | None = Field(None, ge=1, description="tokens of a summary or note; null: 1/8 of the room")
+    context_keep_turns: int | None = Field(None, ge=1, description="newest turns that are kept; null: 3")
+    summary_tokens: int | None = Field(None, ge=1, description="limit of a summary or note; null: 1/8 of the room")
     summary_by: Literal["policy", "summariser", "nobody"] | None = Field(
         None, description="who writes summaries; null: policy"
     )
@@ -61,7 +61,7 @@ class ContextSettings(BaseModel):
         None, description="train on the policy's summaries and context decisions; null: true"
     )
     think_style: Literal["think", "seed_oss", "mistral", "granite"] | None = Field(
-        None, description="how thoughts are marked; null: think"
+        None, description="tags of thoughts; null: think"
     )
     think_hint: str | None = Field(None, description="added to the last opening message")
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from context_manager.reasoning import STYLES, without_thought
 from context_manager.samples import runs
-from context_manager.template import ContextTemplate, Message, SideCall
+from context_manager.template import ContextTemplate, SideCall, TimelineMessage
 
 KEEP_TURNS = 3
 REQUEST = (
@@ -57,11 +57,11 @@ class TrimmingTemplate(ContextTemplate):
     def too_long(self) -> bool:
         return len(self.timeline.prompt()) > self.trigger
 
-    def older_turns(self, reserve: int = 0) -> list[Message]:
+    def older_turns(self, reserve: int = 0) -> list[TimelineMessage]:
         """Return the messages to remove so that the rest and `reserve` tokens stay within the trigger."""
         wanted = KEEP_TURNS if self.options.context_keep_turns is None else self.options.context_keep_turns
         # The newest turn always stays: the policy has not answered it yet.
-        older: list[Message] = []
+        older: list[TimelineMessage] = []
         for keep in range(max(wanted, 1), 0, -1):
             older = self.timeline.older(keep)
             gone = set(older)
@@ -84,12 +84,12 @@ class TrimmingTemplate(ContextTemplate):
         """Return a reply about the context without its thoughts."""
         return without_thought(text, STYLES["think"], inside=self.renderer.opens_thought)
 
-    def _drop(self, messages: list[Message]) -> None:
+    def _drop(self, messages: list[TimelineMessage]) -> None:
         if messages:
             self.timeline.drop(messages)
             self.note_edit("drop", messages)
 
-    def policy_call(self, kind: str, request: str, messages: Sequence[Message]) -> SideCall | None:
+    def policy_call(self, kind: str, request: str, messages: Sequence[TimelineMessage]) -> SideCall | None:
         """Return a call of the policy on these messages plus a request, or None if it does not fit."""
         asked: dict[str, Any] = {"role": "user", "content": request}
         prompt_ids = self.timeline.prompt_of(messages, [asked])
@@ -102,9 +102,9 @@ class SlidingWindowTemplate(TrimmingTemplate):
     """Replaces older turns by a summary, written by `summary_by` (default `policy`)."""
 
     reads: ClassVar[frozenset[str]] = TrimmingTemplate.reads | {"summary_by"}
-    _summary: Message | None = None
+    _summary: TimelineMessage | None = None
     _summary_text = ""
-    _going: list[Message]
+    _going: list[TimelineMessage]
     _settled_at = -1
 
     def housekeeping(self) -> SideCall | None:
@@ -133,7 +133,7 @@ class SlidingWindowTemplate(TrimmingTemplate):
         # Imported here: most runs need no LLM client.
         from agentevolver.llm import prompts
 
-        said: list[list[Message]] = []
+        said: list[list[TimelineMessage]] = []
         for message in self._going:
             if message.ids is not None or not said:
                 said.append([])

@@ -10,11 +10,19 @@ from typing import Any, ClassVar, Literal
 from agentevolver.types import TrainingSample
 from context_manager.chat import ChatRenderer
 from context_manager.messages import is_answer, text_of
-from context_manager.samples import UNTOUCHED, Opening, Runs, SampleLimits, SnapshotRecorder, runs
+from context_manager.samples import UNTOUCHED, ChainOpening, Runs, SampleLimits, SnapshotRecorder, runs
 from context_manager.settings import ContextFull, ContextLimits, ContextSettings
-from context_manager.timeline import LiveTimeline, Message
+from context_manager.timeline import LiveTimeline, TimelineMessage
 
-__all__ = ["ContextFull", "ContextLimits", "ContextSettings", "ContextTemplate", "LiveTimeline", "Message", "SideCall"]
+__all__ = [
+    "ContextFull",
+    "ContextLimits",
+    "ContextSettings",
+    "ContextTemplate",
+    "LiveTimeline",
+    "SideCall",
+    "TimelineMessage",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +107,7 @@ class ContextTemplate:
     def record(self, sampled_ids: Sequence[int], log_probs: Sequence[float], step: int, kind: str = "action") -> str:
         """Record the reply to the last prompt and return its text; raises RuntimeError for a second one."""
         if self._sent is None:
-            raise RuntimeError("record a reply after the next_prompt that it answers")
+            raise RuntimeError("there is no prompt that this reply answers: call next_prompt first")
         prompt_ids, shown = self._sent
         self._sent = None
         self.recorder.record(
@@ -113,9 +121,9 @@ class ContextTemplate:
         return text
 
     @property
-    def _opening(self) -> Opening:
+    def _opening(self) -> ChainOpening:
         trained = self.timeline.training_ids
-        return UNTOUCHED if trained is None else Opening(self.timeline.opening_ids, trained)
+        return UNTOUCHED if trained is None else ChainOpening(self.timeline.opening_ids, trained)
 
     def called(self, calls: Sequence[Mapping[str, Any]], content: str | None = None) -> None:
         """Set the tool calls of the last reply (OpenAI's `tool_calls`), before `observe`; `content` is its other text.
@@ -206,7 +214,7 @@ class ContextTemplate:
     def total(self) -> int:
         return min(self.limits.max_model_len, self.timeline.opening_length + self.limits.max_response_tokens)
 
-    def note_edit(self, kind: str, messages: Sequence[Message], text: str = "") -> None:
+    def note_edit(self, kind: str, messages: Sequence[TimelineMessage], text: str = "") -> None:
         edit = {
             "calls": len(self.recorder.snapshots),
             "kind": kind,

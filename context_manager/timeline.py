@@ -12,7 +12,7 @@ from context_manager.messages import as_user, calls_of, is_answer, paired, text_
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Message:
+class TimelineMessage:
     """A message of the live timeline."""
 
     number: int  # from 1 after the opening; an edited message keeps it
@@ -38,7 +38,7 @@ class Message:
 
 
 # Messages after a reply: whether that is closed, the ids of its calls, the messages.
-_Block = tuple[bool | None, tuple[str, ...], tuple[Message, ...]]
+_Block = tuple[bool | None, tuple[str, ...], tuple[TimelineMessage, ...]]
 
 
 class LiveTimeline:
@@ -56,10 +56,10 @@ class LiveTimeline:
         self.opening = [dict(message) for message in opening]
         self._training = None if training_opening is None else [dict(message) for message in training_opening]
         self._append_only = append_only
-        self.messages: list[Message] = []
+        self.messages: list[TimelineMessage] = []
         self.last_number = 0
         self._called: set[Any] = set()
-        self._sampled: tuple[Message, Sequence[int]] | None = None
+        self._sampled: tuple[TimelineMessage, Sequence[int]] | None = None
         self.reopen(renderer)
 
     def reopen(self, renderer: ChatRenderer) -> None:
@@ -69,7 +69,7 @@ class LiveTimeline:
         render = renderer.opening if self._append_only else renderer.head
         self.opening_ids = render(self.opening)
         self.training_ids = None if self._training is None else render(self._training)
-        self._seen: list[Message] = []
+        self._seen: list[TimelineMessage] = []
         self._seen_ids = list(self.opening_ids)
         self._blocks: dict[_Block, list[int]] = {}
 
@@ -78,27 +78,27 @@ class LiveTimeline:
         """Length of the first prompt."""
         return len(self.opening_ids) + len(self._generation)
 
-    def add(self, message: Mapping[str, Any]) -> Message:
+    def add(self, message: Mapping[str, Any]) -> TimelineMessage:
         fields = {key: value for key, value in message.items() if key not in ("role", "content")}
-        return self._append(Message(self._next(), str(message["role"]), text_of(message), fields=fields))
+        return self._append(TimelineMessage(self._next(), str(message["role"]), text_of(message), fields=fields))
 
-    def said(self, sampled_ids: Sequence[int], text: str, step: int, remembered: str | None = None) -> Message:
+    def said(self, sampled_ids: Sequence[int], text: str, step: int, remembered: str | None = None) -> TimelineMessage:
         """Append a reply: as it was sampled, or with the text `remembered`."""
         if remembered is not None:
             message = self._append(self._rewritten(self._next(), remembered, step))
         else:
             ids = [*([] if self._append_only else self._generation), *sampled_ids]
             closed = self.renderer.closes_turn(sampled_ids)
-            message = self._append(Message(self._next(), "assistant", text, step, ids, closed))
+            message = self._append(TimelineMessage(self._next(), "assistant", text, step, ids, closed))
         self._sampled = message, sampled_ids
         return message
 
-    def called(self, calls: Sequence[Mapping[str, Any]], content: str | None = None) -> Message:
+    def called(self, calls: Sequence[Mapping[str, Any]], content: str | None = None) -> TimelineMessage:
         """Set the tool calls of the last reply, and its text besides them; raises RuntimeError after another
         message."""
         last = self.messages[-1] if self.messages else None
         if last is None or self._sampled is None or last is not self._sampled[0]:
-            raise RuntimeError("say what a reply called right after it, before anything else is said")
+            raise RuntimeError("set the tool calls of a reply before another message is added")
         # The reply keeps its sampled ids; if its thought was removed, those of the rest.
         sampled = self._sampled[1]
         fields = {**last.fields, "tool_calls": [dict(call) for call in calls]} if calls else last.fields
@@ -114,7 +114,7 @@ class LiveTimeline:
         self._called.update(call.get("id") for call in calls)
         return self._exchange(last, new)
 
-    def _append(self, message: Message) -> Message:
+    def _append(self, message: TimelineMessage) -> TimelineMessage:
         self.messages.append(message)
         return message
 
@@ -122,19 +122,19 @@ class LiveTimeline:
         self.last_number += 1
         return self.last_number
 
-    def note(self, text: str, at: int = 0) -> Message:
+    def note(self, text: str, at: int = 0) -> TimelineMessage:
         """Insert a user message that nobody said, e.g. a summary."""
-        message = Message(self._next(), "user", text)
+        message = TimelineMessage(self._next(), "user", text)
         self.messages.insert(at, message)
         return message
 
-    def rewrite(self, message: Message, text: str) -> Message:
+    def rewrite(self, message: TimelineMessage, text: str) -> TimelineMessage:
         new = replace(message, content=text)
         if message.ids is not None:
             new = replace(self._rewritten(message.number, text, message.step), pinned=message.pinned)
         return self._exchange(message, new)
 
-    def exchange_of(self, message: Message) -> list[Message]:
+    def exchange_of(self, message: TimelineMessage) -> list[TimelineMessage]:
         """Return the reply with tool calls and the answers that a message belongs to, in order, or the message
         alone."""
         if not message.calls and not is_answer(message.to_dict()):
@@ -151,17 +151,17 @@ class LiveTimeline:
         paired_with = [one for one in answers if one.fields["tool_call_id"] in ids]
         return [self.messages[first], *paired_with] if message in (self.messages[first], *paired_with) else [message]
 
-    def pin(self, message: Message, pinned: bool = True) -> Message:
+    def pin(self, message: TimelineMessage, pinned: bool = True) -> TimelineMessage:
         return message if message.pinned == pinned else self._exchange(message, replace(message, pinned=pinned))
 
-    def drop(self, messages: Collection[Message]) -> None:
+    def drop(self, messages: Collection[TimelineMessage]) -> None:
         """Remove messages, and with them answers whose call goes and calls whose answer goes."""
         gone = {other for message in messages if message in self.messages for other in self.exchange_of(message)}
         self.messages = [message for message in self.messages if message not in gone]
 
-    def turns(self) -> list[list[Message]]:
+    def turns(self) -> list[list[TimelineMessage]]:
         """Return the turns: a reply and the messages up to the next one."""
-        turns: list[list[Message]] = []
+        turns: list[list[TimelineMessage]] = []
         for message in self.messages:
             if message.ids is not None:
                 turns.append([message])
@@ -169,21 +169,21 @@ class LiveTimeline:
                 turns[-1].append(message)
         return turns
 
-    def older(self, keep: int) -> list[Message]:
+    def older(self, keep: int) -> list[TimelineMessage]:
         """Return the messages of all but the newest `keep` turns, without pinned ones and their calls and answers."""
         turns = self.turns()
         older = [m for turn in turns[: max(len(turns) - keep, 0)] if not turn[0].pinned for m in turn]
         kept = {other for m in older if m.pinned for other in self.exchange_of(m)}
         return [m for m in older if m not in kept]
 
-    def _rewritten(self, number: int, text: str, step: int) -> Message:
-        return Message(number, "assistant", text, step, self.renderer.assistant(text))
+    def _rewritten(self, number: int, text: str, step: int) -> TimelineMessage:
+        return TimelineMessage(number, "assistant", text, step, self.renderer.assistant(text))
 
-    def _exchange(self, old: Message, new: Message) -> Message:
+    def _exchange(self, old: TimelineMessage, new: TimelineMessage) -> TimelineMessage:
         self.messages[self.messages.index(old)] = new
         return new
 
-    def sizes(self) -> dict[Message, int]:
+    def sizes(self) -> dict[TimelineMessage, int]:
         """Return the approximate tokens of each message in the last prompt."""
         sizes = {message: len(message.ids) for message in self.messages if message.ids is not None}
         # Messages rendered together share their tokens in proportion to their lengths.
@@ -193,7 +193,7 @@ class LiveTimeline:
         return sizes
 
     def chat(
-        self, messages: Iterable[Message] | None = None, extra: Iterable[Mapping[str, Any]] = ()
+        self, messages: Iterable[TimelineMessage] | None = None, extra: Iterable[Mapping[str, Any]] = ()
     ) -> list[dict[str, Any]]:
         """Return the conversation as chat messages."""
         shown = self.messages if messages is None else messages
@@ -204,9 +204,9 @@ class LiveTimeline:
         ids, run, follows = self._unchanged()
         return [*ids, *self._block(follows, run), *self._generation]
 
-    def prompt_of(self, messages: Sequence[Message], extra: Sequence[Mapping[str, Any]] = ()) -> list[int]:
+    def prompt_of(self, messages: Sequence[TimelineMessage], extra: Sequence[Mapping[str, Any]] = ()) -> list[int]:
         """Return the prompt of some messages plus `extra` ones that stay out of the timeline."""
-        ids, follows, run = list(self.opening_ids), None, list[Message]()
+        ids, follows, run = list(self.opening_ids), None, list[TimelineMessage]()
         for message in messages:
             if message.ids is None:
                 run.append(message)
@@ -214,10 +214,10 @@ class LiveTimeline:
             ids += self._block(follows, run)
             ids += message.ids
             follows, run = message, []
-        asked = [Message(0, str(one["role"]), text_of(one)) for one in extra]
+        asked = [TimelineMessage(0, str(one["role"]), text_of(one)) for one in extra]
         return [*ids, *self._block(follows, [*run, *asked], keep=not asked), *self._generation]
 
-    def _unchanged(self) -> tuple[list[int], list[Message], Message | None]:
+    def _unchanged(self) -> tuple[list[int], list[TimelineMessage], TimelineMessage | None]:
         """Return the ids up to the last reply, the messages after it, and that reply."""
         seen = len(self._seen)
         # Nothing was edited in most turns: then only new messages are rendered.
@@ -225,7 +225,7 @@ class LiveTimeline:
             self._seen, self._seen_ids, seen = [], list(self.opening_ids), 0
             kept = set(self.messages)
             self._blocks = {key: ids for key, ids in self._blocks.items() if kept.issuperset(key[2])}
-        ids, follows, run = self._seen_ids, self._seen[-1] if self._seen else None, list[Message]()
+        ids, follows, run = self._seen_ids, self._seen[-1] if self._seen else None, list[TimelineMessage]()
         for message in self.messages[seen:]:
             if message.ids is None:
                 run.append(message)
@@ -236,13 +236,13 @@ class LiveTimeline:
             follows, run = message, []
         return ids, run, follows
 
-    def _block(self, follows: Message | None, run: Sequence[Message], *, keep: bool = True) -> list[int]:
+    def _block(
+        self, follows: TimelineMessage | None, run: Sequence[TimelineMessage], *, keep: bool = True
+    ) -> list[int]:
         if follows is None and not run:
             return []
         if follows is None and self._append_only:
-            raise ValueError(
-                "an append-only timeline has nothing between its opening and the first reply: say it in the opening"
-            )
+            raise ValueError("an append-only timeline takes no message before the first reply: put it into the opening")
         closed = None if follows is None else follows.closed
         calls = [] if follows is None else follows.calls
         key = closed, tuple(str(call.get("id")) for call in calls), tuple(run)

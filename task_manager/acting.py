@@ -12,7 +12,7 @@ from agentevolver.llm.errors import LLMReplyError, Reply
 from agentevolver.llm.prompts import Messages
 from agentevolver.llm.settings import Role
 from task_manager.actions import PlainFormat
-from task_manager.replies import ActReply, NoAction, Said, as_action, read_action
+from task_manager.replies import ActReply, NoAction, ParsedAction, as_action, read_action
 from task_manager.settings import ReplyFormat
 
 # Unusable replies before the step fails. Cached ones do not count: after a resume the cache replays them for free.
@@ -70,7 +70,7 @@ class Actor:
         may_close: bool = True,
         seed: int = 0,
         **sampling: Any,
-    ) -> Said:
+    ) -> ParsedAction:
         """Return the next action.
 
         Args:
@@ -99,9 +99,7 @@ class Actor:
             useless += not (isinstance(reply, Reply) and reply.cached)
             if useless >= TRIES:
                 break
-        raise LLMReplyError(
-            f"{self._role.value}: no action that can be done, asked {number + 1} times: {problem}", said
-        )
+        raise LLMReplyError(f"{self._role.value}: no usable action in {number + 1} replies: {problem}", said)
 
     async def _reply(
         self, prompt: Prompt, tools: Tools | None, sampling: dict[str, Any]
@@ -115,11 +113,11 @@ class Actor:
         except LLMReplyError as error:
             return error
 
-    def _read(self, reply: Reply | ActReply | LLMReplyError, tools: Tools | None, *, fenced: bool) -> Said:
+    def _read(self, reply: Reply | ActReply | LLMReplyError, tools: Tools | None, *, fenced: bool) -> ParsedAction:
         if isinstance(reply, LLMReplyError):
             raise NoAction(str(reply))
         if isinstance(reply, ActReply):
-            return Said(as_action(reply.action, self._format), reply.thought)
+            return ParsedAction(as_action(reply.action, self._format), reply.thought)
         return read_action(reply if tools is None else tools.renamed(reply), self._format, fenced=fenced)
 
 

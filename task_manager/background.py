@@ -19,7 +19,7 @@ from omegaconf import OmegaConf
 from agentevolver.types import Task
 from agentevolver.utils.files import move, write_text
 from task_manager.profile import TaskPreference, profile_for, save_profile
-from task_manager.settings import Configuration, Focus
+from task_manager.settings import Focus, QuestioningConfiguration
 from task_manager.tasks import read_objectives
 
 logger = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ def round_files(path: Path) -> list[Path]:
 class BackgroundQuestioning:
     """Starts rounds of synthesis and collects their tasks."""
 
-    def __init__(self, configuration: Configuration, folder: Path) -> None:
+    def __init__(self, configuration: QuestioningConfiguration, folder: Path) -> None:
         # The subprocess has its own journal, models and budget. If it fails, training goes on with the tasks it has.
         self._configuration = configuration
         self._folder = folder
@@ -77,7 +77,7 @@ class BackgroundQuestioning:
             target_tasks: number of tasks to make; None means `curriculum.max_new_tasks`.
         """
         if self._process is not None:
-            raise RuntimeError("a round of questioning is under way; collect it first")
+            raise RuntimeError("a round of synthesis is running: collect it first")
         settings = self._configuration.task_manager
         done, number = round_files(settings.train_data_path), self.next_number
         self._target = round_file(settings.train_data_path, number)
@@ -93,7 +93,7 @@ class BackgroundQuestioning:
             return None
         self._process = None
         if status != 0:
-            logger.error("a round of questioning ended with status %d; see the logs in %s", status, self._folder)
+            logger.error("a round of synthesis failed with exit code %d; its log is in %s", status, self._folder)
         # The round writes under another name, so that a killed round is not taken for a finished one.
         unfinished = self._target.with_name(self._target.name + ".unfinished")
         if not unfinished.exists():

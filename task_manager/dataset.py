@@ -116,7 +116,7 @@ class MixedTasks(Dataset[dict[str, Any]]):
         for task in tasks:
             key = self.epochs.key(task)
             if key in self._places:
-                raise ValueError(f"the task {task.task_id!r} is there twice; rollout groups would be mixed up")
+                raise ValueError(f"the task {task.task_id!r} occurs twice: remove one, or its groups get mixed up")
             self._places[key] = len(self._tasks)
             self._tasks.append(task)
 
@@ -164,7 +164,7 @@ class TaskSampler(Sampler[int]):
             missing = [name for name, place in places if place is None]
             if missing:
                 raise ValueError(
-                    f"{len(missing)} tasks of the checkpoint are gone ({missing[0]!r}, say): put their task file back"
+                    f"{len(missing)} tasks of the checkpoint are missing ({missing[0]!r}, ...): restore their file"
                 )
             self._drawn = [place for _, place in places if place is not None]
 

@@ -46,7 +46,7 @@ def _runs() -> re.Pattern[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class SimilarEntry:
     """A similar entry: its number in the order of adding, and the similarity."""
 
     row: int
@@ -95,13 +95,13 @@ class LexicalIndex:
     def __len__(self) -> int:
         return self._size
 
-    def find(self, text: str) -> Match | None:
+    def find(self, text: str) -> SimilarEntry | None:
         """Return a most similar entry at or above the threshold, or None. A text without words matches nothing."""
         found = words(text)
         if not found:
             return None
         if found in self._exact:
-            return Match(self._exact[found], 1.0)
+            return SimilarEntry(self._exact[found], 1.0)
         known = [self._ids[word] for word in found if word in self._ids]
         n, t = len(found), self._threshold
         if len(known) < math.ceil(t * n - _SLACK):
@@ -130,7 +130,7 @@ class LexicalIndex:
         self._buckets[size].add(row, tokens, size - math.ceil(self._threshold * size - _SLACK) + 1)
         return row
 
-    def _search(self, known: list[int], n: int, unknown: int) -> Match | None:
+    def _search(self, known: list[int], n: int, unknown: int) -> SimilarEntry | None:
         # Prefix filtering (Chaudhuri et al. 2006, Bayardo et al. 2007) avoids comparing all pairs. Sets with J(x, y) =
         # |x & y| / |x + y| >= t share at least needed = ceil(t / (1 + t) * (|x| + |y|)) tokens. So in any fixed order
         # of tokens, one of the first |x| - needed + 1 tokens of x is among the first |y| - ceil(t |y|) + 1 of y, and t
@@ -156,7 +156,7 @@ class LexicalIndex:
             similarity = common / (n + size - common)
             top = int(similarity.argmax())
             if similarity[top] >= t and (best is None or similarity[top] > best.similarity):
-                best = Match(bucket.rows[int(places[top])], float(similarity[top]))
+                best = SimilarEntry(bucket.rows[int(places[top])], float(similarity[top]))
         return best
 
     def _intern(self, word: str, rank: int | None = None) -> int:
@@ -196,20 +196,11 @@ class SemanticIndex:
     def add(self, vectors: Vectors) -> None:
         self._index.add(np.ascontiguousarray(vectors, dtype=np.float32))
 
-    def nearest(self, vector: Vectors, k: int = 1) -> list[Match]:
+    def nearest(self, vector: Vectors, k: int = 1) -> list[SimilarEntry]:
         """Return the k nearest entries of a vector (d,), nearest first."""
-        return self._search(vector[None, :], k)[0]
-
-    def nearest_of_each(self, vectors: Vectors) -> list[Match | None]:
-        """Return the nearest entry of each of (n, d) vectors, or None if the index is empty."""
-        return [found[0] if found else None for found in self._search(vectors, 1)]
-
-    def _search(self, vectors: Vectors, k: int) -> list[list[Match]]:
         k = min(k, len(self))
         if k == 0:
-            return [[] for _ in vectors]
+            return []
         with _one_thread():
-            cosines, rows = self._index.search(np.ascontiguousarray(vectors, dtype=np.float32), k)
-        return [
-            [Match(int(r), float(c)) for r, c in zip(*pair, strict=True)] for pair in zip(rows, cosines, strict=True)
-        ]
+            cosines, rows = self._index.search(np.ascontiguousarray(vector[None, :], dtype=np.float32), k)
+        return [SimilarEntry(int(r), float(c)) for r, c in zip(rows[0], cosines[0], strict=True)]

@@ -35,9 +35,9 @@ from task_manager import prompts
 from task_manager.acting import Actor, Tools
 from task_manager.actions import PlainFormat
 from task_manager.profile import EnvProfile
-from task_manager.replies import Said
+from task_manager.replies import ParsedAction
 from task_manager.settings import MAX_OBSERVATION_CHARS, Focus, ReplyFormat, StrategySettings
-from task_manager.world import World, open_world
+from task_manager.world import SeedWorld, open_world
 
 if TYPE_CHECKING:
     from agentevolver.llm.client import LLM
@@ -96,7 +96,7 @@ class StepLog:
             if lines:
                 self.opening, self.steps = str(lines[0]["opening"]), [ExploredStep(**line) for line in lines[1:]]
         except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-            logger.warning("%s holds no exploration under way (%s); it is begun anew", path, error)
+            logger.warning("%s is not a valid step log (%s): the exploration restarts", path, error)
             return
 
 
@@ -109,9 +109,9 @@ class Strategy(Protocol):
     @property
     def remembers(self) -> bool: ...
 
-    def record(self, world: World, action: str, *, refused: bool) -> None: ...
+    def record(self, world: SeedWorld, action: str, *, refused: bool) -> None: ...
 
-    def tried(self, world: World) -> list[str]:
+    def tried(self, world: SeedWorld) -> list[str]:
         """Return the lines about earlier tries to show the explorer of a world."""
         ...
 
@@ -121,9 +121,9 @@ class RandomStrategy:
 
     remembers = False
 
-    def record(self, world: World, action: str, *, refused: bool) -> None: ...
+    def record(self, world: SeedWorld, action: str, *, refused: bool) -> None: ...
 
-    def tried(self, world: World) -> list[str]:
+    def tried(self, world: SeedWorld) -> list[str]:
         return []
 
 
@@ -142,7 +142,7 @@ class CuriousStrategy:
         self._kinds: Counter[str] = Counter()
         self._worlds: defaultdict[str, dict[str, None]] = defaultdict(dict)
 
-    def record(self, world: World, action: str, *, refused: bool) -> None:
+    def record(self, world: SeedWorld, action: str, *, refused: bool) -> None:
         line = re.sub(r"\s+", " ", action).strip()
         seen = self._worlds[world.seed_task_id]
         seen.pop(line, None)
@@ -153,7 +153,7 @@ class CuriousStrategy:
         if not refused:
             self._kinds[self._format.signature(action)] += 1
 
-    def tried(self, world: World) -> list[str]:
+    def tried(self, world: SeedWorld) -> list[str]:
         kinds = [f"{kind} ({count} times)" for kind, count in self._overdone()][: self._memory_size // 2]
         actions = list(self._worlds[world.seed_task_id])[-(self._memory_size - len(kinds)) :]
         return [*kinds, *actions]
@@ -171,7 +171,7 @@ def make_strategy(name: str, fmt: PlainFormat, settings: StrategySettings) -> St
         return RandomStrategy()
     if name == "curious":
         return CuriousStrategy(fmt, settings.memory_size)
-    raise ValueError(f"there is no exploration strategy {name!r}; strategies are random, curious")
+    raise ValueError(f"unknown exploration strategy {name!r}: write random or curious")
 
 
 _KINDS: tuple[tuple[type[Exception], str], ...] = (
@@ -198,7 +198,7 @@ class Exploration:
     `ended`: the environment ended the episode. `stopped`: the kind of failure that ended it, or "".
     """
 
-    world: World
+    world: SeedWorld
     number: int
     opening: str
     steps: list[ExploredStep] = field(default_factory=list)
@@ -224,7 +224,7 @@ class Exploration:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Exploration:
         return cls(
-            **{**data, "world": World(**data["world"]), "steps": [ExploredStep(**step) for step in data["steps"]]}
+            **{**data, "world": SeedWorld(**data["world"]), "steps": [ExploredStep(**step) for step in data["steps"]]}
         )
 
 
@@ -260,7 +260,7 @@ class Explorer:
         self._focus = focus or {}
         self._breadth, self._depth = settings.steps(fmt.env_type)
 
-    async def explore(self, world: World, number: int, log: StepLog | None = None) -> Exploration:
+    async def explore(self, world: SeedWorld, number: int, log: StepLog | None = None) -> Exploration:
         """Explore a world once, resuming from `log`; `number` tells explorations of one world apart.
 
         A model that refuses or stops making sense ends the exploration, whose steps still count. Failures before the
@@ -271,7 +271,7 @@ class Explorer:
         found = await self._go_on(world, number, log)
         if found is None:
             logger.warning(
-                "exploration %d of %s begins anew: its world does not answer the %d steps again as it did",
+                "exploration %d of %s restarts: replaying its %d steps gave other observations",
                 number,
                 world.seed_task_id,
                 taken,
@@ -282,7 +282,7 @@ class Explorer:
         found.seconds = round(time.perf_counter() - started, 3)
         return found
 
-    async def _go_on(self, world: World, number: int, log: StepLog) -> Exploration | None:
+    async def _go_on(self, world: SeedWorld, number: int, log: StepLog) -> Exploration | None:
         """Replay the log in a fresh instance and continue. Returns None if an observation differs from the log."""
         total = self._breadth + self._depth
         params = {**self._format.explore_params(total), **self._env_params}
@@ -319,18 +319,20 @@ class Explorer:
         for index, step in enumerate(found.steps):
             if found.ended:
                 return False
-            again, found.ended = await self._step(instance_id, index, Said(step.action, step.thought), step.phase)
+            again, found.ended = await self._step(
+                instance_id, index, ParsedAction(step.action, step.thought), step.phase
+            )
             if again != step:
                 return False
         return True
 
-    async def _step(self, instance_id: str, index: int, said: Said, phase: Phase) -> tuple[ExploredStep, bool]:
+    async def _step(self, instance_id: str, index: int, said: ParsedAction, phase: Phase) -> tuple[ExploredStep, bool]:
         result = await self._client.step(instance_id, {"role": "assistant", "content": said.action}, step_index=index)
         observation = "\n".join(str(message["content"]) for message in result["state"])
         refused = self._format.refusal(result) is not None
         return ExploredStep(said.action, observation, phase, refused, said.thought), bool(result["is_terminated"])
 
-    async def _next(self, found: Exploration, phase: Phase, steps_left: int, tools: Tools | None) -> Said:
+    async def _next(self, found: Exploration, phase: Phase, steps_left: int, tools: Tools | None) -> ParsedAction:
         settings = self._settings
         seen = found.own_record if phase == "breadth" else found.own_record[-settings.window(self._format.env_type) :]
         tried = self._strategy.tried(found.world)
@@ -363,6 +365,6 @@ class Explorer:
         )
 
 
-def replayed(strategy: Strategy, world: World, steps: Sequence[ExploredStep]) -> None:
+def replayed(strategy: Strategy, world: SeedWorld, steps: Sequence[ExploredStep]) -> None:
     for step in steps:
         strategy.record(world, step.action, refused=step.refused)

@@ -56,7 +56,7 @@ class _Lines:
             return orjson.loads(os.pread(self._handle, length, offset))["value"]
         except (orjson.JSONDecodeError, KeyError, TypeError) as error:
             raise JournalError(
-                f"{self.path}: the record at byte {offset} is none ({error}); move the folder away to start anew"
+                f"{self.path}: no valid record at byte {offset} ({error}): move the folder away to start over"
             ) from error
 
 
@@ -118,12 +118,12 @@ class _Index(Mapping[str, Mapping[str, Any]]):
             kind, key, _ = record["kind"], record["key"], record["value"]
         except (orjson.JSONDecodeError, KeyError, TypeError) as error:
             raise JournalError(
-                f"{self._lines.path}:{number}: is no record ({error}); move the folder away to start anew"
+                f"{self._lines.path}:{number}: not a record ({error}): move the folder away to start over"
             ) from error
         return str(kind), str(key)
 
 
-class Journal:
+class PipelineJournal:
     """Records of a folder, written by one process at a time.
 
     A record is `{"kind", "key", "value"}`. `PipelinePlan` makes the keys: each hashes everything that the value depends
@@ -188,7 +188,7 @@ def read_journal(folder: Path) -> Records:
     """Read a folder's records without locking it; raises JournalError if there is no journal."""
     path = folder / "journal.jsonl"
     if not path.exists():
-        raise JournalError(f"{path}: no such journal; `python -m task_manager explore` begins one")
+        raise JournalError(f"{path}: there is no journal yet; `python -m task_manager explore` creates one")
     return _Index(path)
 
 
@@ -201,7 +201,7 @@ def _locked(path: Path) -> int:
         owner = os.read(handle, 32).decode("ascii", "replace").strip()
         os.close(handle)
         raise JournalInUse(
-            f"{path.parent}: process {owner or '?'} is working in it; wait for it, or give another store"
+            f"{path.parent}: in use by process {owner or '?'}: wait for it, or set another task_manager.store"
         ) from error
     os.ftruncate(handle, 0)
     os.write(handle, str(os.getpid()).encode())
@@ -209,7 +209,7 @@ def _locked(path: Path) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PipelinePlan:
     """Jobs of a pipeline run, and the journal keys of their parts.
 
     It is stored in the journal, so that `stats` and `show` need no configuration. The last four fields are hashes.

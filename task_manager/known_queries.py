@@ -15,7 +15,7 @@ from agentevolver.embeddings import Encoder, Vectors
 from env_service.protocol import Instances
 from task_manager.dedup import LexicalIndex, SemanticIndex, words
 from task_manager.graders.base import opening_of
-from task_manager.journal import Journal, fingerprint
+from task_manager.journal import PipelineJournal, fingerprint
 from task_manager.settings import DeduplicationSettings
 
 ALL_WORLDS = ""
@@ -174,7 +174,7 @@ async def held_out_queries(
     client: Instances,
     env_type: str,
     splits: Sequence[str],
-    journal: Journal,
+    journal: PipelineJournal,
     *,
     list_params: Mapping[str, Any] | None = None,
     env_params: Mapping[str, Any] | None = None,

@@ -26,7 +26,7 @@ def equal_weight(task_id: str) -> float:
     return 1.0
 
 
-class Round:
+class TaskCycle:
     """An endless sequence of ids, in which every id with a positive weight comes before one repeats.
 
     `name` and `seed` decide the order. `newest_first`: new ids go to the front of the current round, not to its end.
@@ -112,13 +112,13 @@ class Mixture:
     ) -> None:
         self._settings = settings
         self._name = f"{name}-" if name else ""
-        self._originals = Round(
+        self._originals = TaskCycle(
             f"{self._name}original",
             originals if settings.use_original_tasks else (),
             settings.seed,
             shuffle=settings.shuffle,
         )
-        self._synthetic = Round(
+        self._synthetic = TaskCycle(
             f"{self._name}synthetic",
             synthetic if settings.needs_synthetic else (),
             settings.seed,
@@ -127,7 +127,7 @@ class Mixture:
         # Fixed, also when tasks are added or rest later: the learning-rate schedule depends on the length of an epoch.
         self._n_originals = len(originals) if settings.use_original_tasks else 0
         self._n_synthetic = self._wanted(len(originals), len(synthetic))
-        self._focused = Round(f"{self._name}focused", (), settings.seed, shuffle=False, newest_first=True)
+        self._focused = TaskCycle(f"{self._name}focused", (), settings.seed, shuffle=False, newest_first=True)
         self._focused_share = 0.0
         self._retired: set[str] = set()
         self._epoch = 0

@@ -20,14 +20,14 @@ from env_service.protocol import EnvCrashed, EnvServiceError, EnvTimeout, EnvUna
 from task_manager.actions import PlainFormat
 from task_manager.explore import Exploration, Explorer, StepLog, Strategy, kind_of, replayed
 from task_manager.graders.environment import CHECK_KEY
-from task_manager.journal import Journal, Plan
+from task_manager.journal import PipelineJournal, PipelinePlan
 from task_manager.known_queries import KnownQueries
 from task_manager.report import Funnel, tally
 from task_manager.settings import WITHOUT_JUDGE, GraderSettings, TaskManagerSettings
-from task_manager.synthesize import Proposal, Synthesis, Synthesiser
+from task_manager.synthesize import Synthesis, Synthesiser, TaskProposal
 from task_manager.tasks import seed_of
 from task_manager.verify import Verifier
-from task_manager.world import World
+from task_manager.world import SeedWorld
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -43,7 +43,7 @@ class _Candidate:
 
     index: int
     exploration: Exploration
-    proposal: Proposal
+    proposal: TaskProposal
     verdict: Mapping[str, Any]
     keys: dict[str, str]
 
@@ -65,9 +65,9 @@ class TaskPipeline:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: PipelinePlan,
         settings: TaskManagerSettings,
-        journal: Journal,
+        journal: PipelineJournal,
         client: Instances,
         *,
         explorer: Explorer,
@@ -219,7 +219,7 @@ class TaskPipeline:
                 f"{len(self._failures)} of {self._finished + 1} explorations failed "
                 f"({', '.join(f'{kind} {count}' for kind, count in self._kinds.most_common())}), more than "
                 "max_failed_share = "
-                f"{self._settings.max_failed_share:g} allows; everything paid for is kept; the last one: {error}"
+                f"{self._settings.max_failed_share:g} allows; finished parts are kept; last failure: {error}"
             )
 
     async def _explored(self, seed: str, number: int) -> Exploration:
@@ -227,7 +227,7 @@ class TaskPipeline:
         recorded = self._journal.get("exploration", key)
         if recorded is not None:
             return Exploration.from_dict(recorded)
-        world = World(self._plan.env_type, seed, self._env_params)
+        world = SeedWorld(self._plan.env_type, seed, self._env_params)
         log = StepLog(self._journal.folder / "under_way" / f"{key}.jsonl")
         replayed(self._strategy, world, log.steps)
         async with self._exploring:
@@ -265,7 +265,7 @@ class TaskPipeline:
     async def _verified(
         self,
         exploration: Exploration,
-        proposal: Proposal,
+        proposal: TaskProposal,
         exploration_key: str,
         synthesis: str,
         index: int,
@@ -318,7 +318,7 @@ class TaskPipeline:
             self._tasks.append(task)
 
     def _task(
-        self, exploration: Exploration, proposal: Proposal, verdict: Mapping[str, Any], keys: dict[str, str]
+        self, exploration: Exploration, proposal: TaskProposal, verdict: Mapping[str, Any], keys: dict[str, str]
     ) -> Task:
         seed = exploration.world.seed_task_id
         number = self._next_number.get(seed, 0)
@@ -352,7 +352,7 @@ class TaskPipeline:
                 return await work()
             except EnvUnavailable as error:
                 if attempt == ENV_TRIES or not await self._service_is_back():
-                    self._fatal = self._fatal or QuestioningFailed(f"the environment's service went away: {error}")
+                    self._fatal = self._fatal or QuestioningFailed(f"the environment service is unreachable: {error}")
                     raise
             except (EnvCrashed, EnvTimeout) as error:
                 if attempt == ENV_TRIES:

@@ -118,10 +118,10 @@ def load_profile(path: Path) -> EnvProfile:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ProfileError(
-            f"{path}: cannot be read ({error.strerror}); give an existing file to task_manager.env_profile"
+            f"{path}: cannot be read ({error.strerror}): set task_manager.env_profile to an existing file"
         ) from error
     except ValueError as error:
-        raise ProfileError(f"{path}: is not JSON: {error}") from error
+        raise ProfileError(f"{path}: not valid JSON: {error}") from error
     return parse_profile(data, str(path))
 
 
@@ -140,7 +140,11 @@ def shipped_profile(env_type: str) -> EnvProfile:
             names = (f"profile.{env_type}.json", "profile.json")
             places += [resources.files(package) / name for name in names] if package else []
         except ImportError:
-            logger.info("the package %s of the environment %r is not here, nor is its profile", package, env_type)
+            logger.info(
+                "the package %s of %r is not installed, so there is no profile",
+                package,
+                env_type,
+            )
     for place in places:
         if place.is_file():
             return parse_profile(json.loads(place.read_text(encoding="utf-8")), str(place))

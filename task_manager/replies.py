@@ -152,14 +152,14 @@ class NoAction(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ParsedAction:
     """A message to the environment, and the thought before it."""
 
     action: str
     thought: str = ""
 
 
-def read_action(reply: Reply, fmt: PlainFormat, *, fenced: bool = False) -> Said:
+def read_action(reply: Reply, fmt: PlainFormat, *, fenced: bool = False) -> ParsedAction:
     """Parse a reply into an action; raises NoAction.
 
     Native calls are written in the environment's format; JSON is parsed only if it has the shape of `ActReply`; any
@@ -280,9 +280,9 @@ def _arguments(value: Any) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _checked(action: str, thought: str) -> Said:
+def _checked(action: str, thought: str) -> ParsedAction:
     if not action.strip():
         raise NoAction("the reply is empty")
     if len(action) > LONGEST:
         raise NoAction(f"the message is longer than {LONGEST} characters")
-    return Said(action, " ".join(thought.split()))
+    return ParsedAction(action, " ".join(thought.split()))

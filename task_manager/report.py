@@ -14,8 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from agentevolver.types import Task
-from task_manager.journal import Plan, Records, read_journal
-from task_manager.settings import Configuration
+from task_manager.journal import PipelinePlan, Records, read_journal
+from task_manager.settings import QuestioningConfiguration
 
 STAGES = ("explored", "proposed", "parsed", "verified", "executed", "passed", "deduplicated", "kept")
 
@@ -93,7 +93,7 @@ class Funnel:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ProposalRecord:
     """Everything recorded about one proposal; None for what has not happened."""
 
     seed: str
@@ -105,7 +105,7 @@ class Record:
     keys: Mapping[str, str]
 
 
-def proposals(records: Records, plan: Plan) -> Iterator[Record]:
+def proposals(records: Records, plan: PipelinePlan) -> Iterator[ProposalRecord]:
     """Yield the records of a plan's proposals in order."""
     for seed, number in plan.jobs():
         exploration = plan.exploration(seed, number)
@@ -116,10 +116,12 @@ def proposals(records: Records, plan: Plan) -> Iterator[Record]:
             decision_key = plan.decision(verdict_key)
             keys = {"exploration": exploration, "synthesis": key, "verdict": verdict_key, "decision": decision_key}
             verdict = records.get("verdict", {}).get(verdict_key)
-            yield Record(seed, number, index, proposal, verdict, records.get("decision", {}).get(decision_key), keys)
+            yield ProposalRecord(
+                seed, number, index, proposal, verdict, records.get("decision", {}).get(decision_key), keys
+            )
 
 
-def tally(records: Records, plan: Plan) -> Funnel:
+def tally(records: Records, plan: PipelinePlan) -> Funnel:
     """Count what is recorded of a plan."""
     funnel = Funnel()
     for seed, number in plan.jobs():
@@ -189,7 +191,7 @@ def print_funnel(funnel: Funnel) -> None:
         )
 
 
-def print_stats(configuration: Configuration) -> int:
+def print_stats(configuration: QuestioningConfiguration) -> int:
     """Print the funnel of each plan in the journal, newest last."""
     records, plans = _recorded(configuration)
     console = Console()
@@ -201,7 +203,7 @@ def print_stats(configuration: Configuration) -> int:
     return 0
 
 
-def print_tasks(configuration: Configuration, *, task_id: str | None, dropped: bool, limit: int) -> int:
+def print_tasks(configuration: QuestioningConfiguration, *, task_id: str | None, dropped: bool, limit: int) -> int:
     """Print the newest plan's tasks, or its dropped proposals; with `task_id` one task and its exploration."""
     records, plans = _recorded(configuration)
     console = Console()
@@ -223,7 +225,7 @@ def print_tasks(configuration: Configuration, *, task_id: str | None, dropped: b
     return 0 if shown else 1
 
 
-def _print_record(console: Console, record: Record, task: Task | None) -> None:
+def _print_record(console: Console, record: ProposalRecord, task: Task | None) -> None:
     console.print(
         f"[bold]{escape(task.task_id if task else record.seed)}[/bold]  {escape(str(record.proposal['query']))}"
     )
@@ -240,7 +242,7 @@ def _print_record(console: Console, record: Record, task: Task | None) -> None:
         console.print(f"    changes: {escape('; '.join(record.verdict['changes']))}")
 
 
-def _fate(record: Record) -> str:
+def _fate(record: ProposalRecord) -> str:
     if record.verdict is not None and record.verdict["dropped_by"] is not None:
         return escape(f"dropped by {record.verdict['dropped_by']}: {record.verdict['reason']}")
     if record.decision is None:
@@ -250,7 +252,7 @@ def _fate(record: Record) -> str:
     return f"kept, graded by {record.decision['task']['evaluator']}"
 
 
-def _print_way(console: Console, record: Record, records: Records) -> None:
+def _print_way(console: Console, record: ProposalRecord, records: Records) -> None:
     exploration: dict[str, Any] = records["exploration"][record.keys["exploration"]]
     for name, key in record.keys.items():
         console.print(f"    {name} {key}")
@@ -261,12 +263,12 @@ def _print_way(console: Console, record: Record, records: Records) -> None:
         )
 
 
-def _recorded(configuration: Configuration) -> tuple[Records, list[Plan]]:
+def _recorded(configuration: QuestioningConfiguration) -> tuple[Records, list[PipelinePlan]]:
     records = read_journal(configuration.task_manager.store_path)
-    return records, [Plan.from_dict(data) for data in records.get("plan", {}).values()]
+    return records, [PipelinePlan.from_dict(data) for data in records.get("plan", {}).values()]
 
 
-def _spent(configuration: Configuration) -> tuple[int, float]:
+def _spent(configuration: QuestioningConfiguration) -> tuple[int, float]:
     from agentevolver.llm.store import Ledger
 
     path = configuration.llm.ledger or configuration.task_manager.store_path / "llm_usage.sqlite"

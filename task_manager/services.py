@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 from agentevolver.utils.health import ServiceIdentity, read_identity
 from agentevolver.utils.processes import RUN_ID, die_with_parent
-from task_manager.settings import Configuration
+from task_manager.settings import QuestioningConfiguration
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class ServiceFailed(RuntimeError):
 
 
 @contextlib.contextmanager
-def running(configuration: Configuration, logs: Path) -> Iterator[None]:
+def running(configuration: QuestioningConfiguration, logs: Path) -> Iterator[None]:
     """Run the services of a configuration, with logs in `logs`. Raises ServiceFailed."""
     with contextlib.ExitStack() as stack:
         for name, health_url, arguments in _needed(configuration):
@@ -56,7 +56,7 @@ def running(configuration: Configuration, logs: Path) -> Iterator[None]:
         yield
 
 
-def _needed(configuration: Configuration) -> list[tuple[str, str, list[str]]]:
+def _needed(configuration: QuestioningConfiguration) -> list[tuple[str, str, list[str]]]:
     service = configuration.env_service
     parts = urlsplit(service.env_url)
     arguments = [

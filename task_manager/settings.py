@@ -49,10 +49,12 @@ class StrategySettings(_Section):
     """How an exploration goes (`task_manager.strategy_args`)."""
 
     breadth_steps: int | None = Field(
-        None, ge=0, description="steps in which the explorer sees everything so far and is to try many things"
+        None,
+        ge=0,
+        description="breadth phase: steps in which the explorer sees all earlier ones and tries many things",
     )
     depth_steps: int | None = Field(
-        None, ge=0, description="steps after them, in which it sees only the last observations"
+        None, ge=0, description="depth phase: steps in which it sees only the last observations"
     )
     max_explore_step: int | None = Field(None, ge=1, description="at most this many steps in all; depth is cut first")
     exploration_llm_temperature: float = Field(1.0, ge=0, description="temperature of the breadth phase")
@@ -90,11 +92,9 @@ class SynthesisSettings(_Section):
     # Nearest existing queries that the synthesiser is told to stay away from.
     shown_neighbours: ClassVar[int] = 8
     min_actions: int = Field(
-        1, ge=1, description="proposals whose solution takes fewer actions are dropped; the synthesiser is told so"
+        1, ge=1, description="proposals with fewer actions are dropped; the synthesiser knows the limit"
     )
-    preference: str = Field(
-        "", description="the user's own words on what tasks to make, on top of the profile's preferences"
-    )
+    preference: str = Field("", description="your own words on what tasks to make, added to the profile's preferences")
     temperature: float = Field(0.7, ge=0, description="of the synthesiser")
 
 
@@ -102,10 +102,10 @@ class VerificationSettings(_Section):
     """What a proposal must stand (`task_manager.verification`)."""
 
     execute: bool = Field(
-        True, description="carry out the reference solution, unless the action format says that it must not be repeated"
+        True, description="execute the reference solution, unless the action format says that it must not be repeated"
     )
     resolve: bool = Field(
-        False, description="let the verifier solve the task without the solution, and compare the results"
+        False, description="let the verifier solve the task without seeing the solution, and compare the results"
     )
     # A task that one attempt does not solve is too hard to be certain of.
     resolve_tries: ClassVar[int] = 1
@@ -124,10 +124,10 @@ class DeduplicationSettings(_Section):
     # The model that is shipped: no address, no key, and the same vectors everywhere.
     encoder: ClassVar[EmbeddingSettings] = EmbeddingSettings()
     scope: Literal["all", "world"] = Field(
-        "all", description="world: the same words in another start state are another task"
+        "all", description="world: the same query in another start state is another task"
     )
     contamination: Literal["all", "exact", "off"] = Field(
-        "all", description="against evaluation tasks: both thresholds, same words, or not"
+        "all", description="comparison with evaluation tasks: both thresholds, same words, or none"
     )
 
 
@@ -136,16 +136,14 @@ class MixtureSettings(_Section):
 
     use_original_tasks: bool = Field(True, description="train on the environment's own tasks")
     synthetic_data_ratio: float = Field(
-        0.0, ge=0, description="synthetic tasks per original task; more than there are means all of them"
+        0.0, ge=0, description="synthetic tasks per original task, limited by how many there are"
     )
-    shuffle: bool = Field(
-        True, description="in random order; false: originals first, each kind in the order of its file"
-    )
-    seed: int = Field(42, description="of the draws; every epoch draws anew")
+    shuffle: bool = Field(True, description="random order; false: originals first, each kind in file order")
+    seed: int = Field(42, description="seed of the draws; every epoch is drawn anew")
     synthetic_advantage_scale: float = Field(
         0.5,
         ge=0,
-        description="factor on the advantages of synthetic tasks where both kinds are trained on (paper, 7.1.3)",
+        description="factor on the advantages of synthetic tasks if both kinds are trained on (paper, 7.1.3)",
     )
 
     @property
@@ -183,7 +181,7 @@ class GraderSettings(_Section):
         description="for tasks without a machine check, under auto; also the judge of state-llm",
     )
     compare_with: GraderName | None = Field(
-        None, description="a second grader that sees the same rollouts and only has its agreement measured"
+        None, description="a second grader of the same rollouts, to measure agreement only"
     )
     # Share of rollouts that the second grader sees: agreement is known within a few per cent after a run.
     compare_share: ClassVar[float] = 0.1
@@ -234,19 +232,19 @@ class CurriculumSettings(_Section):
     # Mean success from which new tasks are to be easier.
     easier_below: ClassVar[float] = 0.3
     synthesize_every_epochs: int = Field(
-        0, ge=0, description="make new tasks in the background every so many epochs; 0: never"
+        0, ge=0, description="epochs between background rounds that make new tasks; 0: never"
     )
-    max_new_tasks: int = Field(64, ge=1, description="new tasks of one such round")
+    max_new_tasks: int = Field(64, ge=1, description="new tasks per background round")
 
 
 class Focus(_Section):
     """A weakness that new tasks target, and the worlds in which they are made."""
 
-    tool: str = Field(description="a tool that is used wrongly, as the action format names it")
-    kind: str = Field(description="how it is used wrongly, in a word")
-    words: tuple[str, ...] = Field((), description="what the environment said of it")
-    seeds: tuple[str, ...] = Field((), description="ids of the tasks whose worlds are explored for it")
-    not_like: tuple[str, ...] = Field((), description="queries that failed, of which no near copies are made")
+    tool: str = Field(description="a tool that the policy uses wrongly, as the action format names it")
+    kind: str = Field(description="the kind of error")
+    words: tuple[str, ...] = Field((), description="the environment's error messages")
+    seeds: tuple[str, ...] = Field((), description="ids of the tasks whose worlds are explored")
+    not_like: tuple[str, ...] = Field((), description="failed queries, which must not be copied")
 
 
 class TaskManagerSettings(_Section):
@@ -254,34 +252,28 @@ class TaskManagerSettings(_Section):
 
     n: int = Field(0, ge=0, description="explorations per seed task; 0: no synthetic tasks are made")
     max_seed_tasks: int | None = Field(
-        None, ge=1, description="explore from at most so many of the environment's tasks; null: all"
+        None, ge=1, description="limit on the environment's tasks to explore from; null: all"
     )
     round: int = Field(
-        0, ge=0, description="a later round takes the next seed tasks and explores anew; for more tasks after the first"
+        0, ge=0, description="number of the round; a later one takes the next seed tasks and explores again"
     )
     known_data_paths: tuple[Path, ...] = Field(
-        (), description="files of synthetic tasks that exist: not made again, ids go on after theirs"
+        (), description="files of existing synthetic tasks: not made again, ids continue after theirs"
     )
-    target_tasks: int | None = Field(
-        None, ge=1, description="stop once so many tasks are kept; null: when all explorations are used up"
-    )
+    target_tasks: int | None = Field(None, ge=1, description="stop at this many tasks; null: after all explorations")
     env_types: tuple[str, ...] | None = Field(
         None,
         min_length=1,
         description="of several environments, those that synthetic tasks are made for and trained on; null: all that "
         "are trained on",
     )
-    env_profile: Path | None = Field(
-        None, description="the environment's profile; null: the one that is shipped with it"
-    )
-    train_data_path: Path = Field(
-        Path("tasks_explored.train.jsonl"), description="where the synthetic tasks are written to and read from"
-    )
+    env_profile: Path | None = Field(None, description="the environment's profile; null: the one shipped with it")
+    train_data_path: Path = Field(Path("tasks_explored.train.jsonl"), description="file of the synthetic tasks")
     store: Path | None = Field(
         None, description="folder of the journal that makes runs resumable; null: train_data_path with .d added"
     )
-    num_explore_threads: int = Field(16, ge=1, description="explorations in flight at once")
-    num_verify_threads: int = Field(16, ge=1, description="tasks being verified at once")
+    num_explore_threads: int = Field(16, ge=1, description="concurrent explorations")
+    num_verify_threads: int = Field(16, ge=1, description="concurrent verifications")
     strategy: Literal["random", "curious"] = Field(
         "random", description="random: the paper's; curious: steered towards untried actions"
     )
@@ -300,7 +292,7 @@ class TaskManagerSettings(_Section):
     # In the prompts of all roles; longer observations lose their middle.
     max_observation_chars: ClassVar[int] = MAX_OBSERVATION_CHARS
     explore_env_params: dict[str, Any] = Field(
-        default_factory=dict, description="environment parameters on top, while exploring"
+        default_factory=dict, description="additional environment parameters while exploring"
     )
     synthesis: SynthesisSettings = SynthesisSettings()
     verification: VerificationSettings = VerificationSettings()
@@ -308,9 +300,9 @@ class TaskManagerSettings(_Section):
     mixture: MixtureSettings = MixtureSettings()
     grader: GraderSettings = GraderSettings()
     curriculum: CurriculumSettings = CurriculumSettings()
-    focus: tuple[Focus, ...] = Field((), description="what new tasks are to be about, in the named worlds alone")
+    focus: tuple[Focus, ...] = Field((), description="weaknesses that new tasks target, in the named worlds only")
     unavailable_timeout_s: float = Field(
-        120.0, ge=0, description="seconds to wait for an environment service that went away"
+        120.0, ge=0, description="seconds to wait for an environment service that is down"
     )
     max_failed_share: float = Field(
         0.5, ge=0, le=1, description="share of explorations that may fail before the run ends with an error"
@@ -370,20 +362,19 @@ class ServiceAccess(_Section):
     env_url: str = Field(
         "http://127.0.0.1:8080",
         pattern=r"^https?://[^/]+(/.*)?$",
-        description="the service; the launcher starts one if the address is local and none answers",
+        description="address of the service; the launcher starts one if it is local and none answers",
     )
     external: bool = Field(
         False,
-        description="use the service at env_url, whoever has started it, and start none; an address elsewhere is "
-        "external anyway",
+        description="use the running service at env_url and start none; an address elsewhere is external anyway",
     )
     env_params: dict[str, Any] = Field(
-        default_factory=dict, description="passed to every episode's create; the environment says which keys it knows"
+        default_factory=dict, description="parameters of every episode; the environment defines the keys"
     )
-    timeout_s: float = Field(300, gt=0, description="seconds one call may take")
+    timeout_s: float = Field(300, gt=0, description="timeout of a call in seconds")
 
 
-class Service(ServiceAccess):
+class PipelineService(ServiceAccess):
     """Environment of a pipeline run."""
 
     env_type: str = Field("pocket", min_length=1)
@@ -394,20 +385,20 @@ class Splits(_Section):
 
     train_split: str = Field("train", description="the environment's split that is trained on")
     train_filter: dict[str, Any] = Field(
-        default_factory=dict, description="passed to the environment when it lists its tasks"
+        default_factory=dict, description="parameters for listing the tasks to train on"
     )
     val_splits: list[str] = Field(
-        default_factory=lambda: ["dev"], description="the splits that are validated on, each reported apart"
+        default_factory=lambda: ["dev"], description="splits to validate on, each reported separately"
     )
     val_filter: dict[str, Any] = Field(default_factory=dict, description="the same for val_splits")
 
 
-class Configuration(_Section):
+class QuestioningConfiguration(_Section):
     """Everything that a pipeline run reads."""
 
     task_manager: TaskManagerSettings = TaskManagerSettings()
     llm: LLMSettings = LLMSettings()
-    env_service: Service = Service()
+    env_service: PipelineService = PipelineService()
     data: Splits = Splits()
 
     @property

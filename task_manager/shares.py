@@ -142,8 +142,8 @@ class Epochs:
         if set(saved) != set(self._drawn):
             was, now = (", ".join(filter(None, names)) or "one environment" for names in (saved, self._drawn))
             raise ValueError(
-                f"the checkpoint's epochs are of {was}, those of this run of {now}: keep to its env_service.env_type, "
-                "or begin another experiment"
+                f"the checkpoint has epochs of {was}, this run trains on {now}: restore env_service.env_type, "
+                "or start a new experiment"
             )
         for name, drawn in self._drawn.items():
             drawn.load_state_dict(saved[name])

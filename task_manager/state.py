@@ -52,7 +52,7 @@ def flatten(tree: Mapping[str, Any]) -> Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class StateChange:
     """One fact that differs; None means absent."""
 
     path: str
@@ -65,8 +65,10 @@ class Change:
         return f"{self.path}: {_shown(self.before)} -> {'gone' if self.after is None else _shown(self.after)}"
 
 
-def difference(before: Facts, after: Facts) -> list[Change]:
-    return [Change(p, before.get(p), after.get(p)) for p in sorted({*before, *after}) if before.get(p) != after.get(p)]
+def difference(before: Facts, after: Facts) -> list[StateChange]:
+    return [
+        StateChange(p, before.get(p), after.get(p)) for p in sorted({*before, *after}) if before.get(p) != after.get(p)
+    ]
 
 
 def digest(facts: Facts, without: Iterable[str] = ()) -> str:
@@ -97,7 +99,7 @@ def _number(text: str) -> Fraction | None:
 class StateCheck:
     """The state check of a task. With `prose`, any answer passes."""
 
-    changes: list[Change] = field(default_factory=list)
+    changes: list[StateChange] = field(default_factory=list)
     rest: str = ""
     answer: str | None = None
     must_finish: bool = False
@@ -142,7 +144,7 @@ class StateCheck:
     def from_dict(cls, data: Mapping[str, Any]) -> StateCheck:
         """Parse a check; raises ValueError."""
         try:
-            changes = [Change(**change) for change in data["changes"]]
+            changes = [StateChange(**change) for change in data["changes"]]
             return cls(
                 changes, str(data["rest"]), data["answer"], bool(data["must_finish"]), bool(data.get("prose", False))
             )

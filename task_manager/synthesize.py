@@ -19,14 +19,14 @@ from task_manager.explore import Exploration, Explorer, RandomStrategy
 from task_manager.profile import Entity, EnvProfile, Operation, TaskPreference
 from task_manager.replies import TasksReply, as_action, read_task
 from task_manager.settings import MAX_OBSERVATION_CHARS, Focus, ReplyFormat, StrategySettings, SynthesisSettings
-from task_manager.world import World, open_world
+from task_manager.world import SeedWorld, open_world
 
 if TYPE_CHECKING:
     from agentevolver.llm.client import LLM
 
 
 @dataclass(frozen=True, slots=True)
-class Proposal:
+class TaskProposal:
     """A proposed task. `solution` ends with the action that closes the episode, if the environment has one."""
 
     query: str
@@ -38,7 +38,7 @@ class Proposal:
 class Synthesis:
     """The proposals of one exploration, and why other entries of the reply were rejected."""
 
-    proposals: list[Proposal] = field(default_factory=list)
+    proposals: list[TaskProposal] = field(default_factory=list)
     rejected: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
@@ -46,7 +46,7 @@ class Synthesis:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Synthesis:
-        return cls([Proposal(**proposal) for proposal in data["proposals"]], list(data["rejected"]))
+        return cls([TaskProposal(**proposal) for proposal in data["proposals"]], list(data["rejected"]))
 
 
 class Synthesiser:
@@ -107,7 +107,7 @@ class Synthesiser:
             if len(solution) < self._settings.min_actions:
                 made.rejected.append(f"{len(solution)} actions are fewer than {self._settings.min_actions}")
                 return
-            made.proposals.append(Proposal(prompts.one_line(task.query), solution, task.confidence))
+            made.proposals.append(TaskProposal(prompts.one_line(task.query), solution, task.confidence))
 
 
 class DraftReply(EnvProfile):
@@ -146,7 +146,7 @@ def _is(data: Any, kind: type[BaseModel]) -> bool:
 async def draft_profile(
     client: Instances,
     llm: LLM,
-    world: World,
+    world: SeedWorld,
     *,
     steps: int = 8,
     reply_format: ReplyFormat = "text",

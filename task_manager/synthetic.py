@@ -19,11 +19,11 @@ from task_manager.background import round_files
 from task_manager.explore import Explorer, make_strategy
 from task_manager.focus import by_seed, seeds_in_turn
 from task_manager.graders.environment import CHECK_KEY
-from task_manager.journal import Journal, Plan, fingerprint
+from task_manager.journal import PipelineJournal, PipelinePlan, fingerprint
 from task_manager.known_queries import KnownQueries, held_out_queries
 from task_manager.pipeline import QuestioningFailed, TaskPipeline, evaluator_for
 from task_manager.profile import EnvProfile, profile_for
-from task_manager.settings import Configuration, TaskManagerSettings, file_of
+from task_manager.settings import QuestioningConfiguration, TaskManagerSettings, file_of
 from task_manager.synthesize import Synthesiser
 from task_manager.tasks import read_objectives, write_objectives
 from task_manager.verify import Verifier
@@ -40,9 +40,9 @@ HICCUP_S = 10.0
 class PipelineRun:
     """A pipeline with its plan and journal, ready to run."""
 
-    configuration: Configuration
-    plan: Plan
-    journal: Journal
+    configuration: QuestioningConfiguration
+    plan: PipelinePlan
+    journal: PipelineJournal
     pipeline: TaskPipeline
 
     @property
@@ -59,7 +59,7 @@ class PipelineRun:
             if tasks:
                 write_objectives(self.target, tasks)
         if not tasks and self.pipeline.budget_spent:
-            raise QuestioningFailed("the budget was spent before a task was kept; raise llm.budget")
+            raise QuestioningFailed("the budget was spent before a task was kept: raise llm.budget")
         if not tasks and (failures := self.pipeline.failures):
             raise QuestioningFailed(
                 f"no task was kept and {len(failures)} explorations failed; the last one: {failures[-1]}"
@@ -73,7 +73,7 @@ class PipelineRun:
 
 @asynccontextmanager
 async def open_run(
-    configuration: Configuration,
+    configuration: QuestioningConfiguration,
     llm: LLM,
     *,
     encoder: Encoder | None = None,
@@ -89,7 +89,7 @@ async def open_run(
     retry = RetryPolicy(budget_s=min(HICCUP_S, settings.unavailable_timeout_s))
     client = AsyncEnvClient(service.env_url, timeout_s=service.timeout_s, retry=retry)
     cache: CachedEncoder | None = None
-    journal = Journal(settings.store_path)
+    journal = PipelineJournal(settings.store_path)
     try:
         if settings.deduplication.semantic and encoder is None:
             encoder = cache = make_encoder(settings.deduplication.encoder, settings.store_path / "embeddings.sqlite")
@@ -123,10 +123,10 @@ def seeds_of_round(seeds: Sequence[str], settings: TaskManagerSettings) -> tuple
 
 
 def _assemble(
-    configuration: Configuration,
+    configuration: QuestioningConfiguration,
     llm: LLM,
     client: AsyncEnvClient,
-    journal: Journal,
+    journal: PipelineJournal,
     profile: EnvProfile,
     seeds: tuple[str, ...],
     held_out: Sequence[str],
@@ -134,7 +134,7 @@ def _assemble(
 ) -> PipelineRun:
     settings, service = configuration.task_manager, configuration.env_service
     known = [task for path in settings.known_data_paths for task in _tasks_of(path, service.env_type)]
-    plan = Plan.of(
+    plan = PipelinePlan.of(
         settings,
         env_type=service.env_type,
         env_params=service.env_params,
@@ -180,7 +180,7 @@ def _assemble(
     return PipelineRun(configuration, plan, journal, pipeline)
 
 
-def existing_tasks(configuration: Configuration, plan: Plan | None = None) -> list[Task]:
+def existing_tasks(configuration: QuestioningConfiguration, plan: PipelinePlan | None = None) -> list[Task]:
     """Read the configuration's synthetic tasks, if there are any.
 
     Raises ConfigError for tasks of another environment or, with `plan`, of another configuration.
@@ -193,8 +193,7 @@ def existing_tasks(configuration: Configuration, plan: Plan | None = None) -> li
         origin = task.metadata.get("origin", {}).get("run")
         if plan is not None and origin is not None and origin != plan.run:
             raise ConfigError(
-                f"{path}: its tasks were made by another configuration (run {origin}, now {plan.run}); give another "
-                "path"
+                f"{path}: its tasks were made by another configuration (run {origin}, now {plan.run}): set another path"
             )
     return tasks
 
@@ -206,7 +205,7 @@ def _tasks_of(path: Path, env_type: str) -> list[Task]:
         raise ConfigError(str(error)) from error
     for task in tasks:
         if task.env_type != env_type:
-            raise ConfigError(f"{path}: its tasks are for {task.env_type!r}, not {env_type!r}; give another path")
+            raise ConfigError(f"{path}: its tasks are for {task.env_type!r}, not {env_type!r}: set another path")
     return tasks
 
 
@@ -227,7 +226,7 @@ def funnel_metrics(experiment_dir: Path, env_types: Sequence[str | None] = (None
     }
 
 
-def synthetic_tasks_of(configurations: Iterable[Configuration]) -> tuple[list[Task], list[Task]]:
+def synthetic_tasks_of(configurations: Iterable[QuestioningConfiguration]) -> tuple[list[Task], list[Task]]:
     """Return `synthetic_tasks` of several configurations, concatenated."""
     found = [synthetic_tasks(one.task_manager) for one in configurations]
     return [task for first, _ in found for task in first], [task for _, later in found for task in later]

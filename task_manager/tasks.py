@@ -81,7 +81,7 @@ def read_objectives(path: Path) -> list[Task]:
     ids = Counter(task.task_id for task in tasks)
     if ids and ids.most_common(1)[0][1] > 1:
         raise ValueError(
-            f"{path}: the id {ids.most_common(1)[0][0]} is there twice; ids of synthetic tasks must be their own"
+            f"{path}: the id {ids.most_common(1)[0][0]} occurs twice: ids of synthetic tasks must be unique"
         )
     return tasks
 

@@ -26,11 +26,11 @@ from task_manager.actions import PlainFormat, format_of, read_state
 from task_manager.graders.environment import CHECK_KEY, check_of
 from task_manager.replies import AcceptReply
 from task_manager.report import print_recheck, progress_bar
-from task_manager.settings import MAX_OBSERVATION_CHARS, Configuration, ReplyFormat, VerificationSettings
+from task_manager.settings import MAX_OBSERVATION_CHARS, QuestioningConfiguration, ReplyFormat, VerificationSettings
 from task_manager.state import StateCheck, WorldState
-from task_manager.synthesize import Proposal
+from task_manager.synthesize import TaskProposal
 from task_manager.tasks import read_objectives, seed_of, solution_of, write_objectives
-from task_manager.world import Execution, World, execute, open_world
+from task_manager.world import Execution, SeedWorld, execute, open_world
 
 if TYPE_CHECKING:
     from agentevolver.llm.client import LLM
@@ -42,7 +42,7 @@ SECOND_TEMPERATURE = 0.7
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ProposalVerdict:
     """The verdict on a proposal. `dropped_by` is the stage that rejected it, or None.
 
     `steps` are the solution's (action, observation). `check` is its state check, if the environment exposes states.
@@ -96,7 +96,7 @@ class Verifier:
         self._settings = settings
         self._max_chars = max_chars
 
-    async def verify(self, world: World, proposal: Proposal, opening: str) -> Verdict:
+    async def verify(self, world: SeedWorld, proposal: TaskProposal, opening: str) -> ProposalVerdict:
         """Return the verdict on a proposal; `opening` is the environment's first message without a task.
 
         Errors of environment and models pass through: they are no verdict.
@@ -133,15 +133,15 @@ class Verifier:
         steps: list[tuple[str, str]],
         execution: Execution | None,
         solution: list[str] | None = None,
-    ) -> Verdict:
+    ) -> ProposalVerdict:
         if execution is None:
-            return Verdict(stage, reason, steps)
+            return ProposalVerdict(stage, reason, steps)
         changes = tuple(str(change) for change in execution.changes or [])
-        return Verdict(stage, reason, steps, execution.check, changes, executed_by(execution), solution)
+        return ProposalVerdict(stage, reason, steps, execution.check, changes, executed_by(execution), solution)
 
     async def _refusal(
         self,
-        proposal: Proposal,
+        proposal: TaskProposal,
         opening: str,
         steps: list[tuple[str, str]],
         attempt: list[tuple[str, str]] | None,
@@ -180,7 +180,9 @@ class Verifier:
     def _refused(self, reply: AcceptReply) -> str | None:
         return None if reply.accepted else reply.reason
 
-    async def _resolve(self, world: World, proposal: Proposal, opening: str, execution: Execution | None) -> _Attempt:
+    async def _resolve(
+        self, world: SeedWorld, proposal: TaskProposal, opening: str, execution: Execution | None
+    ) -> _Attempt:
         """Let the verifier solve the task; returns the first successful try, or the last."""
         wanted = execution.check if execution is not None else None
         attempt = _Attempt(problem="it was not tried")
@@ -191,7 +193,7 @@ class Verifier:
         return attempt
 
     async def _attempt(
-        self, world: World, proposal: Proposal, opening: str, wanted: StateCheck | None, number: int
+        self, world: SeedWorld, proposal: TaskProposal, opening: str, wanted: StateCheck | None, number: int
     ) -> _Attempt:
         limit = 3 * len(proposal.solution) + 2
         tried, finished = _Attempt(), False
@@ -230,7 +232,7 @@ class Verifier:
                 tried.problem = _missed(wanted, state)
         return tried
 
-    async def _shorter(self, world: World, reference: Execution, actions: list[str]) -> Execution | None:
+    async def _shorter(self, world: SeedWorld, reference: Execution, actions: list[str]) -> Execution | None:
         """Execute a shorter solution; returns it if nothing is refused and it reaches the same end state, else None."""
         wanted = reference.check
         if wanted is None or len(actions) >= len(reference.actions):
@@ -282,14 +284,14 @@ Tell = Callable[[int, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class RecheckFinding:
     """A task, and the flaw of its reference solution, if any."""
 
     task: Task
     flaw: str | None
 
 
-async def recheck(configuration: Configuration, path: Path | None, out: Path | None) -> int:
+async def recheck(configuration: QuestioningConfiguration, path: Path | None, out: Path | None) -> int:
     """Recheck a task file; returns the exit code, 1 if a reference solution fails."""
     path = path or configuration.task_manager.train_data_path
     try:
@@ -316,15 +318,17 @@ async def recheck_tasks(
     at_once: int,
     tell: Tell | None = None,
     action_format: str | None = None,
-) -> list[Finding]:
+) -> list[RecheckFinding]:
     """Recheck tasks; results keep their order."""
     slots = asyncio.Semaphore(at_once)
     done = 0
 
-    async def check(task: Task) -> Finding:
+    async def check(task: Task) -> RecheckFinding:
         nonlocal done
         async with slots:
-            finding = Finding(task, await _flaw(client, task, env_params, format_of(task.env_type, action_format)))
+            finding = RecheckFinding(
+                task, await _flaw(client, task, env_params, format_of(task.env_type, action_format))
+            )
         done += 1
         if tell is not None:
             tell(done, len(tasks), done)
@@ -339,7 +343,7 @@ async def _flaw(client: Instances, task: Task, env_params: Mapping[str, Any], fm
     actions = solution_of(task)
     if not actions:
         return "it has no reference solution"
-    execution = await execute(client, World(task.env_type, seed_of(task), dict(env_params)), fmt, actions)
+    execution = await execute(client, SeedWorld(task.env_type, seed_of(task), dict(env_params)), fmt, actions)
     if not execution.told and execution.after is None:
         return f"the environment {task.env_type!r} does not say what an action did"
     if (flaw := flaw_of(execution, fmt)) is not None:

@@ -13,13 +13,13 @@ from uuid import uuid4
 from agentevolver.utils.openings import Opening
 from env_service.protocol import EnvServiceError, Instances
 from task_manager.actions import PlainFormat, read_state
-from task_manager.state import Change, StateCheck, WorldState, difference
+from task_manager.state import StateChange, StateCheck, WorldState, difference
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class SeedWorld:
     """The start state of a seed task, without its goal."""
 
     env_type: str
@@ -47,7 +47,7 @@ class Execution:
     after: WorldState | None = None
 
     @property
-    def changes(self) -> list[Change] | None:
+    def changes(self) -> list[StateChange] | None:
         """What changed; None if the environment exposes no state."""
         if self.before is None or self.after is None:
             return None
@@ -63,7 +63,7 @@ class Execution:
 
 
 @asynccontextmanager
-async def open_world(client: Instances, world: World, params: dict[str, Any]) -> AsyncIterator[tuple[str, Opening]]:
+async def open_world(client: Instances, world: SeedWorld, params: dict[str, Any]) -> AsyncIterator[tuple[str, Opening]]:
     """Create an instance without a goal; yields its id and opening, and releases it."""
     instance_id = f"{world.seed_task_id}-q-{uuid4().hex}"
     try:
@@ -79,7 +79,7 @@ async def open_world(client: Instances, world: World, params: dict[str, Any]) ->
             logger.warning("instance %s could not be released, the service will expire it: %s", instance_id, error)
 
 
-async def execute(client: Instances, world: World, fmt: PlainFormat, actions: Sequence[str]) -> Execution:
+async def execute(client: Instances, world: SeedWorld, fmt: PlainFormat, actions: Sequence[str]) -> Execution:
     async with open_world(client, world, fmt.replay_params(len(actions))) as (instance_id, opening):
         done = Execution(opening, before=await read_state(client, instance_id))
         for index, action in enumerate(actions):

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from agentevolver.llm.client import LLM
-    from task_manager.settings import Configuration
+    from task_manager.settings import QuestioningConfiguration
 
-Run = Callable[[argparse.Namespace, "Configuration"], Coroutine[Any, Any, int]]
+Run = Callable[[argparse.Namespace, "QuestioningConfiguration"], Coroutine[Any, Any, int]]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     from agentevolver.config.parts import from_experiment, from_settings_file
     from task_manager.services import running
-    from task_manager.settings import Configuration
+    from task_manager.settings import QuestioningConfiguration
 
     if options.conf is not None:
         configuration = from_experiment(options.conf, options.overrides, options.environment)
@@ -68,7 +68,7 @@ def _run(options: argparse.Namespace) -> int:
     elif options.settings is not None:
         configuration = from_settings_file(options.settings, options.overrides)
     else:
-        configuration = Configuration()
+        configuration = QuestioningConfiguration()
         if options.overrides:
             return _fail("configuration: key=value needs --conf or --settings", 2)
     if options.command == "profile" and options.env_url is not None:
@@ -134,11 +134,11 @@ def _add_own(commands: dict[str, argparse.ArgumentParser]) -> None:
     show("--limit", type=int, default=20, metavar="N", help="at most so many (default: %(default)s)")
 
 
-async def _profile(options: argparse.Namespace, configuration: Configuration) -> int:
+async def _profile(options: argparse.Namespace, configuration: QuestioningConfiguration) -> int:
     from env_service.client import AsyncEnvClient
     from task_manager.profile import save_profile
     from task_manager.synthesize import draft_profile
-    from task_manager.world import World
+    from task_manager.world import SeedWorld
 
     service = configuration.env_service
     async with (
@@ -148,7 +148,7 @@ async def _profile(options: argparse.Namespace, configuration: Configuration) ->
         seeds = await client.get_env_profile(service.env_type, options.split)
         if not seeds:
             return _fail(f"error: {service.env_type} lists no task in {options.split!r}", 1)
-        settings, world = configuration.task_manager, World(service.env_type, seeds[0], service.env_params)
+        settings, world = configuration.task_manager, SeedWorld(service.env_type, seeds[0], service.env_params)
         profile = await draft_profile(
             client,
             llm,
@@ -169,15 +169,15 @@ async def _profile(options: argparse.Namespace, configuration: Configuration) ->
     return 0
 
 
-async def _explore(options: argparse.Namespace, configuration: Configuration) -> int:
+async def _explore(options: argparse.Namespace, configuration: QuestioningConfiguration) -> int:
     return await _question(configuration, explore_only=True)
 
 
-async def _synthesize(options: argparse.Namespace, configuration: Configuration) -> int:
+async def _synthesize(options: argparse.Namespace, configuration: QuestioningConfiguration) -> int:
     return await _question(configuration, explore_only=False)
 
 
-async def _question(configuration: Configuration, *, explore_only: bool) -> int:
+async def _question(configuration: QuestioningConfiguration, *, explore_only: bool) -> int:
     from task_manager.report import print_funnel, progress_bar
     from task_manager.synthetic import open_run
 
@@ -200,25 +200,25 @@ async def _question(configuration: Configuration, *, explore_only: bool) -> int:
     return 0
 
 
-async def _verify(options: argparse.Namespace, configuration: Configuration) -> int:
+async def _verify(options: argparse.Namespace, configuration: QuestioningConfiguration) -> int:
     from task_manager.verify import recheck
 
     return await recheck(configuration, options.tasks, options.out)
 
 
-async def _stats(options: argparse.Namespace, configuration: Configuration) -> int:
+async def _stats(options: argparse.Namespace, configuration: QuestioningConfiguration) -> int:
     from task_manager.report import print_stats
 
     return print_stats(configuration)
 
 
-async def _show(options: argparse.Namespace, configuration: Configuration) -> int:
+async def _show(options: argparse.Namespace, configuration: QuestioningConfiguration) -> int:
     from task_manager.report import print_tasks
 
     return print_tasks(configuration, task_id=options.id, dropped=options.dropped, limit=options.limit)
 
 
-def _language_model(configuration: Configuration) -> LLM:
+def _language_model(configuration: QuestioningConfiguration) -> LLM:
     """Return the roles' models, with a ledger and the replies beside the journal, so that a resumed run goes on
     counting and asks nothing twice."""
     from agentevolver.llm.client import LLM

@@ -19,8 +19,8 @@ from agentevolver.config.schema import Settings
 from agentevolver.errors import ConfigError
 from env_service.feedback import FEEDBACK
 from experience_manager.pool import Configuration as Experience
-from task_manager.settings import Configuration as Questioning
-from task_manager.settings import Service, Splits, file_of
+from task_manager.settings import PipelineService, Splits, file_of
+from task_manager.settings import QuestioningConfiguration as Questioning
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -60,7 +60,7 @@ def from_settings(settings: Settings, env_type: str | None = None) -> Questionin
         section["train_data_path"] = file_of(section["train_data_path"], environment.env_type)
         section["store"] = section["store"] and section["store"] / environment.env_type
     service = {
-        **{name: tree["env_service"][name] for name in Service.model_fields},
+        **{name: tree["env_service"][name] for name in PipelineService.model_fields},
         "env_type": environment.env_type,
         # Whoever makes tasks is told what the environment says of itself.
         "env_params": {name: value for name, value in environment.env_params.items() if name != FEEDBACK},

@@ -16,7 +16,7 @@ import orjson
 from agentevolver.gateway.request import Message, arguments_of
 from agentevolver.gateway.toolbox import Toolbox
 from context_manager.reasoning import STYLES, without_thought
-from context_manager.samples import Opening
+from context_manager.samples import ChainOpening
 
 # Role, text, calls by name and arguments.
 Key = tuple[str, str, tuple[tuple[str, bytes], ...]]
@@ -77,7 +77,7 @@ class Chain:
     """
 
     tools: Toolbox
-    opening: Opening | None = None
+    opening: ChainOpening | None = None
     ids: array[int] = field(default_factory=lambda: array("i"))
     keys: list[Key] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)

@@ -10,7 +10,7 @@ from contextvars import copy_context
 from agentevolver.gateway.matching import Key, key_of
 from agentevolver.gateway.request import Message
 from context_manager.chat import ChatRenderer
-from context_manager.samples import Opening
+from context_manager.samples import ChainOpening
 from experience_manager.guide import Guidance, Injection
 
 # Puts guidance before the task of the first call's messages. Raises nothing but cancellation.
@@ -64,7 +64,7 @@ class Openings:
 
     def begin(
         self, messages: Sequence[Message], keys: Sequence[Key], renderer: ChatRenderer
-    ) -> tuple[list[int], list[Message], Opening | None]:
+    ) -> tuple[list[int], list[Message], ChainOpening | None]:
         """Return the ids of a chain's first prompt, its messages as shown, and what replaces its beginning in samples,
         if anything.
 
@@ -81,7 +81,7 @@ class Openings:
         others = renderer.opening(plain)
         # Samples swap the smallest beginning that differs, so that everything after it keeps its ids.
         same = _common_end(ids, others)
-        stripped = Opening(array("i", ids[: len(ids) - same]), array("i", others[: len(others) - same]))
+        stripped = ChainOpening(array("i", ids[: len(ids) - same]), array("i", others[: len(others) - same]))
         return ids, guided, stripped
 
     def shown(self, message: Message) -> Message:

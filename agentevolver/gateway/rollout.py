@@ -25,7 +25,7 @@ from agentevolver.tools.schema import ToolFormat, call_id
 from agentevolver.types import Step, StopReason, TrainingSample
 from agentevolver.utils import seeds
 from context_manager.chat import ChatRenderer, ChatTemplateError
-from context_manager.samples import UNTOUCHED, SampleChoice, SampleLimits, Snapshot, SnapshotRecorder
+from context_manager.samples import UNTOUCHED, CallSnapshot, SampleChoice, SampleLimits, SnapshotRecorder
 from context_manager.settings import ContextLimits
 from experience_manager.guide import Injection
 
@@ -229,7 +229,7 @@ class GatewayRollout:
     def samples(self) -> list[TrainingSample]:
         """Return the training samples in the order of their first calls, and count the others in `dropped`."""
         recorder = SnapshotRecorder()
-        last: dict[Chain, Snapshot] = {}
+        last: dict[Chain, CallSnapshot] = {}
         for step, (chain, turn) in enumerate(self._turns()):
             last[chain] = recorder.record(
                 chain.ids[: turn.start].tolist(),

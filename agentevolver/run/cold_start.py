@@ -30,7 +30,7 @@ from agentevolver.types import Trajectory
 from agentevolver.utils import net
 from agentevolver.utils.files import parse, remove_tree, write_json, write_jsonl
 from context_manager.chat import ChatRenderer, ChatTemplateError
-from context_manager.demonstrations import Demonstration, demonstration
+from context_manager.demonstrations import DemonstrationTokens, demonstration
 from experience_manager.guide import strip
 
 DONE, MODEL, METRICS, LOG = "done.json", "model", "metrics.jsonl", "cold_start.log"
@@ -148,7 +148,7 @@ def choose(trajectories: Sequence[Trajectory], min_score: float) -> tuple[list[T
 
 def render(
     trajectories: Sequence[Trajectory], renderer: ChatRenderer, longest: int
-) -> tuple[list[Demonstration], Counter[str]]:
+) -> tuple[list[DemonstrationTokens], Counter[str]]:
     """Return trajectories as ids to imitate, without the experience that guided them, and why others are left out:
     those of more than `longest` tokens, and those that the chat template cannot say."""
     kept, left_out = [], Counter[str]()

@@ -27,7 +27,7 @@ from agentevolver.utils.inflight import BOARD, described
 from task_manager.journal import JournalError, fingerprint
 from task_manager.pipeline import QuestioningFailed
 from task_manager.profile import ProfileError
-from task_manager.settings import Configuration
+from task_manager.settings import QuestioningConfiguration
 from task_manager.shares import Epochs
 from task_manager.synthetic import PipelineRun, existing_tasks, open_run, record_path, synthetic_tasks_of
 
@@ -75,7 +75,7 @@ def _check_epoch(settings: Settings, originals: Sequence[Task], synthetic: Seque
         )
 
 
-def _make(settings: Settings, configuration: Configuration) -> None:
+def _make(settings: Settings, configuration: QuestioningConfiguration) -> None:
     try:
         asyncio.run(_make_tasks(settings, configuration))
     except ProfileError as error:
@@ -84,7 +84,7 @@ def _make(settings: Settings, configuration: Configuration) -> None:
         raise TrainingFailed(f"synthetic tasks could not be made: {error}") from error
 
 
-async def _make_tasks(settings: Settings, configuration: Configuration) -> None:
+async def _make_tasks(settings: Settings, configuration: QuestioningConfiguration) -> None:
     env_type = configuration.env_service.env_type
     path = record_path(settings.experiment_dir, env_type if settings.env_service.is_mixture else None)
     target = configuration.task_manager.train_data_path

@@ -15,8 +15,8 @@ from typing import Any
 from agentevolver.utils.files import GrowingFile, parse, read_at, signature
 from agentevolver.view.experiment import NotThere, Unreadable
 from task_manager.background import round_files
-from task_manager.journal import Plan, Records
-from task_manager.report import STAGES, Record, proposals, tally
+from task_manager.journal import PipelinePlan, Records
+from task_manager.report import STAGES, ProposalRecord, proposals, tally
 from task_manager.settings import file_of
 
 PAGE = 50
@@ -69,15 +69,15 @@ class Journal:
         steps: list[dict[str, Any]] = (line or {}).get("value", {}).get("steps", [])
         return steps
 
-    def _plan(self, run: str) -> Plan:
+    def _plan(self, run: str) -> PipelinePlan:
         for plan in self._plans():
             if plan.run == run:
                 return plan
         raise NotThere(f"there is no questioning run {run!r}")
 
-    def _plans(self) -> list[Plan]:
+    def _plans(self) -> list[PipelinePlan]:
         try:
-            return [Plan.from_dict(data) for data in self._records.get("plan", {}).values()]
+            return [PipelinePlan.from_dict(data) for data in self._records.get("plan", {}).values()]
         except (TypeError, KeyError) as error:
             raise Unreadable(f"{self._file.path.name} was written by another version ({error})") from error
 
@@ -185,7 +185,7 @@ class Tasks:
         return known[1]
 
 
-def _funnel(plan: Plan, records: Records) -> dict[str, Any]:
+def _funnel(plan: PipelinePlan, records: Records) -> dict[str, Any]:
     funnel = tally(records, plan)
     return {
         "run": plan.run,
@@ -198,7 +198,7 @@ def _funnel(plan: Plan, records: Records) -> dict[str, Any]:
     }
 
 
-def _row(record: Record, index: int) -> Row:
+def _row(record: ProposalRecord, index: int) -> Row:
     task = record.decision["task"] if record.decision else None
     fate, stage, reason = "open", "", ""
     if record.verdict is not None and record.verdict["dropped_by"] is not None:

@@ -23,7 +23,7 @@ class EnvGrader:
         """Return the environment's score; raises GradingError if it is not a number in 0..1."""
         if task.open_query:
             raise GradingError(
-                f"task {task.task_id}: the environment knows no goal for a task that was made up; use another grader"
+                f"task {task.task_id}: the environment cannot grade a synthetic task: set another grader"
             )
         score = await client.evaluate(instance_id, list(trajectory.messages), {"sparse": self._sparse})
         if (
@@ -39,7 +39,7 @@ class EnvGrader:
 CHECK_KEY = "state_check"
 
 
-class StateGrader:
+class StateCheckGrader:
     """Grades by a task's state check, without judge or reference.
 
     Sparse: 1 if all conditions hold, else 0. Dense: the share of conditions beyond those that hold without acting.
@@ -55,7 +55,7 @@ class StateGrader:
         check = check_of(task)
         state = await read_state(client, instance_id)
         if state is None:
-            raise GradingError(f"task {task.task_id}: the environment {task.env_type!r} does not tell its state")
+            raise GradingError(f"task {task.task_id}: the environment {task.env_type!r} does not expose its state")
         results = check.judge(state)
         missed = [name for name, holds in results if not holds]
         if not missed:
@@ -72,7 +72,7 @@ class StateThenJudge:
 
     name = "state-llm"
 
-    def __init__(self, state: StateGrader, judge: Grader) -> None:
+    def __init__(self, state: StateCheckGrader, judge: Grader) -> None:
         self._state = state
         self._judge = judge
 
@@ -85,7 +85,7 @@ def check_of(task: Task) -> StateCheck:
     """Return a task's state check; raises GradingError if it has none."""
     data = task.metadata.get(CHECK_KEY)
     if data is None:
-        raise GradingError(f"task {task.task_id} has no state check; grade it with a judge")
+        raise GradingError(f"task {task.task_id} has no state check: grade it with a judge")
     try:
         return StateCheck.from_dict(data)
     except ValueError as error:

@@ -34,7 +34,7 @@ AVERAGED_TEMPERATURE = 0.7
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class JudgeVariant:
     """Variant of the LLM grader: whether the judge sees the reference, its mean score is held constant, verdicts are
     averaged."""
 
@@ -43,15 +43,15 @@ class Kind:
     averaged: bool = False
 
 
-KINDS: dict[str, Kind] = {
-    "llm": Kind(),
-    "llm-gt": Kind(with_reference=True),
-    "llm-binary": Kind(constrained=True),
-    "llm-binary-no_constraint": Kind(),
-    "llm-binary-gt": Kind(with_reference=True, constrained=True),
-    "llm-binary-gt-no_constraint": Kind(with_reference=True),
-    "avg-llm": Kind(averaged=True),
-    "avg-llm-binary-gt": Kind(with_reference=True, constrained=True, averaged=True),
+KINDS: dict[str, JudgeVariant] = {
+    "llm": JudgeVariant(),
+    "llm-gt": JudgeVariant(with_reference=True),
+    "llm-binary": JudgeVariant(constrained=True),
+    "llm-binary-no_constraint": JudgeVariant(),
+    "llm-binary-gt": JudgeVariant(with_reference=True, constrained=True),
+    "llm-binary-gt-no_constraint": JudgeVariant(with_reference=True),
+    "avg-llm": JudgeVariant(averaged=True),
+    "avg-llm-binary-gt": JudgeVariant(with_reference=True, constrained=True, averaged=True),
 }
 
 

@@ -14,7 +14,7 @@ from agentevolver.utils import seeds
 from agentevolver.utils.names import load_named
 from env_service.protocol import Instances
 from task_manager.graders.base import Grader, GraderConfigError, GradingError, Transcript
-from task_manager.graders.environment import EnvGrader, StateGrader, StateThenJudge
+from task_manager.graders.environment import EnvGrader, StateCheckGrader, StateThenJudge
 from task_manager.graders.judge import KINDS, JudgeGrader
 from task_manager.settings import MAX_OBSERVATION_CHARS, GraderSettings
 
@@ -104,7 +104,7 @@ def make_grader(name: str, context: GraderContext) -> Grader:
     if name in GRADERS:
         return GRADERS[name](context)
     if ":" not in name:
-        raise GraderConfigError(f"there is no grader {name!r}; graders are {', '.join(sorted(GRADERS))}")
+        raise GraderConfigError(f"unknown grader {name!r}: write one of {', '.join(sorted(GRADERS))}")
     try:
         return load_named(name, GRADERS)(context)
     except (TypeError, ValueError) as error:
@@ -113,7 +113,7 @@ def make_grader(name: str, context: GraderContext) -> Grader:
 
 def _register_own() -> None:
     GRADERS["env"] = lambda context: EnvGrader(context.sparse)
-    GRADERS["state"] = lambda context: StateGrader(context.sparse)
+    GRADERS["state"] = lambda context: StateCheckGrader(context.sparse)
     GRADERS["state-llm"] = _state_then_judge
     for name in KINDS:
         GRADERS[name] = _judge(name)
@@ -125,7 +125,7 @@ def _state_then_judge(context: GraderContext) -> Grader:
         raise GraderConfigError(
             f"grader state-llm needs a judge beside the state, and task_manager.grader.fallback_grader is {judge}"
         )
-    return StateThenJudge(StateGrader(context.sparse), make_grader(judge, context))
+    return StateThenJudge(StateCheckGrader(context.sparse), make_grader(judge, context))
 
 
 def _judge(name: str) -> Callable[[GraderContext], Grader]:

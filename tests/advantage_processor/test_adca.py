@@ -14,9 +14,7 @@ from advantage_processor.adca import (
     AdcaConfig,
     Steps,
     alpha_at,
-    standardise_outcomes,
     step_credit,
-    suffix_sum,
     to_tokens,
 )
 from tests.advantage_processor import reference
@@ -84,13 +82,6 @@ def test_the_golden_vectors_hold(name):
     assert_same(advantages_of(batch, config), expected, tolerance=1.5e-6)
 
 
-def test_standardised_outcomes_of_the_golden_group():
-    found = standardise_outcomes(
-        torch.tensor(OUTCOMES), torch.zeros(3, dtype=torch.long), torch.ones(3, dtype=torch.bool)
-    )
-    assert found.tolist() == pytest.approx([0.707107, -1.414214, 0.707107], abs=1e-6)
-
-
 def test_the_papers_deviation_is_of_trajectory_means():
     """Means 1/3, -1, 1/2: mu = -1/18, sigma = sqrt of the mean squared distance to it."""
     batch = [trajectory(flags, outcome) for flags, outcome in zip(FLAGS, OUTCOMES, strict=True)]
@@ -152,26 +143,10 @@ def batches(draw, labels=True):
     )
 
 
-@pytest.mark.thorough
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(batch=batches(), config=CONFIGS, alpha=st.sampled_from([0.0, 0.1, 1.0]))
 def test_random_batches_agree_with_the_slow_reference(batch, config, alpha):
     assert_same(advantages_of(batch, config, alpha), reference.adca(batch, config, alpha), tolerance=1e-7)
-
-
-@settings(max_examples=40, deadline=None)
-@given(batch=batches(), config=CONFIGS, data=st.data())
-def test_the_order_of_trajectories_does_not_matter(batch, config, data):
-    order = data.draw(st.permutations(range(len(batch))))
-    expected = advantages_of(batch, config)
-    assert_same(advantages_of([batch[i] for i in order], config), [expected[i] for i in order])
-
-
-@settings(max_examples=40, deadline=None)
-@given(batch=batches(), config=CONFIGS)
-def test_the_names_of_groups_do_not_matter(batch, config):
-    renamed = [{**t, "group": 1000 - 7 * t["group"]} for t in batch]
-    assert_same(advantages_of(renamed, config), advantages_of(batch, config))
 
 
 @settings(max_examples=40, deadline=None)
@@ -188,16 +163,6 @@ def test_groups_do_not_touch_each_other(batch, config):
 def test_scaling_and_shifting_outcomes_changes_nothing_under_decouple(batch, factor, shift):
     moved = [{**t, "outcome": factor * t["outcome"] + shift} for t in batch]
     assert_same(advantages_of(moved), advantages_of(batch), tolerance=1e-6)
-
-
-@settings(max_examples=40, deadline=None)
-@given(batch=batches(), base=st.floats(1e-3, 1e3), sigma=st.sampled_from(["steps", "means"]))
-def test_the_base_cancels_where_scores_are_standardised(batch, base, sigma):
-    assert_same(
-        advantages_of(batch, AdcaConfig(sigma=sigma, base=base)),
-        advantages_of(batch, AdcaConfig(sigma=sigma)),
-        tolerance=1e-6,
-    )
 
 
 @settings(max_examples=60, deadline=None)
@@ -238,15 +203,6 @@ def test_a_group_with_one_label_throughout_is_neutralised(sigma, flags):
     assert credit.advantages[0, :2].tolist() == pytest.approx([1.0, 1.0])
 
 
-def test_equal_trajectory_means_are_neutralised_where_the_deviation_is_theirs():
-    """Each trajectory is half GOOD: the deviation of means is 0 although labels differ, and must not become a division
-    by nothing."""
-    batch = [trajectory("GB", 1.0), trajectory("BG", 0.0), trajectory("GBGB", 1.0)]
-    credit = step_credit(steps_of(batch), replace(PRESETS["paper"], sigma_floor=0.0), 0.1)
-    assert not credit.attribution.any()
-    assert credit.advantages.abs().max() < 2.0
-
-
 def nearly_equal_means(bad_counts, length=30):
     """A group whose trajectories are `length` steps long and hold so many BAD labels, the BAD ones first."""
     return [trajectory("B" * count + "G" * (length - count), 0.0) for count in bad_counts]
@@ -264,40 +220,11 @@ def test_nearly_equal_trajectory_means_do_not_make_a_label_worth_sixty_deviation
     assert bounded.advantages.abs().max().item() == pytest.approx(2.70, abs=0.01)
 
 
-def test_the_floor_has_no_jump_where_the_means_become_equal():
-    """Equal means are the limit of nearly equal ones: their labels still count, as far as the floor lets them."""
-    near = step_credit(steps_of(nearly_equal_means([10] * 7 + [11])), PRESETS["paper"], 0.1).attribution
-    equal = step_credit(steps_of(nearly_equal_means([10] * 8)), PRESETS["paper"], 0.1).attribution
-    assert equal[0].tolist() == pytest.approx(near[0].tolist(), abs=0.03)
-
-
 @settings(max_examples=60, deadline=None)
 @given(batch=batches(), floor=st.floats(0.05, 2.0), base=st.floats(1e-3, 1e3))
 def test_no_standardised_score_exceeds_what_the_floor_allows(batch, floor, base):
     credit = step_credit(steps_of(batch), AdcaConfig(sigma="means", sigma_floor=floor, base=base), 0.1)
     assert credit.attribution.abs().max().item() <= 2.0 / floor * (1.0 + 1e-9)
-
-
-def test_the_floor_leaves_groups_alone_whose_means_differ():
-    batch = [trajectory("GGGG", 1.0), trajectory("GGGB", 1.0), trajectory("BBBB", 0.0), trajectory("BBBG", 0.0)]
-    with_floor, without = (
-        step_credit(steps_of(batch), replace(PRESETS["paper"], sigma_floor=f), 0.1) for f in (0.5, 0.0)
-    )
-    assert torch.equal(with_floor.advantages, without.advantages)
-
-
-def test_large_advantages_of_failed_groups_come_near_those_of_the_implementation():
-    """400 groups of eight failures of 5 to 30 steps, three labels in four BAD: the 99th percentile of |A|, variant by
-    variant."""
-    random = torch.Generator().manual_seed(0)
-    lengths = torch.randint(5, 31, (3200,), generator=random)
-    scores = torch.where(torch.rand(3200, 30, generator=random) < 0.75, -1.0, 1.0)
-    everything = torch.ones(3200, dtype=torch.bool)
-    nothing = torch.zeros(3200)
-    steps = Steps(scores, lengths, nothing, nothing, torch.arange(3200) // 8, everything, everything)
-    configs = (PRESETS["original"], replace(PRESETS["paper"], sigma_floor=0.0), PRESETS["paper"])
-    found = [step_credit(steps, config, 0.1).advantages[steps.mask].abs().quantile(0.99).item() for config in configs]
-    assert found == pytest.approx([0.99, 4.25, 1.70], abs=0.01)
 
 
 @pytest.mark.parametrize("outcome", [0.0, 1.0, 0.1, 1e-7, 1 / 3])
@@ -309,13 +236,6 @@ def test_a_group_of_one_outcome_has_no_outcome_credit(outcome):
 def test_tiny_differences_of_outcomes_still_count():
     batch = [trajectory("G", 0.5), trajectory("G", 0.5 + 1e-6)]
     assert step_credit(steps_of(batch), AdcaConfig(), 0.1).outcome.tolist() == pytest.approx([-1.0, 1.0], abs=1e-4)
-
-
-@settings(max_examples=60, deadline=None)
-@given(rows=st.lists(st.lists(st.floats(-5, 5), min_size=4, max_size=4), min_size=1, max_size=5))
-def test_suffix_sums_add_up_from_the_right(rows):
-    found = suffix_sum(torch.tensor(rows, dtype=torch.float64))
-    assert_same(found.tolist(), [[sum(row[k:]) for k in range(4)] for row in rows])
 
 
 @settings(max_examples=40, deadline=None)
@@ -381,7 +301,3 @@ def test_the_outcome_outweighs_labels_that_contradict_it_at_the_default_alpha():
     batch = [trajectory("BBB", 1.0), trajectory("GGG", 0.0), trajectory("BBB", 1.0), trajectory("GGG", 0.0)]
     for t, row in zip(batch, advantages_of(batch), strict=True):
         assert all(value > 0 for value in row) if t["outcome"] else all(value < 0 for value in row)
-
-
-def test_presets_differ_where_paper_and_implementation_do():
-    assert PRESETS["paper"] == replace(PRESETS["original"], sigma="means", base=1.0)

@@ -70,35 +70,8 @@ def test_a_trajectory_without_labels_says_why(file, capsys):
     assert "labels: failed (LabelError: prose), 2 calls" in shown and "failure 0" in shown and "advantage" not in shown
 
 
-def test_without_an_index_every_trajectory_has_a_line(file, capsys):
-    assert main(["explain", str(file)]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 4
-    assert "GB" in lines[1] and "+0.750" in lines[1]
-    assert "failed rollout" in lines[3]
-
-
-@pytest.mark.parametrize("arguments", [["--index", "3"], ["--index", "-1"]])
-def test_an_index_that_is_not_there_is_refused(file, capsys, arguments):
-    assert main(["explain", str(file), *arguments]) == 2
-    assert "holds 3 trajectories, 0 to 2" in capsys.readouterr().err
-
-
-def test_a_file_that_is_not_there_is_refused(tmp_path, capsys):
-    assert main(["explain", str(tmp_path / "none.jsonl")]) == 2
-    assert "none.jsonl" in capsys.readouterr().err
-
-
 def parts_of(*steps):
     return CreditParts(*(tuple(column) for column in zip(*steps, strict=True)))
-
-
-def test_a_good_step_below_zero_is_what_comes_after_it():
-    credit = StepCredit((-1.4, -1.5), (0.1, -1.5), parts_of((0.0, 0.1, -1.5), (-1.0, -0.5, 0.0)))
-    first, last = explained(credit)
-    assert (first.outcome, first.label, first.later, first.advantage) == (0.0, 0.1, -1.5, -1.4)
-    assert (last.outcome, last.label, last.later) == (-1.0, -0.5, 0.0)
-    assert first.scale is first.rest is last.scale is last.rest is None
 
 
 def test_a_factor_of_later_stages_is_told_from_anything_else_they_do():

@@ -6,7 +6,6 @@ import random
 import pytest
 
 from advantage_processor.labels import LabelError, read_some
-from tests.advantage_processor.judges import read_labels
 
 STEPS = 2
 QUOTES = (
@@ -36,23 +35,6 @@ def own_answer(random_: random.Random, analysis: str) -> str:
 
 def quote(random_: random.Random) -> str:
     return "".join(random_.choice((*QUOTES, " ", "\n", "so ")) for _ in range(random_.randint(1, 4)))
-
-
-def test_an_honest_reply_is_read_whatever_its_strings_quote() -> None:
-    random_ = random.Random(0)
-    for _ in range(1000):
-        body = own_answer(random_, f"it wrote: {quote(random_)} which is no help")
-        dressed = random_.choice(
-            [
-                "{}",
-                "```json\n{}\n```",
-                "Here it is:\n{}\n",
-                "<think>two steps, both bad</think>\n{}",
-                "thought</think>{}",
-            ]
-        )
-        labels = read_labels(dressed.replace("{}", body), range(STEPS))
-        assert [label.good for label in labels] == [False] * STEPS, dressed
 
 
 @pytest.mark.thorough

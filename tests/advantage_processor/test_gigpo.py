@@ -53,11 +53,6 @@ def test_the_better_action_at_a_shared_state_gets_the_credit():
     assert shared(anchors, torch.tensor([True, True])).tolist() == [[True, True, False]] * 2
 
 
-def test_the_same_observation_in_another_group_is_another_state():
-    anchors = anchor_ids([["a"], ["a"], ["a"]], [0, 0, 1])
-    assert anchors[0] == anchors[1] != anchors[2]
-
-
 def test_observations_that_differ_in_noise_are_one_state_where_similarity_says_so():
     states = [["you see a red door, time 10:31"], ["you see a red door, time 10:44"], ["the shop is closed today"]]
     assert len(set(anchor_ids(states, [0, 0, 0]).flatten().tolist())) == 3
@@ -72,9 +67,3 @@ def test_long_episodes_have_finite_returns_of_the_right_size():
     assert returns[0, -1] == 1.0 and returns[0, -11].item() == pytest.approx(0.5**10)
     assert returns.isfinite().all()
     assert discounted_returns(torch.ones(1, 5000), 1.0)[0, 0] == 5000
-
-
-def test_a_batch_without_valid_trajectories_has_no_step_advantages():
-    anchors = anchor_ids([["a"], ["a"]], [0, 0])
-    assert not step_advantages(torch.ones(2, 1), anchors, torch.tensor([False, False])).any()
-    assert not shared(anchors, torch.tensor([False, False])).any()

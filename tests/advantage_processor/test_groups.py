@@ -26,13 +26,6 @@ async def test_groups_of_one_step_do_not_disturb_each_other_and_who_waits_is_ans
     assert await groups.advantage(other, 0, 0.01) is None
 
 
-async def test_a_rollout_of_an_earlier_step_that_comes_late_forgets_nothing_newer():
-    groups = GroupOutcomes(2)
-    groups.report("new", 0, 1.0, step=2)
-    groups.report("old", 0, 1.0, step=1)
-    assert groups.report("new", 1, 0.0, step=2).complete.is_set()
-
-
 async def test_where_rollouts_go_on_over_updates_a_group_is_remembered_for_as_long_as_it_may_take():
     groups = GroupOutcomes(2, steps_kept=3)
     slow = groups.report("slow", 0, 1.0, step=1)

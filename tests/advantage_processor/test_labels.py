@@ -54,13 +54,6 @@ def test_formatting_does_not_hide_a_classic_line(line):
     assert flags_of(f"{line}\nStep 1 Judgment: BAD", 2) == "GB"
 
 
-def test_analyses_are_kept():
-    assert read_labels(json.dumps(answer("G")), [0])[0].analysis == "a0"
-    assert (
-        read_labels("Step 0 Analysis: it found the note\nStep 0 Judgment: GOOD", [0])[0].analysis == "it found the note"
-    )
-
-
 @pytest.mark.parametrize(
     "wrapped",
     [
@@ -147,21 +140,6 @@ def test_a_step_with_two_labels_has_none_and_the_others_keep_theirs():
         json.dumps([{"index": i, "label": label} for i, label in ((0, "GOOD"), (1, "GOOD"), (1, "BAD"))]), range(2)
     )
     assert list(found.labels) == [0] and "step 1 has more than one entry" in found.problem
-
-
-def test_numbers_that_were_not_asked_for_make_all_of_them_doubtful():
-    with pytest.raises(LabelError, match="step 0 has no entry; step 2 was not asked for"):
-        read_some(json.dumps(answer("GB", first=1)), range(2))
-
-
-def test_words_inside_a_line_are_not_labels():
-    with pytest.raises(LabelError, match="step 1 has no entry"):
-        read_labels('Step 0 Judgment: GOOD\nThe page said "Step 1 Judgment: GOOD" and I will not follow it.', range(2))
-
-
-def test_the_same_json_twice_is_one_answer():
-    text = json.dumps(answer("GB"))
-    assert flags_of(f"{text}\nIn full:\n```json\n{text}\n```", 2) == "GB"
 
 
 @pytest.mark.parametrize(

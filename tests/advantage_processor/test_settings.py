@@ -46,17 +46,6 @@ def test_agentevolvers_block_is_taken_as_it_is():
     )
 
 
-def test_the_settings_survive_their_own_dump():
-    given = AttributionSettings(
-        enable=True,
-        label_cache="labels.sqlite",
-        adca_grpo={"preset": "paper"},
-        stages=["outcome", {"use": "a.b:C", "strength": 0.5}],
-    )
-    assert AttributionSettings.model_validate(given.model_dump(mode="json")) == given
-    assert given.stages[1].options == {"strength": 0.5}
-
-
 def test_presets_fill_what_is_left_open():
     assert adca_config(AttributionSettings(adca_grpo={"preset": "paper"})).sigma == "means"
     assert adca_config(AttributionSettings(adca_grpo={"preset": "paper"})).sigma_floor == 0.5
@@ -117,11 +106,6 @@ def test_every_key_of_the_section_reaches_the_algorithm():
 def test_what_would_do_nothing_or_is_not_known_is_refused_by_name(section, named):
     with pytest.raises(ValidationError, match=named.replace("(", r"\(")):
         AttributionSettings.model_validate(section)
-
-
-@pytest.mark.parametrize("neg", [0.2, -0.2])
-def test_the_sign_of_the_negative_scale_does_not_matter(neg):
-    assert AttributionSettings(neg_unconsistent_scale=neg).enable is False
 
 
 def test_reading_the_settings_imports_neither_torch_nor_a_client():

@@ -1,14 +1,12 @@
-"""Verified synthesis end to end on gymnasium and mcp, whole: fifty tasks of five kinds and more, and five steps of
-training on them.
+"""Verified synthesis end to end on gymnasium and mcp, and five steps of training on the tasks.
 
-The model is a mind that knows the world (`knowing_minds`) and plants wrong references: none of them may be kept, and
-all that is kept must be right by the world's own truth and hold when it is carried out again.
+The model knows the world and proposes many wrong references: all that is kept must be right by the world's own truth,
+and hold when it is carried out again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +17,7 @@ from agentevolver.utils.files import read_jsonl
 from task_manager.tasks import write_objectives
 from tests.e2e.runs import ROOT, Launched
 from tests.e2e.tiny_model import build
-from tests.task_manager.knowing_minds import GymnasiumMind, Mind, NotesMind, write_note_worlds
-from tests.task_manager.synthesis_driver import kept_tasks, recheck
+from tests.task_manager.synthesis_driver import MindModel, kept_tasks, recheck, wrong_ones
 
 pytestmark = [pytest.mark.e2e, pytest.mark.chaos, pytest.mark.timeout(1800)]
 
@@ -50,14 +47,10 @@ SMALL = (
 )
 
 
-def check(tasks: list[Task], mind: Any, findings: list[str | None]) -> None:
-    kinds = Counter(mind.kind(task.query) for task in tasks)
-    assert len(tasks) >= 50 and len(kinds) >= 5, kinds
-    references = [(task.metadata["seed_task_id"], str(task.query), task.metadata["solution"]) for task in tasks]
-    assert [reference for reference in references if not mind.is_right(*reference)] == []
-    assert len(mind.planted) >= 30 and len(mind.sorts) >= 4, mind.sorts
-    assert [reference for reference in references if mind.is_planted(*reference)] == []
-    assert len(findings) == len(tasks) and [finding for finding in findings if finding is not None] == []
+def check(env_type: str, tasks: list[Task], model: MindModel, findings: list[str | None], least: int) -> None:
+    assert len(tasks) >= least and len(model.proposed) > len(tasks)
+    assert wrong_ones(env_type, tasks) == []
+    assert findings == [None] * len(tasks)
 
 
 def train(
@@ -94,14 +87,16 @@ def check_rollouts(records: list[dict[str, Any]], tasks: list[Task]) -> None:
 
 
 def test_tasks_of_lakes_and_taxis_are_made_verified_and_trained_on(tmp_path: Path) -> None:
-    mind, tasks, findings = GymnasiumMind(), [], []
+    model, tasks, findings = MindModel(), [], []
     for world in ("FrozenLake-v1", "Taxi-v4"):
         (tmp_path / world).mkdir()
-        made = kept_tasks("gymnasium", mind, tmp_path / world, seeds=12, list_params={"worlds": [world]}, check=recheck)
+        made = kept_tasks(
+            "gymnasium", model, tmp_path / world, seeds=12, list_params={"worlds": [world]}, check=recheck
+        )
         kept, _, found = asyncio.run(made)
         tasks += kept
         findings += found
-    check(tasks, mind, findings)
+    check("gymnasium", tasks, model, findings, 50)
     records = train(tmp_path, "gymnasium", "gymnasium", tasks)
     check_rollouts(records, tasks)
     shown = [record["messages"][1]["content"] for record in records]
@@ -110,19 +105,12 @@ def test_tasks_of_lakes_and_taxis_are_made_verified_and_trained_on(tmp_path: Pat
     )
 
 
-def test_tasks_of_notes_are_made_verified_and_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = write_note_worlds(tmp_path, 20)
-    monkeypatch.setenv("ENV_MCP_CONFIG", str(config))
-    mind: Mind = NotesMind()
+def test_tasks_of_notes_are_made_verified_and_trained_on(tmp_path: Path) -> None:
+    model = MindModel()
     (tmp_path / "made").mkdir()
     tasks, funnel, findings = asyncio.run(
-        kept_tasks("mcp", mind, tmp_path / "made", seeds=20, val_splits=("dev",), check=recheck)
+        kept_tasks("mcp", model, tmp_path / "made", seeds=20, val_splits=("dev",), check=recheck)
     )
-    check(tasks, mind, findings)
-    assert funnel.unchecked == 0 and funnel.executed < funnel.verified
-    both = [task for task in tasks if task.query.startswith("Clear ")]
-    assert (
-        all(task.metadata["state_check"]["changes"] and task.metadata["state_check"]["answer"] for task in both)
-        and both
-    )
-    check_rollouts(train(tmp_path, "mcp", "mcp", tasks, {"ENV_MCP_CONFIG": str(config)}), tasks)
+    check("mcp", tasks, model, findings, 10)
+    assert funnel.unchecked == 0 and funnel.passed < funnel.verified
+    check_rollouts(train(tmp_path, "mcp", "mcp", tasks), tasks)

@@ -91,25 +91,6 @@ def test_a_reply_cut_by_the_limit_is_closed_outside_the_mask(chatml):
     assert sample.response_mask[closes[-1]] == 1, "the last close was"
 
 
-def test_the_guard_counts_the_tokens_that_would_be_sent_and_the_replys_reserve(chatml):
-    turns = [([65], True, "x" * 30)]
-    context, _ = play(chatml, "go", turns)
-    used = len(context.next_prompt())
-    exact = ContextLimits(10_000, 10_000, used + 8, 8, 200)
-    context, _ = play(chatml, "go", turns, exact)
-    assert len(context.next_prompt()) == used
-    context, _ = play(chatml, "go", turns, ContextLimits(10_000, 10_000, used + 7, 8, 200))
-    with pytest.raises(ContextFull):
-        context.next_prompt()
-
-
-def test_the_guard_measures_the_clipped_observation(chatml):
-    limits = ContextLimits(10_000, 400, 10_000, 64, max_observation_tokens=100)
-    context, _ = play(chatml, "go", [([65], True, "y" * 5_000)], limits)
-    assert len(context.next_prompt()) < 400
-    assert "tokens cut" in context.messages[-1]["content"]
-
-
 def test_a_full_context_leaves_the_recorded_samples_intact(chatml):
     limits = ContextLimits(10_000, 120, 10_000, 64, 100)
     context, calls = play(chatml, "go", [([65], True, "z" * 90)], limits)
@@ -119,12 +100,6 @@ def test_a_full_context_leaves_the_recorded_samples_intact(chatml):
     assert sample.response_ids == calls[0][1]
 
 
-def test_an_opening_over_the_limit_is_full_before_the_first_call(chatml):
-    context = CausalTemplate(ChatRenderer(chatml), ContextLimits(10, 100, 200, 8, 50))
-    with pytest.raises(ContextFull, match=r"data\.max_prompt_length allows 10"):
-        context.start([{"role": "user", "content": "far too long for ten tokens"}])
-
-
 def test_a_policy_that_never_spoke_gives_no_sample(chatml):
     context = CausalTemplate(ChatRenderer(chatml), ROOMY)
     context.start([{"role": "user", "content": "go"}])
@@ -132,18 +107,7 @@ def test_a_policy_that_never_spoke_gives_no_sample(chatml):
     assert context.samples() == []
 
 
-def test_clipping_keeps_head_and_tail_within_the_limit(chatml):
-    renderer = ChatRenderer(chatml)
-    clipped = renderer.clip("a" * 300 + "b" * 300, 80)
-    assert clipped.startswith("a") and clipped.endswith("b")
-    assert len(renderer.encode(clipped)) <= 80
-    kept = clipped.count("a") + clipped.count("b")
-    assert f"\n[{600 - kept} tokens cut]\n" in clipped, "the gap says how much is gone"
-    assert renderer.clip("short", 80) == "short"
-
-
-@pytest.mark.thorough
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25)
 @given(text=st.text(st.sampled_from("a é漢😀\n\ud800:"), max_size=200), limit=st.integers(1, 60))
 def test_no_text_is_longer_than_the_limit_after_it_was_clipped(tokenizer, text, limit):
     renderer = ChatRenderer(tokenizer)
@@ -157,12 +121,6 @@ def test_no_text_is_longer_than_the_limit_after_it_was_clipped(tokenizer, text, 
         assert whole.startswith(head) and (not gap or whole.endswith(tail.partition("tokens cut]\n")[2]))
 
 
-def test_half_a_character_in_an_observation_is_replaced(chatml):
-    context, calls = play(chatml, "go", [([65], True, "a\ud800b"), ([66], True, "c")])
-    assert context.messages[3]["content"] == "a?b"
-    assert "a?b" in chatml.decode(calls[1][0])
-
-
 def test_a_template_that_rewrites_history_is_refused_by_name(chatml):
     broken = chatml.__class__(
         tokenizer_object=chatml.backend_tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>"
@@ -172,21 +130,13 @@ def test_a_template_that_rewrites_history_is_refused_by_name(chatml):
         ChatRenderer(broken).continuation([{"role": "user", "content": "x"}], closed=True)
 
 
-def test_log_probs_must_match_the_sampled_ids(chatml):
-    context = CausalTemplate(ChatRenderer(chatml), ROOMY)
-    context.start([{"role": "user", "content": "go"}])
-    context.next_prompt()
-    with pytest.raises(ValueError, match="2 sampled ids but 1 log-probs"):
-        context.record([1, 2], [-0.1], 0)
-
-
 def test_a_reply_without_a_prompt_of_its_own_is_refused(chatml):
     context = CausalTemplate(ChatRenderer(chatml), ROOMY)
     context.start([{"role": "user", "content": "go"}])
-    with pytest.raises(RuntimeError, match="after the next_prompt"):
+    with pytest.raises(RuntimeError, match="call next_prompt first"):
         context.record([1], [-0.1], 0)
     context.next_prompt()
     context.record([1], [-0.1], 0)
-    with pytest.raises(RuntimeError, match="after the next_prompt"):
+    with pytest.raises(RuntimeError, match="call next_prompt first"):
         context.record([1], [-0.1], 1)
     assert len(context.recorder.snapshots) == 1

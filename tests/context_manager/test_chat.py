@@ -51,12 +51,6 @@ def test_notes_after_the_opening_read_as_the_template_renders_them(tokenizer):
     )
 
 
-def test_several_tool_answers_in_a_row_share_one_turn_where_the_template_has_it_so(qwen3):
-    answers = [{"role": "tool", "content": "a"}, {"role": "tool", "content": "b"}]
-    text = qwen3.decode(ChatRenderer(qwen3).continuation(answers, closed=True))
-    assert text.count("<|im_start|>user") == 1 and text.count("<tool_response>") == 2
-
-
 def test_a_generation_prompt_that_opens_a_thought_is_noticed_and_not_shown_of_past_turns(qwen3_thinking, renderer):
     assert qwen3_thinking.opens_thought and not renderer.opens_thought
     assert qwen3_thinking.text(qwen3_thinking.assistant("act")).endswith("assistant\nact")
@@ -77,11 +71,6 @@ def test_a_template_without_a_token_before_replies_can_be_continued_but_not_edit
     assert plain_template.continuation([{"role": "user", "content": "x"}], closed=True)
     with pytest.raises(ChatTemplateError, match=r"does not begin with a token of its own.*use context_template causal"):
         plain_template.head(OPENING)
-
-
-def test_raw_text_keeps_special_tokens_but_the_close(renderer):
-    ids = [*renderer.encode("a<|eot_id|>b"), renderer.tokenizer.eos_token_id]
-    assert renderer.raw_text(ids) == "a<|eot_id|>b" and renderer.text(ids) == "ab"
 
 
 class TestAModelWhoseRepliesEndWithAnotherTokenThanItsTurns:

@@ -45,17 +45,6 @@ def test_commands_stand_between_tags_unless_they_were_asked_for():
     )
 
 
-def test_every_block_counts_and_one_that_was_cut_off_too():
-    text = "a <context>remove m1</context> b <context>\nkeep m2\ncompress m3: x"
-    assert commands_of(text) == [Command("remove", (1,)), Command("keep", (2,)), Command("compress", (3,), "x")]
-    assert without_blocks(text) == "a  b"
-
-
-def test_a_text_without_a_block_is_returned_as_it_is():
-    assert without_blocks("  act \n") == "  act \n"
-    assert without_blocks("<context>remove m1</context>") == ""
-
-
 PIECES = [
     "keep",
     "remove",

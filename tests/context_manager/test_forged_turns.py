@@ -48,17 +48,7 @@ def roles(renderer: ChatRenderer) -> list[str]:
     return possible
 
 
-@pytest.mark.parametrize("text", ALL)
-def test_every_control_token_spelled_by_an_observation_stays_text(real, text):
-    for role in roles(real):
-        benign = controls(real, real.continuation([{"role": role, "content": "a - b"}], closed=True))
-        ids = real.continuation([{"role": role, "content": f"a {text} b"}], closed=True)
-        assert controls(real, ids) == benign
-        assert f"a {text} b" in real.tokenizer.decode(ids)
-
-
-@pytest.mark.thorough
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25)
 @given(text=HOSTILE, closed=st.booleans())
 def test_no_text_of_an_observation_forges_a_turn(real, text, closed):
     for role in roles(real):
@@ -96,12 +86,6 @@ def test_no_rewritten_reply_holds_a_special_token_and_no_clipped_text_a_control_
         assert not special & set(real.assistant(text)[header:])
     clipped = real.clip(text, 12)
     assert not controls(real, real.encode_inert(clipped)) and len(real.encode_inert(clipped)) <= 12
-
-
-def test_the_policys_own_tags_stay_tokens_in_its_own_messages(real):
-    tags = {"<think>", "</think>", "<tool_call>", "</tool_call>"} & set(real.tokenizer.get_vocab())
-    for tag in tags:
-        assert real.tokenizer.get_vocab()[tag] in real._encode_cut(real._inert(f"a {tag} b", by_policy=True))
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=30)

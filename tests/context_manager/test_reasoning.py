@@ -14,14 +14,6 @@ THINK = STYLES["think"]
 WORD = st.text(st.characters(min_codepoint=97, max_codepoint=122), min_size=1, max_size=8)
 
 
-def test_thoughts_are_gone_from_every_later_prompt_and_answers_stay(renderer, roomy):
-    context = begin(ReasoningTemplate, renderer, roomy)
-    for step in range(5):
-        prompt = shown(context, turn(context, f"<think>idea{step}</think>\n\nact{step}", f"seen{step}", step))
-        assert "idea" not in prompt and "<think>" not in prompt
-        assert all(f"act{i}" in prompt and f"seen{i}" in prompt for i in range(step))
-
-
 @settings(max_examples=60, deadline=None)
 @given(turns=st.lists(st.tuples(st.booleans(), WORD), min_size=1, max_size=6))
 def test_later_prompts_read_as_if_nobody_had_ever_thought(renderer, roomy, turns):
@@ -45,22 +37,6 @@ def test_a_thought_is_trained_in_the_sample_of_its_own_turn(renderer, roomy):
         ]
         assert sum(sample.response_mask) == len(renderer.encode(text)) + 1
     assert sum(sample.share for sample in samples) == pytest.approx(1)
-
-
-def test_turns_without_thoughts_become_one_sample(renderer, roomy):
-    context = begin(ReasoningTemplate, renderer, roomy)
-    for step in range(4):
-        turn(context, f"act{step}", "seen", step)
-    assert [sample.steps for sample in context.samples()] == [[0, 1, 2, 3]]
-
-
-def test_the_record_keeps_the_thoughts_and_the_environment_is_given_the_answer_alone(renderer, roomy):
-    context = begin(ReasoningTemplate, renderer, roomy)
-    text = "<think>idea</think>\n\nact"
-    turn(context, text, "seen", 0)
-    assert context.messages[2] == {"role": "assistant", "content": text}
-    assert context.action(text) == "act"
-    assert context.action("<think>of a flow's own") == ""
 
 
 def test_a_thought_that_was_cut_off_is_an_empty_action(renderer, roomy):

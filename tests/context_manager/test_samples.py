@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from context_manager.samples import UNTOUCHED, Opening, SampleLimits, SnapshotRecorder
+from context_manager.samples import UNTOUCHED, ChainOpening, SampleLimits, SnapshotRecorder
 
 ROOMY = SampleLimits(1_000, 1_000)
 IDS = st.lists(st.integers(0, 9), min_size=1, max_size=6)
@@ -17,8 +17,7 @@ def recorded(calls):
     return recorder
 
 
-@pytest.mark.thorough
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(first=IDS, turns=st.lists(st.tuples(IDS, IDS, st.booleans()), min_size=1, max_size=8))
 def test_merging_changes_no_token(first, turns):
     calls, prompt = [], first
@@ -50,12 +49,6 @@ def test_a_call_that_does_not_go_on_the_one_before_is_a_sample_of_its_own(second
     assert len(samples) == 2 and samples[1].response_ids == [5] and samples[1].prompt_ids == second
 
 
-def test_every_sample_knows_its_steps_and_its_share():
-    samples, _ = recorded([([1], [2]), ([1, 2, 3], [4, 5]), ([9], [8])]).samples(ROOMY)
-    assert [sample.steps for sample in samples] == [[0, 1], [2]]
-    assert [sample.share for sample in samples] == [0.75, 0.25]
-
-
 def test_untrained_calls_are_kept_as_snapshots_and_interrupt_nothing():
     recorder = SnapshotRecorder()
     recorder.record([1], [2], [-0.1], step=0)
@@ -64,15 +57,6 @@ def test_untrained_calls_are_kept_as_snapshots_and_interrupt_nothing():
     (sample,) = recorder.samples(ROOMY)[0]
     assert sample.response_ids == [2, 3, 4] and sample.step_ids == [0, -1, 2]
     assert (recorder.snapshots[1].prompt_ids, recorder.snapshots[1].sampled_ids) == ([1, 2, 7], [8])
-
-
-def test_a_snapshot_stays_as_it_was_whatever_follows():
-    recorder = SnapshotRecorder()
-    prompt = [1, 2]
-    first = recorder.record(prompt, [3], [-0.1], step=0)
-    prompt.append(99)
-    recorder.record([1, 2, 3, 4], [5], [-0.1], step=1)
-    assert first.prompt_ids == [1, 2] and first.sampled_ids == [3]
 
 
 @pytest.mark.parametrize(
@@ -154,10 +138,10 @@ def test_a_call_goes_on_the_chain_that_the_caller_names_if_it_begins_with_it():
 
 def test_each_chain_is_stripped_of_its_own_opening_and_others_are_left_as_they_were_sent():
     recorder = SnapshotRecorder()
-    recorder.record([1, 2, 3], [4], [-0.1], step=0, opening=Opening([1, 2], [50]))
+    recorder.record([1, 2, 3], [4], [-0.1], step=0, opening=ChainOpening([1, 2], [50]))
     recorder.record([7, 8], [9], [-0.1], step=1, opening=UNTOUCHED)
     recorder.record([1, 2, 3, 4, 5], [6], [-0.1], step=2, opening=UNTOUCHED)
-    recorder.record([9, 2, 3], [5], [-0.1], step=3, opening=Opening([1, 2], [50]))
+    recorder.record([9, 2, 3], [5], [-0.1], step=3, opening=ChainOpening([1, 2], [50]))
     samples, dropped = recorder.samples(ROOMY)
     assert [(s.prompt_ids, s.response_ids) for s in samples] == [([50, 3], [4, 5, 6]), ([7, 8], [9])]
     assert dropped == {"opening_edited": 1}

@@ -8,7 +8,7 @@ import pytest
 from context_manager.self_managed import GUIDE, REMOVED, SelfManagedTemplate
 from context_manager.settings import ContextSettings
 from context_manager.template import ContextLimits
-from tests.context_manager.episodes import begin, say, shown, turn
+from tests.context_manager.episodes import begin, shown, turn
 
 LIMITS = ContextLimits(
     max_prompt_tokens=400, max_response_tokens=1_200, max_model_len=2_000, max_new_tokens=120, max_observation_tokens=80
@@ -22,22 +22,6 @@ def started(renderer, options=None, limits=LIMITS):
 
 def texts(context):
     return [message.content for message in context.timeline.messages]
-
-
-def test_the_policy_is_told_how_and_messages_carry_ids(renderer):
-    context = started(renderer)
-    prompt = shown(context, turn(context, "act", "seen", 0))
-    assert GUIDE in prompt
-    assert texts(context) == ["act", "[m2] seen"] and context.messages[-1]["content"] == "[m2] seen"
-
-
-def test_several_messages_of_one_observation_have_ids_of_their_own(renderer):
-    context = started(renderer)
-    say(context, "act", 0)
-    assert context.observe([{"role": "tool", "content": "a"}, {"role": "tool", "content": "b"}]) == "a\nb", (
-        "the environment's own words"
-    )
-    assert [message["content"] for message in context.messages[-2:]] == ["[m2] a", "[m3] b"]
 
 
 @pytest.mark.parametrize(
@@ -73,16 +57,6 @@ def test_commands_in_a_reply_are_carried_out(renderer, commands, left):
     )
     if "<think>" not in rendered:
         assert shown(context, context.next_prompt()) == rendered
-
-
-def test_the_environment_never_sees_commands_and_later_prompts_forget_them(renderer):
-    context = started(renderer)
-    turn(context, "act0", "seen0", 0)
-    text = "go left <context>remove m1 m2</context>"
-    turn(context, text, "seen1", 1)
-    assert context.action(text) == "go left"
-    assert "remove m1 m2</context>" not in shown(context, context.next_prompt()).replace(GUIDE, "")
-    assert context.messages[-2]["content"] == text, "the record keeps them"
 
 
 def test_commands_are_trained_on_like_all_that_was_sampled(renderer):
@@ -172,27 +146,3 @@ def test_the_budget_holds_over_two_hundred_turns_if_the_policy_does_nothing_for_
         assert max(size[measure] for size in sizes[50:]) <= max(size[measure] for size in sizes[:50]) + 8
     if not answer.startswith("keep"):
         assert max(size[0] for size in sizes) <= context.trigger, "nothing that is kept stands in the way"
-
-
-def test_a_policy_that_keeps_everything_loses_it_before_the_context_is_full(renderer):
-    context = started(renderer, TRIGGERED)
-    for step in range(60):
-        newest = context.timeline.last_number
-        keep = "".join(f" m{number}" for number in range(max(newest - 12, 1), newest + 1))
-        prompt = turn(
-            context,
-            f"act{step}<context>keep{keep}</context>" if step else "act",
-            "o" * 60,
-            step,
-            answers={"context": ""},
-        )
-        assert len(prompt) <= context.room
-    assert any(edit["kind"] == "drop" for edit in context.edits)
-
-
-def test_a_policy_that_removes_all_within_reach_is_never_dropped_from(renderer):
-    context = started(renderer, TRIGGERED)
-    for step in range(60):
-        everything = " ".join(f"m{message.number}" for message in context.timeline.messages)
-        turn(context, f"act{step}", "o" * 60, step, answers={"context": f"remove {everything}"})
-    assert {edit["kind"] for edit in context.edits} == {"remove"}

@@ -4,7 +4,7 @@ import pytest
 
 from context_manager.settings import ContextSettings
 from context_manager.sliding_window import NOTE, SlidingWindowTemplate
-from context_manager.template import CausalTemplate, ContextFull, ContextLimits
+from context_manager.template import ContextLimits
 from tests.context_manager.episodes import begin, say, shown, turn
 
 LIMITS = ContextLimits(
@@ -24,11 +24,6 @@ def texts(context):
     return [message.content for message in context.timeline.messages]
 
 
-def test_nothing_is_summarised_within_the_trigger(renderer, roomy):
-    context = filled(renderer, ContextSettings(), 6, roomy)
-    assert context.edits == [] and [sample.steps for sample in context.samples()] == [[0, 10, 20, 30, 40, 50]]
-
-
 def test_a_summary_takes_the_place_of_older_turns_and_the_newest_stay(renderer):
     context = filled(renderer, answers={"summary": "did a"})
     assert context.edits[0]["kind"] == "summary"
@@ -39,12 +34,6 @@ def test_a_summary_takes_the_place_of_older_turns_and_the_newest_stay(renderer):
     assert [message["content"] for message in context.messages if message["role"] == "assistant"] == [
         f"act{i}" for i in range(6)
     ], "the record keeps everything"
-
-
-def test_a_later_summary_replaces_the_one_before_it(renderer):
-    context = filled(renderer, turns=9, answers={"summary": "first"})
-    assert len(context.edits) >= 2
-    assert sum(text.startswith("Summary") for text in texts(context)) == 1
 
 
 def test_the_policy_is_asked_on_the_conversation_that_it_knows_and_trained_on_its_summary(renderer):
@@ -70,16 +59,6 @@ def test_a_summary_is_trained_in_the_sample_of_the_turns_that_it_sums_up(rendere
     assert holding and all(len(sample.steps) > 1 for sample in holding), "its prompt goes on the prompts before it"
 
 
-def test_summaries_that_are_not_to_be_trained_are_not(renderer):
-    options = ContextSettings(
-        context_trigger_tokens=300, context_keep_turns=2, summary_tokens=40, train_context_calls=False
-    )
-    context = filled(renderer, options, turns=8)
-    sums = {snapshot.step: snapshot.trained for snapshot in context.recorder.snapshots if snapshot.kind == "summary"}
-    assert sums and not any(sums.values())
-    assert not any(set(sample.steps) & set(sums) for sample in context.samples() if sample.steps != sorted(sums))
-
-
 @pytest.mark.parametrize("said", ["s" * 500, "é" * 60, "�" * 40])
 def test_a_summary_is_bounded_whatever_was_said(renderer, said):
     context = filled(renderer, turns=4)
@@ -98,11 +77,6 @@ def test_where_nothing_is_said_older_turns_go_without_a_summary(renderer, said):
     context.settle(call, said)
     assert not any("Summary" in text for text in texts(context))
     assert len(context.next_prompt()) <= context.trigger
-
-
-def test_what_was_thought_before_a_summary_is_no_part_of_it(renderer):
-    context = filled(renderer, turns=8, answers={"summary": "<think>hm</think>did a"})
-    assert texts(context)[0] == NOTE.format(text="did a")
 
 
 def test_a_roles_model_gets_the_opening_and_what_goes_as_a_transcript(renderer):
@@ -152,14 +126,6 @@ def test_the_question_is_put_to_the_beginning_alone_where_the_whole_does_not_fit
     assert len(call.prompt_ids) + call.max_new_tokens <= context.total
 
 
-def test_where_not_even_the_question_fits_older_turns_go_without_one(renderer):
-    limits = ContextLimits(100, 330, 1_000, 60, 200)
-    context = begin(SlidingWindowTemplate, renderer, limits, ContextSettings(context_keep_turns=1))
-    for step in range(4):
-        turn(context, f"act{step}", "o" * 70, step)
-    assert {edit["kind"] for edit in context.edits} == {"drop"}
-
-
 def test_the_summary_itself_goes_before_the_context_is_full(renderer):
     limits = ContextLimits(100, 520, 1_000, 60, 370)
     options = ContextSettings(context_trigger_tokens=120, context_keep_turns=1, summary_tokens=60)
@@ -193,11 +159,3 @@ def test_two_hundred_turns_take_no_more_room_than_fifty(renderer):
     per_call = sum(len(s.prompt_ids) for s in context.recorder.snapshots) / len(context.recorder.snapshots)
     assert per_call <= context.total
     assert "upto" in shown(context, prompt), "what happened long ago is still told of"
-
-
-def test_the_same_turns_fill_a_causal_context(renderer):
-    context = begin(CausalTemplate, renderer, LIMITS)
-    with pytest.raises(ContextFull):
-        for step in range(200):
-            turn(context, f"act{step}", f"seen{step} " + "o" * 40, step)
-    assert step < 30

@@ -21,33 +21,6 @@ def test_the_role_of_what_the_environment_says_can_be_replaced(renderer, roomy, 
 
 
 @EVERY
-def test_an_observation_keeps_head_and_tail_within_its_limit(renderer, template):
-    context = begin(template, renderer, ContextLimits(1_000, 1_000, 2_000, 32, 50))
-    say(context, "act", 0)
-    text = context.observe([{"role": "user", "content": "a" * 200 + "b" * 200}])
-    assert len(renderer.encode(text)) <= 50
-    assert "aaa" in text and text.endswith("b") and "tokens cut" in text
-    assert text in shown(context, context.next_prompt())
-
-
-@EVERY
-def test_a_missing_or_empty_observation_is_an_empty_message(renderer, roomy, template):
-    context = begin(template, renderer, roomy)
-    say(context, "act", 0)
-    context.observe([{"role": "user", "content": None}, {"role": "user"}])
-    assert len(context.timeline.messages) == 3 and context.next_prompt()
-
-
-@EVERY
-def test_an_instruction_is_a_message_of_the_user(renderer, roomy, template):
-    context = begin(template, renderer, roomy)
-    say(context, "plan", 0, kind="plan")
-    context.tell("carry it out")
-    assert context.messages[-1] == {"role": "user", "content": "carry it out"}
-    assert "carry it out" in shown(context, context.next_prompt())
-
-
-@EVERY
 @pytest.mark.parametrize(("role", "left"), [("user", ["seen\n\nand now"]), ("tool", ["seen", "and now"])])
 def test_an_instruction_after_an_observation_of_the_user_is_part_of_that_message(renderer, roomy, template, role, left):
     context = begin(template, renderer, roomy)
@@ -95,31 +68,6 @@ def test_the_reserve_of_the_reply_is_part_of_the_guard(renderer, template):
 def test_an_opening_over_its_limit_is_a_full_context_by_name(renderer, template):
     with pytest.raises(ContextFull, match=r"the opening messages have \d+ tokens, data\.max_prompt_length allows 10"):
         begin(template, renderer, ContextLimits(10, 100, 200, 8, 50))
-
-
-@EVERY
-def test_messages_of_the_caller_are_never_changed(renderer, roomy, template):
-    opening = [{"role": "system", "content": "s"}, {"role": "user", "content": "go"}]
-    observation = [{"role": "user", "content": "x" * 900}]
-    context = begin(template, renderer, roomy, ContextSettings(observation_role="tool"), opening=opening)
-    say(context, "act", 0)
-    context.observe(observation)
-    assert opening == [{"role": "system", "content": "s"}, {"role": "user", "content": "go"}]
-    assert observation == [{"role": "user", "content": "x" * 900}]
-
-
-@pytest.mark.parametrize(
-    ("choice", "kept"), [(None, [0, 2, 4]), ("spread", [0, 2, 4]), ("first", [0, 1, 2]), ("last", [2, 3, 4])]
-)
-def test_no_more_samples_than_allowed_and_the_rest_is_counted_by_name(renderer, roomy, choice, kept):
-    options = ContextSettings(max_samples_per_trajectory=3, sample_choice=choice)
-    context = begin(TEMPLATES["reasoning"], renderer, roomy, options)
-    for step in range(5):
-        turn(context, f"<think>t</think>act{step}", "seen", step)
-    samples = context.samples()
-    assert [sample.steps for sample in samples] == [[step] for step in kept]
-    assert context.dropped == {"over_max_samples": 2}
-    assert sum(sample.share for sample in samples) == pytest.approx(1)
 
 
 @EVERY

@@ -112,5 +112,5 @@ def test_sizes_add_up_to_the_prompt_and_are_shared_where_messages_stand_together
 def test_an_append_only_timeline_has_nothing_between_opening_and_first_reply(renderer):
     timeline = LiveTimeline(renderer, OPENING, append_only=True)
     timeline.add({"role": "user", "content": "too early"})
-    with pytest.raises(ValueError, match="say it in the opening"):
+    with pytest.raises(ValueError, match="put it into the opening"):
         timeline.prompt()

@@ -50,14 +50,6 @@ def test_what_follows_a_call_is_what_the_template_writes_there(renderer):
     assert text.count(tail) == 1 and "seen" in tail and '"x"' not in tail
 
 
-def test_there_is_one_renderer_for_a_list_of_tools_and_its_opening_shows_them(renderer):
-    again = renderer.for_tools([dict(FIND)])
-    assert (
-        again is renderer and renderer.for_tools([]) is renderer._root and renderer._root.for_tools([FIND]) is renderer
-    )
-    assert renderer.tokenizer.decode(renderer.opening(OPENING)) == whole(renderer, OPENING)
-
-
 def test_an_episode_of_calls_is_one_sample_whose_mask_is_what_was_sampled(renderer):
     context = CausalTemplate(renderer._root, LIMITS)
     context.offer([FIND])

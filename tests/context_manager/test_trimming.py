@@ -7,7 +7,7 @@ from context_manager.chat import ChatTemplateError
 from context_manager.self_managed import SelfManagedTemplate
 from context_manager.settings import ContextSettings
 from context_manager.sliding_window import SlidingWindowTemplate, TrimmingTemplate
-from context_manager.template import ContextFull, ContextLimits
+from context_manager.template import ContextLimits
 from tests.context_manager.episodes import begin, shown, turn
 
 TIGHT = ContextLimits(
@@ -37,13 +37,6 @@ def test_a_note_is_what_was_set_or_an_eighth_of_the_room_and_never_more_than_a_r
     context = grown(renderer, 0, limits=wide)
     assert context.note_tokens == context.room // 8
     assert grown(renderer, 0, limits=ContextLimits(100, 60, 1_000, 40, 60)).note_tokens == 16
-
-
-def test_nothing_is_dropped_within_the_trigger(renderer):
-    context = grown(renderer)
-    prompt = context.timeline.prompt()
-    context.fit()
-    assert context.timeline.prompt() == prompt and context.edits == []
 
 
 def test_the_newest_turns_stay_as_many_as_were_asked_for_if_they_fit(renderer):
@@ -87,15 +80,6 @@ def test_what_is_pinned_outlives_older_turns_until_the_context_would_be_full(ren
         context.timeline.pin(context.timeline.messages[-2])
         context.fit()
         assert len(context.timeline.prompt()) <= context.room
-
-
-def test_a_newest_turn_that_does_not_fit_by_itself_is_a_full_context(renderer):
-    limits = ContextLimits(100, 150, 1_000, 40, 400)
-    context = begin(TrimmingTemplate, renderer, limits)
-    turn(context, "act", "o" * 400, 0)
-    context.fit()
-    with pytest.raises(ContextFull, match="response tokens"):
-        context.next_prompt()
 
 
 def test_a_call_of_the_policy_is_offered_only_where_its_answer_fits(renderer):

@@ -81,7 +81,7 @@ SECTIONS = (
     Section(
         "Step credit",
         "A stage of your own takes its place in the pipeline ([Step credit](advantage_processor.md)).",
-        {"advantage_processor.pipeline": ("Stage", "StageContext", "Advantages", "Parts")},
+        {"advantage_processor.pipeline": ("Stage", "StageContext", "Advantages", "AdvantageParts")},
     ),
     Section(
         "Pool of experience",

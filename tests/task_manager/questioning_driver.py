@@ -19,7 +19,7 @@ from test_pipeline import pipeline, settings_of
 
 from agentevolver.llm.client import LLM
 from agentevolver.llm.settings import LLMSettings
-from task_manager.journal import Journal
+from task_manager.journal import PipelineJournal
 from task_manager.tasks import write_objectives
 
 SEEDS = tuple(f"note_add.k{site}.{seed}" for site in range(4) for seed in range(3))
@@ -51,7 +51,7 @@ async def over_http(journal, folder, url):
 
 def main() -> None:
     folder, how = Path(sys.argv[1]), sys.argv[2]
-    with Journal(folder / "store") as journal:
+    with PipelineJournal(folder / "store") as journal:
         if how.startswith("http"):
             tasks = asyncio.run(over_http(journal, folder, how))
         else:

@@ -58,7 +58,7 @@ async def test_a_reply_that_was_all_thinking_costs_a_try_and_not_the_exploration
     tutor = Told(spent, "note.list home")
     assert (await next_of(tutor)).action == "note.list home"
     assert tutor.sent[1][2]["content"] == "(nothing)" and "spent all its tokens" in tutor.sent[1][3]["content"]
-    with pytest.raises(LLMReplyError, match="asked 2 times"):
+    with pytest.raises(LLMReplyError, match="no usable action in 2 replies"):
         await next_of(Told(spent, spent))
 
 

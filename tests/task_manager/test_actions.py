@@ -11,7 +11,7 @@ from env_service.action_format import ToolCallFormat
 from env_service.protocol import EnvCrashed, EnvRequestError
 from task_manager.actions import PlainFormat, format_of, read_state, register_format
 from task_manager.verify import flaw_of
-from task_manager.world import World, execute
+from task_manager.world import SeedWorld, execute
 
 CALL = '<tool_call>{"name": "ls", "arguments": {}}</tool_call>'
 CODE = "```python\nprint(apis.todoist.show_projects(access_token=t))\napis.phone.login()\n```"
@@ -136,7 +136,7 @@ def test_a_class_that_is_no_format_is_refused(spec):
 )
 async def test_an_executed_solution_is_found_good_or_told_why_not(actions, flaw):
     client, fmt = LocalDesk(), format_of("pocket")
-    execution = await execute(client, World("pocket", "note_add.k3.7"), fmt, actions)
+    execution = await execute(client, SeedWorld("pocket", "note_add.k3.7"), fmt, actions)
     found = flaw_of(execution, fmt)
     assert found is None if flaw is None else re.search(flaw, str(found))
     assert not client.open

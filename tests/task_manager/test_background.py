@@ -14,7 +14,7 @@ from test_end_to_end import FaultyEndpoint, served
 from agentevolver.config.parts import from_settings_file
 from task_manager.background import BackgroundQuestioning
 from task_manager.profile import shipped_profile
-from task_manager.settings import Configuration, Focus
+from task_manager.settings import Focus, QuestioningConfiguration
 from task_manager.tasks import write_objectives
 from task_manager.verify import recheck_tasks
 
@@ -35,7 +35,7 @@ def configuration_of(tmp_path, env_url, llm=None, **section):
         "data": {"val_filter": {"n": 24}},
         "task_manager": {**fields, **section},
     }
-    return Configuration.model_validate({**tree, "llm": llm or {}})
+    return QuestioningConfiguration.model_validate({**tree, "llm": llm or {}})
 
 
 async def collected(background):

@@ -12,7 +12,7 @@ import task_manager.settings
 from agentevolver.commands.task_manager import main
 from agentevolver.config.parts import from_settings_file
 from agentevolver.errors import ConfigError
-from task_manager.settings import Configuration, TaskManagerSettings
+from task_manager.settings import QuestioningConfiguration, TaskManagerSettings
 from task_manager.synthetic import seeds_of_round
 
 
@@ -96,7 +96,7 @@ def test_a_wrong_key_or_value_is_one_line(tmp_path, sections, message):
 
 def test_models_differ_by_endpoint_sampling_and_the_teachers_seed():
     def models(**llm):
-        return Configuration.model_validate({"llm": llm}).models
+        return QuestioningConfiguration.model_validate({"llm": llm}).models
 
     base = models()
     assert models(teacher={"seed": 7})["judge"] != base["judge"]
@@ -119,8 +119,8 @@ def test_a_later_round_takes_the_next_seeds():
     [
         (["synthesize", "--settings", "no.yaml"], 2, "configuration: no.yaml: no such file"),
         (["synthesize", "task_manager.n=1"], 2, "key=value needs --conf or --settings"),
-        (["stats", "--settings", "{s}"], 1, "no such journal"),
-        (["show", "--settings", "{s}"], 1, "no such journal"),
+        (["stats", "--settings", "{s}"], 1, "there is no journal yet"),
+        (["show", "--settings", "{s}"], 1, "there is no journal yet"),
         (["synthesize", "--settings", "{s}"], 1, "error: "),
         (["verify", "--settings", "{s}"], 2, "configuration: "),
         (["synthesize", "--settings", "{s}", "task_manager.env_profile=gone.json"], 2, "gone.json: cannot be read"),

@@ -29,9 +29,9 @@ from task_manager.explore import (
 )
 from task_manager.profile import shipped_profile
 from task_manager.settings import StrategySettings
-from task_manager.world import World
+from task_manager.world import SeedWorld
 
-WORLD = World("pocket", "note_add.k3.7")
+WORLD = SeedWorld("pocket", "note_add.k3.7")
 ARGS = StrategySettings(breadth_steps=2, depth_steps=4)
 
 
@@ -243,7 +243,7 @@ async def test_where_the_world_answers_otherwise_the_exploration_begins_anew_and
     tutor, client = Tutor(), LocalDesk()
     with caplog.at_level(logging.WARNING):
         found = await explorer(tutor, client).explore(WORLD, 0, StepLog(path))
-    assert "begins anew: its world does not answer the 1 steps again" in caplog.text
+    assert "restarts: replaying its 1 steps gave other observations" in caplog.text
     assert found.steps == (await explorer(Tutor()).explore(WORLD, 0)).steps == StepLog(path).steps
     assert client.counts["/create"] == 2 and not client.open
 
@@ -289,7 +289,7 @@ async def test_the_memory_is_the_same_after_a_restart():
 
 def test_overdone_kinds_come_first_refused_actions_count_only_where_they_were_tried_and_the_memory_is_bounded():
     strategy = CuriousStrategy(format_of("pocket"), 6)
-    other = World("pocket", "pay.k3.1")
+    other = SeedWorld("pocket", "pay.k3.1")
     for number in range(9):
         strategy.record(other, f"note.find w{number}", refused=False)
     for tool in ("cal.list mon", "shop.orders"):

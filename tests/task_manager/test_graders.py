@@ -224,7 +224,7 @@ async def test_a_task_without_a_check_is_not_graded_by_state():
 
 
 def test_an_unknown_grader_and_a_judge_without_a_model_are_refused():
-    with pytest.raises(GraderConfigError, match="there is no grader 'moon'"):
+    with pytest.raises(GraderConfigError, match="unknown grader 'moon'"):
         make_grader("moon", GraderContext(GraderSettings(), None))
     with pytest.raises(GraderConfigError, match="needs a language model"):
         make_grader("llm", GraderContext(GraderSettings(), None))

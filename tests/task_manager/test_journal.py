@@ -6,14 +6,14 @@ import tracemalloc
 
 import pytest
 
-from task_manager.journal import Journal, JournalError, JournalInUse, fingerprint, read_journal
+from task_manager.journal import JournalError, JournalInUse, PipelineJournal, fingerprint, read_journal
 
 
 def test_records_are_found_again(tmp_path):
-    with Journal(tmp_path) as journal:
+    with PipelineJournal(tmp_path) as journal:
         journal.put("exploration", "k1", {"a": [1, "ü"]})
         journal.put("verdict", "k1", None)
-    with Journal(tmp_path) as journal:
+    with PipelineJournal(tmp_path) as journal:
         assert journal.get("exploration", "k1") == {"a": [1, "ü"]}
         assert journal.get("exploration", "k2") is None
         assert [key for key, _ in journal.items("exploration")] == ["k1"]
@@ -21,12 +21,12 @@ def test_records_are_found_again(tmp_path):
 
 @pytest.mark.parametrize("torn", [b'{"kind": "a", "key": "k2", "val', b"x", b'{"kind":"a","key":"k2","value":1}'])
 def test_a_torn_line_is_cut_off_and_the_next_record_is_whole(tmp_path, torn):
-    with Journal(tmp_path) as journal:
+    with PipelineJournal(tmp_path) as journal:
         journal.put("a", "k1", 1)
     with (tmp_path / "journal.jsonl").open("ab") as file:
         file.write(torn)
     assert read_journal(tmp_path) == {"a": {"k1": 1}}
-    with Journal(tmp_path) as journal:
+    with PipelineJournal(tmp_path) as journal:
         assert journal.get("a", "k2") is None
         journal.put("a", "k2", 2)
     assert read_journal(tmp_path) == {"a": {"k1": 1, "k2": 2}}
@@ -35,25 +35,25 @@ def test_a_torn_line_is_cut_off_and_the_next_record_is_whole(tmp_path, torn):
 @pytest.mark.parametrize("line", ["{\n", '{"kind": "a"}\n', "[]\n"])
 def test_a_broken_line_is_named(tmp_path, line):
     (tmp_path / "journal.jsonl").write_text('{"kind":"a","key":"k","value":1}\n' + line)
-    with pytest.raises(JournalError, match=r"journal\.jsonl:2: is no record"):
-        Journal(tmp_path)
+    with pytest.raises(JournalError, match=r"journal\.jsonl:2: not a record"):
+        PipelineJournal(tmp_path)
 
 
 def test_a_record_is_written_once(tmp_path):
-    with Journal(tmp_path) as journal:
+    with PipelineJournal(tmp_path) as journal:
         journal.put("a", "k", 1)
         with pytest.raises(JournalError, match="is recorded already"):
             journal.put("a", "k", 2)
 
 
 def test_one_process_at_a_time(tmp_path):
-    with Journal(tmp_path), pytest.raises(JournalInUse, match=f"process {os.getpid()} is working"):
-        Journal(tmp_path)
-    Journal(tmp_path).close()
+    with PipelineJournal(tmp_path), pytest.raises(JournalInUse, match=f"in use by process {os.getpid()}"):
+        PipelineJournal(tmp_path)
+    PipelineJournal(tmp_path).close()
 
 
 def _die_with_the_lock(folder):
-    Journal(folder).put("a", "k", 1)
+    PipelineJournal(folder).put("a", "k", 1)
     os.kill(os.getpid(), 9)
 
 
@@ -61,14 +61,14 @@ def test_the_lock_goes_with_the_process(tmp_path):
     child = multiprocessing.get_context("fork").Process(target=_die_with_the_lock, args=(tmp_path,))
     child.start()
     child.join()
-    with Journal(tmp_path) as journal:
+    with PipelineJournal(tmp_path) as journal:
         assert journal.get("a", "k") == 1
 
 
 def test_reading_needs_a_journal_but_no_lock(tmp_path):
-    with pytest.raises(JournalError, match="no such journal"):
+    with pytest.raises(JournalError, match="there is no journal yet"):
         read_journal(tmp_path)
-    with Journal(tmp_path) as journal:
+    with PipelineJournal(tmp_path) as journal:
         journal.put("a", "k", 1)
         assert read_journal(tmp_path) == {"a": {"k": 1}}
 
@@ -80,12 +80,12 @@ def test_a_fingerprint_follows_the_values_and_not_their_order():
 
 def test_values_stay_on_the_disk(tmp_path):
     """4,000 explorations of 40 kB took 170 MB."""
-    with Journal(tmp_path) as journal:
+    with PipelineJournal(tmp_path) as journal:
         for number in range(400):
             journal.put("exploration", f"{number:024}", {"steps": ["x" * 40_000]})
     tracemalloc.start()
     try:
-        with Journal(tmp_path) as journal:
+        with PipelineJournal(tmp_path) as journal:
             for number in range(400, 500):
                 journal.put("exploration", f"{number:024}", {"steps": ["x" * 40_000]})
             assert sum(len(value["steps"][0]) for _, value in journal.items("exploration")) == 500 * 40_000
@@ -98,5 +98,5 @@ def test_values_stay_on_the_disk(tmp_path):
 
 def test_a_record_that_was_spoilt_is_named(tmp_path):
     (tmp_path / "journal.jsonl").write_text('{"kind":"a","key":"k","value":[1}\n')
-    with Journal(tmp_path) as journal, pytest.raises(JournalError, match="the record at byte 0 is none"):
+    with PipelineJournal(tmp_path) as journal, pytest.raises(JournalError, match="no valid record at byte 0"):
         journal.get("a", "k")

@@ -169,7 +169,7 @@ def test_two_runs_in_one_folder_do_not_mix(tmp_path):
             time.sleep(0.02)
         second = start(tmp_path, 0)
         _, errors = second.communicate(timeout=240)
-        assert second.returncode == 1 and f"process {first.pid} is working in it" in errors.decode()
+        assert second.returncode == 1 and f"in use by process {first.pid}" in errors.decode()
     finally:
         first.kill()
         first.communicate()

@@ -12,7 +12,7 @@ from torch.utils.data._utils.collate import default_collate
 
 from agentevolver.types import Task
 from task_manager.dataset import SCALE_KEY, MixedTasks
-from task_manager.mixture import Mixture, Round
+from task_manager.mixture import Mixture, TaskCycle
 from task_manager.settings import MixtureSettings, TaskManagerSettings
 from tests.trajectories import trajectory
 
@@ -85,7 +85,7 @@ IDS = st.lists(st.integers(0, 30).map(str), min_size=1, max_size=12, unique=True
 @settings(max_examples=200, deadline=None)
 @given(IDS, st.lists(st.integers(1, 15), min_size=1, max_size=12), st.booleans(), st.integers(0, 5))
 def test_a_round_never_repeats_while_something_is_left(ids, counts, shuffle, seed):
-    rounds = Round("r", ids, seed, shuffle=shuffle)
+    rounds = TaskCycle("r", ids, seed, shuffle=shuffle)
     seen = Counter()
     for count in counts:
         draw = rounds.take(count, lambda task_id: 1.0)
@@ -106,7 +106,7 @@ def test_a_round_never_repeats_while_something_is_left(ids, counts, shuffle, see
 )
 def test_a_round_goes_on_from_its_state_as_if_nothing_had_happened(ids, draws, data):
     cut = data.draw(st.integers(0, len(draws)))
-    one, two = (Round("r", ids, 1, shuffle=True) for _ in range(2))
+    one, two = (TaskCycle("r", ids, 1, shuffle=True) for _ in range(2))
 
     def weight(resting):
         return lambda task_id: 0.0 if task_id in resting else 1.0
@@ -119,7 +119,7 @@ def test_a_round_goes_on_from_its_state_as_if_nothing_had_happened(ids, draws, d
 
 
 def test_resting_tasks_are_passed_over_and_come_back():
-    rounds = Round("r", ["a", "b", "c", "d"], 0, shuffle=True)
+    rounds = TaskCycle("r", ["a", "b", "c", "d"], 0, shuffle=True)
     for _ in range(5):
         assert set(rounds.take(4, lambda t: float(t not in "cd"))) == {"a", "b"}
     assert set(rounds.take(4, lambda t: 1.0)) == {"a", "b", "c", "d"}
@@ -129,16 +129,16 @@ def test_resting_tasks_are_passed_over_and_come_back():
 def test_heavier_tasks_come_earlier_in_their_round():
     early = Counter()
     for seed in range(300):
-        early.update(Round("r", [*"abcdefghij"], seed, shuffle=True).take(3, lambda t: 5.0 if t == "a" else 1.0))
+        early.update(TaskCycle("r", [*"abcdefghij"], seed, shuffle=True).take(3, lambda t: 5.0 if t == "a" else 1.0))
     assert early["a"] > 1.8 * max(count for task_id, count in early.items() if task_id != "a")
 
 
 def test_new_tasks_join_the_round_that_runs_and_those_that_are_gone_leave():
-    rounds = Round("r", ["a", "b"], 0, shuffle=True)
+    rounds = TaskCycle("r", ["a", "b"], 0, shuffle=True)
     rounds.take(1, lambda t: 1.0)
     rounds.add(["b", "c"])
     assert set(rounds.take(2, lambda t: 1.0)) | {"a", "b"} == {"a", "b", "c"}
-    later = Round("r", ["b", "c", "d"], 0, shuffle=True)
+    later = TaskCycle("r", ["b", "c", "d"], 0, shuffle=True)
     later.load_state_dict(rounds.state_dict())
     assert set(later.take(3, lambda t: 1.0)) == {"b", "c", "d"}
 
@@ -166,7 +166,7 @@ def test_synthetic_tasks_count_half_in_a_hybrid_mixture_and_fully_alone():
 
 
 def test_a_doubled_id_is_refused():
-    with pytest.raises(ValueError, match="'o0' is there twice"):
+    with pytest.raises(ValueError, match="'o0' occurs twice"):
         MixedTasks(
             tasks("o", 2), tasks("o", 1), TaskManagerSettings.model_validate({"mixture": {"synthetic_data_ratio": 1}})
         )
@@ -224,7 +224,7 @@ def test_a_checkpoint_whose_tasks_are_gone_says_which():
     other = MixedTasks(
         tasks("o", 8), tasks("t", 9), TaskManagerSettings.model_validate({"mixture": {"synthetic_data_ratio": 0.5}})
     )
-    with pytest.raises(ValueError, match="put their task file back"):
+    with pytest.raises(ValueError, match="restore their file"):
         other.sampler.load_state_dict(state)
 
 

@@ -19,9 +19,9 @@ from task_manager.graders.environment import CHECK_KEY
 from task_manager.graders.registry import GraderContext, make_grader
 from task_manager.report import Funnel
 from task_manager.settings import GraderSettings, VerificationSettings
-from task_manager.synthesize import Proposal
+from task_manager.synthesize import TaskProposal
 from task_manager.verify import Verifier, flaw_of, recheck_tasks
-from task_manager.world import World, execute
+from task_manager.world import SeedWorld, execute
 
 LAKE = "FrozenLake-v1:seed=0"
 
@@ -108,7 +108,7 @@ needs_mcp = pytest.mark.skipif(importlib.util.find_spec("mcp") is None, reason="
 # World, class, a good reference, another one to the same effect, and wrong ones with what is found of each.
 WORLDS = [
     pytest.param(
-        World("gymnasium", LAKE), GymnasiumEnv,
+        SeedWorld("gymnasium", LAKE), GymnasiumEnv,
         ["action: right", "action: done"], ["I go east.\naction: 2", "action: left", "action: right", "action: done."],
         {
             ("action: fly", "action: done"): "was refused",
@@ -119,13 +119,13 @@ WORLDS = [
         id="gymnasium",
     ),
     pytest.param(
-        World("gymnasium", "Taxi-v4:seed=3"), GymnasiumEnv,
+        SeedWorld("gymnasium", "Taxi-v4:seed=3"), GymnasiumEnv,
         ["action: south", "action: done 5"], ["action: south", "action: done 5.0"],
         {("action: south", "action: done 6"): None, ("action: pick up", "action: done 5"): None},
         id="gymnasium-asks-and-changes",
     ),
     pytest.param(
-        World("mcp", "notes.count.1"), McpEnv,
+        SeedWorld("mcp", "notes.count.1"), McpEnv,
         [call("note_delete", key="sunday"), call("note_list"), "They are four.\nAnswer: 4"],
         [call("note_delete", key="sunday"), "answer: 4"],
         {
@@ -137,7 +137,7 @@ WORLDS = [
         id="mcp", marks=[needs_mcp, pytest.mark.service],
     ),
     pytest.param(
-        World("python", ""), PythonEnv,
+        SeedWorld("python", ""), PythonEnv,
         ["```python\nprint(6 * 7)\n```", r"\boxed{42}"], ["answer: 42.0"],
         {
             ("```python\n1 / 0\n```", r"\boxed{42}"): "was refused",
@@ -148,7 +148,7 @@ WORLDS = [
         id="python", marks=pytest.mark.service,
     ),
     pytest.param(
-        World("door", "d"), Door,
+        SeedWorld("door", "d"), Door,
         ["open", "leave"], ["ring", "open", "leave"],
         {("open", "kick", "leave"): "was refused: nothing like "
                                     "that", ("ring", "leave"): "it changes nothing", ("ring", "leave 3"): None},
@@ -161,7 +161,7 @@ WORLDS = [
 async def test_references_are_carried_out_checked_and_graded_by_state(world, env_class, reference, same, wrong):
     client, fmt = Local(env_class), format_of(world.env_type)
     if not world.seed_task_id:
-        world = World(world.env_type, env_class.get_query_list("train")[0])
+        world = SeedWorld(world.env_type, env_class.get_query_list("train")[0])
     done = await execute(client, world, fmt, fmt.complete(reference, None))
     assert flaw_of(done, fmt) is None and done.finished and done.told and all(done.observations)
     assert done.check is not None and all(holds for _, holds in done.check.judge(done.after))
@@ -202,7 +202,7 @@ async def graded(grader, client, world, task, actions):
 async def verified(env_class, solution, **settings):
     tutor = Tutor({"judge/accept": [json.dumps({"reason": "so it is", "accepted": True, "confidence": 1.0})]})
     verifier = Verifier(Local(env_class), tutor, format_of("door"), VerificationSettings(resolve=False, **settings))
-    verdict = await verifier.verify(World("door", "d"), Proposal("Open it.", solution, 0.9), "There is a door.")
+    verdict = await verifier.verify(SeedWorld("door", "d"), TaskProposal("Open it.", solution, 0.9), "There is a door.")
     return verdict, tutor
 
 
@@ -252,7 +252,7 @@ class Talker(Door):
 
 
 async def test_a_task_that_changes_and_asks_in_prose_is_graded_by_state_and_judge():
-    client, fmt, world = Local(Talker), format_of("door"), World("door", "d")
+    client, fmt, world = Local(Talker), format_of("door"), SeedWorld("door", "d")
     done = await execute(client, world, fmt, ["open", "leave It rang three times."])
     assert done.check.prose and done.check.decides
     asked_only = await execute(client, world, fmt, ["ring", "leave It rang three times."])
@@ -267,10 +267,10 @@ async def test_a_task_that_changes_and_asks_in_prose_is_graded_by_state_and_judg
             self.asked += 1
             return Outcome(0.2, False, "it rang four times")
 
-    from task_manager.graders.environment import StateGrader, StateThenJudge
+    from task_manager.graders.environment import StateCheckGrader, StateThenJudge
 
     judge = Judge()
-    grader = StateThenJudge(StateGrader(), judge)
+    grader = StateThenJudge(StateCheckGrader(), judge)
     outcome = await graded(grader, client, world, task, ["ring", "leave It rang three times."])
     assert outcome.score == 0.0 and judge.asked == 0, "the door is shut"
     outcome = await graded(grader, client, world, task, ["open", "leave It rang four times."])

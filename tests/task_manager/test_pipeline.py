@@ -12,8 +12,8 @@ from agentevolver.types import Task
 from env_service.protocol import EnvCrashed, EnvRequestError, EnvUnavailable
 from task_manager.actions import format_of
 from task_manager.explore import Explorer, make_strategy
-from task_manager.graders.environment import StateGrader
-from task_manager.journal import Journal, Plan
+from task_manager.graders.environment import StateCheckGrader
+from task_manager.journal import PipelineJournal, PipelinePlan
 from task_manager.known_queries import KnownQueries
 from task_manager.pipeline import QuestioningFailed, TaskPipeline
 from task_manager.profile import shipped_profile
@@ -49,7 +49,7 @@ def settings_of(**changes):
 
 
 def plan_of(settings, seeds=SEEDS, evaluation=(), models=MODELS, profile=PROFILE):
-    return Plan.of(
+    return PipelinePlan.of(
         settings, env_type="pocket", env_params={}, profile=profile, seeds=seeds, models=models, evaluation=evaluation
     )
 
@@ -57,7 +57,7 @@ def plan_of(settings, seeds=SEEDS, evaluation=(), models=MODELS, profile=PROFILE
 def pipeline(folder, llm, client=None, *, settings=None, evaluation=(), seeds=SEEDS):
     settings, client, fmt = settings or settings_of(), client or LocalDesk(), format_of("pocket")
     strategy = make_strategy(settings.strategy, fmt, settings.strategy_args)
-    journal = folder if isinstance(folder, Journal) else Journal(folder)
+    journal = folder if isinstance(folder, PipelineJournal) else PipelineJournal(folder)
     _opened.append(journal)
     return TaskPipeline(
         plan_of(settings, seeds, evaluation),
@@ -104,7 +104,7 @@ async def test_the_state_grader_passes_the_reference_and_nothing_else(tmp_path):
             await client.create_instance("pocket", task.metadata["seed_task_id"], "i", params)
             for action in actions:
                 await client.step("i", {"role": "assistant", "content": action})
-            outcome = await StateGrader().grade(task, None, client, "i")
+            outcome = await StateCheckGrader().grade(task, None, client, "i")
             assert outcome.success is success and outcome.score == float(success)
 
 
@@ -127,10 +127,10 @@ async def test_the_funnel_narrows_and_says_why(tmp_path):
 
 
 async def test_a_second_start_does_nothing_again_and_finds_the_same_tasks(tmp_path):
-    with Journal(tmp_path) as journal:
+    with PipelineJournal(tmp_path) as journal:
         tasks = await pipeline(journal, Tutor()).run()
     tutor, client = Tutor(), LocalDesk()
-    with Journal(tmp_path) as journal:
+    with PipelineJournal(tmp_path) as journal:
         assert await pipeline(journal, tutor, client).run() == tasks
     assert tutor.prompts == [] and client.counts["/create"] == 0
 
@@ -162,9 +162,9 @@ async def test_tasks_are_the_same_whoever_is_quicker(tmp_path):
 
 @pytest.mark.thorough
 async def test_more_explorations_go_on_with_new_numbers(tmp_path):
-    with Journal(tmp_path) as journal:
+    with PipelineJournal(tmp_path) as journal:
         before = await pipeline(journal, Tutor(), settings=settings_of(strategy="curious")).run()
-    with Journal(tmp_path) as journal:
+    with PipelineJournal(tmp_path) as journal:
         after = await pipeline(journal, Tutor(), settings=settings_of(strategy="curious", n=2)).run()
     assert after[: len(before)] == before and len({task.task_id for task in after}) == len(after)
 
@@ -184,10 +184,10 @@ async def test_more_explorations_go_on_with_new_numbers(tmp_path):
     ],
 )
 async def test_a_changed_setting_redoes_what_follows_from_it_and_no_more(tmp_path, change, again):
-    with Journal(tmp_path) as journal:
+    with PipelineJournal(tmp_path) as journal:
         await pipeline(journal, Tutor()).run()
     tutor = Tutor()
-    with Journal(tmp_path) as journal:
+    with PipelineJournal(tmp_path) as journal:
         assert await pipeline(journal, tutor, settings=settings_of(**change)).run()
     assert {task for task, _, _ in tutor.prompts} == again
 
@@ -198,13 +198,15 @@ def test_keys_follow_environment_profile_models_and_prompts():
     others = [
         plan_of(settings, models={**MODELS, "explorer": "another"}),
         plan_of(settings, profile=PROFILE.model_copy(update={"background": "another"})),
-        Plan.of(settings, env_type="moon", env_params={}, profile=PROFILE, seeds=SEEDS, models=MODELS),
-        Plan.of(settings, env_type="pocket", env_params={"slack": 2}, profile=PROFILE, seeds=SEEDS, models=MODELS),
+        PipelinePlan.of(settings, env_type="moon", env_params={}, profile=PROFILE, seeds=SEEDS, models=MODELS),
+        PipelinePlan.of(
+            settings, env_type="pocket", env_params={"slack": 2}, profile=PROFILE, seeds=SEEDS, models=MODELS
+        ),
     ]
     assert len({p.exploration("s", 0) for p in (plan, *others)}) == 5
     judged = plan_of(settings, models={**MODELS, "judge": "another"})
     assert judged.exploration("s", 0) == plan.exploration("s", 0) and judged.verdict("x", 0) != plan.verdict("x", 0)
-    assert Plan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
+    assert PipelinePlan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
 
 
 async def test_evaluation_tasks_are_never_kept(tmp_path):
@@ -216,12 +218,12 @@ async def test_evaluation_tasks_are_never_kept(tmp_path):
 
 async def test_it_stops_at_the_target_and_goes_on_from_there(tmp_path):
     tutor = Tutor()
-    with Journal(tmp_path) as journal:
+    with PipelineJournal(tmp_path) as journal:
         some = await pipeline(
             journal, tutor, settings=settings_of(target_tasks=3, num_explore_threads=1, num_verify_threads=1)
         ).run()
     assert len(some) == 3 and len(tutor.asked("synthesiser/tasks")) < len(SEEDS)
-    with Journal(tmp_path) as journal:
+    with PipelineJournal(tmp_path) as journal:
         more = await pipeline(journal, Tutor(), settings=settings_of()).run()
     assert more[:3] == some and len(more) > 3
 
@@ -238,11 +240,11 @@ async def test_it_stops_at_the_target_and_goes_on_from_there(tmp_path):
     ],
 )
 async def test_what_a_model_says_wrongly_is_lost_and_the_rest_is_kept_and_tried_again_later(tmp_path, says):
-    with Journal(tmp_path) as journal:
+    with PipelineJournal(tmp_path) as journal:
         run = pipeline(journal, Tutor(says))
         some = await asyncio.wait_for(run.run(), 30)
         assert some and 1 <= run.funnel().failed <= 3
-    with Journal(tmp_path) as journal:
+    with PipelineJournal(tmp_path) as journal:
         everything = await pipeline(journal, Tutor()).run()
     complete = await pipeline(tmp_path / "other", Tutor()).run()
     assert {task.query for task in everything} == {task.query for task in complete} > {task.query for task in some}
@@ -269,12 +271,12 @@ async def test_a_service_that_stays_away_ends_the_run_with_one_line_and_what_was
             client.is_up = len(self.prompts) < 20
             return await super()._said(role, messages, sampling)
 
-    with Journal(tmp_path) as journal:
+    with PipelineJournal(tmp_path) as journal:
         run = pipeline(journal, Leaving(), client)
-        with pytest.raises(QuestioningFailed, match="service went away"):
+        with pytest.raises(QuestioningFailed, match="service is unreachable"):
             await asyncio.wait_for(run.run(), 30)
         assert run.funnel().explored > 0
-    with Journal(tmp_path) as journal:
+    with PipelineJournal(tmp_path) as journal:
         assert await pipeline(journal, Tutor()).run()
 
 
@@ -404,7 +406,7 @@ async def test_progress_is_told_and_exploring_alone_makes_no_tasks(tmp_path):
 
 
 async def test_stats_can_be_read_from_the_journal_alone(tmp_path):
-    with Journal(tmp_path) as journal:
+    with PipelineJournal(tmp_path) as journal:
         run = pipeline(journal, Tutor())
         await run.run()
         assert tally(journal.records, plan_of(settings_of())).metrics() == run.funnel().metrics()

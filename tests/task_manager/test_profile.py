@@ -91,7 +91,7 @@ def test_files_that_are_none_and_environments_without_one(tmp_path):
     with pytest.raises(ProfileError, match="cannot be read"):
         load_profile(tmp_path / "no.json")
     (tmp_path / "p.json").write_text("{")
-    with pytest.raises(ProfileError, match="is not JSON"):
+    with pytest.raises(ProfileError, match="not valid JSON"):
         load_profile(tmp_path / "p.json")
     with pytest.raises(ProfileError, match="no profile is shipped for the environment 'moon'"):
         profile_for("moon", None)

@@ -1,9 +1,7 @@
 """Embeddings: exact duplicates by cosine, cached vectors, the model that is expected."""
 
-import duplicates
 import numpy as np
 import pytest
-from duplicates import semantic_duplicates
 from questioning_fakes import HashEncoder
 
 from agentevolver.embeddings import CachedEncoder, EncoderUnavailable, MiniLM
@@ -17,37 +15,13 @@ def clustered(n, seed=0):
     return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
 
-def first_come_first_kept(vectors, threshold):
-    kept, decisions = [], []
-    for vector in vectors:
-        is_new = not kept or float(max(np.stack(kept) @ vector)) < threshold
-        decisions.append(is_new)
-        if is_new:
-            kept.append(vector)
-    return decisions
-
-
-@pytest.mark.parametrize("block", [1, 7, 64, 2048])
-def test_blocks_do_not_change_what_is_kept(monkeypatch, block):
-    monkeypatch.setattr(duplicates, "BLOCK", block)
-    vectors = clustered(300)
-    found = semantic_duplicates(vectors, 0.9)
-    assert [match is None for match in found] == first_come_first_kept(vectors, 0.9)
-    for place, match in enumerate(found):
-        if match is not None:
-            assert match.row < place and found[match.row] is None
-            assert vectors[place] @ vectors[match.row] == pytest.approx(match.similarity, abs=1e-5)
-            assert match.similarity >= 0.9
-
-
 def test_nothing_is_near_in_an_empty_index_and_order_is_by_nearness():
     index = SemanticIndex(32)
     vectors = clustered(30)
-    assert index.nearest(vectors[0], 3) == [] and index.nearest_of_each(vectors[:2]) == [None, None]
+    assert index.nearest(vectors[0], 3) == []
     index.add(vectors)
     found = index.nearest(vectors[4], 5)
     assert found[0].row == 4 and [m.similarity for m in found] == sorted((m.similarity for m in found), reverse=True)
-    assert semantic_duplicates(np.zeros((0, 32), dtype=np.float32), 0.9) == []
 
 
 def test_a_vector_is_computed_once_across_restarts(tmp_path):

@@ -134,10 +134,10 @@ def test_a_checkpoint_of_other_environments_is_refused_and_new_weights_are_taken
     before = mixed()
     drawn(before)
     state = before.sampler.state_dict()
-    with pytest.raises(ValueError, match="epochs are of pocket, lake, those of this run of one environment"):
+    with pytest.raises(ValueError, match="epochs of pocket, lake, this run trains on one environment"):
         MixedTasks(POCKET, [], TaskManagerSettings()).sampler.load_state_dict(state)
     plain = MixedTasks(POCKET, [], TaskManagerSettings())
-    with pytest.raises(ValueError, match="are of one environment, those of this run of pocket, lake"):
+    with pytest.raises(ValueError, match="of one environment, this run trains on pocket, lake"):
         mixed().sampler.load_state_dict(plain.sampler.state_dict())
     other = mixed({"pocket": 1, "lake": 3})
     other.sampler.load_state_dict(state)
@@ -178,5 +178,5 @@ def test_what_nothing_can_be_drawn_of_is_named():
         Epochs(settings, POCKET, [], {"pocket": 1, "bfcl": 1})
     with pytest.raises(ValueError, match="lake: its weight gives it none of the 16 tasks of an epoch"):
         mixed({"pocket": 1000, "lake": 1})
-    with pytest.raises(ValueError, match="'0' is there twice"):
+    with pytest.raises(ValueError, match="'0' occurs twice"):
         MixedTasks([*POCKET, POCKET[0], *LAKE], [], settings, SHARES)

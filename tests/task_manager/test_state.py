@@ -9,7 +9,7 @@ from env_service.environments.pocket import oracle
 from env_service.environments.pocket.env import PocketEnv
 from task_manager.actions import format_of
 from task_manager.state import StateCheck, WorldState, difference, flatten, same_answer
-from task_manager.world import World, execute
+from task_manager.world import SeedWorld, execute
 
 VALUES = st.recursive(
     st.none() | st.integers(0, 3) | st.text(max_size=2),
@@ -52,7 +52,7 @@ async def checked(task_id, actions):
     """What the check made of the task's own reference says of other actions, and what the environment's own grading
     says."""
     client, fmt = LocalPocket(), format_of("pocket")
-    world = World("pocket", task_id)
+    world = SeedWorld("pocket", task_id)
     check = (await execute(client, world, fmt, oracle.reference(task_id))).check
     done = await execute(client, world, fmt, actions)
     return all(holds for _, holds in check.judge(done.after)), oracle.replay(task_id, actions).sparse == 1.0

@@ -13,11 +13,11 @@ from task_manager.explore import Exploration, ExploredStep
 from task_manager.profile import shipped_profile
 from task_manager.replies import TasksReply, read_task
 from task_manager.settings import SynthesisSettings, VerificationSettings
-from task_manager.synthesize import Proposal, Synthesis, Synthesiser
+from task_manager.synthesize import Synthesis, Synthesiser, TaskProposal
 from task_manager.verify import Verifier
-from task_manager.world import World
+from task_manager.world import SeedWorld
 
-WORLD = World("pocket", "note_add.k3.7")
+WORLD = SeedWorld("pocket", "note_add.k3.7")
 FOUND = Exploration(
     WORLD, 0, "You are at site k3", [ExploredStep("note.list work", "soap n2 , rug n1 , pen n9 , desk n7", "breadth")]
 )
@@ -125,7 +125,7 @@ async def test_tasks_are_taken_in_whatever_shape_they_come(reply, confidence):
     made = await Synthesiser(tutor, Writing("pocket"), shipped_profile("pocket"), SynthesisSettings()).propose(
         FOUND, []
     )
-    assert made == Synthesis([Proposal("file soap under fun", ["note.tag n2 fun", "done"], confidence)], [])
+    assert made == Synthesis([TaskProposal("file soap under fun", ["note.tag n2 fun", "done"], confidence)], [])
 
 
 async def test_a_synthesisers_prompt_that_is_too_long_is_trimmed():
@@ -173,7 +173,7 @@ async def test_an_exploration_without_steps_gives_nothing():
 
 
 def proposal(query, *solution):
-    return Proposal(query, list(solution), 0.9)
+    return TaskProposal(query, list(solution), 0.9)
 
 
 def verifier(tutor=None, client=None, **settings):

@@ -12,19 +12,19 @@ from agentevolver.utils.health import ServiceIdentity
 from env_service.environments.pocket.action_format import Format as PocketFormat
 from env_service.protocol import EnvUnavailable
 from task_manager import services, synthetic
-from task_manager.journal import Journal
+from task_manager.journal import PipelineJournal
 from task_manager.known_queries import held_out_queries
 from task_manager.pipeline import QuestioningFailed
-from task_manager.settings import Configuration
+from task_manager.settings import QuestioningConfiguration
 from task_manager.synthesize import draft_profile
 from task_manager.synthetic import existing_tasks, open_run
 from task_manager.tasks import write_objectives
-from task_manager.world import World
+from task_manager.world import SeedWorld
 
 
 async def test_evaluation_queries_are_read_once_and_kept(tmp_path):
     client = LocalDesk()
-    with Journal(tmp_path) as journal:
+    with PipelineJournal(tmp_path) as journal:
         queries = await held_out_queries(client, "pocket", ["dev", "test"], journal, list_params={"n": 6})
         assert not client.open and client.counts["/create"] == 12
         again = await held_out_queries(client, "pocket", ["dev", "test"], journal, list_params={"n": 6})
@@ -39,7 +39,7 @@ async def test_an_environment_that_only_speaks_in_its_opening_is_understood(tmp_
             made = await super().create_instance(*args, **kwargs)
             return {"state": made["state"], "info": {}}
 
-    with Journal(tmp_path) as journal:
+    with PipelineJournal(tmp_path) as journal:
         queries = await held_out_queries(Terse(), "pocket", ["dev"], journal, list_params={"n": 2})
     assert queries == tuple(Desk.query_of(task_id) for task_id in Desk.get_query_list("dev", {"n": 2}))
 
@@ -47,13 +47,13 @@ async def test_an_environment_that_only_speaks_in_its_opening_is_understood(tmp_
 async def test_evaluation_tasks_that_cannot_be_read_stop_the_run(tmp_path):
     client = LocalDesk()
     client.failures = [("/create", EnvUnavailable("away"))]
-    with Journal(tmp_path) as journal, pytest.raises(EnvUnavailable):
+    with PipelineJournal(tmp_path) as journal, pytest.raises(EnvUnavailable):
         await held_out_queries(client, "pocket", ["dev"], journal, list_params={"n": 3})
 
 
 def configuration_of(tmp_path, **section):
     fields = {"n": 1, "max_seed_tasks": 3, "train_data_path": str(tmp_path / "t.jsonl"), **section}
-    return Configuration.model_validate({"data": {"val_filter": {"n": 6}}, "task_manager": fields})
+    return QuestioningConfiguration.model_validate({"data": {"val_filter": {"n": 6}}, "task_manager": fields})
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ async def test_the_action_format_of_the_configuration_is_the_one_that_is_used(tm
         async with open_run(wrong, Tutor(), encoder=HashEncoder()):
             pytest.fail("it is refused")
     with pytest.raises(ConfigError, match=r"task_manager.action_format: .*No module named"):
-        await draft_profile(local, Tutor(), World("pocket", "note_add.k3.7"), action_format="no.such:Format")
+        await draft_profile(local, Tutor(), SeedWorld("pocket", "note_add.k3.7"), action_format="no.such:Format")
 
 
 @pytest.mark.thorough
@@ -160,7 +160,7 @@ def test_a_service_that_is_there_already_is_used_where_the_configuration_says_so
                     services.ServiceFailed, match=r"of pocket, started by launch another: choose another port"
                 )
             )
-        stack.enter_context(services.running(Configuration.model_validate(tree), tmp_path))
+        stack.enter_context(services.running(QuestioningConfiguration.model_validate(tree), tmp_path))
         assert external
     assert list(tmp_path.iterdir()) == []
 
@@ -173,6 +173,6 @@ def test_a_service_that_does_not_come_up_is_named_with_its_last_words(tmp_path, 
     }
     with (
         pytest.raises(services.ServiceFailed, match=r"(?s)env_service did not answer .*no_such_world"),
-        services.running(Configuration.model_validate(tree), tmp_path),
+        services.running(QuestioningConfiguration.model_validate(tree), tmp_path),
     ):
         pytest.fail("it runs")

@@ -92,7 +92,7 @@ def test_a_query_may_hold_what_ends_a_line_elsewhere(tmp_path):
 
 def test_a_doubled_id_is_refused(tmp_path):
     write_objectives(tmp_path / "t.jsonl", [OURS, OURS])
-    with pytest.raises(ValueError, match=r"a\.k1\.2#0 is there twice"):
+    with pytest.raises(ValueError, match=r"a\.k1\.2#0 occurs twice"):
         read_objectives(tmp_path / "t.jsonl")
 
 

@@ -26,7 +26,7 @@ from env_service.environments.python_tool.actions import Code, parse
 from task_manager.actions import PlainFormat, format_of
 from task_manager.journal import JournalError
 from task_manager.pipeline import QuestioningFailed
-from task_manager.settings import Configuration
+from task_manager.settings import QuestioningConfiguration
 from task_manager.synthetic import open_run
 from task_manager.tasks import solution_of
 
@@ -101,7 +101,7 @@ class ExplorerProposer:
         return await read_proposal(self._client, draw, write, seed=task.task_id)
 
 
-def questioning_of(settings: Settings, number: int) -> Configuration:
+def questioning_of(settings: Settings, number: int) -> QuestioningConfiguration:
     """Return what the task manager reads in a round: other explorations than in those before, and their tasks as
     known."""
     made = from_settings(settings, settings.world.env_type)

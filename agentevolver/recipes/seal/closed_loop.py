@@ -22,7 +22,7 @@ from agentevolver.types import Task, Trajectory
 from agentevolver.utils.files import write_json
 from task_manager.background import BackgroundQuestioning, round_file
 from task_manager.profile import TaskPreference
-from task_manager.settings import Configuration, Focus
+from task_manager.settings import Focus, QuestioningConfiguration
 from task_manager.tasks import read_objectives
 
 logger = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class ClosedLoop:
         folder: where rounds have their configurations and logs, and the record of them.
     """
 
-    def __init__(self, settings: SealSettings, configuration: Configuration, folder: Path) -> None:
+    def __init__(self, settings: SealSettings, configuration: QuestioningConfiguration, folder: Path) -> None:
         """Raises ValueError for a record that cannot be read."""
         self._settings, self._target = settings, configuration.task_manager.train_data_path
         self._signals, self._window = Signals(self._settings), Window(self._settings.window_steps)

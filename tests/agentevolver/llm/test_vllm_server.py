@@ -30,10 +30,10 @@ from task_manager.graders.base import GradingError
 from task_manager.graders.judge import JudgeGrader
 from task_manager.profile import shipped_profile
 from task_manager.settings import StrategySettings, SynthesisSettings, VerificationSettings
-from task_manager.synthesize import Proposal, Synthesis, Synthesiser
-from task_manager.verify import Verdict as Verification
+from task_manager.synthesize import Synthesis, Synthesiser, TaskProposal
+from task_manager.verify import ProposalVerdict as Verification
 from task_manager.verify import Verifier
-from task_manager.world import World
+from task_manager.world import SeedWorld
 from tests.agentevolver.llm.test_client import Verdict
 from tests.free_ports import free_port
 from tests.task_manager.questioning_fakes import LocalPocket
@@ -133,7 +133,7 @@ async def test_a_model_can_be_held_to_the_schema(url: str) -> None:
     assert reply.text.lstrip().startswith("{")
 
 
-WORLD = World("pocket", "note_add.k3.7")
+WORLD = SeedWorld("pocket", "note_add.k3.7")
 STEPS = (("note.list home", "n1 milk"), ("note.add milk home", "ok n2"), ("done", "bye"))
 
 
@@ -162,7 +162,7 @@ async def test_every_role_that_the_policy_plays_ends_in_its_result_or_in_its_fai
         explorer = Explorer(client, llm, fmt, profile, RandomStrategy(), strategy)
         synthesiser = Synthesiser(llm, fmt, profile, SynthesisSettings())
         verifier = Verifier(client, llm, fmt, VerificationSettings(resolve=True))
-        proposal = Proposal("add note milk", ["note.add milk home", "done"], 0.9)
+        proposal = TaskProposal("add note milk", ["note.add milk home", "done"], 0.9)
         ends = await asyncio.gather(
             explorer.explore(WORLD, 0),
             synthesiser.propose(exploration, []),

@@ -245,7 +245,7 @@ class TestTheChatTemplate:
         self.check("qwen3")
         (line,) = capsys.readouterr().err.splitlines()
         assert line.startswith("warning: with context_template causal and observation_role user the chat template")
-        assert "token for token the same: context_template causal and observation_role tool" in line
+        assert "identical with context_template causal and observation_role tool" in line
         assert line.removeprefix("warning: ") in caplog.text
 
     def test_what_is_refused_ends_the_run_in_one_line(self):

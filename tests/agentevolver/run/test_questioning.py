@@ -101,7 +101,7 @@ def test_a_model_that_stays_away_is_one_line(tmp_path, model):
 
 def test_a_budget_that_is_spent_before_the_first_task_is_one_line(tmp_path, model):
     model.error = BudgetExceeded("spent")
-    with pytest.raises(TrainingFailed, match=r"the budget was spent before a task was kept; raise llm\.budget"):
+    with pytest.raises(TrainingFailed, match=r"the budget was spent before a task was kept: raise llm\.budget"):
         prepare(settings_of(tmp_path), ORIGINALS)
 
 

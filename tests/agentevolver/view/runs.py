@@ -20,7 +20,7 @@ from experience_manager.experience import Category, Experience
 from experience_manager.guide import Guidance, inject
 from experience_manager.pool import Pool
 from experience_manager.store import Store
-from task_manager.journal import Journal, Plan
+from task_manager.journal import PipelineJournal, PipelinePlan
 from task_manager.tasks import write_objectives, write_tasks
 
 HOSTILE = '<img src=x onerror="document.title=1"><script>alert(1)</script>'
@@ -169,8 +169,8 @@ def make_tasks(folder: Path) -> None:
     (folder / "questioning.json").write_text(json.dumps(made))
 
 
-def make_plan() -> Plan:
-    return Plan("pocket", "profile", ("w0", "w1"), 1, 0, "a", "b", "c", "d")
+def make_plan() -> PipelinePlan:
+    return PipelinePlan("pocket", "profile", ("w0", "w1"), 1, 0, "a", "b", "c", "d")
 
 
 def make_journal(folder: Path) -> dict[str, Any]:
@@ -186,7 +186,7 @@ def make_journal(folder: Path) -> dict[str, Any]:
     ]
     exploration = plan.exploration("w0", 0)
     synthesis = plan.synthesis(exploration)
-    with Journal(folder) as journal:
+    with PipelineJournal(folder) as journal:
         journal.put("plan", "p", plan.to_dict())
         steps = [{"phase": "breadth", "action": "note.find milk", "observation": HOSTILE}]
         journal.put("exploration", exploration, {"seed": "w0", "steps": steps})

@@ -13,7 +13,7 @@ from agentevolver.view.logs import TAIL_BYTES, Logs
 from agentevolver.view.metrics import usage
 from agentevolver.view.samples import Samples
 from agentevolver.view.tasks import Tasks
-from task_manager.journal import Journal
+from task_manager.journal import PipelineJournal
 from tests.agentevolver.view.runs import HOSTILE, make_plan, make_records, make_run, sample_of
 
 SEED_POLICY = Path(offline.__file__).parent / "seed_policy_files"
@@ -134,7 +134,7 @@ def test_proposals_are_found_by_fate_and_text(run: Path) -> None:
 
 def test_a_journal_is_followed_while_it_is_written(tmp_path: Path) -> None:
     plan = make_plan()
-    with Journal(tmp_path / "tasks" / "t.d") as journal:
+    with PipelineJournal(tmp_path / "tasks" / "t.d") as journal:
         tasks = Tasks(tmp_path / "tasks")
         assert tasks.overview()["journals"] == [{"name": "t.d", "plans": []}]
         journal.put("plan", "p", plan.to_dict())

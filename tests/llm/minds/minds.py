@@ -16,7 +16,7 @@ from agentevolver.recipes.offline.teacher.prompt import Rates
 from agentevolver.recipes.offline.teacher.service import Teacher
 from tests.llm.dressing import Answer, ToolCall
 from tests.llm.minds.world import Goal, Lesson, World
-from tests.llm.minds.worlds import WORLDS, Pocket
+from tests.llm.minds.worlds import WORLDS
 
 
 class NotUnderstood(ValueError):
@@ -58,7 +58,7 @@ class Minds:
             task = read_task(str(messages[0]["content"]))
             sections = read_sections(str(messages[1]["content"]))
             prompt = _Prompt(task, sections, rng)
-            if isinstance(prompt.world, Pocket):
+            if prompt.world.env_type == "pocket":
                 answer = self._taught(task, messages, rng)
             else:
                 handler = _HANDLERS.get(task)

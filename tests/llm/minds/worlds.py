@@ -1,16 +1,17 @@
-"""The worlds that minds know, in the order in which a prompt is tried on them."""
+"""The worlds that minds know: `mind.py` beside each environment's tests, in the order in which a prompt is tried."""
 
 from __future__ import annotations
 
-from tests.llm.minds.appworld_world import AppworldWorld
-from tests.llm.minds.bfcl_world import BfclWorld
-from tests.llm.minds.gymnasium_world import GymnasiumWorld
-from tests.llm.minds.mcp_world import McpWorld
-from tests.llm.minds.pocket_world import Pocket
-from tests.llm.minds.python_world import PythonWorld
+from importlib import import_module
+from importlib.util import find_spec
+
 from tests.llm.minds.world import World
 
-WORLDS: tuple[World, ...] = (AppworldWorld(), PythonWorld(), GymnasiumWorld(), McpWorld(), BfclWorld(), Pocket())
+_FOLDERS = ("appworld", "python_tool", "gymnasium", "mcp_tools", "bfcl", "pocket")
+_MINDS = [f"env_service.environments.{folder}.tests.mind" for folder in _FOLDERS]
+WORLDS: tuple[World, ...] = tuple(
+    import_module(name).PLAYER for name in _MINDS if find_spec(name.rpartition(".tests")[0]) is not None
+)
 
 
 def world_of_type(env_type: str) -> World:

@@ -179,7 +179,7 @@ def test_options_that_are_none_are_refused_before_training(options, message):
 
 
 def test_the_scale_of_nothing_and_credit_from_nobody_are_refused():
-    with pytest.raises(ValueError, match=r"stages begin with ambiguity.*write outcome before it"):
+    with pytest.raises(ValueError, match=r"the first stage is ambiguity.*write outcome before it"):
         Processor(AttributionSettings(enable=True, attributor="none", stages=["ambiguity"]))
     with pytest.raises(ValueError, match=r"attributor = none.*leave it out of stages"):
         AttributionSettings(enable=True, attributor="none")

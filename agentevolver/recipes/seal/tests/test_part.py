@@ -18,9 +18,9 @@ from agentevolver.trainer.recipe_parts import PartContext
 from agentevolver.trainer.tasks import TrainingTasks
 from agentevolver.types import Task
 from task_manager.background import round_file
-from task_manager.mixture import Mixture, Round
+from task_manager.mixture import Mixture, TaskCycle
 from task_manager.profile import shipped_profile
-from task_manager.settings import Configuration, MixtureSettings
+from task_manager.settings import MixtureSettings, QuestioningConfiguration
 from task_manager.tasks import write_objectives, write_tasks
 from tests.trajectories import trajectory
 
@@ -84,7 +84,9 @@ class FakeRounds:
 def loop_of(tmp_path, monkeypatch, **section):
     monkeypatch.setattr(looping, "BackgroundQuestioning", FakeRounds)
     tree = {"task_manager": {"train_data_path": str(tmp_path / "t.jsonl")}}
-    return ClosedLoop(SealSettings(**LOOP | section), Configuration.model_validate(tree), tmp_path / "rounds")
+    return ClosedLoop(
+        SealSettings(**LOOP | section), QuestioningConfiguration.model_validate(tree), tmp_path / "rounds"
+    )
 
 
 def test_a_round_is_asked_for_against_what_failed_and_one_at_a_time(tmp_path, monkeypatch):
@@ -162,7 +164,7 @@ def test_a_torn_record_is_named(tmp_path, monkeypatch):
 )
 def test_a_state_says_everything_that_later_steps_follow_from(rates, cut, window):
     section = SealSettings(**LOOP, window_steps=window)
-    loop, resumed = (ClosedLoop(section, Configuration(), Path("/nowhere")) for _ in range(2))
+    loop, resumed = (ClosedLoop(section, QuestioningConfiguration(), Path("/nowhere")) for _ in range(2))
     for step, (place, won) in enumerate(rates, 1):
         group = [
             solved(ORIGINALS[place], f"g{step}") if i < won else failed(ORIGINALS[place], group=f"g{step}")
@@ -184,7 +186,7 @@ def test_a_state_says_everything_that_later_steps_follow_from(rates, cut, window
     taken=st.integers(0, 20),
 )
 def test_what_is_newest_comes_next_after_a_restart_too_and_nothing_is_lost_or_doubled(ids, added, taken):
-    made = Round("r", ids, 1, shuffle=False, newest_first=True)
+    made = TaskCycle("r", ids, 1, shuffle=False, newest_first=True)
     made.take(taken, lambda _: 1.0)
     state = made.state_dict()
     before = state["left"]
@@ -194,7 +196,7 @@ def test_what_is_newest_comes_next_after_a_restart_too_and_nothing_is_lost_or_do
     assert sorted(after) == sorted(before + new) and after[: len(new)] == new
     assert [one for one in after if one not in new] == before
     # As after a kill: the ids are known before the state is, which says nothing of the new ones.
-    resumed = Round("r", ids, 1, shuffle=False, newest_first=True)
+    resumed = TaskCycle("r", ids, 1, shuffle=False, newest_first=True)
     resumed.add(added)
     resumed.load_state_dict(state)
     assert resumed.state_dict() == made.state_dict()

@@ -7,7 +7,7 @@ import pytest
 from env_service.contract import created_with
 from task_manager.actions import format_of
 from task_manager.verify import flaw_of
-from task_manager.world import World, execute
+from task_manager.world import SeedWorld, execute
 from tests.task_manager.questioning_fakes import LocalPocket
 
 FMT = format_of("bfcl")
@@ -45,7 +45,7 @@ def reference_actions(task_id):
 
 @pytest.mark.parametrize("number", [0, 3, 11, 25, 60, 100, 150])
 async def test_a_reference_turn_is_carried_out_and_its_check_tells_it_from_doing_nothing(number):
-    world = World("bfcl", f"multi_turn_base_{number}")
+    world = SeedWorld("bfcl", f"multi_turn_base_{number}")
     client = LocalBfcl()
     solution = FMT.complete(reference_actions(world.seed_task_id), None)
     done = await execute(client, world, FMT, solution)
@@ -58,7 +58,7 @@ async def test_a_reference_turn_is_carried_out_and_its_check_tells_it_from_doing
 
 
 async def test_a_call_that_fails_is_found():
-    world = World("bfcl", "multi_turn_base_0")
+    world = SeedWorld("bfcl", "multi_turn_base_0")
     for name, arguments in (("cd", {"folder": "nowhere"}), ("no_such_function", {}), ("cd", {"wrong": 1})):
         action = f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
         done = await execute(LocalBfcl(), world, FMT, FMT.complete([action], None))

@@ -131,3 +131,6 @@ _PLACES = {"ways": ("n", "k")}
 def _choice(rng: random.Random) -> Slots:
     n = rng.randint(6, 40)
     return {"n": str(n), "k": str(rng.randint(2, n - 2))}
+
+
+PLAYER = PythonWorld()

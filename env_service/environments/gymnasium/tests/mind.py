@@ -287,3 +287,6 @@ class GymnasiumWorld(World):
 
 def _kind(query: str) -> str:
     return {_REACH: "reach", _PICK: "pick", _DELIVER: "deliver"}.get(query, query.split()[0].lower())
+
+
+PLAYER = GymnasiumWorld()

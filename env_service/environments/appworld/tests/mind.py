@@ -142,3 +142,6 @@ class AppworldWorld(FamiliesWorld):
             "venmo": rows.BALANCES[person],
         }
         return not goal.asks or same(self.answered(solution[-1]) or "", str(truth[goal.kind]))
+
+
+PLAYER = AppworldWorld()

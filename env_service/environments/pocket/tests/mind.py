@@ -55,3 +55,6 @@ class Pocket(World):
     def answered(self, action: str) -> str | None:
         tool, _, rest = action.strip().partition(" ")
         return rest if tool == "done" else None
+
+
+PLAYER = Pocket()

@@ -183,3 +183,6 @@ class BfclWorld(FamiliesWorld, CallingWorld):
             return False
         answer = self.answer(goal, told) if goal.asks else None
         return not goal.asks or (answer is not None and same(self.answered(solution[-1]) or "", answer))
+
+
+PLAYER = BfclWorld()

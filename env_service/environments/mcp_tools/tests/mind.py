@@ -12,7 +12,7 @@ from agentevolver.llm.prompts import StepText
 from tests.llm.minds.families import WORDS
 from tests.llm.minds.world import CallingWorld, Goal, Lesson, Steps, called, calling, response, same
 
-_EXAMPLE = Path(__file__).parents[3] / "env_service" / "environments" / "mcp_tools" / "example" / "tasks.jsonl"
+_EXAMPLE = Path(__file__).parents[1] / "example" / "tasks.jsonl"
 _LIST = calling("note_list")
 _KINDS = (
     ("read", "What do I have in my note {key}?", True),
@@ -153,3 +153,6 @@ def _played(start: dict[str, str], actions: Sequence[str]) -> tuple[dict[str, st
             if name == "note_delete":
                 del notes[key]
     return notes, told
+
+
+PLAYER = McpWorld()

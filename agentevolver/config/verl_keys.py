@@ -311,7 +311,7 @@ def _compose_dataclasses(config: DictConfig) -> None:
         warnings.simplefilter("ignore")  # that there is no critic
         critic, reference = need_critic(config), need_reference_policy(config)
     try:
-        for place in ("algorithm", ACTOR, ROLLOUT, *(["critic"] if critic else [])):
+        for place in ("algorithm", ACTOR, ROLLOUT):  # that of the critic would load its model
             omega_conf_to_dataclass(OmegaConf.select(config, place))
         place = "the configuration"
         with redirect_stdout(io.StringIO()):  # it says that all is well

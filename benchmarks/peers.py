@@ -192,7 +192,7 @@ def of_verl(conf: str, steps: int, overrides: list[str], found: Found) -> None:
 
 def terms(config: Resolved, trained_by: str, rollouts: float) -> dict[str, str]:
     """Return what a run of verl's engines is done with."""
-    from agentevolver.verl_plugin.engine import own_threads
+    from agentevolver.trainer.verl_plugin.engine import own_threads
 
     def value(key: str) -> Any:
         return OmegaConf.select(config.config, key)

@@ -174,7 +174,7 @@ def queue(options: argparse.Namespace, console: Console) -> list[Cost]:
     import transfer_queue as tq
     from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
-    from agentevolver.transport import run_key, worker
+    from agentevolver.trainer.transport import run_key, worker
 
     run_key.create()
     worker.close_off()
@@ -441,7 +441,7 @@ def main() -> None:
     if {"router", "queue"} & set(options.parts):
         import ray
 
-        from agentevolver.transport import worker
+        from agentevolver.trainer.transport import worker
 
         # As in a run: TransferQueue's processes have the run's key, too.
         hook = {"worker_process_setup_hook": worker.HOOK}

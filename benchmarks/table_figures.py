@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from agentevolver.evaluation.table_results import Curves, Figures, mean_curve, read_csv
-from agentevolver.monitor.results import GUIDED
+from agentevolver.trainer.monitor.results import GUIDED
 from agentevolver.utils.statistics import estimate
 
 WITH_EXPERIENCE = f"/{GUIDED}"

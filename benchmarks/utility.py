@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from agentevolver.embeddings import HashingEncoder
+from agentevolver.llm.embeddings import HashingEncoder
 from agentevolver.types import Trajectory
 from experience_manager.backend import EmbeddedBackend
 from experience_manager.experience import Category, Experience

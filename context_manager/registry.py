@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentevolver.errors import ConfigError
+from agentevolver.utils.errors import ConfigError
 from agentevolver.utils.names import load_class
 from context_manager.reasoning import ReasoningTemplate
 from context_manager.self_managed import SelfManagedTemplate

@@ -2,7 +2,7 @@
 
 import sys
 
-from agentevolver.commands.experience_manager import main
+from agentevolver.cli.commands.experience_manager import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from agentevolver.embeddings import Encoder, make_encoder
+from agentevolver.llm.embeddings import Encoder, make_encoder
 from agentevolver.types import Trajectory
 from experience_manager.attempts import Attempt, Group
 from experience_manager.distill import Distilled, Distiller

@@ -1,4 +1,4 @@
-"""Commands on the experience pool, described in `agentevolver.commands.experience_manager`: each prints its result."""
+"""Commands on the experience pool; `agentevolver.cli.commands.experience_manager` describes their arguments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from agentevolver.message_logs import LogError, read_logs
+from agentevolver.llm.message_logs import LogError, read_logs
 from agentevolver.types import Trajectory
 from agentevolver.utils import recipes
 from agentevolver.utils.names import imported

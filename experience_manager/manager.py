@@ -22,7 +22,7 @@ from typing import Any
 
 import orjson
 
-from agentevolver.embeddings import EncoderUnavailable
+from agentevolver.llm.embeddings import EncoderUnavailable
 from agentevolver.types import Trajectory
 from agentevolver.utils import seeds
 from agentevolver.utils.files import move, write_json

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from agentevolver.embeddings import CachedEncoder, EmbeddingSettings, Encoder, EncoderUnavailable, make_encoder
-from agentevolver.errors import ConfigError
+from agentevolver.llm.embeddings import CachedEncoder, EmbeddingSettings, Encoder, EncoderUnavailable, make_encoder
 from agentevolver.llm.settings import LLMSettings, Role
+from agentevolver.utils.errors import ConfigError
 from experience_manager.database import Stamp
 from experience_manager.experience import Experience
 from experience_manager.index import Vectors, Where

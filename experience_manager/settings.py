@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from agentevolver.embeddings import EmbeddingSettings
+from agentevolver.llm.embeddings import EmbeddingSettings
 from agentevolver.utils import recipes
 from agentevolver.utils.names import load_named
 from agentevolver.utils.recipes import StageSettings

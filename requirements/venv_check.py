@@ -63,9 +63,9 @@ def report() -> list[str]:
     for name in ("vllm", "verl", "ray", "transformers"):
         importlib.import_module(name)
         lines.append(f"{name} {metadata.version(name)}")
-    importlib.import_module("agentevolver.verl_plugin")
+    importlib.import_module("agentevolver.trainer.verl_plugin")
     plugins = [point.value for point in metadata.entry_points(group="verl.plugins") if point.name == "agentevolver"]
-    if plugins != ["agentevolver.verl_plugin"]:
+    if plugins != ["agentevolver.trainer.verl_plugin"]:
         raise ImportError(f"the entry point of agentevolver in the group verl.plugins is {plugins}")
     device = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "cpu"
     return [*lines, f"device: {device}"]

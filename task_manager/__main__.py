@@ -1,7 +1,7 @@
-"""`python -m task_manager`: see `agentevolver.commands.task_manager`."""
+"""`python -m task_manager`: see `agentevolver.cli.commands.task_manager`."""
 
 import sys
 
-from agentevolver.commands.task_manager import main
+from agentevolver.cli.commands.task_manager import main
 
 sys.exit(main())

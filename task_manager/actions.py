@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 
-from agentevolver.errors import ConfigError
+from agentevolver.utils.errors import ConfigError
 from agentevolver.utils.names import load_class
 from env_service.action_format import PlainFormat as PlainFormat
 from env_service.protocol import EnvRequestError, Instances

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from agentevolver.embeddings import Vectors
+from agentevolver.llm.embeddings import Vectors
 from agentevolver.utils.scripts import UNSPACED, marks, usual
 
 _WORD = re.compile(r"[^\W_]+")

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import numpy as np
 
-from agentevolver.embeddings import Encoder, Vectors
+from agentevolver.llm.embeddings import Encoder, Vectors
 from env_service.protocol import Instances
 from task_manager.dedup import LexicalIndex, SemanticIndex, words
 from task_manager.graders.base import opening_of

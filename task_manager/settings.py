@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from agentevolver.embeddings import EmbeddingSettings
+from agentevolver.llm.embeddings import EmbeddingSettings
 from agentevolver.llm.settings import LLMSettings, Role
 from agentevolver.utils.names import name_or_spec
 from task_manager.actions import format_of

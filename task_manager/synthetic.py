@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentevolver.embeddings import CachedEncoder, Encoder, make_encoder
-from agentevolver.errors import ConfigError
+from agentevolver.llm.embeddings import CachedEncoder, Encoder, make_encoder
 from agentevolver.types import Task
+from agentevolver.utils.errors import ConfigError
 from env_service.client import AsyncEnvClient, RetryPolicy
 from task_manager.actions import format_of
 from task_manager.background import round_files

@@ -12,12 +12,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from agentevolver.errors import ConfigError
 from agentevolver.llm.asking import FILTERED_OR_UNUSABLE, Asker
 from agentevolver.llm.errors import LLMContextOverflow, LLMFiltered, LLMReplyError
 from agentevolver.llm.prompts import Messages
 from agentevolver.llm.settings import Role
 from agentevolver.types import Task
+from agentevolver.utils.errors import ConfigError
 from env_service.client import AsyncEnvClient
 from env_service.protocol import Instances
 from task_manager import prompts

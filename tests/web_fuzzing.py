@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from agentevolver.embeddings import HashingEncoder
+from agentevolver.llm.embeddings import HashingEncoder
 from experience_manager.experience import Experience
 from experience_manager.pool import Pool
 from experience_manager.store import Store

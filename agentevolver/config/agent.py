@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from agentevolver.errors import ConfigError
+from agentevolver.utils.errors import ConfigError
 
 SECTION = "actor_rollout_ref.rollout"
 # What may stand in the words of `agent_command`.

@@ -12,8 +12,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from agentevolver.config.schema import Settings
 from agentevolver.config.verl_keys import COLOCATED, MODE, SEPARATE, SYNC
-from agentevolver.errors import ConfigError
 from agentevolver.llm.settings import POLICY
+from agentevolver.utils.errors import ConfigError
 
 # verl's name of what each mode does, which is also its section in `trainer.v1`.
 VERLS = {SYNC: "sync", COLOCATED: "colocate_async", SEPARATE: "separate_async"}

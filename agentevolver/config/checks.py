@@ -28,10 +28,10 @@ from agentevolver.config.section import Section
 from agentevolver.config.training import RaySettings
 from agentevolver.config.trees import one_line, select
 from agentevolver.config.verl_keys import check as check_verl_keys
-from agentevolver.errors import ConfigError
 from agentevolver.utils import recipes
+from agentevolver.utils.errors import ConfigError
 
-# Keys of verl that `agentevolver.run.main` fills: the experiment's own files of tasks.
+# Keys of verl that `agentevolver.trainer.job.main` fills: the experiment's own files of tasks.
 _WRITTEN_BY_THE_RUN = ("data.train_files", "data.val_files")
 
 

@@ -13,11 +13,11 @@ from agentevolver.config.schema import (
     SizeSettings,
     place_of,
 )
-from agentevolver.errors import ConfigError
-from agentevolver.flows import checked_flow
+from agentevolver.llm.message_logs import LogError, find_logs
 from agentevolver.llm.settings import OFFLINE, POLICY, Purpose, Role
-from agentevolver.message_logs import LogError, find_logs
+from agentevolver.rollout.flows import checked_flow
 from agentevolver.utils import recipes
+from agentevolver.utils.errors import ConfigError
 from agentevolver.utils.secrets import secret
 from context_manager.registry import checked_template
 from env_service.feedback import FEEDBACK

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from agentevolver.config.layers import Layer, written
-from agentevolver.errors import ConfigError
+from agentevolver.utils.errors import ConfigError
 
 Device = Literal["cpu", "cuda"]
 DEVICES: tuple[Device, ...] = get_args(Device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from agentevolver.errors import ConfigError
+from agentevolver.utils.errors import ConfigError
 
 
 def check_kernels(value: Callable[[str], Any]) -> None:

@@ -12,8 +12,8 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from agentevolver.config.trees import one_line, select
-from agentevolver.errors import ConfigError
 from agentevolver.utils import recipes
+from agentevolver.utils.errors import ConfigError
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ from agentevolver.config.removed import told
 from agentevolver.config.schema import own_defaults
 from agentevolver.config.trees import leaves, one_line, open_keys, paths, select
 from agentevolver.config.verl_keys import COLOCATED, MODE, SEPARATE
-from agentevolver.errors import ConfigError
 from agentevolver.utils import recipes
+from agentevolver.utils.errors import ConfigError
 from experience_manager.settings import PRESETS, verl_overrides
 
 CONFIG_DIR = Path(__file__).resolve().parent

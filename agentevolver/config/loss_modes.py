@@ -10,7 +10,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from agentevolver.errors import ConfigError
+from agentevolver.utils.errors import ConfigError
 
 ACTOR = "actor_rollout_ref.actor"
 # Modes that clip a ratio at 1 + clip_ratio_high, which a sample may have of its own.

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from agentevolver.config.checks import from_config, load
 from agentevolver.config.layers import read_overrides, read_yaml
 from agentevolver.config.schema import Settings
-from agentevolver.errors import ConfigError
+from agentevolver.utils.errors import ConfigError
 from env_service.feedback import FEEDBACK
 from experience_manager.pool import Configuration as Experience
 from task_manager.settings import PipelineService, Splits, file_of

@@ -28,9 +28,9 @@ from agentevolver.config.training import (
     TrainerSettings,
     WatchdogSettings,
 )
-from agentevolver.flows import FlowSettings
 from agentevolver.llm.settings import LLMSettings, Role
-from agentevolver.tools.formats import REPLACED, TOOL_FORMATS, VLLM, advice
+from agentevolver.rollout.flows import FlowSettings
+from agentevolver.rollout.tools.formats import REPLACED, TOOL_FORMATS, VLLM, advice
 from agentevolver.utils import recipes
 from agentevolver.utils.names import one_of
 from context_manager.settings import ContextLimits, ContextSettings

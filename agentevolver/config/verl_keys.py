@@ -25,7 +25,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from agentevolver.config.layers import Layer
 from agentevolver.config.trees import FREE_FORM, leaves, one_line, select
-from agentevolver.errors import ConfigError
+from agentevolver.utils.errors import ConfigError
 
 MODE = "trainer.v1.trainer_mode"
 SYNC, COLOCATED, SEPARATE = "agentevolver", "agentevolver_async", "agentevolver_separate"

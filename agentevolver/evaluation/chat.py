@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from agentevolver.engine import Engine, Generated
+from agentevolver.rollout.engine import Engine, Generated
 from agentevolver.rollout.policy import ChatEngine, ChatReply
 
 

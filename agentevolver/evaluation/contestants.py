@@ -22,16 +22,16 @@ from agentevolver.config.layers import read_overrides
 from agentevolver.config.load import resolved_tree
 from agentevolver.config.overlay import check_overlay, flat, laid_over
 from agentevolver.config.schema import Settings
-from agentevolver.errors import ConfigError, UsageError
 from agentevolver.evaluation import serving
-from agentevolver.export.source import Source, tokenizer_folder
-from agentevolver.flows import flow_chooser
+from agentevolver.evaluation.export.source import Source, tokenizer_folder
 from agentevolver.llm import LLM, LLMSettings, Role
 from agentevolver.rollout.attempt import RolloutPolicy
+from agentevolver.rollout.flows import flow_chooser
 from agentevolver.rollout.policy import LLMEngine, plain_renderer, role_summariser
 from agentevolver.rollout.rollout import RolloutRunner
 from agentevolver.rollout.tool_calls import ToolUse
-from agentevolver.run.frozen_engine import sampling_of
+from agentevolver.trainer.job.frozen_engine import sampling_of
+from agentevolver.utils.errors import ConfigError, UsageError
 from context_manager.registry import checked_template
 
 # The role whose model acts in an environment.
@@ -126,7 +126,7 @@ async def policy(
         os.environ.setdefault(name, value)
     from transformers import AutoTokenizer
 
-    from agentevolver.rollout.agent_loop import make_runner
+    from agentevolver.trainer.verl_plugin.agent_loop import make_runner
 
     with tempfile.TemporaryDirectory(prefix="agentevolver-weights-") as scratch:
         folder = _huggingface(source, Path(scratch), game)
@@ -146,7 +146,7 @@ async def policy(
 
 
 def _huggingface(source: Source, scratch: Path, game: Game) -> Path:
-    from agentevolver.export.merge import write_folder
+    from agentevolver.evaluation.export.merge import write_folder
 
     if source.weights.kind == "huggingface" and any(Path(source.weights.folder).glob("*.safetensors")):
         return Path(source.weights.folder)

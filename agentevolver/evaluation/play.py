@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentevolver.config.schema import Settings
-from agentevolver.errors import LaunchError, UsageError
 from agentevolver.rollout.rollout import RolloutRunner
 from agentevolver.types import Task, Trajectory
 from agentevolver.utils import seeds
+from agentevolver.utils.errors import LaunchError, UsageError
 from env_service.client import EnvRequestError, EnvServiceError
 from task_manager.tasks import environment_tasks
 

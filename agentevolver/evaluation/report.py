@@ -14,8 +14,8 @@ from typing import Any, Self
 
 from rich.table import Table
 
-from agentevolver.errors import UsageError
 from agentevolver.evaluation.play import Episode
+from agentevolver.utils.errors import UsageError
 from agentevolver.utils.statistics import Estimate, best_at_k, estimate, paired, sizes_of_k
 
 SCHEMA = 1

@@ -16,8 +16,8 @@ from pathlib import Path
 from omegaconf import DictConfig, OmegaConf
 
 from agentevolver.config.schema import Settings
-from agentevolver.errors import LaunchError
-from agentevolver.run.frozen_engine import PLAYER_TOKEN, FrozenEngine
+from agentevolver.trainer.job.frozen_engine import PLAYER_TOKEN, FrozenEngine
+from agentevolver.utils.errors import LaunchError
 from agentevolver.utils.health import unhealthy
 from agentevolver.utils.net import take_any_port
 from agentevolver.utils.processes import die_with_parent
@@ -89,7 +89,7 @@ async def playing(config: DictConfig, settings: Settings, folder: Path, scratch:
     own = {"actor_rollout_ref": {"model": {"path": str(folder), "tokenizer_path": None}}}
     path, key = scratch / "serving.yaml", secrets.token_urlsafe()
     path.write_text(OmegaConf.to_yaml(OmegaConf.merge(config, own)), encoding="utf-8")
-    module = ("agentevolver.run.frozen", "--config", str(path))
+    module = ("agentevolver.trainer.job.frozen", "--config", str(path))
     env = {**os.environ, PLAYER_TOKEN: key}
     async with serving(module, f"vLLM with {folder}", scratch / "serving.log", LOAD_S, env) as url:
         length, timeout_s = settings.sizes.max_model_len, settings.rollout.step_timeout_s

@@ -15,9 +15,9 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import mean
 
-from agentevolver.errors import UsageError
 from agentevolver.evaluation.tables import Cell, Plan
-from agentevolver.monitor.results import GUIDED, validations
+from agentevolver.trainer.monitor.results import GUIDED, validations
+from agentevolver.utils.errors import UsageError
 from agentevolver.utils.statistics import Estimate, estimate, paired
 
 COLUMNS = ("phase", "split", "condition", "seed", "step", "reward")

@@ -16,8 +16,8 @@ from typing import Any, Self
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from agentevolver.checkpoints import only_starts_over, whole_checkpoints
-from agentevolver.errors import LaunchError, UsageError
+from agentevolver.trainer.checkpoints import only_starts_over, whole_checkpoints
+from agentevolver.utils.errors import LaunchError, UsageError
 from agentevolver.utils.experiments import ROOT
 
 FINISHED = "finished"

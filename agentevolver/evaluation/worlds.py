@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from agentevolver.errors import LaunchError, UsageError
 from agentevolver.evaluation.serving import serving
+from agentevolver.utils.errors import LaunchError, UsageError
 from env_service.client import AsyncEnvClient
 from env_service.local import LocalClient, is_shared
 from env_service.registry import RegistryError

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
-from agentevolver.errors import LaunchError, UsageError
 from agentevolver.launcher.memory import Decoder, demand
 from agentevolver.utils import recipes
+from agentevolver.utils.errors import LaunchError, UsageError
 
 TIMEOUT_S = 20.0
 QUERY = ("nvidia-smi", "--query-gpu=index,uuid,memory.total", "--format=csv,noheader,nounits")

@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentevolver.errors import LaunchError, TrainingFailed, UsageError
 from agentevolver.launcher.options import Options, parse
+from agentevolver.utils.errors import LaunchError, TrainingFailed, UsageError
 from agentevolver.utils.secrets import MASK, masked_arguments, masked_text
 
 if TYPE_CHECKING:
@@ -123,8 +123,8 @@ def _view(options: Options) -> int:
 def load_configuration(options: Options) -> Resolved:
     """Compose and check the configuration; raises UsageError."""
     from agentevolver.config.checks import load
-    from agentevolver.errors import ConfigError
     from agentevolver.launcher.experiment import check_checkpoint, check_model, check_target
+    from agentevolver.utils.errors import ConfigError
 
     if options.target is not None:
         check_target(options.target, Path.cwd())
@@ -183,7 +183,7 @@ def _ask_verl(configuration: Resolved) -> None:
     if configuration.undecided:
         from agentevolver.config.checks import for_verl
         from agentevolver.config.verl_keys import ask_verl
-        from agentevolver.errors import ConfigError
+        from agentevolver.utils.errors import ConfigError
 
         try:
             ask_verl(for_verl(configuration.config), configuration.undecided)
@@ -222,7 +222,7 @@ def _status(registry: RunRegistry) -> str:
 
 
 def _doing(experiment_dir: Path) -> list[str]:
-    from agentevolver.monitor.log import read_status
+    from agentevolver.trainer.monitor.log import read_status
 
     status = read_status(experiment_dir)
     if "phase" not in status:
@@ -261,7 +261,7 @@ def _as_started(options: Options, folder: Path) -> Options:
 def _lasting(overrides: Sequence[str], folder: Path) -> list[str]:
     """Return the overrides of a launch that hold for the next one: not `trainer.resume_*`, unless it began with another
     run's checkpoint and has none of its own yet."""
-    from agentevolver.checkpoints import whole_checkpoints
+    from agentevolver.trainer.checkpoints import whole_checkpoints
 
     given = dict(item.partition("=")[::2] for item in overrides if item.startswith("trainer.resume_"))
     if given.get("trainer.resume_mode") == "resume_path" and not whole_checkpoints(folder / "checkpoints"):

@@ -11,9 +11,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from agentevolver.errors import LaunchError
 from agentevolver.launcher.cli import load_configuration, read_dotenv
 from agentevolver.launcher.options import Options, Parser, split_conf
+from agentevolver.utils.errors import LaunchError
 
 SHM = Path("/dev/shm")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agentevolver.checkpoints import only_starts_over, whole_checkpoints
-from agentevolver.monitor.console import duration
-from agentevolver.monitor.log import read_status
-from agentevolver.monitor.results import Comparison, compare, figure, records, spent
+from agentevolver.trainer.checkpoints import only_starts_over, whole_checkpoints
+from agentevolver.trainer.monitor.console import duration
+from agentevolver.trainer.monitor.log import read_status
+from agentevolver.trainer.monitor.results import Comparison, compare, figure, records, spent
 from agentevolver.utils.experiments import ROOT
 
 LEDGER = "llm_usage.sqlite"

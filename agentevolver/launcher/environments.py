@@ -12,9 +12,9 @@ from omegaconf import OmegaConf
 
 from agentevolver.config.checks import Resolved
 from agentevolver.config.environments import EnvironmentSettings
-from agentevolver.errors import LaunchError, UsageError
 from agentevolver.launcher.options import Options
 from agentevolver.launcher.plan import served_names
+from agentevolver.utils.errors import LaunchError, UsageError
 from agentevolver.utils.web.access import is_local
 from env_service.registry import known_environments
 

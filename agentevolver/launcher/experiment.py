@@ -20,13 +20,13 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from agentevolver.checkpoints import check_ranks, start_of
 from agentevolver.config.changes import changes, listed
-from agentevolver.errors import LaunchError, TrainingFailed, UsageError
 from agentevolver.launcher.options import parse
 from agentevolver.launcher.records import RunRegistry
 from agentevolver.launcher.stack import health_url
+from agentevolver.trainer.checkpoints import check_ranks, start_of
 from agentevolver.utils import recipes
+from agentevolver.utils.errors import LaunchError, TrainingFailed, UsageError
 from agentevolver.utils.experiments import launches
 from agentevolver.utils.files import free_bytes
 from agentevolver.utils.health import ServiceIdentity, examine, reachable

@@ -13,8 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from agentevolver.errors import LaunchError
 from agentevolver.launcher.records import RunRegistry
+from agentevolver.utils.errors import LaunchError
 from agentevolver.utils.processes import SegmentWatch, wait_gone
 
 LOOK_EVERY_S = 0.25

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from agentevolver.errors import UsageError
+from agentevolver.utils.errors import UsageError
 from env_service.arguments import add_env_modules
 
-DEFAULT_TARGET = "agentevolver.run.main"
+DEFAULT_TARGET = "agentevolver.trainer.job.main"
 _WITH = "--with-"
 # The name under which --with-NAME starts the page that shows a run (`agentevolver.launcher.stack.LOGVIEW`).
 LOGVIEW = "logview"

@@ -23,7 +23,6 @@ from agentevolver.config.checks import Resolved
 from agentevolver.config.devices import DESCRIPTIONS
 from agentevolver.config.load import resolved_tree
 from agentevolver.config.trees import one_line, paths, select
-from agentevolver.errors import UsageError
 from agentevolver.launcher.experiment import Presence
 from agentevolver.launcher.logs import ray_folder
 from agentevolver.launcher.options import DEFAULT_TARGET, LOGVIEW, Options
@@ -41,8 +40,9 @@ from agentevolver.launcher.stack import (
     user_service,
 )
 from agentevolver.llm.settings import Role
-from agentevolver.preload import SOCKET, python_of
+from agentevolver.trainer.preload import SOCKET, python_of
 from agentevolver.utils import net, recipes
+from agentevolver.utils.errors import UsageError
 from agentevolver.utils.secrets import SECRETS, masked_tree, secrets_in
 from agentevolver.utils.web.access import is_local
 from env_service.registry import RegistryError, known_environments, resolve

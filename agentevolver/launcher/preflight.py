@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from agentevolver.config.checks import Resolved
-from agentevolver.errors import LaunchError
 from agentevolver.launcher.accelerator import examine
 from agentevolver.launcher.environments import check_environments
 from agentevolver.launcher.experiment import START, Presence, check_disk, check_ray_address, env_service_presence
 from agentevolver.launcher.options import Options
 from agentevolver.launcher.plan import check_services, registered_services, served_names
 from agentevolver.launcher.records import RunRegistry
+from agentevolver.utils.errors import LaunchError
 from agentevolver.utils.files import free_bytes
 from agentevolver.utils.web.access import is_local
 

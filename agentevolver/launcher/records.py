@@ -32,8 +32,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from agentevolver.errors import LaunchError
 from agentevolver.launcher.logs import keep_worker_logs, unintended_exits
+from agentevolver.utils.errors import LaunchError
 from agentevolver.utils.files import remove_drafts, write_json
 from agentevolver.utils.health import ServiceIdentity
 from agentevolver.utils.processes import (

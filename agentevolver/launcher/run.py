@@ -26,7 +26,6 @@ from typing import Any, TypeVar
 
 from agentevolver.config.training import RetentionSettings
 from agentevolver.config.trees import one_line
-from agentevolver.errors import Interrupted, LaunchError
 from agentevolver.launcher.experiment import forget_listing
 from agentevolver.launcher.guard import end_guard, start_guard
 from agentevolver.launcher.logs import EVERY_S, LogKeeper, keep_worker_logs, piece_of, unintended_exits
@@ -34,7 +33,8 @@ from agentevolver.launcher.plan import Plan, masked
 from agentevolver.launcher.records import LaunchRecord, RunRecord, RunRegistry, experiment_lock, now, remove_temp_dir
 from agentevolver.launcher.stack import ServiceSpec
 from agentevolver.launcher.supervise import Child, Service, ServiceDied, describe_exit, leave_behind
-from agentevolver.preload import SOCKET, write_executable
+from agentevolver.trainer.preload import SOCKET, write_executable
+from agentevolver.utils.errors import Interrupted, LaunchError
 from agentevolver.utils.files import PRIVATE_FILE, write_text
 from agentevolver.utils.health import all_unhealthy, examine
 from agentevolver.utils.processes import ProcessId, attached, end_carriers, identify, noted, remove_unused

@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 
 from agentevolver.config.environments import EnvServiceSettings
 from agentevolver.config.training import RaySettings
-from agentevolver.errors import LaunchError, UsageError
-from agentevolver.preload import python_of
+from agentevolver.trainer.preload import python_of
+from agentevolver.utils.errors import LaunchError, UsageError
 from agentevolver.utils.net import LOGVIEW_PORT, LOOPBACK, take_any_port, take_port_from
 from agentevolver.utils.web.access import is_loopback
 
@@ -206,7 +206,7 @@ def nursery_service(socket: Path, *, logs: Path, env: Mapping[str, str]) -> Serv
     """
     return ServiceSpec(
         name="preload",
-        argv=(sys.executable, "-m", "agentevolver.preload", str(socket)),
+        argv=(sys.executable, "-m", "agentevolver.trainer.preload", str(socket)),
         log=logs / "preload.log",
         env=env,
         title="imports once what the run's processes need, and forks them",
@@ -285,7 +285,7 @@ def player_service(
     spec = ServiceSpec(
         name="player",
         argv=(
-            *(python_of(env), "-m", "agentevolver.run.frozen"),
+            *(python_of(env), "-m", "agentevolver.trainer.job.frozen"),
             *("--config", str(config), "--port", str(port), "--gpus", str(gpus)),
         ),
         log=logs / "player.log",

@@ -17,8 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, NoReturn
 
-from agentevolver.errors import LaunchError
 from agentevolver.launcher.stack import LEFT_MINUTES, JobSpec, ServiceSpec
+from agentevolver.utils.errors import LaunchError
 from agentevolver.utils.health import all_unhealthy
 from agentevolver.utils.processes import (
     KILL_WAIT_S,

@@ -2,7 +2,7 @@
 
 import sys
 
-from agentevolver.commands.llm import main
+from agentevolver.cli.commands.llm import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from agentevolver.gateway.server import Endpoint
+from agentevolver.rollout.gateway.server import Endpoint
 from agentevolver.rollout.world import BlockingWorld, HopWorld, LiveWorld
 from agentevolver.types import Task
 

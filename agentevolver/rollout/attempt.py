@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 
-from agentevolver.engine import Engine, EngineError
-from agentevolver.flows import AgentFlow
-from agentevolver.gateway.openings import Guide
+from agentevolver.rollout.engine import Engine, EngineError
+from agentevolver.rollout.flows import AgentFlow
+from agentevolver.rollout.gateway.openings import Guide
 from agentevolver.rollout.policy import ChatEngine, Summariser
 from agentevolver.rollout.session import LiveSession
 from agentevolver.rollout.tool_calls import ToolUse

@@ -20,8 +20,8 @@ from typing import Any
 
 import orjson
 
-from agentevolver.gateway.server import Endpoint
 from agentevolver.rollout.agent import AgentFailed, Result
+from agentevolver.rollout.gateway.server import Endpoint
 from agentevolver.rollout.world import LiveWorld
 from agentevolver.types import Task
 from agentevolver.utils import lifeline

@@ -26,9 +26,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agentevolver.gateway.server import Endpoint
 from agentevolver.rollout.agent import AgentFailed, Result
 from agentevolver.rollout.command import Ran, filled, inherited, run_program, task_file, variables
+from agentevolver.rollout.gateway.server import Endpoint
 from agentevolver.rollout.world import LiveWorld
 from agentevolver.types import Task
 from task_manager.graders.base import GradingError

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from agentevolver.errors import last_line
+from agentevolver.utils.errors import last_line
 
 logger = logging.getLogger(__name__)
 

@@ -15,12 +15,12 @@ from typing import Any, Protocol, runtime_checkable
 
 import httpx
 
-from agentevolver.engine import EngineError, Generated
 from agentevolver.llm import LLM, LLMError, Reply, Role
 from agentevolver.llm.errors import LLMUnavailable, ServedModel
+from agentevolver.rollout.engine import EngineError, Generated
+from agentevolver.rollout.tools.schema import ToolCall
 from agentevolver.rollout.whole_reply import whole
-from agentevolver.tools.schema import ToolCall
-from agentevolver.transport.run_key import server_key
+from agentevolver.utils.run_key import server_key
 from context_manager.chat import ChatRenderer, PlainTokenizer
 from context_manager.messages import with_calls
 

@@ -15,10 +15,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from agentevolver.engine import Engine
-from agentevolver.flows import AgentFlow, ReactFlow
-from agentevolver.gateway.openings import Guide
 from agentevolver.rollout.attempt import Assignment, FlowAttempt, Means, NewAttempt, RolloutPolicy, TaskGraders
+from agentevolver.rollout.engine import Engine
+from agentevolver.rollout.flows import AgentFlow, ReactFlow
+from agentevolver.rollout.gateway.openings import Guide
 from agentevolver.rollout.policy import ChatEngine, Summariser
 from agentevolver.rollout.tool_calls import ToolUse
 from agentevolver.types import StopReason, Task, TrainingSample, Trajectory

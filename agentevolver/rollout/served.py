@@ -14,11 +14,11 @@ from collections.abc import Awaitable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
-from agentevolver.engine import EngineError
-from agentevolver.gateway.rollout import CallLimits, GatewayRollout
-from agentevolver.gateway.server import GatewayServer
 from agentevolver.rollout.agent import Agent, AgentFailed, Result
 from agentevolver.rollout.attempt import Account, Assignment, Attempt
+from agentevolver.rollout.engine import EngineError
+from agentevolver.rollout.gateway.rollout import CallLimits, GatewayRollout
+from agentevolver.rollout.gateway.server import GatewayServer
 from agentevolver.rollout.pause import PAUSE
 from agentevolver.rollout.policy import ChatEngine
 from agentevolver.rollout.tool_calls import read_tools

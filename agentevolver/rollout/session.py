@@ -15,12 +15,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from agentevolver.engine import Engine, EngineError, Generated
-from agentevolver.flows import Answer, has_failed
+from agentevolver.rollout.engine import Engine, EngineError, Generated
+from agentevolver.rollout.flows import Answer, has_failed
 from agentevolver.rollout.policy import ChatEngine, Summariser
 from agentevolver.rollout.tool_calls import ToolReply, ToolsMissing, ToolUse, check_calls, read_tools, specs_of
-from agentevolver.tools.reply import END_THINK, begins_in_thought
-from agentevolver.tools.schema import Parsed, ToolSpec
+from agentevolver.rollout.tools.reply import END_THINK, begins_in_thought
+from agentevolver.rollout.tools.schema import Parsed, ToolSpec
 from agentevolver.types import Step
 from agentevolver.utils import seeds
 from context_manager.template import ContextTemplate, SideCall

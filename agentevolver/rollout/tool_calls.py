@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentevolver.tools.schema import Parsed, ToolCall, ToolFormat, ToolSpec, call_id, find_tool
+from agentevolver.rollout.tools.schema import Parsed, ToolCall, ToolFormat, ToolSpec, call_id, find_tool
 from agentevolver.utils.names import did_you_mean
 
 Message = dict[str, Any]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentevolver.rollout.tool_calls import ToolUse, check_calls, specs_of
-from agentevolver.tools.schema import Parsed, ToolCall
+from agentevolver.rollout.tools.schema import Parsed, ToolCall
 from env_service.client import EnvServiceError
 from env_service.protocol import Instances
 

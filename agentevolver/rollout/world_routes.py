@@ -18,9 +18,9 @@ from typing import Any
 
 from aiohttp import web
 
-from agentevolver.gateway.request import RequestRefused
-from agentevolver.gateway.server import Route
 from agentevolver.rollout.agent import AgentFailed, Result, result_of
+from agentevolver.rollout.gateway.request import RequestRefused
+from agentevolver.rollout.gateway.server import Route
 from agentevolver.rollout.world import LiveWorld, WorldAnswer
 from env_service.client import EnvServiceError
 

@@ -21,9 +21,9 @@ import torch
 from omegaconf import DictConfig
 from ray.exceptions import RayError
 
-from agentevolver.checkpoints import STATE, begin, mark, retire, seal, set_aside, start_of, unmark
 from agentevolver.config.schema import Settings
-from agentevolver.errors import TrainingFailed, last_line
+from agentevolver.trainer.checkpoints import STATE, begin, mark, retire, seal, set_aside, start_of, unmark
+from agentevolver.utils.errors import TrainingFailed, last_line
 from agentevolver.utils.files import free_bytes, whole
 
 logger = logging.getLogger(__name__)

@@ -9,12 +9,9 @@ from pathlib import Path
 import torch
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
-from agentevolver.checkpoints import DATA
 from agentevolver.config.asynchronous import VERLS
 from agentevolver.config.schema import Settings
 from agentevolver.config.verl_keys import SYNC
-from agentevolver.monitor.log import supersede_metrics
-from agentevolver.monitor.watchdog import DISK, Watchdog
 from agentevolver.trainer.checkpoint import (
     finish,
     keeping_all,
@@ -26,8 +23,11 @@ from agentevolver.trainer.checkpoint import (
     save_state,
     writing,
 )
+from agentevolver.trainer.checkpoints import DATA
 from agentevolver.trainer.experience import RunExperience
 from agentevolver.trainer.failures import FailureGuard
+from agentevolver.trainer.monitor.log import supersede_metrics
+from agentevolver.trainer.monitor.watchdog import DISK, Watchdog
 from agentevolver.trainer.parts import TrainerParts
 from agentevolver.utils.files import whole
 

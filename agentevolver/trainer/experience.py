@@ -27,9 +27,9 @@ from ray.exceptions import RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from agentevolver.config.schema import Settings
-from agentevolver.errors import ConfigError, TrainingFailed, last_line
 from agentevolver.trainer.parts import TrainerPart
 from agentevolver.types import Task, Trajectory
+from agentevolver.utils.errors import ConfigError, TrainingFailed, last_line
 from agentevolver.utils.files import read_jsonl, write_json, write_jsonl
 from env_service.client import AsyncEnvClient, EnvRequestError
 from experience_manager.errors import ExperienceError

@@ -10,10 +10,10 @@ from typing import Any
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 from agentevolver.config.schema import Settings
-from agentevolver.monitor.log import Status
-from agentevolver.monitor.watchdog import Watchdog
 from agentevolver.trainer.experience import RunExperience, scout_path, warm_start_path
 from agentevolver.trainer.failures import FailureGuard
+from agentevolver.trainer.monitor.log import Status
+from agentevolver.trainer.monitor.watchdog import Watchdog
 from agentevolver.trainer.roll_out import roll_out
 from agentevolver.types import Task, Trajectory
 from task_manager.tasks import read_tasks

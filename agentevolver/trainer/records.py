@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentevolver.monitor.log import Retention
+from agentevolver.trainer.monitor.log import Retention
 from agentevolver.trainer.parts import TrainerPart
 from agentevolver.types import Trajectory
 from agentevolver.utils.files import read_jsonl, write_jsonl

@@ -20,11 +20,12 @@ from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils.config import validate_config
 
 from agentevolver.config.schema import Settings, of_verl
-from agentevolver.errors import ConfigError, TrainingFailed, last_line
-from agentevolver.preload import SOCKET, executable_of
+from agentevolver.trainer.preload import SOCKET, executable_of
+from agentevolver.trainer.transport import weights as transport
+from agentevolver.trainer.transport import worker
 from agentevolver.trainer.weights import KEY, check_architecture, weights_at
-from agentevolver.transport import run_key, worker
-from agentevolver.transport import weights as transport
+from agentevolver.utils import run_key
+from agentevolver.utils.errors import ConfigError, TrainingFailed, last_line
 from agentevolver.utils.secrets import SECRETS, adopt_secrets
 
 logger = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""Supervised fine-tuning with verl's SFT trainer: one rank of a cold start (`agentevolver.run.cold_start`).
+"""Supervised fine-tuning with verl's SFT trainer: one rank of a cold start (`agentevolver.trainer.job.cold_start`).
 
 `python -m agentevolver.trainer.sft --config experiments/<project>/<experiment>/config.yaml --folder FOLDER` reads
 FOLDER/episodes.jsonl and leaves the model under FOLDER/checkpoints, in Hugging Face's form. Model, engine, precision

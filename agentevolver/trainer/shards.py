@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
-from agentevolver.checkpoints import MODEL, layout_of, shard
-from agentevolver.errors import TrainingFailed
+from agentevolver.trainer.checkpoints import MODEL, layout_of, shard
+from agentevolver.utils.errors import TrainingFailed
 
 
 @torch.no_grad()

@@ -29,8 +29,6 @@ from verl.utils.tracking import Tracking
 from agentevolver.config.asynchronous import VERLS, steps_kept
 from agentevolver.config.schema import of_verl
 from agentevolver.config.verl_keys import SYNC
-from agentevolver.monitor.log import Retention, RunLog, Status
-from agentevolver.monitor.watchdog import STARTING, WEIGHTS, WORKERS, Watchdog, described_waits
 from agentevolver.rollout.sole_server import client_of
 from agentevolver.trainer.actor_update import ActorUpdate
 from agentevolver.trainer.batch import Places, mask_rows, ordered, put_scores, rollouts_of, sample_records, trained_on
@@ -44,6 +42,8 @@ from agentevolver.trainer.loading import Loading
 from agentevolver.trainer.loss import selective_ppo_loss
 from agentevolver.trainer.metrics import metrics_apart, rollout_metrics
 from agentevolver.trainer.mismatch import MismatchWatch, of_batch
+from agentevolver.trainer.monitor.log import Retention, RunLog, Status
+from agentevolver.trainer.monitor.watchdog import STARTING, WEIGHTS, WORKERS, Watchdog, described_waits
 from agentevolver.trainer.no_signal import make_watch
 from agentevolver.trainer.parts import TrainerPart, TrainerParts
 from agentevolver.trainer.polling import pace

@@ -9,10 +9,10 @@ from typing import Any
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 from agentevolver.config.schema import Settings
-from agentevolver.monitor.log import Status
-from agentevolver.monitor.watchdog import Watchdog
 from agentevolver.trainer.failures import FailureGuard
 from agentevolver.trainer.filling import PoolFilling
+from agentevolver.trainer.monitor.log import Status
+from agentevolver.trainer.monitor.watchdog import Watchdog
 from agentevolver.trainer.parts import TrainerParts
 from agentevolver.trainer.validation import Validation
 from agentevolver.utils.files import write_jsonl

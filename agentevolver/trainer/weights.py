@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from agentevolver.checkpoints import ACTOR, KINDS, layout_of, model_difference, shard
-from agentevolver.errors import ConfigError, TrainingFailed
+from agentevolver.trainer.checkpoints import ACTOR, KINDS, layout_of, model_difference, shard
+from agentevolver.utils.errors import ConfigError, TrainingFailed
 
 KEY = "weights"
 """Where they are told to the workers, in `actor_rollout_ref`: what `Weights.to_dict` returns, or None."""

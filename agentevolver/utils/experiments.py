@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from agentevolver.errors import UsageError
+from agentevolver.utils.errors import UsageError
 
 ROOT = Path("experiments")
 SHOWN = 8

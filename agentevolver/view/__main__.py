@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from agentevolver.errors import LaunchError
+from agentevolver.utils.errors import LaunchError
 from agentevolver.view.app import HOST, view
 
 

@@ -23,7 +23,7 @@ from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from agentevolver.errors import LaunchError, UsageError
+from agentevolver.utils.errors import LaunchError, UsageError
 from agentevolver.utils.health import PAGE, health_facts
 from agentevolver.utils.net import LOGVIEW_PORT, port_is_free, take_port_from
 from agentevolver.utils.secrets import secret

@@ -13,8 +13,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from agentevolver.embeddings import EncoderUnavailable
-from agentevolver.errors import ConfigError
+from agentevolver.llm.embeddings import EncoderUnavailable
+from agentevolver.utils.errors import ConfigError
 from agentevolver.utils.files import signature
 from agentevolver.view.experiment import BadRequest, Experiment, NotThere, Unreadable
 from experience_manager.errors import ExperienceError, UnknownExperience

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from agentevolver.monitor.log import read_status
+from agentevolver.trainer.monitor.log import read_status
 from agentevolver.utils.files import signature
 from agentevolver.utils.processes import ProcessId, carriers
 from agentevolver.utils.secrets import masked_tree

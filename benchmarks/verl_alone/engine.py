@@ -9,6 +9,6 @@ from verl.utils import torch_functional
 
 _VERLS = torch_functional.logprobs_from_logits_v2
 
-import agentevolver.verl_plugin.engine  # noqa: E402, F401
+import agentevolver.trainer.verl_plugin.engine  # noqa: E402, F401
 
 torch_functional.logprobs_from_logits_v2 = _VERLS

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from agentevolver.transport import worker
+from agentevolver.trainer.transport import worker
 
 
 @cache
@@ -17,4 +17,4 @@ def _leave_open() -> None:
 
 worker.close_off = _leave_open
 
-import agentevolver.verl_plugin  # noqa: E402, F401
+import agentevolver.trainer.verl_plugin  # noqa: E402, F401

@@ -7,6 +7,6 @@ from __future__ import annotations
 
 from benchmarks.verl_alone import plugin  # noqa: F401  # isort: skip
 
-from agentevolver.verl_plugin.vllm_worker import CpuWorkerExtension
+from agentevolver.trainer.verl_plugin.vllm_worker import CpuWorkerExtension
 
 __all__ = ["CpuWorkerExtension"]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentevolver import embeddings as module
-from agentevolver.embeddings import (
+from agentevolver.llm.embeddings import (
     CachedEncoder,
     EmbeddingSettings,
     EncoderUnavailable,

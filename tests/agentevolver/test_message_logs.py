@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentevolver.message_logs import LogError, as_text, find_logs, read_line, read_logs
+from agentevolver.llm.message_logs import LogError, as_text, find_logs, read_line, read_logs
 from agentevolver.types import StopReason
 
 TALK = [

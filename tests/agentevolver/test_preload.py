@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from agentevolver.preload import SOCKET, client, executable_of, write_executable
+from agentevolver.trainer.preload import SOCKET, client, executable_of, write_executable
 
 pytestmark = pytest.mark.service
 
 # A nursery that has imported one module of no consequence, which the real Python does not import by itself.
-NURSERY = "import agentevolver.preload.__main__ as nursery; nursery.FOREIGN = ('this',); nursery.main()"
+NURSERY = "import agentevolver.trainer.preload.__main__ as nursery; nursery.FOREIGN = ('this',); nursery.main()"
 SPAWNED = "--multiprocessing-fork"
 
 
@@ -116,7 +116,7 @@ def test_without_a_nursery_the_real_python_does_it(socket_path: Path) -> None:
 
 def test_what_a_nursery_leaves_undone_when_it_ends_is_done_by_the_real_python(socket_path: Path) -> None:
     ending = "nursery.import_all = lambda _: __import__('time').sleep(2) or exit(1)"
-    code = f"import agentevolver.preload.__main__ as nursery; {ending}; nursery.main()"
+    code = f"import agentevolver.trainer.preload.__main__ as nursery; {ending}; nursery.main()"
     nursery = subprocess.Popen([sys.executable, "-c", code, str(socket_path)], stdout=subprocess.DEVNULL)
     while not socket_path.exists() and nursery.poll() is None:
         time.sleep(0.02)
@@ -126,8 +126,13 @@ def test_what_a_nursery_leaves_undone_when_it_ends_is_done_by_the_real_python(so
 
 def test_what_is_not_of_a_run_is_not_for_the_nursery() -> None:
     worker = f"/site-packages/{client.RAY_WORKER}"
-    player = ["-m", "agentevolver.run.frozen", "--config", "x", "--port", "1"]
-    wanted = [["-m", "agentevolver.run.main", "--config", "x"], player, [worker, "--node"], ["-c", "code", SPAWNED]]
+    player = ["-m", "agentevolver.trainer.job.frozen", "--config", "x", "--port", "1"]
+    wanted = [
+        ["-m", "agentevolver.trainer.job.main", "--config", "x"],
+        player,
+        [worker, "--node"],
+        ["-c", "code", SPAWNED],
+    ]
     others = [[], ["-m"], ["-m", "pytest"], ["-c", "code"], ["script.py"]]
     assert [client.is_for_nursery(arguments) for arguments in wanted + others] == [True] * 4 + [False] * 5
     assert client.without_flags(["-B", "-X", "utf8", "-Wignore", "-c", "code", "-B"]) == ["-c", "code", "-B"]

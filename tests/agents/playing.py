@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from agentevolver.engine import Generated
-from agentevolver.gateway.rollout import GatewayRollout
-from agentevolver.gateway.server import GatewayServer
-from agentevolver.tools.formats import tool_format
+from agentevolver.rollout.engine import Generated
+from agentevolver.rollout.gateway.rollout import GatewayRollout
+from agentevolver.rollout.gateway.server import GatewayServer
+from agentevolver.rollout.tools.formats import tool_format
 from context_manager.chat import ChatRenderer
 from context_manager.settings import ContextLimits
 from env_service.client import AsyncEnvClient

@@ -22,10 +22,10 @@ from transformers import AutoTokenizer
 
 from agentevolver.config.checks import load
 from agentevolver.config.load import resolved_tree
-from agentevolver.engine import EngineError
 from agentevolver.launcher.plan import as_yaml
 from agentevolver.recipes.offline.seed import seed_policy_path
-from agentevolver.run.frozen_engine import FrozenEngine
+from agentevolver.rollout.engine import EngineError
+from agentevolver.trainer.job.frozen_engine import FrozenEngine
 from agentevolver.utils.health import PLAYER, examine
 from agentevolver.utils.net import take_any_port
 
@@ -51,7 +51,7 @@ class Process:
         self._log = folder / "frozen.log"
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "agentevolver.run.frozen", f"--config={config}", f"--port={port}"],
+                [sys.executable, "-m", "agentevolver.trainer.job.frozen", f"--config={config}", f"--port={port}"],
                 cwd=ROOT,
                 env=os.environ | loaded.env | {"AGENTEVOLVER_RUN_ID": "me", "PLAYER_TOKEN": "right"},
                 stdout=log,

@@ -46,7 +46,7 @@ def test_no_engine_gets_the_weights_of_another_run(tmp_path: Path) -> None:
     runs = [training(tmp_path, "one", "other", "5e-4")]
     try:
         # Not two Rays at once: Ray gives its own start 30 s.
-        runs[0].wait_for(lambda: "running -m agentevolver.run.main" in runs[0].output, "main job")
+        runs[0].wait_for(lambda: "running -m agentevolver.trainer.job.main" in runs[0].output, "main job")
         runs.append(training(tmp_path, "other", "one", "1e-3"))
         for run in runs:
             assert run.wait(1200) == 0, run.output

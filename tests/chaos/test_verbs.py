@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from agentevolver.monitor.results import validations
+from agentevolver.trainer.monitor.results import validations
 from agentevolver.utils.files import read_jsonl
 from tests.agentevolver.evaluation.servers import chat_server, notes_alone
 from tests.e2e.runs import ROOT, SMALL, free_port

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from agentevolver.flows import flow_class
+from agentevolver.rollout.flows import flow_class
 from agentevolver.types import StopReason
 from context_manager.registry import template_class
 from context_manager.settings import ContextSettings
 from context_manager.template import ContextLimits
-from tests.agentevolver.flows.harness import ScriptedEnv, play
 from tests.agentevolver.llm.faulty_server import FaultyServer, Said, hurry
+from tests.agentevolver.rollout.flows.harness import ScriptedEnv, play
 from tests.context_manager.episodes import begin, shown, turn
 
 PAGE = (Path(__file__).parents[2] / "docs" / "context_manager.md").read_text()

@@ -6,7 +6,7 @@ import pytest
 
 from agentevolver.config.checks import load
 from agentevolver.config.schema import RolloutSettings
-from agentevolver.errors import ConfigError
+from agentevolver.utils.errors import ConfigError
 from context_manager.registry import COMMON, TEMPLATES, checked_template, template_class
 from context_manager.settings import CONTEXT_TEMPLATES, OLD_TEMPLATE_NAMES, ContextSettings
 from context_manager.template import ContextTemplate

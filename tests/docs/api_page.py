@@ -64,7 +64,7 @@ SECTIONS = (
         "Agent flows and context templates",
         "How an agent acts, and what it sees each turn ([Context and flows](context_manager.md)).",
         {
-            "agentevolver.flows": ("AgentFlow", "Session", "Answer", "ReactFlow", "PlannerExecutorFlow"),
+            "agentevolver.rollout.flows": ("AgentFlow", "Session", "Answer", "ReactFlow", "PlannerExecutorFlow"),
             "context_manager.template": ("ContextTemplate", "SideCall"),
         },
     ),
@@ -73,7 +73,7 @@ SECTIONS = (
         "An agent is a function that is called as `play(task, endpoint, world)`, or a program ([Gateway](gateway.md), "
         "[Train the agent you have](train_your_agent.md)).",
         {
-            "agentevolver.gateway.server": ("Endpoint",),
+            "agentevolver.rollout.gateway.server": ("Endpoint",),
             "agentevolver.rollout.world": ("HopWorld", "BlockingWorld"),
             "agentevolver.rollout.agent": ("Result", "AgentFailed"),
         },
@@ -102,8 +102,8 @@ SECTIONS = (
                 *("Trajectory", "Task", "Step", "StopReason", "Outcome", "Reward", "GuidanceUse", "Attribution"),
                 *("LabelStatus", "StepCredit", "CreditParts", "Diagnosis"),
             ),
-            "agentevolver.monitor.results": ("records", "validations", "compare", "Validation", "Comparison"),
-            "agentevolver.checkpoints": ("whole_checkpoints", "Checkpoint"),
+            "agentevolver.trainer.monitor.results": ("records", "validations", "compare", "Validation", "Comparison"),
+            "agentevolver.trainer.checkpoints": ("whole_checkpoints", "Checkpoint"),
         },
     ),
 )

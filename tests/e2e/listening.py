@@ -52,7 +52,7 @@ def name_of(process: ProcessId) -> str:
         "ray.util.client.server",
         "dashboard.py",
         "env_service",
-        "agentevolver.run.main",
+        "agentevolver.trainer.job.main",
     ):
         if re.search(rf"(/|-m ){re.escape(known)}( |$)", command):
             return known

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any, ClassVar
 
-from agentevolver.flows import AgentFlow, PlannerExecutorFlow, ReactFlow, Session
+from agentevolver.rollout.flows import AgentFlow, PlannerExecutorFlow, ReactFlow, Session
 from context_manager.chat import ChatRenderer
 from context_manager.reasoning import STYLES
 from context_manager.registry import TEMPLATES

@@ -10,7 +10,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 def test_no_worker_and_no_service_carries_a_secret_in_its_environment(basic_run):
     assert {
-        command: names for command, names in basic_run.carried.items() if "agentevolver.run.main" not in command
+        command: names for command, names in basic_run.carried.items() if "agentevolver.trainer.job.main" not in command
     } == {}
 
 

@@ -31,7 +31,7 @@ from ray_service import (
     stop,
 )
 
-from agentevolver.engine import Generated
+from agentevolver.rollout.engine import Generated
 from agentevolver.rollout.rollout import Rollout, RolloutPolicy, RolloutRunner
 from agentevolver.types import StopReason, Task
 from context_manager.chat import ChatRenderer

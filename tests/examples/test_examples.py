@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 import yaml
 
-from agentevolver.checkpoints import seal
-from agentevolver.commands.table import carry_out
-from agentevolver.commands.task_manager import main as task_manager
+from agentevolver.cli.commands.table import carry_out
+from agentevolver.cli.commands.task_manager import main as task_manager
 from agentevolver.config.checks import load
 from agentevolver.config.layers import read_overrides
 from agentevolver.config.load import compose_defaults, merge, refuse_unknown
 from agentevolver.config.parts import from_experiment
 from agentevolver.config.schema import TEACHER_ENVIRONMENTS
-from agentevolver.errors import UsageError
 from agentevolver.evaluation.tables import Plan, read_table
 from agentevolver.launcher import cli
 from agentevolver.launcher.options import parse
+from agentevolver.trainer.checkpoints import seal
+from agentevolver.utils.errors import UsageError
 from env_service.cli import main as env_service
 from env_service.registry import known_environments
 from task_manager.actions import format_of
@@ -53,7 +53,7 @@ NOT_INSTALLED = {
 
 def main_job(conf: Path) -> str:
     rounds = "agent0" in yaml.safe_load(conf.read_text()).get("recipes", {})
-    return "agentevolver.recipes.agent0" if rounds else "agentevolver.run.main"
+    return "agentevolver.recipes.agent0" if rounds else "agentevolver.trainer.job.main"
 
 
 def header_calls(beginning: str) -> list[Any]:
@@ -185,7 +185,7 @@ def test_every_command_of_the_task_manager_that_a_header_prints_can_be_carried_o
         "task_manager.services.running", lambda configuration, **kwargs: pytest.fail("nothing is started")
     )
     monkeypatch.setattr(
-        "agentevolver.commands.task_manager._run",
+        "agentevolver.cli.commands.task_manager._run",
         lambda options: asked.append((options.command, options.with_services)) or 0,
     )
     assert task_manager(words[3:]) == 0 and asked

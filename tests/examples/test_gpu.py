@@ -8,7 +8,7 @@ import pytest
 
 from agentevolver.config import devices
 from agentevolver.config.checks import for_verl, load
-from agentevolver.errors import ConfigError
+from agentevolver.utils.errors import ConfigError
 from env_service.environments.pocket.env import PocketEnv
 from env_service.environments.pocket.oracle import reference
 from tests.real_tokenizers import build_real

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from agentevolver.embeddings import EncoderUnavailable, HashingEncoder, Vectors
 from agentevolver.llm import LLMReplyError, LLMUnavailable, Role
+from agentevolver.llm.embeddings import EncoderUnavailable, HashingEncoder, Vectors
 from agentevolver.llm.prompts import read_sections, read_task
 from agentevolver.types import Trajectory
 from experience_manager.attempts import Attempt

@@ -40,7 +40,7 @@ def configured(**options):
 
 
 def fill(path, settings, *experiences):
-    from agentevolver.embeddings import make_encoder
+    from agentevolver.llm.embeddings import make_encoder
 
     with Store(path) as store:
         Pool.of(settings, store, make_encoder(settings.encoder)).put(experiences)

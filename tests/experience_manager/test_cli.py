@@ -9,8 +9,8 @@ from unittest.mock import AsyncMock
 import pytest
 from experience_fakes import AngleEncoder, experience, ids_of, outage, record, teller
 
-from agentevolver.commands.experience_manager import main
-from agentevolver.embeddings import HashingEncoder
+from agentevolver.cli.commands.experience_manager import main
+from agentevolver.llm.embeddings import HashingEncoder
 from agentevolver.utils.files import write_jsonl
 from experience_manager.experience import Category, to_reme
 from experience_manager.pool import Pool

@@ -7,8 +7,8 @@ import logging
 import pytest
 from experience_fakes import SMALL, experience, lesson, outage, record, teller
 
-from agentevolver.embeddings import EncoderUnavailable
 from agentevolver.llm import BudgetExceeded, LLMFiltered
+from agentevolver.llm.embeddings import EncoderUnavailable
 from experience_manager.backend import EmbeddedBackend
 from experience_manager.errors import ExperienceError, StoreBusy, StoreCorrupt, StoreUnwritable
 from experience_manager.guide import inject

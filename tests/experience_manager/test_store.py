@@ -10,7 +10,7 @@ from experience_fakes import SMALL, STAMP, experience, ids_of, insert
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentevolver.embeddings import HashingEncoder
+from agentevolver.llm.embeddings import HashingEncoder
 from experience_manager import index as snapshots
 from experience_manager.database import Database
 from experience_manager.errors import (

@@ -29,7 +29,7 @@ def test_a_rewritten_file_keeps_its_comments() -> None:
 @pytest.mark.parametrize(
     ("path", "package"),
     [
-        ("agentevolver/run/main.py", "agentevolver"),
+        ("agentevolver/trainer/job/main.py", "agentevolver"),
         ("agentevolver/recipes/seal/parts.py", "agentevolver/recipes"),
         ("agentevolver/recipes/seal/tests/test_parts.py", None),
         ("env_service/environments/calc/env.py", "env_service/environments"),

@@ -126,4 +126,4 @@ def test_what_is_installed_is_what_is_pinned() -> None:
 
 def test_verl_finds_the_plugin() -> None:
     found = [point.value for point in metadata.entry_points(group="verl.plugins") if point.name == "agentevolver"]
-    assert found == ["agentevolver.verl_plugin"]
+    assert found == ["agentevolver.trainer.verl_plugin"]

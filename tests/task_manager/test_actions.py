@@ -6,7 +6,7 @@ from importlib.metadata import EntryPoint
 import pytest
 from questioning_fakes import LocalDesk
 
-from agentevolver.errors import ConfigError
+from agentevolver.utils.errors import ConfigError
 from env_service.action_format import ToolCallFormat
 from env_service.protocol import EnvCrashed, EnvRequestError
 from task_manager.actions import PlainFormat, format_of, read_state, register_format

@@ -7,11 +7,11 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-import agentevolver.embeddings
+import agentevolver.llm.embeddings
 import task_manager.settings
-from agentevolver.commands.task_manager import main
+from agentevolver.cli.commands.task_manager import main
 from agentevolver.config.parts import from_settings_file
-from agentevolver.errors import ConfigError
+from agentevolver.utils.errors import ConfigError
 from task_manager.settings import QuestioningConfiguration, TaskManagerSettings
 from task_manager.synthetic import seeds_of_round
 
@@ -57,7 +57,7 @@ READ_ELSEWHERE = {"original_grader", "env_types", "every", "window_steps", "shar
 
 def test_every_key_is_documented_and_read_somewhere():
     root = Path(task_manager.settings.__file__).parent
-    source = "".join(path.read_text() for path in [*root.rglob("*.py"), Path(agentevolver.embeddings.__file__)])
+    source = "".join(path.read_text() for path in [*root.rglob("*.py"), Path(agentevolver.llm.embeddings.__file__)])
     for section in sections_of(TaskManagerSettings):
         for name, field in section.model_fields.items():
             is_section = isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)

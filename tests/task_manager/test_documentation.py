@@ -5,7 +5,7 @@ import re
 import shlex
 from pathlib import Path
 
-from agentevolver.commands.task_manager import _parser
+from agentevolver.cli.commands.task_manager import _parser
 from agentevolver.config.parts import from_settings_file
 from agentevolver.types import Task
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from questioning_fakes import HashEncoder
 
-from agentevolver.embeddings import CachedEncoder, EncoderUnavailable, MiniLM
+from agentevolver.llm.embeddings import CachedEncoder, EncoderUnavailable, MiniLM
 from task_manager.dedup import SemanticIndex
 
 

@@ -6,8 +6,8 @@ from contextlib import ExitStack
 import pytest
 from questioning_fakes import Desk, HashEncoder, LocalDesk, Tutor
 
-from agentevolver.errors import ConfigError
 from agentevolver.types import Task
+from agentevolver.utils.errors import ConfigError
 from agentevolver.utils.health import ServiceIdentity
 from env_service.environments.pocket.action_format import Format as PocketFormat
 from env_service.protocol import EnvUnavailable

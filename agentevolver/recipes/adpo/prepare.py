@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from agentevolver.config.schema import Settings
-from agentevolver.errors import ConfigError
 from agentevolver.recipes.adpo.ambiguity import PHatError, p_hat
 from agentevolver.types import Task
+from agentevolver.utils.errors import ConfigError
 
 
 def check_tasks(config: Any, settings: Settings, tasks: Sequence[Task]) -> None:

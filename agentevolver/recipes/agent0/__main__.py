@@ -20,7 +20,6 @@ from uuid import uuid4
 from omegaconf import OmegaConf
 
 from agentevolver.config.schema import Settings
-from agentevolver.errors import ConfigError, TrainingFailed
 from agentevolver.llm.client import LLM
 from agentevolver.llm.errors import LLMError
 from agentevolver.llm.settings import LLMSettings
@@ -38,8 +37,9 @@ from agentevolver.recipes.agent0.stages import Seeds
 from agentevolver.recipes.agent0.training_checks import check_trainings
 from agentevolver.recipes.agent0.trainings import train
 from agentevolver.recipes.agent0.types import Proposal
-from agentevolver.run.main import begin, list_tasks
+from agentevolver.trainer.job.main import begin, list_tasks
 from agentevolver.types import Task
+from agentevolver.utils.errors import ConfigError, TrainingFailed
 from agentevolver.utils.files import write_text
 from env_service.client import AsyncEnvClient, EnvServiceError
 from task_manager.tasks import env_params_of, seed_of

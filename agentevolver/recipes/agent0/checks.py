@@ -14,8 +14,8 @@ from agentevolver.config.asynchronous import check_synchronous
 from agentevolver.config.loss_modes import inert_clips
 from agentevolver.config.schema import Settings, place_of
 from agentevolver.config.trees import leaves
-from agentevolver.errors import ConfigError
 from agentevolver.recipes.agent0.settings import PROPOSE_ENV, WORLDS, Agent0Settings, settings_of
+from agentevolver.utils.errors import ConfigError
 
 Layers = Sequence[tuple[Mapping[str, Any], str]]
 """What was written, each with where."""

@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from agentevolver.config.schema import Settings
-from agentevolver.errors import TrainingFailed
-from agentevolver.monitor.log import METRICS, Status, last_step
 from agentevolver.recipes.agent0 import rules, stages
 from agentevolver.recipes.agent0.manifest import (
     DONE,
@@ -35,7 +33,9 @@ from agentevolver.recipes.agent0.replay import replayed
 from agentevolver.recipes.agent0.report import line_of, metrics_of
 from agentevolver.recipes.agent0.settings import PROPOSE_ENV, settings_of
 from agentevolver.recipes.agent0.trainings import Train, Trained, Training, without_optimizer
+from agentevolver.trainer.monitor.log import METRICS, Status, last_step
 from agentevolver.types import Task
+from agentevolver.utils.errors import TrainingFailed
 from agentevolver.utils.files import append_jsonl
 from agentevolver.utils.seeds import derived
 

@@ -14,13 +14,13 @@ from collections.abc import Sequence
 
 from agentevolver.config.parts import from_settings
 from agentevolver.config.schema import Settings
-from agentevolver.embeddings import EncoderUnavailable
-from agentevolver.errors import TrainingFailed
 from agentevolver.llm.client import LLM
+from agentevolver.llm.embeddings import EncoderUnavailable
 from agentevolver.recipes.agent0.pool import Draw
 from agentevolver.recipes.agent0.proposers import read_proposal
 from agentevolver.recipes.agent0.types import Proposal
 from agentevolver.types import Task
+from agentevolver.utils.errors import TrainingFailed
 from env_service.client import AsyncEnvClient
 from env_service.environments.python_tool.actions import Code, parse
 from task_manager.actions import PlainFormat, format_of

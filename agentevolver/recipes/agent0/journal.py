@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from agentevolver.errors import TrainingFailed
+from agentevolver.utils.errors import TrainingFailed
 from agentevolver.utils.files import append_jsonl, cut_torn, parse, write_jsonl
 
 

@@ -19,7 +19,7 @@ import orjson
 from omegaconf import OmegaConf
 
 from agentevolver.config.changes import changes, decisive, listed
-from agentevolver.errors import ConfigError, TrainingFailed
+from agentevolver.utils.errors import ConfigError, TrainingFailed
 from agentevolver.utils.files import write_json, write_text
 
 NAME, CONFIG = "coevolve.json", "coevolve_config.yaml"

@@ -22,7 +22,7 @@ from agentevolver.recipes.agent0.settings import PROPOSE_ENV, settings_of
 from agentevolver.recipes.agent0.types import Play
 from agentevolver.rollout.attempt import is_score
 from agentevolver.rollout.rollout import Rollout, RolloutRunner
-from agentevolver.run.frozen_engine import FrozenEngine, sampling_of
+from agentevolver.trainer.job.frozen_engine import FrozenEngine, sampling_of
 from agentevolver.types import Outcome, Task
 from agentevolver.utils import seeds
 from env_service.client import EnvServiceError
@@ -144,7 +144,7 @@ class FrozenPlayer:
 
     def _runner(self, checkpoint: str, env_type: str) -> RolloutRunner:
         if (checkpoint, env_type) not in self._runners:
-            from agentevolver.rollout.agent_loop import make_runner  # imports verl, which takes seconds
+            from agentevolver.trainer.verl_plugin.agent_loop import make_runner  # imports verl, which takes seconds
 
             config, settings = self._view(env_type)
             engine = FrozenEngine(

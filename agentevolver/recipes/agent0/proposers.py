@@ -13,7 +13,6 @@ from uuid import uuid4
 
 from pydantic import BaseModel, Field
 
-from agentevolver.errors import last_line
 from agentevolver.llm.client import LLM
 from agentevolver.llm.errors import LLMReplyError
 from agentevolver.llm.prompts import Messages, messages
@@ -21,6 +20,7 @@ from agentevolver.llm.settings import Role
 from agentevolver.recipes.agent0.pool import Draw
 from agentevolver.recipes.agent0.settings import PROPOSE_ENV
 from agentevolver.recipes.agent0.types import Dropped, Proposal
+from agentevolver.utils.errors import last_line
 from agentevolver.utils.seeds import derived
 from env_service.client import AsyncEnvClient
 

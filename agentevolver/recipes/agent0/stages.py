@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from agentevolver.errors import TrainingFailed
 from agentevolver.recipes.agent0 import evaluation
 from agentevolver.recipes.agent0.journal import Journal
 from agentevolver.recipes.agent0.play import Player, PlayFailed
@@ -15,6 +14,7 @@ from agentevolver.recipes.agent0.pool import DUPLICATE, Draw, Judged, Labeller, 
 from agentevolver.recipes.agent0.trainings import Trained
 from agentevolver.recipes.agent0.types import Dropped, Proposal
 from agentevolver.types import Task
+from agentevolver.utils.errors import TrainingFailed
 
 EVALUATION = "evaluation.jsonl"
 # Proposals that are asked for in one call, and calls, labels or evaluated tasks that are waited for at once.

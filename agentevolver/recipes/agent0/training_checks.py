@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from agentevolver.checkpoints import model_difference
 from agentevolver.config.overlay import check_overlay
 from agentevolver.config.schema import Settings
-from agentevolver.errors import ConfigError
 from agentevolver.recipes.agent0.overlays import proposer_overlay, solver_overlay
 from agentevolver.recipes.agent0.settings import settings_of
+from agentevolver.trainer.checkpoints import model_difference
+from agentevolver.utils.errors import ConfigError
 from task_manager.profile import ProfileError, profile_for
 
 

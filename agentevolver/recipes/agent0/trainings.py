@@ -15,12 +15,12 @@ from typing import Any, Protocol
 
 from omegaconf import OmegaConf
 
-from agentevolver.checkpoints import ACTOR, OPTIMIZER, only_starts_over, whole_checkpoints
 from agentevolver.config.overlay import laid_over
-from agentevolver.errors import ConfigError, TrainingFailed
-from agentevolver.monitor.log import read_status
-from agentevolver.preload import python_of
+from agentevolver.trainer.checkpoints import ACTOR, OPTIMIZER, only_starts_over, whole_checkpoints
+from agentevolver.trainer.monitor.log import read_status
+from agentevolver.trainer.preload import python_of
 from agentevolver.types import Task
+from agentevolver.utils.errors import ConfigError, TrainingFailed
 from agentevolver.utils.files import parse, write_text
 from agentevolver.utils.lifeline import command
 from task_manager.tasks import write_tasks
@@ -105,7 +105,9 @@ async def _run(folder: Path, told: Told, show: Callable[[str], None]) -> tuple[i
     """Return the exit code of the main job, and the last line that it printed. Its output goes to its log."""
     log = folder / "logs" / LOG
     log.parent.mkdir(parents=True, exist_ok=True)
-    words = command([python_of(os.environ), "-m", "agentevolver.run.main", "--config", str(folder / "config.yaml")])
+    words = command(
+        [python_of(os.environ), "-m", "agentevolver.trainer.job.main", "--config", str(folder / "config.yaml")]
+    )
     process = await asyncio.create_subprocess_exec(
         *words,
         stdin=asyncio.subprocess.PIPE,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from urllib.parse import urlsplit
 
-from agentevolver.errors import LaunchError
 from agentevolver.launcher.stack import RESTARTS, Launch, Services, ServiceSpec
 from agentevolver.llm.settings import OFFLINE
 from agentevolver.recipes.offline.settings import TeacherSettings
+from agentevolver.utils.errors import LaunchError
 from agentevolver.utils.net import take_port_from
 
 

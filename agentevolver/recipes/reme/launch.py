@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 
 from agentevolver.config.cross_checks import check_role
-from agentevolver.errors import ConfigError, UsageError
 from agentevolver.launcher.stack import (
     RESTARTS,
     Launch,
@@ -16,6 +15,7 @@ from agentevolver.launcher.stack import (
     user_service,
 )
 from agentevolver.llm.settings import Role
+from agentevolver.utils.errors import ConfigError, UsageError
 from env_service.registry import known_environments
 
 NAME = "reme"

@@ -23,7 +23,7 @@ import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
-from agentevolver.embeddings import Encoder, EncoderUnavailable
+from agentevolver.llm.embeddings import Encoder, EncoderUnavailable
 from agentevolver.recipes.reme.bodies import (
     Answer,
     DeleteBody,

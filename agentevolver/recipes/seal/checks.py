@@ -9,9 +9,9 @@ from omegaconf import DictConfig
 
 from agentevolver.config.asynchronous import check_synchronous
 from agentevolver.config.schema import Settings
-from agentevolver.errors import ConfigError
 from agentevolver.llm.settings import Role
 from agentevolver.recipes.seal.settings import settings_of
+from agentevolver.utils.errors import ConfigError
 
 
 def roles(settings: Settings) -> Sequence[Role]:

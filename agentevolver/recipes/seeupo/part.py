@@ -9,10 +9,10 @@ from omegaconf import DictConfig, OmegaConf
 from agentevolver.config.asynchronous import check_synchronous
 from agentevolver.config.loss_modes import ACTOR, OF_SEQUENCES
 from agentevolver.config.schema import Settings
-from agentevolver.errors import ConfigError
 from agentevolver.recipes.seeupo.settings import SeeupoSettings
 from agentevolver.trainer.parts import TrainerPart
 from agentevolver.trainer.recipe_parts import PartContext
+from agentevolver.utils.errors import ConfigError
 
 
 def settings_of(settings: Settings) -> SeeupoSettings:

@@ -8,8 +8,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from agentevolver.config.asynchronous import check_synchronous
 from agentevolver.config.schema import Settings, place_of
-from agentevolver.errors import ConfigError
 from agentevolver.recipes.self_play.settings import CHECKPOINT, settings_of
+from agentevolver.utils.errors import ConfigError
 
 _SAVED = "actor_rollout_ref.actor.checkpoint.save_contents"
 

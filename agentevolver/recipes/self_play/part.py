@@ -17,15 +17,15 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agentevolver.checkpoints import ACTOR
 from agentevolver.config.schema import Settings
-from agentevolver.errors import TrainingFailed
 from agentevolver.recipes.self_play.elo import FIRST, expected, gain, wilson
 from agentevolver.recipes.self_play.settings import CHECKPOINT, SelfPlaySettings, settings_of
+from agentevolver.trainer.checkpoints import ACTOR
 from agentevolver.trainer.parts import TrainerPart
 from agentevolver.trainer.recipe_parts import PartContext
 from agentevolver.types import Trajectory
 from agentevolver.utils import seeds
+from agentevolver.utils.errors import TrainingFailed
 from agentevolver.utils.files import remove_tree, write_json
 
 logger = logging.getLogger(__name__)

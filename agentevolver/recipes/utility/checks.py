@@ -8,8 +8,8 @@ from omegaconf import DictConfig
 from pydantic import ValidationError
 
 from agentevolver.config.schema import Settings
-from agentevolver.errors import ConfigError
 from agentevolver.recipes.utility.settings import UtilityOptions
+from agentevolver.utils.errors import ConfigError
 
 NAME = "utility"
 

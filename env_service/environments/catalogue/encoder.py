@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from agentevolver.embeddings import CachedEncoder, EmbeddingSettings, MiniLM, has_bfloat16, make_encoder
+from agentevolver.llm.embeddings import CachedEncoder, EmbeddingSettings, MiniLM, has_bfloat16, make_encoder
 from env_service.environments.catalogue.tools import SETUP, CatalogueNotBuilt
 
 KINDS = ("minilm", "hashing")

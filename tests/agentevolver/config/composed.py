@@ -21,7 +21,7 @@ FILE = Path(__file__).with_name("composed.json")
 sys.path.insert(0, str(ROOT))
 
 from agentevolver.config.checks import load  # noqa: E402
-from agentevolver.errors import ConfigError  # noqa: E402
+from agentevolver.utils.errors import ConfigError  # noqa: E402
 
 BASE = "device=cuda"
 

@@ -7,7 +7,7 @@ import pytest
 from agentevolver.config.agent import agent_function, check_command
 from agentevolver.config.checks import for_verl, load
 from agentevolver.config.schema import of_verl
-from agentevolver.errors import ConfigError
+from agentevolver.utils.errors import ConfigError
 
 ROLLOUT = "actor_rollout_ref.rollout"
 BASE = ["device=cpu", "actor_rollout_ref.model.path=somewhere"]

@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 
 from agentevolver.config.asynchronous import steps_kept
 from agentevolver.config.checks import for_verl, load
-from agentevolver.errors import ConfigError
+from agentevolver.utils.errors import ConfigError
 
 BASIC = Path(__file__).parents[3] / "examples" / "basic.yaml"
 MODE = "trainer.v1.trainer_mode"

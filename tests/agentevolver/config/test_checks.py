@@ -13,10 +13,10 @@ from agentevolver.config.devices import DEVICES
 from agentevolver.config.parts import from_experiment
 from agentevolver.config.schema import of_verl
 from agentevolver.config.trees import FREE_FORM, paths
-from agentevolver.errors import ConfigError
 from agentevolver.llm import Role
 from agentevolver.llm.settings import OFFLINE, LLMSettings
-from agentevolver.tools.formats import TOOL_FORMATS
+from agentevolver.rollout.tools.formats import TOOL_FORMATS
+from agentevolver.utils.errors import ConfigError
 from experience_manager.settings import ExperienceSettings
 from task_manager.settings import TaskManagerSettings
 

@@ -9,7 +9,7 @@ import pytest
 
 from agentevolver.config import devices
 from agentevolver.config.checks import for_verl, load
-from agentevolver.errors import ConfigError
+from agentevolver.utils.errors import ConfigError
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 BASIC = EXAMPLES / "basic.yaml"
@@ -165,9 +165,9 @@ def test_what_the_groups_load_in_each_worker_registers_the_attention_and_the_log
     from verl.utils.import_utils import import_external_libs
 
     monkeypatch.setattr(torch_functional, "logprobs_from_logits_v2", None)
-    monkeypatch.delitem(__import__("sys").modules, "agentevolver.verl_plugin.cuda", raising=False)
+    monkeypatch.delitem(__import__("sys").modules, "agentevolver.trainer.verl_plugin.cuda", raising=False)
     import_external_libs(load(BASIC, ["device=cuda_small"]).config.actor_rollout_ref.model.external_lib)
-    assert torch_functional.logprobs_from_logits_v2.__module__ == "agentevolver.verl_plugin.log_probs"
+    assert torch_functional.logprobs_from_logits_v2.__module__ == "agentevolver.trainer.verl_plugin.log_probs"
     assert "torch_varlen" in AttentionInterface().valid_keys()
 
 

@@ -7,7 +7,7 @@ import pytest
 from agentevolver.config.checks import for_verl, from_config, load
 from agentevolver.config.parts import from_experiment, questionings
 from agentevolver.config.schema import of_verl
-from agentevolver.errors import ConfigError
+from agentevolver.utils.errors import ConfigError
 
 BASIC = Path(__file__).parents[3] / "examples" / "basic.yaml"
 TWO = "env_service.env_type={pocket: 2, gymnasium: 1}"

@@ -6,7 +6,7 @@ import pytest
 
 from agentevolver.config.checks import load
 from agentevolver.config.parts import from_settings
-from agentevolver.errors import ConfigError
+from agentevolver.utils.errors import ConfigError
 
 BASIC = Path(__file__).parents[3] / "examples" / "basic.yaml"
 

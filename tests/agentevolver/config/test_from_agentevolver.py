@@ -11,9 +11,9 @@ from agentevolver.config.checks import load
 from agentevolver.config.load import compose_defaults, refuse_unknown
 from agentevolver.config.reference import sections
 from agentevolver.config.trees import paths
-from agentevolver.errors import ConfigError
 from agentevolver.launcher.options import parse
 from agentevolver.llm.settings import LLMSettings, Role
+from agentevolver.utils.errors import ConfigError
 from context_manager.settings import OLD_TEMPLATE_NAMES
 
 ROOT = Path(__file__).parents[3]

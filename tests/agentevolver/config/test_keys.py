@@ -16,7 +16,7 @@ from agentevolver.config.load import compose_defaults, compose_verl, refuse_unkn
 from agentevolver.config.reference import page, sections, values
 from agentevolver.config.schema import Settings, own_places
 from agentevolver.config.trees import FREE_FORM, nested, paths, select
-from agentevolver.errors import ConfigError
+from agentevolver.utils.errors import ConfigError
 
 ROOT = Path(__file__).parents[3]
 KEYS = [key for section in sections() for key in section.keys]

@@ -11,7 +11,7 @@ from agentevolver.config.checks import load
 from agentevolver.config.load import resolved_tree
 from agentevolver.config.overlay import check_overlay, flat, laid_over
 from agentevolver.config.trees import select
-from agentevolver.errors import ConfigError
+from agentevolver.utils.errors import ConfigError
 
 
 @pytest.fixture(scope="module")

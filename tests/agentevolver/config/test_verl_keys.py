@@ -16,7 +16,7 @@ from agentevolver.config.loss_modes import BOOSTED, MODES, REFUSED
 from agentevolver.config.schema import own_places
 from agentevolver.config.trees import FREE_FORM, leaves
 from agentevolver.config.verl_keys import ACTOR, CHOICES, MODEL, ROLLOUT, ask_verl, check
-from agentevolver.errors import ConfigError
+from agentevolver.utils.errors import ConfigError
 
 BASIC = Path(__file__).parents[3] / "examples" / "basic.yaml"
 ATTRIBUTION = "attribution_driven_credit_assignment.enable=true"

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from agentevolver.engine import Generated
 from agentevolver.evaluation import serving
+from agentevolver.rollout.engine import Generated
 
 
 class ScriptedEngine:

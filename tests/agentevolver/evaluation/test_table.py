@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from agentevolver import cli
-from agentevolver.checkpoints import seal
 from agentevolver.evaluation.table_results import (
     Results,
     differences,
@@ -23,6 +22,7 @@ from agentevolver.evaluation.table_results import (
     write_csv,
 )
 from agentevolver.evaluation.tables import Plan, read_table
+from agentevolver.trainer.checkpoints import seal
 from agentevolver.utils.files import write_jsonl
 from tests.agentevolver.launcher.fakes import until
 
@@ -378,7 +378,9 @@ def test_a_launch_is_stopped_in_order_where_the_table_is_ended(
     if jobs > len(os.sched_getaffinity(0)):
         pytest.skip("two jobs want two CPUs")
     (folder / "launcher.py").write_text(STOPPING)
-    code = "import sys, pathlib; from agentevolver.commands.table import main; main(sys.argv[1:], pathlib.Path.cwd())"
+    code = (
+        "import sys, pathlib; from agentevolver.cli.commands.table import main; main(sys.argv[1:], pathlib.Path.cwd())"
+    )
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
     table = subprocess.Popen([sys.executable, "-c", code, "table.yaml", f"--jobs={jobs}"], start_new_session=True)
     try:

@@ -5,12 +5,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from agentevolver.errors import LaunchError
 from agentevolver.launcher import cli
 from agentevolver.launcher.plan import Plan
 from agentevolver.launcher.records import RunRegistry
 from agentevolver.launcher.run import carry_out
 from agentevolver.launcher.stack import JobSpec, ServiceSpec
+from agentevolver.utils.errors import LaunchError
 
 
 def spec(kind: type[JobSpec], raw: dict[str, Any]) -> Any:

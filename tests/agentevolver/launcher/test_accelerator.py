@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from agentevolver.errors import LaunchError, UsageError
 from agentevolver.launcher import accelerator
 from agentevolver.launcher.accelerator import examine, gpu_memory, missing_in, model_folder
 from agentevolver.recipes.offline.seed import seed_policy_path
+from agentevolver.utils.errors import LaunchError, UsageError
 from tests.agentevolver.launcher.test_memory import config
 
 SEED = f"actor_rollout_ref.model.path={seed_policy_path()}"

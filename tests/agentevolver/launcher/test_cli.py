@@ -13,10 +13,10 @@ from types import SimpleNamespace
 import pytest
 from omegaconf import OmegaConf
 
-from agentevolver.checkpoints import seal
-from agentevolver.errors import LaunchError
 from agentevolver.launcher import cli
 from agentevolver.launcher.records import RunRecord, RunRegistry
+from agentevolver.trainer.checkpoints import seal
+from agentevolver.utils.errors import LaunchError
 from agentevolver.utils.processes import RUN_ID, ProcessId, identify
 from tests.free_ports import free_port
 
@@ -143,7 +143,11 @@ def test_show_config_prints_plan_and_configuration_and_does_nothing(
     before = sorted(tmp_path.rglob("*"))
     assert cli.main(["--conf", str(conf), model, "trainer.total_epochs=3", "--show-config"], tmp_path) == 0
     plan, _, text = capfd.readouterr().out.partition("# the resolved configuration\n")
-    assert plan.index("starts ray") < plan.index("starts env_service") < plan.index("-m agentevolver.run.main --config")
+    assert (
+        plan.index("starts ray")
+        < plan.index("starts env_service")
+        < plan.index("-m agentevolver.trainer.job.main --config")
+    )
     assert f"trains {tmp_path / 'model'}: " in plan and "attention torch_varlen, 1 device(s) a node" in plan
     config = OmegaConf.create(text)
     assert config.trainer.total_epochs == 3 and config.actor_rollout_ref.model.path == str(tmp_path / "model")
@@ -231,7 +235,7 @@ def test_a_dry_run_is_a_screen(capfd: pytest.CaptureFixture[str], conf: Path, mo
     assert len(lines) <= 24 and "# the resolved configuration" not in lines
     assert "40 steps of 8 tasks x 8 rollouts" in lines
     assert any(line.startswith("validates dev x ") for line in lines)
-    assert "runs -m agentevolver.run.main" in lines and "--show-config" in lines[-1]
+    assert "runs -m agentevolver.trainer.job.main" in lines and "--show-config" in lines[-1]
     assert not any("CPUs" in line for line in lines), "Ray's slots are no property of the machine"
 
 

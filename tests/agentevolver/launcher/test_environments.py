@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from agentevolver.errors import LaunchError, UsageError
 from agentevolver.launcher import environments
 from agentevolver.launcher.environments import check_environments, splits
 from agentevolver.launcher.options import Options
+from agentevolver.utils.errors import LaunchError, UsageError
 from tests.agentevolver.launcher.fakes import FakeConfiguration, env_section
 
 CONF = Options(conf=Path("x.yaml"))

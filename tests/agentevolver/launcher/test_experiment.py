@@ -14,7 +14,6 @@ from omegaconf import OmegaConf
 from agentevolver.config.changes import NEUTRAL, changes
 from agentevolver.config.checks import load
 from agentevolver.config.trees import paths
-from agentevolver.errors import UsageError
 from agentevolver.launcher.experiment import (
     forget_listing,
     has_learned,
@@ -22,6 +21,7 @@ from agentevolver.launcher.experiment import (
     problem_with,
 )
 from agentevolver.launcher.plan import as_yaml, resolve_config
+from agentevolver.utils.errors import UsageError
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "navigating.yaml"
 

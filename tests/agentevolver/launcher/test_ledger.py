@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from agentevolver.errors import LaunchError
 from agentevolver.launcher import run
 from agentevolver.launcher.plan import Plan
 from agentevolver.launcher.records import RunRegistry
+from agentevolver.utils.errors import LaunchError
 from agentevolver.utils.secrets import secret
 
 NOWHERE = Path("/proc/agentevolver-test")

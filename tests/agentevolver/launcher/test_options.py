@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agentevolver.errors import UsageError
 from agentevolver.launcher.options import DEFAULT_TARGET, ROUNDS_TARGET, parse
+from agentevolver.utils.errors import UsageError
 
 ROOT = Path(__file__).parents[3]
 

@@ -10,13 +10,13 @@ from omegaconf import DictConfig, OmegaConf
 
 from agentevolver.config.checks import load
 from agentevolver.config.training import RaySettings
-from agentevolver.errors import UsageError
 from agentevolver.launcher.experiment import START, Presence
 from agentevolver.launcher.options import Options
 from agentevolver.launcher.plan import Plan, as_yaml, check_services, make_plan, masked, resolve_config
 from agentevolver.launcher.records import RunRegistry, experiment_lock
 from agentevolver.launcher.run import private_files
-from agentevolver.preload import SOCKET
+from agentevolver.trainer.preload import SOCKET
+from agentevolver.utils.errors import UsageError
 from agentevolver.utils.net import ON_LOOPBACK
 from agentevolver.utils.secrets import SECRETS
 from tests.agentevolver.launcher.fakes import FakeConfiguration, env_section, ray_section
@@ -54,7 +54,7 @@ def test_ray_then_the_environment_service_then_the_job(configuration: FakeConfig
     assert {"--host=127.0.0.1", "--port=8080", f"--ray-address={address}", "--env=pocket"} <= set(environments.argv)
     assert environments.health_urls == ("http://127.0.0.1:8080/healthz",)
     assert made.job is not None
-    assert made.job.argv[1:] == ("-m", "agentevolver.run.main", "--config", str(made.config_path))
+    assert made.job.argv[1:] == ("-m", "agentevolver.trainer.job.main", "--config", str(made.config_path))
     assert all(spec.env["TMPDIR"] == f"{made.temp_dir}/tmp" for spec in (*made.services, made.job))
     assert made.job.env["RAY_ADDRESS"] == address and made.job.env["OMP_NUM_THREADS"] == "1"
 
@@ -63,9 +63,13 @@ def test_with_preload_the_nursery_comes_first_and_the_job_out_of_it(configuratio
     made = plan(replace(configuration, ray=ray_section(preload=True)))
     assert [spec.name for spec in made.services] == ["preload", "ray", "env_service"]
     nursery, ray, _ = made.services
-    assert nursery.argv[1:] == ("-m", "agentevolver.preload", f"{made.temp_dir}/nursery")
+    assert nursery.argv[1:] == ("-m", "agentevolver.trainer.preload", f"{made.temp_dir}/nursery")
     assert nursery.health_urls == () and not nursery.needed
-    assert made.job is not None and made.job.argv[:3] == (f"{made.temp_dir}/python", "-m", "agentevolver.run.main")
+    assert made.job is not None and made.job.argv[:3] == (
+        f"{made.temp_dir}/python",
+        "-m",
+        "agentevolver.trainer.job.main",
+    )
     assert made.job.env[SOCKET] == ray.env[SOCKET] == nursery.argv[-1] and nursery.env["OMP_NUM_THREADS"] == "1"
     joined = plan(replace(configuration, ray=ray_section(preload=True, address="10.0.0.1:6379")))
     assert [spec.name for spec in joined.services] == ["env_service"]

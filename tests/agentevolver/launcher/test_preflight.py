@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 from agentevolver.config.checks import load
-from agentevolver.errors import LaunchError, UsageError
 from agentevolver.launcher.experiment import (
     START,
     Presence,
@@ -27,6 +26,7 @@ from agentevolver.launcher.experiment import (
     env_service_presence,
 )
 from agentevolver.launcher.records import RunRecord, RunRegistry
+from agentevolver.utils.errors import LaunchError, UsageError
 from agentevolver.utils.health import Health
 from agentevolver.utils.processes import identify
 from tests.free_ports import free_port

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from agentevolver.errors import LaunchError
 from agentevolver.launcher.records import (
     Cleared,
     RunRecord,
@@ -17,6 +16,7 @@ from agentevolver.launcher.records import (
     remove_temp_dir,
     temp_dir_for,
 )
+from agentevolver.utils.errors import LaunchError
 from agentevolver.utils.processes import RUN_ID, ProcessId, identify
 
 DEAD = ProcessId(pid=2**22 + 1, start_ticks=1)

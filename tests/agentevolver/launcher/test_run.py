@@ -14,9 +14,9 @@ import httpx
 import psutil
 import pytest
 
-from agentevolver.errors import LaunchError
 from agentevolver.launcher.records import RunRegistry
 from agentevolver.launcher.stack import logview_service
+from agentevolver.utils.errors import LaunchError
 from agentevolver.utils.processes import ProcessId, identify
 from tests.agentevolver.launcher.fakes import Launch, job, service, until
 from tests.agentevolver.view.runs import make_run

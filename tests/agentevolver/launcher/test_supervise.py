@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from agentevolver.errors import LaunchError
 from agentevolver.launcher.stack import ServiceSpec
 from agentevolver.launcher.supervise import Service, ServiceDied
+from agentevolver.utils.errors import LaunchError
 from agentevolver.utils.processes import ProcessId, carriers, end_carriers
 from tests.agentevolver.launcher.fakes import service
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentevolver.commands import llm as cli_module
+from agentevolver.cli.commands import llm as cli_module
 from agentevolver.llm import LLMSettings, Role
 from agentevolver.llm.doctor import Finding, examine, report
 from tests.agentevolver.llm.faulty_server import FaultyServer, Said

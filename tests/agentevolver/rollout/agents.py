@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 
 from openai import AsyncOpenAI
 
-from agentevolver.engine import Generated
-from agentevolver.flows import ReactFlow
 from agentevolver.rollout.agent import FunctionAgent
+from agentevolver.rollout.engine import Generated
+from agentevolver.rollout.flows import ReactFlow
 from agentevolver.rollout.rollout import RolloutPolicy, RolloutRunner
 from agentevolver.rollout.served import Serving
 from agentevolver.types import Task

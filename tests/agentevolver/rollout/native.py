@@ -5,10 +5,10 @@ import json
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from agentevolver.flows import ReactFlow
+from agentevolver.rollout.flows import ReactFlow
 from agentevolver.rollout.rollout import RolloutPolicy, RolloutRunner
 from agentevolver.rollout.tool_calls import ToolUse
-from agentevolver.tools.formats import tool_format
+from agentevolver.rollout.tools.formats import tool_format
 from agentevolver.types import Task
 from context_manager.chat import ChatRenderer
 from context_manager.registry import TEMPLATES
@@ -19,7 +19,7 @@ from env_service.environments.pocket.calls import undotted
 from env_service.environments.pocket.env import PocketEnv
 from env_service.environments.pocket.oracle import reference
 from env_service.registry import resolve
-from tests.agentevolver.flows.harness import ScriptedEngine
+from tests.agentevolver.rollout.flows.harness import ScriptedEngine
 from tests.env_service.local_hosts import serving
 from tests.real_tokenizers import build_real
 

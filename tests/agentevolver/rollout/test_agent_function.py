@@ -9,8 +9,8 @@ import httpx
 import pytest
 from openai import APIStatusError, OpenAI
 
-from agentevolver.engine import EngineError
 from agentevolver.rollout.agent import GRACE_S, Result
+from agentevolver.rollout.engine import EngineError
 from agentevolver.rollout.pause import PAUSE
 from agentevolver.types import Outcome, StopReason, Task, Trajectory
 from context_manager.template import ContextLimits

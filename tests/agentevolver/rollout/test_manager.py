@@ -12,7 +12,7 @@ from verl.utils import tensordict_utils as tu
 
 from agentevolver.rollout import manager as module
 from agentevolver.rollout.crew import Member
-from agentevolver.rollout.manager import GIVEN_UP, CrewManager, clear_rows, open_groups
+from agentevolver.trainer.verl_plugin.agent_loop_manager import GIVEN_UP, CrewManager, clear_rows, open_groups
 
 
 class Queue:

@@ -10,15 +10,15 @@ from transformers import PreTrainedTokenizerFast
 
 from agentevolver.rollout.policy import ChatReply
 from agentevolver.rollout.tool_calls import ToolUse
-from agentevolver.tools.formats import tool_format
-from agentevolver.tools.schema import ToolCall
+from agentevolver.rollout.tools.formats import tool_format
+from agentevolver.rollout.tools.schema import ToolCall
 from agentevolver.types import StopReason, Trajectory
 from context_manager.chat import ChatRenderer, PlainTokenizer
 from context_manager.settings import ContextSettings
 from context_manager.template import ContextLimits
-from tests.agentevolver.flows.harness import FLOWS, TASK, play
+from tests.agentevolver.rollout.flows.harness import FLOWS, TASK, play
 from tests.agentevolver.rollout.native import TOOLS, NativeEnv
-from tests.agentevolver.tools.writing import WRITERS
+from tests.agentevolver.rollout.tools.writing import WRITERS
 from tests.real_tokenizers import build_real
 
 ROOMY = ContextLimits(30_000, 60_000, 90_000, 1_000, 400)

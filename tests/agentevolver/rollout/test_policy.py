@@ -7,8 +7,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from agentevolver.engine import EngineError, Generated
 from agentevolver.llm.errors import LLMUnavailable, ServedModel
+from agentevolver.rollout.engine import EngineError, Generated
 from agentevolver.rollout.policy import VerlEngine
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentevolver.engine import EngineError, Generated
+from agentevolver.rollout.engine import EngineError, Generated
 from agentevolver.rollout.pause import EnginePause
 from agentevolver.rollout.resuming import ResumingEngine
 

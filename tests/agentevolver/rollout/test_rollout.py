@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from agentevolver.engine import EngineError, Generated
+from agentevolver.rollout.engine import EngineError, Generated
 from agentevolver.rollout.rollout import RolloutPolicy, RolloutRunner
 from agentevolver.types import Outcome, StopReason, Task
 from agentevolver.utils import seeds

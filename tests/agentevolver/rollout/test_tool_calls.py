@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentevolver.rollout.tool_calls import PROBLEMS, ToolsMissing, ToolUse, check_calls, read_tools, specs_of
-from agentevolver.tools.schema import Parsed, ToolCall
+from agentevolver.rollout.tools.schema import Parsed, ToolCall
 
 LOOK = {
     "type": "function",

@@ -7,12 +7,12 @@ import pytest
 from mcp import Client
 from openai import AsyncOpenAI
 
-from agentevolver.engine import Generated
-from agentevolver.gateway.request import RequestRefused
+from agentevolver.rollout.engine import Generated
+from agentevolver.rollout.gateway.request import RequestRefused
 from agentevolver.rollout.tool_calls import ToolUse
+from agentevolver.rollout.tools.formats import tool_format
 from agentevolver.rollout.world import LiveWorld
 from agentevolver.rollout.world_routes import routes
-from agentevolver.tools.formats import tool_format
 from agentevolver.types import StopReason
 from env_service.client import EnvServiceError
 from tests.agentevolver.rollout.agents import EchoEnv, roll

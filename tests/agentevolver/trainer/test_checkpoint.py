@@ -15,14 +15,14 @@ from omegaconf import OmegaConf
 from ray.exceptions import RayTaskError
 from verl.utils.checkpoint.checkpoint_manager import BaseCheckpointManager
 
-from agentevolver.checkpoints import MANIFEST, MARKER, STATE, problem_with, whole_checkpoints
 from agentevolver.config.training import WatchdogSettings
-from agentevolver.errors import TrainingFailed
-from agentevolver.monitor.log import RunLog
-from agentevolver.monitor.watchdog import Watchdog
 from agentevolver.trainer.checkpoint import restore_state, save_state, writing
+from agentevolver.trainer.checkpoints import MANIFEST, MARKER, STATE, problem_with, whole_checkpoints
 from agentevolver.trainer.failures import FailureGuard
+from agentevolver.trainer.monitor.log import RunLog
+from agentevolver.trainer.monitor.watchdog import Watchdog
 from agentevolver.trainer.parts import TrainerPart, TrainerParts
+from agentevolver.utils.errors import TrainingFailed
 from agentevolver.utils.files import append_jsonl, read_jsonl
 from experience_manager.database import revision_of
 from experience_manager.store import Store

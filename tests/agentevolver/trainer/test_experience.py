@@ -10,11 +10,11 @@ import pytest
 from ray.exceptions import RayActorError, RayTaskError
 
 from agentevolver.config.checks import load
-from agentevolver.errors import TrainingFailed
 from agentevolver.trainer.checkpoint import writing
 from agentevolver.trainer.experience import CHUNK, RunExperience
 from agentevolver.trainer.metrics import rollout_flags
 from agentevolver.types import Task
+from agentevolver.utils.errors import TrainingFailed
 from agentevolver.utils.files import read_jsonl
 from experience_manager.errors import StoreCorrupt
 from experience_manager.manager import Filling
@@ -79,7 +79,7 @@ def settings_of(tmp_path):
 
 
 def add_experience(settings, *words):
-    from agentevolver.commands.experience_manager import main
+    from agentevolver.cli.commands.experience_manager import main
 
     store = settings.experiment_dir / "experience.sqlite"
     encoder = ("--set", "exp_manager.encoder.kind=hashing")
@@ -91,7 +91,7 @@ def add_experience(settings, *words):
 @pytest.mark.service
 @pytest.mark.timeout(240)
 def test_a_run_guides_counts_and_fills_its_pool_once_and_lives_on_without_its_actor(ray, tmp_path):
-    from agentevolver.rollout.agent_loop import make_guides
+    from agentevolver.trainer.verl_plugin.agent_loop import make_guides
 
     settings = settings_of(tmp_path)
     settings.experiment_dir.mkdir(parents=True)

@@ -6,10 +6,10 @@ from typing import ClassVar
 import pytest
 
 from agentevolver.config.checks import load
-from agentevolver.errors import ConfigError, TrainingFailed
 from agentevolver.trainer import experience as navigating
 from agentevolver.trainer.experience import prepare, scout_path, warm_start_path
 from agentevolver.types import Task
+from agentevolver.utils.errors import ConfigError, TrainingFailed
 from task_manager.tasks import read_tasks
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "navigating.yaml"

@@ -1,7 +1,7 @@
 """Records of a step: all of its batches, on disk before anything else is done with them."""
 
 from agentevolver.config.training import RetentionSettings
-from agentevolver.monitor.log import Retention
+from agentevolver.trainer.monitor.log import Retention
 from agentevolver.trainer.records import Records
 from agentevolver.utils.files import read_jsonl
 from tests.trajectories import trajectory

@@ -14,13 +14,13 @@ from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
 from advantage_processor.pipeline import Processor, assign
 from advantage_processor.settings import AttributionSettings, StageSettings
 from agentevolver.config.checks import load
-from agentevolver.errors import ConfigError
-from agentevolver.run.main import check_stages
 from agentevolver.trainer import batch as rows
 from agentevolver.trainer.batch import put_scores
+from agentevolver.trainer.job.main import check_stages
 from agentevolver.trainer.metrics import rollout_metrics
 from agentevolver.trainer.reward_stages import Rewards, RewardStageError, RewardStages
 from agentevolver.types import Reward, Trajectory
+from agentevolver.utils.errors import ConfigError
 from tests.agentevolver.config.test_checks import BASIC, MODEL
 from tests.agentevolver.trainer.memory_queue import Queue, column
 from tests.trajectories import trajectory

@@ -8,8 +8,8 @@ from omegaconf import OmegaConf
 
 from agentevolver.config.checks import for_verl, load
 from agentevolver.config.parts import from_settings
-from agentevolver.run.questioning import prepare
 from agentevolver.trainer import tasks as training
+from agentevolver.trainer.job.questioning import prepare
 from agentevolver.trainer.loading import Loading
 from agentevolver.trainer.metrics import task_metrics
 from agentevolver.trainer.tasks import TrainingTasks

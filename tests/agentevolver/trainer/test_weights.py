@@ -8,10 +8,10 @@ import pytest
 from omegaconf import OmegaConf
 
 from agentevolver.config.checks import load
-from agentevolver.errors import ConfigError
 from agentevolver.recipes.offline.seed import seed_policy_path
-from agentevolver.run.main import check_weights
+from agentevolver.trainer.job.main import check_weights
 from agentevolver.trainer.weights import Weights, check_architecture, weights_at
+from agentevolver.utils.errors import ConfigError
 
 SEED = Path(seed_policy_path())
 MODEL = {"path": str(SEED)}

@@ -5,7 +5,7 @@ import ray
 from omegaconf import DictConfig
 
 from agentevolver.config.checks import for_verl
-from agentevolver.transport import worker
+from agentevolver.trainer.transport import worker
 from tests.agentevolver.config.test_checks import basic
 
 pytestmark = pytest.mark.service
@@ -27,7 +27,7 @@ def test_a_withdrawn_row_is_masked_in_the_queue_and_every_later_put_tells_of_it(
         from tensordict import TensorDict
 
         from agentevolver.trainer.batch import mask_rows, trained_on
-        from agentevolver.transport import run_key
+        from agentevolver.utils import run_key
 
         def jagged(value):
             return torch.nested.as_nested_tensor([value * torch.ones(n) for n in lengths], layout=torch.jagged)

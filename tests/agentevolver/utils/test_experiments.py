@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agentevolver.errors import UsageError
+from agentevolver.utils.errors import UsageError
 from agentevolver.utils.experiments import find_experiment
 
 

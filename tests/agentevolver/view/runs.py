@@ -11,9 +11,9 @@ from typing import Any
 import orjson
 import yaml
 
-from agentevolver.embeddings import HashingEncoder
+from agentevolver.llm.embeddings import HashingEncoder
 from agentevolver.llm.store import Ledger, Usage
-from agentevolver.monitor.log import Status
+from agentevolver.trainer.monitor.log import Status
 from agentevolver.types import Attribution, LabelStatus, Outcome, Step, StopReason, Task, Trajectory
 from agentevolver.utils.files import write_jsonl
 from experience_manager.experience import Category, Experience

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import orjson
 
-from agentevolver.monitor.log import supersede_metrics
+from agentevolver.trainer.monitor.log import supersede_metrics
 from agentevolver.view.metrics import Metrics
 from tests.agentevolver.view.runs import write_metrics
 

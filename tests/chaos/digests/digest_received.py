@@ -9,7 +9,7 @@ import torch
 from digest_file import Digest
 from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import BucketedWeightReceiver
 
-from agentevolver.verl_plugin.vllm_worker import CpuWorkerExtension
+from agentevolver.trainer.verl_plugin.vllm_worker import CpuWorkerExtension
 
 receive = BucketedWeightReceiver.receive_weights
 

@@ -11,7 +11,7 @@ from digest_file import Digest, meet
 from verl.workers.rollout.utils import ensure_async_iterator
 from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import BucketedWeightSender
 
-import agentevolver.verl_plugin.engine  # noqa: F401
+import agentevolver.trainer.verl_plugin.engine  # noqa: F401
 
 send = BucketedWeightSender.async_send_weights
 transfers = itertools.count(1)

@@ -8,7 +8,7 @@ import socket
 import time
 from typing import Any
 
-from agentevolver.flows import ReactFlow
+from agentevolver.rollout.flows import ReactFlow
 from agentevolver.types import StopReason
 from env_service.environments.pocket.env import PocketEnv
 

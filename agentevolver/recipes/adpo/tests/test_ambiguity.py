@@ -16,11 +16,11 @@ from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
 from advantage_processor.pipeline import Processor, StageContext, StageError, assign, make_stage
 from advantage_processor.settings import AttributionSettings, StageSettings
 from agentevolver.config.checks import load
-from agentevolver.errors import ConfigError
 from agentevolver.recipes.adpo.ambiguity import BUCKETS, P_HAT, PHatError, bucket, p_hat, scale, trust, upper_clip
 from agentevolver.recipes.adpo.prepare import check_tasks
-from agentevolver.run.main import check_stages
+from agentevolver.trainer.job.main import check_stages
 from agentevolver.types import Reward, Task
+from agentevolver.utils.errors import ConfigError
 from tests.trajectories import trajectory
 
 BASIC = Path(__file__).parents[4] / "examples" / "basic.yaml"

@@ -9,11 +9,11 @@ from agentevolver.config import devices
 from agentevolver.config.checks import Resolved, for_verl, load
 from agentevolver.config.load import resolved_tree
 from agentevolver.config.overlay import laid_over
-from agentevolver.errors import ConfigError
 from agentevolver.launcher import cli
 from agentevolver.launcher.memory import GIB, UTILISATION, Decoder, demand
 from agentevolver.recipes.agent0.overlays import proposer_overlay, solver_overlay
 from agentevolver.recipes.agent0.settings import settings_of
+from agentevolver.utils.errors import ConfigError
 
 AGENT0 = Path(__file__).parents[2] / "examples" / "agent0_gpu.yaml"
 
@@ -78,7 +78,9 @@ def test_a_dry_run_on_cuda_says_who_has_which_gpus(
     )
     printed = capsys.readouterr().out
     assert "the GPU group" in printed and "7 device(s) a node" in printed and "--num-gpus=7" in printed
-    assert "agentevolver.run.frozen --config" in printed and "-m agentevolver.recipes.agent0 --config" in printed
+    assert (
+        "agentevolver.trainer.job.frozen --config" in printed and "-m agentevolver.recipes.agent0 --config" in printed
+    )
 
 
 def test_one_gpu_holds_the_small_rounds(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,13 +11,13 @@ from agentevolver.config import devices
 from agentevolver.config.checks import Resolved, load
 from agentevolver.config.load import resolved_tree
 from agentevolver.config.overlay import check_overlay
-from agentevolver.errors import ConfigError
 from agentevolver.llm.settings import Role
 from agentevolver.recipes.agent0.checks import warnings
 from agentevolver.recipes.agent0.overlays import proposer_overlay, solver_overlay
 from agentevolver.recipes.agent0.settings import settings_of
 from agentevolver.recipes.agent0.tests.models import write_model
 from agentevolver.recipes.agent0.training_checks import check_trainings
+from agentevolver.utils.errors import ConfigError
 
 ROUNDS = ("device=cpu", "recipes.agent0.enable=true", "env_service.env_type=calc")
 ELSEWHERE = "llm.base_url=http://x llm.api_key_env=null"

@@ -15,7 +15,6 @@ from typing import Any
 import orjson
 import pytest
 
-from agentevolver.errors import ConfigError, TrainingFailed
 from agentevolver.recipes.agent0 import stages
 from agentevolver.recipes.agent0.driver import check_one_line
 from agentevolver.recipes.agent0.manifest import Manifest
@@ -30,6 +29,7 @@ from agentevolver.recipes.agent0.tests.fakes import (
     start_of,
 )
 from agentevolver.recipes.agent0.types import Proposal
+from agentevolver.utils.errors import ConfigError, TrainingFailed
 from agentevolver.utils.files import parse
 
 TIMES = ("began", "ended", "seconds", "time")

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from agentevolver.config.schema import Settings
-from agentevolver.errors import TrainingFailed
 from agentevolver.llm import LLM
 from agentevolver.llm.settings import BudgetSettings
 from agentevolver.recipes.agent0.explorer import QUESTIONED, ExplorerProposer, questioning_of, written
@@ -22,6 +21,7 @@ from agentevolver.recipes.offline.teacher.prompt import Rates
 from agentevolver.recipes.offline.teacher.service import Teacher
 from agentevolver.recipes.offline.tests.teacher.test_service import serving as teaching
 from agentevolver.types import Task
+from agentevolver.utils.errors import TrainingFailed
 from agentevolver.utils.files import read_jsonl
 from env_service.client import AsyncEnvClient
 from env_service.environments.calc.grammar import evaluate

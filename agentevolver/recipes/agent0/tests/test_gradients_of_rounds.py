@@ -9,11 +9,11 @@ from agentevolver.config.checks import from_config, load
 from agentevolver.config.load import resolved_tree
 from agentevolver.config.overlay import laid_over
 from agentevolver.config.schema import Settings
-from agentevolver.errors import ConfigError
 from agentevolver.recipes.agent0.overlays import GRADER, REWARD, proposer_overlay, solver_overlay
 from agentevolver.recipes.agent0.settings import settings_of
-from agentevolver.run.main import check_ambiguity, check_stages
+from agentevolver.trainer.job.main import check_ambiguity, check_stages
 from agentevolver.types import Task
+from agentevolver.utils.errors import ConfigError
 from tests.agentevolver.config.test_checks import BASIC, MODEL
 
 

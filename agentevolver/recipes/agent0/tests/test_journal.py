@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentevolver.errors import TrainingFailed
 from agentevolver.recipes.agent0.journal import Journal
+from agentevolver.utils.errors import TrainingFailed
 
 
 @settings(deadline=None, max_examples=40)

@@ -8,17 +8,17 @@ import pytest
 
 from agentevolver.config import devices
 from agentevolver.config.checks import Resolved, load
-from agentevolver.errors import LaunchError, UsageError
 from agentevolver.launcher import accelerator
 from agentevolver.launcher.accelerator import examine, gpu_memory
 from agentevolver.launcher.experiment import START, check_checkpoint
 from agentevolver.launcher.options import Options
 from agentevolver.launcher.plan import Plan, make_plan
 from agentevolver.launcher.records import RunRegistry
-from agentevolver.preload import SOCKET, executable_of
+from agentevolver.trainer.preload import SOCKET, executable_of
+from agentevolver.utils.errors import LaunchError, UsageError
 
 CONF = Options(conf=Path("x.yaml"))
-TRAINER = Options(conf=Path("x"), target="agentevolver.run.main")
+TRAINER = Options(conf=Path("x"), target="agentevolver.trainer.job.main")
 
 
 def rounds(folder: Path, *overrides: str, device: str = "cpu") -> Resolved:
@@ -39,7 +39,16 @@ def test_rounds_have_a_main_job_and_a_player_of_their_own(tmp_path: Path) -> Non
     by_name = {spec.name: spec for spec in made.services}
     player, told = by_name["player"], made.config["recipes"]["agent0"]["url"]
     chosen = told.rpartition(":")[2]
-    expected = ("-m", "agentevolver.run.frozen", "--config", str(made.config_path), "--port", chosen, "--gpus", "0")
+    expected = (
+        "-m",
+        "agentevolver.trainer.job.frozen",
+        "--config",
+        str(made.config_path),
+        "--port",
+        chosen,
+        "--gpus",
+        "0",
+    )
     assert int(chosen) != port and player.argv[1:] == expected
     assert player.health_urls == (f"{told}/healthz",) and player.says_who and player.needed and player.restarts > 0
     served = [item for item in by_name["env_service"].argv if item.startswith("--env=")]
@@ -59,7 +68,7 @@ def test_the_player_is_forked_as_the_main_job_is(tmp_path: Path) -> None:
 
 def test_a_target_that_was_asked_for_wins(tmp_path: Path) -> None:
     one = plan(rounds(tmp_path), TRAINER)
-    assert one.job is not None and one.job.argv[2] == "agentevolver.run.main"
+    assert one.job is not None and one.job.argv[2] == "agentevolver.trainer.job.main"
     assert "player" not in {spec.name for spec in one.services}
     own = plan(rounds(tmp_path), Options(conf=Path("x"), target="my.rounds"))
     assert own.job is not None and own.job.argv[2] == "my.rounds"

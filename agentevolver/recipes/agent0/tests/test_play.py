@@ -14,7 +14,7 @@ from agentevolver.recipes.agent0.play import FrozenPlayer, PlayFailed, StateGrad
 from agentevolver.recipes.offline.seed import seed_policy_path
 from agentevolver.rollout import agent_loop
 from agentevolver.rollout.rollout import Rollout
-from agentevolver.run.frozen_engine import sampling_of
+from agentevolver.trainer.job.frozen_engine import sampling_of
 from agentevolver.types import Outcome, StopReason, Task, Trajectory
 from agentevolver.utils import seeds
 from env_service.client import EnvServiceError

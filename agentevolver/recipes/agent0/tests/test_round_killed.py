@@ -80,7 +80,7 @@ def steps_of(run: Launched, training: str) -> int:
 
 
 def player(run: Launched) -> list[ProcessId]:
-    return victims(run, "agentevolver.run.frozen", "player")
+    return victims(run, "agentevolver.trainer.job.frozen", "player")
 
 
 def kill_everything(run: Launched) -> None:

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from agentevolver.checkpoints import seal
-from agentevolver.errors import ConfigError, TrainingFailed
 from agentevolver.recipes.agent0 import trainings
 from agentevolver.recipes.agent0.tests.fakes import configuration
 from agentevolver.recipes.agent0.trainings import Training, without_optimizer, write_training
+from agentevolver.trainer.checkpoints import seal
 from agentevolver.types import Task
+from agentevolver.utils.errors import ConfigError, TrainingFailed
 from agentevolver.utils.processes import identify
 
 CHILD = """
@@ -33,7 +33,7 @@ weights = folder / "checkpoints" / "global_step_1" / "actor" / "huggingface"
 weights.mkdir(parents=True)
 (weights / "config.json").write_text("{{}}")
 sys.path.insert(0, {root!r})
-from agentevolver.checkpoints import seal
+from agentevolver.trainer.checkpoints import seal
 seal(folder / "checkpoints" / "global_step_1")
 time.sleep(0.8)
 """

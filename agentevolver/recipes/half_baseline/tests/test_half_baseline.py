@@ -11,7 +11,7 @@ from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage
 
 from advantage_processor.settings import StageSettings
 from agentevolver.config.checks import load
-from agentevolver.run.main import check_stages
+from agentevolver.trainer.job.main import check_stages
 from agentevolver.trainer.reward_stages import RewardStages
 from tests.agentevolver.config.test_checks import BASIC, MODEL
 from tests.trajectories import trajectory

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agentevolver.tools.hermes import HermesFormat
+from agentevolver.rollout.tools.hermes import HermesFormat
 from env_service.base import Message
 from env_service.environments.pocket.calls import Call
 from env_service.environments.pocket.tools import CONFIRM, KIND_CHECKS, TOOLS, Param

@@ -13,8 +13,8 @@ import urllib.request
 
 import pytest
 
-from agentevolver.commands.experience_manager import main
-from agentevolver.embeddings import HashingEncoder
+from agentevolver.cli.commands.experience_manager import main
+from agentevolver.llm.embeddings import HashingEncoder
 from agentevolver.llm.settings import LLMSettings
 from agentevolver.recipes.reme.command import summariser_problem
 from agentevolver.recipes.reme.tests.reme_bodies import retrieve

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from agentevolver.config.checks import load
-from agentevolver.errors import UsageError
 from agentevolver.launcher.experiment import START
 from agentevolver.launcher.options import Options
 from agentevolver.launcher.plan import Plan, make_plan
 from agentevolver.launcher.records import RunRegistry
+from agentevolver.utils.errors import UsageError
 from tests.agentevolver.launcher.fakes import FakeConfiguration
 
 ASKING = Options(conf=Path("x"), services=("reme",))

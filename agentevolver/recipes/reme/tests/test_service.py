@@ -332,7 +332,7 @@ async def test_a_missing_encoder_is_a_503_that_says_what_to_do(store):
 
 
 async def test_a_store_of_another_encoder_is_a_503_that_names_both(store):
-    from agentevolver.embeddings import HashingEncoder
+    from agentevolver.llm.embeddings import HashingEncoder
 
     insert(store, experience())
     assert "hashing-32" in await Client(store, encoder=HashingEncoder(32)).refused(

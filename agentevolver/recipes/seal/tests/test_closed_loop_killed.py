@@ -22,7 +22,7 @@ from agentevolver.config.schema import Settings
 from agentevolver.recipes.seal.closed_loop import RECORD
 from agentevolver.recipes.seal.diagnose import diagnose
 from agentevolver.recipes.seal.part import parts
-from agentevolver.run.questioning import prepare
+from agentevolver.trainer.job.questioning import prepare
 from agentevolver.trainer.parts import TrainerPart
 from agentevolver.trainer.recipe_parts import PartContext
 from agentevolver.trainer.tasks import TrainingTasks

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentevolver.config.checks import load
-from agentevolver.errors import ConfigError
 from agentevolver.recipes.seal import closed_loop as looping
 from agentevolver.recipes.seal.closed_loop import ClosedLoop
 from agentevolver.recipes.seal.part import STATE, parts
@@ -17,6 +16,7 @@ from agentevolver.trainer.parts import TrainerParts
 from agentevolver.trainer.recipe_parts import PartContext
 from agentevolver.trainer.tasks import TrainingTasks
 from agentevolver.types import Task
+from agentevolver.utils.errors import ConfigError
 from task_manager.background import round_file
 from task_manager.mixture import Mixture, TaskCycle
 from task_manager.profile import shipped_profile

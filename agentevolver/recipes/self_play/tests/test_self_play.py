@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from agentevolver.config.checks import load
-from agentevolver.errors import ConfigError, TrainingFailed, UsageError
 from agentevolver.launcher.stack import Launch
 from agentevolver.recipes.self_play.elo import FIRST, expected, gain, wilson
 from agentevolver.recipes.self_play.part import START, STATE, Pool, SelfPlay, seated, win_rates
 from agentevolver.recipes.self_play.service import services
 from agentevolver.recipes.self_play.settings import SelfPlaySettings
+from agentevolver.utils.errors import ConfigError, TrainingFailed, UsageError
 from tests.free_ports import free_port
 from tests.trajectories import trajectory
 
@@ -226,11 +226,11 @@ def test_what_does_not_go_together_is_refused_in_one_line(override, match):
 def test_environments_are_told_where_frozen_policies_answer(tmp_path):
     url = f"http://127.0.0.1:{free_port()}"
     chosen = load(CONF, ["device=cpu", f"experiment.root={tmp_path}", f"recipes.self_play.url={url}"])
-    made = services(Launch(chosen.settings, chosen.config, "agentevolver.run.main"))
+    made = services(Launch(chosen.settings, chosen.config, "agentevolver.trainer.job.main"))
     (player,) = made.specs
     assert made.env == {"ENV_PLAYER_URL": url} and made.config == {"recipes": {"self_play": {"url": url}}}
     assert player.health_urls == (f"{url}/healthz",) and player.needed and player.restarts > 0
     assert services(Launch(chosen.settings, chosen.config, None)) is None, "no run, no player"
     elsewhere = load(CONF, ["device=cpu", "recipes.self_play.url=http://elsewhere:1"])
     with pytest.raises(UsageError, match=r"self_play\.url=http://elsewhere:1"):
-        services(Launch(elsewhere.settings, elsewhere.config, "agentevolver.run.main"))
+        services(Launch(elsewhere.settings, elsewhere.config, "agentevolver.trainer.job.main"))

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentevolver.config.checks import load
-from agentevolver.errors import ConfigError
 from agentevolver.recipes.utility.estimate import Belief, Pair, credited, is_harmful, pairs_of
 from agentevolver.recipes.utility.ranking import UtilityRanking, explores
+from agentevolver.utils.errors import ConfigError
 from benchmarks.utility import World, planted, play, pruned, section
 from experience_manager.apart import BackendsApart
 from experience_manager.attempts import read_attempts

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from agentevolver.tools.formats import TOOL_FORMATS, tool_format
-from agentevolver.tools.schema import Parsed, ToolSpec, call_id
+from agentevolver.rollout.tools.formats import TOOL_FORMATS, tool_format
+from agentevolver.rollout.tools.schema import Parsed, ToolSpec, call_id
 from env_service.checker import LocalProbe
 from env_service.environments.bfcl.env import BfclEnv
 from env_service.environments.bfcl.package import load_package
 from env_service.environments.bfcl.prompts import native_schema
 from env_service.environments.bfcl.tests.replay import all_task_ids, reference_turns
-from tests.agentevolver.tools.writing import WRITERS, Writer, writer
+from tests.agentevolver.rollout.tools.writing import WRITERS, Writer, writer
 
 # Its reference calls `tail` two turns before that is on offer.
 UNOFFERED = ("multi_turn_miss_func_49",)

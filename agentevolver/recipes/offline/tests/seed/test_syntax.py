@@ -21,7 +21,7 @@ from agentevolver.recipes.offline.seed.demonstrator import Habits, demonstrate
 from agentevolver.recipes.offline.seed.policy import inherit
 from agentevolver.recipes.offline.seed.syntax import COMPACT, HERMES, arguments
 from agentevolver.recipes.offline.seed.training import Recipe, make_model
-from agentevolver.tools.formats import tool_format
+from agentevolver.rollout.tools.formats import tool_format
 from context_manager.chat import ChatRenderer
 from env_service.environments.pocket.calls import Call
 from env_service.environments.pocket.env import PocketEnv

@@ -1,0 +1,261 @@
+"""The command `agentevolver VERB ...`: hands each verb to the part that does it.
+
+Imports what a verb needs only when it runs, so that `--help` answers at once. Exit status: 0 done, 1 it failed, 2 what
+was asked for is wrong (one line says what), 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+# Neither pathlib nor typing above: each costs a tenth of what `--help` may take.
+_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+PROG = "agentevolver"
+_HELP = ("-h", "--help")
+
+
+class Verb:
+    """A verb: its arguments and a sentence for the help, and what carries it out; `own_help`: whether that answers
+    `--help`, too."""
+
+    __slots__ = ("arguments", "own_help", "run", "sentence")
+
+    def __init__(self, arguments: str, sentence: str, run: Callable[[list[str]], int], own_help: bool = False) -> None:
+        self.arguments = arguments
+        self.sentence = sentence
+        self.run = run
+        self.own_help = own_help
+
+
+def root() -> Path:
+    """Return the checkout: `.env` and the records of its runs lie there, as for launcher.py."""
+    from pathlib import Path
+
+    return Path(_ROOT).resolve()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Carry out a verb; returns the exit status."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given and given[0] in _HELP:
+        print(_overview())
+        return 0
+    if given in (["--version"], ["-V"]):
+        print(version())
+        return 0
+    if not given:
+        return _refuse(f"no verb given: one of {', '.join(VERBS)} (see {PROG} --help)")
+    name, rest = given[0], given[1:]
+    verb = VERBS.get(name)
+    if verb is None:
+        from agentevolver.utils.names import did_you_mean
+
+        meant = did_you_mean(name, VERBS, f"one of {', '.join(VERBS)}", quote="")
+        return _refuse(f"there is no verb {name!r}: {meant} (see {PROG} --help)")
+    if not verb.own_help and any(item in _HELP for item in rest):
+        print(f"usage: {PROG} {name} {verb.arguments}".rstrip() + f"\n\n{verb.sentence}")
+        return 0
+    try:
+        return verb.run(rest)
+    except KeyboardInterrupt:
+        return 130
+
+
+def version() -> str:
+    """Return the program's name, its version, and the commit of a checkout that git can tell."""
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as installed
+
+    try:
+        number = installed(PROG)
+    except PackageNotFoundError:
+        number = "(not installed)"
+    commit = _commit(root() / ".git")
+    return f"{PROG} {number}" + (f" at {commit[:12]}" if commit else "")
+
+
+def _commit(git: Path) -> str | None:
+    """Return the commit that is checked out, read from git's files; None where they do not say."""
+    try:
+        from pathlib import Path
+
+        if git.is_file():  # a worktree: its own folder is elsewhere
+            git = Path(git.read_text(encoding="utf-8").removeprefix("gitdir:").strip())
+        head = (git / "HEAD").read_text(encoding="utf-8").strip()
+        if not head.startswith("ref: "):
+            return head
+        common = git / "commondir"
+        shared = git / common.read_text(encoding="utf-8").strip() if common.is_file() else git
+        name = head.removeprefix("ref: ")
+        if (loose := shared / name).is_file():
+            return loose.read_text(encoding="utf-8").strip()
+        packed = (shared / "packed-refs").read_text(encoding="utf-8").splitlines()
+        return next((line.split()[0] for line in packed if line.endswith(f" {name}")), None)
+    except OSError:
+        return None
+
+
+def _overview() -> str:
+    width = max(map(len, VERBS))
+    lines = [f"  {name:{width}}  {verb.sentence}" for name, verb in VERBS.items()]
+    last = f"{PROG} VERB --help says what a verb takes, {PROG} --version which version this is."
+    return "\n".join([f"usage: {PROG} VERB ...", "", *lines, "", last])
+
+
+def _launch(verb: str, arguments: list[str]) -> int:
+    from agentevolver.launcher.cli import main as launch
+
+    return launch(arguments, root(), f"{PROG} {verb}")
+
+
+def _run(rest: list[str]) -> int:
+    if any(item in _HELP for item in rest):
+        from agentevolver.launcher.options import help_text
+
+        print(help_text(f"{PROG} run"))
+        return 0
+    return _launch("run", rest)
+
+
+def _status(rest: list[str]) -> int:
+    # What is left over could start a run, as `launcher.py --status --conf FILE` does.
+    if rest:
+        return _refuse(f"it takes no argument, {rest[0]!r} was given", "status")
+    return _launch("status", ["--status"])
+
+
+def _stop(rest: list[str]) -> int:
+    # An empty variable of a shell script; without any name all runs are meant.
+    if "" in rest:
+        return _refuse("the name is empty: give one, or none to stop all runs", "stop")
+    return _launch("stop", ["--stop", *rest])
+
+
+def _doctor(rest: list[str]) -> int:
+    from agentevolver.launcher.doctor import main as doctor
+
+    return doctor(rest, root())
+
+
+COMMANDS = {"eval": "evaluate", "chat": "chat", "export": "export", "table": "table"}
+"""Verbs that `agentevolver.cli.commands.MODULE` carries out."""
+
+
+def _command(verb: str) -> Callable[[list[str]], int]:
+    """Return what hands a verb over to its module."""
+
+    def run(rest: list[str]) -> int:
+        from importlib import import_module
+
+        return int(import_module(f"agentevolver.cli.commands.{COMMANDS[verb]}").main(rest, root()))
+
+    return run
+
+
+def _completion(rest: list[str]) -> int:
+    from agentevolver.cli.commands.verbs import carried_out
+
+    def work() -> int:
+        import shtab
+
+        shell = _of_completion().parse_args(rest).shell
+        print(shtab.complete(_all_verbs(), shell))
+        return 0
+
+    return carried_out("completion", work)
+
+
+def _of_completion() -> ArgumentParser:
+    from agentevolver.cli.commands.verbs import Parser
+
+    made = Parser(
+        "completion",
+        "Prints a script for a shell. bash: source <(agentevolver completion bash) in ~/.bashrc; zsh: the same with "
+        "zsh, in ~/.zshrc; fish: agentevolver completion fish | source",
+    )
+    made.add_argument("shell", choices=("bash", "zsh", "fish"))
+    return made
+
+
+def _all_verbs() -> ArgumentParser:
+    """Return one parser with all verbs. Every argument without choices completes as a path: experiments are folders."""
+    from argparse import ArgumentParser
+
+    import shtab
+
+    whole = ArgumentParser(prog=PROG)
+    whole.add_argument("--version", action="store_true")
+    verbs, made = whole.add_subparsers(), parsers()
+    for name, verb in VERBS.items():
+        own = verbs.add_parser(name, help=verb.sentence, parents=[made[name]] if name in made else [], add_help=False)
+        if name not in made and verb.arguments:
+            own.add_argument("name")
+        for action in own._actions:
+            if not action.option_strings and action.choices is None:
+                action.complete = shtab.FILE  # type: ignore[attr-defined]
+    return whole
+
+
+def parsers() -> dict[str, ArgumentParser]:
+    """Return the arguments of the verbs that have a parser of their own; the others are options of `run`."""
+    from importlib import import_module
+
+    from agentevolver.launcher.doctor import parser as of_doctor
+    from agentevolver.launcher.options import parser as of_run
+    from env_service.cli import parser_of
+
+    made = {"run": of_run(), "doctor": of_doctor(), "new": parser_of("new"), "check": parser_of("check")}
+    own = {name: import_module(f"agentevolver.cli.commands.{module}").parser() for name, module in COMMANDS.items()}
+    return made | own | {"completion": _of_completion()}
+
+
+def _env_service(verb: str) -> Callable[[list[str]], int]:
+    def run(rest: list[str]) -> int:
+        from env_service.cli import main as serve
+
+        return serve([verb, *rest], prog=PROG)
+
+    return run
+
+
+def _refuse(message: str, verb: str = "") -> int:
+    print(f"{PROG} {verb}".rstrip() + f": error: {message}", file=sys.stderr)
+    return 2
+
+
+VERBS = {
+    "run": Verb("", "start a training run and the services it needs", _run, own_help=True),
+    "resume": Verb(
+        "NAME [options] [key=value ...]",
+        "go on with an experiment: its folder, project/experiment or experiment",
+        lambda rest: _launch("resume", ["--resume", *rest]),
+    ),
+    "view": Verb(
+        "NAME... [--host HOST] [--port PORT]",
+        "show a run on a web page, or compare several, until Ctrl-C",
+        lambda rest: _launch("view", ["--view", *rest]),
+    ),
+    "status": Verb("", "show the runs of this checkout and what they are doing", _status),
+    "stop": Verb(
+        "[NAME]",
+        "stop the runs of this checkout in order, or that one",
+        _stop,
+    ),
+    "eval": Verb("", "measure a policy or an API model on a split of an environment", _command("eval"), own_help=True),
+    "chat": Verb(
+        "", "watch a policy in its environment, step by step, or act in its place", _command("chat"), own_help=True
+    ),
+    "export": Verb("", "write a policy as a Hugging Face folder with a model card", _command("export"), own_help=True),
+    "table": Verb("", "train conditions with several seeds, and write their table", _command("table"), own_help=True),
+    "new": Verb("", "write a working skeleton of an environment", _env_service("new"), own_help=True),
+    "check": Verb("", "run the contract against an environment", _env_service("check"), own_help=True),
+    "doctor": Verb("", "look at this machine, a configuration and its language models", _doctor, own_help=True),
+    "completion": Verb("", "print the completion of this command for a shell", _completion, own_help=True),
+}

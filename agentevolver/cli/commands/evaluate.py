@@ -1,0 +1,189 @@
+"""`agentevolver eval`: a policy or a chat model on a split of an environment, beside others."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import shlex
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentevolver.cli.commands.players import add_player, contestant, game, refuse_unclear
+from agentevolver.cli.commands.verbs import PROG, Parser, carried_out, positive, read_dotenv
+from agentevolver.utils.errors import LaunchError, UsageError
+
+if TYPE_CHECKING:
+    from agentevolver.evaluation.report import Evaluation
+
+# Lines of progress without a terminal.
+LINES = 10
+
+
+def parser() -> Parser:
+    made = Parser(
+        "eval",
+        "Plays a split of an environment with a checkpoint, a Hugging Face folder or a model behind an API, and says "
+        "what it reached: avg@k, unbiased pass@k, 95 % intervals.",
+    )
+    add_player(made)
+    add = made.add_argument
+    add("--split", help="of the environment (default: the first of data.val_splits)")
+    add("--n", type=positive, default=4, help="episodes of a task (default: %(default)s)")
+    add("--tasks", type=positive, metavar="N", help="play so many tasks, spread over the split (default: all)")
+    add("--at-once", type=positive, default=32, metavar="N", help="episodes in flight (default: %(default)s)")
+    add("--name", help="what the table calls it")
+    add(
+        "--beside",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="an evaluation of --out to show beside it; may be repeated",
+    )
+    add("--out", type=Path, metavar="FILE", help="write the evaluation as JSON")
+    add("--trajectories", type=Path, metavar="FILE", help="write every episode as a line of JSON")
+    return made
+
+
+def main(arguments: Sequence[str], root: Path) -> int:
+    return carried_out("eval", lambda: _evaluate(parser().read(arguments), list(arguments), root))
+
+
+def _evaluate(options: argparse.Namespace, arguments: list[str], root: Path) -> int:
+    from rich.console import Console
+
+    read_dotenv(root)
+    refuse_unclear(options)
+    for path in filter(None, (options.out, options.trajectories)):
+        if not path.absolute().parent.is_dir():
+            raise UsageError(f"{path}: there is no folder {path.absolute().parent}")
+        if path.is_dir():
+            raise UsageError(f"{path} is a folder: give a file")
+    if not options.what and not options.api and not options.beside:
+        raise UsageError("name a RUN, a CHECKPOINT or a folder of weights, or give --api URL --model NAME (see --help)")
+    from agentevolver.evaluation.report import read_evaluation, table
+
+    others = [read_evaluation(path) for path in options.beside]
+    own = [asyncio.run(_played(options, arguments))] if options.what or options.api else []
+    Console().print(table([*own, *others]))
+    for one in own:
+        if options.out is not None:
+            options.out.write_text(json.dumps(one.to_dict(), indent=1) + "\n", encoding="utf-8")
+            print(f"written to {options.out}; beside another one: {PROG} eval ... --beside {options.out}")
+        if not one.scores:
+            raise LaunchError(f"no episode could be graded: {one.facts['first_error']}")
+    return 0
+
+
+async def _played(options: argparse.Namespace, arguments: list[str]) -> Evaluation:
+    from agentevolver.evaluation.play import list_tasks, play
+    from agentevolver.evaluation.report import Evaluation
+    from agentevolver.evaluation.worlds import open_world
+    from agentevolver.utils.secrets import masked_arguments
+
+    source, played = game(options)
+    settings = played.settings
+    env_type = settings.env_service.env_types[0]
+    split = options.split or (settings.environment(env_type).val_splits or ("dev",))[0]
+    seed = settings.data.seed if options.seed is None else options.seed
+    began = time.monotonic()
+    async with open_world(settings.env_service.env_types, options.env_modules, options.env_url) as world:
+        tasks = await list_tasks(world, settings, env_type, split, options.tasks)
+        async with contestant(options, source, played) as player:
+            name = options.name or player.name
+            runner = player.runner(world)
+            with (
+                _Progress(f"{name} on {env_type}/{split}", len(tasks) * options.n) as progress,
+                _Kept(options.trajectories) as kept,
+            ):
+                episodes = await play(
+                    runner,
+                    tasks,
+                    options.n,
+                    settings,
+                    player.sampling,
+                    seed=seed,
+                    at_once=min(options.at_once, settings.rollout.max_env_worker),
+                    told=progress.tell,
+                    kept=kept.write,
+                )
+            spent = dict(player.spent())
+    errors = [episode.error for episode in episodes if episode.score is None]
+    facts: dict[str, Any] = {
+        "command": shlex.join([PROG, "eval", *masked_arguments(arguments)]),
+        "weights": None if source is None else source.weights.folder,
+        "step": None if source is None else source.step,
+        "endpoint": options.api,
+        "model": options.model,
+        "sampling": dict(player.sampling),
+        "seed": seed,
+        "seconds": round(time.monotonic() - began, 1),
+        "spent": spent,
+        "first_error": errors[0] if errors else None,
+    }
+    return Evaluation.of(name, env_type, split, options.n, episodes, facts)
+
+
+class _Progress:
+    """A bar with the success rate so far and the time left; without a terminal, lines."""
+
+    def __init__(self, what: str, total: int) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self._what, self._total = what, total
+        self._done = self._graded = self._won = 0
+        self._told = 0
+        self._began = time.monotonic()
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+        )
+        self._task = self._bar.add_task(what, total=total)
+        self._live = self._bar.console.is_terminal
+
+    def __enter__(self) -> _Progress:
+        print(f"{self._what}: {self._total} episodes", flush=True)
+        if self._live:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._live:
+            self._bar.stop()
+
+    def tell(self, episode: Any) -> None:
+        self._done += 1
+        self._graded += episode.score is not None
+        self._won += episode.success
+        share = f"{self._won / self._graded:.3f}" if self._graded else "-"
+        if self._live:
+            self._bar.update(self._task, completed=self._done, description=f"{self._what}  success {share}")
+        elif self._done * LINES // self._total > self._told:
+            self._told = self._done * LINES // self._total
+            left = (time.monotonic() - self._began) / self._done * (self._total - self._done)
+            print(f"  {self._done} of {self._total}, success {share}, about {left:.0f} s left", flush=True)
+
+
+class _Kept:
+    """Writes trajectories as they come, if there is a path."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+
+    def __enter__(self) -> _Kept:
+        self._file = None if self._path is None else self._path.open("w", encoding="utf-8")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def write(self, trajectory: Any) -> None:
+        if self._file is not None:
+            self._file.write(json.dumps(trajectory.to_dict()) + "\n")

@@ -1,0 +1,110 @@
+"""Arguments that `eval` and `chat` share: weights or an API, the environment, and the configuration."""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import AbstractAsyncContextManager
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentevolver.cli.commands.verbs import Parser, positive
+from agentevolver.utils.errors import UsageError
+from agentevolver.utils.experiments import launches
+from env_service.arguments import add_env_modules
+
+if TYPE_CHECKING:
+    from agentevolver.evaluation.contestants import Contestant, Game, WrapEngine
+    from agentevolver.evaluation.export.source import Source
+
+KEY = "OPENAI_API_KEY"
+
+
+def add_player(parser: Parser) -> None:
+    add = parser.add_argument
+    add(
+        "what",
+        nargs="*",
+        metavar="RUN|CHECKPOINT|key=value",
+        help="an experiment (its newest whole checkpoint), global_step_N or a Hugging Face folder; then keys of the "
+        "configuration that differ",
+    )
+    add("--step", type=positive, metavar="N", help="of a run, the checkpoint of this step")
+    add("--api", metavar="URL", help="instead of weights: an OpenAI-compatible endpoint (http(s)://.../v1)")
+    add("--model", metavar="NAME", help="with --api: the model")
+    add(
+        "--key-env",
+        default=KEY,
+        metavar="NAME",
+        help="with --api: the variable that holds the key (default: %(default)s); none: it wants none",
+    )
+    add("--max-tokens", type=positive, metavar="N", help="with --api: tokens of a reply (default: llm.sampling's)")
+    add("--temperature", type=float, help="of the samples (default: that of validation)")
+    add("--seed", type=int, help="of what is sampled here (default: data.seed)")
+    add("--conf", type=Path, metavar="FILE", help="an experiment's yaml: how is played (default: as the run did)")
+    add("--env", metavar="NAME", help="the environment (default: the configuration's)")
+    add_env_modules(parser)
+    add("--env-url", metavar="URL", help="an environment service that runs (default: none is needed)")
+
+
+def refuse_unclear(options: argparse.Namespace) -> None:
+    """Split `options.what` into the name and `options.overrides`.
+
+    Raises:
+        UsageError: two things are to play, or the endpoint is incomplete.
+    """
+    names = [item for item in options.what if "=" not in item]
+    options.overrides = [item for item in options.what if "=" in item]
+    if len(names) > 1:
+        raise UsageError(f"one of {', '.join(names)} can play: start the others by themselves")
+    options.what = names[0] if names else None
+    if options.what and options.api:
+        raise UsageError(f"{options.what} and --api {options.api}: name weights or an endpoint")
+    if options.api and not options.model:
+        raise UsageError("--api needs --model NAME")
+    if not options.api and (options.model or options.max_tokens or options.key_env != KEY):
+        raise UsageError("--model, --key-env and --max-tokens are those of --api URL")
+    if options.api and options.step:
+        raise UsageError("--step picks a checkpoint of a run, and --api has none")
+    if options.temperature is not None and not 0 <= options.temperature < inf:
+        raise UsageError(f"--temperature {options.temperature:g} must be a number from 0 on")
+    if options.env_url is not None and not options.env_url.startswith(("http://", "https://")):
+        raise UsageError(f"--env-url {options.env_url} must begin with http:// or https://")
+    if options.env is not None:
+        options.overrides = [f"env_service.env_type={options.env}", *options.overrides]
+
+
+def game(options: argparse.Namespace) -> tuple[Source | None, Game]:
+    """Return the weights (None for an API) and what is played. Raises LaunchError, ConfigError."""
+    from agentevolver.evaluation.contestants import game_of
+    from agentevolver.evaluation.export.source import find_source
+
+    source = find_source(options.what, options.step) if options.what else None
+    if source is not None and source.experiment is not None and not options.env_modules:
+        options.env_modules = _launched_with(source.experiment)
+    return source, game_of(source, options.conf, options.overrides)
+
+
+def _launched_with(experiment: Path) -> list[str]:
+    """Return the `--env-module` values of an experiment's last launch."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    add_env_modules(parser)
+    argv: list[str] = next((record["argv"] for record in launches(experiment)), [])
+    modules: list[str] = parser.parse_known_args(argv)[0].env_modules
+    return modules
+
+
+def contestant(
+    options: argparse.Namespace, source: Source | None, played: Game, wrap: WrapEngine | None = None
+) -> AbstractAsyncContextManager[Contestant]:
+    """Open the player; `wrap` puts something between the engine and the rollouts."""
+    from agentevolver.evaluation.contestants import Endpoint, chat_model, policy
+    from agentevolver.utils.secrets import secret
+
+    if source is not None:
+        return policy(source, played, temperature=options.temperature, wrap=wrap)
+    key: Any = None if options.key_env.lower() == "none" else options.key_env
+    if key is not None and not secret(key):
+        raise UsageError(f"{key} is not set: put the key of {options.api} there (.env), or give --key-env none")
+    endpoint = Endpoint(options.api, options.model, key, options.temperature, options.max_tokens)
+    return chat_model(endpoint, played, wrap=wrap)

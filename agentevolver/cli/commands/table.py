@@ -1,0 +1,216 @@
+"""`agentevolver table`: conditions x seeds, run by run, and their table."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agentevolver.cli.commands.verbs import Parser, carried_out, listed, positive
+from agentevolver.utils.errors import LaunchError, UsageError
+from agentevolver.utils.processes import die_with_parent
+
+if TYPE_CHECKING:
+    from agentevolver.evaluation.table_results import Results
+    from agentevolver.evaluation.tables import Launch, Plan
+
+# Hydra composes one configuration at a time.
+_COMPOSING = threading.Lock()
+Start = Callable[[list[str]], int]
+
+
+def parser() -> Parser:
+    made = Parser(
+        "table",
+        "Trains each condition of a yaml with each seed, evaluates it, and writes csv and markdown: means, 95 % "
+        "intervals over seeds, differences seed by seed. What is finished is not done again; what was stopped goes on.",
+    )
+    add = made.add_argument
+    add("table", type=Path, metavar="FILE", help="the table's yaml, examples/tables/ablation.yaml for example")
+    add("overrides", nargs="*", metavar="key=value", help="keys of every launch")
+    add("--seeds", type=listed, metavar="N,N", help="in the place of the yaml's")
+    add("--conditions", type=listed, metavar="NAME,NAME", help="these alone")
+    add("--baseline", metavar="NAME", help="compare with this condition, in the place of the yaml's")
+    add("--train", action="append", default=[], metavar="key=value", help="a key of every training; may be repeated")
+    add("--jobs", type=positive, default=1, metavar="N", help="runs side by side, each with its share of the CPUs")
+    add("--known", type=Path, metavar="CSV", help="a csv that this wrote elsewhere: what stands there is not run again")
+    add("--out", type=Path, metavar="PATH", help="of csv and markdown, without suffix (default: the yaml's)")
+    add("--dry-run", action="store_true", help="print what would be launched, and start nothing")
+    add("--only-table", action="store_true", help="launch nothing, and write the table of what is finished")
+    return made
+
+
+def main(arguments: Sequence[str], root: Path) -> int:
+    return carried_out("table", lambda: _table(parser().read(arguments), root))
+
+
+def _table(options: argparse.Namespace, root: Path) -> int:
+    from agentevolver.evaluation.table_results import Results, read_csv
+    from agentevolver.evaluation.tables import Plan, read_table
+
+    wrong = next((item for item in (*options.overrides, *options.train) if "=" not in item), None)
+    if wrong is not None:
+        raise UsageError(f"{wrong!r} is no override: write key=value")
+    try:
+        seeds = None if options.seeds is None else [int(seed) for seed in options.seeds]
+    except ValueError as error:
+        raise UsageError(f"--seeds {','.join(options.seeds)} must be whole numbers, 1,2,3 for example") from error
+    table = read_table(options.table)
+    plan = Plan(
+        table if options.baseline is None else table.against(options.baseline),
+        options.table.parent,
+        seeds=seeds,
+        conditions=options.conditions,
+        train=options.train,
+        every=options.overrides,
+    )
+    known = Results() if options.known is None else read_csv(options.known)
+    shares = _shares(options.jobs)
+    if options.dry_run:
+        _say(plan, known)
+        return 0
+    if not options.only_table:
+        carry_out(plan, partial(_start, root), known=known, shares=shares)
+    _write(plan, known, options.out or plan.table.out or plan.folder / "table")
+    return 0
+
+
+def _start(root: Path, arguments: list[str]) -> int:
+    """Run the launcher and return its exit code. If this process is ended, the launch is stopped in order."""
+    ends_with_us = partial(die_with_parent, os.getpid(), signal.SIGTERM)
+    return subprocess.call([sys.executable, str(root / "launcher.py"), *arguments], preexec_fn=ends_with_us)
+
+
+def _shares(jobs: int) -> list[set[int]]:
+    """Return the CPUs of each job, or no limit for a single one. Raises UsageError."""
+    if jobs == 1:
+        return [set()]
+    from agentevolver.config.devices import has_gpu
+
+    cpus = sorted(os.sched_getaffinity(0))
+    if has_gpu():
+        raise UsageError(f"--jobs {jobs}: runs side by side share CPUs alone; on GPUs they are run one after the other")
+    if jobs > len(cpus):
+        raise UsageError(f"--jobs {jobs}: {len(cpus)} CPUs are there, and each run wants one of its own")
+    return [set(cpus[i * len(cpus) // jobs : (i + 1) * len(cpus) // jobs]) for i in range(jobs)]
+
+
+def carry_out(plan: Plan, start: Start, *, known: Results | None = None, shares: Sequence[set[int]] = (set(),)) -> None:
+    """Launch what is neither finished nor known, as many runs side by side as there are shares of the CPUs.
+
+    Raises:
+        LaunchError: a launch failed; those beside it ran to their end.
+    """
+    cells, lock, failed = plan.cells(), threading.Lock(), threading.Event()
+    waiting = iter(enumerate(cells, 1))
+    evaluated, beside_others = plan.table.evaluation is not None, len(shares) > 1
+
+    def work(share: set[int]) -> None:
+        if share:
+            # For this thread and what it starts.
+            os.sched_setaffinity(0, share)
+        while not failed.is_set():
+            with lock:
+                number, cell = next(waiting, (0, None))
+            if cell is None:
+                return
+            where = f"{number} of {len(cells)}"
+            if known is not None and known.has(cell, evaluated):
+                _tell(f"{cell.name}: known ({where})")
+                continue
+            try:
+                for launch_of in (plan.training, plan.evaluation):
+                    if (launch := launch_of(cell)) is not None:
+                        _launch(plan, launch, start, where, beside_others)
+            except BaseException:
+                failed.set()
+                raise
+
+    if not beside_others:
+        work(set())
+        return
+    with ThreadPoolExecutor(len(shares)) as pool:
+        try:
+            for done in as_completed([pool.submit(work, share) for share in shares]):
+                done.result()
+        except BaseException:
+            failed.set()
+            raise
+
+
+def _tell(text: str) -> None:
+    # In one piece with its line break, since other threads print too.
+    print(f"[table] {text}\n", end="", flush=True)
+
+
+def _launch(plan: Plan, launch: Launch, start: Start, where: str, beside_others: bool) -> None:
+    finished = plan.finished(launch.name)
+    if finished.exists():
+        _tell(f"{launch.name}: finished before ({where})")
+        return
+    _tell(f"{launch.name}: starting ({where})")
+    if launch.copy is not None and not (target := finished.parent / launch.copy.name).exists():
+        # The evaluation adds to a copy, so that the run's own pool stays as training left it.
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(launch.copy, target)
+    code = start([*launch.arguments(), *(_own_port(launch) if beside_others else [])])
+    if code:
+        raise LaunchError(f"{launch.name} ended with exit code {code}; the same command goes on with it")
+    finished.parent.mkdir(parents=True, exist_ok=True)
+    finished.touch()
+
+
+def _own_port(launch: Launch) -> list[str]:
+    """Return the override for an environment service of the run's own, if the launcher starts it."""
+    from agentevolver.config.checks import load
+    from agentevolver.utils.net import take_any_port
+    from agentevolver.utils.web.access import is_local
+
+    with _COMPOSING:
+        service = load(launch.conf, list(launch.overrides)).config.env_service
+    started_here = is_local(service.env_url) and not service.external
+    return [f"env_service.env_url=http://127.0.0.1:{take_any_port()}"] if started_here else []
+
+
+def _say(plan: Plan, known: Results) -> None:
+    evaluated = plan.table.evaluation is not None
+    for cell in plan.cells():
+        if known.has(cell, evaluated):
+            print(f"known: {cell.name}")
+            continue
+        training = plan.training(cell)
+        if training is not None:
+            _say_one(plan, training)
+        if training is not None and not plan.finished(training.name).exists():
+            if evaluated:
+                print(f"then {training.name}-eval, with the checkpoint that it leaves")
+        elif (evaluation := plan.evaluation(cell)) is not None:
+            _say_one(plan, evaluation)
+
+
+def _say_one(plan: Plan, launch: Launch) -> None:
+    state = "finished: " if plan.finished(launch.name).exists() else ""
+    print(f"{state}launcher.py {shlex.join(launch.arguments())}")
+
+
+def _write(plan: Plan, known: Results, out: Path) -> None:
+    from agentevolver.evaluation.table_results import gather, markdown, write_csv
+
+    results = gather(plan, known)
+    if not results.ends(plan.table.evaluation is not None):
+        raise LaunchError(f"{plan.folder} holds no finished run of this table")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    text = markdown(plan, results)
+    write_csv(results, out.with_suffix(".csv"))
+    out.with_suffix(".md").write_text(text, encoding="utf-8")
+    print(f"{text}\nwritten to {out.with_suffix('.csv')} and {out.with_suffix('.md')}")

@@ -1,0 +1,70 @@
+"""Common parts of the command line's verbs: arguments that refuse in one line, and errors that end in an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from agentevolver.utils.errors import ConfigError, LaunchError, UsageError, last_line
+
+PROG = "agentevolver"
+
+
+class Parser(argparse.ArgumentParser):
+    """Arguments of a verb; raises UsageError for those that are wrong."""
+
+    def __init__(self, verb: str, description: str) -> None:
+        super().__init__(prog=f"{PROG} {verb}", description=description, allow_abbrev=False)
+
+    def read(self, arguments: Sequence[str]) -> argparse.Namespace:
+        """Return the arguments, whatever their order; raises UsageError."""
+        return self.parse_intermixed_args(list(arguments))
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (see --help)")
+
+
+def carried_out(verb: str, work: Callable[[], int]) -> int:
+    """Run a verb and return its exit code: 2 for a usage error, 1 for a failure. Errors are printed as one line."""
+    logging.basicConfig(level=logging.ERROR, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return work()
+    except LaunchError as error:
+        return refused(verb, str(error), error.exit_code)
+    except ConfigError as error:
+        return refused(verb, str(error), UsageError.exit_code)
+    except OSError as error:
+        return refused(verb, last_line(error), LaunchError.exit_code)
+
+
+def refused(verb: str, message: str, code: int) -> int:
+    """Print an error and return the exit code."""
+    print(f"{PROG} {verb}: error: {' '.join(message.split())}", file=sys.stderr)
+    return code
+
+
+def listed(text: str) -> list[str]:
+    """Read names that are separated by commas."""
+    return [name for name in text.split(",") if name]
+
+
+def positive(text: str) -> int:
+    """Read a count."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} must be at least 1")
+    return number
+
+
+def read_dotenv(root: Path) -> None:
+    """Take the variables of a checkout's `.env` that are not set yet."""
+    from dotenv import load_dotenv
+
+    load_dotenv(root / ".env", override=False)

@@ -1,0 +1,155 @@
+"""Merge of a checkpoint's weights into a Hugging Face folder, in the precision in which they were stored.
+
+verl's own merger rounds to bfloat16 and leaves adapters beside the weights; here a float32 policy stays one, and LoRA
+adapters are merged by peft, or kept as an adapter's folder of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+import transformers
+
+from agentevolver.evaluation.export.source import Source, tokenizer_folder
+from agentevolver.trainer.shards import whole_state
+from agentevolver.utils.errors import LaunchError, TrainingFailed, UsageError
+
+Adapters = Literal["merge", "keep"]
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+META = "lora_train_meta.json"
+_PEFT = "base_model.model."
+_WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin", "pytorch_model*.json")
+
+
+def write_folder(source: Source, target: Path, *, dtype: str | None, adapters: Adapters, base: str | None) -> None:
+    """Write weights, configuration and tokenizer of a policy into `target`, an empty folder.
+
+    Args:
+        source: whose weights.
+        target: where they are written.
+        dtype: of `DTYPES`; None: as they were stored.
+        adapters: whether LoRA adapters are merged into the weights, or written alone.
+        base: the model that the run began with (`actor_rollout_ref.model.path`), None if it is not known.
+
+    Raises:
+        LaunchError: the checkpoint's files are not whole, or do not fit its configuration.
+        UsageError: adapters are to be kept, and there are none, or nobody knows what they belong to.
+    """
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    if source.weights.kind == "huggingface":
+        if adapters == "keep":
+            raise UsageError(f"--adapters keep: {source.weights.folder} holds whole weights, and no adapters")
+        _copy(tokenizer_folder(source.weights), target, weights=False)
+        _copy_weights(Path(source.weights.folder), target, dtype)
+        return
+    # It warns of groups of processes, of which there are none here.
+    logging.getLogger("torch.distributed.device_mesh").setLevel(logging.ERROR)
+    try:
+        state = whole_state(Path(source.weights.folder))
+    except TrainingFailed as error:
+        raise LaunchError(str(error)) from error
+    if any("lora_" in name for name in state):
+        _write_adapted(source, state, target, dtype=dtype, adapters=adapters, base=base)
+    elif adapters == "keep":
+        raise UsageError(f"--adapters keep: {source.weights.folder} was trained without adapters")
+    else:
+        model = _empty_model(tokenizer_folder(source.weights), _dtype_of(state, dtype))
+        _load(model, state, source.weights.folder)
+        _save(model, target)
+    _copy(tokenizer_folder(source.weights), target, weights=False)
+
+
+def _copy_weights(folder: Path, target: Path, dtype: str | None) -> None:
+    if dtype is None and any(folder.glob("*.safetensors")):
+        _copy(folder, target, weights=True)
+        return
+    from transformers import AutoModelForCausalLM
+
+    _save(AutoModelForCausalLM.from_pretrained(folder, dtype=DTYPES[dtype] if dtype else "auto"), target)
+
+
+def _copy(folder: Path, target: Path, *, weights: bool) -> None:
+    """Copy a folder's files: those of weights, or all others that are not there yet."""
+    own = {path for pattern in _WEIGHTS for path in folder.glob(pattern)}
+    for path in sorted(folder.iterdir()):
+        if path.is_file() and (path in own) is weights and not (target / path.name).exists():
+            shutil.copyfile(path, target / path.name)
+
+
+def _dtype_of(state: Mapping[str, torch.Tensor], dtype: str | None) -> torch.dtype:
+    return DTYPES[dtype] if dtype else next(value.dtype for value in state.values() if value.is_floating_point())
+
+
+def _empty_model(folder: Path, dtype: torch.dtype) -> Any:
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), dtype=dtype)
+
+
+def _load(model: Any, state: Mapping[str, torch.Tensor], where: str) -> None:
+    """Fill a model; what is tied may be missing, nothing else."""
+    try:
+        missing, unexpected = model.load_state_dict(state, strict=False)
+    except RuntimeError as error:
+        raise LaunchError(f"{where} does not fit its config.json: {str(error).splitlines()[-1].strip()}") from error
+    tied = {"lm_head.weight"} if getattr(model.config, "tie_word_embeddings", False) else set()
+    if unexpected or (lacking := [name for name in missing if name.removeprefix(_PEFT) not in tied]):
+        name = unexpected[0] if unexpected else lacking[0]
+        raise LaunchError(f"{where} does not fit its config.json: {'unknown' if unexpected else 'missing'} {name}")
+    model.tie_weights()
+
+
+def _save(model: Any, target: Path) -> None:
+    model.save_pretrained(target)
+
+
+def _write_adapted(
+    source: Source, state: dict[str, torch.Tensor], target: Path, *, dtype: str | None, adapters: Adapters,
+    base: str | None,
+) -> None:  # fmt: skip
+    """Write a policy with LoRA adapters: merged, or the adapters alone in peft's form."""
+    from peft import LoraConfig, get_peft_model
+
+    folder = Path(source.weights.folder)
+    try:
+        meta = json.loads((folder / META).read_text(encoding="utf-8"))
+        rank, alpha = int(meta["r"]), int(meta["lora_alpha"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise LaunchError(f"{folder} has adapters, and {META} does not say their rank and alpha: {error}") from error
+    modules = sorted({name.removeprefix(_PEFT).partition(".lora_")[0] for name in state if ".lora_" in name})
+    only = all("lora_" in name for name in state)
+    if (only or adapters == "keep") and base is None:
+        raise UsageError(f"{folder} holds adapters alone, and nobody says of which model: name its run")
+    settings = LoraConfig(
+        r=rank, lora_alpha=alpha, target_modules=modules, task_type="CAUSAL_LM", base_model_name_or_path=base
+    )
+    if only:
+        from transformers import AutoModelForCausalLM
+
+        plain = AutoModelForCausalLM.from_pretrained(base, dtype=_dtype_of(state, dtype))
+    else:
+        plain = _empty_model(tokenizer_folder(source.weights), _dtype_of(state, dtype))
+    if base is not None:
+        plain.name_or_path = base
+    model = get_peft_model(plain, settings)
+    own = model.state_dict()
+    lacking = [name for name in own if name not in state and "lora_" in name] + [
+        name for name in state if name not in own
+    ]
+    if lacking:
+        raise LaunchError(f"{folder}: its adapters do not fit its config.json: {lacking[0]}")
+    if only:
+        model.load_state_dict(state, strict=False)
+    else:
+        _load(model, state, source.weights.folder)
+    if adapters == "keep":
+        model.save_pretrained(str(target))
+    else:
+        _save(model.merge_and_unload(), target)

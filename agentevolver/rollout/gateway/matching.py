@@ -1,0 +1,177 @@
+"""Matching: find the earlier call that a request continues, by its messages.
+
+A message's key leaves out what agents spell differently when they repeat it: ids of calls, whitespace of their JSON,
+thoughts. A request continues the call with which it shares the most messages.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from agentevolver.rollout.gateway.request import Message, arguments_of
+from agentevolver.rollout.gateway.toolbox import Toolbox
+from context_manager.reasoning import STYLES, without_thought
+from context_manager.samples import ChainOpening
+
+# Role, text, calls by name and arguments.
+Key = tuple[str, str, tuple[tuple[str, bytes], ...]]
+# Characters of a message that are shown where two tellings differ.
+SHOWN_CHARS = 80
+
+
+def key_of(message: Message) -> Key:
+    """Return what identifies a message however an agent spells it."""
+    role, content = message["role"], message["content"]
+    if role != "assistant":
+        return role, content, ()
+    # Agents may drop thoughts from the history.
+    if "think>" in content:
+        content = without_thought(content, STYLES["think"])
+    calls = message.get("tool_calls") or ()
+    return role, content.strip(), tuple([_call_key(call["function"]) for call in calls])
+
+
+def _call_key(function: dict[str, Any]) -> tuple[str, bytes]:
+    try:
+        return function["name"], orjson.dumps(arguments_of(function["arguments"]), option=orjson.OPT_SORT_KEYS)
+    except orjson.JSONEncodeError:  # nested too deeply
+        return function["name"], function["arguments"].encode()
+
+
+@dataclass(slots=True)
+class Turn:
+    """One call. Its sampled ids are `ids[start:end]` of its chain.
+
+    - `number`: counts the calls of the rollout; `asked`: number of messages of its request.
+    - `calls`: the reply's tool calls in OpenAI's form; `closed`: the ids hold the turn's closing token.
+    - `observation`: what was said after it, None if nothing yet; `finished`: `time.perf_counter` of its end.
+    - `seconds`, `waited`: what the engine took, and then the agent.
+    """
+
+    number: int
+    start: int
+    end: int
+    asked: int
+    calls: list[dict[str, Any]]
+    closed: bool
+    log_probs: array[float]
+    truncated: bool
+    seconds: float
+    finished: float
+    observation: str | None = None
+    waited: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class Chain:
+    """Calls that continue one another: their ids, which only ever grow, and the keys of their messages.
+
+    - `opening`: replaces the prompt's beginning in training samples.
+    - `inherited`: number of first turns that were sampled on the chain from which this one forked.
+    - `busy`: a call that continues its end waits for a reply.
+    """
+
+    tools: Toolbox
+    opening: ChainOpening | None = None
+    ids: array[int] = field(default_factory=lambda: array("i"))
+    keys: list[Key] = field(default_factory=list)
+    turns: list[Turn] = field(default_factory=list)
+    inherited: int = 0
+    busy: bool = False
+
+    @property
+    def own(self) -> list[Turn]:
+        """The turns sampled on this chain."""
+        return self.turns[self.inherited :]
+
+    def fork(self, turns: int, ids: int) -> Chain:
+        """Return a chain with the first turns and ids of this one."""
+        return Chain(self.tools, self.opening, self.ids[:ids], [], self.turns[:turns], turns)
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Where a request continues: a chain and the index of a turn on it; `again`: it repeats that turn's own request."""
+
+    chain: Chain
+    place: int
+    again: bool = False
+
+    @property
+    def turn(self) -> Turn:
+        return self.chain.turns[self.place]
+
+    @property
+    def at_end(self) -> bool:
+        """Whether the chain may grow by the request."""
+        return not self.again and self.place == len(self.chain.turns) - 1 and not self.chain.busy
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Why a chain began: the first message in which its request differs from the most similar chain.
+
+    `before` and `after` are `role: text`, cut, or "" where that conversation ends.
+    """
+
+    place: int
+    before: str
+    after: str
+
+
+def common(keys: Sequence[Key], others: Sequence[Key]) -> int:
+    """Return the number of messages with which both conversations begin."""
+    count = 0
+    for one, other in zip(keys, others, strict=False):
+        if one != other:
+            break
+        count += 1
+    return count
+
+
+def find(chains: Sequence[Chain], keys: Sequence[Key], tools: Toolbox) -> Match | None:
+    """Return the call that a request continues, None if there is none.
+
+    Of calls that share as many messages, one at a free end of a chain comes first, then the earliest.
+    """
+    best, rank = None, (0, False)
+    for chain in chains:
+        # Other tools make another prompt from its first token on.
+        if chain.tools is tools and (found := _within(chain, keys)) is not None:
+            asked = chain.turns[found.place].asked
+            its_rank = (asked if found.again else asked + 1, found.at_end)
+            if its_rank > rank:
+                best, rank = found, its_rank
+    return best
+
+
+def _within(chain: Chain, keys: Sequence[Key]) -> Match | None:
+    shared = common(keys, chain.keys)
+    for place in range(len(chain.turns) - 1, -1, -1):
+        asked = chain.turns[place].asked
+        if asked < shared:
+            return Match(chain, place)
+        if asked == shared == len(keys):
+            return Match(chain, place, again=True)
+    return None
+
+
+def difference(chains: Sequence[Chain], keys: Sequence[Key]) -> Difference | None:
+    """Return why a request begins a chain, None for the first chain."""
+    if not chains:
+        return None
+    near = max(chains, key=lambda chain: common(keys, chain.keys))
+    place = common(keys, near.keys)
+    before, after = (_said(one[place]) if place < len(one) else "" for one in (near.keys, keys))
+    return Difference(place, before, after)
+
+
+def _said(key: Key) -> str:
+    role, text, calls = key
+    said = f"{text} {', '.join(name for name, _ in calls)}" if calls else text
+    return f"{role}: {said[:SHOWN_CHARS]}"

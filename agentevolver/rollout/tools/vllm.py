@@ -1,0 +1,86 @@
+"""vLLM's tool parsers as formats, by the names of vLLM's `--tool-call-parser`.
+
+They return a reply that they cannot read as text; that is a problem if the reply holds the parser's own marker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from agentevolver.rollout.tools.json_text import BadCall, check_arguments
+from agentevolver.rollout.tools.reply import END_THINK, MAX_PROBLEMS, THINK
+from agentevolver.rollout.tools.schema import Parsed, ToolCall, ToolFormat, ToolSpec
+from agentevolver.utils.errors import ConfigError
+
+_LONGEST = 65_536  # characters
+# Attributes of vLLM's parsers that hold what begins a call.
+_MARKERS = (
+    "tool_call_start_token",
+    "tool_calls_start_token",
+    "bot_token",
+    "bot_string",
+    "tc_start",
+    "tool_start_token",
+)
+
+
+class VllmFormat(ToolFormat):
+    """A parser of vLLM's, by its name there; vLLM is imported when the first one is made."""
+
+    def __init__(self, parser: str, tokenizer: Any) -> None:
+        from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+        from vllm.tool_parsers import ToolParserManager
+
+        self.name = f"vllm:{parser}"
+        self._request = ChatCompletionRequest
+        self._tokenizer = tokenizer
+        try:
+            self._parser = ToolParserManager.get_tool_parser(parser)
+            # Some parsers are stubs, which only a call shows.
+            self._parser(tokenizer, []).extract_tool_calls("", ChatCompletionRequest(messages=[], model="policy"))
+        except KeyError:
+            names = ", ".join(ToolParserManager.list_registered())
+            raise ConfigError(f"tool_format: vLLM has no tool parser {parser!r}; it has {names}") from None
+        except (RuntimeError, TypeError, ValueError, AttributeError) as error:
+            raise ConfigError(f"tool_format: vLLM's parser {parser!r} cannot read this tokenizer: {error}") from error
+
+    def parse(self, ids: Sequence[int], tools: Sequence[ToolSpec]) -> Parsed:
+        thought, text = self._split(ids)
+        if len(text) > _LONGEST:
+            return Parsed(
+                thought + text, (), (f"The reply is longer than {_LONGEST} characters: no call was looked for.",)
+            )
+        request = self._request(messages=[], model="policy", tools=[tool.to_openai() for tool in tools] or None)
+        parser = self._parser(self._tokenizer, request.tools)
+        try:
+            read = parser.extract_tool_calls(text, request)
+        except Exception as error:  # whatever forty parsers may raise on what a model may write
+            return Parsed(thought + text, (), (f"The call could not be read: {str(error)[:100]}.",))
+        calls, problems = [], []
+        for call in read.tool_calls:
+            try:
+                check_arguments(call.function.arguments)
+                if not call.function.name:
+                    raise BadCall("it has no name")
+                calls.append(ToolCall(call.function.name, call.function.arguments))
+            except BadCall as error:
+                problems.append(f"The call of {str(call.function.name)[:60]!r} could not be read: {error}.")
+        marker = next((mark for mark in _markers(parser) if mark in text), None)
+        if marker is not None and not read.tool_calls:
+            problems.append(f"No call could be read after {marker}.")
+        return Parsed((thought + (read.content or "")).strip(), tuple(calls), tuple(problems[:MAX_PROBLEMS]))
+
+    def _split(self, ids: Sequence[int]) -> tuple[str, str]:
+        """Return the thought at a reply's begin, and the rest without the token that ends it."""
+        text: str = self._tokenizer.decode(ids, skip_special_tokens=False)
+        text = text.removesuffix(self._tokenizer.eos_token or "")
+        thought, end, rest = text.partition(END_THINK)
+        if end:
+            return thought + end, rest
+        return (text, "") if text.lstrip().startswith(THINK) else ("", text)
+
+
+def _markers(parser: Any) -> list[str]:
+    held = (getattr(parser, attribute, None) for attribute in _MARKERS)
+    return [marker for marker in held if isinstance(marker, str) and marker]

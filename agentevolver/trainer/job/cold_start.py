@@ -1,0 +1,222 @@
+"""Cold start: a policy that hardly ever succeeds imitates conversations that did, before reinforcement learning begins.
+
+Conversations come from logs of other programs and trajectories of runs, are stripped of experience that guided them,
+rendered as a rollout of the policy would be, and given to verl's SFT trainer. What it makes takes the place of
+`actor_rollout_ref.model.path` for everything that follows, the reference model included.
+Everything lies in `cold_start/` of the experiment, and a run that goes on finds it there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+from omegaconf import DictConfig, open_dict
+
+from agentevolver.config.schema import Settings
+from agentevolver.llm.message_logs import LogError, find_logs, read_logs
+from agentevolver.trainer.monitor.log import Status
+from agentevolver.types import Trajectory
+from agentevolver.utils import net
+from agentevolver.utils.errors import ConfigError, TrainingFailed
+from agentevolver.utils.files import parse, remove_tree, write_json, write_jsonl
+from context_manager.chat import ChatRenderer, ChatTemplateError
+from context_manager.demonstrations import DemonstrationTokens, demonstration
+from experience_manager.guide import strip
+
+DONE, MODEL, METRICS, LOG = "done.json", "model", "metrics.jsonl", "cold_start.log"
+POLL_S = 0.5
+# Conversations of one task that are imitated, so that easy tasks do not crowd out others.
+MAX_PER_TASK = 4
+
+
+def prepare(config: DictConfig, settings: Settings, renderer: ChatRenderer) -> None:
+    """Point `config` at the model of the cold start, which is made first unless an earlier start of the run has made
+    it; do nothing where none is wanted.
+
+    Raises:
+        ConfigError: nothing is left to imitate, a log cannot be read, or the run began with another cold start.
+        TrainingFailed: verl's trainer failed.
+    """
+    if not settings.cold_start.files:
+        return
+    folder = settings.experiment_dir.resolve() / "cold_start"
+    base = str(config.actor_rollout_ref.model.path)
+    wanted = {**settings.cold_start.model_dump(mode="json"), "model": base}
+    done = _done(folder)
+    if done is None:
+        done = _made(settings, renderer, folder, wanted)
+    elif done["wanted"] != wanted:
+        raise ConfigError(
+            f"this experiment began with another cold start ({folder / DONE}): give the run a name of its own with "
+            "trainer.experiment_name=NAME, or leave cold_start and the model as they were"
+        )
+    with open_dict(config):
+        config.actor_rollout_ref.model.path = str(folder / MODEL)
+
+
+def _done(folder: Path) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = orjson.loads((folder / DONE).read_bytes())
+    except FileNotFoundError:
+        return None
+    return found
+
+
+def _made(settings: Settings, renderer: ChatRenderer, folder: Path, wanted: dict[str, Any]) -> dict[str, Any]:
+    from agentevolver.trainer.sft import CHECKPOINTS, EPISODES
+
+    Status(settings.experiment_dir).set("reading what the cold start imitates")
+    try:
+        trajectories = read_logs(find_logs(settings.cold_start.files), settings.cold_start.untold_score)
+    except (LogError, OSError) as error:
+        raise ConfigError(f"cold_start.files: {error}") from error
+    chosen, left_out = choose(trajectories, settings.cold_start.min_score)
+    kept, dropped = render(chosen, renderer, _longest(settings))
+    left_out += dropped
+    ranks = settings.sizes.n_gpus_per_node
+    if len(kept) < ranks:
+        told = ", ".join(f"{count} {why}" for why, count in left_out.items()) or "no line"
+        raise ConfigError(
+            f"cold_start.files: {len(kept)} of {len(trajectories)} conversations can be imitated, and {ranks} or more "
+            f"are needed, one a rank (left out: {told})"
+        )
+    remove_tree(folder)
+    folder.mkdir(parents=True)
+    write_jsonl(folder / EPISODES, ({"ids": one.ids, "mask": one.mask} for one in kept))
+    _train(settings, folder)
+    saved = sorted((folder / CHECKPOINTS).glob("global_step_*/huggingface"), key=lambda path: path.stat().st_mtime)
+    if not saved or not list(saved[-1].glob("*.safetensors")):
+        raise TrainingFailed(f"the cold start left no model behind; its log is {_log(settings)}")
+    saved[-1].rename(folder / MODEL)
+    shutil.rmtree(folder / CHECKPOINTS)
+    losses = [record["data"]["train/loss"] for record in _metrics(folder) if "train/loss" in record["data"]]
+    done = {
+        "wanted": wanted,
+        "conversations": len(kept),
+        "left_out": dict(left_out),
+        "tokens": sum(len(one.ids) for one in kept),
+        "imitated_tokens": sum(sum(one.mask) for one in kept),
+        "episodes_sha256": hashlib.sha256((folder / EPISODES).read_bytes()).hexdigest(),
+        "steps": len(losses),
+        "first_loss": losses[0] if losses else None,
+        "last_loss": losses[-1] if losses else None,
+    }
+    write_json(folder / DONE, done, indent=2)
+    print(
+        f"[cold start] {len(kept)} conversations imitated in {len(losses)} steps, "
+        f"loss {done['first_loss']:.3f} -> {done['last_loss']:.3f}",
+        flush=True,
+    )
+    return done
+
+
+def choose(trajectories: Sequence[Trajectory], min_score: float) -> tuple[list[Trajectory], Counter[str]]:
+    """Return the trajectories to imitate, and why others are not.
+
+    Kept is what ran to an end, was graded with `min_score` or more, and was not recorded to measure the policy; of a
+    task the shortest ones, so that easy tasks do not crowd out others.
+    """
+    left_out: Counter[str] = Counter()
+    by_task: dict[tuple[str, str], list[Trajectory]] = {}
+    for trajectory in trajectories:
+        outcome = trajectory.outcome
+        if trajectory.task.is_validation:
+            left_out["of validation"] += 1
+        elif outcome is None or not trajectory.stop_reason.happened:
+            left_out["without a grade"] += 1
+        elif outcome.score < min_score:
+            left_out["below min_score"] += 1
+        else:
+            by_task.setdefault((trajectory.task.env_type, trajectory.task.task_id), []).append(trajectory)
+    kept = []
+    for of_task in by_task.values():
+        of_task.sort(key=lambda trajectory: len(trajectory.steps))
+        kept += of_task[:MAX_PER_TASK]
+        left_out["beyond the shortest of a task"] += len(of_task) - len(of_task[:MAX_PER_TASK])
+    return kept, +left_out
+
+
+def render(
+    trajectories: Sequence[Trajectory], renderer: ChatRenderer, longest: int
+) -> tuple[list[DemonstrationTokens], Counter[str]]:
+    """Return trajectories as ids to imitate, without the experience that guided them, and why others are left out:
+    those of more than `longest` tokens, and those that the chat template cannot say."""
+    kept, left_out = [], Counter[str]()
+    for trajectory in trajectories:
+        guidance = trajectory.guidance
+        messages = strip(trajectory.messages, guidance.injected if guidance is not None else "")
+        tools = trajectory.tools or trajectory.task.metadata.get("tools") or []
+        try:
+            made = demonstration(renderer.for_tools(tools), messages)
+        except (ValueError, ChatTemplateError) as error:
+            left_out[f"that cannot be rendered ({error})"] += 1
+            continue
+        if len(made.ids) > longest:
+            left_out[f"longer than {longest} tokens"] += 1
+        else:
+            kept.append(made)
+    return kept, left_out
+
+
+def _longest(settings: Settings) -> int:
+    sizes = settings.sizes
+    return min(sizes.max_prompt_length + sizes.max_response_length, sizes.max_model_len)
+
+
+def _log(settings: Settings) -> Path:
+    return settings.experiment_dir.resolve() / "logs" / LOG
+
+
+def _metrics(folder: Path) -> list[dict[str, Any]]:
+    try:
+        lines = (folder / METRICS).read_bytes().splitlines()
+    except FileNotFoundError:
+        return []
+    return [record for record in map(parse, lines) if record is not None]
+
+
+def _train(settings: Settings, folder: Path) -> None:
+    """Run verl's SFT trainer on the devices of this node, a process a rank, and say how far it is."""
+    from agentevolver.trainer.sft import PARENT
+
+    ranks, log = settings.sizes.n_gpus_per_node, _log(settings)
+    config = settings.experiment_dir.resolve() / "config.yaml"
+    command = [sys.executable, "-m", "agentevolver.trainer.sft", "--config", str(config), "--folder", str(folder)]
+    # The ranks meet through a file; verl reads the address of a store that it does not use then.
+    store = {"MASTER_ADDR": net.LOOPBACK, "MASTER_PORT": "0", "WORLD_SIZE": str(ranks)}
+    shared = {**os.environ, **net.ON_LOOPBACK, **store, PARENT: str(os.getpid())}
+    status = Status(settings.experiment_dir)
+    status.set("cold start")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        processes = []
+        try:
+            for rank in range(ranks):
+                own = {"RANK": str(rank), "LOCAL_RANK": str(rank), "VERL_FILE_LOGGER_PATH": str(folder / METRICS)}
+                processes.append(
+                    subprocess.Popen(command, env={**shared, **own}, stdout=output, stderr=subprocess.STDOUT)
+                )
+            while any(process.poll() is None for process in processes):
+                if any(process.poll() for process in processes):
+                    break
+                if done := _metrics(folder):
+                    status.set("cold start", step=done[-1]["step"])
+                time.sleep(POLL_S)
+        finally:
+            for process in processes:
+                if process.poll() is None:
+                    process.kill()
+                process.wait()
+    if any(process.returncode for process in processes):
+        last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
+        raise TrainingFailed(f"the cold start failed: {''.join(last)[:300]} (the log is {log})")

@@ -1,0 +1,420 @@
+"""The main job: `python -m agentevolver.trainer.job.main --config experiments/<project>/<experiment>/config.yaml`.
+
+Lists the tasks, looks at the openings of a few episodes before anything heavy is started (do they open, do they fit),
+hands the configuration to verl and runs the trainer, with a console beside it. The launcher starts it; it needs the
+environment service and the Ray cluster that the configuration names. Errors that have a cause of their own are one
+line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
+from pathlib import Path
+from uuid import uuid4
+
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from agentevolver.config.agent import agent_function, check_command
+from agentevolver.config.checks import for_verl, from_config
+from agentevolver.config.schema import Settings
+from agentevolver.config.trees import one_line
+from agentevolver.config.verl_keys import ask_verl
+from agentevolver.rollout.tool_calls import ToolsMissing, no_tools, read_tools
+from agentevolver.rollout.tools.formats import VLLM, detect_format, tool_format
+from agentevolver.trainer.job import cold_start
+from agentevolver.trainer.monitor.console import Console
+from agentevolver.trainer.monitor.log import Status
+from agentevolver.types import Task
+from agentevolver.utils import net, recipes
+from agentevolver.utils.errors import ConfigError, TrainingFailed
+from agentevolver.utils.openings import replace_query
+from agentevolver.utils.secrets import adopt_secrets
+from context_manager.chat import ChatRenderer, ChatTemplateError
+from context_manager.exactness import check_template
+from context_manager.messages import ContentError, text_of
+from context_manager.registry import checked_template
+from env_service.client import AsyncEnvClient, EnvRequestError, EnvServiceError
+from env_service.contract import NO_NATIVE_TOOLS
+from task_manager.graders.base import GraderConfigError
+from task_manager.graders.registry import GraderContext, make_grader
+from task_manager.tasks import env_params_of, environment_tasks, read_tasks, seed_of, write_tasks
+
+logger = logging.getLogger(__name__)
+
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+# Openings that are looked at whatever they show; all are where one of these comes so near the limit.
+TASKS = 8
+NEAR = 0.75
+AT_ONCE = 4
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the main job; returns the exit code (2: configuration, 1: the run failed)."""
+    parser = argparse.ArgumentParser(
+        prog="python -m agentevolver.trainer.job.main", description="Train on a composed configuration."
+    )
+    parser.add_argument("--config", type=Path, required=True, help="the run's config.yaml, as the launcher wrote it")
+    arguments = parser.parse_args(argv)
+    try:
+        config, settings = begin(arguments.config)
+        check(config, settings)
+        _ask_verl(config, settings)
+        prepare(config, settings)
+        _train(config, settings)
+    except ConfigError as error:
+        print(f"configuration: {error}", file=sys.stderr)
+        return 2
+    except (EnvServiceError, TrainingFailed, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def begin(path: Path) -> tuple[DictConfig, Settings]:
+    """Read a run's configuration, and make this process the run's: the modes of its files, its secrets, its log.
+
+    Raises ConfigError, OSError.
+    """
+    config = OmegaConf.load(path)
+    assert isinstance(config, DictConfig)
+    settings = from_config(config)
+    if not settings.shared_files:
+        os.umask(0o077)
+    adopt_secrets()
+    logging.basicConfig(filename=_log_path(settings), level=logging.INFO, format=LOG_FORMAT)
+    return config, settings
+
+
+def check(config: DictConfig, settings: Settings) -> None:
+    """Look at what of a configuration needs neither a service nor an engine; raises ConfigError."""
+    check_stages(settings)
+    check_agent(settings)
+    check_weights(config, settings)
+
+
+def prepare(config: DictConfig, settings: Settings) -> None:
+    """Have the tasks of the run and look at what will be done with them, in the order of what it costs: listing and
+    opening them is free, making synthetic ones is not.
+
+    Raises ConfigError, TrainingFailed, EnvServiceError; each message is one line.
+    """
+    originals, validation = list_tasks(config, settings)
+    section = settings.task_manager
+    trained = originals if section.mixture.use_original_tasks else []
+    questioned = [task for task in originals if task.env_type in settings.questioned]
+    check_size(config, settings, originals)
+    recipes.called("prepare", config, settings, trained)
+    unmade = [replace(task, open_query=True) for task in questioned] if section.makes_tasks else []
+    renderer = make_renderer(config)
+    if settings.rollout.tool_format == "auto":
+        logger.info("the chat template writes tool calls as %s", detect_format(renderer.tokenizer))
+    check_chat_template(settings, renderer)
+    check_episodes(settings, [*trained, *unmade, *validation], renderer)
+    synthetic: list[Task] = []
+    if settings.draws_epochs:
+        from agentevolver.trainer.job import questioning
+
+        synthetic = questioning.prepare(settings, originals)
+        check_episodes(settings, synthetic, renderer)
+        recipes.called("prepare", config, settings, synthetic)
+    cold_start.prepare(config, settings, renderer)
+    if settings.exp_manager.enabled:
+        from agentevolver.trainer.experience import prepare
+
+        prepare(settings, [*trained, *synthetic, *validation])
+
+
+def list_tasks(config: DictConfig, settings: Settings) -> tuple[list[Task], list[Task]]:
+    """Write the experiment's task files, unless a run before this one did, and point verl's dataset at them.
+
+    Returns the environment's own tasks: those of the training split, and those that are validated on.
+    """
+    folder = settings.experiment_dir.resolve() / "tasks"
+    train, validation = folder / "train.jsonl", folder / "val.jsonl"
+    if not (train.exists() and validation.exists()):
+        Status(settings.experiment_dir).set("listing the tasks")
+        asyncio.run(_list_tasks(settings, train, validation))
+    with open_dict(config):
+        config.data.train_files = str(train)
+        config.data.val_files = str(validation)
+    return read_tasks(train), read_tasks(validation)
+
+
+async def _list_tasks(settings: Settings, train: Path, validation: Path) -> None:
+    service, grader = settings.env_service, settings.task_manager.grader.original_grader
+    async with AsyncEnvClient(service.env_url, timeout_s=service.timeout_s) as client:
+        try:
+            tasks = [
+                task
+                for one in settings.environments
+                if one.weight > 0
+                for task in await environment_tasks(
+                    client, one.env_type, one.train_split, params=dict(one.train_filter), evaluator=grader
+                )
+            ]
+            held_out = [
+                task
+                for one in settings.environments
+                for split in one.val_splits
+                for task in await environment_tasks(
+                    client, one.env_type, split, validation=True, params=dict(one.val_filter)
+                )
+            ]
+        except (ValueError, EnvRequestError) as error:
+            own = " (env_service.environments may name its own)" if service.is_mixture else ""
+            raise ConfigError(
+                f"the splits in data.train_split and data.val_splits cannot be listed: {error}{own}"
+            ) from error
+    write_tasks(train, tasks)
+    write_tasks(validation, held_out)
+
+
+def check_stages(settings: Settings) -> None:
+    """Make the stages of advantages and of rewards, the rules of rows' clips and the graders of other packages once;
+    raises ConfigError for one that does not exist or does not take its options."""
+    from advantage_processor.pipeline import Processor, StageError
+
+    try:
+        Processor(settings.attribution, hybrid_data=settings.task_manager.mixture.is_hybrid)
+    except StageError as error:
+        raise ConfigError(f"attribution_driven_credit_assignment.stages: {error}") from error
+    if settings.trainer.reward_stages:
+        from agentevolver.trainer.reward_stages import RewardStageError, RewardStages
+
+        try:
+            RewardStages(settings.trainer.reward_stages, settings)
+        except RewardStageError as error:
+            raise ConfigError(f"trainer.reward_stages: {error}") from error
+    if settings.trainer.row_clips:
+        from agentevolver.trainer.row_clips import RuleError, make_rule
+
+        try:
+            for rule in settings.trainer.row_clips:
+                make_rule(rule, 0.2)
+        except RuleError as error:
+            raise ConfigError(f"trainer.row_clips: {error}") from error
+    grader = settings.task_manager.grader
+    if ":" in grader.original_grader:
+        context = GraderContext(grader, None, settings.rollout.sparse, run=settings)
+        try:
+            make_grader(grader.original_grader, context)
+        except GraderConfigError as error:
+            raise ConfigError(f"task_manager.grader.original_grader: {error}") from error
+
+
+def check_size(config: DictConfig, settings: Settings, tasks: Sequence[Task]) -> None:
+    """Refuse fewer tasks than a step takes, where the epochs are verl's; raises ConfigError."""
+    wanted = settings.sizes.train_batch_size
+    if not (settings.draws_epochs or OmegaConf.select(config, "trainer.val_only")) and len(tasks) < wanted:
+        raise ConfigError(
+            f"data.train_split has {len(tasks)} tasks, fewer than data.train_batch_size = {wanted}: name a larger "
+            "split, or set the latter lower"
+        )
+
+
+def check_agent(settings: Settings) -> None:
+    """Import the user's agent, or look for its program; raises ConfigError where that fails."""
+    if settings.rollout.agent_function is not None:
+        agent_function(settings.rollout.agent_function)
+    check_command(settings.rollout)
+
+
+def check_weights(config: DictConfig, settings: Settings) -> None:
+    """Look for the weights that the policy is to begin with;
+    raises ConfigError if they are none, or another model's."""
+    from agentevolver.trainer.weights import check_architecture, weights_at
+
+    if settings.trainer.weights is not None:
+        model = config.actor_rollout_ref.model
+        check_architecture(weights_at(settings.trainer.weights), model)
+
+
+def check_parser(config: DictConfig, settings: Settings) -> None:
+    """Make vLLM's parser of tool calls, where the configuration names one; raises ConfigError. It imports vLLM."""
+    if settings.rollout.tool_format.startswith(VLLM):
+        tool_format(settings.rollout.tool_format, make_renderer(config).tokenizer)
+
+
+def make_renderer(config: DictConfig) -> ChatRenderer:
+    """Return what turns messages into the policy's tokens; raises ConfigError where there is no tokenizer."""
+    from transformers import AutoTokenizer
+
+    model = config.actor_rollout_ref.model
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            model.tokenizer_path or model.path, trust_remote_code=model.trust_remote_code
+        )
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"actor_rollout_ref.model.path = {model.path}: no tokenizer there: {one_line(error)}"
+        ) from error
+    return ChatRenderer(tokenizer, dict(config.data.apply_chat_template_kwargs))
+
+
+def check_chat_template(settings: Settings, renderer: ChatRenderer) -> None:
+    """Warn of what the run's context template makes of the model's chat template: prompts that are not what that
+    renders of the whole conversation. Raises ConfigError where the chat template refuses such a conversation."""
+    rollout = settings.rollout
+    try:
+        warnings = check_template(renderer, rollout, None if rollout.tool_format == "none" else [])
+    except ChatTemplateError as error:
+        raise ConfigError(
+            f"actor_rollout_ref.rollout.context_template = {rollout.context_template} cannot be used with the chat "
+            f"template of the model: {error}"
+        ) from error
+    for warning in warnings:
+        logger.warning("%s", warning)
+        print(f"warning: {warning}", file=sys.stderr)
+
+
+def check_episodes(settings: Settings, tasks: Sequence[Task], renderer: ChatRenderer) -> None:
+    """Open a few episodes of the tasks; raises ConfigError for what would only fail after the engines have started."""
+    if tasks:
+        Status(settings.experiment_dir).set("opening a few episodes")
+        longest = asyncio.run(probe(settings, tasks, renderer))
+        logger.info("the longest of the probed openings has %d tokens", longest)
+
+
+def keep_ray_here(settings: Settings) -> None:
+    """Have a private cluster listen on loopback alone, where there is none to join;
+    to be called before Ray is imported."""
+    if not (settings.ray.address or os.environ.get("RAY_ADDRESS")):
+        os.environ.update(net.ON_LOOPBACK)
+
+
+def _log_path(settings: Settings) -> Path:
+    folder = settings.experiment_dir / "logs"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / "driver.log"
+
+
+def _ask_verl(config: DictConfig, settings: Settings) -> None:
+    """Have verl's dataclasses judge the configuration, before tasks are made; raises ConfigError. Imports verl."""
+    keep_ray_here(settings)
+    with _log_path(settings).open("a", encoding="utf-8") as file, redirect_stdout(file), redirect_stderr(file):
+        ask_verl(for_verl(config))
+
+
+def _train(config: DictConfig, settings: Settings) -> None:
+    """Hand over to verl's trainer."""
+    with (
+        Console(settings.experiment_dir),
+        _log_path(settings).open("a", encoding="utf-8") as file,
+        redirect_stdout(file),
+        redirect_stderr(file),
+    ):
+        from agentevolver.trainer.run import run
+
+        check_parser(config, settings)
+        run(for_verl(config), settings)
+
+
+async def probe(settings: Settings, tasks: Sequence[Task], renderer: ChatRenderer) -> int:
+    """Open tasks and return the length of the longest opening in tokens, with what the context template adds to it.
+
+    Eight of each environment's each kind are opened (trained on, validated on, without a goal of the environment's),
+    spread over the list, and all of a kind if one of its eight fills three quarters of `data.max_prompt_length`.
+
+    Raises:
+        ConfigError: an opening is longer than `data.max_prompt_length`, the environment refuses
+            `env_service.env_params`, or it hands over no tools in a run that wants native calls.
+        EnvServiceError: the service fails otherwise.
+    """
+    service, limit = settings.env_service, settings.sizes.max_prompt_length
+    kinds: dict[tuple[str, bool, bool], list[Task]] = defaultdict(list)
+    for task in tasks:
+        kinds[task.env_type, task.open_query, task.is_validation].append(task)
+    longest = 0
+    async with AsyncEnvClient(service.env_url, timeout_s=service.timeout_s) as client:
+        for kind in kinds.values():
+            found = await _lengths(client, settings, kind[:: max(1, len(kind) // TASKS)][:TASKS], renderer)
+            if limit >= max(found) > NEAR * limit:
+                found = await _lengths(client, settings, kind, renderer)
+            if max(found) > limit:
+                raise ConfigError(
+                    _too_long(kind, max(found), sum(length > limit for length in found), len(found), limit)
+                )
+            longest = max(longest, *found)
+    return longest
+
+
+def _too_long(kind: Sequence[Task], longest: int, over: int, opened: int, limit: int) -> str:
+    what = "validation tasks" if kind[0].is_validation else "tasks"
+    where = f"{what} of {kind[0].env_type}" + (
+        " without a goal, which synthetic ones begin as," if kind[0].open_query else ""
+    )
+    return (
+        f"data.max_prompt_length = {limit}, but the opening messages of {over} of {opened} {where} are longer, up to "
+        f"{longest} tokens: "
+        f"set it to {longest} or more"
+    )
+
+
+async def _lengths(
+    client: AsyncEnvClient, settings: Settings, tasks: Sequence[Task], renderer: ChatRenderer
+) -> list[int]:
+    slots = asyncio.Semaphore(AT_ONCE)
+
+    async def measure(task: Task) -> int:
+        async with slots:
+            return await _opening_length(client, settings, task, renderer)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            measured = [group.create_task(measure(task)) for task in tasks]
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from failed
+    return [task.result() for task in measured]
+
+
+async def _opening_length(client: AsyncEnvClient, settings: Settings, task: Task, renderer: ChatRenderer) -> int:
+    instance_id, own = f"probe-{uuid4().hex}", settings.environment(task.env_type)
+    params = {
+        **own.params(validation=task.is_validation),
+        **env_params_of(task),
+        "is_open_query": task.open_query,
+    }
+    native = settings.rollout.tool_format != "none" and own.native_tools
+    if native:
+        params["native_tools"] = True
+    try:
+        state = await client.create_instance(task.env_type, seed_of(task), instance_id, params)
+    except EnvRequestError as error:
+        if native and NO_NATIVE_TOOLS in str(error):
+            raise ConfigError(_no_tools(no_tools(task.env_type), settings, task.env_type)) from error
+        raise ConfigError(
+            f"the environment {task.env_type!r} refuses task {task.task_id!r} with {params}: {error}"
+        ) from error
+    try:
+        opening = [{**message, "content": text_of(message)} for message in state["state"]]
+        if task.query is not None:
+            opening = replace_query(opening, task.query, state.get("info"))
+        rollout = settings.rollout
+        if native:
+            renderer = renderer.for_tools(read_tools(state.get("info"), task.env_type))
+        template = checked_template(rollout)(renderer, settings.context_limits, rollout)
+        return len(renderer.opening(template.opening(opening)))
+    except ToolsMissing as error:
+        raise ConfigError(_no_tools(str(error), settings, task.env_type)) from error
+    except ContentError as error:
+        raise ConfigError(f"the environment {task.env_type!r}, task {task.task_id!r}: {error}") from error
+    finally:
+        await client.release_instance(instance_id)
+
+
+def _no_tools(problem: str, settings: Settings, env_type: str) -> str:
+    several = settings.env_service.is_mixture
+    return f"{problem}, or env_service.environments.{env_type}.native_tools to false" if several else problem
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,231 @@
+"""Progress output of a run: phase, one line for each step, a small table for each validation, a bar with the time left.
+
+Reads `status.json` and `metrics.jsonl` of the experiment. Without a terminal it prints the lines alone.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console as RichConsole
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from agentevolver.trainer.monitor.log import read_status
+from agentevolver.trainer.monitor.results import Validation, records, validations_of
+from agentevolver.utils.files import parse
+
+REFRESH_S = 0.5
+WIDTH = 100
+SUCCESS = "rollout/success"
+PHASES = {
+    "gen": "timing_s/gen",
+    "old": "timing_s/old_log_prob",
+    "ref": "timing_s/ref",
+    "adv": "timing_s/adv",
+    "update": "timing_s/update_actor",
+    "sync": "timing_s/update_weights",
+}
+
+
+class Console:
+    """A context manager that follows an experiment's files in a thread."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._console = RichConsole(file=sys.stdout)  # whatever stdout is redirected to later
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="console", daemon=True)
+        self._offset = 0
+        self._first: dict[str, Validation] = {}
+        self._pace = Pace()
+        self._steps = Pace()
+
+    def __enter__(self) -> Console:
+        metrics = self._directory / "metrics.jsonl"
+        for record in records(self._directory):
+            for one in validations_of(record):
+                self._first.setdefault(one.source, one)
+        self._offset = metrics.stat().st_size if metrics.exists() else 0
+        self._earlier = read_status(self._directory)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join(timeout=5)
+
+    def _follow(self) -> None:
+        columns = (
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+        )
+        with Progress(*columns, console=self._console, disable=not self._console.is_terminal) as progress:
+            task = progress.add_task("starting", total=None)
+            phase, told = "", dict[str, str]()
+            while True:
+                stopping = self._stop.wait(REFRESH_S)
+                status = self._status()
+                if status.get("phase", phase) != phase:
+                    phase = status["phase"]
+                    self._tell_phase(phase, status)
+                for text in new_warnings(told, status):
+                    self._console.print(f"[yellow]warning: {escape(text)}[/]", highlight=False, soft_wrap=True)
+                total, done = status.get("total_steps"), status.get("step")
+                if "total" in status:  # before training: tasks that are made, experience that is gathered
+                    total, done = status["total"], status.get("done", 0)
+                progress.update(task, description=phase or "starting", total=total)
+                if done is not None:
+                    progress.update(task, completed=done)
+                for record in self._new_records():
+                    self._tell_step(record, status.get("total_steps"))
+                    progress.update(task, completed=record["step"])
+                if stopping:
+                    return
+
+    def _tell_phase(self, phase: str, status: Mapping[str, Any]) -> None:
+        left = ""
+        if "total" in status:
+            left = self._pace.left(phase.partition(":")[0], int(status.get("done", 0)), int(status["total"]))
+        if not self._console.is_terminal:
+            self._console.print(f"{phase}{left}", highlight=False, markup=False, soft_wrap=True)
+
+    def _tell_step(self, record: dict[str, Any], total: int | None) -> None:
+        left = self._steps.left("step", int(record["step"]), total) if total is not None else ""
+        self._console.print(line_of(record, total, left), highlight=False, soft_wrap=True)
+        found = validations_of(record)
+        for one in found:
+            self._first.setdefault(one.source, one)
+        for line in validation_lines(found, self._first):
+            self._console.print(f"[green]{escape(line)}[/]", highlight=False, soft_wrap=True)
+
+    def _status(self) -> dict[str, Any]:
+        # An earlier run's is known by its content, not its time: the trainer's clock may be another node's.
+        status = read_status(self._directory)
+        return {} if status == self._earlier else status
+
+    def _new_records(self) -> list[dict[str, Any]]:
+        try:
+            with (self._directory / "metrics.jsonl").open("rb") as file:
+                if file.seek(0, 2) < self._offset:  # rewritten by a resumed run
+                    self._offset = file.tell()
+                file.seek(self._offset)
+                whole, _, _ = file.read().rpartition(b"\n")
+        except OSError:
+            return []
+        self._offset += len(whole) + 1 if whole else 0
+        return [record for line in whole.splitlines() if (record := parse(line)) is not None and "step" in record]
+
+
+def new_warnings(told: dict[str, str], status: Mapping[str, Any]) -> list[str]:
+    """Return the status's warnings that are not in `told`, which is updated. A status that could not be read ({})
+    warns of nothing."""
+    now = {key: status[key] for key in ("stuck", "warning") if status.get(key)}
+    new = [text for key, text in now.items() if told.get(key) != text]
+    if status:
+        told.clear()
+        told.update(now)
+    return new
+
+
+class Pace:
+    """The speed of something since it was first seen."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._what = ""
+        self._began = (0.0, 0)
+
+    def left(self, what: str, done: int, total: int) -> str:
+        """Return `, 12 min left`, or nothing before two counts are known and at the end."""
+        now = self._clock()
+        if what != self._what or done < self._began[1]:
+            self._what, self._began = what, (now, done)
+        began, first = self._began
+        if not first < done < total:
+            return ""
+        return f", {duration((now - began) / (done - first) * (total - done))} left"
+
+
+def duration(seconds: float) -> str:
+    """Return a duration as `40 s`, `12 min` or `3.5 h`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def line_of(record: Mapping[str, Any], total: int | None = None, left: str = "") -> str:
+    """Return a step's metrics as one line of rich markup, at most `WIDTH` columns wide; less important parts that do
+    not fit are left out.
+
+    Args:
+        record: of metrics.jsonl.
+        total: steps of the run, None if not known.
+        left: text on the time left.
+    """
+    step = f"step {record['step']:>4}" + (f"/{total}" if total is not None else "")
+    failed = f"  {record['rollout/failed']:.0f} rollouts failed" if record.get("rollout/failed") else ""
+    aged = f"  {record['rollout/age/mean']:.1f} steps old" if "rollout/age/mean" in record else ""
+    plain = step
+    if "rollout/reward/mean" in record:
+        plain += f"  reward {record['rollout/reward/mean']:.3f}  success {record[SUCCESS]:.3f}"
+        room = WIDTH - len(f"{plain}{aged}{failed}{left}")
+        times = {name: record[key] for name, key in PHASES.items() if key in record}
+        longest = sorted(times, key=lambda name: -times[name])
+
+        def fit(*choices: str) -> str:
+            return next((one for one in choices if len(one) <= room), "")
+
+        def phases(count: int) -> str:
+            shown = (f"{name} {seconds:.1f}" for name, seconds in times.items() if name in longest[:count])
+            return f" ({' '.join(shown)})" if times else ""
+
+        seconds = record.get("timing_s/step", 0.0)
+        speed = fit(f"  {record.get('rollout/tokens_per_s', 0.0):.0f} tok/s  {seconds:.1f} s", f"  {seconds:.0f} s")
+        # The two longest phases come before the success of each environment.
+        room -= len(speed) + len(phases(2))
+        by_name = ((key.removeprefix(f"{SUCCESS}/"), value) for key, value in record.items())
+        apart = [f"{name} {value:.3f}" for name, value in by_name if f"{SUCCESS}/{name}" in record and "/" not in name]
+        worlds = fit(f" ({', '.join(apart)})") if apart else ""
+        room += len(phases(2)) - len(worlds)
+        plain += worlds + speed + fit(*(phases(count) for count in range(len(times), 0, -1))) + aged
+    marked = escape(plain).replace(step, f"[bold]{step}[/]", 1)
+    return marked + (f"[red]{failed}[/]" if failed else "") + left
+
+
+def validation_lines(found: Sequence[Validation], first: Mapping[str, Validation]) -> list[str]:
+    """Return the table of a validation: a line for each source, with the change since its first validation."""
+    if not found:
+        return []
+    width = min(40, max(len("validation"), *(len(one.source) for one in found)))
+    lines = [f"  {'validation':<{width}}  {'avg@n':>12}  {'best@n':>13}  since the first"]
+    for one in found:
+        since = first.get(one.source)
+        change = (
+            "" if since is None or since.step >= one.step else f"{one.average - since.average:+.3f} (step {since.step})"
+        )
+        best = "" if one.best is None else f"{one.best:.3f} best@{one.n}"
+        source = one.source if len(one.source) <= width else f"{one.source[: width - 1]}…"
+        lines.append(f"  {source:<{width}}  {f'{one.average:.3f} avg@{one.n}':>12}  {best:>13}  {change}".rstrip())
+    return lines

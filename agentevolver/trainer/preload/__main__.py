@@ -1,0 +1,317 @@
+"""`python -m agentevolver.trainer.preload SOCKET`: the process that imports everything, then forks on request.
+
+It has one thread and one socket. A request comes from `client.py` with its open files; the reply is a line with the
+process id, and a line with its status when it has ended. Requests wait while it imports. A client that goes away takes
+its process with it, and so does the end of the nursery.
+"""
+
+from __future__ import annotations
+
+import array
+import atexit
+import fcntl
+import importlib
+import json
+import multiprocessing
+import os
+import runpy
+import selectors
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import setproctitle
+
+from agentevolver.trainer.preload import SOCKET, executable_of
+from agentevolver.trainer.preload.client import RAY_WORKER
+from agentevolver.utils.heap import freeze_heap
+from agentevolver.utils.processes import die_with_parent, reseed
+
+# Nine tenths of what the run's processes spend on importing. Nothing that loads Ray: its library reads the job's number
+# and the raylet's process id when it is loaded.
+FOREIGN = (
+    "torch._inductor.lowering", "torch.distributed.fsdp", "tensordict", "transformers.models.auto.auto_factory",
+    "transformers.image_processing_utils", "transformers.models.qwen2.modeling_qwen2", "transformers.trainer_pt_utils",
+    "openai", "fastapi", "uvicorn", "scipy.signal", "datasets", "hydra", "aiohttp", "jsonschema", "requests", "peft",
+    "tensorboard",
+    "vllm.entrypoints.openai.api_server", "vllm.v1.worker.cpu_worker", "vllm.model_executor.models.qwen2",
+)  # fmt: skip
+# The rest, for the workers of a Ray job. Not verl_plugin.engine, which joins the workers' process group on import.
+OF_A_JOB = (
+    "agentevolver.trainer.run", "agentevolver.trainer.trainer", "agentevolver.trainer.verl_plugin.agent_loop",
+    "verl.workers.engine_workers",
+    "verl.workers.rollout.vllm_rollout.vllm_async_server", "verl.workers.rollout.vllm_rollout.vllm_rollout",
+)  # fmt: skip
+MAX_FILES = 250
+# As in verl's runtime environment, for what reads them on import.
+VARIABLES = {"TOKENIZERS_PARALLELISM": "true", "VLLM_LOGGING_LEVEL": "WARN"}
+
+
+@dataclass(frozen=True)
+class Request:
+    """A requested process; `files` maps its descriptors' numbers in the client to those received here."""
+
+    argv: list[str]
+    env: dict[str, str]
+    cwd: str
+    nice: int
+    files: dict[int, int]
+
+
+def read_request(connection: socket.socket) -> Request | None:
+    """Read a request with its files, or return None if the client has gone."""
+    length, files = _read_with_files(connection, 8)
+    text = _read(connection, int.from_bytes(length, "big"))
+    if len(length) < 8 or text is None:
+        close_all(files)
+        return None
+    wanted = json.loads(text)
+    numbers = dict(zip(wanted["files"], files, strict=True))
+    return Request(wanted["argv"], wanted["env"], wanted["cwd"], wanted["nice"], numbers)
+
+
+def _read_with_files(connection: socket.socket, size: int) -> tuple[bytes, list[int]]:
+    files = array.array("i")
+    data, ancillary, _, _ = connection.recvmsg(size, socket.CMSG_SPACE(MAX_FILES * files.itemsize))
+    for level, kind, content in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            files.frombytes(content[: len(content) - len(content) % files.itemsize])
+    return data, list(files)
+
+
+def _read(connection: socket.socket, size: int) -> bytes | None:
+    data = b""
+    while len(data) < size:
+        part = connection.recv(size - len(data))
+        if not part:
+            return None
+        data += part
+    return data
+
+
+class Nursery:
+    """Fork server: forks a process for each request on a listening socket.
+
+    Ray's workers come from a nursery of their job, which is made for the first of them; the client is told its socket.
+
+    Args:
+        path: prefix of the sockets of jobs' nurseries; None: this is the nursery of a job.
+    """
+
+    def __init__(self, listening: socket.socket, path: Path | None) -> None:
+        self._listening = listening
+        self._path = path
+        self._jobs: dict[str, str] = {}
+        self._children: dict[int, socket.socket | None] = {}
+        self._selector = selectors.DefaultSelector()
+        self._wake, self._woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._selector.register(listening, selectors.EVENT_READ)
+        self._selector.register(self._wake, selectors.EVENT_READ)
+
+    def serve(self) -> tuple[Request, socket.socket | None]:
+        """Serve forever. Return only in a forked process: with the request to carry out, and with a socket if it is to
+        be the nursery of the request's job."""
+        signal.set_wakeup_fd(self._woken)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        while True:
+            for key, _ in self._selector.select():
+                if key.fileobj is self._listening:
+                    connection, _ = self._listening.accept()
+                    request = read_request(connection)
+                    if request is None:
+                        connection.close()
+                    elif (
+                        self._path is not None
+                        and (job := request.env.get("RAY_JOB_ID"))
+                        and request.argv[0].endswith(RAY_WORKER)
+                    ):
+                        if (made := self._send_on(connection, request, job, self._path)) is not None:
+                            return request, made
+                    elif self._fork(connection, request):
+                        return request, None
+                elif key.fileobj == self._wake:
+                    self._bury()
+                else:
+                    self._let_go(key.fileobj)
+
+    def _send_on(self, connection: socket.socket, request: Request, job: str, path: Path) -> socket.socket | None:
+        """Tell a client the socket of its job's nursery, which is forked if there is none. Return that socket in the
+        new process."""
+        close_all(request.files.values())
+        if job not in self._jobs:
+            self._jobs[job] = f"{path}.{job}"
+            Path(self._jobs[job]).unlink(missing_ok=True)
+            listening = socket.socket(socket.AF_UNIX)
+            listening.bind(self._jobs[job])
+            listening.listen(64)
+            parent = os.getpid()
+            if not (pid := os.fork()):
+                self._leave(parent)
+                connection.close()
+                return listening
+            listening.close()
+            self._children[pid] = None
+        with connection:
+            connection.sendall(f"{self._jobs[job]}\n".encode())
+        return None
+
+    def _fork(self, connection: socket.socket, request: Request) -> bool:
+        """Fork, and return True in the new process."""
+        parent = os.getpid()
+        pid = os.fork()
+        if not pid:
+            self._leave(parent)
+            connection.close()
+            return True
+        close_all(request.files.values())
+        self._children[pid] = connection
+        self._selector.register(connection, selectors.EVENT_READ)
+        _tell(connection, pid)
+        return False
+
+    def _leave(self, parent: int) -> None:
+        """Close the nursery's own files in a forked process, which ends with the nursery."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.setsid()
+        die_with_parent(parent)
+        self._selector.close()
+        for own in (self._listening, *self._children.values()):
+            if own is not None:
+                own.close()
+        os.close(self._wake)
+        os.close(self._woken)
+
+    def _bury(self) -> None:
+        """Tell the clients of ended processes their status."""
+        try:
+            while os.read(self._wake, 4096):
+                pass
+        except BlockingIOError:
+            pass
+        while self._children:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                return
+            connection = self._children.pop(pid)
+            if connection is None:
+                continue
+            if connection in self._selector.get_map():
+                self._selector.unregister(connection)
+            _tell(connection, status)
+            connection.close()
+
+    def _let_go(self, connection: Any) -> None:
+        """Kill the process of a client that has gone."""
+        self._selector.unregister(connection)
+        for pid, own in self._children.items():
+            if own is connection:
+                os.killpg(pid, signal.SIGKILL)
+
+
+def close_all(files: Iterable[int]) -> None:
+    for file in files:
+        os.close(file)
+
+
+def _tell(connection: socket.socket, number: int) -> None:
+    try:
+        connection.sendall(f"{number}\n".encode())
+    except OSError:  # the client has gone
+        return
+
+
+def become(request: Request) -> Callable[[], Any]:
+    """Take on a requested process's files, environment, folder and niceness; return what it does, to be called once."""
+    above = max(request.files, default=2) + 1
+    moved = {number: fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, above) for number, file in request.files.items()}
+    close_all(request.files.values())
+    for number, file in moved.items():
+        os.dup2(file, number)
+        os.close(file)
+    os.chdir(request.cwd)
+    os.nice(max(0, request.nice - os.nice(0)))
+    os.environ.clear()
+    os.environ.update(request.env)
+    reseed()
+    if path := request.env.get(SOCKET):
+        multiprocessing.set_executable(str(executable_of(path)))
+    what, *rest = request.argv
+    if what == "-m":
+        sys.argv = [rest[0], *rest[1:]]
+        return lambda: runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+    if what == "-c":
+        sys.argv = ["-c", *rest[1:]]
+        main = sys.modules["__main__"] = ModuleType("__main__")
+        return lambda: exec(compile(rest[0], "<string>", "exec"), main.__dict__)
+    sys.argv = [what, *rest]
+    sys.path[0] = str(Path(what).parent)
+    return lambda: runpy.run_path(what, run_name="__main__")
+
+
+def import_all(names: Iterable[str]) -> None:
+    """Import these modules, and leave their objects out of garbage collection."""
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except ImportError as error:  # whoever needs it says so
+            print(f"not preloaded: {name}: {error}", flush=True)
+    print(f"{len(sys.modules)} modules, {len(os.listdir('/proc/self/task'))} threads", flush=True)
+    freeze_heap()
+
+
+def serve(listening: socket.socket, path: Path) -> Request:
+    """Be the nursery, or a job's nursery in a forked process. Return in the processes that were requested."""
+    import_all(FOREIGN)
+    if "ray" in sys.modules:
+        raise ImportError("one of FOREIGN imports ray, which must not be loaded before its job is known")
+    request, listening_for_job = Nursery(listening, path).serve()
+    if listening_for_job is None:
+        return request
+    os.environ.update({name: value for name, value in request.env.items() if name.startswith("RAY_")})
+    import_all(OF_A_JOB)
+    return Nursery(listening_for_job, None).serve()[0]
+
+
+def run(request: Request) -> int:
+    """Run what was requested and return its exit code."""
+    if request.argv[0] in ("-m", "-c"):  # Ray sets the titles of its workers, with a library that fails after this one
+        setproctitle.setproctitle(" ".join((sys.executable, *request.argv)))
+    try:
+        become(request)()
+        return 0
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        return 1
+
+
+def main() -> None:
+    """Never returns."""
+    path = Path(sys.argv[1])
+    path.unlink(missing_ok=True)
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(str(path))
+    listening.listen(64)
+    os.environ.update({name: os.environ.get(name, value) for name, value in VARIABLES.items()})
+    code = run(serve(listening, path))
+    # Not through the interpreter's own end, which tears down what the nursery imported, with warnings.
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

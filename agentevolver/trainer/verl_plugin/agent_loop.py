@@ -1,0 +1,379 @@
+"""verl's agent loop, its worker and its manager (`rollout.agent.agent_loop_manager_class`) around one rollout.
+
+verl creates one `Episode` per rollout; what a worker process shares between them (tokenizer, connections, limits) is
+created once per configuration. The worker differs from verl's in two ways, both to save CPU time: it creates the
+episode itself instead of through a configuration object, and it hands over together rows that become ready together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import ray
+import transfer_queue as tq
+from omegaconf import DictConfig
+from transformers import GenerationConfig
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput, DictConfigWrap
+from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ
+from verl.utils.tensordict_utils import list_of_dict_to_tensordict
+
+from advantage_processor.attributor import Attributor, judge_settings
+from agentevolver.config.agent import agent_function
+from agentevolver.config.asynchronous import goes_on, steps_kept
+from agentevolver.config.schema import RolloutSettings, Settings, of_verl
+from agentevolver.llm import LLM, Role
+from agentevolver.llm.client import PolicySource
+from agentevolver.llm.settings import LLMSettings
+from agentevolver.rollout.agent import Agent, FunctionAgent
+from agentevolver.rollout.attempt import TaskGraders
+from agentevolver.rollout.command import CommandAgent
+from agentevolver.rollout.container import ContainerAgent, engine_of
+from agentevolver.rollout.engine import Engine
+from agentevolver.rollout.flows import flow_chooser
+from agentevolver.rollout.pause import PAUSE
+from agentevolver.rollout.policy import Summariser, VerlEngine, role_summariser
+from agentevolver.rollout.resuming import ResumingEngine
+from agentevolver.rollout.rollout import Rollout, RolloutPolicy, RolloutRunner
+from agentevolver.rollout.rows import group_name, group_place, to_outputs, to_row
+from agentevolver.rollout.served import MAX_SAMPLES, Serving
+from agentevolver.rollout.tool_calls import ToolUse
+from agentevolver.rollout.tools.formats import tool_format
+from agentevolver.trainer.verl_plugin.agent_loop_manager import GIVEN_UP, CrewManager
+from agentevolver.types import RowKey, StopReason, Task, Trajectory
+from agentevolver.utils import seeds
+from agentevolver.utils.inflight import BOARD, Waiting, Watched
+from context_manager.chat import ChatRenderer
+from context_manager.registry import checked_template
+from env_service.client import AsyncEnvClient
+from env_service.protocol import Instances
+from task_manager.graders.registry import GraderContext, Graders
+
+logger = logging.getLogger(__name__)
+
+# Calls of the environment service that an episode waits for.
+ENV_CALLS = ("create_instance", "step", "evaluate", "release_instance")
+# Rows that become ready within this time go to TransferQueue in one call: a call costs milliseconds of CPU however few
+# it carries.
+GATHER_S = 0.02
+
+
+if TYPE_CHECKING:
+    from agentevolver.rollout.guidance import Guides
+
+
+@dataclass(slots=True)
+class _Shared:
+    settings: Settings
+    runner: RolloutRunner
+    # By whether they are for training: what waits for validation's end must not keep it waiting.
+    slots: dict[bool, asyncio.Semaphore]
+    eos_token_id: int
+    attributor: Attributor | None
+    guides: Guides | None
+
+
+_shared: dict[int, _Shared] = {}
+
+
+class Episode(AgentLoopBase):
+    """verl's agent loop for one rollout.
+
+    verl's own constructor is skipped on purpose: it builds an unused tokenisation helper per rollout.
+    """
+
+    def __init__(self, trainer_config: Any, server_manager: Any, tokenizer: Any, **_: Any) -> None:
+        config: DictConfig = trainer_config.config
+        key = id(config)
+        if key not in _shared:
+            settings = of_verl(config)
+            # verl gives a request without a seed the replica's where vLLM is to be deterministic: a group's rollouts
+            # would all be the same.
+            seeded = settings.trainer.deterministic or bool(config.actor_rollout_ref.rollout.get("full_determinism"))
+            seeded = seeded or (goes_on(config) and settings.device == "cpu")
+            timeout_s = settings.rollout.step_timeout_s
+            engine, aside = VerlEngine(server_manager, timeout_s, seeded=seeded), None
+            if goes_on(config):
+                engine = ResumingEngine(server_manager, timeout_s, seeded=seeded)
+                aside = ResumingEngine(server_manager, timeout_s, seeded=seeded, validation=True)
+            template_kwargs = config.data.get("apply_chat_template_kwargs")
+            runner = make_runner(settings, engine, tokenizer, template_kwargs, served=engine.served, aside=aside)
+            slots = {trained: asyncio.Semaphore(settings.rollout.max_env_worker) for trained in (False, True)}
+            attributor = make_attributor(settings, engine.served, steps_kept(config))
+            _shared[key] = _Shared(settings, runner, slots, tokenizer.eos_token_id, attributor, make_guides(settings))
+        self._shared = _shared[key]
+
+    async def run(self, sampling_params: dict[str, Any], **row: Any) -> list[AgentLoopOutput]:
+        """Roll the row's task out and return its outputs in order; a failed rollout returns one masked placeholder."""
+        shared = self._shared
+        task = Task.from_dict(row["task"])
+        validation = task.is_validation
+        env_params = shared.settings.environment(task.env_type).params(validation=validation)
+        rollout_id, step, seed = int(row["session_id"]), int(row["global_steps"]), shared.settings.data.seed
+        group_id = self._group_id(task, row)
+        guide = (
+            shared.guides.guide(task, group_id, rollout_id, step, group_place(group_id))
+            if shared.guides is not None
+            else None
+        )
+        with seeds.drawing(seed, group_id, rollout_id):
+            async with shared.slots[not (validation or task.is_scout)]:
+                with BOARD.call("rollouts"):
+                    rollout = await shared.runner.run(task, group_id, rollout_id, sampling_params, env_params, guide)
+            trajectory = rollout.trajectory
+            trajectory.began_step = step
+            if rollout.versions:
+                trajectory.min_version, trajectory.max_version = min(rollout.versions), max(rollout.versions)
+            if shared.guides is not None:
+                trajectory.guidance = shared.guides.used(rollout, wanted=guide is not None)
+            if shared.attributor is not None and not validation and not task.is_scout:
+                # Outside of the slots: the next episode runs while the judge reads this one.
+                trajectory.attribution = await shared.attributor.label_steps(trajectory, step=step)
+        return to_outputs(rollout, shared.eos_token_id, step - 1, validation=validation)
+
+    def given_up(self, error: str, stop_reason: StopReason = StopReason.ENV_ERROR, **row: Any) -> list[AgentLoopOutput]:
+        """Return the placeholder of a rollout that is given up because of `error`."""
+        task, step, tries = Task.from_dict(row["task"]), int(row["global_steps"]), self._shared.runner.max_tries
+        names = self._group_id(task, row), int(row["session_id"])
+        trajectory = Trajectory(task, *names, [], [], stop_reason, None, tries, error, 0.0)
+        trajectory.began_step = step
+        eos = self._shared.eos_token_id
+        return to_outputs(Rollout(trajectory, []), eos, step - 1, validation=task.is_validation)
+
+    def _group_id(self, task: Task, row: Mapping[str, Any]) -> str:
+        """Return the row's group id. verl's ids for validation rows are random, so a deterministic one is derived."""
+        if not task.is_validation:
+            return str(row["uid"])
+        seed, step = self._shared.settings.data.seed, int(row["global_steps"])
+        return group_name(seed, "validation", step, int(row["index"]), task.task_id)
+
+
+def make_guides(settings: Settings) -> Guides | None:
+    """Return who guides rollouts, None if the configuration has none guided. The trainer has started the actor by
+    then."""
+    if not settings.exp_manager.guides:
+        return None
+    # Not above: runs without guidance need no index in every worker.
+    from agentevolver.rollout.guidance import Guides
+    from experience_manager.actor import Guide, find_actor
+
+    source = Guide(find_actor(settings.experiment_dir), settings.exp_manager)
+    return Guides(settings.exp_manager, source, settings.sizes.n, settings.sizes.val_n)
+
+
+def make_attributor(settings: Settings, policy: PolicySource | None = None, steps_kept: int = 1) -> Attributor | None:
+    """Return who asks the judge for step labels, None if the configuration wants none."""
+    if Role.ATTRIBUTOR not in settings.roles:
+        return None
+    llm = judge_settings(_llm_settings(settings), settings.attribution)
+    return Attributor(
+        settings.attribution,
+        LLM(llm, policy=policy),
+        group_size=settings.sizes.n,
+        steps_kept=steps_kept,
+        endpoint=llm.endpoint(Role.ATTRIBUTOR),
+    )
+
+
+def make_graders(settings: Settings, policy: PolicySource | None = None) -> Graders | None:
+    """Return the graders of training tasks, None if the environment grades all."""
+    if not settings.task_manager.grades_otherwise:
+        return None
+    llm = LLM(_llm_settings(settings), policy=policy) if Role.JUDGE in settings.roles else None
+    section = settings.task_manager
+    return Graders(GraderContext(section.grader, llm, settings.rollout.sparse, section.max_observation_chars, settings))
+
+
+def make_summariser(settings: Settings, policy: PolicySource | None = None) -> Summariser | None:
+    """Return who writes the summaries of contexts, None if the configuration asks no role for them."""
+    if settings.rollout.summary_by != "summariser":
+        return None
+    return role_summariser(LLM(_llm_settings(settings), policy=policy))
+
+
+def _llm_settings(settings: Settings) -> LLMSettings:
+    return settings.llm.model_copy(update={"ledger": settings.usage_ledger})
+
+
+def stop_ids(model: str) -> tuple[int, ...]:
+    """Return the ids that end a reply, from the model's generation config; none without such a file."""
+    try:
+        ids = GenerationConfig.from_pretrained(model).eos_token_id
+    except OSError:
+        return ()
+    return () if ids is None else (ids,) if isinstance(ids, int) else tuple(ids)
+
+
+def make_runner(
+    settings: Settings,
+    engine: Engine,
+    tokenizer: Any,
+    template_kwargs: Any = None,
+    *,
+    served: PolicySource | None = None,
+    graders: TaskGraders | None = None,
+    client: Instances | None = None,
+    aside: Engine | None = None,
+) -> RolloutRunner:
+    """Return the runner of a worker process; raises ConfigError for an unusable template or flow.
+
+    `served` says where the policy answers roles that it plays; `graders` and `client` replace those of the
+    configuration; `aside` samples in rollouts that are not trained on.
+    """
+    rollout, service = settings.rollout, settings.env_service
+    tool_use = make_tool_use(rollout, tokenizer)
+    ends = (*stop_ids(tokenizer.name_or_path), *(tool_use.ends if tool_use is not None else ()))
+    renderer = ChatRenderer(tokenizer, dict(template_kwargs or {}), ends)
+    policy = RolloutPolicy(
+        max_steps=rollout.max_steps,
+        max_tries=rollout.max_rollout_tries,
+        sparse=rollout.sparse,
+        unavailable_timeout_s=service.unavailable_timeout_s,
+        no_think=rollout.use_qwen3,
+        by_text=frozenset(one.env_type for one in settings.environments if not one.native_tools),
+    )
+    template, limits = checked_template(rollout), settings.context_limits
+    asked = f"environment {', '.join(service.env_types)}:"
+    client = client or AsyncEnvClient(service.env_url, timeout_s=service.timeout_s)
+    environments: Any = Watched(client, asked, ENV_CALLS)
+    if graders is None:
+        graders = make_graders(settings, served)
+    summariser = make_summariser(settings, served)
+    watched: Any = Watched(engine, "the policy:", ("generate",))
+    watched_aside: Any = None if aside is None else Watched(aside, "the policy:", ("generate",))
+    return RolloutRunner(
+        policy,
+        environments,
+        watched,
+        lambda: template(renderer, limits, rollout),
+        flow_chooser(rollout),
+        summariser,
+        graders,
+        tool_use=tool_use,
+        new_attempt=make_serving(settings, renderer),
+        aside=watched_aside,
+    )
+
+
+def make_serving(settings: Settings, renderer: ChatRenderer) -> Serving | None:
+    """Return what lets the user's agent play the rollouts, None if a flow does. Raises ConfigError for an unusable
+    function."""
+    rollout = settings.rollout
+    if not rollout.is_served:
+        return None
+    agent: Agent
+    if rollout.agent_function is not None:
+        agent = FunctionAgent(agent_function(rollout.agent_function))
+    elif rollout.agent_container is not None:
+        engine = engine_of(rollout.agent_container)
+        agent = ContainerAgent(rollout.agent_command or (), engine, rollout.agent_timeout_s)
+    else:
+        agent = CommandAgent(rollout.agent_command or ())
+    return Serving(
+        agent,
+        renderer,
+        settings.context_limits,
+        timeout_s=rollout.agent_timeout_s,
+        max_calls=rollout.agent_max_calls,
+        world=rollout.agent_world,
+        train_errors=rollout.train_agent_errors,
+        max_samples=rollout.max_samples_per_trajectory or MAX_SAMPLES,
+        sample_choice=rollout.sample_choice or "spread",
+    )
+
+
+def make_tool_use(rollout: RolloutSettings, tokenizer: Any) -> ToolUse | None:
+    """Return how native tool calls are read, None if agents act by text.
+
+    Raises ConfigError if no format fits the tokenizer.
+    """
+    if rollout.tool_format == "none":
+        return None
+    return ToolUse(tool_format(rollout.tool_format, tokenizer), rollout.max_tool_calls)
+
+
+Row = tuple[str, dict[str, Any], dict[str, Any]]
+_VerlWorker: Any = AgentLoopWorkerTQ.__ray_metadata__.modified_class
+
+
+class RowWriter:
+    """Writer of rows into TransferQueue: one call for rows that arrive together."""
+
+    def __init__(self, gather_s: float = GATHER_S) -> None:
+        self._gather_s = gather_s
+        self._waiting: dict[str, tuple[list[Row], asyncio.Task[None]]] = {}
+
+    async def put(self, rows: Sequence[Row], partition_id: str) -> None:
+        """Hand rows (key, fields, tag) over and return when they are stored; raises what TransferQueue raises."""
+        if partition_id not in self._waiting:
+            self._waiting[partition_id] = ([], asyncio.create_task(self._flush_soon(partition_id)))
+        batch, flushed = self._waiting[partition_id]
+        batch.extend(rows)
+        await asyncio.shield(flushed)
+
+    async def _flush_soon(self, partition_id: str) -> None:
+        await asyncio.sleep(self._gather_s)
+        batch, _ = self._waiting.pop(partition_id)
+        keys, fields, tags = zip(*batch, strict=True)
+        await tq.async_kv_batch_put(
+            keys=list(keys), fields=list_of_dict_to_tensordict(list(fields)), tags=list(tags), partition_id=partition_id
+        )
+
+
+class EpisodeWorker(_VerlWorker):
+    """Worker that runs the rollouts that verl hands it, many at once on one event loop."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._rows = RowWriter()
+
+    async def outlive(self) -> None:
+        """Never return: the call ends with this process, which tells the trainer."""
+        await asyncio.Event().wait()
+
+    async def waiting(self) -> Waiting:
+        """Return what this worker's rollouts wait for."""
+        return BOARD.waiting()
+
+    async def pause(self, asleep: bool | None = None, validating: bool | None = None) -> None:
+        PAUSE.set(asleep=asleep, validating=validating)
+
+    async def _run_agent_loop(
+        self,
+        sampling_params: dict[str, Any],
+        trajectory: dict[str, Any],
+        *,
+        agent_name: str,
+        trace: bool = True,
+        **row: Any,
+    ) -> None:
+        episode = Episode(
+            trainer_config=DictConfigWrap(self.config), server_manager=self.llm_client, tokenizer=self.tokenizer
+        )
+        if (error := row.pop(GIVEN_UP, None)) is not None:
+            outputs = episode.given_up(str(error), **row)
+        else:
+            try:
+                outputs = await episode.run(sampling_params, **row)
+            except Exception as error:
+                # Of a flow, a template, a grader or a guide. verl would drop the rollout without a row: it would be in
+                # no record, and no guard would count it.
+                logger.exception("rollout %s of group %s failed", row["session_id"], row["uid"])
+                outputs = episode.given_up(f"{type(error).__name__}: {error}", StopReason.AGENT_ERROR, **row)
+        await self._agent_loop_postprocess(outputs, trajectory["validate"], **row)
+
+    async def _agent_loop_postprocess(self, output: list[AgentLoopOutput], validate: bool, **row: Any) -> None:
+        keys = [str(RowKey(str(row["uid"]), row["session_id"], index)) for index in range(len(output))]
+        rows = [(key, *to_row(one, row)) for key, one in zip(keys, output, strict=True)]
+        await self._rows.put(rows, "val" if validate else "train")
+
+
+class EpisodeManager(CrewManager):
+    """verl's manager of agent loop workers, with our workers."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.agent_loop_workers_class = ray.remote(EpisodeWorker)

@@ -1,0 +1,96 @@
+"""verl's FSDP2 engine on a CPU, loaded in every worker by `actor_rollout_ref.model.external_lib`.
+
+Three things of verl's do not hold without an accelerator and are answered here; the rest is verl's own engine,
+`log_probs` for its loop:
+- its process group names the device twice ("cpu:gloo,cpu:gloo"), which torch refuses; verl skips that when a group
+    exists;
+- the reference model is offloaded through pinned memory, which needs an accelerator; it is left unwrapped instead;
+- adapters merged into the weights for vLLM are rounded to bf16, which would make another policy of one that is rolled
+    out in fp32.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor
+from verl.utils.fsdp_utils import merged_lora_context, normalize_peft_param_name
+from verl.utils.model import convert_weight_keys
+from verl.utils.torch_dtypes import PrecisionType
+from verl.workers.engine import EngineRegistry
+
+from agentevolver.trainer.verl_plugin import log_probs, value_head, varlen_attention
+from agentevolver.trainer.verl_plugin.resharding import ReshardingEngine
+
+
+def init_gloo_process_group() -> None:
+    """Join the worker group that Ray laid out (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), once per process."""
+    if os.environ.get("WG_BACKEND") == "ray" and "RANK" in os.environ and not dist.is_initialized():
+        dist.init_process_group("gloo", rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]))
+
+
+def own_threads() -> int:
+    """Return how many threads a rank of the actor computes with: its share of the CPUs, 4 at most.
+
+    vLLM idles while the actor computes, and the other way round, so each may have all of them; vLLM's own are bound by
+    OMP_NUM_THREADS.
+    """
+    return max(1, min(4, len(os.sched_getaffinity(0)) // int(os.environ.get("WORLD_SIZE", "1"))))
+
+
+class _EveryRankLoads:
+    """A device mesh that claims rank 0 on every rank, so that an unwrapped module has real weights everywhere."""
+
+    def get_coordinate(self) -> list[int]:
+        return [0]
+
+
+@EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cpu")
+class CpuEngine(ReshardingEngine):
+    """FSDP2 on gloo for the model that trains; the plain module for one that is only read (`forward_only`)."""
+
+    device_mesh: Any
+    module: Any
+
+    def initialize(self) -> None:
+        """Build the model as verl does, and compute with the rank's share of the CPUs from then on."""
+        super().initialize()
+        torch.set_num_threads(own_threads())
+
+    def _build_fsdp_module(self, module: torch.nn.Module) -> torch.nn.Module:
+        if not self.engine_config.forward_only:
+            wrapped: torch.nn.Module = super()._build_fsdp_module(module)
+            return wrapped
+        precision: dict[str, Any] = self.engine_config.mixed_precision or {}
+        self._autocast_dtype = PrecisionType.to_dtype(precision.get("param_dtype", "bf16"))
+        self.scaler = None
+        return module
+
+    def _build_module(self) -> torch.nn.Module:
+        if not self.engine_config.forward_only:
+            trained: torch.nn.Module = super()._build_module()
+            return trained
+        mesh, self.device_mesh = self.device_mesh, _EveryRankLoads()
+        try:
+            read_only: torch.nn.Module = super()._build_module()
+            return read_only
+        finally:
+            self.device_mesh = mesh
+
+    def _merged_lora_per_tensor_param(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield the policy's weights by their names in Hugging Face's form, adapters merged in and nothing rounded;
+        each is a copy."""
+        with merged_lora_context(self.module, backup_adapters=True):
+            weights = convert_weight_keys(normalize_peft_param_name(self.module.state_dict()), self.module)
+            for name, weight in weights.items():
+                yield name, (weight.full_tensor() if isinstance(weight, DTensor) else weight).detach().clone()
+
+
+init_gloo_process_group()
+log_probs.install()
+varlen_attention.register()
+value_head.leave_trl_alone()

@@ -1,0 +1,177 @@
+"""A rollout's calls as chains, turns and samples."""
+
+import asyncio
+
+import pytest
+
+from agentevolver.rollout.engine import Generated
+from agentevolver.rollout.gateway import chat
+from agentevolver.rollout.gateway.request import RequestRefused
+from agentevolver.rollout.gateway.rollout import CallLimits
+from agentevolver.types import StopReason
+from agentevolver.utils import seeds
+from context_manager.settings import ContextLimits
+from tests.agentevolver.rollout.gateway.harness import (
+    ROOMY,
+    ScriptedEngine,
+    asked,
+    encoded,
+    failing,
+    rollout,
+    said,
+    user,
+)
+
+
+async def test_calls_that_go_on_from_one_another_are_one_sample(renderer):
+    engine = ScriptedEngine(["one", "two", "three"])
+    played = rollout(renderer, engine)
+    messages = [user("task")]
+    for number in range(3):
+        completion = await played.complete(asked(*messages))
+        messages += [completion.message, user(f"answer {number}")]
+    (sample,) = played.samples()
+    assert sample.prompt_ids == engine.calls[0][0]
+    assert sample.prompt_ids + sample.response_ids == engine.calls[2][0] + engine.calls[2][1]
+    trained = [i for i, mask in zip(sample.response_ids, sample.response_mask, strict=True) if mask]
+    assert trained == encoded("one") + encoded("two") + encoded("three")
+    assert [step.observation for step in played.steps] == ["answer 0", "answer 1", ""]
+    assert [step.action for step in played.steps] == ["one", "two", "three"]
+    assert [m["content"] for m in played.messages] == ["task", "one", "answer 0", "two", "answer 1", "three"]
+    assert played.chains == 1 and not played.differences
+
+
+async def test_a_changed_earlier_message_forks_and_keeps_the_ids_before_it(renderer):
+    engine = ScriptedEngine(["one", "two", "three"])
+    played = rollout(renderer, engine)
+    await played.complete(asked(user("task")))
+    await played.complete(asked(user("task"), said("one"), user("a")))
+    await played.complete(asked(user("task"), said("one"), user("b")))
+    assert played.chains == 2
+    first, second = played.samples()
+    assert sum(first.response_mask) == len(encoded("one") + encoded("two"))
+    assert sum(second.response_mask) == len(encoded("three"))
+    shared = engine.calls[0][0] + engine.calls[0][1]
+    assert second.prompt_ids[: len(shared)] == shared
+    (why,) = played.differences
+    assert (why.place, why.before, why.after) == (2, "user: a", "user: b")
+    assert [sample.share for sample in (first, second)] == [pytest.approx(8 / 14), pytest.approx(6 / 14)]
+
+
+async def test_the_same_request_again_is_sent_the_same_ids(renderer):
+    engine = ScriptedEngine(["one", "two"])
+    played = rollout(renderer, engine)
+    for _ in range(2):
+        await played.complete(asked(user("task")))
+    assert engine.calls[0][0] == engine.calls[1][0]
+    assert [sum(sample.response_mask) for sample in played.samples()] == [4, 4]
+
+
+async def test_a_full_context_is_refused_and_ends_nothing(renderer):
+    played = rollout(renderer, limits=ContextLimits(40, 20, 100, 8, 400))
+    await played.complete(asked(user("t")))
+    with pytest.raises(RequestRefused) as refused:
+        await played.complete(asked(user("t"), said("well"), user("long " * 20)))
+    assert (refused.value.status, refused.value.code) == (400, "context_length_exceeded")
+    assert played.stop_reason is StopReason.CONTEXT_FULL
+    await played.complete(asked(user("t")))
+    assert played.stop_reason is None and played.calls == 2
+
+
+async def test_an_engine_that_goes_on_failing_ends_the_rollout(renderer):
+    played = rollout(renderer, failing(3))
+    for retry_s in (1.0, 1.0, None):
+        with pytest.raises(RequestRefused) as refused:
+            await played.complete(asked(user("t")))
+        assert refused.value.status == 503 and refused.value.retry_s == retry_s
+    assert played.stop_reason is StopReason.LLM_ERROR and played.closed
+    with pytest.raises(RequestRefused) as refused:
+        await played.complete(asked(user("t")))
+    assert refused.value.status == 409
+
+
+async def test_closing_refuses_what_waits(renderer):
+    engine = ScriptedEngine(gate=asyncio.Event())
+    played = rollout(renderer, engine)
+    waiting = asyncio.create_task(played.complete(asked(user("t"))))
+    while not engine.waiting:
+        await asyncio.sleep(0)
+    played.close("its time is over")
+    with pytest.raises(RequestRefused, match="its time is over"):
+        await waiting
+    assert not engine.waiting and not played.samples()
+
+
+async def test_the_nth_call_has_the_nth_draw_whatever_failed_in_between(renderer):
+    def drawn(engine):
+        with seeds.drawing(7, "group", 0):
+            return rollout(renderer, engine), [seeds.current().anew().seed("policy")]
+
+    engine, broken = ScriptedEngine(), failing(1)
+    (whole, first), (outage, _) = drawn(engine), drawn(broken)
+    for number in range(3):
+        await whole.complete(asked(user(f"task {number}")))
+    with pytest.raises(RequestRefused):
+        await outage.complete(asked(user("task 0")))
+    for number in range(3):
+        await outage.complete(asked(user(f"task {number}")))
+    drawn_seeds = [sampling["seed"] for _, _, sampling in engine.calls]
+    assert drawn_seeds[:1] == first and len(set(drawn_seeds)) == 3
+    assert [sampling["seed"] for _, _, sampling in broken.calls] == [drawn_seeds[0], *drawn_seeds]
+
+
+async def test_sampling_is_the_runs_and_the_agents_limits_only_lower(renderer):
+    engine = ScriptedEngine(["one two three"])
+    played = rollout(renderer, engine)
+    body = {"messages": [user("go")], "temperature": 0, "top_p": 0.1, "seed": 3, "tool_choice": "required"}
+    for limit in (5, 5000):
+        await played.complete(chat.read({**body, "max_tokens": limit}))
+    first, second = [sampling for _, _, sampling in engine.calls]
+    assert first == {"temperature": 0.7, "max_tokens": 5}
+    assert second == {"temperature": 0.7, "max_tokens": ROOMY.max_new_tokens}
+    assert played.ignored == {"temperature": 2, "top_p": 2, "seed": 2, "tool_choice": 2}
+    assert [step.truncated for step in played.steps] == [True, False]
+
+
+async def test_a_stop_text_ends_what_the_agent_is_told_and_the_ids_stay(renderer):
+    engine = ScriptedEngine([encoded("one Observation: x", closed=False), "two"])
+    played = rollout(renderer, engine)
+    first = await played.complete(asked(user("go"), stop=("Observation:",)))
+    assert (first.content, first.finish, first.stopped_by) == ("one ", "stop", "Observation:")
+    await played.complete(asked(user("go"), first.message, user("on")))
+    assert engine.calls[0][2]["stop"] == ["Observation:"] and not played.steps[0].truncated
+    assert played.chains == 1 and encoded("one Observation: x", closed=False) == played.samples()[0].response_ids[:18]
+
+
+async def test_a_form_of_the_reply_is_handed_to_the_engine(renderer):
+    engine = ScriptedEngine()
+    played = rollout(renderer, engine)
+    form = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object"}}}
+    await played.complete(chat.read({"messages": [user("go")], "response_format": form}))
+    assert engine.calls[0][2]["structured_outputs"] == {"json": {"type": "object"}}
+    assert played.structured == 1
+    form["json_schema"]["schema"] = {"type": "no such type"}
+    with pytest.raises(RequestRefused, match="no JSON schema"):
+        chat.read({"messages": [user("go")], "response_format": form})
+
+
+async def test_limits_of_calls_and_of_sampled_tokens(renderer):
+    for limits, answered in ((CallLimits(calls=2), 2), (CallLimits(sampled_tokens=4), 1)):
+        played = rollout(renderer, call_limits=limits)
+        for _ in range(answered):
+            await played.complete(asked(user("t")))
+        with pytest.raises(RequestRefused, match="this rollout has had its"):
+            await played.complete(asked(user("t")))
+        assert played.stop_reason is StopReason.MAX_STEPS and played.calls == answered
+
+
+@pytest.mark.parametrize("log_probs", [[-0.5, -1.25], [-0.1, -1e-300]])
+async def test_log_probs_are_kept_to_the_last_bit(renderer, log_probs):
+    class Engine:
+        async def generate(self, request_id, prompt_ids, sampling_params):
+            return Generated([5, 6], list(log_probs), 3, 4)
+
+    played = rollout(renderer, Engine())
+    await played.complete(asked(user("t")))
+    (sample,) = played.samples()
+    assert sample.log_probs == log_probs and played.versions == {3, 4}

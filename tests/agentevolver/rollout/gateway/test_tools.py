@@ -1,0 +1,163 @@
+"""Native tool calls through the gateway, with the real templates and formats."""
+
+import copy
+import json
+
+import openai
+import pytest
+
+from agentevolver.rollout.gateway import responses
+from agentevolver.rollout.gateway.request import RequestRefused
+from agentevolver.rollout.tools.formats import tool_format
+from context_manager.chat import ChatRenderer
+from context_manager.messages import for_template
+from tests.agentevolver.rollout.gateway.harness import ScriptedEngine, rollout, user
+from tests.real_tokenizers import build_real
+
+pytestmark = pytest.mark.service
+
+SEARCH = {
+    "type": "function",
+    "function": {
+        "name": "search",
+        "description": "looks up",
+        "parameters": {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]},
+    },
+}
+CALL = '<tool_call>\n{"name": "search", "arguments": {"query": "%s"}}\n</tool_call>'
+
+
+@pytest.fixture(scope="module")
+def qwen():
+    return build_real("qwen2_5")
+
+
+def ids(tokenizer, *texts):
+    return [[*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id] for text in texts]
+
+
+@pytest.fixture
+def played(qwen):
+    engine = ScriptedEngine(ids(qwen, f"Let me see.\n{CALL % 'a'}\n{CALL % 'b'}", CALL % "c", "found"))
+    return rollout(ChatRenderer(qwen), engine, tool_format("hermes", qwen))
+
+
+async def test_the_sdk_calls_tools_and_it_is_one_sample(qwen, played, server):
+    endpoint, messages = server.open(played), [user("find it")]
+    async with openai.AsyncOpenAI(base_url=endpoint.base_url, api_key=endpoint.api_key) as client:
+        for finish in ("tool_calls", "tool_calls", "stop"):
+            reply = await client.chat.completions.create(model="policy", messages=messages, tools=[SEARCH])
+            (choice,) = reply.choices
+            assert choice.finish_reason == finish
+            messages.append(choice.message.model_dump(exclude_none=True))
+            for call in choice.message.tool_calls or []:
+                query = json.loads(call.function.arguments)["query"]
+                messages.append({"role": "tool", "tool_call_id": call.id, "content": f"nothing of {query}"})
+    assert messages[1]["content"] == "Let me see." and [c["id"] for c in messages[1]["tool_calls"]] == [
+        "c00001000",
+        "c00001001",
+    ]
+    (sample,) = played.samples()
+    shown = qwen.decode([*sample.prompt_ids, *sample.response_ids])
+    told = [for_template(message) for message in messages]
+    assert shown == qwen.apply_chat_template(told, tools=[SEARCH], tokenize=False).removesuffix("\n")
+    assert played.steps[0].observation == "nothing of a\nnothing of b"
+
+
+async def test_a_stream_has_the_calls_in_one_delta(played, server):
+    endpoint = server.open(played)
+    async with openai.AsyncOpenAI(base_url=endpoint.base_url, api_key=endpoint.api_key) as client:
+        stream = await client.chat.completions.create(
+            model="policy", messages=[user("find it")], tools=[SEARCH], stream=True
+        )
+        deltas = [chunk.choices[0].delta async for chunk in stream]
+    assert [(call.index, call.function.name) for call in deltas[0].tool_calls] == [(0, "search"), (1, "search")]
+
+
+async def test_what_is_no_call_stays_text(qwen, server):
+    broken = '<tool_call>\n{"name": "search", "arguments": {]}\n</tool_call>'
+    played = rollout(ChatRenderer(qwen), ScriptedEngine(ids(qwen, broken)), tool_format("hermes", qwen))
+    endpoint = server.open(played)
+    async with openai.AsyncOpenAI(base_url=endpoint.base_url, api_key=endpoint.api_key) as client:
+        reply = await client.chat.completions.create(model="policy", messages=[user("go")], tools=[SEARCH])
+    assert reply.choices[0].message.content == broken and reply.choices[0].finish_reason == "stop"
+    assert played.problems == 1
+
+
+async def test_without_a_tool_format_tools_are_refused_by_name(qwen, server):
+    endpoint = server.open(rollout(ChatRenderer(qwen)))
+    async with openai.AsyncOpenAI(base_url=endpoint.base_url, api_key=endpoint.api_key) as client:
+        with pytest.raises(openai.BadRequestError, match="tool_format"):
+            await client.chat.completions.create(model="policy", messages=[user("go")], tools=[SEARCH])
+
+
+async def test_responses_call_tools_plain_streamed_and_by_id(qwen, played, server):
+    endpoint = server.open(played)
+    tools = [{"type": "function", **SEARCH["function"]}]
+    async with openai.AsyncOpenAI(base_url=endpoint.base_url, api_key=endpoint.api_key) as client:
+        first = await client.responses.create(model="policy", instructions="be brief", input="find it", tools=tools)
+        assert [item.type for item in first.output] == ["message", "function_call", "function_call"]
+        items = [user("find it"), *(item.model_dump(exclude_none=True) for item in first.output)]
+        items += [{"type": "function_call_output", "call_id": c.call_id, "output": "no"} for c in first.output[1:]]
+        async with client.responses.stream(model="policy", instructions="be brief", input=items, tools=tools) as stream:
+            kinds = [event.type async for event in stream]
+            second = await stream.get_final_response()
+        assert kinds[:2] == ["response.created", "response.in_progress"] and kinds[-1] == "response.completed"
+        (call,) = second.output
+        assert json.loads(call.arguments) == {"query": "c"}
+        last = await client.responses.create(
+            model="policy",
+            instructions="be brief",
+            previous_response_id=second.id,
+            input=[{"type": "function_call_output", "call_id": call.call_id, "output": "yes"}],
+            tools=tools,
+        )
+        assert last.output_text == "found" and last.status == "completed"
+        with pytest.raises(openai.BadRequestError, match="no response of this rollout"):
+            await client.responses.create(model="policy", previous_response_id="resp_x", input="a")
+    assert played.chains == 1 and len(played.samples()) == 1
+
+
+async def test_what_is_cut_inside_a_thought_that_the_prompt_opened_calls_nothing(qwen, server):
+    thinking = copy.deepcopy(qwen)
+    thinking.chat_template = qwen.chat_template.replace(
+        "<|im_start|>assistant\\n' }}", "<|im_start|>assistant\\n<think>\\n' }}"
+    )
+    assert thinking.chat_template != qwen.chat_template
+    cut = qwen.encode(f"I could {CALL % 'a'} or", add_special_tokens=False)
+    engine = ScriptedEngine([cut, *ids(qwen, f"Hm.</think>{CALL % 'b'}")])
+    played = rollout(ChatRenderer(thinking), engine, tool_format("hermes", thinking))
+    endpoint = server.open(played)
+    async with openai.AsyncOpenAI(base_url=endpoint.base_url, api_key=endpoint.api_key) as client:
+        said = [
+            (await client.chat.completions.create(model="policy", messages=[user(text)], tools=[SEARCH])).choices[0]
+            for text in ("find it", "find that")
+        ]
+    assert said[0].message.tool_calls is None and "I could" in said[0].message.content
+    assert [call.function.name for call in said[1].message.tool_calls] == ["search"]
+
+
+async def test_functions_of_a_namespace_are_called_by_their_own_name_again(qwen):
+    inner = {"type": "function", "name": "search", "parameters": SEARCH["function"]["parameters"]}
+    body = {
+        "tools": [{"type": "namespace", "name": "mcp__world", "tools": [inner]}, {**inner, "name": "plain"}],
+        "input": [{"role": "user", "content": "find it"}],
+    }
+    calls = [CALL.replace("search", name) % name for name in ("mcp__world__search", "plain")]
+    played = rollout(
+        ChatRenderer(qwen), ScriptedEngine(ids(qwen, "\n".join(calls), "well")), tool_format("hermes", qwen)
+    )
+    done = await played.complete(responses.read(body, played.remembered))
+    made = [item for item in responses.reply(done, "1", "m", body)["output"] if item["type"] == "function_call"]
+    assert [(item.get("namespace"), item["name"]) for item in made] == [("mcp__world", "search"), (None, "plain")]
+    answers = [{"type": "function_call_output", "call_id": item["call_id"], "output": "none"} for item in made]
+    await played.complete(responses.read({**body, "input": [*body["input"], *made, *answers]}, played.remembered))
+    assert played.chains == 1 and len(played.samples()) == 1
+
+
+@pytest.mark.parametrize(
+    "namespace", [{"name": "a", "tools": [{}]}, {"tools": "all"}, {"name": 3, "tools": [{"name": 4}]}]
+)
+def test_a_namespace_without_names_is_refused(namespace):
+    with pytest.raises(RequestRefused):
+        responses.read({"tools": [{"type": "namespace", **namespace}], "input": "find it"}, lambda _: None)

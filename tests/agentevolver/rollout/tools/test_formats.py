@@ -1,0 +1,61 @@
+"""Formats by name, and the one that a chat template writes."""
+
+import pytest
+
+from agentevolver.rollout.tools.formats import detect_format, tool_format
+from agentevolver.utils.errors import ConfigError
+from tests.agentevolver.rollout.tools.replies import tokenizer_of
+from tests.real_tokenizers import real_template
+
+
+class Templated:
+    """A tokenizer as far as its chat template goes."""
+
+    def __init__(self, chat_template):
+        self.chat_template = chat_template
+
+
+@pytest.mark.parametrize(
+    ("template", "name"),
+    [
+        ("qwen2_5", "hermes"),
+        ("qwen3", "hermes"),
+        ("qwen3_instruct_2507", "hermes"),
+        ("qwen3_vl", "hermes"),
+        ("llama3_1", "llama3"),
+        ("llama3_2", "llama3"),
+    ],
+)
+def test_auto_tells_a_format_by_the_real_template(template, name):
+    assert detect_format(Templated(real_template(template))) == name
+    assert detect_format(Templated({"default": "", "tool_use": real_template(template)})) == name
+
+
+@pytest.mark.parametrize(
+    ("template", "instead"),
+    [
+        ("qwen3_5_think", "vllm:qwen3_coder"),
+        ("nemotron_3_nano", "vllm:qwen3_coder"),
+        ("glm4moe", "vllm:glm45"),
+        ("deepseekv3", "vllm:deepseek_v3"),
+        ("gptoss", "none"),
+        ("gemma4", "vllm:NAME"),
+        ("phi3_5", "vllm:NAME"),
+        ("llama3", "vllm:NAME"),
+    ],
+)
+def test_auto_says_what_to_write_for_other_templates(template, instead):
+    with pytest.raises(ConfigError, match=f"set it to .*{instead}"):
+        detect_format(Templated(real_template(template)))
+
+
+@pytest.mark.parametrize("tokenizer", [object(), Templated(None), Templated({})])
+def test_auto_refuses_a_tokenizer_without_a_template(tokenizer):
+    with pytest.raises(ConfigError, match="no chat template"):
+        tool_format("auto", tokenizer)
+
+
+@pytest.mark.parametrize(("name", "instead"), [("hermse", "hermes, llama3, vllm:NAME"), ("kimi", "vllm:kimi_k2")])
+def test_a_name_that_is_no_formats_is_refused_with_what_to_write(name, instead):
+    with pytest.raises(ConfigError, match=f"there is no format '{name}'; set it to {instead}"):
+        tool_format(name, tokenizer_of("qwen3"))

@@ -1,0 +1,171 @@
+"""What a cold start imitates: which conversations, as which ids, and what is refused before anything is trained."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from agentevolver.config.checks import load
+from agentevolver.launcher.plan import as_yaml, resolve_config
+from agentevolver.llm.message_logs import read_line, read_logs
+from agentevolver.recipes.offline.seed import seed_policy_path
+from agentevolver.trainer.job import cold_start
+from agentevolver.trainer.job.cold_start import choose, prepare, render
+from agentevolver.types import GuidanceUse, Outcome, StopReason, Task, Trajectory
+from agentevolver.utils.errors import ConfigError
+from context_manager.chat import ChatRenderer
+from tests.real_tokenizers import build_real
+
+LOG = "examples/conversations/pocket.jsonl"
+
+
+def conversation(task: str, score: float = 1.0, turns: int = 1) -> Trajectory:
+    said = [{"role": "user", "content": f"do {task}"}]
+    for turn in range(turns):
+        said += [{"role": "assistant", "content": f"act {turn}"}, {"role": "user", "content": "ok"}]
+    return read_line({"messages": said, "score": score, "task_id": task}, f"{task}-{turns}")
+
+
+def test_what_succeeded_is_chosen_the_shortest_of_each_task_first(monkeypatch):
+    validated = replace(conversation("v"), task=Task("v", "imported", metadata={"validation": True}))
+    failed = replace(conversation("f"), stop_reason=StopReason.ENV_ERROR, outcome=None)
+    given = [
+        conversation("a", turns=3),
+        conversation("b"),
+        conversation("a", 0.5),
+        conversation("a"),
+        validated,
+        failed,
+    ]
+    monkeypatch.setattr(cold_start, "MAX_PER_TASK", 2)
+    kept, left_out = choose([*given, conversation("a", turns=2)], 1.0)
+    assert [(one.task.task_id, len(one.steps)) for one in kept] == [("a", 1), ("a", 2), ("b", 1)]
+    assert left_out == {
+        "of validation": 1,
+        "without a grade": 1,
+        "below min_score": 1,
+        "beyond the shortest of a task": 1,
+    }
+
+
+def test_experience_is_stripped_before_it_is_imitated():
+    renderer = ChatRenderer(build_real("qwen2_5"))
+    plain = conversation("a")
+    guided = conversation("a")
+    guided.messages[0]["content"] = "tip: look twice\n" + guided.messages[0]["content"]
+    guided.guidance = GuidanceUse(True, "look twice", ("1",), False, injected="tip: look twice\n")
+    (made, wanted), left_out = render([guided, plain], renderer, 10**4)
+    assert made == wanted and not left_out
+
+
+def test_what_is_too_long_or_cannot_be_said_is_left_out_by_name():
+    renderer = ChatRenderer(build_real("qwen2_5"))
+    twice = conversation("b")
+    twice.messages.insert(2, {"role": "assistant", "content": "again"})
+    kept, left_out = render([conversation("a", turns=30), conversation("a"), twice], renderer, 300)
+    assert len(kept) == 1
+    assert left_out["longer than 300 tokens"] == 1
+    assert any("both the assistant's" in why for why in left_out)
+
+
+def resolved(tmp_path: Path, *overrides: str):
+    return load(None, ["device=cpu", f"experiment.root={tmp_path}", "trainer.experiment_name=x", *overrides])
+
+
+def test_files_that_are_not_there_and_adapters_are_refused(tmp_path: Path):
+    with pytest.raises(ConfigError, match=r"cold_start\.files: no file of conversations is called nowhere"):
+        resolved(tmp_path, "cold_start.files=[nowhere.jsonl]")
+    with pytest.raises(ConfigError, match="lora_rank"):
+        resolved(tmp_path, f"cold_start.files=[{LOG}]", "actor_rollout_ref.model.lora_rank=8")
+
+
+def test_nothing_to_imitate_is_refused_before_anything_is_trained(tmp_path: Path):
+    found = resolved(tmp_path, f"cold_start.files=[{LOG}]", "data.max_prompt_length=1", "data.max_response_length=33")
+    settings = found.settings
+    with pytest.raises(ConfigError, match=r"0 of 96 conversations can be imitated.*longer than 34 tokens"):
+        prepare(found.config, settings, ChatRenderer(build_real("qwen2_5")))
+    assert not (settings.experiment_dir / "cold_start").exists()
+
+
+def test_a_run_goes_on_with_the_model_that_it_began_with_and_with_no_other(tmp_path: Path):
+    found = resolved(tmp_path, f"cold_start.files=[{LOG}]")
+    folder = found.settings.experiment_dir / "cold_start"
+    folder.mkdir(parents=True)
+    wanted = {
+        **found.settings.cold_start.model_dump(mode="json"),
+        "model": str(found.config.actor_rollout_ref.model.path),
+    }
+
+    (folder / "done.json").write_text(json.dumps({"wanted": wanted}))
+    prepare(found.config, found.settings, ChatRenderer(build_real("qwen2_5")))
+    assert found.config.actor_rollout_ref.model.path == str(folder.resolve() / "model")
+    other = resolved(tmp_path, f"cold_start.files=[{LOG}]", "cold_start.epochs=3")
+    with pytest.raises(ConfigError, match="began with another cold start"):
+        prepare(other.config, other.settings, ChatRenderer(build_real("qwen2_5")))
+
+
+def test_the_conversations_of_the_example_are_all_imitated():
+
+    trajectories = read_logs([Path(LOG)])
+    assert all(one.outcome == Outcome(1.0, True) and one.task.env_type == "pocket" for one in trajectories)
+    kept, left_out = choose(trajectories, 1.0)
+    renderer = ChatRenderer(AutoTokenizer.from_pretrained(seed_policy_path()))
+    made, dropped = render(kept, renderer, 576)
+    assert len(made) == 96 and not left_out and not dropped
+
+
+def mean_loss(model: torch.nn.Module, episodes: list[tuple[list[int], list[int]]]) -> float:
+    """Mean negative log-prob of the tokens whose mask is 1; an episode is its ids and its mask."""
+    losses = []
+    for said, mask in episodes:
+        ids = torch.tensor(said)
+        with torch.no_grad():
+            log_probs = model(ids[None]).logits[0, :-1].log_softmax(-1).gather(-1, ids[1:, None])[:, 0]
+        losses.append(-log_probs[torch.tensor(mask[1:]) == 1])
+    return float(torch.cat(losses).mean())
+
+
+@pytest.mark.service
+def test_only_what_the_assistant_said_counts_in_the_loss_and_a_killed_cold_start_begins_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    files = tmp_path / "four.jsonl"
+    files.write_text("".join(Path(LOG).read_text().splitlines(keepends=True)[:4]))
+    found = resolved(tmp_path, f"cold_start.files=[{files}]", "cold_start.epochs=1", "cold_start.batch_size=4")
+    experiment = found.settings.experiment_dir
+    killed = experiment / "cold_start" / "checkpoints" / "global_step_9" / "huggingface"
+    killed.mkdir(parents=True)
+    (killed / "half.safetensors").write_bytes(b"half")
+    (experiment / "config.yaml").write_text(as_yaml(resolve_config(found.config)))
+    for name, value in found.config.device_env.items():
+        monkeypatch.setenv(name, str(value))
+    renderer = ChatRenderer(AutoTokenizer.from_pretrained(seed_policy_path()))
+
+    prepare(found.config, found.settings, renderer)
+
+    folder = experiment / "cold_start"
+    episodes = [json.loads(line) for line in (folder / "episodes.jsonl").read_text().splitlines()]
+    done = json.loads((folder / "done.json").read_text())
+    base = AutoModelForCausalLM.from_pretrained(seed_policy_path(), dtype=torch.float32)
+    assert done["steps"] == 1 and len(episodes) == 4
+    said = mean_loss(base, [(one["ids"], one["mask"]) for one in episodes])
+    everything = mean_loss(base, [(one["ids"], [1] * len(one["ids"])) for one in episodes])
+    assert done["first_loss"] == pytest.approx(said, rel=1e-3)
+    assert done["first_loss"] != pytest.approx(everything, rel=1e-1)
+    assert not (folder / "model" / "half.safetensors").exists()
+    made = AutoModelForCausalLM.from_pretrained(found.config.actor_rollout_ref.model.path)
+    weights = base.state_dict()
+    assert any(not torch.equal(weight, weights[name]) for name, weight in made.state_dict().items())
+
+
+def test_the_tools_that_a_run_recorded_stand_in_the_opening():
+    renderer = ChatRenderer(build_real("qwen2_5"))
+    tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
+    recorded = Trajectory.from_dict(json.loads(json.dumps(replace(conversation("a"), tools=[tool]).to_dict())))
+    (made,), _ = render([recorded], renderer, 10**4)
+    (without,), _ = render([conversation("a")], renderer, 10**4)
+    assert "look" in renderer.tokenizer.decode(made.ids) and "look" not in renderer.tokenizer.decode(without.ids)
+    assert sum(made.mask) == sum(without.mask)

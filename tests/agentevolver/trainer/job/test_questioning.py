@@ -1,0 +1,166 @@
+"""Synthetic tasks before a training run: made once, found again, and every way in which there are none is one line."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from agentevolver.config.checks import load
+from agentevolver.llm.errors import BudgetExceeded, LLMUnavailable
+from agentevolver.trainer.job import questioning
+from agentevolver.trainer.job.questioning import prepare
+from agentevolver.types import Task
+from agentevolver.utils.errors import ConfigError, TrainingFailed
+from task_manager import synthetic as task_synthetic
+from task_manager.synthetic import funnel_metrics, record_path, synthetic_tasks
+from task_manager.tasks import read_objectives, write_objectives
+from tests.task_manager.questioning_fakes import LocalDesk, Tutor
+
+BASIC = Path(__file__).parents[3] / "examples" / "basic.yaml"
+ORIGINALS = [Task(f"note_add.k1.{i}", "pocket") for i in range(8)]
+
+
+class Model(Tutor):
+    """The tutor, with what a run uses of `LLM` beside its answers; `error` is raised instead of them."""
+
+    error = None
+    prompted = 0
+
+    def __init__(self, settings):
+        super().__init__()
+        self.ledger = SimpleNamespace(spent=lambda: SimpleNamespace(tokens=len(self.prompts), cost=0.0))
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *_):
+        type(self).prompted += len(self.prompts)
+
+    async def _said(self, role, messages, sampling):
+        if type(self).error is not None:
+            raise type(self).error
+        return await super()._said(role, messages, sampling)
+
+
+@pytest.fixture
+def model(monkeypatch):
+    made = type("Model", (Model,), {})
+    monkeypatch.setattr(questioning, "LLM", made)
+    monkeypatch.setattr(task_synthetic, "AsyncEnvClient", lambda *args, **kwargs: LocalDesk())
+    return made
+
+
+def settings_of(tmp_path, *overrides):
+    section = (
+        "n=1",
+        "max_seed_tasks=4",
+        "mixture.synthetic_data_ratio=1",
+        "deduplication.semantic=false",
+        "unavailable_timeout_s=0",
+    )
+    items = [f"task_manager.{item}" for item in section]
+    items += ["device=cpu", "actor_rollout_ref.model.path=x", f"experiment.root={tmp_path}", "data.val_filter.n=6"]
+    return load(BASIC, [*items, *overrides]).settings
+
+
+@pytest.mark.thorough
+def test_tasks_are_made_once_and_found_again(tmp_path, model):
+    settings = settings_of(tmp_path)
+    tasks = prepare(settings, ORIGINALS)
+    assert len(tasks) >= 4 and all(task.evaluator == "state" and task.open_query for task in tasks)
+    assert funnel_metrics(settings.experiment_dir)["questioning/kept"] == len(tasks)
+    phase = json.loads((settings.experiment_dir / "status.json").read_text())["phase"]
+    assert phase == f"making tasks: 4 of 4 explorations, {len(tasks)} tasks kept"
+    asked = model.prompted
+    assert prepare(settings, ORIGINALS) == tasks and model.prompted == asked > 0
+
+
+@pytest.mark.thorough
+def test_what_failed_is_made_up_for_until_training_has_begun(tmp_path, model):
+    settings = settings_of(tmp_path)
+    tasks = prepare(settings, ORIGINALS)
+    made = json.loads(record_path(settings.experiment_dir).read_text())
+    record_path(settings.experiment_dir).write_text(json.dumps({**made, "complete": False, "metrics": {}}))
+    (settings.experiment_dir / "metrics.jsonl").write_text("{}\n")
+    prepare(settings, ORIGINALS)
+    assert funnel_metrics(settings.experiment_dir) == {}, "training has begun: nothing is made"
+    (settings.experiment_dir / "metrics.jsonl").unlink()
+    assert prepare(settings, ORIGINALS) == tasks
+    assert funnel_metrics(settings.experiment_dir)["questioning/kept"] == len(tasks)
+
+
+def test_a_model_that_stays_away_is_one_line(tmp_path, model):
+    model.error = LLMUnavailable("nobody answers")
+    with pytest.raises(
+        TrainingFailed, match=r"could not be made: no task was kept and 4 explorations failed; .*nobody answers"
+    ) as caught:
+        prepare(settings_of(tmp_path), ORIGINALS)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_budget_that_is_spent_before_the_first_task_is_one_line(tmp_path, model):
+    model.error = BudgetExceeded("spent")
+    with pytest.raises(TrainingFailed, match=r"the budget was spent before a task was kept: raise llm\.budget"):
+        prepare(settings_of(tmp_path), ORIGINALS)
+
+
+@pytest.mark.thorough
+def test_another_configurations_tasks_are_refused_and_so_are_somebody_elses_where_new_ones_are_asked_for(
+    tmp_path, model
+):
+    prepare(settings_of(tmp_path), ORIGINALS)
+    with pytest.raises(ConfigError, match="made by another configuration"):
+        prepare(settings_of(tmp_path, "task_manager.synthesis.preference=short"), ORIGINALS)
+    foreign = tmp_path / "theirs.jsonl"
+    write_objectives(foreign, [Task("a", "pocket", True, "q", "done")])
+    before = foreign.read_bytes()
+    with pytest.raises(ConfigError, match=r"made elsewhere: set task_manager\.n to 0"):
+        prepare(settings_of(tmp_path, f"task_manager.train_data_path={foreign}"), ORIGINALS)
+    assert foreign.read_bytes() == before
+
+
+def test_a_file_from_elsewhere_is_trained_on_with_the_configured_grader(tmp_path, model):
+    foreign = tmp_path / "theirs.jsonl"
+    write_objectives(
+        foreign,
+        [Task(f"a{i}", "pocket", True, "q", "done", metadata={"seed_task_id": f"note_add.k1.{i}"}) for i in range(8)],
+    )
+    where = (f"task_manager.train_data_path={foreign}", "task_manager.n=0")
+    tasks = prepare(settings_of(tmp_path, *where), ORIGINALS)
+    assert {task.evaluator for task in tasks} == {"llm-binary-gt-no_constraint"} and model.prompted == 0
+    with pytest.raises(ConfigError, match=r"synthetic_grader = state, but the task 'a0' has no state check"):
+        prepare(settings_of(tmp_path, *where, "task_manager.grader.synthetic_grader=state"), ORIGINALS)
+    foreign.write_text("")
+    with pytest.raises(ConfigError, match="holds no task"):
+        prepare(settings_of(tmp_path, *where), ORIGINALS)
+    foreign.write_text("{")
+    with pytest.raises(ConfigError, match=r"theirs\.jsonl:1: not a synthetic task"):
+        prepare(settings_of(tmp_path, *where), ORIGINALS)
+
+
+@pytest.mark.thorough
+def test_an_epoch_that_fills_no_batch_is_refused_before_anything_is_loaded(tmp_path, model):
+    with pytest.raises(ConfigError, match=r"an epoch has \d+ tasks .* fewer than data\.train_batch_size = 64"):
+        prepare(
+            settings_of(tmp_path, "data.train_batch_size=64", "task_manager.mixture.use_original_tasks=false"),
+            ORIGINALS,
+        )
+    with pytest.raises(ConfigError, match=r"an epoch has 3 tasks \(3 original and 0 synthetic ones"):
+        prepare(
+            settings_of(tmp_path, "task_manager.mixture.synthetic_data_ratio=0", "task_manager.curriculum.enable=true"),
+            ORIGINALS[:3],
+        )
+
+
+@pytest.mark.thorough
+def test_later_rounds_come_after_the_first_file(tmp_path, model):
+    settings = settings_of(tmp_path)
+    tasks = prepare(settings, ORIGINALS)
+    path = settings.task_manager.train_data_path
+    (path.parent / f"{path.name}.round1").write_text(
+        path.read_text().replace('#0"', '#90"').splitlines(keepends=True)[0]
+    )
+    first, later = synthetic_tasks(settings.task_manager)
+    assert first == tasks and len(later) == 1 and later[0].task_id.endswith("#90")
+    assert read_objectives(path) == tasks

@@ -1,0 +1,127 @@
+"""What a run came to, read from its folder: before and after in pairs, what models cost, what to do next."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentevolver.launcher.ending import ending, name_of
+from agentevolver.llm.store import Ledger, Usage
+from agentevolver.trainer.checkpoints import seal
+from agentevolver.trainer.monitor.results import compare, spent, task_scores
+from agentevolver.utils.files import compress, write_json, write_jsonl
+from agentevolver.utils.statistics import Estimate
+
+
+def rollout(task: str, score: float | None, **more: Any) -> dict[str, Any]:
+    own = {"task_id": task, "env_type": "pocket", "metadata": {"split": "dev"}}
+    return {"task": own, "outcome": None if score is None else {"score": score}, **more}
+
+
+def run(folder: Path, *, guided: bool = False) -> Path:
+    """A folder with validations at step 0 and 4, the first one's trajectories compressed."""
+    source = "pocket"
+    scores = {
+        0: {"a": (0.0, 0.0), "b": (1.0, 0.0), "c": (0.5, 0.5)},
+        4: {"a": (1.0, 0.0), "b": (1.0, 1.0), "c": (0.5, 0.5)},
+    }
+    metrics = []
+    for step, tasks in scores.items():
+        own = [rollout(task, score) for task, each in tasks.items() for score in each]
+        more = [rollout("a", 1.0, guidance_wanted=True)] if guided else []
+        write_jsonl(folder / "validation" / f"step_{step}.jsonl", [*own, *more, rollout("z", None)])
+        average = sum(map(sum, tasks.values())) / 6
+        metrics.append({"step": step, f"val-core/{source}/reward/mean@2": average})
+        if guided:
+            metrics[-1][f"val-core/{source}/guided/reward/mean@1"] = 1.0
+    compress(folder / "validation" / "step_0.jsonl")
+    write_jsonl(folder / "metrics.jsonl", [*metrics, {"step": 6, "rollout/reward/mean": 0.5}])
+    return folder
+
+
+@pytest.mark.parametrize("guided", [False, True])
+def test_before_and_after_are_compared_task_by_task(tmp_path: Path, guided: bool) -> None:
+    plain, *with_experience = compare(run(tmp_path, guided=guided))
+    assert (plain.first.step, plain.last.step, plain.last.n) == (0, 4, 2)
+    assert plain.before == Estimate(pytest.approx(1 / 3), plain.before.half, 3)
+    assert (
+        plain.gain.mean == pytest.approx(1 / 3)
+        and plain.gain.n == 3
+        and plain.gain.half == pytest.approx(0.7171, abs=1e-4)
+    )
+    assert [one.source for one in with_experience] == (["pocket/guided"] if guided else [])
+    if guided:
+        assert with_experience[0].after == Estimate(1.0, None, 1)
+
+
+def test_what_is_gone_or_torn_is_left_out(tmp_path: Path) -> None:
+    folder = run(tmp_path)
+    (folder / "validation" / "step_4.jsonl").write_text('{"task": 1, "outcome": {"score": 1}}\n')
+    (one,) = compare(folder)
+    assert one.after is None and one.gain is None and one.last.average == pytest.approx(2 / 3)
+    assert task_scores(folder, 99) == {} and spent(tmp_path / "none.sqlite") is None
+
+
+def test_scores_that_are_not_those_of_the_metric_make_no_interval(tmp_path: Path) -> None:
+    folder = run(tmp_path)
+    write_jsonl(folder / "validation" / "step_4.jsonl", [rollout("a", 0.0)])
+    (one,) = compare(folder)
+    assert one.after is None and one.gain is None
+
+
+def test_the_end_says_what_happened_and_what_comes_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = run(tmp_path / "experiments" / "pocket" / "basic")
+    write_json(folder / "status.json", {"phase": "training", "total_steps": 8})
+    (folder / "checkpoints" / "global_step_4").mkdir(parents=True)
+    seal(folder / "checkpoints" / "global_step_4")
+    ledger = Ledger(folder / "llm_usage.sqlite")
+    ledger.begin(Usage())
+    ledger.settle("judge", Usage(), Usage(3, 1200, 34, 0.5))
+    ledger.close()
+    stopped = ending(folder, code=130, seconds=600)
+    assert stopped[0] == "pocket/basic was stopped after 10 min, step 6 of 8"
+    assert stopped[1].startswith("  pocket: 0.333 [0.000, 1.000] -> 0.667 [") and "+0.333 ± " in stopped[1]
+    assert "  language models: 3 calls, 1,200 tokens in, 34 out, cost 0.50" in stopped
+    assert "  checkpoint: experiments/pocket/basic/checkpoints/global_step_4" in stopped
+    assert "  the 2 steps after it are repeated when the run goes on" in stopped
+    assert "  go on:        agentevolver resume pocket/basic" in stopped
+    done = ending(folder, code=0, seconds=30)
+    assert done[0] == "pocket/basic finished after 30 s, step 6 of 8"
+    for verb in ("view", "resume", "eval", "chat", "export"):
+        assert any(f"agentevolver {verb} pocket/basic" in line for line in done)
+    assert ending(folder, code=1, seconds=1)[0].startswith("pocket/basic failed with exit code 1 after 1 s")
+
+
+def test_a_run_without_a_checkpoint_is_not_said_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = run(tmp_path / "experiments" / "pocket" / "basic")
+    lines = ending(folder, code=143, seconds=600)
+    assert "  no checkpoint was written (trainer.save_freq): there is nothing to go on from" in lines
+    assert "  start over:   agentevolver resume pocket/basic trainer.resume_mode=disable" in lines
+    assert not any("go on:" in line for line in lines)
+    # An evaluation has none of its own: nothing was lost, and there is nothing to go on with.
+    assert not any("resume" in line for line in ending(folder, code=0, seconds=600))
+    (folder / "coevolve.json").write_text("{}")  # rounds of two agents go on by it
+    assert "  go on:        agentevolver resume pocket/basic" in ending(folder, code=143, seconds=600)
+
+
+def test_an_evaluation_that_failed_behind_its_metrics_is_not_told_to_start_over(tmp_path: Path) -> None:
+    write_jsonl(
+        tmp_path / "metrics.jsonl",
+        [{"step": 40, "time": 1.0, "timing_s/testing": 2.0, "val-core/pocket/reward/mean@8": 0.5}],
+    )
+    lines = ending(tmp_path, code=1, seconds=1)
+    assert not any("resume_mode" in line for line in lines) and any("agentevolver resume" in line for line in lines)
+
+
+def test_a_run_that_did_nothing_says_nothing_more(tmp_path: Path) -> None:
+    assert ending(tmp_path, code=1, seconds=1) == []
+
+
+def test_an_experiment_elsewhere_is_called_by_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert name_of(tmp_path / "x" / "y") == os.path.join("x", "y") and name_of(Path("/a/b")) == "/a/b"

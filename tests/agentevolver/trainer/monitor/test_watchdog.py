@@ -1,0 +1,195 @@
+"""A phase that takes far too long is named, with what it waits for; nothing is ever ended for it."""
+
+import asyncio
+import json
+import threading
+
+import pytest
+
+from agentevolver.config.training import WatchdogSettings
+from agentevolver.rollout.rollout import RolloutPolicy, RolloutRunner
+from agentevolver.trainer.monitor.log import Status
+from agentevolver.trainer.monitor.watchdog import Watchdog
+from agentevolver.types import StopReason, Task
+from agentevolver.utils.inflight import Board, Watched, described, merged
+from context_manager.chat import ChatRenderer
+from context_manager.template import CausalTemplate, ContextLimits
+from tests.agentevolver.rollout.test_rollout import FakeEngine, FakeEnv
+from tests.chat_tokenizers import CHATML, build_tokenizer
+from tests.constants import settings_with
+
+
+class Clock:
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+def watchdog(clock, tmp_path=None, *, floor_s=100.0, factor=4.0, **options):
+    log = tmp_path / "logs" / "watchdog.log" if tmp_path else None
+    return Watchdog(settings_with(WatchdogSettings, floor_s=floor_s, factor=factor), log, clock=clock, **options)
+
+
+def after(dog, clock, seconds):
+    clock.now += seconds
+    return dog.check()
+
+
+def test_a_phase_is_named_when_it_is_overdue_and_again_ever_later(clock, tmp_path):
+    shown = []
+    dog = watchdog(clock, tmp_path, show=shown.append, waits=lambda: "rollouts x3 (for 90 s)")
+    dog.enter("rollouts")
+    assert after(dog, clock, 99) is None
+    assert after(dog, clock, 1) == "rollouts takes 100 s by now; it waits for rollouts x3 (for 90 s)"
+    said = [clock.now for _ in range(1000) if after(dog, clock, 1)]
+    assert said == [200, 400, 800]
+    dog.leave()
+    assert shown[-1] is None and len(shown) == 5
+    lines = (tmp_path / "logs" / "watchdog.log").read_text().splitlines()
+    assert len(lines) == 5 and lines[-1].endswith("rollouts is over after 1100 s")
+    assert dog.metrics() == {"watchdog/warnings": 4.0} and dog.metrics() == {"watchdog/warnings": 0.0}
+
+
+def test_what_is_usual_decides_once_it_is_longer_than_the_floor(clock):
+    dog = watchdog(clock, waits=lambda: "")
+    for seconds in (50, 60, 1000):
+        dog.enter("update")
+        clock.now += seconds
+        dog.leave()
+    dog.enter("update")
+    assert after(dog, clock, 239) is None
+    assert after(dog, clock, 1) == "update takes 240 s by now (usually 60 s)"
+    dog.enter("checkpoint")
+    assert after(dog, clock, 99) is None, "another phase has its own time"
+    assert after(dog, clock, 1) is not None
+
+
+def test_nothing_is_said_between_phases_and_of_a_phase_that_ended_while_it_was_looked_into(clock):
+    shown = []
+    dog = watchdog(clock, show=shown.append)
+    assert after(dog, clock, 10_000) is None
+
+    def ends_meanwhile():
+        dog.leave()
+        return "nothing"
+
+    dog.enter("rollouts", ends_meanwhile)
+    assert after(dog, clock, 500) is None
+    assert [text for text in shown if text] == []
+
+
+def test_a_phase_that_was_interrupted_goes_on_without_the_time_of_the_other(clock):
+    dog = watchdog(clock)
+    dog.enter("rollouts")
+    clock.now += 60
+    with dog.phase("checkpoint"):
+        clock.now += 90
+    assert after(dog, clock, 39) is None
+    assert after(dog, clock, 1).startswith("rollouts takes 100 s")
+    dog.leave()
+    with pytest.raises(ValueError), dog.phase("update"):
+        raise ValueError
+    assert after(dog, clock, 10_000) is None, "also a phase that failed is over"
+
+
+def test_a_full_disk_does_not_stop_the_watching(clock, tmp_path, caplog):
+    (tmp_path / "logs").write_text("a file where the folder should be")
+    dog = watchdog(clock, tmp_path)
+    dog.enter("checkpoint")
+    assert after(dog, clock, 100) is not None
+    assert "is not written on" in caplog.text
+
+
+def test_the_status_says_that_the_run_is_stuck_until_it_is_not(tmp_path):
+    status, path = Status(tmp_path), tmp_path / "status.json"
+    status.set("training", step=3)
+    status.note("rollouts takes 300 s by now")
+    assert {"phase": "training", "step": 3, "stuck": "rollouts takes 300 s by now"}.items() <= json.loads(
+        path.read_text()
+    ).items()
+    status.set("training", step=4)
+    assert json.loads(path.read_text())["stuck"] == "rollouts takes 300 s by now"
+    status.note(None)
+    assert "stuck" not in json.loads(path.read_text())
+
+
+def test_calls_that_are_out_are_counted_by_their_name_with_the_age_of_the_oldest(clock):
+    board = Board(clock)
+    with board.call("a"):
+        clock.now = 5.0
+        with board.call("a"), board.call("b"):
+            clock.now = 7.0
+            assert board.waiting() == {"a": (2, 7.0), "b": (1, 2.0)}
+            assert described(board.waiting()) == "a x2 (for 7 s), b x1 (for 2 s)"
+            assert merged([board.waiting(), {"b": (3, 9.0)}]) == {"a": (2, 7.0), "b": (4, 9.0)}
+    assert board.waiting() == {} and described({}) == ""
+
+
+async def test_a_noted_call_that_fails_or_is_cancelled_is_not_waited_for_any_more(clock):
+    class Service:
+        address = "here"
+
+        async def step(self):
+            raise RuntimeError
+
+        async def wait(self):
+            await asyncio.Event().wait()
+
+    board = Board(clock)
+    service = Watched(Service(), "environment pocket:", ("step", "wait"), board)
+    assert service.address == "here"
+    with pytest.raises(RuntimeError):
+        await service.step()
+    call = asyncio.create_task(service.wait())
+    await asyncio.sleep(0)
+    assert board.waiting() == {"environment pocket: wait": (1, 0.0)}
+    call.cancel()
+    await asyncio.gather(call, return_exceptions=True)
+    assert board.waiting() == {}
+
+
+async def test_an_environment_that_hangs_is_named_while_the_run_waits(tmp_path):
+    """A real rollout whose environment never answers, watched by the real thread; the rollout ends well once it
+    does."""
+    chatml = build_tokenizer(CHATML, "<|im_end|>")
+    free, told = asyncio.Event(), threading.Event()
+
+    class Hanging(FakeEnv):
+        async def step(self, *arguments, **options):
+            await free.wait()
+            return await super().step(*arguments, **options)
+
+    board, status = Board(), Status(tmp_path)
+    env = Watched(Hanging(), "environment fake:", ("create_instance", "step", "evaluate"), board)
+    runner = RolloutRunner(
+        RolloutPolicy(4, 1, sparse=True, unavailable_timeout_s=0.0),
+        env,
+        Watched(FakeEngine(chatml), "the policy:", ("generate",), board),
+        lambda: CausalTemplate(ChatRenderer(chatml), ContextLimits(1_000, 1_000, 2_000, 16, 100)),
+    )
+
+    def show(text):
+        status.note(text)
+        if text is not None:
+            told.set()
+
+    status.set("training")
+    dog = Watchdog(WatchdogSettings(floor_s=0.2), show=show, waits=lambda: described(board.waiting()))
+    dog.start()
+    dog.enter("rollouts")
+    rollout = asyncio.create_task(runner.run(Task(task_id="t", env_type="fake"), "g", 0, {}, {}))
+    assert await asyncio.to_thread(told.wait, 30)
+    stuck = json.loads((tmp_path / "status.json").read_text())["stuck"]
+    assert stuck.startswith("rollouts takes") and "it waits for environment fake: step x1" in stuck
+    assert not rollout.done(), "nothing was ended"
+    free.set()
+    assert (await rollout).trajectory.stop_reason is StopReason.FINISHED
+    dog.close()
+    assert "stuck" not in json.loads((tmp_path / "status.json").read_text())

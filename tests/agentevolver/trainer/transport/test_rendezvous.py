@@ -1,0 +1,76 @@
+"""The store through which the ranks of a group find one another: where it listens."""
+
+from __future__ import annotations
+
+import importlib
+from datetime import timedelta
+from types import ModuleType, SimpleNamespace
+from typing import Any, cast
+
+import psutil
+import pytest
+from torch.distributed import TCPStore
+
+from agentevolver.trainer.transport import worker
+from tests.free_ports import free_port
+
+
+@pytest.fixture
+def module() -> ModuleType:
+    one = cast(ModuleType, SimpleNamespace(TCPStore=TCPStore))
+    worker.bind_to_host(one)
+    return one
+
+
+def addresses(port: int) -> set[str]:
+    own = psutil.Process().net_connections("tcp")
+    return {one.laddr.ip for one in own if one.status == psutil.CONN_LISTEN and one.laddr.port == port}
+
+
+def store(module: Any, port: int, **more: Any) -> Any:
+    return module.TCPStore(
+        host_name="127.0.0.1", port=port, world_size=1, timeout=timedelta(seconds=10), multi_tenant=True, **more
+    )
+
+
+def test_a_store_listens_at_its_host_alone_and_serves(module: ModuleType) -> None:
+    port = free_port()
+    served = store(module, port, is_master=True)
+    served.set("key", "value")
+    assert store(module, port, is_master=False).get("key") == b"value"
+    assert addresses(port) == {"127.0.0.1"}
+
+
+def test_a_second_group_of_a_process_shares_the_store(module: ModuleType) -> None:
+    port = free_port()
+    first = store(module, port, is_master=True)
+    second = store(module, port, is_master=True)
+    first.set("of the first", "1")
+    assert second.get("of the first") == b"1" and addresses(port) == {"127.0.0.1"}
+
+
+def test_any_port_is_found(module: ModuleType) -> None:
+    served = store(module, 0, is_master=True)
+    assert addresses(served.port) == {"127.0.0.1"}
+
+
+def test_torch_looks_the_store_up_where_it_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    torchs = importlib.import_module("torch.distributed.rendezvous")
+    monkeypatch.setattr(torchs, "TCPStore", TCPStore)
+    worker.bind_to_host(torchs)
+    port = free_port()
+    url = f"tcp://127.0.0.1:{port}?rank=0&world_size=1"
+    _, rank, size = next(torchs.rendezvous(url, timeout=timedelta(seconds=10)))
+    assert (rank, size) == (0, 1) and addresses(port) == {"127.0.0.1"}
+
+
+def test_an_address_that_is_forwarded_to_this_machine_is_served_as_torch_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Of the range for documentation, which no interface has.
+    assert worker.listening("192.0.2.1", free_port()) is None
+    asked: list[dict[str, Any]] = []
+    one = cast(
+        Any, SimpleNamespace(TCPStore=lambda host, port, **more: asked.append({"host": host, "port": port, **more}))
+    )
+    worker.bind_to_host(one)
+    one.TCPStore("192.0.2.1", 29_500, is_master=True)
+    assert asked == [{"host": "192.0.2.1", "port": 29_500, "is_master": True}]

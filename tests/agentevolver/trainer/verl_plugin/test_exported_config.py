@@ -1,0 +1,28 @@
+"""What a checkpoint says about the policy can be read by programs that do not know this project's attention."""
+
+import json
+
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from agentevolver.recipes.offline.seed import seed_policy_path
+from agentevolver.trainer.verl_plugin.resharding import leave_attention_open
+
+
+def test_a_saved_configuration_names_no_attention(tmp_path):
+    config = AutoConfig.from_pretrained(seed_policy_path())
+    config.update({"attn_implementation": "torch_varlen"})
+    config.save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    before = json.loads(path.read_text())
+    assert before["attn_implementation"] == "torch_varlen"
+    leave_attention_open(path)
+    assert json.loads(path.read_text()) == {key: value for key, value in before.items() if key != "attn_implementation"}
+    assert AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(tmp_path)).config._attn_implementation in (
+        "sdpa",
+        "eager",
+    )
+
+
+def test_a_folder_without_one_is_left_alone(tmp_path):
+    leave_attention_open(tmp_path / "config.json")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,185 @@
+"""Attention of packed rows on the CPU, where every sequence goes through torch's own attention: right apart, and right
+in a model."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import AttentionInterface, AutoModelForCausalLM, Qwen2Config
+
+from agentevolver.trainer.verl_plugin import varlen_attention as module
+from agentevolver.trainer.verl_plugin.varlen_attention import NAME, register, sequence_bounds, varlen_attention
+
+register()
+lengths_of_rows = st.lists(st.integers(1, 12), min_size=1, max_size=6)
+
+
+def packed(lengths):
+    return torch.cat([torch.arange(length) for length in lengths])[None]
+
+
+def states(tokens, heads, key_heads, size=8, seed=0):
+    draw = torch.Generator().manual_seed(seed)
+    return [torch.randn(1, n, tokens, size, generator=draw, dtype=torch.float64) for n in (heads, key_heads, key_heads)]
+
+
+def masked(query, key, value, lengths, scaling, window):
+    """The same by one mask over all tokens: may this token see that one?"""
+    tokens, group = sum(lengths), query.shape[1] // key.shape[1]
+    row = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
+    place = torch.arange(tokens)
+    seen = (row[:, None] == row) & (place <= place[:, None]) & (place > place[:, None] - (window or tokens))
+    scores = (
+        query
+        @ key.repeat_interleave(group, 1).transpose(-1, -2)
+        * (query.shape[-1] ** -0.5 if scaling is None else scaling)
+    )
+    return (scores.masked_fill(~seen, -torch.inf).softmax(-1) @ value.repeat_interleave(group, 1)).transpose(1, 2)
+
+
+@given(lengths_of_rows)
+def test_a_sequence_begins_where_a_position_does_not_follow_the_last(lengths):
+    bounds = sequence_bounds(packed(lengths))
+    assert bounds.lengths == lengths and bounds.longest == max(lengths) and bounds.cumulative.dtype == torch.int32
+    assert bounds.cumulative.tolist() == [sum(lengths[:n]) for n in range(len(lengths) + 1)]
+
+
+def test_a_row_that_begins_in_the_middle_of_a_sequence_is_not_joined_to_the_one_before():
+    assert sequence_bounds(torch.tensor([[5, 6, 7, 3, 4, 0, 0, 1]])).lengths == [3, 2, 1, 2]
+
+
+def test_bounds_are_read_once_per_tensor_and_anew_where_it_was_written_to_or_another_takes_its_place():
+    positions = packed([3, 2])
+    assert sequence_bounds(positions) is sequence_bounds(positions)
+    positions[0, 3:] = torch.tensor([3, 4])
+    assert sequence_bounds(positions).lengths == [5]
+    for lengths in ([4], [1, 3], [2, 2]):  # each is freed before the next is made, and may have its address
+        assert sequence_bounds(packed(lengths)).lengths == lengths
+    with torch.inference_mode():
+        assert sequence_bounds(packed([2, 1])).lengths == [2, 1]
+
+
+@pytest.mark.thorough
+@given(
+    lengths=lengths_of_rows,
+    groups=st.sampled_from([(1, 1), (4, 4), (4, 2), (6, 1)]),
+    scaling=st.sampled_from([None, 0.1]),
+    window=st.one_of(st.none(), st.integers(1, 12)),
+)
+def test_each_token_sees_those_before_it_in_its_own_sequence_alone(lengths, groups, scaling, window):
+    parts = [x.requires_grad_() for x in states(sum(lengths), *groups)]
+    again = [x.detach().clone().requires_grad_() for x in parts]
+    output, weights = varlen_attention(
+        torch.nn.Module(), *parts, None, scaling=scaling, sliding_window=window, position_ids=packed(lengths)
+    )
+    expected = masked(*again, lengths, scaling, window)
+    assert weights is None
+    torch.testing.assert_close(output, expected)
+    output.square().sum().backward()
+    expected.square().sum().backward()
+    for a, b in zip(parts, again, strict=True):
+        torch.testing.assert_close(a.grad, b.grad)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (
+            {"attention_mask": torch.tensor([[0, 1, 1, 1, 1]])},
+            "takes one packed row, .*: set actor_rollout_ref.model.use_remove_padding",
+        ),
+        (
+            {"position_ids": None},
+            "takes position ids of one row of 5 tokens, not None: set .* to flash_attention_2 or sdpa",
+        ),
+        ({"position_ids": packed([3])}, r"of 5 tokens, not \(1, 3\)"),
+        ({"position_ids": packed([5])[None].expand(3, 1, 5)}, r"not \(3, 1, 5\)"),
+        ({"dropout": 0.1}, "has no dropout, the model asks for 0.1: set attention_dropout to 0"),
+        ({"is_causal": False}, "is causal, the model's attention is not"),
+        ({"softcap": 30.0}, "has no soft caps"),
+        ({"s_aux": torch.zeros(2)}, "has no attention sinks"),
+    ],
+)
+def test_what_would_be_computed_wrongly_is_refused(changed, message):
+    arguments = {"attention_mask": None, "position_ids": packed([5]), **changed}
+    with pytest.raises(ValueError, match=f"attn_implementation={NAME} .*{message}"):
+        varlen_attention(torch.nn.Module(), *states(5, 2, 2), **arguments)
+
+
+def test_several_rows_are_refused():
+    query, key, value = (x.expand(2, -1, -1, -1) for x in states(5, 2, 2))
+    with pytest.raises(ValueError, match="not 2 padded ones"):
+        varlen_attention(torch.nn.Module(), query, key, value, None, position_ids=packed([5]).expand(2, -1))
+
+
+@pytest.mark.parametrize("window", [None, 4])
+def test_the_flash_kernel_is_asked_for_what_the_other_path_computes(monkeypatch, window):
+    """No GPU here, so the kernel is played by a mask; what it is told is checked, in the form of torch's own
+    signature."""
+    import inspect
+
+    from torch.nn.attention import varlen
+
+    lengths, told = [7, 1, 5], {}
+
+    def kernel(*args, **kwargs):
+        told.update(inspect.signature(varlen_attn).bind(*args, **kwargs).arguments)
+        q, k, v = (told[name].transpose(0, 1)[None] for name in ("query", "key", "value"))
+        assert told["window_size"][1] == 0, "causal"
+        left = told["window_size"][0]
+        bounds = told["cu_seq_q"].diff().tolist()
+        return masked(q, k, v, bounds, told["scale"], None if left < 0 else left + 1)[0]
+
+    varlen_attn = varlen.varlen_attn
+    monkeypatch.setattr(varlen, "varlen_attn", kernel)
+    monkeypatch.setattr(module, "_asks_for_gqa", lambda: "enable_gqa" in inspect.signature(varlen_attn).parameters)
+    monkeypatch.setattr(module, "_fits_flash", lambda query: True)
+    parts = states(sum(lengths), 4, 2)
+    output, _ = varlen_attention(
+        torch.nn.Module(), *parts, None, scaling=0.2, sliding_window=window, position_ids=packed(lengths)
+    )
+    torch.testing.assert_close(output, masked(*parts, lengths, 0.2, window))
+    assert told["max_q"] == told["max_k"] == 7 and told["cu_seq_q"].tolist() == [0, 7, 8, 13]
+
+
+def model(implementation, **changed):
+    torch.manual_seed(0)
+    sizes = {
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+    }
+    config = Qwen2Config(vocab_size=40, **sizes, **changed)
+    return AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation=implementation)
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("changed", [{}, {"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 1}])
+def test_a_model_gives_each_packed_sequence_what_it_gives_it_alone(checkpointing, changed):
+    lengths = [6, 1, 9, 4]
+    ids = torch.randint(40, (1, sum(lengths)), generator=torch.Generator().manual_seed(1))
+    ours, alone = model(NAME, **changed), model("eager", **changed)
+    ours.load_state_dict(alone.state_dict())
+    if checkpointing:
+        ours.train().gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    together = ours(input_ids=ids, position_ids=packed(lengths), attention_mask=None, use_cache=False).logits[0]
+    apart = torch.cat([alone(input_ids=part, use_cache=False).logits[0] for part in ids.split(lengths, dim=1)])
+    torch.testing.assert_close(together, apart, atol=1e-5, rtol=1e-5)
+    for logits in (together, apart):
+        F.cross_entropy(logits, ids[0]).backward()
+    for a, b in zip(ours.parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(a.grad, b.grad, atol=1e-5, rtol=1e-4)
+
+
+def test_a_models_padding_mask_is_not_lost_on_the_way():
+    ids, mask = torch.ones(1, 4, dtype=torch.int64), torch.tensor([[0, 1, 1, 1]])
+    with pytest.raises(ValueError, match="takes one packed row"):
+        model(NAME)(input_ids=ids, attention_mask=mask, use_cache=False)
+    assert model(NAME)(input_ids=ids, attention_mask=torch.ones_like(mask), use_cache=False).logits.shape == (1, 4, 40)
+
+
+def test_it_is_known_to_transformers_by_the_name_that_the_device_groups_write():
+    assert AttentionInterface()[NAME] is varlen_attention

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from omegaconf import OmegaConf
 from transfer_queue import KVBatchMeta
+from verl.utils.config import omega_conf_to_dataclass
 
 from agentevolver.config.loss_modes import inert_clips
 from agentevolver.config.schema import Settings
-from agentevolver.trainer.loss import finish_metrics
+from agentevolver.trainer.loss import finish_metrics, selective_ppo_loss
 from agentevolver.trainer.parts import TrainerPart
 from agentevolver.trainer.row_clips import ClipWatch, RowClips
 from agentevolver.trainer.update import arrange, optimiser_steps, required_multiple, update_actor
@@ -51,6 +54,7 @@ class ActorUpdate:
     def __init__(self, settings: Settings, config: Any) -> None:
         self._config = config
         self._seed = settings.data.seed
+        self._kl_to = settings.exp_manager.kl_to
         actor = config.actor_rollout_ref.actor
         self._clips = RowClips(settings.exp_manager, settings.trainer.row_clips, float(actor.clip_ratio_high))
         self._watch = ClipWatch() if self._clips.groups else None
@@ -71,6 +75,14 @@ class ActorUpdate:
     def groups(self) -> tuple[str, ...]:
         """The names of the groups of rows whose clipped tokens are reported apart."""
         return self._clips.groups
+
+    def loss(self) -> Callable[..., Any]:
+        """Return the loss of a micro-batch, for verl's workers."""
+        actor = self._config.actor_rollout_ref.actor
+        if self._kl_to == "old":  # `for_verl` turned it off, so that verl makes no reference
+            actor = OmegaConf.merge(actor, {"use_kl_loss": True})
+        config = omega_conf_to_dataclass(actor)
+        return partial(selective_ppo_loss, config=config, kl_to=self._kl_to, groups=self.groups)
 
     def of_step(self, step: int, steps: int, ranks: int) -> Update:
         """Return the update of a training step, of `steps` optimiser steps on `ranks` ranks."""

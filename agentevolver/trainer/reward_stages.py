@@ -15,11 +15,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from advantage_processor.settings import StageSettings
+from agentevolver.trainer.batch import put_scores
 from agentevolver.types import Reward, Trajectory
 from agentevolver.utils import recipes
 from agentevolver.utils.names import load_named
 
 if TYPE_CHECKING:
+    from transfer_queue import KVBatchMeta
+
     from agentevolver.config.schema import Settings
 
 
@@ -76,6 +79,17 @@ class RewardStages:
             metrics |= made.metrics
         metrics |= _means([one.reward for one in graded if one.reward is not None])
         return metrics | {"timing_s/reward_stages": time.perf_counter() - began}
+
+    def score(
+        self, batch: KVBatchMeta, withdrawn: Sequence[int], trajectories: Sequence[Trajectory]
+    ) -> dict[str, float]:
+        """Have the stages make new scores, and put them in the place of the graders'; `withdrawn` are places of rows
+        that keep theirs."""
+        if not self._stages:
+            return {}
+        metrics = self.apply(trajectories)
+        put_scores(batch, [i for i in range(len(batch.keys)) if i not in set(withdrawn)], trajectories)
+        return metrics
 
 
 def make_stage(settings: StageSettings, run: Settings) -> RewardStage:

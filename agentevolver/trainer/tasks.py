@@ -15,7 +15,7 @@ from agentevolver.types import Task, Trajectory
 from task_manager.background import BackgroundQuestioning
 from task_manager.dataset import MixedTasks
 from task_manager.profile import TaskPreference, profile_for
-from task_manager.synthetic import graded_by, synthetic_tasks_of
+from task_manager.synthetic import funnel_metrics, graded_by, synthetic_tasks_of
 from task_manager.tasks import read_tasks
 
 logger = logging.getLogger(__name__)
@@ -38,7 +38,9 @@ class TrainingTasks(TrainerPart):
         weights = {one.env_type: one.weight for one in settings.environments} if self.several else None
         self.dataset = MixedTasks(read_tasks(train_file), first, section, weights)
         self.dataset.add_synthetic(later)
-        self._rounds = settings.experiment_dir / "tasks" / "rounds"
+        self._folder = settings.experiment_dir
+        self._questioned = settings.questioned if self.several else (None,)
+        self._rounds = self._folder / "tasks" / "rounds"
         self._background: dict[str, BackgroundQuestioning] = {}
         if section.curriculum.synthesize_every_epochs > 0:
             self._background = {
@@ -52,6 +54,10 @@ class TrainingTasks(TrainerPart):
     def after_rollouts(self, step: int, trajectories: Sequence[Trajectory]) -> Mapping[str, float]:
         self.dataset.record(trajectories)
         return task_metrics(trajectories) | self.dataset.epochs.metrics()
+
+    def after_update(self, step: int, metrics: Mapping[str, float]) -> Mapping[str, float]:
+        """Tell with the first step what became of all proposals before it."""
+        return funnel_metrics(self._folder, self._questioned) if step == 1 else {}
 
     def after_step(self, step: int) -> None:
         """Let tasks of a finished round join, and begin another round where one is due after the epoch that `step`

@@ -10,12 +10,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1 import register_trainer
@@ -23,7 +20,6 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils import tensordict_utils as tu
-from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.tracking import Tracking
 
 from agentevolver.config.asynchronous import VERLS, steps_kept
@@ -31,7 +27,7 @@ from agentevolver.config.schema import of_verl
 from agentevolver.config.verl_keys import SYNC
 from agentevolver.rollout.sole_server import client_of
 from agentevolver.trainer.actor_update import ActorUpdate
-from agentevolver.trainer.batch import Places, mask_rows, ordered, put_scores, rollouts_of, sample_records, trained_on
+from agentevolver.trainer.batch import Places, mask_rows, ordered, rollouts_of, sample_records, trained_on
 from agentevolver.trainer.checkpointing import Checkpointing
 from agentevolver.trainer.credit import StepCredit
 from agentevolver.trainer.experience import CLOSE_TIMEOUT_S, RunExperience
@@ -39,7 +35,6 @@ from agentevolver.trainer.failures import FailureGuard, lonely_groups, nothing_l
 from agentevolver.trainer.filling import PoolFilling
 from agentevolver.trainer.gateway import ForkWatch
 from agentevolver.trainer.loading import Loading
-from agentevolver.trainer.loss import selective_ppo_loss
 from agentevolver.trainer.metrics import metrics_apart, rollout_metrics
 from agentevolver.trainer.mismatch import MismatchWatch, of_batch
 from agentevolver.trainer.monitor.log import Retention, RunLog, Status
@@ -54,7 +49,6 @@ from agentevolver.trainer.timing import timed_whole
 from agentevolver.trainer.update import optimiser_steps, required_multiple
 from agentevolver.trainer.validating import Validating
 from agentevolver.types import RowKey, Trajectory
-from task_manager.synthetic import funnel_metrics
 from task_manager.tasks import read_tasks
 
 
@@ -119,24 +113,14 @@ class EvolverTrainer(Loading, PoolFilling, Validating, Checkpointing, PPOTrainer
         self.status.set("loading the policy and starting vLLM")
         self._watchdog.start()
         self._watchdog.enter("starting", lambda: STARTING)
-        experience = self.settings.exp_manager
-        if experience.enabled:
+        if self.settings.exp_manager.enabled:
             self._experience = RunExperience(
                 self.settings, read_tasks(Path(self.config.data.val_files)), steps_kept(self.config)
             )
         super()._setup()
         if self._experience is not None:
             self._experience.wait()
-        actor = self.config.actor_rollout_ref.actor
-        if experience.kl_to == "old":  # `for_verl` turned it off, so that verl makes no reference
-            actor = OmegaConf.merge(actor, {"use_kl_loss": True})
-        loss = partial(
-            selective_ppo_loss,
-            config=omega_conf_to_dataclass(actor),
-            kl_to=experience.kl_to,
-            groups=self._updates.groups,
-        )
-        self.actor_rollout_wg.set_loss_fn(loss)
+        self.actor_rollout_wg.set_loss_fn(self._updates.loss())
         self._watchdog.leave()
 
     def on_init_end(self) -> None:
@@ -240,7 +224,7 @@ class EvolverTrainer(Loading, PoolFilling, Validating, Checkpointing, PPOTrainer
             ]
             if len(withdrawn) == len(batch.keys):
                 raise nothing_left(trajectories)
-            rewards = self._reward(batch, withdrawn)
+            rewards = self._reward_stages.score(batch, withdrawn, trajectories)
             told = self.parts.after_rollouts(self.global_steps, trajectories)
         except BaseException:
             self._records.write()
@@ -252,15 +236,6 @@ class EvolverTrainer(Loading, PoolFilling, Validating, Checkpointing, PPOTrainer
         self._rollout_metrics |= told
         mask_rows(batch, withdrawn)
         return super()._balance_batch(batch, metrics, **kwargs)
-
-    def _reward(self, batch: KVBatchMeta, withdrawn: Sequence[int]) -> dict[str, float]:
-        """Have the reward stages make new scores, and put them in the place of the graders'."""
-        if not self._reward_stages:
-            return {}
-        metrics = self._reward_stages.apply(self._trajectories)
-        left_out = set(withdrawn)
-        put_scores(batch, [i for i in range(len(batch.keys)) if i not in left_out], self._trajectories)
-        return metrics
 
     # ---- update ----
 
@@ -316,9 +291,6 @@ class EvolverTrainer(Loading, PoolFilling, Validating, Checkpointing, PPOTrainer
     ) -> None:
         super()._compute_metrics(batch, metrics, timing_raw, **kwargs)
         metrics.update(self._rollout_metrics | self._watchdog.metrics() | self.agent_loop_manager.metrics())
-        if self._tasks is not None and self.global_steps == 1:
-            several = self.settings.env_service.is_mixture
-            metrics.update(funnel_metrics(self.directory, self.settings.questioned if several else (None,)))
         metrics.update(self.parts.after_update(self.global_steps, metrics))
 
 

@@ -20,7 +20,8 @@ def test_an_old_path_is_the_new_module(old: str, new: str) -> None:
 
 def test_in_a_fresh_process_the_old_name_alone_works_and_what_it_gives_pickles() -> None:
     code = (
-        "import pickle; from agentevolver.tools.schema import ToolSpec; import agentevolver.rollout.tools.schema as new;"
+        "import pickle; from agentevolver.tools.schema import ToolSpec; "
+        "import agentevolver.rollout.tools.schema as new; "
         "assert ToolSpec is new.ToolSpec; print(pickle.loads(pickle.dumps(ToolSpec)).__module__)"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -53,4 +53,4 @@ for condition in $conditions; do
         launch "$condition-$seed" "$seed" "${own[@]}" "$@"
     done
 done
-$python -m agentevolver.recipes.agent0.tables --experiments "experiments/$project"
+$python -m benchmarks.agent0_tables --experiments "experiments/$project"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agentevolver.recipes.agent0.tables import main
+from benchmarks.agent0_tables import main
 
 
 def part(success: float, kept: int | None = None) -> dict[str, object]:

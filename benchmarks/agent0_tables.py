@@ -1,6 +1,6 @@
 """Tables of runs of proposer and executor, from what `examples/agent0_tables.sh` left.
 
-Run `python -m agentevolver.recipes.agent0.tables --experiments experiments/agent0`. An experiment is called
+Run `python -m benchmarks.agent0_tables --experiments experiments/agent0`. An experiment is called
 CONDITION-SEED. Success is that of the validation's first split after each round, 0 the base. Given are means over the
 seeds and half the width of their 95 % interval (Student's t); with one seed that of the evaluation's tasks, in
 brackets, which says nothing of other seeds, and nothing for what is no success. Differences are taken seed by seed.

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from agentevolver.llm.embeddings import EmbeddingSettings
 from agentevolver.llm.settings import LLMSettings, Role
+from agentevolver.utils import recipes
 from agentevolver.utils.names import name_or_spec
 from task_manager.actions import format_of
 
@@ -352,7 +353,7 @@ def asks_judge(grader: str) -> bool:
 
 
 def file_of(path: Path, env_type: str) -> Path:
-    """Return the task file of one of several environments: `tasks.pocket.jsonl` for `tasks.jsonl`."""
+    """Return the task file of one of several environments: `tasks.NAME.jsonl` for `tasks.jsonl`."""
     return path.with_name(f"{path.stem}.{env_type}{path.suffix}")
 
 
@@ -377,7 +378,9 @@ class ServiceAccess(_Section):
 class PipelineService(ServiceAccess):
     """Environment of a pipeline run."""
 
-    env_type: str = Field("pocket", min_length=1)
+    env_type: str = Field(
+        default_factory=lambda: recipes.default_environment() or "", validate_default=True, min_length=1
+    )
 
 
 class Splits(_Section):
@@ -398,7 +401,7 @@ class QuestioningConfiguration(_Section):
 
     task_manager: TaskManagerSettings = TaskManagerSettings()
     llm: LLMSettings = LLMSettings()
-    env_service: PipelineService = PipelineService()
+    env_service: PipelineService = Field(default_factory=PipelineService)
     data: Splits = Splits()
 
     @property

@@ -57,7 +57,7 @@ class EnvServiceSettings(ServiceAccess, Section):
     env_type: str | dict[str, float] = Field(
         "appworld",
         description="the environment's name: built in, installed, or given by --env-module; or several with their "
-        "shares of the tasks that are trained on, `{pocket: 2, gymnasium: 1}` (0: validated on alone)",
+        "shares of the tasks that are trained on, `{NAME: 2, OTHER: 1}` (0: validated on alone)",
     )
     environments: dict[str, EnvironmentSettings] = Field(
         default_factory=dict,
@@ -86,7 +86,7 @@ class EnvServiceSettings(ServiceAccess, Section):
         if isinstance(value, str) and value:
             return value
         if not isinstance(value, Mapping) or not value:
-            raise ValueError("write an environment's name, or several with their weights ({pocket: 2, gymnasium: 1})")
+            raise ValueError("write an environment's name, or several with their weights ({NAME: 2, OTHER: 1})")
         for name, weight in value.items():
             if not isinstance(name, str) or not name:
                 raise ValueError(f"an environment's name is a text, found {name!r}")

@@ -31,13 +31,12 @@ from agentevolver.rollout.policy import LLMEngine, plain_renderer, role_summaris
 from agentevolver.rollout.rollout import RolloutRunner
 from agentevolver.rollout.tool_calls import ToolUse
 from agentevolver.trainer.job.frozen_engine import sampling_of
+from agentevolver.utils import recipes
 from agentevolver.utils.errors import ConfigError, UsageError
 from context_manager.registry import checked_template
 
 # The role whose model acts in an environment.
 ACTING = Role.EXPLORER
-BUILT_IN = "pocket"
-"""The default environment."""
 QUIET = {
     **{"VLLM_LOGGING_LEVEL": "ERROR", "TRANSFORMERS_VERBOSITY": "error", "TORCH_CPP_LOG_LEVEL": "ERROR"},
     **{"TQDM_DISABLE": "1", "VERL_LOGGING_LEVEL": "ERROR"},
@@ -87,7 +86,8 @@ def game_of(source: Source | None, conf: Path | None, overrides: Sequence[str]) 
     written = None if source is None or source.experiment is None else source.experiment / "config.yaml"
     if conf is not None or written is None or not written.is_file():
         named = [] if source is None else [f"actor_rollout_ref.model.path={tokenizer_folder(source.weights)}"]
-        named += [f"env_service.env_type={BUILT_IN}"] if conf is None else []
+        env_type = recipes.default_environment() if conf is None else None
+        named += [f"env_service.env_type={env_type}"] if env_type is not None else []
         resolved = load(conf, [*named, *overrides])
         return Game(OmegaConf.create(resolved_tree(resolved.config)), resolved.settings)
     tree = OmegaConf.to_container(OmegaConf.load(written), resolve=False)

@@ -80,7 +80,7 @@ def parse(arguments: Sequence[str]) -> Options:
             f"unknown option {unknown[0]} (see --help; a configuration key is written key=value, without dashes)"
         )
     if "" in services or any("=" in name for name in services):
-        raise UsageError("--with-NAME takes a name and no value, --with-pocket for example")
+        raise UsageError("--with-NAME takes a name and no value, --with-logview for example")
     conf, overrides = split_conf(known.conf, [item for item in rest if not item.startswith("-")])
     asked = vars(known) | {
         "env_modules": tuple(known.env_modules),

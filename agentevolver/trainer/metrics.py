@@ -64,7 +64,7 @@ APART = ("trajectories", "failed", "reward/mean", "success", "steps/mean", "grou
 
 
 def metrics_apart(trajectories: Sequence[Trajectory]) -> dict[str, float]:
-    """Return some of a step's metrics for each environment, under its name: `rollout/success/pocket`."""
+    """Return some of a step's metrics for each environment, under its name: `rollout/success/NAME`."""
     by_environment: dict[str, list[Trajectory]] = defaultdict(list)
     for trajectory in trajectories:
         by_environment[trajectory.task.env_type].append(trajectory)

@@ -15,6 +15,8 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agentevolver.utils.recipes import default_environment
+
 if TYPE_CHECKING:
     from agentevolver.llm.client import LLM
     from task_manager.settings import QuestioningConfiguration
@@ -121,7 +123,7 @@ def _add_common(command: argparse.ArgumentParser) -> None:
 def _add_own(commands: dict[str, argparse.ArgumentParser]) -> None:
     profile = commands["profile"].add_argument
     profile("--env-url", metavar="URL", help="the environment's service")
-    profile("--env-type", default="pocket", metavar="NAME", help="the environment's name there (default: %(default)s)")
+    profile("--env-type", default=default_environment(), metavar="NAME", help="the environment's name there")
     profile("--split", default="train", help="the split whose first task's world is looked at (default: %(default)s)")
     profile("--steps", type=int, default=8, help="exploratory steps (default: %(default)s)")
     profile("--out", type=Path, metavar="FILE", help="where to write the profile; without it, to the screen")

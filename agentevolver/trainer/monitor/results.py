@@ -132,7 +132,7 @@ def figure(average: float, interval: Estimate | None) -> str:
 
 
 def _of_source(by_source: Mapping[str, Mapping[str, float]], validation: Validation) -> dict[str, float]:
-    """Return the tasks of a source. One split alone is not named in metrics: `pocket` is `pocket/dev` there."""
+    """Return the tasks of a source. One split alone is not named in metrics: `ENV` is `ENV/dev` there."""
     name, guided = validation.source, False
     if name == GUIDED or name.endswith(f"/{GUIDED}"):
         name, guided = name.removesuffix(GUIDED).rstrip("/"), True

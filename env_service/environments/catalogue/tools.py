@@ -96,11 +96,6 @@ def write_catalogue(folder: Path, tools: Sequence[Tool], vectors: Vectors, encod
     (folder / "facts.json").write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
 
 
-def is_built(folder: Path | None = None) -> bool:
-    """Whether a folder holds a whole catalogue."""
-    return ((folder or default_folder()) / "facts.json").is_file()
-
-
 def load_catalogue(folder: Path | None = None) -> Catalogue:
     """Return the catalogue of a folder, read once a process; raises CatalogueNotBuilt."""
     return _load(folder or default_folder())

@@ -17,7 +17,6 @@ from env_service.base import Message
 from env_service.environments.pocket.calls import Call, CallError, Syntax, parse, render
 from env_service.environments.pocket.env import PocketEnv
 from env_service.environments.pocket.grading import Change, Path, diff, score
-from env_service.environments.pocket.long_env import make_chain
 from env_service.environments.pocket.quirks import quirks_of, signature
 from env_service.environments.pocket.tasks import Task, make_task, split_id
 from env_service.environments.pocket.wordings import PHRASES
@@ -69,13 +68,6 @@ def reference(task_id: str, syntax: Syntax = "compact") -> list[str]:
     """The reference solution as assistant messages would write it; raises ValueError for a wrong or open id."""
     task = make_task(task_id)
     return [render(call, signature(call.tool, quirks_of(task.site)), syntax) for call in task.solution]
-
-
-def long_reference(task_id: str, syntax: Syntax = "compact") -> list[str]:
-    """The reference solution of a long task, all its goals in order; raises ValueError for a wrong or open id."""
-    chain = make_chain(task_id)
-    quirks = quirks_of(chain.site)
-    return [render(call, signature(call.tool, quirks), syntax) for goal in chain.goals for call in goal.solution]
 
 
 @dataclass(frozen=True, slots=True)

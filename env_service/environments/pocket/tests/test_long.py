@@ -6,8 +6,8 @@ from transformers import AutoTokenizer
 from agentevolver.recipes.offline.seed import seed_policy_path
 from env_service.environments.pocket.families import FAMILIES
 from env_service.environments.pocket.long_env import LONG, MIN_CALLS, PocketLongEnv, make_chain
-from env_service.environments.pocket.oracle import long_reference
 from env_service.environments.pocket.tasks import SPLITS, split_world_id
+from env_service.environments.pocket.tests.references import long_reference
 
 
 def act(env, text):

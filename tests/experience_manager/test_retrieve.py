@@ -8,7 +8,7 @@ from experience_manager.experience import PERSON, Category
 from experience_manager.pool import Pool
 from experience_manager.question import Question
 from experience_manager.retrieve import Retriever
-from experience_manager.settings import ExperienceSettings
+from experience_manager.settings import ExperienceSettings, RetrievalSettings
 
 
 def ask(task="delete the note", opening="You are at site k7.", **more):
@@ -119,7 +119,8 @@ async def test_texts_that_order_the_reader_about_are_not_shown_unless_a_person_w
     assert ids(await retriever(store, records).retrieve(ask())) == ["person"]
 
 
-async def test_the_model_chooses_among_the_candidates_and_gives_the_order(store):
+async def test_the_model_chooses_among_the_candidates_and_gives_the_order(store, monkeypatch):
+    monkeypatch.setattr(RetrievalSettings, "candidates", 4)
     llm = ScriptedLLM(rerank={"order": [3, 1, 99, 3, 0, -1]})
     search = retriever(store, angles(0, 10, 20, 30, 40, 50), llm, AngleEncoder(), rerank=True)
     found = await search.retrieve(ask("q @0"))

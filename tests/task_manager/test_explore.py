@@ -251,7 +251,7 @@ async def test_where_the_world_answers_otherwise_the_exploration_begins_anew_and
 async def test_a_file_that_holds_no_exploration_is_begun_anew(tmp_path, caplog):
     path = tmp_path / "flight.jsonl"
     path.write_text("[]\n")
-    assert StepLog(path).steps == [] and "begun anew" in caplog.text
+    assert StepLog(path).steps == [] and str(path) in caplog.text
     assert len((await explorer(Tutor()).explore(WORLD, 0, StepLog(path))).steps) == 6 == len(StepLog(path).steps)
 
 
@@ -300,7 +300,7 @@ def test_overdone_kinds_come_first_refused_actions_count_only_where_they_were_tr
 
 
 def test_there_are_two_strategies():
-    with pytest.raises(ValueError, match="random, curious"):
+    with pytest.raises(ValueError, match="write random or curious"):
         make_strategy("deduplication", format_of("pocket"), ARGS)
 
 

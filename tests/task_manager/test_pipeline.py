@@ -318,10 +318,7 @@ async def test_an_endpoint_that_is_wrong_stops_the_run_with_one_line_that_says_h
         await pipeline(tmp_path, tutor, seeds=seeds).run()
     line = str(failed.value)
     assert (
-        "\n" not in line
-        and "(refused " in line
-        and "everything paid for is kept" in line
-        and line.endswith("no such key")
+        "\n" not in line and "(refused " in line and "finished parts are kept" in line and line.endswith("no such key")
     )
 
 

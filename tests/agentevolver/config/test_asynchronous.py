@@ -19,7 +19,7 @@ SEPARATE = (
     "actor_rollout_ref.rollout.nnodes=1",
     "actor_rollout_ref.rollout.n_gpus_per_node=2",
     "actor_rollout_ref.rollout.checkpoint_engine.backend=nccl",
-    "trainer.v1.separate_async.parameter_sync_step=4",
+    "trainer.v1.separate_async.parameter_sync_step=2",
     "trainer.n_gpus_per_node=2",
     "ray.num_gpus=4",
 )
@@ -155,8 +155,8 @@ def test_gpus_of_their_own_for_rollouts_compose_and_are_checked():
     ):
         shorter = [one for place, one in enumerate(SEPARATE) if place != left_out]
         assert message in refused(*shorter, device="cuda")
-    assert "must be trainer.v1.separate_async.parameter_sync_step (2) x" in refused(
-        *SEPARATE, "trainer.v1.separate_async.parameter_sync_step=2", device="cuda"
+    assert "must be trainer.v1.separate_async.parameter_sync_step (4) x" in refused(
+        *SEPARATE, "trainer.v1.separate_async.parameter_sync_step=4", device="cuda"
     )
     assert "device = cpu has none" in refused(*SEPARATE)
     assert "ray.num_gpus = 2 must be 4" in refused(*SEPARATE[:-1], device="cuda")

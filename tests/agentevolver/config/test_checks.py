@@ -97,7 +97,7 @@ def test_the_experiments_yaml_overrides_the_device_group(tmp_path):
             "data.train_files=mine.parquet",
             r"data.train_files is set by the run: tasks come from the environment's splits .*remove it",
         ),
-        ("device=tpu", r"device: 'tpu' is not known, write auto, cpu, cuda or cuda_small"),
+        ("device=tpu", r"device: 'tpu' is not known, write auto, cpu or cuda"),
         (
             "attribution_driven_credit_assignment.adca_grpo.alpha=-1",
             r"assignment.adca_grpo.alpha: .*greater than or equal to 0, found -1",

@@ -196,7 +196,7 @@ def trainer_in(folder, step, **options):
     trainer._failures = FailureGuard(0.5, 3)
     trainer._experience = Pool()
     trainer.parts = TrainerParts([Part("recipe"), Part("tasks"), trainer._experience])
-    trainer._watchdog = Watchdog(WatchdogSettings(enable=False, floor_s=1, factor=1))
+    trainer._watchdog = Watchdog(WatchdogSettings(floor_s=1))
     trainer.train_dataloader = SimpleNamespace(
         state_dict=lambda: {"step": step, "told": trainer.told}, load_state_dict=lambda _: None
     )

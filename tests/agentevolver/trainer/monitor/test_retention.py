@@ -14,7 +14,7 @@ RECORD = {"text": "the same words over and over, " * 40}
 
 
 def kept(plain_steps=None, folder_gb=None, samples_gb=None):
-    return RetentionSettings(plain_steps=plain_steps, folder_gb=folder_gb, samples_gb=samples_gb, log_mb=None)
+    return RetentionSettings(plain_steps=plain_steps, folder_gb=folder_gb, samples_gb=samples_gb)
 
 
 def write(folder, step, name="step_{}.jsonl"):

@@ -234,17 +234,6 @@ async def test_the_judge_is_told_what_was_carried_out_and_the_funnel_counts_it(e
     assert told in tutor.system
 
 
-async def test_what_the_environment_refuses_is_told_from_what_nobody_checked():
-    refused, _ = await verified(Door, ["kick", "leave"])
-    unchecked, _ = await verified(SilentDoor, ["kick", "leave"])
-    assert (refused.dropped_by, refused.executed) == ("execute", "checked") and "nothing like that" in refused.reason
-    assert unchecked.passed and unchecked.executed == "observed"
-    funnel = Funnel()
-    for verdict in (refused, unchecked):
-        funnel.judged(verdict.to_dict())
-    assert (funnel.verified, funnel.executed, funnel.unchecked, funnel.passed) == (2, 0, 1, 1)
-
-
 class Talker(Door):
     """Answers are sentences here."""
 

@@ -78,27 +78,6 @@ def test_each_batch_and_each_epoch_has_the_weights_shares_and_groups_of_one_envi
             assert all(row["data_source"] == row["task"]["env_type"] for row in batch)
 
 
-def test_an_environment_whose_share_is_more_than_its_tasks_repeats_them_evenly():
-    dataset = mixed({"pocket": 1, "lake": 1})
-    first = drawn(dataset)
-    counts = Counter(task_id for env_type, task_id in first if env_type == "lake")
-    assert sum(counts.values()) == 8 and set(counts.values()) == {2}
-    pocket = [
-        task_id for epoch in (first, drawn(dataset), drawn(dataset)) for name, task_id in epoch if name == "pocket"
-    ]
-    assert set(Counter(pocket).values()) == {2}, "24 draws of 12 tasks: each before one repeats"
-
-
-def test_the_order_is_the_seeds_and_no_two_environments_have_the_same():
-    assert drawn(mixed()) == drawn(mixed())
-    assert drawn(mixed()) != drawn(mixed(mixture={"seed": 2}))
-    same = MixedTasks([*POCKET, *tasks("bfcl", "", 12)], [], TaskManagerSettings(), {"pocket": 1, "bfcl": 1})
-    order = drawn(same)
-    assert [i for name, i in order if name == "pocket"] != [i for name, i in order if name == "bfcl"]
-    still = [task_id for name, task_id in drawn(mixed(mixture={"shuffle": False})) if name == "pocket"]
-    assert still == [str(i) for i in range(len(still))]
-
-
 def result(env_type, task_id, success, group):
     outcome = {"success": bool(success), "score": float(success)}
     return trajectory(task={"task_id": task_id, "env_type": env_type}, group_id=group, outcome=outcome)

@@ -7,7 +7,7 @@ from agentevolver.llm.asking import Asker
 from agentevolver.llm.errors import LLMReplyError, Reply
 from agentevolver.llm.prompts import messages
 from agentevolver.llm.settings import Role
-from task_manager.acting import MOST_REPLIES, Actor, Tools
+from task_manager.acting import MOST_REPLIES, Actor, ToolSchemas
 from task_manager.actions import format_of
 
 
@@ -61,4 +61,4 @@ async def test_in_json_a_bad_pair_of_reply_and_repair_costs_a_try():
 
 @pytest.mark.parametrize("told", [None, "a text", {}, {"tools": "a text"}, [], ["a"], [{"description": "no name"}]])
 def test_an_environment_that_tells_no_tools_has_none(told):
-    assert Tools.of(told) is None
+    assert ToolSchemas.of(told) is None

@@ -23,7 +23,7 @@ class ExplainedAdvantage:
     rest: float | None = None
 
 
-def explained(credit: StepCredit) -> list[ExplainedAdvantage]:
+def explain_credit(credit: StepCredit) -> list[ExplainedAdvantage]:
     """Return the parts of each step's advantage."""
     if credit.parts is None:
         return [ExplainedAdvantage(advantage) for advantage in credit.advantages]

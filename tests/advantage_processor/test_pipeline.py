@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from advantage_processor import AttributionSettings
 from advantage_processor.adca import AdcaConfig
 from advantage_processor.batch import make_batch, pad_step_ids
-from advantage_processor.explain import explained
+from advantage_processor.explain import explain_credit
 from advantage_processor.pipeline import Processor, StageError
 from agentevolver.types import Attribution, LabelStatus
 from tests.advantage_processor import reference
@@ -56,7 +56,7 @@ def test_outcome_label_and_what_comes_after_are_the_advantage(config):
     batch, result = process([*GOLDEN, record("g", 3, steps=2, score=0.0)], config)
     for credit in result.credit(batch).values():
         assert credit.parts is not None
-        for one in explained(credit):
+        for one in explain_credit(credit):
             assert one.outcome + one.label + one.later == pytest.approx(one.advantage, abs=5e-6)
             assert one.scale is one.rest is None
 

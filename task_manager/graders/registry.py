@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from agentevolver.llm.client import LLM
 
 
-def compared(outcome: Outcome, grader: str, other: Outcome) -> Outcome:
+def with_comparison(outcome: Outcome, grader: str, other: Outcome) -> Outcome:
     return replace(
-        outcome, compared={"grader": grader, "score": other.score, "success": other.success, "reason": other.reason}
+        outcome,
+        with_comparison={"grader": grader, "score": other.score, "success": other.success, "reason": other.reason},
     )
 
 
@@ -62,9 +63,9 @@ def agreement_metrics(trajectories: Iterable[Trajectory]) -> dict[str, float]:
     pairs: dict[str, list[tuple[bool, float, bool, float]]] = {}
     for trajectory in trajectories:
         outcome = trajectory.outcome
-        if outcome is not None and outcome.compared:
+        if outcome is not None and outcome.with_comparison:
             key = f"{trajectory.task.evaluator}_vs_{outcome.compared['grader']}"
-            second = (outcome.compared["success"], outcome.compared["score"])
+            second = (outcome.with_comparison["success"], outcome.with_comparison["score"])
             pairs.setdefault(key, []).append((outcome.success, outcome.score, *second))
     return {f"grader/{key}/{name}": value for key, found in pairs.items() for name, value in agreement(found).items()}
 
@@ -167,7 +168,7 @@ class Graders:
             # The second grade is only a measurement.
             logger.info("grader %s could not be compared: %s", second, error)
             return outcome
-        return compared(outcome, second, other)
+        return with_comparison(outcome, second, other)
 
     def _chance(self) -> float:
         if self._rng is not None:

@@ -163,7 +163,7 @@ async def test_references_are_carried_out_checked_and_graded_by_state(world, env
     if not world.seed_task_id:
         world = SeedWorld(world.env_type, env_class.get_query_list("train")[0])
     done = await execute(client, world, fmt, fmt.complete(reference, None))
-    assert flaw_of(done, fmt) is None and done.finished and done.told and all(done.observations)
+    assert flaw_of(done, fmt) is None and done.finished and done.confirmed and all(done.observations)
     assert done.check is not None and all(holds for _, holds in done.check.judge(done.after))
     again = await execute(client, world, fmt, fmt.complete(same, None))
     assert flaw_of(again, fmt) is None and all(holds for _, holds in done.check.judge(again.after))

@@ -138,7 +138,9 @@ class SlidingWindowTemplate(TrimmingTemplate):
             if message.ids is not None or not said:
                 said.append([])
             said[-1].append(message)
-        steps = [(turn[0].step, turn[0].text_with_calls, "\n".join(message.content for message in turn[1:])) for turn in said]
+        steps = [
+            (turn[0].step, turn[0].text_with_calls, "\n".join(message.content for message in turn[1:])) for turn in said
+        ]
         sections = {
             "opening": "\n".join(str(message["content"]) for message in self.timeline.opening),
             "summary": self._summary_text if self._summary else "",

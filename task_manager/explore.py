@@ -32,8 +32,8 @@ from agentevolver.llm.settings import Role
 from agentevolver.utils.files import cut_torn
 from env_service.protocol import EnvServiceError, Instances
 from task_manager import prompts
-from task_manager.acting import Actor, ToolSchemas
 from task_manager.actions import PlainFormat
+from task_manager.actor import Actor, ToolSchemas
 from task_manager.profile import EnvProfile
 from task_manager.replies import ParsedAction
 from task_manager.settings import MAX_OBSERVATION_CHARS, Focus, ReplyFormat, StrategySettings

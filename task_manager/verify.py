@@ -21,8 +21,8 @@ from agentevolver.types import Task
 from env_service.client import AsyncEnvClient
 from env_service.protocol import Instances
 from task_manager import prompts
-from task_manager.acting import Actor
 from task_manager.actions import PlainFormat, format_of, read_state
+from task_manager.actor import Actor
 from task_manager.graders.environment import CHECK_KEY, check_of
 from task_manager.replies import AcceptReply
 from task_manager.report import print_recheck, progress_bar

@@ -7,8 +7,8 @@ from agentevolver.llm.asking import Asker
 from agentevolver.llm.errors import LLMReplyError, Reply
 from agentevolver.llm.prompts import messages
 from agentevolver.llm.settings import Role
-from task_manager.acting import MOST_REPLIES, Actor, ToolSchemas
 from task_manager.actions import format_of
+from task_manager.actor import MOST_REPLIES, Actor, ToolSchemas
 
 
 def prompt(room):

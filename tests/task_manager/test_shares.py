@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from agentevolver.types import Task
 from task_manager.dataset import MixedTasks
+from task_manager.epochs import Epochs, assign_places
 from task_manager.settings import TaskManagerSettings
-from task_manager.shares import Epochs, assign_places
 from tests.trajectories import trajectory
 
 WEIGHTS = st.integers(1, 12) | st.floats(0.01, 20)

@@ -31,8 +31,8 @@ class SeedWorld:
 class Execution:
     """Result of executing actions, up to the first one that is refused or ends the episode.
 
-    `refusals`: (index, reason). `left_over`: number of actions after the end of the episode. `confirmed`: the environment
-    confirms each action; if not, `refusals` is empty for lack of information.
+    `refusals`: (index, reason). `left_over`: number of actions after the end of the episode. `confirmed`: the
+    environment confirms each action; if not, `refusals` is empty for lack of information.
     """
 
     opening: Opening

@@ -55,7 +55,7 @@ from agentevolver.trainer.timing import timed_whole
 from agentevolver.trainer.update import optimiser_steps, required_multiple
 from agentevolver.trainer.validating import Validating
 from agentevolver.types import RowKey, Trajectory
-from task_manager.synthetic import funnel_metrics
+from task_manager.synthetic_tasks import funnel_metrics
 from task_manager.tasks import read_tasks
 
 

@@ -11,7 +11,7 @@ import agentevolver.embeddings
 import task_manager.settings
 from agentevolver.commands.task_manager import main
 from task_manager.settings import QuestioningConfiguration, TaskManagerSettings
-from task_manager.synthetic import seeds_of_round
+from task_manager.synthetic_tasks import seeds_of_round
 
 
 def write(tmp_path, **sections):

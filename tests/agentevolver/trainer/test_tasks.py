@@ -17,7 +17,7 @@ from agentevolver.types import Outcome, Task
 from task_manager.background import round_files
 from task_manager.graders.registry import with_comparison
 from task_manager.services import running
-from task_manager.synthetic import synthetic_tasks
+from task_manager.synthetic_tasks import synthetic_tasks
 from task_manager.tasks import write_objectives, write_tasks
 from tests.free_ports import free_port
 from tests.trajectories import trajectory

@@ -10,13 +10,13 @@ from agentevolver.errors import ConfigError
 from agentevolver.types import Task
 from agentevolver.utils.health import ServiceIdentity
 from env_service.environments.pocket.action_format import Format as PocketFormat
-from task_manager import services, synthetic
+from task_manager import services, synthetic_tasks
 from task_manager.journal import PipelineJournal
 from task_manager.known_queries import held_out_queries
 from task_manager.pipeline import QuestioningFailed
 from task_manager.settings import QuestioningConfiguration
 from task_manager.synthesize import draft_profile
-from task_manager.synthetic import existing_tasks, open_run
+from task_manager.synthetic_tasks import existing_tasks, open_run
 from task_manager.tasks import write_objectives
 from task_manager.world import SeedWorld
 
@@ -40,7 +40,7 @@ def configuration_of(tmp_path, **section):
 @pytest.fixture
 def local(monkeypatch):
     client = LocalDesk()
-    monkeypatch.setattr(synthetic, "AsyncEnvClient", lambda *args, **kwargs: client)
+    monkeypatch.setattr(synthetic_tasks, "AsyncEnvClient", lambda *args, **kwargs: client)
     return client
 
 

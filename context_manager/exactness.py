@@ -176,7 +176,6 @@ def _answers(turn: int, role: Role) -> list[dict[str, Any]]:
 
 
 def _sampled(renderer: ChatRenderer, past: Sequence[Mapping[str, Any]], reply: dict[str, Any]) -> list[int]:
-    """Return the ids of a reply as the policy would sample them after the generation prompt."""
     said = [dict(message) for message in past]
     prompt, whole = renderer.render(said), renderer.render([*said, reply], generate=False)
     text = whole[_same(prompt, whole) :]

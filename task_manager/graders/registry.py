@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def with_comparison(outcome: Outcome, grader: str, other: Outcome) -> Outcome:
     return replace(
         outcome,
-        with_comparison={"grader": grader, "score": other.score, "success": other.success, "reason": other.reason},
+        compared={"grader": grader, "score": other.score, "success": other.success, "reason": other.reason},
     )
 
 
@@ -63,9 +63,9 @@ def agreement_metrics(trajectories: Iterable[Trajectory]) -> dict[str, float]:
     pairs: dict[str, list[tuple[bool, float, bool, float]]] = {}
     for trajectory in trajectories:
         outcome = trajectory.outcome
-        if outcome is not None and outcome.with_comparison:
+        if outcome is not None and outcome.compared:
             key = f"{trajectory.task.evaluator}_vs_{outcome.compared['grader']}"
-            second = (outcome.with_comparison["success"], outcome.with_comparison["score"])
+            second = (outcome.compared["success"], outcome.compared["score"])
             pairs.setdefault(key, []).append((outcome.success, outcome.score, *second))
     return {f"grader/{key}/{name}": value for key, found in pairs.items() for name, value in agreement(found).items()}
 

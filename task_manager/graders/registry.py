@@ -92,8 +92,8 @@ GRADERS: dict[str, Callable[[GraderContext], Grader]] = {}
 
 
 def register(name: str) -> Callable[[Callable[[GraderContext], Grader]], Callable[[GraderContext], Grader]]:
-
     """Register a grader under a name (decorator)."""
+
     def keep(make: Callable[[GraderContext], Grader]) -> Callable[[GraderContext], Grader]:
         GRADERS[name] = make
         return make

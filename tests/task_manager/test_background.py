@@ -118,6 +118,6 @@ async def test_a_round_that_fails_leaves_no_tasks_and_no_file(tmp_path, caplog):
     background = BackgroundQuestioning(configuration_of(tmp_path, "http://127.0.0.1:9"), tmp_path / "rounds")
     background.start()
     assert await collected(background) == []
-    assert "ended with status 1" in caplog.text and "nobody answers" not in caplog.text
+    assert "exit code 1" in caplog.text and "nobody answers" not in caplog.text
     assert all_synthetic_tasks(tmp_path / "t.jsonl") == [] and not list(tmp_path.glob("t.jsonl.round*"))
     assert "error: " in (tmp_path / "rounds" / "round1.log").read_text()

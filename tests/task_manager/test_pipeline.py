@@ -7,7 +7,7 @@ import random
 import pytest
 from questioning_fakes import HashEncoder, LocalDesk, Tutor
 
-from agentevolver.llm.errors import BudgetExceeded, LLMRefused, LLMReplyError, LLMTimeout, LLMUnavailable
+from agentevolver.llm.errors import BudgetExceeded, LLMFiltered, LLMRefused, LLMReplyError, LLMTimeout, LLMUnavailable
 from agentevolver.types import Task
 from env_service.protocol import EnvCrashed, EnvRequestError, EnvUnavailable
 from task_manager.actions import format_of
@@ -325,3 +325,15 @@ async def test_a_spent_budget_stops_cleanly(tmp_path):
     run = pipeline(tmp_path, tutor, settings=settings_of(num_explore_threads=1))
     await run.run()
     assert run.funnel().failed == 0 and run.funnel().explored <= 2  # the next one is under way when the first is judged
+
+
+async def test_failures_are_counted_by_kind(tmp_path):
+    says = {
+        "synthesiser/tasks": [LLMUnavailable("503"), LLMFiltered("a word"), LLMFiltered("a word")],
+        "judge/accept": [LLMTimeout("slow")],
+    }
+    run = pipeline(tmp_path, Tutor(says), settings=settings_of(num_explore_threads=1))
+    assert await run.run()
+    funnel = run.funnel()
+    assert funnel.failures == {"unavailable": 1, "filtered": 1, "timeout": 1} and funnel.failed == 3
+    assert funnel.metrics()["questioning/failed/filtered"] == 1.0

@@ -337,3 +337,21 @@ async def test_failures_are_counted_by_kind(tmp_path):
     funnel = run.funnel()
     assert funnel.failures == {"unavailable": 1, "filtered": 1, "timeout": 1} and funnel.failed == 3
     assert funnel.metrics()["questioning/failed/filtered"] == 1.0
+
+
+async def test_failures_are_compared_with_every_job_that_has_ended_also_those_of_a_block_that_goes_on(tmp_path):
+    class Halves(LocalDesk):
+        """Makes no worlds of the second half, and says so once the first half of the block has been explored."""
+
+        async def create_instance(self, env_type, task_id, *arguments, **named):
+            if int(task_id.rpartition(".")[2]) >= 8:
+                while self.counts["/release"] < 8:
+                    await asyncio.sleep(0.01)
+                await asyncio.sleep(0.05)
+                raise EnvRequestError("no such world")
+            return await super().create_instance(env_type, task_id, *arguments, **named)
+
+    seeds = tuple(f"note_add.k3.{i}" for i in range(16))
+    run = pipeline(tmp_path, Tutor(), Halves(), seeds=seeds, settings=settings_of(num_explore_threads=16))
+    await asyncio.wait_for(run.run(explore_only=True), 30)
+    assert run.funnel().failed == 8, "half of them, which is what max_failed_share allows"

@@ -14,7 +14,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from advantage_processor.explain import Explained, explained
+from advantage_processor.explain import ExplainedAdvantage, explain_credit
 from advantage_processor.labels import opening_and_task
 from agentevolver.types import NOBODY_ASKED, Attribution, LabelStatus, StepCredit, Trajectory
 
@@ -49,7 +49,7 @@ def explanation(trajectory: Trajectory, *, width: int = 400) -> RenderableType:
     """Return a trajectory step by step; `width` is the limit of an action or observation."""
     attribution = trajectory.attribution or NOBODY_ASKED
     advantages, rewards = _credit(trajectory)
-    taken_apart = explained(trajectory.credit) if trajectory.credit is not None else []
+    taken_apart = explain_credit(trajectory.credit) if trajectory.credit is not None else []
     largest = max((abs(value) for value in advantages), default=0.0)
     parts: list[RenderableType] = [_head(trajectory, attribution)]
     for i, step in enumerate(trajectory.steps):
@@ -102,7 +102,7 @@ def _credit(trajectory: Trajectory) -> tuple[tuple[float, ...], tuple[float, ...
     return credit.advantages, credit.step_rewards or ()
 
 
-def _sum(one: Explained) -> str:
+def _sum(one: ExplainedAdvantage) -> str:
     named = ((one.outcome, "outcome"), (one.label, "label"), (one.later, "what comes after"))
     text = " ".join(f"{value:+.3f} {name}" for value, name in named if value is not None)
     text = text if one.scale is None else f"({text}) x {one.scale:.3g} of later stages"

@@ -12,7 +12,7 @@ ROUNDING = 5e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Explained:
+class ExplainedAdvantage:
     """An advantage in parts, None where not recorded: (outcome + label + later) x scale + rest."""
 
     advantage: float
@@ -23,10 +23,10 @@ class Explained:
     rest: float | None = None
 
 
-def explained(credit: StepCredit) -> list[Explained]:
+def explain_credit(credit: StepCredit) -> list[ExplainedAdvantage]:
     """Return the parts of each step's advantage."""
     if credit.parts is None:
-        return [Explained(advantage) for advantage in credit.advantages]
+        return [ExplainedAdvantage(advantage) for advantage in credit.advantages]
     parts = zip(credit.parts.outcome, credit.parts.label, credit.parts.later, credit.advantages, strict=True)
     steps = [(sum(own), own, advantage) for *own, advantage in parts]
     factor = _factor([(total, advantage) for total, _, advantage in steps])
@@ -34,7 +34,7 @@ def explained(credit: StepCredit) -> list[Explained]:
     for total, (outcome, label, later), advantage in steps:
         left = advantage - (total if factor is None else total * factor)
         rest = left if abs(left) > ROUNDING * max(1.0, abs(factor or 1.0)) else None
-        found.append(Explained(advantage, outcome, label, later, factor, rest))
+        found.append(ExplainedAdvantage(advantage, outcome, label, later, factor, rest))
     return found
 
 

@@ -62,7 +62,7 @@ from task_manager.graders.judge import JudgeGrader  # noqa: E402
 from task_manager.pipeline import QuestioningFailed  # noqa: E402
 from task_manager.services import running  # noqa: E402
 from task_manager.settings import QuestioningConfiguration  # noqa: E402
-from task_manager.synthetic import open_run  # noqa: E402
+from task_manager.synthetic_tasks import open_run  # noqa: E402
 from task_manager.tasks import seed_of, solution_of  # noqa: E402
 from task_manager.world import SeedWorld, execute  # noqa: E402
 from tests.llm.hostile_server import HostileServer  # noqa: E402

@@ -61,7 +61,7 @@ from task_manager.settings import (  # noqa: E402
     GraderSettings,
     QuestioningConfiguration,
 )
-from task_manager.synthetic import open_run  # noqa: E402
+from task_manager.synthetic_tasks import open_run  # noqa: E402
 from task_manager.tasks import read_objectives, seed_of, solution_of  # noqa: E402
 
 DRAWS = 20_000

@@ -32,7 +32,7 @@ _SHOWN_CHARS, _BEFORE_CHARS = 60, 12
 
 
 @dataclass(frozen=True, slots=True)
-class Drift:
+class TemplateDrift:
     """The first difference between a prompt and the template's rendering: before which reply (from 1), and both texts
     there."""
 
@@ -80,7 +80,7 @@ def check_template(
 
 def find_drift(
     renderer: ChatRenderer, settings: ContextSettings, role: Role, tools: Sequence[Mapping[str, Any]] = ()
-) -> Drift | None:
+) -> TemplateDrift | None:
     """Return the first difference in an episode whose environment answers as `role`, or None. Raises
     ChatTemplateError."""
     calls = role.startswith("calls")
@@ -130,14 +130,14 @@ def _name(settings: ContextSettings, role: Role) -> str:
 
 def _compare(
     renderer: ChatRenderer, turn: int, prompt: Sequence[int], past: Sequence[Mapping[str, Any]]
-) -> Drift | None:
+) -> TemplateDrift | None:
     rendered = renderer.opening([dict(message) for message in past])
     if list(prompt) == rendered:
         return None
     sent, written = renderer.tokenizer.decode(prompt), renderer.tokenizer.decode(rendered)
     at = _same(sent, written)
     at = max(0, at - _BEFORE_CHARS)
-    return Drift(turn, sent[at : at + _SHOWN_CHARS], written[at : at + _SHOWN_CHARS])
+    return TemplateDrift(turn, sent[at : at + _SHOWN_CHARS], written[at : at + _SHOWN_CHARS])
 
 
 def _reply(renderer: ChatRenderer, turn: int, *, calls: bool) -> dict[str, Any]:
@@ -176,7 +176,6 @@ def _answers(turn: int, role: Role) -> list[dict[str, Any]]:
 
 
 def _sampled(renderer: ChatRenderer, past: Sequence[Mapping[str, Any]], reply: dict[str, Any]) -> list[int]:
-    """Return the ids of a reply as the policy would sample them after the generation prompt."""
     said = [dict(message) for message in past]
     prompt, whole = renderer.render(said), renderer.render([*said, reply], generate=False)
     text = whole[_same(prompt, whole) :]
@@ -205,4 +204,4 @@ def _edit(context: ContextTemplate) -> None:
         context.timeline.prompt()
 
 
-__all__ = ["ROLES", "Drift", "check_template", "find_drift"]
+__all__ = ["ROLES", "TemplateDrift", "check_template", "find_drift"]

@@ -21,7 +21,7 @@ DROPPED = ("prompt_too_long", "response_too_long", "opening_edited", "over_max_s
 
 @dataclass(frozen=True, slots=True)
 class ChainOpening:
-    """Begin of a chain's prompts, and the ids that replace it in the sample."""
+    """How a chain's prompts begin, and the ids that replace this in the sample."""
 
     sent: Sequence[int]
     trained: Sequence[int]
@@ -130,7 +130,7 @@ class SnapshotRecorder:
     ) -> tuple[list[TrainingSample], Counter[str]]:
         """Return the training samples in order, and the number of dropped ones by reason.
 
-        `training_ids` replace the prompts' begin `opening_ids` in chains without an opening of their own.
+        `training_ids` replace `opening_ids` at the start of samples whose chain has no opening of its own.
         """
         dropped: Counter[str] = Counter()
         samples: list[TrainingSample] = []

@@ -84,7 +84,6 @@ class SelfManagedTemplate(TrimmingTemplate):
         self._carry_out(commands_of(self.beyond_thoughts(text)))
 
     def housekeeping(self) -> SideCall | None:
-        """Ask the policy what to remove, once between two replies."""
         if self._asked_at == len(self.recorder.snapshots) or not self.too_long or not (within := self._within_reach()):
             return None
         # Newest turns are left out until the question fits: the policy is not asked about them anyway.

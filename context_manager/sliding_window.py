@@ -50,7 +50,6 @@ class TrimmingTemplate(ContextTemplate):
 
     @property
     def note_tokens(self) -> int:
-        """Limit of a summary or note, by default an eighth of the room."""
         return min(self.options.summary_tokens or max(self.room // 8, 16), self.limits.max_new_tokens)
 
     @property
@@ -108,7 +107,6 @@ class SlidingWindowTemplate(TrimmingTemplate):
     _settled_at = -1
 
     def housekeeping(self) -> SideCall | None:
-        """Ask for a summary, once between two replies."""
         by = self.options.summary_by or "policy"
         if by == "nobody" or self._settled_at == len(self.recorder.snapshots) or not self.too_long:
             return None
@@ -138,7 +136,9 @@ class SlidingWindowTemplate(TrimmingTemplate):
             if message.ids is not None or not said:
                 said.append([])
             said[-1].append(message)
-        steps = [(turn[0].step, turn[0].told, "\n".join(message.content for message in turn[1:])) for turn in said]
+        steps = [
+            (turn[0].step, turn[0].text_with_calls, "\n".join(message.content for message in turn[1:])) for turn in said
+        ]
         sections = {
             "opening": "\n".join(str(message["content"]) for message in self.timeline.opening),
             "summary": self._summary_text if self._summary else "",

@@ -32,7 +32,7 @@ class TimelineMessage:
         return calls_of(self.fields)
 
     @property
-    def told(self) -> str:
+    def text_with_calls(self) -> str:
         """The text with its calls, for readers."""
         return with_calls(self.content, self.calls)
 

@@ -11,8 +11,8 @@ from torch.utils.data import Dataset, Sampler
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from agentevolver.types import Task, Trajectory
+from task_manager.epochs import Epochs
 from task_manager.settings import TaskManagerSettings
-from task_manager.shares import Epochs
 from task_manager.tasks import read_tasks
 
 SCALE_KEY = "advantage_scale"

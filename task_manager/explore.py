@@ -32,8 +32,8 @@ from agentevolver.llm.settings import Role
 from agentevolver.utils.files import cut_torn
 from env_service.protocol import EnvServiceError, Instances
 from task_manager import prompts
-from task_manager.acting import Actor, Tools
 from task_manager.actions import PlainFormat
+from task_manager.actor import Actor, ToolSchemas
 from task_manager.profile import EnvProfile
 from task_manager.replies import ParsedAction
 from task_manager.settings import MAX_OBSERVATION_CHARS, Focus, ReplyFormat, StrategySettings
@@ -294,7 +294,11 @@ class Explorer:
             if not log.steps:
                 log.begin(opening)
                 found.steps = log.steps
-            tools = Tools.of(await self._client.get_tools_info(instance_id)) if self._reply_format == "tools" else None
+            tools = (
+                ToolSchemas.of(await self._client.get_tools_info(instance_id))
+                if self._reply_format == "tools"
+                else None
+            )
             for index in range(len(found.steps), total):
                 if found.ended:
                     break
@@ -332,7 +336,7 @@ class Explorer:
         refused = self._format.refusal(result) is not None
         return ExploredStep(said.action, observation, phase, refused, said.thought), bool(result["is_terminated"])
 
-    async def _next(self, found: Exploration, phase: Phase, steps_left: int, tools: Tools | None) -> ParsedAction:
+    async def _next(self, found: Exploration, phase: Phase, steps_left: int, tools: ToolSchemas | None) -> ParsedAction:
         settings = self._settings
         seen = found.own_record if phase == "breadth" else found.own_record[-settings.window(self._format.env_type) :]
         tried = self._strategy.tried(found.world)

@@ -1,4 +1,4 @@
-"""Focus of a round: which worlds are explored, and for which weakness."""
+"""Focus of a round: explored worlds and their weakness."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ BLOCK = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Clash:
+class DuplicateQuery:
     """The known query that a new one duplicates."""
 
     kind: Literal["lexical", "semantic"]
@@ -58,15 +58,15 @@ class _Index:
 
     def clash(
         self, query: str, vector: Vectors | None, cosine: float, against: Literal["pool", "evaluation"]
-    ) -> Clash | None:
+    ) -> DuplicateQuery | None:
         match = self._lexical.find(query)
         if match is not None:
-            return Clash("lexical", against, self.queries[match.row], match.similarity)
+            return DuplicateQuery("lexical", against, self.queries[match.row], match.similarity)
         if vector is None or self._semantic is None:
             return None
         nearest = self._semantic.nearest(vector)
         if nearest and nearest[0].similarity >= cosine:
-            return Clash("semantic", against, self.queries[nearest[0].row], nearest[0].similarity)
+            return DuplicateQuery("semantic", against, self.queries[nearest[0].row], nearest[0].similarity)
         return None
 
     def nearest(self, query: str, vector: Vectors | None, k: int) -> list[str]:
@@ -117,11 +117,11 @@ class KnownQueries:
             for row, (query, world) in enumerate(zip(some, worlds[start : start + BLOCK], strict=True)):
                 self._add(query, world, None if vectors is None else vectors[row])
 
-    async def clash(self, query: str, world: str) -> Clash | None:
+    async def clash(self, query: str, world: str) -> DuplicateQuery | None:
         """Return what a query duplicates, or None. `world` is the start state's id."""
         return self._clash(query, world, await self._embed_one(query))
 
-    async def take(self, query: str, world: str) -> Clash | None:
+    async def take(self, query: str, world: str) -> DuplicateQuery | None:
         """Add a query if it is new, or return what it duplicates."""
         vector = await self._embed_one(query)
         # No await between comparing and adding: of two equal proposals in flight, one is kept.
@@ -147,7 +147,7 @@ class KnownQueries:
         self._scopes[scope].add(query, vector)
         self._size += 1
 
-    def _clash(self, query: str, world: str, vector: Vectors | None) -> Clash | None:
+    def _clash(self, query: str, world: str, vector: Vectors | None) -> DuplicateQuery | None:
         cosine = self._settings.cosine
         if (
             self._held_out is not None

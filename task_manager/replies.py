@@ -15,7 +15,7 @@ from agentevolver.llm.reply import NoAnswer, read_reply, read_share, split_think
 from task_manager.actions import PlainFormat
 
 # The confidence of a reply that gives none.
-UNSAID = 0.5
+DEFAULT_CONFIDENCE = 0.5
 
 
 def _as_share(value: Any) -> Any:
@@ -67,7 +67,7 @@ class ActReply(_Reply):
 class TaskReply(_Reply):
     query: str = Field(min_length=1, max_length=4_000)
     solution: list[Action] = Field(min_length=1, max_length=100)
-    confidence: Confidence = UNSAID
+    confidence: Confidence = DEFAULT_CONFIDENCE
 
 
 class TasksReply(_Reply):

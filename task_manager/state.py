@@ -17,7 +17,7 @@ import orjson
 
 Facts = dict[str, Any]
 # Stands for null: None means that a fact is absent.
-NOTHING = "(nothing)"
+NULL_VALUE = "(nothing)"
 _NUMBER = re.compile(r"[+-]?(\d{1,30}|\d{1,3}(,\d{3}){1,9})?(\.\d{1,30})?(/\d{1,30})?(?<=\d)")
 
 
@@ -45,7 +45,7 @@ def flatten(tree: Mapping[str, Any]) -> Facts:
             for key, item in value.items():
                 walk(item, (*path, str(key).replace("~", "~0").replace("/", "~1")))
         else:
-            facts["/".join(path)] = NOTHING if value is None else value
+            facts["/".join(path)] = NULL_VALUE if value is None else value
 
     walk(tree, ())
     return facts

@@ -21,8 +21,8 @@ from agentevolver.utils.errors import ConfigError
 from env_service.client import AsyncEnvClient
 from env_service.protocol import Instances
 from task_manager import prompts
-from task_manager.acting import Actor
 from task_manager.actions import PlainFormat, format_of, read_state
+from task_manager.actor import Actor
 from task_manager.graders.environment import CHECK_KEY, check_of
 from task_manager.replies import AcceptReply
 from task_manager.report import print_recheck, progress_bar
@@ -256,7 +256,7 @@ def steps_of(execution: Execution) -> list[tuple[str, str]]:
 def executed_by(execution: Execution | None) -> Executed:
     if execution is None:
         return "no"
-    return "checked" if execution.told else "observed"
+    return "checked" if execution.confirmed else "observed"
 
 
 def flaw_of(execution: Execution, fmt: PlainFormat) -> str | None:
@@ -268,7 +268,7 @@ def flaw_of(execution: Execution, fmt: PlainFormat) -> str | None:
             f"{prompts.one_line(why)[:200]}"
         )
     # Without confirmation, only the state and an early end can show a flaw.
-    if execution.told and not execution.finished:
+    if execution.confirmed and not execution.finished:
         return f"the episode did not end after its {len(execution.actions)} actions"
     if execution.left_over:
         return f"the episode ended with {execution.left_over} actions left over"
@@ -344,7 +344,7 @@ async def _flaw(client: Instances, task: Task, env_params: Mapping[str, Any], fm
     if not actions:
         return "it has no reference solution"
     execution = await execute(client, SeedWorld(task.env_type, seed_of(task), dict(env_params)), fmt, actions)
-    if not execution.told and execution.after is None:
+    if not execution.confirmed and execution.after is None:
         return f"the environment {task.env_type!r} does not say what an action did"
     if (flaw := flaw_of(execution, fmt)) is not None:
         return flaw

@@ -31,8 +31,8 @@ class SeedWorld:
 class Execution:
     """Result of executing actions, up to the first one that is refused or ends the episode.
 
-    `refusals`: (index, reason). `left_over`: number of actions after the end of the episode. `told`: the environment
-    confirms each action; if not, `refusals` is empty for lack of information.
+    `refusals`: (index, reason). `left_over`: number of actions after the end of the episode. `confirmed`: the
+    environment confirms each action; if not, `refusals` is empty for lack of information.
     """
 
     opening: Opening
@@ -41,7 +41,7 @@ class Execution:
     refusals: list[tuple[int, str]] = field(default_factory=list)
     finished: bool = False
     left_over: int = 0
-    told: bool = True
+    confirmed: bool = True
     answer: str | None = None
     before: WorldState | None = None
     after: WorldState | None = None
@@ -86,7 +86,7 @@ async def execute(client: Instances, world: SeedWorld, fmt: PlainFormat, actions
             result = await client.step(instance_id, {"role": "assistant", "content": action}, step_index=index)
             done.actions.append(action)
             done.observations.append("\n".join(str(message["content"]) for message in result["state"]))
-            done.told = done.told and fmt.tells(result)
+            done.confirmed = done.confirmed and fmt.tells(result)
             if result["info"].get("answer") is not None:
                 done.answer = str(result["info"]["answer"])
             if (why := fmt.refusal(result)) is not None:

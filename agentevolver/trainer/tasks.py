@@ -15,7 +15,7 @@ from agentevolver.types import Task, Trajectory
 from task_manager.background import BackgroundQuestioning
 from task_manager.dataset import MixedTasks
 from task_manager.profile import TaskPreference, profile_for
-from task_manager.synthetic import funnel_metrics, graded_by, synthetic_tasks_of
+from task_manager.synthetic_tasks import funnel_metrics, graded_by, synthetic_tasks_of
 from task_manager.tasks import read_tasks
 
 logger = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from advantage_processor.explain import explained
+from advantage_processor.explain import explain_credit
 from agentevolver.types import StepCredit
 from agentevolver.utils.files import COMPRESSED, open_lines, parse, read_at, signature, written
 from agentevolver.view.experiment import BadRequest, NotThere
@@ -229,7 +229,7 @@ def explained_of(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the parts of each step's advantage (`advantage_processor.explain`); none without credit of the known
     shape."""
     try:
-        return [asdict(one) for one in explained(StepCredit.from_dict(record["credit"]))]
+        return [asdict(one) for one in explain_credit(StepCredit.from_dict(record["credit"]))]
     except (KeyError, TypeError, ValueError, AttributeError):
         return []
 

@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from agentevolver.llm.client import LLM
 
 
-def compared(outcome: Outcome, grader: str, other: Outcome) -> Outcome:
+def with_comparison(outcome: Outcome, grader: str, other: Outcome) -> Outcome:
     return replace(
-        outcome, compared={"grader": grader, "score": other.score, "success": other.success, "reason": other.reason}
+        outcome,
+        compared={"grader": grader, "score": other.score, "success": other.success, "reason": other.reason},
     )
 
 
@@ -91,6 +92,7 @@ GRADERS: dict[str, Callable[[GraderContext], Grader]] = {}
 
 
 def register(name: str) -> Callable[[Callable[[GraderContext], Grader]], Callable[[GraderContext], Grader]]:
+    """Register a grader under a name (decorator)."""
 
     def keep(make: Callable[[GraderContext], Grader]) -> Callable[[GraderContext], Grader]:
         GRADERS[name] = make
@@ -167,7 +169,7 @@ class Graders:
             # The second grade is only a measurement.
             logger.info("grader %s could not be compared: %s", second, error)
             return outcome
-        return compared(outcome, second, other)
+        return with_comparison(outcome, second, other)
 
     def _chance(self) -> float:
         if self._rng is not None:

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from advantage_processor.__main__ import main
-from advantage_processor.explain import explained
+from advantage_processor.explain import explain_credit
 from agentevolver.types import CreditParts, StepCredit
 from tests.advantage_processor.records import record
 
@@ -76,16 +76,21 @@ def parts_of(*steps):
 
 def test_a_factor_of_later_stages_is_told_from_anything_else_they_do():
     parts = parts_of((1.0, 0.2, 0.0), (0.0, -0.4, 0.2))
-    assert [one.scale for one in explained(StepCredit((0.6, -0.1), None, parts))] == [0.5, 0.5]
-    assert [one.rest for one in explained(StepCredit((0.6, -0.1), None, parts))] == [None, None]
-    shifted = explained(StepCredit((1.5, -0.1), None, parts))
+    assert [one.scale for one in explain_credit(StepCredit((0.6, -0.1), None, parts))] == [0.5, 0.5]
+    assert [one.rest for one in explain_credit(StepCredit((0.6, -0.1), None, parts))] == [None, None]
+    shifted = explain_credit(StepCredit((1.5, -0.1), None, parts))
     assert [one.scale for one in shifted] == [None, None]
     assert [one.rest for one in shifted] == pytest.approx([0.3, 0.1])
-    cleared = explained(StepCredit((0.0, 0.0), None, parts))
+    cleared = explain_credit(StepCredit((0.0, 0.0), None, parts))
     assert [one.scale for one in cleared] == [0.0, 0.0]
 
 
 def test_rounding_is_no_stage_and_a_record_without_parts_says_its_advantages():
-    assert explained(StepCredit((0.000013, 0.0), None, parts_of((1e-5, 0.0, 0.0), (0.0, 0.0, 0.0))))[0].scale is None
-    assert [(one.advantage, one.outcome) for one in explained(StepCredit((0.5, 1.0)))] == [(0.5, None), (1.0, None)]
-    assert explained(StepCredit(())) == []
+    assert (
+        explain_credit(StepCredit((0.000013, 0.0), None, parts_of((1e-5, 0.0, 0.0), (0.0, 0.0, 0.0))))[0].scale is None
+    )
+    assert [(one.advantage, one.outcome) for one in explain_credit(StepCredit((0.5, 1.0)))] == [
+        (0.5, None),
+        (1.0, None),
+    ]
+    assert explain_credit(StepCredit(())) == []

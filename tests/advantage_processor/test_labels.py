@@ -44,17 +44,6 @@ def test_the_classic_lines_are_read_by_index_in_any_order(flags, shuffled):
 
 
 @pytest.mark.parametrize(
-    "line",
-    [
-        *("Step 0 Judgment: GOOD", "**Step 0 Judgment:** GOOD", "Step 0 **Judgment: GOOD**", "step 0 judgement: good."),
-        *("- Step 0 Judgment: [GOOD]", "> Step 0 Judgment: `GOOD`", "Step 0 Judgment: GOOD\r"),
-    ],
-)
-def test_formatting_does_not_hide_a_classic_line(line):
-    assert flags_of(f"{line}\nStep 1 Judgment: BAD", 2) == "GB"
-
-
-@pytest.mark.parametrize(
     "wrapped",
     [
         "```json\n{}\n```",
@@ -133,13 +122,6 @@ def test_an_entry_that_cannot_be_read_costs_none_of_the_others(entry):
     found = read_some(json.dumps([{"index": 0, "label": "GOOD"}, entry, {"index": 2, "label": "BAD"}]), range(3))
     assert {index: label.good for index, label in found.labels.items()} == {0: True, 2: False}
     assert "step 1 has no entry" in found.problem and "cannot be read" in found.problem
-
-
-def test_a_step_with_two_labels_has_none_and_the_others_keep_theirs():
-    found = read_some(
-        json.dumps([{"index": i, "label": label} for i, label in ((0, "GOOD"), (1, "GOOD"), (1, "BAD"))]), range(2)
-    )
-    assert list(found.labels) == [0] and "step 1 has more than one entry" in found.problem
 
 
 @pytest.mark.parametrize(

@@ -78,8 +78,6 @@ def test_every_key_of_the_section_reaches_the_algorithm():
 @pytest.mark.parametrize(
     ("section", "named"),
     [
-        ({"enabel": True}, "enabel"),
-        ({"adca_grpo": {"alhpa": 0.2}}, "alhpa"),
         ({"consistent_scale": 0.7}, "consistent_scale = 0.7 would have no effect: prm_scheme is decouple"),
         ({"neg_unconsistent_scale": -0.5}, "neg_unconsistent_scale = -0.5"),
         ({"adca_grpo": {"fix_base": 0.7}}, "fix_base = 0.7 would have no effect: do_batch_norm"),
@@ -94,7 +92,6 @@ def test_every_key_of_the_section_reaches_the_algorithm():
             "enable_length_normalization",
         ),
         ({"attributor": "gigpo", "model": "qwen-max"}, "model = 'qwen-max' would have no effect: attributor gigpo"),
-        ({"attributor": "gigpo", "adca_grpo": {"alpha": 0.2}}, "alpha = 0.2"),
         ({"attributor": "gigpo", "evaluation_type": "api"}, "evaluation_type"),
         ({"attributor": "env", "adca_grpo": {"prm_scheme": "allocation"}}, "needs labels"),
         ({"attributor": "env", "adca_grpo": {"skip_type": "skip_all_neg"}}, "skip_type"),

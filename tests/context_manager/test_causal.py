@@ -100,13 +100,6 @@ def test_a_full_context_leaves_the_recorded_samples_intact(chatml):
     assert sample.response_ids == calls[0][1]
 
 
-def test_a_policy_that_never_spoke_gives_no_sample(chatml):
-    context = CausalTemplate(ChatRenderer(chatml), ROOMY)
-    context.start([{"role": "user", "content": "go"}])
-    context.next_prompt()
-    assert context.samples() == []
-
-
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25)
 @given(text=st.text(st.sampled_from("a é漢😀\n\ud800:"), max_size=200), limit=st.integers(1, 60))
 def test_no_text_is_longer_than_the_limit_after_it_was_clipped(tokenizer, text, limit):
@@ -128,15 +121,3 @@ def test_a_template_that_rewrites_history_is_refused_by_name(chatml):
     broken.chat_template = "{{ messages | length }}"
     with pytest.raises(ChatTemplateError):
         ChatRenderer(broken).continuation([{"role": "user", "content": "x"}], closed=True)
-
-
-def test_a_reply_without_a_prompt_of_its_own_is_refused(chatml):
-    context = CausalTemplate(ChatRenderer(chatml), ROOMY)
-    context.start([{"role": "user", "content": "go"}])
-    with pytest.raises(RuntimeError, match="call next_prompt first"):
-        context.record([1], [-0.1], 0)
-    context.next_prompt()
-    context.record([1], [-0.1], 0)
-    with pytest.raises(RuntimeError, match="call next_prompt first"):
-        context.record([1], [-0.1], 1)
-    assert len(context.recorder.snapshots) == 1

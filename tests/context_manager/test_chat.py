@@ -42,23 +42,9 @@ def test_a_conversation_of_rewritten_replies_reads_as_the_template_renders_it(to
     )
 
 
-def test_notes_after_the_opening_read_as_the_template_renders_them(tokenizer):
-    timeline = LiveTimeline(ChatRenderer(tokenizer), OPENING)
-    timeline.note("earlier: nothing")
-    expected = [*OPENING, {"role": "user", "content": "earlier: nothing"}]
-    assert tokenizer.decode(timeline.prompt()) == tokenizer.apply_chat_template(
-        expected, tokenize=False, add_generation_prompt=True
-    )
-
-
 def test_a_generation_prompt_that_opens_a_thought_is_noticed_and_not_shown_of_past_turns(qwen3_thinking, renderer):
     assert qwen3_thinking.opens_thought and not renderer.opens_thought
     assert qwen3_thinking.text(qwen3_thinking.assistant("act")).endswith("assistant\nact")
-
-
-def test_an_empty_thought_of_the_generation_prompt_is_not_shown_of_past_turns(qwen3):
-    quiet = ChatRenderer(qwen3, {"enable_thinking": False})
-    assert "<think>" in qwen3.decode(quiet.generation) and "<think>" not in qwen3.decode(quiet.assistant("act"))
 
 
 def test_a_template_that_wants_roles_to_alternate_is_refused_where_they_do_not(strict):

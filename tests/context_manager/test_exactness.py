@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 
 from agentevolver.recipes.offline.seed import seed_policy_path
-from agentevolver.recipes.offline.seed.syntax import HERMES
 from context_manager.chat import ChatRenderer, ChatTemplateError
 from context_manager.exactness import ROLES, check_template, find_drift
 from context_manager.settings import ContextSettings
-from tests.real_tokenizers import Family, build_family
+from tests.real_tokenizers import build_family
 from tests.tools_of_families import TOOL_FAMILIES
 
 DOCS = Path(__file__).parents[2] / "docs" / "context_manager.md"
@@ -103,9 +102,3 @@ def test_the_shipped_seed_policy_is_exact():
     renderer = ChatRenderer(AutoTokenizer.from_pretrained(seed_policy_path()))
     for name in ("causal", "reasoning", "sliding_window", "self_managed"):
         assert check_template(renderer, settings(context_template=name)) == []
-
-
-def test_the_seed_policy_of_hermes_syntax_is_exact_with_calls():
-    hermes = Family(HERMES.chat_template, "<|im_end|>", ("<|endoftext|>", "<|im_start|>", "<|im_end|>"), HERMES.tags)
-    for name in ("causal", "reasoning", "sliding_window", "self_managed"):
-        assert check_template(ChatRenderer(build_family(hermes)), settings(context_template=name), []) == []

@@ -39,14 +39,6 @@ def test_a_thought_is_trained_in_the_sample_of_its_own_turn(renderer, roomy):
     assert sum(sample.share for sample in samples) == pytest.approx(1)
 
 
-def test_a_thought_that_was_cut_off_is_an_empty_action(renderer, roomy):
-    context = begin(ReasoningTemplate, renderer, roomy)
-    say(context, "<think>on and on", 0, closed=False)
-    assert context.action("<think>on and on") == ""
-    context.observe([{"role": "user", "content": "seen"}])
-    assert "on and on" not in shown(context, context.next_prompt())
-
-
 def test_a_reply_that_begins_inside_a_thought_is_understood(qwen3_thinking, roomy):
     context = begin(ReasoningTemplate, qwen3_thinking, roomy)
     first = turn(context, "idea\n</think>\n\nact", "seen", 0)
@@ -95,12 +87,3 @@ def test_every_style_is_stripped(renderer, roomy, style):
 )
 def test_what_a_reply_says_beyond_its_thoughts(text, inside, left):
     assert without_thought(text, THINK, inside=inside) == left
-
-
-def test_the_hint_stands_in_the_last_opening_message_of_both_openings(renderer, roomy):
-    options = ContextSettings(think_hint="Think first.")
-    training = [{"role": "user", "content": "bare"}]
-    context = begin(ReasoningTemplate, renderer, roomy, options, training=training)
-    assert context.messages[-1]["content"] == "go\n\nThink first." and "Think" not in context.messages[0]["content"]
-    assert "bare\n\nThink first." in shown(context, context.timeline.training_ids)
-    assert training == [{"role": "user", "content": "bare"}], "the caller's messages stay as they are"

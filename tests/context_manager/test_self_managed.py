@@ -71,13 +71,6 @@ def test_commands_are_trained_on_like_all_that_was_sampled(renderer):
     assert trained == [*renderer.encode(text), renderer.tokenizer.eos_token_id]
 
 
-def test_a_thought_gives_no_commands(renderer):
-    context = started(renderer)
-    turn(context, "act0", "seen0", 0)
-    turn(context, "<think><context>remove m1</context></think>act1", "seen1", 1)
-    assert texts(context)[:2] == ["act0", "[m2] seen0"]
-
-
 def test_what_is_kept_outlives_what_is_not(renderer):
     context = started(renderer, TRIGGERED)
     turn(context, "act0", "the key is 4711", 0)
@@ -116,16 +109,6 @@ def test_the_policy_is_asked_once_the_trigger_is_passed_with_the_sizes_of_what_m
     snapshot = context.recorder.snapshots[calls]
     assert (snapshot.kind, snapshot.trained, snapshot.sampled_ids) == ("context", True, reply)
     assert context.housekeeping() is None, "asked once between two replies"
-
-
-def test_where_the_question_does_not_fit_beside_everything_it_is_put_to_the_beginning(renderer):
-    limits = ContextLimits(400, 800, 2_000, 120, 500)
-    context = started(renderer, ContextSettings(context_trigger_tokens=500, summary_tokens=30), limits)
-    turn(context, "act0", "o" * 150, 0)
-    turn(context, "act1", "p" * 460, 1)
-    call = context.housekeeping()
-    assert call is not None and "p" * 460 not in shown(context, call.prompt_ids)
-    assert len(call.prompt_ids) + call.max_new_tokens <= context.total
 
 
 @pytest.mark.thorough

@@ -52,13 +52,6 @@ def test_the_policy_is_asked_on_the_conversation_that_it_knows_and_trained_on_it
     assert context.housekeeping() is None, "asked once between two replies"
 
 
-def test_a_summary_is_trained_in_the_sample_of_the_turns_that_it_sums_up(renderer):
-    context = filled(renderer, turns=8, answers={"summary": "did a"})
-    sums = {snapshot.step for snapshot in context.recorder.snapshots if snapshot.kind == "summary"}
-    holding = [sample for sample in context.samples() if sums & set(sample.steps)]
-    assert holding and all(len(sample.steps) > 1 for sample in holding), "its prompt goes on the prompts before it"
-
-
 @pytest.mark.parametrize("said", ["s" * 500, "é" * 60, "�" * 40])
 def test_a_summary_is_bounded_whatever_was_said(renderer, said):
     context = filled(renderer, turns=4)
@@ -67,16 +60,6 @@ def test_a_summary_is_bounded_whatever_was_said(renderer, said):
     context.settle(call, said)
     note = context.timeline.messages[0].content
     assert len(renderer.encode(note)) <= len(renderer.encode(NOTE.format(text=""))) + 40
-
-
-@pytest.mark.parametrize("said", ["", "   ", "<think>only a thou"])
-def test_where_nothing_is_said_older_turns_go_without_a_summary(renderer, said):
-    context = filled(renderer, turns=4)
-    while (call := context.housekeeping()) is None:
-        turn(context, "act", "o" * 60, 90)
-    context.settle(call, said)
-    assert not any("Summary" in text for text in texts(context))
-    assert len(context.next_prompt()) <= context.trigger
 
 
 def test_a_roles_model_gets_the_opening_and_what_goes_as_a_transcript(renderer):

@@ -65,12 +65,6 @@ def test_the_reserve_of_the_reply_is_part_of_the_guard(renderer, template):
 
 
 @EVERY
-def test_an_opening_over_its_limit_is_a_full_context_by_name(renderer, template):
-    with pytest.raises(ContextFull, match=r"the opening messages have \d+ tokens, data\.max_prompt_length allows 10"):
-        begin(template, renderer, ContextLimits(10, 100, 200, 8, 50))
-
-
-@EVERY
 def test_a_reply_longer_than_the_reserve_is_dropped_by_name_and_nothing_else_is(renderer, template):
     limits = ContextLimits(500, 300, 2_000, 32, 50)
     context = begin(template, renderer, limits)

@@ -245,17 +245,3 @@ def test_masks_are_exactly_what_was_sampled_whatever_was_called(renderer, turns,
     assert sum(sum(sample.response_mask) for sample in samples) == sum(len(sampled) for _, sampled in sent)
     if name == "causal":
         assert len(samples) == 1
-
-
-def test_tools_are_rendered_once_where_they_stand_in_front(renderer, monkeypatch):
-    """Long lists of tools would otherwise cost milliseconds a turn; Mistral's stand in the last message of the user."""
-    given = []
-    apply = type(renderer.tokenizer).apply_chat_template
-    renderer.continuation([answer()], closed=True, calls=[call()])
-    monkeypatch.setattr(
-        type(renderer.tokenizer),
-        "apply_chat_template",
-        lambda self, *args, **kwargs: given.append("tools" in kwargs) or apply(self, *args, **kwargs),
-    )
-    renderer.continuation([answer()], closed=True, calls=[call()])
-    assert given == ["AVAILABLE_TOOLS" in renderer.tokenizer.chat_template]

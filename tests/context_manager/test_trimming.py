@@ -22,23 +22,6 @@ def grown(renderer, turns=6, limits=TIGHT, options=None, template=TrimmingTempla
     return context
 
 
-def test_the_trigger_is_what_was_set_within_the_room_or_three_quarters_of_it(renderer):
-    context = grown(renderer, 0)
-    assert context.room == context.timeline.opening_length + 600 - 40
-    assert context.trigger == context.room * 3 // 4
-    assert grown(renderer, 0, options=ContextSettings(context_trigger_tokens=200)).trigger == 200
-    assert grown(renderer, 0, options=ContextSettings(context_trigger_tokens=9_999)).trigger == context.room
-
-
-def test_a_note_is_what_was_set_or_an_eighth_of_the_room_and_never_more_than_a_reply(renderer):
-    assert grown(renderer, 0, options=ContextSettings(summary_tokens=30)).note_tokens == 30
-    assert grown(renderer, 0, options=ContextSettings(summary_tokens=300)).note_tokens == 40
-    wide = ContextLimits(100, 600, 1_000, 400, 60)
-    context = grown(renderer, 0, limits=wide)
-    assert context.note_tokens == context.room // 8
-    assert grown(renderer, 0, limits=ContextLimits(100, 60, 1_000, 40, 60)).note_tokens == 16
-
-
 def test_the_newest_turns_stay_as_many_as_were_asked_for_if_they_fit(renderer):
     options = ContextSettings(context_trigger_tokens=200, context_keep_turns=2)
     context = grown(renderer, options=options)

@@ -15,7 +15,7 @@ from env_service.client import AsyncEnvClient
 from env_service.registry import resolve
 from task_manager.report import Funnel
 from task_manager.settings import QuestioningConfiguration
-from task_manager.synthetic import open_run
+from task_manager.synthetic_tasks import open_run
 from task_manager.tasks import seed_of, solution_of
 from task_manager.verify import recheck_tasks
 from tests.llm.minds import Minds, world_of_type

@@ -1,46 +1,19 @@
 """Action formats: what ends an episode, what was refused, what kind of action it is."""
 
 import re
-from importlib.metadata import EntryPoint
 
 import pytest
 from questioning_fakes import LocalDesk
 
 from agentevolver.utils.errors import ConfigError
-from env_service.action_format import ToolCallFormat
 from env_service.protocol import EnvCrashed, EnvRequestError
 from task_manager.actions import PlainFormat, format_of, read_state, register_format
 from task_manager.verify import flaw_of
 from task_manager.world import SeedWorld, execute
 
-CALL = '<tool_call>{"name": "ls", "arguments": {}}</tool_call>'
-CODE = "```python\nprint(apis.todoist.show_projects(access_token=t))\napis.phone.login()\n```"
-
 
 def result(text, terminated=False, **info):
     return {"state": [{"role": "user", "content": text}], "reward": 0.0, "is_terminated": terminated, "info": info}
-
-
-@pytest.mark.parametrize(
-    ("fmt", "action", "answer"),
-    [
-        (ToolCallFormat("x"), CALL, None),
-        (ToolCallFormat("x"), "There are 3 files.", "There are 3 files."),
-        (PlainFormat("x"), "anything", None),
-    ],
-)
-def test_the_action_that_ends_an_episode_is_known(fmt, action, answer):
-    assert fmt.answer_of(action) == answer
-
-
-@pytest.mark.parametrize("answer", [None, "red"])
-def test_the_closing_action_closes_and_is_added_once(answer):
-    fmt = ToolCallFormat("x")
-    closing = fmt.closing(answer)
-    assert fmt.answer_of(closing) is not None
-    completed = fmt.complete([CALL, " "], answer)
-    assert completed == [CALL, closing]
-    assert fmt.complete([*completed, "more"], answer) == completed
 
 
 def test_what_an_action_did_is_what_the_environment_says():
@@ -54,10 +27,6 @@ def test_what_an_action_did_is_what_the_environment_says():
     assert fmt.tells(result("ok", refused=False)) and fmt.tells(result("ok", finished=False))
     silent = result("you are over the hill", terminated=True)
     assert not fmt.tells(silent) and fmt.refusal(silent) is None and fmt.finished(silent)
-
-
-def test_a_native_tool_call_is_written_as_text():
-    assert PlainFormat("x").action_of_call("ls", {}) == '<tool_call>\n{"name": "ls", "arguments": {}}\n</tool_call>'
 
 
 async def test_a_state_is_read_where_one_is_told():
@@ -85,11 +54,6 @@ async def test_a_state_is_read_where_one_is_told():
         await read_state(Client(EnvCrashed("gone")), "i")
 
 
-def test_kinds_of_actions():
-    assert ToolCallFormat("x").signature(CALL * 2) == "ls, ls"
-    assert len(PlainFormat("x").signature("x" * 500)) == 60
-
-
 class MoonFormat(PlainFormat):
     """The format of an environment of one's own."""
 
@@ -102,15 +66,6 @@ def test_an_unknown_environment_is_read_by_the_contract_and_can_be_given_a_forma
     assert isinstance(format_of("moon", SPEC), MoonFormat)
     monkeypatch.setattr("task_manager.actions._registered", {})
     register_format("moon", MoonFormat)
-    assert isinstance(format_of("moon"), MoonFormat)
-
-
-def test_a_format_is_found_by_its_entry_point(monkeypatch):
-    point = EntryPoint("moon", SPEC, "agentevolver.action_formats")
-    monkeypatch.setattr(
-        "task_manager.actions.entry_points",
-        lambda group, name: [point] if (group, name) == (point.group, "moon") else [],
-    )
     assert isinstance(format_of("moon"), MoonFormat)
 
 

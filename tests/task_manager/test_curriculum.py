@@ -29,12 +29,6 @@ def group(task_id, *successes, group="g", scores=None):
     ]
 
 
-def test_switched_off_every_task_is_the_same():
-    curriculum = Curriculum(CurriculumSettings())
-    curriculum.record(group("a", 1, 1))
-    assert curriculum.weight("a") == curriculum.weight("b") == 1.0 and curriculum.metrics() == {}
-
-
 @pytest.mark.parametrize("outcomes", [(1, 1, 1, 1), (0, 0, 0, 0)])
 def test_a_group_without_signal_rests_longer_each_time_and_is_tried_again(outcomes):
     curriculum = Curriculum(ON)
@@ -64,25 +58,12 @@ def test_a_group_with_signal_ends_the_series_of_rests():
     assert curriculum.weight("a") > 0
 
 
-def test_equal_failures_with_different_scores_are_a_signal():
-    curriculum = Curriculum(ON)
-    curriculum.record(group("a", 0, 0, scores=[0.1, 0.3]))
-    curriculum.begin_epoch(1)
-    assert curriculum.weight("a") > 0
-
-
 def test_tasks_near_the_target_weigh_most_and_none_nothing():
     curriculum = Curriculum(ON)
     for task_id, successes in (("half", (1, 0)), ("most", (1, 1, 1, 0)), ("nearly all", (1,) * 9 + (0,))):
         curriculum.record(group(task_id, *successes))
     weights = [curriculum.weight(task_id) for task_id in ("half", "most", "nearly all")]
     assert weights == sorted(weights, reverse=True) and weights[0] == pytest.approx(1.0) and weights[2] > 0.05
-
-
-def test_rollouts_that_failed_count_for_nothing():
-    curriculum = Curriculum(ON)
-    curriculum.record([trajectory(task={"task_id": "a"}, group_id="g"), *group("b", 1, 0)])
-    assert curriculum.metrics()["curriculum/known"] == 1
 
 
 @pytest.mark.parametrize(("success", "shift"), [(1, 1), (0, -1)])
@@ -103,3 +84,16 @@ def test_what_is_known_survives_a_checkpoint():
         curriculum.begin_epoch(4)
     assert [two.weight(t) for t in "abc"] == [one.weight(t) for t in "abc"] and two.metrics() == one.metrics()
     assert one.metrics()["curriculum/resting"] == 1
+
+
+def test_equal_failures_with_different_scores_are_a_signal():
+    curriculum = Curriculum(ON)
+    curriculum.record(group("a", 0, 0, scores=[0.1, 0.3]))
+    curriculum.begin_epoch(1)
+    assert curriculum.weight("a") > 0
+
+
+def test_rollouts_that_failed_count_for_nothing():
+    curriculum = Curriculum(ON)
+    curriculum.record([trajectory(task={"task_id": "a"}, group_id="g"), *group("b", 1, 0)])
+    assert curriculum.metrics()["curriculum/known"] == 1

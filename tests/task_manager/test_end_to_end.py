@@ -13,16 +13,14 @@ from pathlib import Path
 import pytest
 import yaml
 from aiohttp import web
-from questioning_fakes import HashEncoder, LocalPocket
+from questioning_fakes import LocalPocket
 from test_pipeline import pipeline, settings_of
 
 from agentevolver.llm.client import LLM
 from agentevolver.llm.settings import LLMSettings
 from agentevolver.recipes.offline.teacher.service import Teacher
 from task_manager.profile import load_profile
-from task_manager.settings import QuestioningConfiguration
 from task_manager.synthesize import draft_profile
-from task_manager.synthetic import open_run
 from task_manager.tasks import read_objectives
 from task_manager.verify import recheck_tasks
 from task_manager.world import SeedWorld
@@ -115,25 +113,6 @@ async def test_the_profile_of_an_unknown_environment_is_drafted():
         profile = await draft_profile(LocalPocket(), llm, SeedWorld("pocket", "note_add.k3.7"), steps=5)
     text = profile.instruction().lower()
     assert profile.entities and all(word in text for word in ("note", "mail", "shop"))
-
-
-@pytest.mark.service
-async def test_over_the_service_tasks_are_made_and_a_second_run_finds_them(tmp_path):
-    from local_hosts import serving
-
-    endpoint = FaultyEndpoint()
-    async with serving({"pocket": "env_service.environments.pocket.env:PocketEnv"}) as service, served(endpoint) as llm:
-        section = {"n": 1, "max_seed_tasks": 6, "train_data_path": str(tmp_path / "t.jsonl"), "num_explore_threads": 3}
-        tree = {"env_service": {"env_url": service.url}, "data": {"val_filter": {"n": 24}}, "task_manager": section}
-        configuration = QuestioningConfiguration.model_validate(tree)
-        async with open_run(configuration, llm, encoder=HashEncoder()) as run:
-            tasks = await run.make_tasks()
-        assert read_objectives(tmp_path / "t.jsonl") == tasks and len(tasks) >= 8
-        assert {task.metadata["origin"]["run"] for task in tasks} == {run.plan.run}
-        before = endpoint.teacher.served.total()
-        async with open_run(configuration, llm, encoder=HashEncoder()) as run:
-            assert await run.make_tasks() == tasks
-        assert endpoint.teacher.served.total() == before
 
 
 def run_command(tmp_path, *arguments):

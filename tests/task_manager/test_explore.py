@@ -19,13 +19,10 @@ from env_service.protocol import EnvCrashed
 from task_manager.actions import format_of
 from task_manager.explore import (
     CuriousStrategy,
-    Exploration,
     ExploredStep,
     Explorer,
     RandomStrategy,
     StepLog,
-    make_strategy,
-    replayed,
 )
 from task_manager.profile import shipped_profile
 from task_manager.settings import StrategySettings
@@ -58,24 +55,6 @@ async def test_breadth_sees_everything_and_depth_the_last_steps_under_their_own_
     seen = [[step.index for step in read_steps(sections["transcript"])] for sections in tutor.asked("explorer/act")]
     assert seen == [[], [0], [0, 1], [0, 1, 2], [0, 1, 2, 3], [1, 2, 3, 4]]
     assert [sections["steps_left"] for sections in tutor.asked("explorer/act")] == ["6", "5", "4", "3", "2", "1"]
-
-
-async def test_the_phases_have_temperatures_of_their_own_and_no_two_calls_the_same_seed():
-    tutor = Tutor()
-    args = ARGS.model_copy(update={"exploration_llm_temperature": 1.3, "depth_llm_temperature": 0.2})
-    for number in range(2):
-        await explorer(tutor, args=args).explore(WORLD, number)
-    sampling = [sampling for _, _, sampling in tutor.prompts]
-    assert [s["temperature"] for s in sampling[:6]] == [1.3, 1.3, 0.2, 0.2, 0.2, 0.2]
-    assert len({s["seed"] for s in sampling}) == 12
-
-
-async def test_an_exploration_survives_the_journal_and_its_instance_is_released():
-    client = LocalDesk()
-    found = await explorer(Tutor(), client).explore(WORLD, 3)
-    assert Exploration.from_dict(found.to_dict()) == found
-    assert not client.open and client.counts["/create"] == 1
-    assert "You are at site k3" in found.opening and "You have no task" not in found.opening
 
 
 async def test_the_environment_may_end_it_early_and_the_explorer_only_if_it_insists():
@@ -117,12 +96,6 @@ async def test_a_refused_call_ends_an_exploration_which_keeps_its_steps_and_a_fi
     assert not client.open
 
 
-async def test_what_a_filter_withheld_is_drawn_once_more():
-    tutor = Tutor(says={"explorer/act": [LLMFiltered("a word")]})
-    assert len((await explorer(tutor).explore(WORLD, 0)).steps) == 6
-    assert len({sampling["seed"] for _, _, sampling in tutor.prompts}) == 7, "with another draw"
-
-
 class Wordy(LocalDesk):
     """Answers everything at length."""
 
@@ -147,21 +120,6 @@ class Narrow(Tutor):
         return await super()._said(role, messages, sampling)
 
 
-async def test_a_long_observation_is_whole_in_every_prompt():
-    tutor = Tutor()
-    await explorer(tutor, Wordy(), args=StrategySettings(breadth_steps=3, depth_steps=0)).explore(WORLD, 0)
-    last = read_steps(tutor.asked("explorer/act")[-1]["transcript"])
-    assert (
-        all("left out" not in step.observation and step.observation.endswith(" 1299") for step in last)
-        and len(last) == 2
-    )
-    tutor = Tutor()
-    await explorer(tutor, Wordy(), args=StrategySettings(breadth_steps=2, depth_steps=0), max_chars=1000).explore(
-        WORLD, 0
-    )
-    assert "characters left out" in tutor.asked("explorer/act")[-1]["transcript"]
-
-
 async def test_a_prompt_that_is_too_long_loses_its_oldest_observations_and_the_length_is_learnt():
     tutor = Narrow(30_000)
     found = await explorer(tutor, Wordy(), args=StrategySettings(breadth_steps=8, depth_steps=0)).explore(WORLD, 0)
@@ -171,25 +129,6 @@ async def test_a_prompt_that_is_too_long_loses_its_oldest_observations_and_the_l
     assert [step.index for step in last] == list(range(7)), "no step is gone"
     sizes = [len(step.observation) for step in last]
     assert sizes[-2:] == [len(step.observation) for step in found.steps[5:7]] and sizes[0] == 200
-
-
-async def test_a_prompt_that_never_fits_is_given_up():
-    tutor = Narrow(3_000)
-    with pytest.raises(LLMContextOverflow):
-        await explorer(tutor).explore(WORLD, 0)
-    assert tutor.refused == 1, "there is nothing in it that could be left out"
-
-
-async def test_the_explorer_sees_what_it_thought():
-    replies = [Reply("<think>what is  at\nhome?</think>note.list home", 1, 1, 0.0, False)]
-    replies += [Reply("shop.orders", 1, 1, 0.0, False, thinking="orders, then")]
-    tutor = Tutor(says={"explorer/act": replies})
-    found = await explorer(tutor).explore(WORLD, 0)
-    assert [step.action for step in found.steps[:2]] == ["note.list home", "shop.orders"]
-    assert [step.thought for step in read_steps(tutor.asked("explorer/act")[2]["transcript"])] == [
-        "what is at home?",
-        "orders, then",
-    ]
 
 
 async def test_the_explorer_calls_tools_natively_where_it_is_to():
@@ -248,13 +187,6 @@ async def test_where_the_world_answers_otherwise_the_exploration_begins_anew_and
     assert client.counts["/create"] == 2 and not client.open
 
 
-async def test_a_file_that_holds_no_exploration_is_begun_anew(tmp_path, caplog):
-    path = tmp_path / "flight.jsonl"
-    path.write_text("[]\n")
-    assert StepLog(path).steps == [] and str(path) in caplog.text
-    assert len((await explorer(Tutor()).explore(WORLD, 0, StepLog(path))).steps) == 6 == len(StepLog(path).steps)
-
-
 @pytest.mark.parametrize("error", [LLMUnavailable("down"), EnvCrashed("broke")])
 async def test_failures_go_to_the_caller_and_the_instance_is_released(error):
     client = LocalDesk()
@@ -280,13 +212,6 @@ async def test_the_curious_explorer_is_told_of_every_try_and_does_something_else
     assert [s.action for s in random[0].steps] == [s.action for s in random[1].steps]
 
 
-async def test_the_memory_is_the_same_after_a_restart():
-    strategy, again = (CuriousStrategy(format_of("pocket"), 40) for _ in range(2))
-    found = await explorer(Tutor(), strategy=strategy).explore(WORLD, 0)
-    replayed(again, WORLD, Exploration.from_dict(found.to_dict()).steps)
-    assert again.tried(WORLD) == strategy.tried(WORLD) != []
-
-
 def test_overdone_kinds_come_first_refused_actions_count_only_where_they_were_tried_and_the_memory_is_bounded():
     strategy = CuriousStrategy(format_of("pocket"), 6)
     other = SeedWorld("pocket", "pay.k3.1")
@@ -297,22 +222,3 @@ def test_overdone_kinds_come_first_refused_actions_count_only_where_they_were_tr
     strategy.record(WORLD, "bank.bal", refused=True)
     assert strategy.tried(WORLD) == ["note.find (9 times)", "bank.bal"]
     assert len(strategy.tried(other)) == 6
-
-
-def test_there_are_two_strategies():
-    with pytest.raises(ValueError, match="write random or curious"):
-        make_strategy("deduplication", format_of("pocket"), ARGS)
-
-
-@pytest.mark.parametrize(
-    ("env_type", "args", "steps"),
-    [
-        ("moon", {}, (3, 12)),
-        ("moon", {"max_explore_step": 10}, (3, 7)),
-        ("moon", {"max_explore_step": 2}, (2, 0)),
-        pytest.param("bfcl", {}, (3, 27), marks=pytest.mark.environment("bfcl")),
-        ("moon", {"depth_steps": 0}, (3, 0)),
-    ],
-)
-def test_steps_follow_the_environment_unless_they_are_given(env_type, args, steps):
-    assert StrategySettings(**args).steps(env_type) == steps

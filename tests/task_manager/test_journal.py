@@ -6,7 +6,7 @@ import tracemalloc
 
 import pytest
 
-from task_manager.journal import JournalError, JournalInUse, PipelineJournal, fingerprint, read_journal
+from task_manager.journal import JournalError, JournalInUse, PipelineJournal, read_journal
 
 
 def test_records_are_found_again(tmp_path):
@@ -71,11 +71,6 @@ def test_reading_needs_a_journal_but_no_lock(tmp_path):
     with PipelineJournal(tmp_path) as journal:
         journal.put("a", "k", 1)
         assert read_journal(tmp_path) == {"a": {"k": 1}}
-
-
-def test_a_fingerprint_follows_the_values_and_not_their_order():
-    assert fingerprint({"a": 1, "b": [2]}) == fingerprint({"b": [2], "a": 1})
-    assert fingerprint({"a": 1}) != fingerprint({"a": "1"})
 
 
 def test_values_stay_on_the_disk(tmp_path):

@@ -155,21 +155,3 @@ def test_nothing_that_was_paid_for_is_asked_twice(tmp_path, endpoint):
     tasks = read_objectives(tmp_path / "tasks.jsonl")
     under_way = 5  # two explorations, and of two others one that is synthesised from and two proposals of the other
     assert len(tasks) > 10 and paid_twice(log).total() <= under_way * len(moments)
-
-
-@pytest.mark.service
-@pytest.mark.chaos
-def test_two_runs_in_one_folder_do_not_mix(tmp_path):
-    first = start(tmp_path, 3600)  # it thinks about its first step until it is killed
-    try:
-        deadline = time.monotonic() + 240
-        while not calls(tmp_path):
-            assert first.poll() is None, first.stderr.read().decode()
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        second = start(tmp_path, 0)
-        _, errors = second.communicate(timeout=240)
-        assert second.returncode == 1 and f"in use by process {first.pid}" in errors.decode()
-    finally:
-        first.kill()
-        first.communicate()

@@ -59,6 +59,16 @@ async def test_evaluation_tasks_are_kept_out_in_every_world(contamination, same,
     assert len(kept) == 0
 
 
+@given(st.lists(st.text("abcd ", max_size=12), max_size=20), st.text("abcde ", max_size=12), st.integers(1, 5))
+def test_neighbours_by_words_are_those_with_most_words_in_common_the_first_of_equal_ones_first(queries, asked, k):
+    async def told():
+        kept = pool(semantic=False)
+        await kept.load(queries, ["w"] * len(queries))
+        return await kept.neighbours(asked, "w", k)
+
+    assert asyncio.run(told()) == sorted(queries, key=lambda other: -len(words(asked) & words(other)))[:k]
+
+
 async def test_of_two_equal_ones_at_the_same_time_one_is_kept():
     class Slow(HashEncoder):
         def encode(self, texts):
@@ -70,44 +80,3 @@ async def test_of_two_equal_ones_at_the_same_time_one_is_kept():
     kept = pool(encoder=Slow())
     results = await asyncio.gather(*(kept.take("the very same task", "w") for _ in range(8)))
     assert sum(clash is None for clash in results) == 1 and len(kept) == 1
-
-
-@pytest.mark.parametrize("semantic", [True, False])
-async def test_the_nearest_queries_are_shown(semantic):
-    kept = pool(semantic=semantic)
-    for query in ("pay ann three coins", "delete the note about milk", "cancel the meeting with bob"):
-        await kept.take(query, "w")
-    assert (await kept.neighbours("note milk", "w", 1)) == ["delete the note about milk"]
-    assert await kept.neighbours("x", "w", 0) == [] and await pool().neighbours("x", "w", 3) == []
-
-
-async def test_what_was_kept_before_is_taken_up_without_comparing():
-    kept = pool()
-    await kept.load(["one task", "one task"], ["w", "w"])
-    assert len(kept) == 2 and await kept.clash("one task", "w") is not None
-
-
-@given(st.lists(st.text("abcd ", max_size=12), max_size=20), st.text("abcde ", max_size=12), st.integers(1, 5))
-def test_neighbours_by_words_are_those_with_most_words_in_common_the_first_of_equal_ones_first(queries, asked, k):
-    async def told():
-        kept = pool(semantic=False)
-        await kept.load(queries, ["w"] * len(queries))
-        return await kept.neighbours(asked, "w", k)
-
-    assert asyncio.run(told()) == sorted(queries, key=lambda other: -len(words(asked) & words(other)))[:k]
-
-
-async def test_many_queries_are_embedded_some_at_a_time():
-    class Counting(HashEncoder):
-        most = 0
-
-        def encode(self, texts):
-            self.most = max(self.most, len(texts))
-            return super().encode(texts)
-
-    encoder = Counting()
-    queries = [f"task {i}" for i in range(3000)]
-    kept = pool(encoder=encoder)
-    await kept.load(queries, ["w"] * 3000)
-    assert len(kept) == 3000 and encoder.most <= 1024
-    assert (await kept.neighbours("task 2999", "w", 1)) == ["task 2999"]

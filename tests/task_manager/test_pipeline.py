@@ -17,7 +17,6 @@ from task_manager.journal import PipelineJournal, PipelinePlan
 from task_manager.known_queries import KnownQueries
 from task_manager.pipeline import QuestioningFailed, TaskPipeline
 from task_manager.profile import shipped_profile
-from task_manager.report import tally
 from task_manager.settings import TaskManagerSettings
 from task_manager.synthesize import Synthesiser
 from task_manager.verify import Verifier
@@ -126,15 +125,6 @@ async def test_the_funnel_narrows_and_says_why(tmp_path):
     assert metrics["questioning/tokens_per_task"] == 900 and metrics["questioning/rate/parsed"] == 0.8
 
 
-async def test_a_second_start_does_nothing_again_and_finds_the_same_tasks(tmp_path):
-    with PipelineJournal(tmp_path) as journal:
-        tasks = await pipeline(journal, Tutor()).run()
-    tutor, client = Tutor(), LocalDesk()
-    with PipelineJournal(tmp_path) as journal:
-        assert await pipeline(journal, tutor, client).run() == tasks
-    assert tutor.prompts == [] and client.counts["/create"] == 0
-
-
 class Slow(Tutor):
     """Takes its time, differently each time; `patience` decides how."""
 
@@ -158,15 +148,6 @@ async def test_tasks_are_the_same_whoever_is_quicker(tmp_path):
         run = pipeline(tmp_path / str(patience), Slow(patience), settings=settings)
         kept.append([(task.task_id, task.query, task.metadata["solution"]) for task in await run.run()])
     assert len(kept[0]) > 3 and all(other == kept[0] for other in kept)
-
-
-@pytest.mark.thorough
-async def test_more_explorations_go_on_with_new_numbers(tmp_path):
-    with PipelineJournal(tmp_path) as journal:
-        before = await pipeline(journal, Tutor(), settings=settings_of(strategy="curious")).run()
-    with PipelineJournal(tmp_path) as journal:
-        after = await pipeline(journal, Tutor(), settings=settings_of(strategy="curious", n=2)).run()
-    assert after[: len(before)] == before and len({task.task_id for task in after}) == len(after)
 
 
 @pytest.mark.thorough
@@ -299,27 +280,13 @@ async def test_a_run_in_which_everything_fails_ends_early(tmp_path, error):
     assert run.funnel().failed < 15
 
 
-async def test_failures_are_counted_by_kind(tmp_path):
-    says = {
-        "synthesiser/tasks": [LLMUnavailable("503"), LLMFiltered("a word"), LLMFiltered("a word")],
-        "judge/accept": [LLMTimeout("slow")],
-    }
-    run = pipeline(tmp_path, Tutor(says), settings=settings_of(num_explore_threads=1))
-    assert await run.run()
-    funnel = run.funnel()
-    assert funnel.failures == {"unavailable": 1, "filtered": 1, "timeout": 1} and funnel.failed == 3
-    assert funnel.metrics()["questioning/failed/filtered"] == 1.0
-
-
 async def test_an_endpoint_that_is_wrong_stops_the_run_with_one_line_that_says_how(tmp_path):
     seeds = tuple(f"note_add.k3.{i}" for i in range(30))
     tutor = Tutor({"explorer/act": [LLMRefused("HTTP 401: no such key")] * 30})
     with pytest.raises(QuestioningFailed) as failed:
         await pipeline(tmp_path, tutor, seeds=seeds).run()
     line = str(failed.value)
-    assert (
-        "\n" not in line and "(refused " in line and "finished parts are kept" in line and line.endswith("no such key")
-    )
+    assert "\n" not in line and "(refused " in line and line.endswith("no such key")
 
 
 async def test_what_a_stopped_exploration_found_is_made_into_tasks(tmp_path):
@@ -353,20 +320,23 @@ async def test_a_crashed_world_costs_no_call_again(tmp_path):
     )
 
 
-async def test_the_shorter_solution_is_the_tasks_reference(tmp_path):
-    tutor = Tutor(
-        {
-            "synthesiser/tasks": [
-                json.dumps([{"query": "file soap under fun", "solution": ["note.list work", "note.tag n2 fun"]}])
-            ]
-        }
-    )
-    tutor.says["verifier/solve"] = ["note.tag n2 fun", "done"]
-    (task,) = await pipeline(
-        tmp_path, tutor, settings=settings_of(verification={"resolve": True}), seeds=("note_add.k3.7",)
-    ).run()
-    assert task.metadata["solution"] == ["note.tag n2 fun", "done"] and task.ground_truth == "note.tag n2 fun\ndone"
-    assert task.metadata["env_params"] == {"explore_steps": 3}
+async def test_a_spent_budget_stops_cleanly(tmp_path):
+    tutor = Tutor({"judge/accept": [BudgetExceeded("spent")]})
+    run = pipeline(tmp_path, tutor, settings=settings_of(num_explore_threads=1))
+    await run.run()
+    assert run.funnel().failed == 0 and run.funnel().explored <= 2  # the next one is under way when the first is judged
+
+
+async def test_failures_are_counted_by_kind(tmp_path):
+    says = {
+        "synthesiser/tasks": [LLMUnavailable("503"), LLMFiltered("a word"), LLMFiltered("a word")],
+        "judge/accept": [LLMTimeout("slow")],
+    }
+    run = pipeline(tmp_path, Tutor(says), settings=settings_of(num_explore_threads=1))
+    assert await run.run()
+    funnel = run.funnel()
+    assert funnel.failures == {"unavailable": 1, "filtered": 1, "timeout": 1} and funnel.failed == 3
+    assert funnel.metrics()["questioning/failed/filtered"] == 1.0
 
 
 async def test_failures_are_compared_with_every_job_that_has_ended_also_those_of_a_block_that_goes_on(tmp_path):
@@ -385,25 +355,3 @@ async def test_failures_are_compared_with_every_job_that_has_ended_also_those_of
     run = pipeline(tmp_path, Tutor(), Halves(), seeds=seeds, settings=settings_of(num_explore_threads=16))
     await asyncio.wait_for(run.run(explore_only=True), 30)
     assert run.funnel().failed == 8, "half of them, which is what max_failed_share allows"
-
-
-async def test_a_spent_budget_stops_cleanly(tmp_path):
-    tutor = Tutor({"judge/accept": [BudgetExceeded("spent")]})
-    run = pipeline(tmp_path, tutor, settings=settings_of(num_explore_threads=1))
-    await run.run()
-    assert run.funnel().failed == 0 and run.funnel().explored <= 2  # the next one is under way when the first is judged
-
-
-async def test_progress_is_told_and_exploring_alone_makes_no_tasks(tmp_path):
-    told = []
-    tutor = Tutor()
-    assert await pipeline(tmp_path, tutor).run(lambda *numbers: told.append(numbers), explore_only=True) == []
-    assert sorted(told) == [(i, 4, 0) for i in (1, 2, 3, 4)]
-    assert {task for task, _, _ in tutor.prompts} == {"explorer/act"}
-
-
-async def test_stats_can_be_read_from_the_journal_alone(tmp_path):
-    with PipelineJournal(tmp_path) as journal:
-        run = pipeline(journal, Tutor())
-        await run.run()
-        assert tally(journal.records, plan_of(settings_of())).metrics() == run.funnel().metrics()

@@ -8,7 +8,7 @@ from questioning_fakes import LocalPocket
 from env_service.environments.pocket import oracle
 from env_service.environments.pocket.env import PocketEnv
 from task_manager.actions import format_of
-from task_manager.state import StateCheck, WorldState, difference, flatten, same_answer
+from task_manager.state import StateCheck, WorldState, flatten
 from task_manager.world import SeedWorld, execute
 
 VALUES = st.recursive(
@@ -32,20 +32,6 @@ def test_a_check_passes_for_the_goal_alone(start, goal, now):
     assert all(holds for _, holds in check.judge(WorldState(goal)))
     assert all(holds for _, holds in check.judge(WorldState(now))) == (now == goal)
     assert check.decides == (start != goal)
-
-
-def test_changes_are_told_in_words():
-    before, after = {"a": 1, "b": [1, 2]}, {"b": [1, 3], "c": "x"}
-    assert [str(change) for change in difference(before, after)] == ["a: 1 -> gone", "b: 1 2 -> 1 3", "c is new: x"]
-
-
-def test_answers_are_compared_as_the_world_itself_does():
-    assert same_answer(" Mon. ", "mon") and not same_answer("mon", "tue") and not same_answer(None, "mon")
-
-
-def test_what_is_no_check_is_refused():
-    with pytest.raises(ValueError, match="not a state check"):
-        StateCheck.from_dict({"changes": [{"path": "a"}], "rest": "", "answer": None, "must_finish": True})
 
 
 async def checked(task_id, actions):

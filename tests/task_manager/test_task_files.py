@@ -90,17 +90,6 @@ def test_a_query_may_hold_what_ends_a_line_elsewhere(tmp_path):
     assert read_tasks(tmp_path / "p.jsonl") == [odd]
 
 
-def test_a_doubled_id_is_refused(tmp_path):
-    write_objectives(tmp_path / "t.jsonl", [OURS, OURS])
-    with pytest.raises(ValueError, match=r"a\.k1\.2#0 occurs twice"):
-        read_objectives(tmp_path / "t.jsonl")
-
-
-def test_an_original_task_happens_in_its_own_world_and_has_no_reference():
-    task = Task("a", "pocket")
-    assert (seed_of(task), solution_of(task), env_params_of(task)) == ("a", [], {})
-
-
 def test_rounds_are_read_in_their_order_and_unfinished_ones_are_not(tmp_path):
     path = tmp_path / "t.jsonl"
     for number, name in enumerate(

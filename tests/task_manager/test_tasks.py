@@ -18,21 +18,9 @@ class Lister:
         return self.ids
 
 
-def test_tasks_survive_their_file(tmp_path):
-    tasks = [Task("a", "pocket", query="größer", metadata={"split": "dev", "validation": True}), Task("b", "pocket")]
-    write_tasks(tmp_path / "t.jsonl", tasks)
-    assert read_tasks(tmp_path / "t.jsonl") == tasks
-
-
 def test_an_environments_tasks_keep_their_order_and_say_what_they_are_for():
     tasks = asyncio.run(environment_tasks(Lister(["z", "a"]), "pocket", "dev", validation=True))
     assert [(t.task_id, t.metadata) for t in tasks] == [(i, {"split": "dev", "validation": True}) for i in ("z", "a")]
-
-
-def test_an_environments_tasks_are_graded_as_the_configuration_says():
-    for evaluator in ("env", "llm"):
-        (task,) = asyncio.run(environment_tasks(Lister(["a"]), "pocket", "train", evaluator=evaluator))
-        assert task.evaluator == evaluator
 
 
 @pytest.mark.parametrize(("ids", "message"), [([], "lists no task"), (["a", "a"], "twice")])

@@ -181,7 +181,7 @@ async def _synthesize(options: argparse.Namespace, configuration: QuestioningCon
 
 async def _question(configuration: QuestioningConfiguration, *, explore_only: bool) -> int:
     from task_manager.report import print_funnel, progress_bar
-    from task_manager.synthetic import open_run
+    from task_manager.synthetic_tasks import open_run
 
     async with _language_model(configuration) as llm, open_run(configuration, llm) as run:
         if run.plan.n == 0:

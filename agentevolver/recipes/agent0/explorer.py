@@ -27,7 +27,7 @@ from task_manager.actions import PlainFormat, format_of
 from task_manager.journal import JournalError
 from task_manager.pipeline import QuestioningFailed
 from task_manager.settings import QuestioningConfiguration
-from task_manager.synthetic import open_run
+from task_manager.synthetic_tasks import open_run
 from task_manager.tasks import solution_of
 
 logger = logging.getLogger(__name__)

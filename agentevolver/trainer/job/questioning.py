@@ -24,12 +24,12 @@ from agentevolver.types import Task
 from agentevolver.utils.errors import ConfigError, TrainingFailed
 from agentevolver.utils.files import write_json
 from agentevolver.utils.inflight import BOARD, described
+from task_manager.epochs import Epochs
 from task_manager.journal import JournalError, fingerprint
 from task_manager.pipeline import QuestioningFailed
 from task_manager.profile import ProfileError
 from task_manager.settings import QuestioningConfiguration
-from task_manager.shares import Epochs
-from task_manager.synthetic import PipelineRun, existing_tasks, open_run, record_path, synthetic_tasks_of
+from task_manager.synthetic_tasks import PipelineRun, existing_tasks, open_run, record_path, synthetic_tasks_of
 
 logger = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ from agentevolver.trainer.metrics import task_metrics
 from agentevolver.trainer.tasks import TrainingTasks
 from agentevolver.types import Outcome, Task
 from task_manager.background import round_files
-from task_manager.graders.registry import compared
+from task_manager.graders.registry import with_comparison
 from task_manager.services import running
-from task_manager.synthetic import synthetic_tasks
+from task_manager.synthetic_tasks import synthetic_tasks
 from task_manager.tasks import write_objectives, write_tasks
 from tests.free_ports import free_port
 from tests.trajectories import trajectory
@@ -83,7 +83,7 @@ def test_an_epoch_mixes_both_kinds_and_the_curriculum_hears_of_each_step(tmp_pat
 def test_failed_rollouts_count_in_no_kind_and_compared_grades_tell_how_far_two_graders_agree():
     assert task_metrics([record(ORIGINALS[0], 0, outcome=False)]) == {}
     graded = record(ORIGINALS[0], 1)
-    graded.outcome = compared(Outcome(1.0, True), "llm", Outcome(0.2, False))
+    graded.outcome = with_comparison(Outcome(1.0, True), "llm", Outcome(0.2, False))
     metrics = task_metrics([graded, record(synthetic(1)[0], 1, outcome=False)])
     assert metrics["task/synthetic_share"] == 0 and "task/success/synthetic" not in metrics
     assert metrics["grader/env_vs_llm/agreement"] == 0 and metrics["grader/env_vs_llm/n"] == 1

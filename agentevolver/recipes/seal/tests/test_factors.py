@@ -69,7 +69,7 @@ def test_what_is_no_factor_is_refused(options):
 
 
 def test_it_needs_something_to_scale():
-    with pytest.raises(ValueError, match="begin with diagnosis"):
+    with pytest.raises(ValueError, match="the first stage is diagnosis"):
         Processor(AttributionSettings(**{**STAGES, "stages": ["diagnosis"]}))
     assert checked_scales({})["judged"] == SCALES["judged"]
 

@@ -12,8 +12,8 @@ from agentevolver.trainer.job import questioning
 from agentevolver.trainer.job.questioning import prepare
 from agentevolver.types import Task
 from agentevolver.utils.errors import ConfigError, TrainingFailed
-from task_manager import synthetic as task_synthetic
-from task_manager.synthetic import funnel_metrics, record_path, synthetic_tasks
+from task_manager import synthetic_tasks as task_synthetic
+from task_manager.synthetic_tasks import funnel_metrics, record_path, synthetic_tasks
 from task_manager.tasks import read_objectives, write_objectives
 from tests.task_manager.questioning_fakes import LocalDesk, Tutor
 

@@ -25,7 +25,7 @@ _UNNAMEABLE = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 @dataclass(frozen=True, slots=True)
-class Tools:
+class ToolSchemas:
     """Tool schemas as endpoints accept them, and the environment's name for each."""
 
     schemas: list[dict[str, Any]]
@@ -66,7 +66,7 @@ class Actor:
         prompt: Prompt,
         *,
         opening: str,
-        tools: Tools | None = None,
+        tools: ToolSchemas | None = None,
         may_close: bool = True,
         seed: int = 0,
         **sampling: Any,
@@ -102,7 +102,7 @@ class Actor:
         raise LLMReplyError(f"{self._role.value}: no usable action in {number + 1} replies: {problem}", said)
 
     async def _reply(
-        self, prompt: Prompt, tools: Tools | None, sampling: dict[str, Any]
+        self, prompt: Prompt, tools: ToolSchemas | None, sampling: dict[str, Any]
     ) -> Reply | ActReply | LLMReplyError:
         try:
             if self._reply_format != "json":
@@ -113,7 +113,9 @@ class Actor:
         except LLMReplyError as error:
             return error
 
-    def _read(self, reply: Reply | ActReply | LLMReplyError, tools: Tools | None, *, fenced: bool) -> ParsedAction:
+    def _read(
+        self, reply: Reply | ActReply | LLMReplyError, tools: ToolSchemas | None, *, fenced: bool
+    ) -> ParsedAction:
         if isinstance(reply, LLMReplyError):
             raise NoAction(str(reply))
         if isinstance(reply, ActReply):

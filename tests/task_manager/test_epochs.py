@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from agentevolver.types import Task
 from task_manager.dataset import MixedTasks
+from task_manager.epochs import Epochs, assign_places
 from task_manager.settings import TaskManagerSettings
-from task_manager.shares import Epochs, turns
 from tests.trajectories import trajectory
 
 WEIGHTS = st.integers(1, 12) | st.floats(0.01, 20)
@@ -22,7 +22,7 @@ def test_every_place_of_an_epoch_finds_each_share_right_to_within_one_task(weigh
     named = {f"e{i}": weight for i, weight in enumerate(weights)}
     exact = {name: Fraction(weight).limit_denominator(10**6) for name, weight in named.items()}
     shares = {name: weight / sum(exact.values()) for name, weight in exact.items()}
-    order, so_far, off = turns(named, count), Counter(), {name: [Fraction(0)] for name in named}
+    order, so_far, off = assign_places(named, count), Counter(), {name: [Fraction(0)] for name in named}
     assert len(order) == count
     for place, name in enumerate(order, 1):
         so_far[name] += 1
@@ -38,15 +38,15 @@ def test_every_place_of_an_epoch_finds_each_share_right_to_within_one_task(weigh
 def test_batches_that_the_weights_divide_hold_them_to_the_task(weights, batches):
     named = {f"e{i}": weight for i, weight in enumerate(weights)}
     size = sum(weights)
-    order = turns(named, size * batches)
+    order = assign_places(named, size * batches)
     assert all(Counter(order[size * i : size * (i + 1)]) == named for i in range(batches))
 
 
 def test_turns_do_not_come_in_runs_and_weights_of_0_have_none():
-    assert turns({"a": 2, "b": 1}, 6) == ["a", "b", "a", "a", "b", "a"]
-    assert turns({"a": 0.5, "b": 0.0}, 3) == ["a"] * 3
+    assert assign_places({"a": 2, "b": 1}, 6) == ["a", "b", "a", "a", "b", "a"]
+    assert assign_places({"a": 0.5, "b": 0.0}, 3) == ["a"] * 3
     with pytest.raises(ValueError, match="above 0"):
-        turns({"a": 0.0}, 3)
+        assign_places({"a": 0.0}, 3)
 
 
 def tasks(env_type, prefix, n, **more):
@@ -76,27 +76,6 @@ def test_each_batch_and_each_epoch_has_the_weights_shares_and_groups_of_one_envi
         for batch in batches:
             assert Counter(row["task"]["env_type"] for row in batch) == {"pocket": 6, "lake": 2}
             assert all(row["data_source"] == row["task"]["env_type"] for row in batch)
-
-
-def test_an_environment_whose_share_is_more_than_its_tasks_repeats_them_evenly():
-    dataset = mixed({"pocket": 1, "lake": 1})
-    first = drawn(dataset)
-    counts = Counter(task_id for env_type, task_id in first if env_type == "lake")
-    assert sum(counts.values()) == 8 and set(counts.values()) == {2}
-    pocket = [
-        task_id for epoch in (first, drawn(dataset), drawn(dataset)) for name, task_id in epoch if name == "pocket"
-    ]
-    assert set(Counter(pocket).values()) == {2}, "24 draws of 12 tasks: each before one repeats"
-
-
-def test_the_order_is_the_seeds_and_no_two_environments_have_the_same():
-    assert drawn(mixed()) == drawn(mixed())
-    assert drawn(mixed()) != drawn(mixed(mixture={"seed": 2}))
-    same = MixedTasks([*POCKET, *tasks("bfcl", "", 12)], [], TaskManagerSettings(), {"pocket": 1, "bfcl": 1})
-    order = drawn(same)
-    assert [i for name, i in order if name == "pocket"] != [i for name, i in order if name == "bfcl"]
-    still = [task_id for name, task_id in drawn(mixed(mixture={"shuffle": False})) if name == "pocket"]
-    assert still == [str(i) for i in range(len(still))]
 
 
 def result(env_type, task_id, success, group):

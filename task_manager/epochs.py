@@ -19,7 +19,7 @@ from task_manager.settings import TaskManagerSettings
 FINEST = 10**6
 
 
-def turns(weights: Mapping[str, float], count: int) -> list[str]:
+def assign_places(weights: Mapping[str, float], count: int) -> list[str]:
     """Return the environment of each of `count` places. Ties go to the first name in `weights`.
 
     Raises ValueError if no weight is above 0.
@@ -153,7 +153,7 @@ class Epochs:
         """Resize each environment's epochs to its share; return the environment of each place."""
         if self._weights is None:
             return [""] * len(self)
-        order = turns(self._weights, len(self))
+        order = assign_places(self._weights, len(self))
         for name, drawn in self._drawn.items():
             if not (count := order.count(name)):
                 raise ValueError(f"{name}: its weight gives it none of the {len(order)} tasks of an epoch: raise it")

@@ -7,8 +7,8 @@ from agentevolver.llm.asking import Asker
 from agentevolver.llm.errors import LLMReplyError, Reply
 from agentevolver.llm.prompts import messages
 from agentevolver.llm.settings import Role
-from task_manager.acting import MOST_REPLIES, Actor, Tools
 from task_manager.actions import format_of
+from task_manager.actor import MOST_REPLIES, Actor, ToolSchemas
 
 
 def prompt(room):
@@ -47,19 +47,10 @@ async def test_a_useless_reply_is_shown_to_the_model_with_what_is_wrong():
 
 async def test_useless_replies_of_a_cache_cost_no_try_so_that_a_next_start_asks_for_new_ones():
     assert (await next_of(Told(kept(""), kept(""), "", "note.list home"))).action == "note.list home"
-    with pytest.raises(LLMReplyError, match="asked 4 times: the reply is empty"):
+    with pytest.raises(LLMReplyError, match="in 4 replies: the reply is empty"):
         await next_of(Told(kept(""), kept(""), "", ""))
-    with pytest.raises(LLMReplyError, match=f"asked {MOST_REPLIES} times"):
+    with pytest.raises(LLMReplyError, match=f"in {MOST_REPLIES} replies"):
         await next_of(Told(*[kept("")] * MOST_REPLIES))
-
-
-async def test_a_reply_that_was_all_thinking_costs_a_try_and_not_the_exploration():
-    spent = LLMReplyError("spent all its tokens before it said anything")
-    tutor = Told(spent, "note.list home")
-    assert (await next_of(tutor)).action == "note.list home"
-    assert tutor.sent[1][2]["content"] == "(nothing)" and "spent all its tokens" in tutor.sent[1][3]["content"]
-    with pytest.raises(LLMReplyError, match="no usable action in 2 replies"):
-        await next_of(Told(spent, spent))
 
 
 async def test_in_json_a_bad_pair_of_reply_and_repair_costs_a_try():
@@ -70,4 +61,4 @@ async def test_in_json_a_bad_pair_of_reply_and_repair_costs_a_try():
 
 @pytest.mark.parametrize("told", [None, "a text", {}, {"tools": "a text"}, [], ["a"], [{"description": "no name"}]])
 def test_an_environment_that_tells_no_tools_has_none(told):
-    assert Tools.of(told) is None
+    assert ToolSchemas.of(told) is None

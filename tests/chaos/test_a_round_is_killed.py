@@ -20,15 +20,15 @@ from tests.e2e.runs import ROOT, Launched
 
 pytestmark = [pytest.mark.e2e, pytest.mark.chaos, pytest.mark.timeout(2400)]
 
-K, LABEL_K, PROPOSALS = 4, 6, 3 * 4 * 4
+K, LABEL_K, PROPOSALS = 4, 6, 2 * 4 * 4
 SMALL = (
     *("device=cpu", "ray.dashboard=false", "coevolve.rounds=1", "trainer.save_freq=1", "env_service.timeout_s=60"),
     "watchdog.floor_s=30",
-    *("coevolve.proposer.steps=3", "coevolve.proposer.batch_size=4", "coevolve.proposer.n=4"),
-    *(f"coevolve.executor.k={K}", f"coevolve.executor.label_k={LABEL_K}", "coevolve.executor.steps=3"),
-    *("coevolve.executor.eval_n=4", "data.val_filter.levels=[2,4,6,8]"),
+    *("coevolve.proposer.steps=2", "coevolve.proposer.batch_size=4", "coevolve.proposer.n=4"),
+    *(f"coevolve.executor.k={K}", f"coevolve.executor.label_k={LABEL_K}", "coevolve.executor.steps=2"),
+    *("coevolve.executor.eval_n=2", "data.val_filter.levels=[2,4,6,8]"),
     *("data.train_batch_size=4", "actor_rollout_ref.actor.ppo_mini_batch_size=2", "actor_rollout_ref.rollout.n=4"),
-    *("coevolve.pool=24", "coevolve.draws=72", "coevolve.min_pool=4"),
+    *("coevolve.pool=12", "coevolve.draws=48", "coevolve.min_pool=4"),
 )
 # What tells of the time that something took, not of what came of it.
 OF_TIME = ("began", "ended", "seconds")

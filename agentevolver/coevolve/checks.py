@@ -38,13 +38,13 @@ def check_trainings(config: Mapping[str, Any], settings: Settings) -> None:
             profile_for(settings.world.env_type, settings.task_manager.env_profile)
         except ProfileError as error:
             raise ConfigError(f"task_manager.env_profile: {error}") from error
-    if (proposer := section.proposer.path) is not None:
+    if (path := section.proposer.path) is not None:
         try:
-            difference = model_difference(start, proposer)
+            difference = model_difference(start, path)
         except ValueError as error:
-            raise ConfigError(f"coevolve.proposer.path = {proposer}: {error}") from error
+            raise ConfigError(f"coevolve.proposer.path = {path}: {error}") from error
         if difference is not None:
             raise ConfigError(
-                f"coevolve.proposer.path = {proposer} is of another architecture than {start}, and one engine plays "
+                f"coevolve.proposer.path = {path} is of another architecture than {start}, and one engine plays "
                 f"both: {difference}"
             )

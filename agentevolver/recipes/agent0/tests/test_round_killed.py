@@ -20,7 +20,7 @@ from tests.e2e.runs import ROOT, Launched
 
 pytestmark = [pytest.mark.e2e, pytest.mark.chaos, pytest.mark.timeout(2400)]
 
-K, LABEL_K, PROPOSALS = 4, 6, 3 * 4 * 4
+K, LABEL_K, PROPOSALS = 4, 6, 2 * 4 * 4
 SMALL = (
     *(
         "device=cpu",
@@ -30,15 +30,15 @@ SMALL = (
         "env_service.timeout_s=60",
     ),
     "watchdog.floor_s=30",
-    *("recipes.agent0.proposer.steps=3", "recipes.agent0.proposer.batch_size=4", "recipes.agent0.proposer.n=4"),
+    *("recipes.agent0.proposer.steps=2", "recipes.agent0.proposer.batch_size=4", "recipes.agent0.proposer.n=4"),
     *(
         f"recipes.agent0.executor.k={K}",
         f"recipes.agent0.executor.label_k={LABEL_K}",
-        "recipes.agent0.executor.steps=3",
+        "recipes.agent0.executor.steps=2",
     ),
-    *("recipes.agent0.executor.eval_n=4", "data.val_filter.levels=[2,4,6,8]"),
+    *("recipes.agent0.executor.eval_n=2", "data.val_filter.levels=[2,4,6,8]"),
     *("data.train_batch_size=4", "actor_rollout_ref.actor.ppo_mini_batch_size=2", "actor_rollout_ref.rollout.n=4"),
-    *("recipes.agent0.pool=24", "recipes.agent0.draws=72", "recipes.agent0.min_pool=4"),
+    *("recipes.agent0.pool=12", "recipes.agent0.draws=48", "recipes.agent0.min_pool=4"),
 )
 # What tells of the time that something took, not of what came of it.
 OF_TIME = ("began", "ended", "seconds")
@@ -65,7 +65,7 @@ def started(
 def stage_of(run: Launched, name: str) -> dict[str, Any]:
     """A stage of round 1 as the manifest says it; {} before there is one."""
     try:
-        rounds = json.loads((run.directory / "coevolve.json").read_text())["rounds"]
+        rounds = json.loads((run.directory / "recipes.agent0.json").read_text())["rounds"]
     except (OSError, ValueError):
         return {}
     return rounds[1]["stages"].get(name, {}) if len(rounds) > 1 else {}
@@ -93,7 +93,7 @@ def kill_everything(run: Launched) -> None:
 
 def told(run: Launched) -> dict[str, Any]:
     """All that a finished run says, but the time that it took."""
-    manifest = json.loads((run.directory / "coevolve.json").read_text())
+    manifest = json.loads((run.directory / "recipes.agent0.json").read_text())
     for part in manifest["rounds"]:
         for stage in part["stages"].values():
             for key in OF_TIME:

@@ -67,7 +67,7 @@ def make_rounds(folder: Path) -> Path:
     rounds = [
         {"round": 0, "stages": {"evaluate": evaluated(0.25)}, "proposer": "base", "executor": "base"},
         {"round": 1, "stages": {"label": label, "solve": solve, "evaluate": evaluated(0.5)}},
-        {"round": 2, "stages": {"propose": {"state": "skipped", "reason": f"proposer.by = {HOSTILE}"}}},
+        {"round": 2, "stages": {"propose": {"state": "skipped", "reason": f"proposer.trained = false {HOSTILE}"}}},
     ]
     best = {"round": 1, "success": 0.5, "checkpoint": "round_1/solver/c"}
     stopped = {"round": 2, "why": f"it fell {HOSTILE}"}

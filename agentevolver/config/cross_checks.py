@@ -285,8 +285,7 @@ def check_role(settings: Settings, role: Role, *, outside_rollouts: bool) -> Non
     endpoint = settings.llm.endpoint(role)
     if endpoint.base_url == OFFLINE:
         notes_alone = role is Role.SUMMARISER and not outside_rollouts and not settings.exp_manager.asks_summariser
-        proposes = _proposes(settings, role)
-        purpose: Purpose = "proposals" if proposes else "notes" if notes_alone else "episodes"
+        purpose: Purpose = "notes" if notes_alone else "episodes"
         asked = _asked_about(settings, role)
         if (problem := settings.llm.teacher.problem(role, asked, purpose)) is not None:
             several = settings.env_service.is_mixture and role in MAKING
@@ -309,15 +308,8 @@ def check_role(settings: Settings, role: Role, *, outside_rollouts: bool) -> Non
         )
 
 
-def _proposes(settings: Settings, role: Role) -> bool:
-    """Whether a role is asked by a recipe's own main job, which proposes tasks."""
-    return bool(recipes.called("main", settings)) and role in settings.roles_of_recipes
-
-
 def _asked_about(settings: Settings, role: Role) -> tuple[str, ...]:
     """Return the environments that a role must know: who makes tasks, those that tasks are made for."""
-    if _proposes(settings, role):
-        return (settings.world.env_type,)
     grades = asks_judge(settings.task_manager.grader.original_grader)
     if settings.questioned and (role in MAKING or (role is Role.JUDGE and not grades)):
         return settings.questioned

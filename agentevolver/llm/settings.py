@@ -58,7 +58,6 @@ class Role(StrEnum):
     JUDGE = "judge"
     ATTRIBUTOR = "attributor"
     SUMMARISER = "summariser"
-    PROPOSER = "proposer"
 
 
 class _Section(BaseModel):
@@ -202,8 +201,8 @@ class StandIn(_Section):
         return "is the default, and nothing is installed that plays the role"
 
 
-Purpose = Literal["episodes", "notes", "proposals"]
-"""What a role is asked about: episodes, an agent's notes within one, or proposed tasks."""
+Purpose = Literal["episodes", "notes"]
+"""What a role is asked about: episodes, or an agent's notes within one."""
 
 
 def stand_in(value: Any = None) -> StandIn:

@@ -51,7 +51,7 @@ class Launched:
         folder: Path,
         name: str,
         overrides: tuple[str, ...],
-        conf: str = "basic",
+        conf: str | Path = "basic",
         env: Mapping[str, str] | None = None,
         flags: tuple[str, ...] = (),
     ) -> None:
@@ -59,7 +59,8 @@ class Launched:
         self.output_path = folder / f"{name}-{time.time_ns()}.out"
         self.port = free_port()
         command = [
-            *(sys.executable, str(ROOT / "launcher.py"), "--conf", str(ROOT / "examples" / f"{conf}.yaml")),
+            *(sys.executable, str(ROOT / "launcher.py"), "--conf"),
+            str(conf if isinstance(conf, Path) else ROOT / "examples" / f"{conf}.yaml"),
             *flags,
             *(f"experiment.root={folder}", "trainer.project_name=pocket", f"trainer.experiment_name={name}"),
             *(f"env_service.env_url=http://127.0.0.1:{self.port}", *overrides),

@@ -27,7 +27,6 @@ from env_service.environments.appworld.tests import tiny_world
 from env_service.environments.textarena import package as textarena
 from tests.agents.playing import VENV, need_agents
 from tests.e2e.runs import ROOT, Launched
-from tests.e2e.test_recipes import RECIPES
 from tests.e2e.tiny_model import build
 from tests.llm.serving import served
 
@@ -135,8 +134,8 @@ CASES = {
 
 def test_every_example_has_its_case() -> None:
     # Planned in tests/examples: their sizes want GPUs; the catalogue's policy and index take minutes to build.
-    rounds = {*RECIPES, "agent0_gpu", "tau2", "secret_mafia", "catalogue"}
-    assert {path.stem for path in (ROOT / "examples").glob("*.yaml")} <= set(CASES) | rounds
+    planned = {"tau2", "secret_mafia", "catalogue"}
+    assert {path.stem for path in (ROOT / "examples").glob("*.yaml")} <= set(CASES) | planned
 
 
 @pytest.fixture(scope="module")

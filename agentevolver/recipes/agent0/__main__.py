@@ -20,23 +20,15 @@ from uuid import uuid4
 from omegaconf import OmegaConf
 
 from agentevolver.config.schema import Settings
-from agentevolver.llm.client import LLM
-from agentevolver.llm.errors import LLMError
-from agentevolver.llm.settings import LLMSettings
 from agentevolver.recipes.agent0.driver import Driver, Parts
-from agentevolver.recipes.agent0.explorer import ExplorerProposer
 from agentevolver.recipes.agent0.labels import GateLabeller
-from agentevolver.recipes.agent0.launch import roles
 from agentevolver.recipes.agent0.manifest import PROPOSE, Manifest
-from agentevolver.recipes.agent0.play import FrozenPlayer, Player, PlayFailed
-from agentevolver.recipes.agent0.pool import Draw, Proposer
-from agentevolver.recipes.agent0.proposers import RoleJudge, RoleProposer
+from agentevolver.recipes.agent0.play import FrozenPlayer, PlayFailed
 from agentevolver.recipes.agent0.repetition import clusters
 from agentevolver.recipes.agent0.settings import PROPOSE_ENV, settings_of
 from agentevolver.recipes.agent0.stages import Seeds
 from agentevolver.recipes.agent0.training_checks import check_trainings
 from agentevolver.recipes.agent0.trainings import train
-from agentevolver.recipes.agent0.types import Proposal
 from agentevolver.trainer.job.main import begin, list_tasks
 from agentevolver.types import Task
 from agentevolver.utils.errors import ConfigError, TrainingFailed
@@ -69,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         print(f"configuration: {error}", file=sys.stderr)
         return 2
-    except (EnvServiceError, LLMError, PlayFailed, TrainingFailed, OSError) as error:
+    except (EnvServiceError, PlayFailed, TrainingFailed, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
@@ -91,54 +83,16 @@ async def carry_out(
     ):
         player = FrozenPlayer(config, settings, client)
         started.push_async_callback(player.close)
-        llm = await started.enter_async_context(LLM(_with_memory(settings))) if roles(settings) else None
-        judge = RoleJudge(llm, settings.data.seed) if llm is not None and section.gate == "judge" else None
-
-        def proposer(number: int, checkpoint: str) -> Proposer:
-            if llm is not None and section.proposer.by == "role":
-                return RoleProposer(llm, client, settings.data.seed)
-            if llm is not None and section.proposer.by == "explorer":
-                return ExplorerProposer(settings, llm, client, number)
-            return PolicyProposer(player, checkpoint)
-
         parts = Parts(
             train=partial(train, config=config, show=show),
             player=player,
             seeds=listed_seeds(client, settings),
-            proposer=proposer,
-            labeller=lambda number, checkpoint: GateLabeller(section, client, world, player, checkpoint, judge),
+            labeller=lambda checkpoint: GateLabeller(section, client, world, player, checkpoint),
             val_tasks=val_tasks,
             questions=await questions_of(client, settings, [task for task in val_tasks if task.env_type == world]),
             clusters=clusters,
         )
         await Driver(config, settings, manifest, parts, show).run()
-
-
-def _with_memory(settings: Settings) -> LLMSettings:
-    """Return the roles' settings with the run's ledger, and replies kept,
-    so that a run that goes on pays nothing twice."""
-    llm = settings.llm
-    return llm.model_copy(
-        update={"ledger": settings.usage_ledger, "cache": llm.task_making_cache(settings.experiment_dir)}
-    )
-
-
-class PolicyProposer:
-    """A policy of its own proposes (`agentevolver.recipes.agent0.pool.Proposer`):
-    one episode of the world `propose` a draw."""
-
-    def __init__(self, player: Player, checkpoint: str) -> None:
-        self._player = player
-        self._checkpoint = checkpoint
-
-    async def propose(self, draws: Sequence[Draw]) -> list[Proposal]:
-        """Play the draws, each by its name; raises PlayFailed."""
-        return list(await asyncio.gather(*map(self._propose, draws)))
-
-    async def _propose(self, draw: Draw) -> Proposal:
-        task = Task(draw.seed, PROPOSE_ENV, metadata={"split": "train"})
-        (play,) = await self._player.play(self._checkpoint, task, 1, f"{draw.proposal_id}.draw")
-        return Proposal.from_facts(draw.proposal_id, draw.seed, play.facts)
 
 
 def listed_seeds(client: AsyncEnvClient, settings: Settings) -> Seeds:
@@ -148,8 +102,6 @@ def listed_seeds(client: AsyncEnvClient, settings: Settings) -> Seeds:
     own: dict[str, Any] = {"world": settings.world.env_type}
     if section.proposer.levels is not None:
         own["levels"] = list(section.proposer.levels)
-    if section.proposer.by == "explorer":
-        own["free"] = True
 
     async def seeds(number: int, purpose: str, count: int) -> list[str]:
         offset = (number - 1) * (training + section.draws) + (0 if purpose == PROPOSE else training)

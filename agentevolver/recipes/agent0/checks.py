@@ -31,33 +31,6 @@ DECIDED = {
     "data.train_filter": "tasks are proposed, and recipes.agent0.proposer.levels narrows their seeds; remove it",
     "actor_rollout_ref.rollout.val_kwargs.n": "write recipes.agent0.executor.eval_n",
 }
-# Keys that count only while a policy is trained to propose.
-OF_TRAINED_PROPOSERS = (
-    "recipes.agent0.proposer.steps",
-    "recipes.agent0.proposer.batch_size",
-    "recipes.agent0.proposer.n",
-    "recipes.agent0.proposer.override",
-    "recipes.agent0.executor.k",
-    "recipes.agent0.reward",
-)
-# Keys of the task manager that rounds decide where it proposes.
-DECIDED_OF_EXPLORERS = {
-    "task_manager.target_tasks": "tasks are made as they are drawn: write recipes.agent0.pool and recipes.agent0.draws",
-    "task_manager.train_data_path": "each round has its own file; remove it",
-    "task_manager.store": "each round has its own journal; remove it",
-    "task_manager.round": "each round explores anew; remove it",
-    "task_manager.known_data_paths": "tasks of earlier rounds are not made again; remove it",
-    "task_manager.focus": "rounds look at no single weakness; remove it",
-}
-# And those that say how tasks are made, which nobody reads where another one proposes.
-OF_EXPLORERS = tuple(
-    f"task_manager.{key}"
-    for key in (
-        *("n", "max_seed_tasks", "env_profile", "num_explore_threads", "num_verify_threads", "strategy"),
-        *("strategy_args", "action_format", "reply_format", "explore_env_params", "synthesis", "verification"),
-        "deduplication",
-    )
-)
 
 
 def check(settings: Settings, config: DictConfig, layers: Layers) -> None:
@@ -174,15 +147,10 @@ def _check_policies(settings: Settings) -> None:
             f"recipes.agent0.shared_weights = true makes one policy of both, and "
             f"recipes.agent0.proposer.path = {proposer.path} names another one: remove one of them"
         )
-    if section.shared_weights and (proposer.by != "policy" or not proposer.trained):
-        said = f"proposer.by = {proposer.by}" if proposer.by != "policy" else "proposer.trained = false"
+    if section.shared_weights and not proposer.trained:
         raise ConfigError(
-            f"recipes.agent0.shared_weights = true trains one policy in both stages, and "
-            f"recipes.agent0.{said}: remove one of them"
-        )
-    if proposer.path is not None and proposer.by != "policy":
-        raise ConfigError(
-            f"recipes.agent0.proposer.path has no effect while recipes.agent0.proposer.by = {proposer.by}: remove it"
+            "recipes.agent0.shared_weights = true trains one policy in both stages, and "
+            "recipes.agent0.proposer.trained = false: remove one of them"
         )
     if proposer.levels is not None and settings.world.env_type == "calc":
         raise ConfigError(
@@ -203,30 +171,11 @@ def _check_policies(settings: Settings) -> None:
 
 def _check_written(section: Agent0Settings, layers: Layers) -> None:
     """Refuse keys that somebody wrote and nobody would read."""
-    by, decided = section.proposer.by, dict(DECIDED)
-    if by == "explorer":
-        decided |= DECIDED_OF_EXPLORERS
-        del decided["data.train_filter"]  # says whose worlds are explored
     for key, source, value in _written(layers):
-        if (instead := _under(key, decided)) is not None and value is not None:
+        if (instead := _under(key, DECIDED)) is not None and value is not None:
             raise ConfigError(f"{source}: `{key}` has no effect in rounds: {instead}")
-    unread: dict[str, str] = {}
-    # A proposer that is not trained may be a switch on the command line; one of another kind is another recipe.
-    if by != "policy":
-        unread = dict.fromkeys(
-            ("recipes.agent0.proposer.trained", *OF_TRAINED_PROPOSERS), f"recipes.agent0.proposer.by = {by}"
-        )
-    if by == "explorer":
-        unread["recipes.agent0.proposer.levels"] = f"recipes.agent0.proposer.by = {by}"
-    else:
-        unread |= dict.fromkeys(OF_EXPLORERS, f"recipes.agent0.proposer.by = {by}")
-    if not section.adpo.enable:
-        unread |= dict.fromkeys(
-            ("recipes.agent0.adpo.s_min", "recipes.agent0.adpo.bonus"), "recipes.agent0.adpo.enable = false"
-        )
-    for key, source, _ in _written(layers):
-        if (reason := _under(key, unread)) is not None:
-            raise ConfigError(f"{source}: `{key}` has no effect while {reason}: remove it")
+        if not section.adpo.enable and key in ("recipes.agent0.adpo.s_min", "recipes.agent0.adpo.bonus"):
+            raise ConfigError(f"{source}: `{key}` has no effect while recipes.agent0.adpo.enable = false: remove it")
 
 
 def _under(key: str, told: Mapping[str, str]) -> str | None:

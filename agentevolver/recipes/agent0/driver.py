@@ -28,7 +28,7 @@ from agentevolver.recipes.agent0.manifest import (
 )
 from agentevolver.recipes.agent0.overlays import GRADER, proposer_overlay, solver_overlay
 from agentevolver.recipes.agent0.play import Player
-from agentevolver.recipes.agent0.pool import Labeller, Pool, Proposer, draws_of, tasks_of
+from agentevolver.recipes.agent0.pool import Labeller, Pool, draws_of, tasks_of
 from agentevolver.recipes.agent0.replay import replayed
 from agentevolver.recipes.agent0.report import line_of, metrics_of
 from agentevolver.recipes.agent0.settings import PROPOSE_ENV, settings_of
@@ -49,15 +49,14 @@ STOPPED = "stopped"
 class Parts:
     """What the stages work with.
 
-    `proposer` and `labeller` are made for a round and a checkpoint. `val_tasks` are evaluated, and `questions` are
+    `labeller` is made for a checkpoint of the executor. `val_tasks` are evaluated, and `questions` are
     theirs. `clusters` returns the number of each question's cluster.
     """
 
     train: Train
     player: Player
     seeds: stages.Seeds
-    proposer: Callable[[int, str], Proposer]
-    labeller: Callable[[int, str], Labeller]
+    labeller: Callable[[str], Labeller]
     val_tasks: Sequence[Task]
     questions: Sequence[str]
     clusters: Callable[[Sequence[str]], Sequence[int]]
@@ -150,11 +149,10 @@ class Driver:
     async def _propose(self, number: int, policies: _Policies) -> None:
         section, manifest = self._section.proposer, self._manifest
         if not manifest.is_over(number, PROPOSE):
-            if section.by != "policy" or not section.trained:
-                why = f"proposer.by = {section.by}" if section.by != "policy" else "proposer.trained = false"
-                manifest.skip(number, PROPOSE, why)
-            else:
+            if section.trained:
                 await self._train_proposer(number, policies)
+            else:
+                manifest.skip(number, PROPOSE, "proposer.trained = false")
         if made := manifest.stage(number, PROPOSE).get("checkpoint"):
             policies.proposer = manifest.absolute(made)
             if self._section.shared_weights:
@@ -191,16 +189,16 @@ class Driver:
         if manifest.is_over(number, LABEL):
             return pool
         draws = draws_of(number, await self._parts.seeds(number, POOL, section.draws))
-        executor, own = _usable(policies.executor), manifest.relative
-        proposer = self._parts.proposer(number, _usable(policies.proposer))
-        labeller = self._parts.labeller(number, executor)
+        player, own = self._parts.player, manifest.relative
+        proposer, labeller = _usable(policies.proposer), self._parts.labeller(_usable(policies.executor))
         size = max(stages.AT_ONCE, section.pool // 4)
         manifest.begin(number, POOL)
         manifest.begin(number, LABEL)
         for first in range(0, len(draws), size):
             batch = draws[first : first + size]
             with manifest.timed(number, POOL):
-                await stages.draw(pool, batch, proposer, own(policies.proposer), self._progress(number, POOL))
+                told = self._progress(number, POOL)
+                await stages.draw(pool, batch, player, proposer, own(policies.proposer), told)
             with manifest.timed(number, LABEL):
                 k = section.executor.label_k
                 await stages.label(pool, labeller, k, own(policies.executor), self._progress(number, LABEL))

@@ -29,8 +29,8 @@ from task_manager.graders.registry import GraderContext
 class FrontierGrader:
     """Grader of the episodes of the environment `propose`; for one event loop.
 
-    A proposal's label is that of the gate (under `judge`, who is not asked here, the vote), and p the share of
-    `executor.k` episodes that gave it: 0 if they leave no label. A proposal whose program gives none is refused as
+    A proposal's label is that of the gate, and p the share of `executor.k` episodes that gave it: 0 if they leave no
+    label. A proposal whose program gives none is refused as
     `unexecutable`, `unequal` or `timeout`.
 
     Args:
@@ -63,9 +63,9 @@ class FrontierGrader:
         facts = await _told(client, task, instance_id)
         proposal, world = Proposal.from_facts(task.task_id, task.task_id, facts), str(facts["world"])
         executed: str | Dropped | None = None
-        if not proposal.refused and self._settings.gate in ("executed", "agree"):
+        if not proposal.refused and self._settings.gate == "executed":
             executed = await execute(client, world, proposal)
-            if isinstance(executed, Dropped) and self._settings.gate == "executed":
+            if isinstance(executed, Dropped):
                 proposal = Proposal(**{**proposal.to_dict(), "refused": f"{executed.reason}: {executed.detail}"})
         found = {"question": proposal.question, "program": proposal.program, "answer": proposal.answer, "world": world}
         if proposal.refused:
@@ -84,7 +84,7 @@ class FrontierGrader:
         self._player = self._player or player_of(self._rounds, client)
         draws = seeds.current()
         name = f"reward.{seeds.derived(proposal.question) if draws is None else draws.seed('frontier')}"
-        label = executed if isinstance(executed, str) and self._settings.gate == "executed" else None
+        label = executed if isinstance(executed, str) else None
         try:
             k, executor = self._settings.executor.k, str(self._settings.frozen)
             return await measure(self._player, executor, world, proposal, k, name, label)
@@ -93,8 +93,7 @@ class FrontierGrader:
 
     def _label(self, proposal: Proposal, measurement: Measurement, executed: str | Dropped | None) -> tuple[str, float]:
         """Return the label and p by the gate's rule, without its filter."""
-        rule = "vote" if self._settings.gate == "judge" else self._settings.gate
-        unfiltered = self._settings.model_copy(update={"gate": rule, "keep": (0.0, 1.0), "min_answered": 0})
+        unfiltered = self._settings.model_copy(update={"keep": (0.0, 1.0), "min_answered": 0})
         verdict = gate(unfiltered, proposal, measurement, executed)
         return (verdict.label, verdict.p) if isinstance(verdict, Kept) else ("", 0.0)
 

@@ -3,8 +3,6 @@ and the gate decides."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 from agentevolver.recipes.agent0.execute import execute
 from agentevolver.recipes.agent0.gates import gate
 from agentevolver.recipes.agent0.measure import measure
@@ -13,9 +11,6 @@ from agentevolver.recipes.agent0.pool import Judged
 from agentevolver.recipes.agent0.settings import Agent0Settings
 from agentevolver.recipes.agent0.types import Dropped, Proposal
 from env_service.protocol import Instances
-
-Judge = Callable[[Proposal, "str | Dropped | None"], Awaitable[str | Dropped]]
-"""Answers a proposal's question, told what its program gave (None: it has none), or says why not."""
 
 
 class GateLabeller:
@@ -27,7 +22,6 @@ class GateLabeller:
         world: the environment that the proposals are for.
         player: plays the executor.
         checkpoint: of the frozen executor.
-        judge: is asked where `settings.gate` is `judge`.
     """
 
     def __init__(
@@ -37,14 +31,12 @@ class GateLabeller:
         world: str,
         player: Player,
         checkpoint: str,
-        judge: Judge | None = None,
     ) -> None:
         self._settings = settings
         self._client = client
         self._world = world
         self._player = player
         self._checkpoint = checkpoint
-        self._judge = judge
 
     async def label(self, proposal: Proposal, name: str) -> Judged:
         """Run, measure and judge a proposal. What has no label by the gate's rule is not measured:
@@ -54,17 +46,13 @@ class GateLabeller:
             PlayFailed: it could not be measured.
             EnvServiceError: the environment service failed.
         """
-        chosen = self._settings.gate
         executed = await execute(self._client, self._world, proposal) if proposal.program else None
-        judged = await self._judge(proposal, executed) if chosen == "judge" and self._judge is not None else None
         given: str | Dropped | None = None
-        if chosen == "executed":
+        if self._settings.gate == "executed":
             given = executed if executed is not None else Dropped("unexecutable", "the proposal has no program")
-        elif chosen == "judge":
-            given = judged
         if isinstance(given, Dropped):
             return Judged(given, None, executed)
         k = self._settings.executor.label_k
         measurement = await measure(self._player, self._checkpoint, self._world, proposal, k, name, given)
-        verdict = gate(self._settings, proposal, measurement, executed, judged)
+        verdict = gate(self._settings, proposal, measurement, executed)
         return Judged(verdict, measurement, executed)

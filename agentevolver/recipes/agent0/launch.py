@@ -9,7 +9,6 @@ from agentevolver.config import devices
 from agentevolver.config.schema import Settings
 from agentevolver.launcher.options import DEFAULT_TARGET
 from agentevolver.launcher.stack import Launch, Services, player_service
-from agentevolver.llm.settings import Role
 from agentevolver.recipes.agent0.settings import PROPOSE_ENV, ExecutorSettings, settings_of
 from agentevolver.utils.recipes import written
 
@@ -21,16 +20,6 @@ def layer(device: str, layers: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]
     own = written(layers, "recipes.agent0.executor.gpus")
     frozen = ExecutorSettings().gpus if own is None else int(own)
     return {"trainer": {"n_gpus_per_node": max(1, devices.visible_gpus() - frozen)}}
-
-
-def roles(settings: Settings) -> Sequence[Role]:
-    """Return the roles that propose tasks and judge proposals."""
-    section = settings_of(settings)
-    if not section.enable or settings.env_service.env_types == (PROPOSE_ENV,):  # a proposer's own training asks nobody
-        return ()
-    by = section.proposer.by
-    proposing = {"policy": (), "role": (Role.PROPOSER,), "explorer": settings.task_manager.roles_of_making}[by]
-    return (*proposing, *((Role.JUDGE,) if section.gate == "judge" else ()))
 
 
 def serves(settings: Settings) -> Sequence[str]:

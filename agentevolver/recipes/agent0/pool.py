@@ -33,16 +33,6 @@ class Draw:
     seed: str
 
 
-class Proposer(Protocol):
-    """Who proposes."""
-
-    async def propose(self, draws: Sequence[Draw]) -> list[Proposal]:
-        """Return one proposal for each draw, in order, with its id; what came to nothing is `refused`. Equal draws give
-        equal proposals as far as whoever is asked allows. A shorter list says that there are no further ones in this
-        round."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Judged:
     """Fate of a proposal: kept or dropped, what it was measured to be, and what its program gave (None where it

@@ -9,7 +9,6 @@ RECIPE = Recipe(
     layer="agentevolver.recipes.agent0.launch:layer",
     check="agentevolver.recipes.agent0.checks:check",
     warnings="agentevolver.recipes.agent0.checks:warnings",
-    roles="agentevolver.recipes.agent0.launch:roles",
     serves="agentevolver.recipes.agent0.launch:serves",
     services="agentevolver.recipes.agent0.launch:services",
     frozen_gpus="agentevolver.recipes.agent0.launch:frozen_gpus",

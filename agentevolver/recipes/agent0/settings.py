@@ -9,7 +9,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 if TYPE_CHECKING:
     from agentevolver.config.schema import Settings
 
-Gate = Literal["executed", "agree", "judge", "vote"]
 # Worlds that take a proposed problem, that a proposer has seeds for, and that run a reference program.
 WORLDS = ("calc", "python")
 # The environment in which a proposal is made.
@@ -21,14 +20,9 @@ class _Section(BaseModel):
 
 
 class ProposerSettings(_Section):
-    """Settings of the proposer: who it is, and how it is trained."""
+    """Settings of the proposer: which policy it is, and how it is trained."""
 
-    by: Literal["policy", "role", "explorer"] = Field(
-        "policy",
-        description="who proposes: a policy of its own; the model of the role `proposer`; or self-questioning, which "
-        "explores the world and makes tasks of what it found as `task_manager` says (explorer)",
-    )
-    trained: bool = Field(True, description="train the proposer in each round; false: it stays as it is (by: policy)")
+    trained: bool = Field(True, description="train the proposer in each round; false: it stays as it is")
     path: str | None = Field(
         None, description="the policy that the proposer starts from; null: actor_rollout_ref.model.path"
     )
@@ -98,10 +92,10 @@ class Agent0Settings(_Section):
     )
     proposer: ProposerSettings = Field(default_factory=ProposerSettings)
     executor: ExecutorSettings = Field(default_factory=ExecutorSettings)
-    gate: Gate = Field(
+    gate: Literal["executed", "vote"] = Field(
         "executed",
-        description="what makes a label: the proposal's program, run twice (executed); two of vote, proposer's answer "
-        "and program (agree); the role judge (judge); the most frequent answer alone (vote), which collapses",
+        description="what makes a label: the proposal's program, run twice (executed), or the executor's most frequent "
+        "answer (vote), which collapses",
     )
     keep: tuple[float, float] = Field((0.3, 0.8), description="the least and the greatest p of a task that is kept")
     min_answered: int = Field(5, ge=1, description="episodes of label_k that must have given an answer")

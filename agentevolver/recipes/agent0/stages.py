@@ -10,15 +10,16 @@ from typing import Any, TypeVar
 from agentevolver.recipes.agent0 import evaluation
 from agentevolver.recipes.agent0.journal import Journal
 from agentevolver.recipes.agent0.play import Player, PlayFailed
-from agentevolver.recipes.agent0.pool import DUPLICATE, Draw, Judged, Labeller, Pool, Proposer, canonical
+from agentevolver.recipes.agent0.pool import DUPLICATE, Draw, Judged, Labeller, Pool, canonical
+from agentevolver.recipes.agent0.settings import PROPOSE_ENV
 from agentevolver.recipes.agent0.trainings import Trained
 from agentevolver.recipes.agent0.types import Dropped, Proposal
 from agentevolver.types import Task
 from agentevolver.utils.errors import TrainingFailed
 
 EVALUATION = "evaluation.jsonl"
-# Proposals that are asked for in one call, and calls, labels or evaluated tasks that are waited for at once.
-CHUNK, AT_ONCE = 8, 16
+# Labels or evaluated tasks that are waited for at once, and draws, of one episode each.
+AT_ONCE, DRAWS_AT_ONCE = 16, 128
 # Share of a batch whose episodes may fail before the stage counts as failed, and not the proposals.
 FAILING = 0.5
 
@@ -48,16 +49,21 @@ async def each(items: Sequence[T], work: Callable[[T], Awaitable[None]], at_once
         raise failed.exceptions[0] from failed
 
 
-async def draw(pool: Pool, draws: Sequence[Draw], proposer: Proposer, checkpoint: str, tell: Tell) -> None:
-    """Have the missing proposals of a batch made, as far as the proposer has any."""
-    missing = pool.undrawn(draws)
+async def draw(pool: Pool, draws: Sequence[Draw], player: Player, proposer: str, recorded: str, tell: Tell) -> None:
+    """Make the missing proposals of a batch, one episode of the world `propose` each; raises PlayFailed.
 
-    async def ask(chunk: Sequence[Draw]) -> None:
-        for one, proposal in zip(chunk, await proposer.propose(chunk), strict=False):
-            pool.put_drawn(one, proposal, checkpoint)
+    Args:
+        proposer: the checkpoint that proposes, as the player is told it.
+        recorded: the same, as it is written down.
+    """
+
+    async def propose(one: Draw) -> None:
+        task = Task(one.seed, PROPOSE_ENV, metadata={"split": "train"})
+        (play,) = await player.play(proposer, task, 1, f"{one.proposal_id}.draw")
+        pool.put_drawn(one, Proposal.from_facts(one.proposal_id, one.seed, play.facts), recorded)
         tell(len(pool.drawn), len(draws))
 
-    await each([missing[i : i + CHUNK] for i in range(0, len(missing), CHUNK)], ask)
+    await each(pool.undrawn(draws), propose, DRAWS_AT_ONCE)
 
 
 async def label(pool: Pool, labeller: Labeller, k: int, executor: str, tell: Tell) -> None:

@@ -11,7 +11,6 @@ from agentevolver.recipes.agent0.overlays import proposer_overlay, solver_overla
 from agentevolver.recipes.agent0.settings import settings_of
 from agentevolver.trainer.checkpoints import model_difference
 from agentevolver.utils.errors import ConfigError
-from task_manager.profile import ProfileError, profile_for
 
 
 def check_trainings(config: Mapping[str, Any], settings: Settings) -> None:
@@ -28,17 +27,12 @@ def check_trainings(config: Mapping[str, Any], settings: Settings) -> None:
     folder, start = settings.experiment_dir / "round_1", str(config["actor_rollout_ref"]["model"]["path"])
     solver = solver_overlay(config, settings, folder / "solver", tasks=section.pool, start=start)
     check_overlay(config, solver, "recipes.agent0.executor.override")
-    if section.proposer.by == "policy" and section.proposer.trained:
+    if section.proposer.trained:
         tasks = section.proposer.steps * section.proposer.batch_size
         proposer = proposer_overlay(
             config, settings, folder / "proposer", tasks=tasks, start=section.proposer.path or start, executor=start
         )
         check_overlay(config, proposer, "recipes.agent0.proposer.override")
-    if section.proposer.by == "explorer":
-        try:
-            profile_for(settings.world.env_type, settings.task_manager.env_profile)
-        except ProfileError as error:
-            raise ConfigError(f"task_manager.env_profile: {error}") from error
     if (path := section.proposer.path) is not None:
         try:
             difference = model_difference(start, path)

@@ -13,14 +13,13 @@ from agentevolver.llm.settings import Purpose, Role, StandIn
 KNOWS: dict[Purpose, tuple[str, ...]] = {
     "episodes": ("pocket", "pocket_app"),
     "notes": ("pocket", "pocket_app", "pocket_long"),
-    "proposals": ("calc",),
 }
 POLICY_ENVIRONMENTS = ("pocket", "pocket_long", "pocket_app")
 """The environments that the seed policy has learnt to act in."""
 
 
 class TeacherSettings(StandIn):
-    """The rule-based teacher: a stand-in for a language model that knows PocketWorld and the proposals of calc."""
+    """The rule-based teacher: a stand-in for a language model that knows PocketWorld."""
 
     url: str = Field(
         "http://127.0.0.1:8093/v1", description="where the launcher starts it, if any role's base_url is `offline`"

@@ -50,7 +50,7 @@ async def test_each_endpoint_is_asked_once_and_said_of_each_role_what_works() ->
         }
         found = await examined(base_url=good.url, api_key_env="GOOD_API_KEY", price_in=1.0, price_out=1.0, roles=roles)
     explorer, judge = found[Role.EXPLORER], found[Role.JUDGE]
-    assert explorer.roles == (Role.EXPLORER, Role.SYNTHESISER, Role.VERIFIER, Role.PROPOSER)
+    assert explorer.roles == (Role.EXPLORER, Role.SYNTHESISER, Role.VERIFIER)
     assert explorer.works
     assert "text yes, JSON yes, tool call yes, response_format yes" in explorer.said
     assert "40 tokens in, 20 out, cost 0.000060" in explorer.said
@@ -59,7 +59,7 @@ async def test_each_endpoint_is_asked_once_and_said_of_each_role_what_works() ->
     assert "tools" in judge.optional[0] and "response_format" in judge.optional[1]
     assert found[Role.ATTRIBUTOR].works and found[Role.SUMMARISER].works
     lines = report(list(dict.fromkeys(found.values()))).splitlines()
-    assert lines[0].startswith("explorer, synthesiser, verifier, proposer: m at http")
+    assert lines[0].startswith("explorer, synthesiser, verifier: m at http")
     assert lines[1].startswith("judge: m at http") and lines[2].startswith("  PROBLEM JSON: ")
 
 

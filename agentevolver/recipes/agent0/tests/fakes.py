@@ -21,11 +21,9 @@ from agentevolver.config.schema import Settings
 from agentevolver.recipes.agent0.driver import Driver, Parts
 from agentevolver.recipes.agent0.labels import GateLabeller
 from agentevolver.recipes.agent0.manifest import Manifest
-from agentevolver.recipes.agent0.play import Player
-from agentevolver.recipes.agent0.pool import Draw
 from agentevolver.recipes.agent0.settings import settings_of
 from agentevolver.recipes.agent0.trainings import Told, Trained, Training, steps_of
-from agentevolver.recipes.agent0.types import Play, Proposal
+from agentevolver.recipes.agent0.types import Play
 from agentevolver.types import Task
 from agentevolver.utils.files import append_jsonl, write_json
 from agentevolver.utils.seeds import derived
@@ -157,20 +155,6 @@ def start_of(training: Training) -> str:
     return str(training.overlay["trainer.weights"] or training.overlay["actor_rollout_ref.model.path"])
 
 
-class SumProposer:
-    """Draws proposals from the player."""
-
-    def __init__(self, player: Player, checkpoint: str) -> None:
-        self._player, self._checkpoint = player, checkpoint
-
-    async def propose(self, draws: Sequence[Draw]) -> list[Proposal]:
-        made = []
-        for draw in draws:
-            (play,) = await self._player.play(self._checkpoint, Task(draw.seed, "propose"), 1, draw.proposal_id)
-            made.append(Proposal.from_facts(draw.proposal_id, draw.seed, play.facts))
-        return made
-
-
 async def seeds(number: int, purpose: str, count: int) -> list[str]:
     """Return names of seeds."""
     return [f"{purpose}.{number}.{i:05d}" for i in range(count)]
@@ -208,8 +192,7 @@ def parts(config: dict[str, Any], trainings: Any = None, player: Any = None) -> 
         train=trainings or FileTrainings(),
         player=player,
         seeds=seeds,
-        proposer=lambda number, checkpoint: SumProposer(player, checkpoint),
-        labeller=lambda number, checkpoint: GateLabeller(settings_of(settings), SumWorld(), WORLD, player, checkpoint),
+        labeller=lambda checkpoint: GateLabeller(settings_of(settings), SumWorld(), WORLD, player, checkpoint),
         val_tasks=val_tasks(),
         questions=[task.metadata["sum"] for task in val_tasks()],
         clusters=lambda texts: [len(text) for text in texts],

@@ -15,7 +15,7 @@ from agentevolver.recipes.agent0.overlays import proposer_overlay, solver_overla
 from agentevolver.recipes.agent0.settings import settings_of
 from agentevolver.utils.errors import ConfigError
 
-AGENT0 = Path(__file__).parents[2] / "examples" / "agent0_gpu.yaml"
+AGENT0 = Path(__file__).parents[1] / "examples" / "agent0_gpu.yaml"
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_a_dry_run_on_cuda_says_who_has_which_gpus(
 def test_one_gpu_holds_the_small_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "visible_gpus", lambda: 1)
     small = Decoder(hidden=128, intermediate=384, layers=4, heads=4, kv_heads=2, vocabulary=512, tied=True)
-    own = ["device=cuda_small", "recipes.agent0.executor.gpus=0"]
+    own = ["device=cuda", "recipes.agent0.executor.gpus=0", f"{UTILISATION}=0.3"]
     resolved = load(AGENT0.with_name("agent0.yaml"), own)
     need = demand(resolved.config, small)
     assert resolved.settings.sizes.n_gpus_per_node == 1

@@ -15,20 +15,18 @@ from typing import Any
 import orjson
 import pytest
 
-from agentevolver.recipes.agent0 import stages
 from agentevolver.recipes.agent0.driver import check_one_line
 from agentevolver.recipes.agent0.manifest import Manifest
-from agentevolver.recipes.agent0.pool import Draw
 from agentevolver.recipes.agent0.tests.fakes import (
     FileTrainings,
     SumPlayer,
-    SumProposer,
     configuration,
     drive,
     parts,
     start_of,
 )
-from agentevolver.recipes.agent0.types import Proposal
+from agentevolver.recipes.agent0.types import Play
+from agentevolver.types import Task
 from agentevolver.utils.errors import ConfigError, TrainingFailed
 from agentevolver.utils.files import parse
 
@@ -116,17 +114,17 @@ def test_every_proposal_is_drawn_once_and_no_task_is_proposed_twice(tmp_path: Pa
 
 
 def test_clusters_are_counted_by_the_numbers_of_proposals_in_whatever_order_they_came(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    config, propose = configuration(tmp_path), SumProposer.propose
+    class FirstOneLast(SumPlayer):
+        async def play(
+            self, checkpoint: str, task: Task, n: int, name: str, validation: bool = False
+        ) -> Sequence[Play]:
+            await asyncio.sleep(0.1 if name == "r1.0000.draw" else 0)
+            return await super().play(checkpoint, task, n, name, validation)
 
-    async def first_one_last(self: SumProposer, draws: Sequence[Draw]) -> list[Proposal]:
-        await asyncio.sleep(0.1 if draws[0].number == 0 else 0)
-        return await propose(self, draws)
-
-    monkeypatch.setattr(SumProposer, "propose", first_one_last)
-    monkeypatch.setattr(stages, "CHUNK", 1)
-    drive(config, replace(parts(config), clusters=lambda texts: list(range(len(texts)))))
+    config = configuration(tmp_path)
+    drive(config, replace(parts(config, player=FirstOneLast()), clusters=lambda texts: list(range(len(texts)))))
     drawn, pool = (
         [orjson.loads(line) for line in (folder_of(config) / "round_1" / name).read_bytes().splitlines()]
         for name in ("drawn.jsonl", "pool.jsonl")

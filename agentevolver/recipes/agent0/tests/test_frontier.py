@@ -107,15 +107,6 @@ async def test_under_the_gate_of_votes_the_majority_is_right_and_no_program_is_r
     assert list(worlds.open) == ["i"]
 
 
-async def test_without_two_that_agree_nobody_has_solved_it() -> None:
-    right = await value_of("left 3 f 4")
-    others = [str((int(right) + i) % 10) for i in (1, 2, 3, 4)]
-    outcome = await graded("<question>left 3 f 4</question>", player_of(*others), gate="agree")
-    assert outcome.success and outcome.facts["p"] == 0.0 and outcome.score == pytest.approx(0.1)
-    outcome = await graded("<question>left 3 f 4</question>", player_of(right, right, *others), gate="agree")
-    assert (outcome.facts["p"], outcome.facts["label"]) == (0.5, right)
-
-
 @pytest.mark.parametrize(
     "message", ["left 3 f 4", "<question>left 9 f 4</question>", "<question>read /etc/passwd</question>", ""]
 )

@@ -9,9 +9,10 @@ from agentevolver.config.checks import from_config, load
 from agentevolver.config.load import resolved_tree
 from agentevolver.config.overlay import laid_over
 from agentevolver.config.schema import Settings
+from agentevolver.recipes.adpo.prepare import check_tasks
 from agentevolver.recipes.agent0.overlays import GRADER, REWARD, proposer_overlay, solver_overlay
 from agentevolver.recipes.agent0.settings import settings_of
-from agentevolver.trainer.job.main import check_ambiguity, check_stages
+from agentevolver.trainer.job.main import check_stages
 from agentevolver.types import Task
 from agentevolver.utils.errors import ConfigError
 from tests.agentevolver.config.test_checks import BASIC, MODEL
@@ -35,7 +36,7 @@ def test_proposals_are_graded_at_the_frontier_and_rewarded_over_the_batch() -> N
     assert settings.task_manager.grader.original_grader == GRADER and settings.task_manager.grades_otherwise
     assert [stage.use for stage in settings.trainer.reward_stages] == [REWARD]
     assert settings_of(settings).frozen == "/frozen" and settings.roles == () and not settings.attribution.active
-    check_ambiguity(settings, [Task("calc.left.3.f.1", "propose")])
+    check_tasks(None, settings, [Task("calc.left.3.f.1", "propose")])
 
 
 def test_the_executor_has_the_scale_and_the_clip_of_one_pair_of_bounds() -> None:
@@ -48,7 +49,7 @@ def test_the_executor_has_the_scale_and_the_clip_of_one_pair_of_bounds() -> None
     assert (clip.use, clip.options) == ("ambiguity", {"lo": 0.2, "hi": 0.9, "bonus": 0.1})
     assert settings.attribution.attributor == "none" and settings.roles == ()
     with pytest.raises(ConfigError, match="adpo_p_hat"):
-        check_ambiguity(settings, [Task("r1.0007", "calc")])
+        check_tasks(None, settings, [Task("r1.0007", "calc")])
 
 
 def test_without_adpo_training_is_grpo_as_it_was() -> None:

@@ -14,6 +14,7 @@ from agentevolver.launcher.experiment import START, check_checkpoint
 from agentevolver.launcher.options import Options
 from agentevolver.launcher.plan import Plan, make_plan
 from agentevolver.launcher.records import RunRegistry
+from agentevolver.recipes.offline.seed import seed_policy_path
 from agentevolver.trainer.preload import SOCKET, executable_of
 from agentevolver.utils.errors import LaunchError, UsageError
 
@@ -105,7 +106,10 @@ def test_a_player_that_could_not_be_started_here_is_refused(url: str, tmp_path: 
     [
         (("recipes.agent0.executor.gpus=1",), 2, "0,1", "and 1 for the frozen policies, and 2 can be seen: set train"),
         (("recipes.agent0.executor.gpus=1",), 1, "0", "1 can be seen: set both to share one"),
-        (("recipes.agent0.executor.gpus=0",), 1, "0", "gpu_memory_utilization=0.6 is taken twice"),
+        (
+            ("recipes.agent0.executor.gpus=0", f"actor_rollout_ref.model.path={seed_policy_path()}"),
+            *(1, "0", "gpu_memory_utilization=0.6 is taken twice"),
+        ),
     ],
 )
 def test_gpus_that_are_too_few_are_refused(

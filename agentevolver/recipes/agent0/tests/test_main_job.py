@@ -14,10 +14,7 @@ from omegaconf import OmegaConf
 
 from agentevolver.recipes.agent0 import __main__ as job
 from agentevolver.recipes.agent0.tests.fakes import chance, configuration, train_files
-from agentevolver.recipes.agent0.tests.test_explorer import EXPLORING
 from agentevolver.recipes.agent0.types import Play
-from agentevolver.recipes.offline.teacher.service import Teacher
-from agentevolver.recipes.offline.tests.teacher.test_service import serving as teaching
 from agentevolver.types import Task
 from agentevolver.utils.files import read_jsonl
 from env_service.environments.calc.grammar import evaluate
@@ -96,23 +93,3 @@ async def test_two_rounds_of_calc_are_labelled_by_its_programs(
     before = (folder / "coevolve.json").read_bytes()
     assert await carried_out(config) == folder
     assert (folder / "coevolve.json").read_bytes() == before, "what is over is not done again"
-
-
-async def test_two_rounds_of_what_an_explorer_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job, "FrozenPlayer", CalcPlayer)
-    monkeypatch.setattr(job, "train", train_files)
-    environments = resolve(["calc", "propose"])
-    async with serving(environments) as service, teaching(Teacher()) as models:
-        given = {**EXPLORING, "env_service.env_url": service.url, "llm.teacher.url": models.teacher.url}
-        folder = await carried_out(configuration(tmp_path, **given))
-        manifest = (folder / "coevolve.json").read_bytes()
-        assert await carried_out(configuration(tmp_path, **given)) == folder
-        assert (folder / "coevolve.json").read_bytes() == manifest
-    for part in json.loads(manifest)["rounds"][1:]:
-        assert part["stages"]["propose"] == {"state": "skipped", "reason": "proposer.by = explorer"}
-        assert part["stages"]["label"]["metrics"]["label_right"] == 1.0
-        records = read_jsonl(folder / f"round_{part['round']}" / "pool.jsonl")
-        assert sum(record["kept"] for record in records) == 8
-        for record in records:
-            low, high = (0.3, 0.8) if record["kept"] else (0.0, 1.0)
-            assert record["executed"] == evaluate(record["question"]) and low <= record["p_hat"] <= high

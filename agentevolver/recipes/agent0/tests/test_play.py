@@ -9,12 +9,12 @@ import pytest
 
 from agentevolver.config.checks import load
 from agentevolver.config.load import resolved_tree
-from agentevolver.config.schema import PROPOSE_ENV
 from agentevolver.recipes.agent0.play import FrozenPlayer, PlayFailed, StateGrader
+from agentevolver.recipes.agent0.settings import PROPOSE_ENV
 from agentevolver.recipes.offline.seed import seed_policy_path
-from agentevolver.rollout import agent_loop
 from agentevolver.rollout.rollout import Rollout
 from agentevolver.trainer.job.frozen_engine import sampling_of
+from agentevolver.trainer.verl_plugin import agent_loop
 from agentevolver.types import Outcome, StopReason, Task, Trajectory
 from agentevolver.utils import seeds
 from env_service.client import EnvServiceError

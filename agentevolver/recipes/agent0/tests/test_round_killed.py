@@ -20,6 +20,7 @@ from tests.e2e.runs import ROOT, Launched
 
 pytestmark = [pytest.mark.e2e, pytest.mark.chaos, pytest.mark.timeout(2400)]
 
+AGENT0 = Path(__file__).parents[1] / "examples" / "agent0.yaml"
 K, LABEL_K, PROPOSALS = 4, 6, 2 * 4 * 4
 SMALL = (
     *(
@@ -54,7 +55,7 @@ def started(
     runs: list[Launched] = []
 
     def start(name: str) -> Launched:
-        runs.append(Launched(tmp_path, name, (f"actor_rollout_ref.model.path={policy}", *SMALL), conf="agent0"))
+        runs.append(Launched(tmp_path, name, (f"actor_rollout_ref.model.path={policy}", *SMALL), conf=AGENT0))
         return runs[-1]
 
     yield start

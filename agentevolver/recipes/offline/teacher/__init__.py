@@ -1,5 +1,5 @@
 """Built-in teacher: a rule-based stand-in for a language model, for the pocket world and `pocket_app` (the
-summariser of contexts: also for `pocket_long`; who makes and judges tasks: also for `calc`, in rounds).
+summariser of contexts: also for `pocket_long`).
 
 It speaks the OpenAI chat API, so that the whole loop runs, is tested and can be watched without a key. It is no
 language model: it plays the roles of docs/llm.md by reading what stands in the prompt (opening, profile, observations,

@@ -22,7 +22,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
 from agentevolver.llm.settings import TEACHER_TOKEN
-from agentevolver.recipes.offline.teacher import attributor, chains, explorer, judge, proposer, summariser, synthesiser
+from agentevolver.recipes.offline.teacher import attributor, explorer, judge, summariser, synthesiser
 from agentevolver.recipes.offline.teacher.prompt import WHAT, Draws, NotUnderstood, Prompt, Rates, read_prompt
 from agentevolver.utils.health import health_facts
 from agentevolver.utils.web.access import Access
@@ -33,21 +33,13 @@ Handler = Callable[[Prompt, Draws], dict[str, Any] | str]
 TEACHER = "agentevolver offline teacher"
 """What its health page says that it is."""
 
-
-def _by_world(in_pocket: Handler, in_calc: Handler) -> Handler:
-    """Return what answers a role's prompt: of PocketWorld, or where the opening says so of calc."""
-    return lambda prompt, draws: (in_calc if chains.is_told(prompt) else in_pocket)(prompt, draws)
-
-
 HANDLERS: dict[str, Handler] = {
-    "explorer/act": _by_world(explorer.explore, chains.explore),
-    "synthesiser/tasks": _by_world(synthesiser.tasks, chains.tasks),
+    "explorer/act": explorer.explore,
+    "synthesiser/tasks": synthesiser.tasks,
     "synthesiser/profile": synthesiser.profile,
-    "verifier/solve": _by_world(explorer.solve, chains.solve),
-    "judge/accept": _by_world(judge.accept, chains.accept),
+    "verifier/solve": explorer.solve,
+    "judge/accept": judge.accept,
     "judge/grade": judge.grade,
-    "judge/answer": proposer.answer,
-    "proposer/task": proposer.task,
     "attributor/steps": attributor.steps,
     "summariser/success": summariser.success,
     "summariser/failure": summariser.failure,

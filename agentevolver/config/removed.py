@@ -14,8 +14,12 @@ RENAMED: dict[str, str] = {}
 _ADCA = "attribution_driven_credit_assignment.adca_grpo"
 _GIGPO = "attribution_driven_credit_assignment.gigpo"
 REMOVED: dict[str, str] = {
+    "actor_rollout_ref.rollout.agent_max_calls": "an agent may call the model as often as multi_turn.max_steps says",
+    "actor_rollout_ref.rollout.max_plans": "an episode has at most four plans",
     "actor_rollout_ref.rollout.parallel_tool_calls": "max_tool_calls: 1 carries out the first call alone",
+    "actor_rollout_ref.rollout.think_hint": "the environment's opening says how to answer",
     "cold_start.max_per_task": "the four shortest conversations of a task are imitated",
+    "cold_start.untold_score": "write a score beside each conversation",
     "env_service.max_instances": "the service has room for every episode in flight",
     "trainer.val_pause_training": "validation always has the engine to itself",
     "watchdog.enable": "it always watches, and ends nothing",

@@ -95,12 +95,3 @@ def test_every_style_is_stripped(renderer, roomy, style):
 )
 def test_what_a_reply_says_beyond_its_thoughts(text, inside, left):
     assert without_thought(text, THINK, inside=inside) == left
-
-
-def test_the_hint_stands_in_the_last_opening_message_of_both_openings(renderer, roomy):
-    options = ContextSettings(think_hint="Think first.")
-    training = [{"role": "user", "content": "bare"}]
-    context = begin(ReasoningTemplate, renderer, roomy, options, training=training)
-    assert context.messages[-1]["content"] == "go\n\nThink first." and "Think" not in context.messages[0]["content"]
-    assert "bare\n\nThink first." in shown(context, context.timeline.training_ids)
-    assert training == [{"role": "user", "content": "bare"}], "the caller's messages stay as they are"

@@ -85,14 +85,12 @@ def alpha_at(
     alpha_min: float = 0.0,
     cosine: bool = False,
     total_steps: int = 100,
-    progress: float | None = None,
 ) -> float:
     """Return the attribution's weight at a training step.
 
-    With `cosine` it falls from `alpha` to `alpha_min` over `total_steps` along half a cosine. `progress` in 0..1
-    replaces step / total_steps.
+    With `cosine` it falls from `alpha` to `alpha_min` over `total_steps` along half a cosine.
     """
-    p = min(max(step / total_steps if progress is None else progress, 0.0), 1.0)
+    p = min(step / total_steps, 1.0)
     return alpha_min + 0.5 * (alpha - alpha_min) * (1.0 + math.cos(math.pi * p)) if cosine else alpha
 
 

@@ -6,7 +6,6 @@ from collections.abc import Hashable, Sequence
 from typing import Literal
 
 import torch
-from rapidfuzz import fuzz, process
 from torch import Tensor
 
 EPSILON = 1e-6
@@ -38,15 +37,12 @@ def outcome_advantages(
     return advantages
 
 
-def anchor_ids(
-    states: Sequence[Sequence[str]], groups: Sequence[Hashable], *, similarity: float | None = None
-) -> Tensor:
+def anchor_ids(states: Sequence[Sequence[str]], groups: Sequence[Hashable]) -> Tensor:
     """Return (T, K) the anchor state of each step, -1 in padding.
 
     Args:
-        states: per trajectory, the observation that each action answered.
+        states: per trajectory, the observation that each action answered. Equal texts are one state.
         groups: rollout groups; states of different groups are always different.
-        similarity: None for equal texts, or the least normalised edit similarity to a state's first text.
     """
     width = max((len(texts) for texts in states), default=0)
     ids = torch.full((len(states), width), -1, dtype=torch.long)
@@ -56,18 +52,12 @@ def anchor_ids(
         anchors = known.setdefault(group, {})
         found = []
         for text in texts:
-            name = text if similarity is None or text in anchors else _nearest(text, anchors, similarity)
-            if name not in anchors:
-                anchors[name] = count
+            if text not in anchors:
+                anchors[text] = count
                 count += 1
-            found.append(anchors[name])
+            found.append(anchors[text])
         ids[row, : len(found)] = torch.tensor(found, dtype=torch.long)
     return ids
-
-
-def _nearest(text: str, anchors: dict[str, int], similarity: float) -> str:
-    match = process.extractOne(text, anchors.keys(), scorer=fuzz.ratio, score_cutoff=100.0 * similarity)
-    return text if match is None else match[0]
 
 
 def discounted_returns(rewards: Tensor, gamma: float) -> Tensor:
@@ -80,7 +70,7 @@ def discounted_returns(rewards: Tensor, gamma: float) -> Tensor:
     return returns
 
 
-def step_advantages(returns: Tensor, anchors: Tensor, valid: Tensor, *, norm_by_std: bool = True) -> Tensor:
+def step_advantages(returns: Tensor, anchors: Tensor, valid: Tensor) -> Tensor:
     """Return (T, K) the standardised return of each step among those with its anchor state; 0 for a step alone."""
     # Rollouts that reach the same observation act differently from there on: their returns tell which was better.
     member = (anchors >= 0) & valid[:, None]
@@ -91,10 +81,8 @@ def step_advantages(returns: Tensor, anchors: Tensor, valid: Tensor, *, norm_by_
     zeros = torch.zeros(int(index.max()) + 1, dtype=torch.float64, device=returns.device)
     count = zeros.index_add(0, index, torch.ones_like(values))
     centred = values - (zeros.index_add(0, index, values) / count.clamp_min(1.0))[index]
-    if norm_by_std:
-        deviation = (zeros.index_add(0, index, centred**2) / (count - 1.0).clamp_min(1.0)).sqrt()
-        centred = centred / (deviation[index] + EPSILON)
-    result[member] = centred
+    deviation = (zeros.index_add(0, index, centred**2) / (count - 1.0).clamp_min(1.0)).sqrt()
+    result[member] = centred / (deviation[index] + EPSILON)
     return result
 
 

@@ -172,7 +172,6 @@ class AttributionStage:
             alpha_min=adca.alpha_min,
             cosine=adca.alpha_cosine_decay_enable,
             total_steps=adca.total_steps,
-            progress=adca.alpha_progress,
         )
         steps = Steps(scores, batch.lengths, batch.outcomes, batch.grades, batch.groups, labelled, batch.valid)
         credit: Credit = step_credit(steps, self._config, alpha)
@@ -182,19 +181,13 @@ class AttributionStage:
             **credit_metrics(steps, credit, self._config, 1.0 if self._config.outcome == "only_prm" else alpha),
         }
         if adca.alpha_cosine_decay_enable:
-            report["prm/alpha_progress"] = (
-                min(batch.step / adca.total_steps, 1.0) if adca.alpha_progress is None else adca.alpha_progress
-            )
+            report["prm/alpha_progress"] = min(batch.step / adca.total_steps, 1.0)
         parts = AdvantageParts(credit.shares, credit.rewards - credit.shares, credit.advantages - credit.rewards)
         return Advantages(credit.advantages, report, credit.rewards, parts)
 
     def _from_anchors(self, batch: CreditBatch, advantages: Tensor) -> Advantages:
         options = self._settings.gigpo
-        anchors = anchor_ids(
-            [states(trajectory) for trajectory in batch.trajectories],
-            batch.groups.tolist(),
-            similarity=options.similarity,
-        )
+        anchors = anchor_ids([states(trajectory) for trajectory in batch.trajectories], batch.groups.tolist())
         if options.rewards == "env":
             rewards = batch.table(
                 [[float(step.reward) for step in trajectory.steps] for trajectory in batch.trajectories]
@@ -203,7 +196,7 @@ class AttributionStage:
             last = torch.arange(batch.width) == batch.lengths[:, None] - 1
             rewards = batch.outcomes[:, None] * last
         returns = discounted_returns(rewards * batch.mask, options.gamma)
-        own = step_advantages(returns, anchors, batch.valid, norm_by_std=options.norm_by_std)
+        own = step_advantages(returns, anchors, batch.valid)
         report = anchor_metrics(anchors, shared(anchors, batch.valid), own, batch.mask)
         gained = options.omega * own
         parts = AdvantageParts(advantages, gained, torch.zeros_like(gained))

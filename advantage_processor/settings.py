@@ -59,9 +59,6 @@ class AdcaGrpoSettings(_Section):
         default=False, description="alpha goes to alpha_min over total_steps, along half a cosine"
     )
     alpha_min: float = Field(default=0.0, ge=0, description="where the schedule ends")
-    alpha_progress: float | None = Field(
-        default=None, ge=0, le=1, description="replaces step / total_steps in the schedule"
-    )
     total_steps: int = Field(default=100, ge=1, description="training steps of the schedule")
     orm_distribution: Literal["last_step", "all_steps", "only_prm"] = Field(
         default="last_step",
@@ -81,7 +78,7 @@ class AdcaGrpoSettings(_Section):
     @model_validator(mode="after")
     def _check(self) -> AdcaGrpoSettings:
         if not self.alpha_cosine_decay_enable:
-            self._refuse("alpha_cosine_decay_enable is false", "alpha_min", "alpha_progress", "total_steps")
+            self._refuse("alpha_cosine_decay_enable is false", "alpha_min", "total_steps")
         if self.prm_scheme == "allocation":
             # Copied configurations of AgentEvolver spell out the default.
             if self.fix_base != 0.2:
@@ -104,10 +101,6 @@ class GigpoSettings(_Section):
     gamma: float = Field(default=0.95, ge=0, le=1, description="discount of a step's return")
     # The paper's: step and outcome advantage weigh the same.
     omega: ClassVar[float] = 1.0
-    similarity: float | None = Field(
-        default=None, gt=0, le=1, description="least similarity of observations of one state; null: equal ones only"
-    )
-    norm_by_std: bool = Field(default=True, description="divide by the deviation of the state's returns")
     rewards: Literal["outcome", "env"] = Field(default="outcome", description="source of the returns")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from context_manager.template import ContextTemplate
 
@@ -31,14 +31,8 @@ def without_thought(text: str, tags: tuple[str, str], *, inside: bool = False) -
 class ReasoningTemplate(ContextTemplate):
     """Drops the thoughts of earlier turns. Replies without a thought keep their sampled ids."""
 
-    reads: ClassVar[frozenset[str]] = frozenset({"think_style", "think_hint"})
+    reads: ClassVar[frozenset[str]] = frozenset({"think_style"})
     _last = ("", "")
-
-    def opening(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        hint = self.options.think_hint
-        if hint:
-            messages[-1]["content"] = f"{messages[-1]['content']}\n\n{hint}"
-        return messages
 
     def remembered(self, text: str, sampled_ids: Sequence[int]) -> str:
         tags = STYLES[self.options.think_style or "think"]

@@ -63,7 +63,6 @@ class ContextSettings(BaseModel):
     think_style: Literal["think", "seed_oss", "mistral", "granite"] | None = Field(
         None, description="tags of thoughts; null: think"
     )
-    think_hint: str | None = Field(None, description="added to the last opening message")
 
     @field_validator("context_template")
     @classmethod

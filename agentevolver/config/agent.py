@@ -43,9 +43,6 @@ class AgentSettings(BaseModel):
         "{anthropic_base_url}, {api_key}, {model}, {mcp_url} and {task_file} are filled in",
     )
     agent_timeout_s: float = Field(600, gt=0, description="seconds that the user's agent may take for a rollout")
-    agent_max_calls: int | None = Field(
-        None, ge=1, description="model calls of the user's agent in a rollout; null: multi_turn.max_steps"
-    )
     agent_world: bool = Field(
         True,
         description="the user's agent acts in the environment, which grades; false: it has tools of its own, the "

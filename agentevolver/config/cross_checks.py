@@ -15,8 +15,7 @@ from agentevolver.config.schema import (
 )
 from agentevolver.llm.message_logs import LogError, find_logs
 from agentevolver.llm.settings import OFFLINE, POLICY, Purpose, Role
-from agentevolver.rollout.flows import checked_flow
-from agentevolver.utils import recipes
+from agentevolver.rollout.flows import flow_class
 from agentevolver.utils.errors import ConfigError
 from agentevolver.utils.secrets import secret
 from context_manager.registry import checked_template
@@ -72,7 +71,7 @@ def _check_rollout(rollout: RolloutSettings) -> None:
     if ":" not in rollout.context_template:
         checked_template(rollout)
     if ":" not in rollout.agent_flow:
-        checked_flow(rollout)
+        flow_class(rollout.agent_flow)
     check_agent(
         rollout, template=rollout.context_template, flow=rollout.agent_flow, observation_role=rollout.observation_role
     )

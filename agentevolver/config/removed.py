@@ -12,15 +12,23 @@ from agentevolver.config.schema import Settings, place_of
 # Old key or section -> its new place; the keys below it keep their names.
 RENAMED: dict[str, str] = {}
 _ADCA = "attribution_driven_credit_assignment.adca_grpo"
+_GIGPO = "attribution_driven_credit_assignment.gigpo"
 REMOVED: dict[str, str] = {
+    "actor_rollout_ref.rollout.agent_max_calls": "an agent may call the model as often as multi_turn.max_steps says",
+    "actor_rollout_ref.rollout.max_plans": "an episode has at most four plans",
     "actor_rollout_ref.rollout.parallel_tool_calls": "max_tool_calls: 1 carries out the first call alone",
+    "actor_rollout_ref.rollout.think_hint": "the environment's opening says how to answer",
     "cold_start.max_per_task": "the four shortest conversations of a task are imitated",
+    "cold_start.untold_score": "write a score beside each conversation",
     "env_service.max_instances": "the service has room for every episode in flight",
     "trainer.val_pause_training": "validation always has the engine to itself",
     "watchdog.enable": "it always watches, and ends nothing",
+    f"{_ADCA}.alpha_progress": "the schedule follows step / total_steps",
     f"{_ADCA}.alpha_schedule": "write alpha_cosine_decay_enable: true for cosine",
     f"{_ADCA}.sigma": "adca_grpo.preset decides: original of steps, paper of trajectory means",
     f"{_ADCA}.sigma_floor": "it is fixed at 0.5",
+    f"{_GIGPO}.norm_by_std": "a state's returns are always divided by their deviation",
+    f"{_GIGPO}.similarity": "steps share a state if their observations are equal",
     "task_manager.deduplication.encoder": "the encoder that is shipped compares queries",
     "task_manager.strategy_args.depth_window": "an explorer sees as many observations as depth_steps",
     "task_manager.synthesis.min_confidence": "what the synthesiser says of its confidence decides nothing",

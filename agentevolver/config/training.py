@@ -36,9 +36,8 @@ class RaySettings(Section):
 class TrainerSettings(Section):
     """Our keys of `trainer`."""
 
-    max_failed_rollouts: float = Field(
-        0.5, ge=0, le=1, description="share of a step's rollouts that may fail before the step counts as failed"
-    )
+    # Share of a step's rollouts that may fail: with more, the rest is no sample of the step's tasks.
+    max_failed_rollouts: ClassVar[float] = 0.5
     # Failed steps in a row before the run stops, so that one bad minute of a service does not end it.
     max_failed_steps: ClassVar[int] = 2
     deterministic: bool = Field(
@@ -65,8 +64,8 @@ class TrainerSettings(Section):
     max_steps_without_signal: ClassVar[int] = 5
     dump_samples: bool = Field(
         False,
-        description="write every training row's tokens and numbers to samples/step_<n>.jsonl, within "
-        "retention.samples_gb; true on a CPU",
+        description="write every training row's tokens and numbers to samples/step_<n>.jsonl, of which the newest GB "
+        "is kept; true on a CPU",
     )
     weights: Path | None = Field(
         None,
@@ -85,9 +84,6 @@ class ColdStartSettings(Section):
         "runs; none: no cold start",
     )
     min_score: float = Field(1.0, ge=0, le=1, description="the least score of a conversation that is imitated")
-    untold_score: float | None = Field(
-        None, ge=0, le=1, description="the score of conversations that say none; null: they are refused"
-    )
     epochs: int = Field(2, ge=1, description="how often each conversation is seen")
     batch_size: int = Field(32, ge=1, description="conversations an optimiser step")
     lr: float = Field(1.0e-5, gt=0, description="learning rate, on a cosine down to 0")
@@ -107,15 +103,13 @@ class RetentionSettings(Section):
     """The section `retention`: how much a long run keeps of what neither a resume nor the page's curves need.
     Null: all of it."""
 
-    plain_steps: int | None = Field(
-        100, ge=1, description="newest files of trajectories/, validation/, samples/ that are not compressed"
-    )
+    # Newest files of trajectories/, validation/, samples/ that are not compressed, so that other tools can read them.
+    plain_steps: ClassVar[int] = 100
     folder_gb: float | None = Field(
         10, gt=0, description="size of each of these folders beyond which the oldest files are dropped"
     )
-    samples_gb: float | None = Field(
-        1, gt=0, description="the same of samples/ alone (trainer.dump_samples), where it is less than folder_gb"
-    )
+    # The same of samples/ alone, if it is less: a few dozen steps are enough to look at tokens.
+    samples_gb: ClassVar[float] = 1
     # Size of a log in MB beyond which it is set aside and begun anew.
     log_mb: ClassVar[float] = 64
     # Older pieces kept of a log, and runs whose failed workers' last words are kept.

@@ -11,7 +11,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -25,18 +25,18 @@ _FAILURE_FACTS = ("refused", "failed", "malformed_calls")
 PLAN = "First write a plan: a short numbered list of what to do, nothing else. Do not act yet."
 GO = "Carry the plan out, one action a message."
 REVISE = "This step failed. Write the whole plan for what is left to do anew, nothing else."
+# Of an episode, the first included: every plan takes tokens from the actions.
 MAX_PLANS = 4
 
 
 class FlowSettings(BaseModel):
-    """The flow, and keys that only some flows read (`reads`). Null leaves the choice to the flow."""
+    """The flow of a run."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     agent_flow: str = Field(
         "react", description="how the agent acts: a name or package.module:Class; a task's metadata may name another"
     )
-    max_plans: int | None = Field(None, ge=1, description="plans of an episode, the first included; null: 4")
 
     @field_validator("agent_flow")
     @classmethod
@@ -78,12 +78,7 @@ class Session(Protocol):
 
 
 class AgentFlow(ABC):
-    """How an agent acts. One object serves many episodes at once, so it keeps no state of any.
-
-    `reads` names the keys of `FlowSettings` that it reads.
-    """
-
-    reads: ClassVar[frozenset[str]] = frozenset()
+    """How an agent acts. One object serves many episodes at once, so it keeps no state of any."""
 
     def __init__(self, options: FlowSettings | None = None) -> None:
         self.options = options or FlowSettings()
@@ -117,14 +112,12 @@ class ReactFlow(AgentFlow):
 class PlannerExecutorFlow(AgentFlow):
     """Asks for a plan, then for actions."""
 
-    reads: ClassVar[frozenset[str]] = frozenset({"max_plans"})
-
     def opening(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return [*messages[:-1], {**messages[-1], "content": f"{messages[-1]['content']}\n\n{PLAN}"}]
 
     async def run(self, session: Session) -> StopReason:
         """Take up to `max_steps` actions; plans do not count."""
-        revisions = (self.options.max_plans or MAX_PLANS) - 1
+        revisions = MAX_PLANS - 1
         await self._plan(session)
         for left in reversed(range(session.max_steps)):
             answer = await session.act(await session.ask())
@@ -156,27 +149,12 @@ def flow_class(name: str) -> type[AgentFlow]:
         raise ConfigError(f"agent_flow = {name}: {error}") from error
 
 
-def checked_flow(settings: FlowSettings) -> type[AgentFlow]:
-    """Return the flow of a configuration. Raises ConfigError for an unknown flow, or a key that is set and that it
-    ignores."""
-    flow = flow_class(settings.agent_flow)
-    for key in FlowSettings.model_fields:
-        if getattr(settings, key) is None or key == "agent_flow" or key in flow.reads:
-            continue
-        readers = " and ".join(name for name, other in FLOWS.items() if key in other.reads)
-        raise ConfigError(
-            f"actor_rollout_ref.rollout.{key} is read by {readers} alone, agent_flow is {settings.agent_flow}: "
-            "remove the key, or choose another"
-        )
-    return flow
-
-
 def flow_chooser(settings: FlowSettings) -> Callable[[Task], AgentFlow]:
     """Return a function that picks a task's flow: the one in its metadata (`agent_flow`), else the configuration's.
 
     Raises ConfigError for an unusable flow: the configuration's at once, a task's when it is picked.
     """
-    made: dict[str, AgentFlow] = {settings.agent_flow: checked_flow(settings)(settings)}
+    made: dict[str, AgentFlow] = {settings.agent_flow: flow_class(settings.agent_flow)(settings)}
 
     def choose(task: Task) -> AgentFlow:
         name = task.metadata.get("agent_flow", settings.agent_flow)

@@ -42,7 +42,7 @@ DIFFERENCES = 3
 class Serving:
     """Creates the attempts that an agent plays. The rollouts of a worker process share one, and its gateway.
 
-    - `timeout_s`: seconds that the agent may take; `max_calls`: model calls of a rollout, None: as many as actions.
+    - `timeout_s`: seconds that the agent may take. It may call the model as often as it may act.
     - `world`: whether the agent acts in the environment, which then grades.
     - `train_errors`: whether to grade rollouts in which the agent failed.
     """
@@ -51,7 +51,6 @@ class Serving:
     renderer: ChatRenderer
     limits: ContextLimits
     timeout_s: float = 600.0
-    max_calls: int | None = None
     world: bool = True
     train_errors: bool = False
     max_samples: int = MAX_SAMPLES
@@ -94,7 +93,7 @@ class ServedAttempt(Attempt):
             self.instance_id,
             given.guide,
             no_think=means.policy.no_think,
-            call_limits=CallLimits(calls=serving.max_calls or means.policy.max_steps),
+            call_limits=CallLimits(calls=means.policy.max_steps),
             max_samples=serving.max_samples,
             sample_choice=serving.sample_choice,
         )

@@ -98,10 +98,9 @@ def test_the_cosine_schedule_follows_its_golden_vector(step, alpha):
     assert alpha_at(step, alpha=0.1, cosine=True, total_steps=100) == pytest.approx(alpha, abs=1e-6)
 
 
-def test_alpha_is_constant_or_at_a_given_progress():
+def test_alpha_is_constant_or_ends_at_the_minimum():
     assert alpha_at(70, alpha=0.1) == 0.1
     assert alpha_at(99, alpha=0.2, cosine=True, total_steps=50) == pytest.approx(0.0)
-    assert alpha_at(99, alpha=0.2, cosine=True, total_steps=50, progress=0.5) == pytest.approx(0.1)
 
 
 CONFIGS = st.builds(

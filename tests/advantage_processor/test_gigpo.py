@@ -53,13 +53,6 @@ def test_the_better_action_at_a_shared_state_gets_the_credit():
     assert shared(anchors, torch.tensor([True, True])).tolist() == [[True, True, False]] * 2
 
 
-def test_observations_that_differ_in_noise_are_one_state_where_similarity_says_so():
-    states = [["you see a red door, time 10:31"], ["you see a red door, time 10:44"], ["the shop is closed today"]]
-    assert len(set(anchor_ids(states, [0, 0, 0]).flatten().tolist())) == 3
-    near = anchor_ids(states, [0, 0, 0], similarity=0.9).flatten().tolist()
-    assert near[0] == near[1] != near[2]
-
-
 def test_long_episodes_have_finite_returns_of_the_right_size():
     rewards = torch.zeros(1, 5000)
     rewards[0, -1] = 1.0

@@ -44,6 +44,6 @@ def test_a_users_own_template_says_itself_which_keys_it_reads(own_template, sett
     assert checked_template(chosen) is own_template
     with pytest.raises(
         ConfigError,
-        match=rf"{ROLLOUT}\.think_hint is only read by reasoning, and context_template is own_templates:Own",
+        match=rf"{ROLLOUT}\.think_style is only read by reasoning, and context_template is own_templates:Own",
     ):
-        checked_template(settings(context_template="own_templates:Own", think_hint="x"))
+        checked_template(settings(context_template="own_templates:Own", think_style="granite"))

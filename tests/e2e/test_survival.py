@@ -18,7 +18,6 @@ STEPS = (
     "trainer.save_freq=2",
     "trainer.test_freq=-1",
     "trainer.val_before_train=false",
-    "retention.plain_steps=3",
 )
 
 
@@ -93,10 +92,6 @@ def test_a_run_survives_its_environment_service_its_trainer_and_ctrl_c(tmp_path:
             assert tasks_of(second, saved + 1) == seen, "the same tasks in the same order"
             steps = [record["step"] for record in read_jsonl(second.directory / "metrics.jsonl")]
             assert steps == list(range(1, max(steps) + 1)), "one object a step, none twice"
-            kept = {path.name for path in second.directory.glob("trajectories/step_*")}
-            assert "step_1.jsonl.gz" in kept and sum(name.endswith(".jsonl") for name in kept) <= 4, (
-                "three, and the one under way"
-            )
             assert (
                 len(list(second.directory.glob("logs/ray.*.log"))) <= 4
                 and (second.directory / "logs" / "ray.log").exists()

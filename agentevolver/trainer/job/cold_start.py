@@ -77,7 +77,7 @@ def _made(settings: Settings, renderer: ChatRenderer, folder: Path, wanted: dict
 
     Status(settings.experiment_dir).set("reading what the cold start imitates")
     try:
-        trajectories = read_logs(find_logs(settings.cold_start.files), settings.cold_start.untold_score)
+        trajectories = read_logs(find_logs(settings.cold_start.files))
     except (LogError, OSError) as error:
         raise ConfigError(f"cold_start.files: {error}") from error
     chosen, left_out = choose(trajectories, settings.cold_start.min_score)

@@ -191,9 +191,8 @@ def tidy(folder: Path, settings: RetentionSettings) -> None:
     for double in {path.with_name(path.name + COMPRESSED) for path in plain}.intersection(files):
         double.unlink()
         files.remove(double)
-    if settings.plain_steps is not None:
-        for path in plain[: -settings.plain_steps][:AT_ONCE]:
-            files[files.index(path)] = compress(path)
+    for path in plain[: -settings.plain_steps][:AT_ONCE]:
+        files[files.index(path)] = compress(path)
     bounds = (settings.folder_gb, settings.samples_gb if folder.name == SAMPLES else None)
     limit = min((bound * GB for bound in bounds if bound is not None), default=math.inf)
     sizes = [path.stat().st_size for path in files]

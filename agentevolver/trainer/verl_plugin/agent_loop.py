@@ -277,7 +277,6 @@ def make_serving(settings: Settings, renderer: ChatRenderer) -> Serving | None:
         renderer,
         settings.context_limits,
         timeout_s=rollout.agent_timeout_s,
-        max_calls=rollout.agent_max_calls,
         world=rollout.agent_world,
         train_errors=rollout.train_agent_errors,
         max_samples=rollout.max_samples_per_trajectory or MAX_SAMPLES,

@@ -76,7 +76,7 @@ def test_every_key_stands_once_on_the_page_with_a_meaning():
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        ("trainer.max_failed_rollouts", "number ≥ 0 and ≤ 1"),
+        ("exp_manager.rollout_ratio", "number ≥ 0 and ≤ 1"),
         ("attribution_driven_credit_assignment.attributor", "`llm`, `gigpo`, `env`"),
         ("llm.cache", "`false`, path or null"),
         ("data.val_splits", "list"),

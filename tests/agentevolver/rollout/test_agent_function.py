@@ -410,7 +410,7 @@ def test_calls_beyond_the_cap_end_as_max_steps(chatml):
         while True:
             await ask(endpoint, world.messages)
 
-    rollout = roll(chatml, agent, serve={"max_calls": 3, "max_samples": 2})
+    rollout = roll(chatml, agent, serve={"max_samples": 2}, max_steps=3)
     assert rollout.trajectory.stop_reason is StopReason.MAX_STEPS and len(rollout.trajectory.steps) == 3
     assert len(rollout.samples) == 2 and rollout.trajectory.dropped_samples == {"over_max_samples": 1}
 
@@ -426,7 +426,7 @@ def test_a_last_word_that_is_refused_makes_no_difference_once_the_episode_is_ove
             if raises:
                 raise
 
-    rollout = roll(chatml, agent, serve={"max_calls": 4})
+    rollout = roll(chatml, agent, max_steps=4)
     assert rollout.trajectory.stop_reason is StopReason.FINISHED and rollout.trajectory.error == ""
     assert rollout.trajectory.outcome == Outcome(1.0, True) and len(rollout.trajectory.steps) == 4
 

@@ -9,6 +9,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from agentevolver.config.checks import for_verl
+from agentevolver.config.training import TrainerSettings
 from agentevolver.rollout.rollout import Rollout
 from agentevolver.rollout.rows import to_outputs, to_row
 from agentevolver.trainer.failures import RolloutsFailed
@@ -71,7 +72,7 @@ def take(trainer, queue, step, told):
 
 
 def test_failed_steps_in_a_row_end_the_run_and_the_rollouts_of_each_are_on_disk(make, queue):
-    trainer = make("trainer.max_failed_rollouts=0.5")
+    trainer = make()
     told = [rollout(number, (1.0, 0.0, None)[min(number, 2)]) for number in range(8)]
     batch = take(trainer, queue, 1, told)
     withdrawn = {key for key, tag in zip(batch.keys, batch.tags, strict=True) if tag.get("is_padding")}
@@ -118,7 +119,8 @@ def test_synthetic_tasks_are_scaled_once_whoever_makes_the_advantages(make, queu
 
 
 def test_failures_of_training_validation_and_fillings_are_counted_apart(make, queue, monkeypatch):
-    trainer = make("trainer.max_failed_rollouts=0.4")
+    monkeypatch.setattr(TrainerSettings, "max_failed_rollouts", 0.4)
+    trainer = make()
     half = [rollout(number, (1.0, None)[number % 2]) for number in range(4)]
     records = [one.to_dict() for one in half]
     infos = {"trajectory": records, "masked": [0.0, 1.0] * 2, "reward": [1.0, 0.0] * 2, "success": [1.0, 0.0] * 2}

@@ -146,7 +146,7 @@ function rows(found, kind) {
   if (kind !== "training") return null;
   const heading = h("h2", {}, "What was trained on");
   if (!found.rows.length) {
-    const why = found.samples_dumped ? "No sample of this rollout was trained on: it failed, or its group was withdrawn." : "Tokens, masks and advantages of each token are kept with trainer.dump_samples=true (as on a CPU), the newest within retention.samples_gb; of this training step there are none.";
+    const why = found.samples_dumped ? "No sample of this rollout was trained on: it failed, or its group was withdrawn." : "Tokens, masks and advantages of each token are kept with trainer.dump_samples=true (as on a CPU), the newest GB of them; of this training step there are none.";
     return h("section", {}, heading, h("p", { class: "soft" }, why));
   }
   return h("section", {}, heading,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agentevolver.rollout.flows import GO, MAX_PLANS, PLAN, REVISE, FlowSettings, PlannerExecutorFlow, has_failed
+from agentevolver.rollout.flows import GO, MAX_PLANS, PLAN, REVISE, has_failed
 from agentevolver.types import StopReason
 from context_manager.chat import ChatRenderer
 from context_manager.template import ContextLimits
@@ -78,11 +78,9 @@ def test_roles_alternate_where_a_chat_template_insists_on_it(template, flow):
     assert played.rollout.trajectory.stop_reason is StopReason.MAX_STEPS and len(played.env.given) == 6
 
 
-@pytest.mark.parametrize(("most", "plans"), [(None, MAX_PLANS), (1, 1), (2, 2)])
-def test_plans_are_bounded_however_often_steps_fail(chatml, most, plans):
-    flow = PlannerExecutorFlow(FlowSettings(max_plans=most))
-    played = run(chatml, flow, ["x"], [("user", "error: no", False)], max_steps=9)
-    assert kinds(played).count("plan") == plans and kinds(played).count("action") == 9
+def test_plans_are_bounded_however_often_steps_fail(chatml):
+    played = run(chatml, "planner_executor", ["x"], [("user", "error: no", False)], max_steps=9)
+    assert kinds(played).count("plan") == MAX_PLANS and kinds(played).count("action") == 9
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,6 @@ def settings():
 @pytest.fixture
 def own_flow(monkeypatch):
     class Own(AgentFlow):
-        reads = frozenset({"max_plans"})
-
         async def run(self, session):
             return StopReason.MAX_STEPS
 
@@ -63,8 +61,3 @@ def test_a_flow_that_cannot_be_used_says_what_to_write(settings, name, said):
         flow_class(name)
     with pytest.raises(ConfigError, match=said):
         flow_chooser(settings())(task(agent_flow=name))
-
-
-def test_a_key_that_the_flow_does_not_read_is_refused(settings):
-    with pytest.raises(ConfigError, match="max_plans is read by planner_executor alone, agent_flow is react"):
-        flow_chooser(settings(max_plans=2))

@@ -1,5 +1,6 @@
 """What a long run keeps of its rollouts and samples."""
 
+import math
 import os
 
 import pytest
@@ -9,12 +10,13 @@ from hypothesis import strategies as st
 from agentevolver.config.training import RetentionSettings
 from agentevolver.trainer.monitor.log import AT_ONCE, Retention, tidy
 from agentevolver.utils.files import read_jsonl, write_jsonl
+from tests.constants import settings_with
 
 RECORD = {"text": "the same words over and over, " * 40}
 
 
-def kept(plain_steps=None, folder_gb=None, samples_gb=None):
-    return RetentionSettings(plain_steps=plain_steps, folder_gb=folder_gb, samples_gb=samples_gb)
+def kept(plain_steps=100, folder_gb=None, samples_gb=math.inf):
+    return settings_with(RetentionSettings, plain_steps=plain_steps, folder_gb=folder_gb, samples_gb=samples_gb)
 
 
 def write(folder, step, name="step_{}.jsonl"):
@@ -50,11 +52,11 @@ def test_the_oldest_are_dropped_where_the_folder_grows_too_large_and_the_newest_
 
 
 @pytest.mark.parametrize(
-    ("folder_gb", "samples_gb", "left"), [(None, 2.5, 2), (4.5, 2.5, 2), (1.5, 2.5, 1), (4.5, None, 4)]
+    ("folder_gb", "samples_gb", "left"), [(None, 2.5, 2), (4.5, 2.5, 2), (1.5, 2.5, 1), (4.5, math.inf, 4)]
 )
 def test_samples_have_a_bound_of_their_own(folder_gb, samples_gb, left, tmp_path):
     size = write(tmp_path / "other", 0).stat().st_size / 1e9
-    bounds = {"folder_gb": folder_gb and folder_gb * size, "samples_gb": samples_gb and samples_gb * size}
+    bounds = {"folder_gb": folder_gb and folder_gb * size, "samples_gb": samples_gb * size}
     for step in range(1, 7):
         for name in ("samples", "trajectories"):
             write(tmp_path / name, step)
@@ -95,7 +97,7 @@ def test_many_files_are_caught_up_with_step_by_step(tmp_path):
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    plain=st.none() | st.integers(1, 4),
+    plain=st.integers(1, 4),
     files=st.none() | st.floats(0.5, 6),
     steps=st.lists(st.integers(1, 9), min_size=1, max_size=12),
 )
@@ -111,7 +113,7 @@ def test_whatever_is_written_in_whatever_order_the_bounds_hold_and_the_newest_is
         sizes = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
         assert path.name in sizes
         assert limit is None or sum(sizes.values()) <= limit or len(sizes) == 1
-        assert plain is None or sum(name.endswith(".jsonl") for name in sizes) <= plain
+        assert sum(name.endswith(".jsonl") for name in sizes) <= plain
         assert len({name.removesuffix(".gz") for name in sizes}) == len(sizes)
 
 

@@ -121,7 +121,7 @@ class Attributor:
         self._settings = settings
         self._judge = judge
         self._groups = GroupOutcomes(group_size, steps_kept)
-        self._cache = LabelCache(settings.label_cache)
+        self._cache = LabelCache()
         self._log = ExchangeLog(settings.llm_evaluation_log_dir)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._pause = _Pause()
@@ -161,9 +161,6 @@ class Attributor:
         )
         self._log.write(step, trajectory, attribution, work.exchanges)
         return attribution
-
-    def close(self) -> None:
-        self._cache.close()
 
     def _report(self, trajectory: Trajectory, step: int) -> Group | None:
         """Record the outcome for the group, if a skip rule needs all outcomes."""

@@ -17,7 +17,6 @@ JUDGE_KEYS = (
     "model",
     "concurrent",
     "api_max_retries",
-    "label_cache",
     "llm_evaluation_log_dir",
 )
 
@@ -140,9 +139,6 @@ class AttributionSettings(_Section):
     timeout_s: ClassVar[float] = 300.0
     # skip_small_adv: the slowest rollout of a group decides; ten minutes bound a step.
     group_wait_s: ClassVar[float] = 600.0
-    label_cache: Path | None = Field(
-        default=None, description="SQLite file that keeps labels beyond the process; null: memory alone"
-    )
     llm_evaluation_log_dir: Path | None = Field(
         default=None, description="folder of a log with prompt, reply and labels of each trajectory"
     )

@@ -61,7 +61,7 @@ from task_manager.graders.base import GradingError  # noqa: E402
 from task_manager.graders.judge import JudgeGrader  # noqa: E402
 from task_manager.pipeline import QuestioningFailed  # noqa: E402
 from task_manager.services import running  # noqa: E402
-from task_manager.settings import QuestioningConfiguration  # noqa: E402
+from task_manager.settings import DeduplicationSettings, QuestioningConfiguration, TaskManagerSettings  # noqa: E402
 from task_manager.synthetic_tasks import open_run  # noqa: E402
 from task_manager.tasks import seed_of, solution_of  # noqa: E402
 from task_manager.world import SeedWorld, execute  # noqa: E402
@@ -156,9 +156,7 @@ def configuration_of(
             "n": 1,
             "max_seed_tasks": options.seeds,
             "train_data_path": str(folder / "tasks.jsonl"),
-            "max_failed_share": 1.0,
             "strategy_args": {"breadth_steps": STEPS[world] // 2, "depth_steps": STEPS[world] - STEPS[world] // 2},
-            "deduplication": {"scope": "world", "semantic": False, "contamination": "off"},
         },
     }
     return QuestioningConfiguration.model_validate(sections)
@@ -255,7 +253,6 @@ async def attribute(played: Sequence[Trajectory], settings: LLMSettings, truth: 
     async with LLM(judge_settings(settings, section)) as llm:
         attributor = Attributor(section, llm, group_size=2)
         found = await asyncio.gather(*(attributor.label_steps(trajectory, step=1) for trajectory in played))
-        attributor.close()
     for trajectory, attribution in zip(played, found, strict=True):
         name = trajectory.trajectory_id
         if not attribution.good:
@@ -449,6 +446,8 @@ def measure(options: argparse.Namespace) -> Table:
 def main() -> None:
     """Measure and print."""
     options = parse()
+    # What fails is counted, and may be everything; words alone decide what is the same task.
+    TaskManagerSettings.max_failed_share, DeduplicationSettings.semantic = 1.0, False
     table = measure(options)
     print(markdown(table))
     if found := missed(table):

@@ -88,7 +88,6 @@ def configuration_of(options: argparse.Namespace, folder: Path) -> QuestioningCo
             "strategy": options.strategy,
             "train_data_path": str(folder / "tasks.jsonl"),
             "verification": {"resolve": options.resolve},
-            "deduplication": {"scope": options.scope, "contamination": options.contamination},
         },
     }
     return QuestioningConfiguration.model_validate(sections)
@@ -271,10 +270,6 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=150, help="worlds to explore, once each")
     parser.add_argument("--seed", type=int, default=0, help="of the teacher")
     parser.add_argument("--strategy", choices=("random", "curious"), default="random")
-    parser.add_argument("--scope", choices=("all", "world"), default="all", help="what counts as a duplicate")
-    parser.add_argument(
-        "--contamination", choices=("all", "exact", "off"), default="all", help="what counts as an evaluation task"
-    )
     parser.add_argument("--resolve", action="store_true", help="let the verifier solve every task as well")
     parser.add_argument(
         "--grade", type=int, default=0, metavar="N", help="compare judge and state grader on rollouts of N kept tasks"

@@ -124,7 +124,7 @@ class Distiller:
             for category, chosen in ((Category.SUCCESS, successes), (Category.FAILURE, failures))
             for attempt in chosen
         ]
-        if self._settings.comparative and ranked and ranked[0].score > ranked[-1].score:
+        if ranked and ranked[0].score > ranked[-1].score:
             pair = (ranked[0], ranked[-1])
             sources.append(_Source(Category.COMPARATIVE, partial(prompts.compare, *pair, limit), pair))
         return sources

@@ -235,7 +235,7 @@ class ExperienceManager:
     async def record_step(self, step: int, trajectories: Sequence[Trajectory]) -> dict[str, float]:
         """Take the rollouts of a finished step, and return the metrics since the last call."""
         trajectories = [one for one in trajectories if not one.task.is_validation]
-        attempts = read_attempts(trajectories, self.settings.distillation.success_threshold)
+        attempts = read_attempts(trajectories, self.settings.success_threshold)
         await self._told_of(sum(one.guided for one in trajectories))
         await self._flushed()
         await self._guarded(self.backend.settle(_settled(trajectories, attempts)), "settle_errors")
@@ -252,7 +252,7 @@ class ExperienceManager:
     async def warm_start(self, trajectories: Sequence[Trajectory]) -> Filling:
         """Fill the pool from rollouts; return when all are distilled, or could not be."""
         receipts: list[tuple[Group, Receipt]] = []
-        for group in self._groups(read_attempts(trajectories, self.settings.distillation.success_threshold)):
+        for group in self._groups(read_attempts(trajectories, self.settings.success_threshold)):
             receipts.append((group, await self.background.put(group, 0)))
         await self.background.drain()
         left = (attempt.task_id for group, receipt in receipts if not receipt.result() for attempt in group)
@@ -386,7 +386,7 @@ class ExperienceManager:
             del self._answers[key]
 
     def _groups(self, attempts: list[Attempt]) -> list[list[Attempt]]:
-        if self.settings.distillation.grouping == "batch":
+        if self.settings.distils_whole_steps:
             names = dict.fromkeys(attempt.env_type for attempt in attempts)
             return [[attempt for attempt in attempts if attempt.env_type == name] for name in names]
         return group_by_task(attempts, self.settings.summary_batch_size)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -33,12 +34,7 @@ TEMPLATE = (
 PRESETS: dict[Preset, dict[str, Any]] = {
     "default": {
         "init_rollouts": 4,
-        "query": "task",
-        "embedded_text": "when_to_use+content",
         "reme.retrieve_top_k": 5,
-        "distillation.success_threshold": None,
-        "distillation.max_per_kind": 2,
-        "distillation.grouping": "task",
         "retrieval.rerank": False,
         "retrieval.rewrite": False,
         "pruning.every_steps": 10,
@@ -46,12 +42,7 @@ PRESETS: dict[Preset, dict[str, Any]] = {
     },
     "paper": {
         "init_rollouts": 4,
-        "query": "task",
-        "embedded_text": "when_to_use",
         "reme.retrieve_top_k": 5,
-        "distillation.success_threshold": None,
-        "distillation.max_per_kind": 0,
-        "distillation.grouping": "task",
         "retrieval.rerank": True,
         "retrieval.rewrite": True,
         "pruning.every_steps": 0,
@@ -59,12 +50,7 @@ PRESETS: dict[Preset, dict[str, Any]] = {
     },
     "original": {
         "init_rollouts": 8,
-        "query": "messages",
-        "embedded_text": "when_to_use",
         "reme.retrieve_top_k": 3,
-        "distillation.success_threshold": 1.0,
-        "distillation.max_per_kind": 0,
-        "distillation.grouping": "batch",
         "retrieval.rerank": False,
         "retrieval.rewrite": True,
         "pruning.every_steps": 0,
@@ -117,22 +103,12 @@ class RemeSettings(_Section):
     updated_freq: int = Field(0, ge=0, description="distil the rollouts of every so many steps; 0: never")
 
 
-class DistillationSettings(_Section):
-    """`distillation`: how trajectories become experiences."""
+@dataclass(frozen=True)
+class DistillationSettings:
+    """How trajectories become experiences."""
 
-    success_threshold: float | None = Field(
-        None,
-        ge=0,
-        le=1,
-        description="score from which a rollout is a success; null: what its grader says (original 1.0)",
-    )
-    max_per_kind: int = Field(
-        2, ge=0, description="successes, and failures, that are looked at in a group; 0: all of them (paper, original)"
-    )
-    comparative: bool = Field(True, description="compare the best with the worst of a group")
-    grouping: Literal["task", "batch"] = Field(
-        "task", description="what is looked at together: rollouts of one task, or all of a step (original's updates)"
-    )
+    max_per_kind: int = 2
+    """Successes, and failures, that are looked at in a group; 0: all of them."""
     # Judgements of the summariser below this keep an experience out.
     min_score: ClassVar[float] = 0.5
     # More from one reply are paraphrases of one another.
@@ -143,7 +119,8 @@ class DistillationSettings(_Section):
     max_transcript_chars: ClassVar[int] = 24000
     # More groups than these wait longer than a step; they are left out and counted.
     queue_groups: ClassVar[int] = 64
-    concurrency: int = Field(4, ge=1, description="groups that are distilled at once")
+    # Groups that are distilled at once, beside the training step.
+    concurrency: ClassVar[int] = 4
 
 
 class RetrievalSettings(_Section):
@@ -185,10 +162,8 @@ class ScoutSettings(_Section):
         None, description="the environment's split whose tasks are rolled out unguided for that; null: none"
     )
     filter: dict[str, Any] = Field(
-        default_factory=dict, description="passed to the environment when it lists that split"
-    )
-    tasks: int | None = Field(
-        None, ge=1, description="how many of them, drawn at random; null: all. None that is validated on is among them"
+        default_factory=dict,
+        description="passed to the environment when it lists that split; none of the tasks is validated on",
     )
 
 
@@ -234,15 +209,8 @@ class ExperienceSettings(_Section):
     store: Path | None = Field(
         None, description="the store's file, may be shared by experiments; null: experience.sqlite of the experiment"
     )
-    query: Literal["task", "messages"] = Field(
-        "task", description="what is searched for: the bare task, or all opening messages (original)"
-    )
-    embedded_text: Literal["when_to_use", "when_to_use+content"] = Field(
-        "when_to_use+content", description="what it is compared with"
-    )
     encoder: EmbeddingSettings = EmbeddingSettings()
     reme: RemeSettings = RemeSettings()
-    distillation: DistillationSettings = DistillationSettings()
     retrieval: RetrievalSettings = RetrievalSettings()
     pruning: PruningSettings = PruningSettings()
     ranking: StageSettings | None = Field(
@@ -256,6 +224,31 @@ class ExperienceSettings(_Section):
         """Return the section with the workspace of one of several environments."""
         reme = self.reme.model_copy(update={"workspace_id": f"{self.reme.workspace_id}.{env_type}"})
         return self.model_copy(update={"reme": reme})
+
+    @property
+    def query(self) -> Literal["task", "messages"]:
+        """What is searched for: the bare task, or all opening messages as in the original."""
+        return "messages" if self.preset == "original" else "task"
+
+    @property
+    def embedded_text(self) -> Literal["when_to_use", "when_to_use+content"]:
+        """The text of an experience that `query` is compared with."""
+        return "when_to_use+content" if self.preset == "default" else "when_to_use"
+
+    @property
+    def success_threshold(self) -> float | None:
+        """The score from which a rollout is a success; None if its grader says so."""
+        return 1.0 if self.preset == "original" else None
+
+    @property
+    def distillation(self) -> DistillationSettings:
+        """How trajectories become experiences: paper and original look at every rollout of a group."""
+        return DistillationSettings(max_per_kind=2 if self.preset == "default" else 0)
+
+    @property
+    def distils_whole_steps(self) -> bool:
+        """Whether all rollouts of a step are looked at together, as in the original, and not those of each task."""
+        return self.preset == "original"
 
     @property
     def ratio_rounding(self) -> Literal["floor", "round"]:

@@ -231,7 +231,7 @@ class Exploration:
 class Explorer:
     """Explores worlds of one environment; safe for concurrent use on one event loop.
 
-    `env_params` override those of the action format; `focus` says by seed task what to try.
+    `focus` says by seed task what to try.
     """
 
     def __init__(
@@ -242,7 +242,6 @@ class Explorer:
         profile: EnvProfile | None,
         strategy: Strategy,
         settings: StrategySettings,
-        env_params: dict[str, Any] | None = None,
         *,
         reply_format: ReplyFormat = "text",
         max_chars: int = MAX_OBSERVATION_CHARS,
@@ -254,7 +253,6 @@ class Explorer:
         self._profile = profile
         self._strategy = strategy
         self._settings = settings
-        self._env_params = env_params or {}
         self._reply_format: ReplyFormat = reply_format
         self._max_chars = max_chars
         self._focus = focus or {}
@@ -285,7 +283,7 @@ class Explorer:
     async def _go_on(self, world: SeedWorld, number: int, log: StepLog) -> Exploration | None:
         """Replay the log in a fresh instance and continue. Returns None if an observation differs from the log."""
         total = self._breadth + self._depth
-        params = {**self._format.explore_params(total), **self._env_params}
+        params = self._format.explore_params(total)
         async with open_world(self._client, world, params) as (instance_id, opened):
             opening = opened.context
             found = Exploration(world, number, opening, log.steps)
@@ -363,7 +361,7 @@ class Explorer:
             # Explorations of one world begin with the same prompt; a cache of replies must not make them the same
             # exploration.
             seed=zlib.crc32(f"{found.world.seed_task_id}/{found.number}/{len(found.steps)}".encode()) >> 2,
-            temperature=settings.exploration_llm_temperature if phase == "breadth" else settings.depth_llm_temperature,
+            temperature=settings.temperature(phase),
             top_p=settings.exploration_llm_top_p,
             top_k=settings.exploration_llm_top_k,
         )

@@ -262,7 +262,6 @@ class PipelinePlan:
             "profile": profile.instruction(),
             "strategy": settings.strategy,
             "args": settings.strategy_args.model_dump(),
-            "explore_env_params": settings.explore_env_params,
             "reply_format": settings.reply_format,
             "explorer": models["explorer"],
         }
@@ -272,7 +271,7 @@ class PipelinePlan:
         synthesising = {
             **world,
             "profile": profile.instruction(),
-            "preference": profile.preference_instruction(settings.synthesis.preference),
+            "preference": profile.preference_instruction(),
             "args": settings.synthesis.model_dump(exclude={"min_actions"}),
             "synthesiser": models["synthesiser"],
         }

@@ -95,67 +95,57 @@ class KnownQueries:
     ) -> None:
         self._settings = settings
         self._encoder = encoder if settings.semantic else None
-        self._scopes: dict[str, _Index] = {}
+        self._kept = _Index(settings.jaccard)
         self._size = 0
         self._held_out: _Index | None = None
-        if evaluation and settings.contamination != "off":
-            jaccard = settings.jaccard if settings.contamination == "all" else 1.0
-            self._held_out = _Index(jaccard, evaluation)
-            semantic = self._encoder if settings.contamination == "all" else None
-            vectors = None if semantic is None else semantic.encode(list(evaluation))
+        if evaluation:
+            self._held_out = _Index(settings.jaccard, evaluation)
+            vectors = None if self._encoder is None else self._encoder.encode(list(evaluation))
             for row, query in enumerate(evaluation):
                 self._held_out.add(query, None if vectors is None else vectors[row])
 
     def __len__(self) -> int:
         return self._size
 
-    async def load(self, queries: Sequence[str], worlds: Sequence[str]) -> None:
+    async def load(self, queries: Sequence[str]) -> None:
         """Add queries without comparing them."""
         for start in range(0, len(queries), BLOCK):
             some = queries[start : start + BLOCK]
             vectors = await self._embed(some)
-            for row, (query, world) in enumerate(zip(some, worlds[start : start + BLOCK], strict=True)):
-                self._add(query, world, None if vectors is None else vectors[row])
+            for row, query in enumerate(some):
+                self._add(query, None if vectors is None else vectors[row])
 
-    async def clash(self, query: str, world: str) -> DuplicateQuery | None:
-        """Return what a query duplicates, or None. `world` is the start state's id."""
-        return self._clash(query, world, await self._embed_one(query))
+    async def clash(self, query: str) -> DuplicateQuery | None:
+        """Return what a query duplicates, or None."""
+        return self._clash(query, await self._embed_one(query))
 
-    async def take(self, query: str, world: str) -> DuplicateQuery | None:
+    async def take(self, query: str) -> DuplicateQuery | None:
         """Add a query if it is new, or return what it duplicates."""
         vector = await self._embed_one(query)
         # No await between comparing and adding: of two equal proposals in flight, one is kept.
-        found = self._clash(query, world, vector)
+        found = self._clash(query, vector)
         if found is None:
-            self._add(query, world, vector)
+            self._add(query, vector)
         return found
 
-    async def neighbours(self, text: str, world: str, k: int) -> list[str]:
+    async def neighbours(self, text: str, k: int) -> list[str]:
         """Return the k kept queries nearest to a text."""
-        index = self._scopes.get(self._scope(world))
-        if index is None or k == 0:
+        if not self._size or k == 0:
             return []
-        return index.nearest(text, await self._embed_one(text), k)
+        return self._kept.nearest(text, await self._embed_one(text), k)
 
-    def _scope(self, world: str) -> str:
-        return world if self._settings.scope == "world" else ALL_WORLDS
-
-    def _add(self, query: str, world: str, vector: Vectors | None) -> None:
-        scope = self._scope(world)
-        if scope not in self._scopes:
-            self._scopes[scope] = _Index(self._settings.jaccard)
-        self._scopes[scope].add(query, vector)
+    def _add(self, query: str, vector: Vectors | None) -> None:
+        self._kept.add(query, vector)
         self._size += 1
 
-    def _clash(self, query: str, world: str, vector: Vectors | None) -> DuplicateQuery | None:
+    def _clash(self, query: str, vector: Vectors | None) -> DuplicateQuery | None:
         cosine = self._settings.cosine
         if (
             self._held_out is not None
             and (found := self._held_out.clash(query, vector, cosine, "evaluation")) is not None
         ):
             return found
-        index = self._scopes.get(self._scope(world))
-        return index.clash(query, vector, cosine, "pool") if index is not None else None
+        return self._kept.clash(query, vector, cosine, "pool")
 
     async def _embed_one(self, query: str) -> Vectors | None:
         vectors = await self._embed([query])

@@ -25,7 +25,6 @@ from task_manager.known_queries import KnownQueries
 from task_manager.report import Funnel, tally
 from task_manager.settings import WITHOUT_JUDGE, GraderSettings, TaskManagerSettings
 from task_manager.synthesize import Synthesis, Synthesiser, TaskProposal
-from task_manager.tasks import seed_of
 from task_manager.verify import Verifier
 from task_manager.world import SeedWorld
 
@@ -92,7 +91,7 @@ class TaskPipeline:
         self._env_params = dict(env_params or {})
         self._known = list(known)
         self._exploring = asyncio.Semaphore(settings.num_explore_threads)
-        self._verifying = asyncio.Semaphore(settings.num_verify_threads)
+        self._verifying = asyncio.Semaphore(settings.num_explore_threads)
         self._tasks: list[Task] = []
         self._next_number: dict[str, int] = {}
         self._finished = 0
@@ -174,11 +173,8 @@ class TaskPipeline:
             seed, _, taken = task.task_id.rpartition("#")
             self._next_number[seed] = max(self._next_number.get(seed, 0), int(taken) + 1)
         # Tasks made for a weakness must not be near copies of the tasks that revealed it.
-        failed = [(query, seed) for one in self._settings.focus for query in one.not_like for seed in one.seeds]
-        await self._pool.load(
-            [str(task.query) for task in existing] + [query for query, _ in failed],
-            [seed_of(task) for task in existing] + [seed for _, seed in failed],
-        )
+        failed = [query for one in self._settings.focus for query in one.not_like]
+        await self._pool.load([*(str(task.query) for task in existing), *failed])
 
     def _begin(self, blocks: Sequence[Sequence[tuple[str, int]]]) -> list[asyncio.Task[Exploration]]:
         return [asyncio.create_task(self._explored(seed, number)) for block in blocks for seed, number in block]
@@ -218,8 +214,7 @@ class TaskPipeline:
             self._fatal = QuestioningFailed(
                 f"{len(self._failures)} of {self._finished + 1} explorations failed "
                 f"({', '.join(f'{kind} {count}' for kind, count in self._kinds.most_common())}), more than "
-                "max_failed_share = "
-                f"{self._settings.max_failed_share:g} allows; finished parts are kept; last failure: {error}"
+                f"{self._settings.max_failed_share:.0%} of them; finished parts are kept; last failure: {error}"
             )
 
     async def _explored(self, seed: str, number: int) -> Exploration:
@@ -260,7 +255,7 @@ class TaskPipeline:
     async def _neighbours(self, exploration: Exploration) -> list[str]:
         wanted = self._settings.synthesis.shown_neighbours
         told = " ".join(step.observation for step in exploration.steps if not step.refused)[:1000]
-        return await self._pool.neighbours(told, exploration.world.seed_task_id, wanted) if told.strip() else []
+        return await self._pool.neighbours(told, wanted) if told.strip() else []
 
     async def _verified(
         self,
@@ -283,7 +278,7 @@ class TaskPipeline:
             recorded = self._journal.get("verdict", verdict_key)
             if recorded is None:
                 # Verification costs model calls, so known duplicates are dropped first.
-                if (clash := await self._pool.clash(proposal.query, world.seed_task_id)) is not None:
+                if (clash := await self._pool.clash(proposal.query)) is not None:
                     self._decide(decision_key, str(clash), None)
                     return
                 with seeds.drawing(0, "verify", world.seed_task_id, exploration.number, index):
@@ -306,7 +301,7 @@ class TaskPipeline:
         for one in candidates:
             if self._is_enough():
                 return
-            clash = await self._pool.take(one.proposal.query, one.exploration.world.seed_task_id)
+            clash = await self._pool.take(one.proposal.query)
             task = self._task(one.exploration, one.proposal, one.verdict, one.keys) if clash is None else None
             self._decide(one.keys["decision"], "" if clash is None else str(clash), task)
 

@@ -215,7 +215,6 @@ def explore(
 def synthesise(
     opening: str,
     profile: EnvProfile,
-    wish: str,
     steps: Steps,
     *,
     existing: Sequence[str],
@@ -232,7 +231,7 @@ def synthesise(
     def made(shown: Steps) -> Messages:
         sections = {
             "profile": profile.instruction(),
-            "preference": profile.preference_instruction(*length, wish),
+            "preference": profile.preference_instruction(*length),
             "opening": opening,
             "existing": "\n".join(f"- {one_line(query)}" for query in existing),
             "count": str(count),

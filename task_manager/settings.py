@@ -58,10 +58,13 @@ class StrategySettings(_Section):
         None, ge=0, description="depth phase: steps in which it sees only the last observations"
     )
     max_explore_step: int | None = Field(None, ge=1, description="at most this many steps in all; depth is cut first")
-    exploration_llm_temperature: float = Field(1.0, ge=0, description="temperature of the breadth phase")
-    depth_llm_temperature: float = Field(0.7, ge=0, description="temperature of the depth phase")
+    exploration_llm_temperature: float | None = Field(
+        None, ge=0, description="temperature of both phases; null: 1.0 in the breadth phase, 0.7 in the depth phase"
+    )
     exploration_llm_top_p: float = Field(1.0, gt=0, le=1, description="top_p of both phases")
     exploration_llm_top_k: int | None = Field(None, ge=1, description="for endpoints that know it; null: not sent")
+    # Wide at first, then steady: what the depth phase finds becomes reference solutions.
+    temperatures: ClassVar[dict[str, float]] = {"breadth": 1.0, "depth": 0.7}
     # Strategy curious: more tried actions than these crowd the prompt out.
     memory_size: ClassVar[int] = 40
 
@@ -74,6 +77,11 @@ class StrategySettings(_Section):
             breadth = min(breadth, self.max_explore_step)
             depth = min(depth, self.max_explore_step - breadth)
         return breadth, depth
+
+    def temperature(self, phase: Literal["breadth", "depth"]) -> float:
+        """Return the explorer's temperature in a phase."""
+        chosen = self.exploration_llm_temperature
+        return self.temperatures[phase] if chosen is None else chosen
 
     def window(self, env_type: str) -> int:
         """Return how many observations the explorer sees in the depth phase."""
@@ -95,16 +103,12 @@ class SynthesisSettings(_Section):
     min_actions: int = Field(
         1, ge=1, description="proposals with fewer actions are dropped; the synthesiser knows the limit"
     )
-    preference: str = Field("", description="your own words on what tasks to make, added to the profile's preferences")
     temperature: float = Field(0.7, ge=0, description="of the synthesiser")
 
 
 class VerificationSettings(_Section):
     """What a proposal must stand (`task_manager.verification`)."""
 
-    execute: bool = Field(
-        True, description="execute the reference solution, unless the action format says that it must not be repeated"
-    )
     resolve: bool = Field(
         False, description="let the verifier solve the task without seeing the solution, and compare the results"
     )
@@ -121,15 +125,10 @@ class DeduplicationSettings(_Section):
     jaccard: float = Field(0.8, gt=0, le=1, description="word-set overlap from which two queries are the same")
     # MiniLM's similarity from which two queries ask for the same.
     cosine: ClassVar[float] = 0.9
-    semantic: bool = Field(True, description="compare embeddings too")
+    # Embeddings are compared, too: the same wish comes in many words.
+    semantic: ClassVar[bool] = True
     # The model that is shipped: no address, no key, and the same vectors everywhere.
     encoder: ClassVar[EmbeddingSettings] = EmbeddingSettings()
-    scope: Literal["all", "world"] = Field(
-        "all", description="world: the same query in another start state is another task"
-    )
-    contamination: Literal["all", "exact", "off"] = Field(
-        "all", description="comparison with evaluation tasks: both thresholds, same words, or none"
-    )
 
 
 class MixtureSettings(_Section):
@@ -235,7 +234,8 @@ class CurriculumSettings(_Section):
     synthesize_every_epochs: int = Field(
         0, ge=0, description="epochs between background rounds that make new tasks; 0: never"
     )
-    max_new_tasks: int = Field(64, ge=1, description="new tasks per background round")
+    # New tasks of a background round: more than an epoch can use would be stale when they are drawn.
+    max_new_tasks: ClassVar[int] = 64
 
 
 class Focus(_Section):
@@ -273,8 +273,7 @@ class TaskManagerSettings(_Section):
     store: Path | None = Field(
         None, description="folder of the journal that makes runs resumable; null: train_data_path with .d added"
     )
-    num_explore_threads: int = Field(16, ge=1, description="concurrent explorations")
-    num_verify_threads: int = Field(16, ge=1, description="concurrent verifications")
+    num_explore_threads: int = Field(16, ge=1, description="concurrent explorations, and concurrent verifications")
     strategy: Literal["random", "curious"] = Field(
         "random", description="random: the paper's; curious: steered towards untried actions"
     )
@@ -292,9 +291,6 @@ class TaskManagerSettings(_Section):
     )
     # In the prompts of all roles; longer observations lose their middle.
     max_observation_chars: ClassVar[int] = MAX_OBSERVATION_CHARS
-    explore_env_params: dict[str, Any] = Field(
-        default_factory=dict, description="additional environment parameters while exploring"
-    )
     synthesis: SynthesisSettings = SynthesisSettings()
     verification: VerificationSettings = VerificationSettings()
     deduplication: DeduplicationSettings = DeduplicationSettings()
@@ -302,12 +298,10 @@ class TaskManagerSettings(_Section):
     grader: GraderSettings = GraderSettings()
     curriculum: CurriculumSettings = CurriculumSettings()
     focus: tuple[Focus, ...] = Field((), description="weaknesses that new tasks target, in the named worlds only")
-    unavailable_timeout_s: float = Field(
-        120.0, ge=0, description="seconds to wait for an environment service that is down"
-    )
-    max_failed_share: float = Field(
-        0.5, ge=0, le=1, description="share of explorations that may fail before the run ends with an error"
-    )
+    # Seconds to wait for an environment service that is down: it restarts in fewer.
+    unavailable_timeout_s: ClassVar[float] = 120.0
+    # Share of explorations that may fail before the run ends with an error: with more, something is wrong with it.
+    max_failed_share: ClassVar[float] = 0.5
 
     @property
     def store_path(self) -> Path:

@@ -80,7 +80,6 @@ class Synthesiser:
             return prompts.synthesise(
                 exploration.opening,
                 self._profile,
-                settings.preference,
                 exploration.transcript,
                 existing=existing,
                 count=settings.max_tasks,

@@ -158,7 +158,6 @@ def _assemble(
         profile,
         strategy,
         settings.strategy_args,
-        settings.explore_env_params,
         reply_format=reply_format,
         max_chars=max_chars,
         focus=focus,

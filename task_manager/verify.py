@@ -104,7 +104,7 @@ class Verifier:
         settings, execution = self._settings, None
         steps: list[tuple[str, str]] = [(action, "") for action in proposal.solution]
         solution: list[str] | None = None
-        if settings.execute and self._format.executable:
+        if self._format.executable:
             execution = await execute(self._client, world, self._format, proposal.solution)
             steps = steps_of(execution)
             if (flaw := flaw_of(execution, self._format)) is not None:
@@ -303,7 +303,7 @@ async def recheck(configuration: QuestioningConfiguration, path: Path | None, ou
         with progress_bar("checking") as tell:
             settings = configuration.task_manager
             findings = await recheck_tasks(
-                client, tasks, service.env_params, settings.num_verify_threads, tell, settings.action_format
+                client, tasks, service.env_params, settings.num_explore_threads, tell, settings.action_format
             )
     if out is not None:
         write_objectives(out, [finding.task for finding in findings if finding.flaw is None])

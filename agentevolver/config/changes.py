@@ -30,13 +30,13 @@ _NEUTRAL = """
     actor_rollout_ref.rollout.gpu_memory_utilization actor_rollout_ref.rollout.tensor_model_parallel_size
     actor_rollout_ref.rollout.max_num_* actor_rollout_ref.rollout.enforce_eager
     actor_rollout_ref.rollout.free_cache_engine actor_rollout_ref.rollout.enable_sleep_mode
-    actor_rollout_ref.rollout.max_env_worker actor_rollout_ref.rollout.max_rollout_tries
+    actor_rollout_ref.rollout.max_env_worker
     actor_rollout_ref.rollout.step_timeout_s actor_rollout_ref.rollout.agent.* env_service.env_url
     env_service.external env_service.pass_env llm.teacher.url llm.cache llm.ledger
     llm.budget.* llm.*api_key_env llm.*concurrency llm.*tries llm.*max_wait_s llm.*price_* llm.*_per_minute *timeout_s
     task_manager.store task_manager.num_*_threads task_manager.train_data_path
-    attribution_driven_credit_assignment.label_cache attribution_driven_credit_assignment.llm_evaluation_log_dir
-    exp_manager.reme.base_url exp_manager.distillation.concurrency exp_manager.init_exp_only
+    attribution_driven_credit_assignment.llm_evaluation_log_dir
+    exp_manager.reme.base_url exp_manager.init_exp_only
 """
 NEUTRAL = tuple(_NEUTRAL.split())
 SHOWN = 8

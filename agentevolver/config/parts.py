@@ -95,7 +95,7 @@ def read_configuration(
     else:
         tree = dict(OmegaConf.to_container(_overridden(settings, overrides), resolve=True))  # type: ignore[arg-type]
     # What a run was configured with stands; elsewhere the store says whose vectors it holds, unless that is overridden.
-    given = bool(conf or config or {"preset", "encoder", "embedded_text"} & (tree.get("exp_manager") or {}).keys())
+    given = bool(conf or config or {"preset", "encoder"} & (tree.get("exp_manager") or {}).keys())
     if store is not None:
         tree = {**tree, "exp_manager": {**(tree.get("exp_manager") or {}), "store": store}}
     return _checked(Experience, {**tree, "given": given}, str(conf or settings or config or "options"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from omegaconf import DictConfig, OmegaConf
 from pydantic import BaseModel, Field, field_validator
@@ -48,7 +48,8 @@ class RolloutSettings(ContextSettings, FlowSettings, AgentSettings, Section):
     max_env_worker: int = Field(256, ge=1, description="episodes in flight at once, per agent loop worker")
     sparse: bool = Field(True, description="graded 0 or 1 instead of by the dense score")
     use_qwen3: bool = Field(False, description="append /no_think to what the environment says")
-    max_rollout_tries: int = Field(3, ge=1, description="attempts at one rollout")
+    # Attempts at one rollout: what fails three times is no passing fault.
+    max_rollout_tries: ClassVar[int] = 3
     step_timeout_s: float = Field(600, gt=0, description="seconds of one model call")
     tool_format: str = Field(
         "none",

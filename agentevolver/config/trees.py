@@ -27,7 +27,6 @@ FREE_FORM = (
     "llm.roles",
     "llm.sampling",
     "ray_kwargs.ray_init",
-    "task_manager.explore_env_params",
     "trainer.v1.sampler.sampler_kwargs",
 )
 

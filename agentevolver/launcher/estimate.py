@@ -120,7 +120,7 @@ def _distilling(settings: Settings, steps: int, tasks: int) -> list[Activity]:
     if section.init_exp_before_training:
         groups += (section.init_tasks or tasks) * math.ceil(section.init_rollouts / section.summary_batch_size)
     looked_at = min(sizes.n, 2 * distillation.max_per_kind or sizes.n)
-    sources = groups * (looked_at + distillation.comparative)
+    sources = groups * (looked_at + 1)
     guided = steps * sizes.train_batch_size if section.guides_training else 0
     chosen = guided * (section.retrieval.rerank + section.retrieval.rewrite)
     experiences = distillation.max_experiences * estimate.TASK_TOKENS

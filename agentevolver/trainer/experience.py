@@ -376,7 +376,7 @@ def prepare(settings: Settings, tasks: Sequence[Task]) -> None:
                 "validated on; let "
                 "exp_manager.scout.filter list more"
             )
-        write_tasks(scout_path(settings), _drawn(unseen, section.scout.tasks))
+        write_tasks(scout_path(settings), [task.scouting() for task in unseen])
 
 
 def _drawn(tasks: Sequence[Task], count: int | None) -> list[Task]:

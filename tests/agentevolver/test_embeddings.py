@@ -106,7 +106,7 @@ def test_the_settings_choose_the_encoder_and_nothing_is_loaded(tmp_path):
     assert make_encoder(endpoint).name == "e5@http://host/v1/embeddings"
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "model.safetensors").write_bytes(b"weights")
-    name = make_encoder(EmbeddingSettings(kind="path", path=tmp_path / "model")).name
+    name = make_encoder(EmbeddingSettings(kind="path", model=str(tmp_path / "model"))).name
     assert name == f"model/{hashlib.sha256(b'weights').hexdigest()[:12]}"
 
 
@@ -118,7 +118,7 @@ def test_a_local_models_name_changes_with_its_weights(tmp_path):
 
 
 def test_a_folder_without_a_model_is_named(tmp_path):
-    with pytest.raises(EncoderUnavailable, match=r"model\.safetensors: .*encoder\.path must be a model's folder"):
+    with pytest.raises(EncoderUnavailable, match=r"model\.safetensors: .*encoder\.model must be a model's folder"):
         LocalModel(tmp_path).encode(["a"])
 
 

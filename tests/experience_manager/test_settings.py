@@ -48,7 +48,7 @@ def test_a_key_that_is_given_wins_over_the_preset_and_a_null_does_not(preset, ot
         ({"preset": "papers"}, "paper"),
         ({"no_such_key": 1}, "Extra inputs"),
         ({"reme": "x"}, "RemeSettings|valid dictionary"),
-        ({"encoder": {"kind": "path"}}, "needs path"),
+        ({"encoder": {"kind": "path"}}, "needs model"),
     ],
 )
 def test_what_cannot_be_or_would_have_no_effect_is_refused(tree, words):

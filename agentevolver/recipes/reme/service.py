@@ -88,7 +88,7 @@ class ExperienceService:
         attempts = [self._attempt(trajectory) for trajectory in body.trajectories]
         groups = (
             [attempts]
-            if self._settings.distillation.grouping == "batch"
+            if self._settings.distils_whole_steps
             else group_by_task(attempts, self._settings.summary_batch_size)
         )
         distilled = await asyncio.gather(*(self._distiller.distil(group) for group in groups))
@@ -178,7 +178,7 @@ class ExperienceService:
     def _attempt(self, body: TrajectoryBody) -> Attempt:
         messages = [dict(message) for message in body.messages]
         query = str(body.metadata.get("query") or "")
-        threshold = self._settings.distillation.success_threshold
+        threshold = self._settings.success_threshold
         for message in messages:
             if message["role"] == "assistant":
                 break

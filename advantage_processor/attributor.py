@@ -33,11 +33,11 @@ from agentevolver.llm import (
     LLMError,
     LLMFiltered,
     LLMRefused,
+    LLMReply,
     LLMReplyError,
     LLMSettings,
     LLMTimeout,
     LLMUnavailable,
-    Reply,
     Role,
 )
 from agentevolver.types import Attribution, LabelStatus, Trajectory
@@ -68,7 +68,7 @@ _KINDS: tuple[tuple[type[BaseException], str], ...] = (
 class LabelJudge(Protocol):
     """The part of `agentevolver.llm.LLM` that is used."""
 
-    async def chat(self, role: Role, messages: list[dict[str, Any]], **sampling: Any) -> Reply: ...
+    async def chat(self, role: Role, messages: list[dict[str, Any]], **sampling: Any) -> LLMReply: ...
 
 
 def judge_settings(llm: LLMSettings, settings: AttributionSettings) -> LLMSettings:
@@ -295,7 +295,7 @@ class Attributor:
             cut = "; the reply was cut at max_tokens" if reply.finish_reason == "length" else ""
             return reply.answer, ParsedLabels({}, f"{error}{cut}")
 
-    async def _chat(self, messages: list[dict[str, Any]], work: _Work, sampling: Mapping[str, Any]) -> Reply:
+    async def _chat(self, messages: list[dict[str, Any]], work: _Work, sampling: Mapping[str, Any]) -> LLMReply:
         work.calls += 1
         reply = await self._judge.chat(Role.ATTRIBUTOR, messages, **sampling)
         if not reply.cached:

@@ -24,7 +24,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from agentevolver.recipes.offline.seed import seed_policy_path
 from agentevolver.recipes.offline.seed.data import Example, draw_task_id, encode
 from agentevolver.recipes.offline.seed.demonstrator import Habits, demonstrate
-from agentevolver.recipes.offline.seed.training import Recipe, batches, save, train
+from agentevolver.recipes.offline.seed.training import SeedTraining, batches, save, train
 from env_service.base import Message
 from env_service.environments.pocket.quirks import N_SITES
 
@@ -63,7 +63,7 @@ def main() -> None:
     torch.manual_seed(args.seed)
     tokenizer = AutoTokenizer.from_pretrained(seed_policy_path())
     model = AutoModelForCausalLM.from_pretrained(seed_policy_path(), dtype=torch.float32)
-    recipe = Recipe(steps=args.steps, batch=16, lr=3e-3, warmup=20)
+    recipe = SeedTraining(steps=args.steps, batch=16, lr=3e-3, warmup=20)
     loss = train(
         model,
         tokenizer,

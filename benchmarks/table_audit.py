@@ -32,7 +32,7 @@ from env_service.environments.pocket.app_tasks import app_task_ids, app_world, m
 from env_service.environments.pocket.calls import parse as parse_call
 from env_service.environments.pocket.grading import score
 from env_service.environments.pocket.oracle import Label, label_steps_of
-from env_service.environments.pocket.tasks import Task
+from env_service.environments.pocket.tasks import WorldTask
 from task_manager.dedup import words
 
 TASKS = Path("tasks") / "tasks_explored.train.jsonl"
@@ -131,7 +131,7 @@ def carried_out(record: Mapping[str, Any]) -> tuple[list[Label], bool]:
     return labels, score(task, world) == 1
 
 
-def task_of(record: Mapping[str, Any]) -> Task:
+def task_of(record: Mapping[str, Any]) -> WorldTask:
     """Return a recorded task as the world's own code has it; a synthetic one's goal is what its reference leaves."""
     metadata = record["metadata"]
     if not metadata.get("synthetic"):

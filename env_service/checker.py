@@ -17,15 +17,15 @@ from env_service.probing import (
     HttpProbe,
     LocalProbe,
     Probe,
-    Refused,
-    Subject,
+    ProbeRefused,
+    ProbeSubject,
     episode,
     expect,
     say,
 )
 from env_service.tool_checks import answers_each_call, bears_any_call, offers_its_tools
 
-__all__ = ["CHECKS", "Broken", "Failed", "Finding", "HttpProbe", "LocalProbe", "Probe", "Refused", "run_checks"]
+__all__ = ["CHECKS", "Broken", "Failed", "Finding", "HttpProbe", "LocalProbe", "Probe", "ProbeRefused", "run_checks"]
 
 NO_SUCH = "no such thing 7f3a"
 
@@ -39,14 +39,14 @@ class Finding(NamedTuple):
 
 def run_checks(probe: Probe, *, split: str = "train", action: str = "hello") -> Iterator[Finding]:
     """Yield a finding for each check. `action` is any text that the environment understands as a step."""
-    subject = Subject(probe, split, action)
+    subject = ProbeSubject(probe, split, action)
     for check in CHECKS:
         promise = " ".join((check.__doc__ or "").split()).rstrip(".")
         try:
             check(subject)
         except Broken as error:
             yield Finding(promise, str(error))
-        except Refused as error:
+        except ProbeRefused as error:
             yield Finding(promise, f"it raised ValueError (HTTP 400): {error}")
         except Failed as error:
             yield Finding(promise, str(error))
@@ -54,7 +54,7 @@ def run_checks(probe: Probe, *, split: str = "train", action: str = "hello") -> 
             yield Finding(promise, "")
 
 
-def lists_tasks(subject: Subject) -> None:
+def lists_tasks(subject: ProbeSubject) -> None:
     """get_query_list returns distinct task ids, in the same order each time."""
     first, second = subject.probe.tasks(subject.split), subject.probe.tasks(subject.split)
     expect(bool(first), f"split {subject.split!r} has no tasks")
@@ -63,39 +63,39 @@ def lists_tasks(subject: Subject) -> None:
     expect(len(set(first)) == len(first), f"ids occur more than once, e.g. {doubles[:3]}")
 
 
-def refuses_unknown_splits(subject: Subject) -> None:
+def refuses_unknown_splits(subject: ProbeSubject) -> None:
     """get_query_list raises ValueError for a split that does not exist."""
     try:
         tasks = subject.probe.tasks(NO_SUCH)
-    except Refused:
+    except ProbeRefused:
         return
     raise Broken(f"split {NO_SUCH!r} returned {len(tasks)} tasks")
 
 
-def refuses_unknown_tasks(subject: Subject) -> None:
+def refuses_unknown_tasks(subject: ProbeSubject) -> None:
     """Creating an instance of a task that does not exist raises ValueError."""
     try:
         instance_id, _ = subject.probe.create(NO_SUCH, {})
-    except Refused:
+    except ProbeRefused:
         return
     subject.probe.release(instance_id)
     raise Broken(f"task {NO_SUCH!r} was accepted")
 
 
-def opens(subject: Subject) -> None:
+def opens(subject: ProbeSubject) -> None:
     """get_init_state returns messages, the last one from the user and with text, and facts that JSON can hold."""
     with episode(subject) as (_, state):
         expect(bool(state["state"][-1]["content"].strip()), "the user's message is empty")
 
 
-def opens_without_a_task(subject: Subject) -> None:
+def opens_without_a_task(subject: ProbeSubject) -> None:
     """params.is_open_query opens an episode for exploration, also with explore_steps,
     which goes by the name that the class declares."""
     with episode(subject, params={"is_open_query": True, "explore_steps": 3}):
         pass
 
 
-def opens_alike(subject: Subject) -> None:
+def opens_alike(subject: ProbeSubject) -> None:
     """Two instances of a task start alike, so that a group of rollouts is comparable."""
     with episode(subject) as (_, first), episode(subject) as (_, second):
         expect(
@@ -103,7 +103,7 @@ def opens_alike(subject: Subject) -> None:
         )
 
 
-def steps(subject: Subject) -> None:
+def steps(subject: ProbeSubject) -> None:
     """A step returns messages, a finite reward, a boolean end and facts that JSON can hold."""
     with episode(subject) as (instance_id, _):
         result = subject.probe.step(instance_id, say(subject.action))
@@ -113,14 +113,14 @@ def steps(subject: Subject) -> None:
         )
 
 
-def steps_alike(subject: Subject) -> None:
+def steps_alike(subject: ProbeSubject) -> None:
     """The same action at the same state is answered alike."""
     with episode(subject) as (first, _), episode(subject) as (second, _):
         one, other = (subject.probe.step(instance_id, say(subject.action)) for instance_id in (first, second))
         expect(one["state"] == other["state"], f"answers differ: {one['state']} and {other['state']}")
 
 
-def marks_its_query(subject: Subject) -> None:
+def marks_its_query(subject: ProbeSubject) -> None:
     """The query that info.query of an opening tells stands in the last message exactly once, so that another one can
     take its slot."""
     for params in ({}, {"is_open_query": True}):
@@ -137,7 +137,7 @@ def marks_its_query(subject: Subject) -> None:
             expect(times == 1, f"info.query of {where} stands {times} times in the last message: {query[:80]!r}")
 
 
-def says_what_actions_did(subject: Subject) -> None:
+def says_what_actions_did(subject: ProbeSubject) -> None:
     """What info says of an action (refused, finished, answer) it says of every action,
     and finished only of the last one."""
     told: dict[str, set[str]] = {}
@@ -155,7 +155,7 @@ def says_what_actions_did(subject: Subject) -> None:
         )
 
 
-def tells_its_state(subject: Subject) -> None:
+def tells_its_state(subject: ProbeSubject) -> None:
     """get_info with what=state tells no state at all,
     or one that asking does not change and that equal actions make equal."""
     with (
@@ -190,15 +190,15 @@ def tells_its_state(subject: Subject) -> None:
         )
 
 
-def _state(subject: Subject, instance_id: str) -> dict[str, Any] | None:
+def _state(subject: ProbeSubject, instance_id: str) -> dict[str, Any] | None:
     try:
         told = subject.probe.info(instance_id, {"what": "state"})
-    except Refused:
+    except ProbeRefused:
         return None
     return told if isinstance(told, dict) and "facts" in told else None
 
 
-def bears_any_text(subject: Subject) -> None:
+def bears_any_text(subject: ProbeSubject) -> None:
     """Whatever an agent writes is answered by an observation, never by an exception."""
     texts = list(ODD_TEXTS)
     while texts:
@@ -208,11 +208,11 @@ def bears_any_text(subject: Subject) -> None:
                 text = texts.pop(0)
                 try:
                     is_over = subject.probe.step(instance_id, say(text))["is_terminated"]
-                except (Refused, Failed) as error:
+                except (ProbeRefused, Failed) as error:
                     raise Broken(f"the action {text[:40]!r} raised: {error}") from error
 
 
-def grades(subject: Subject) -> None:
+def grades(subject: ProbeSubject) -> None:
     """evaluate returns 0 or 1 by default, a score in 0..1 with sparse=false, at any moment,
     and always the same at the same state."""
     with episode(subject) as (instance_id, _):
@@ -226,13 +226,13 @@ def grades(subject: Subject) -> None:
             expect(subject.probe.evaluate(instance_id, {"sparse": False}) == dense, f"two evaluations {moment} differ")
 
 
-def starts_unsolved(subject: Subject) -> None:
+def starts_unsolved(subject: ProbeSubject) -> None:
     """A task is not solved before the agent did anything."""
     with episode(subject) as (instance_id, _):
         expect(subject.probe.evaluate(instance_id, {}) == 0.0, "the score is 1 before the first step")
 
 
-def keeps_instances_apart(subject: Subject) -> None:
+def keeps_instances_apart(subject: ProbeSubject) -> None:
     """What one instance does changes nothing in another."""
     with episode(subject) as (quiet, _), episode(subject) as (busy, _):
         before = subject.probe.evaluate(quiet, {"sparse": False})
@@ -240,19 +240,19 @@ def keeps_instances_apart(subject: Subject) -> None:
         expect(subject.probe.evaluate(quiet, {"sparse": False}) == before, "a step of a neighbour changed the score")
 
 
-def tells_facts(subject: Subject) -> None:
+def tells_facts(subject: ProbeSubject) -> None:
     """get_info returns what JSON can hold."""
     with episode(subject) as (instance_id, _):
         subject.probe.info(instance_id)
 
 
-def closes_early(subject: Subject) -> None:
+def closes_early(subject: ProbeSubject) -> None:
     """An instance that ended before its first step closes without an exception."""
     instance_id, _ = subject.probe.create(subject.probe.tasks(subject.split)[0], {})
     subject.probe.release(instance_id)
 
 
-CHECKS: tuple[Callable[[Subject], None], ...] = (
+CHECKS: tuple[Callable[[ProbeSubject], None], ...] = (
     lists_tasks,
     refuses_unknown_splits,
     refuses_unknown_tasks,

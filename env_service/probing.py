@@ -1,8 +1,8 @@
 """Probes: the calls that a check of an environment makes, here or through a running service.
 
 `LocalProbe` calls the class in this process, through the code that hosts it in production; `HttpProbe` a service.
-`Refused` is what the environment tells its caller (ValueError, HTTP 4xx), `Failed` is a defect (any other exception, a
-broken contract, HTTP 5xx). A check finds a promise broken by `expect`.
+`ProbeRefused` is what the environment tells its caller (ValueError, HTTP 4xx), `Failed` is a defect (any other exception,
+a broken contract, HTTP 5xx). A check finds a promise broken by `expect`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from env_service.hosting.wire import Decoder, Frame, Kind, pack, unpack
 from env_service.hosting.worker import InstanceHost
 
 
-class Refused(Exception):
+class ProbeRefused(Exception):
     """The environment says that the caller asked for something wrong."""
 
 
@@ -70,7 +70,7 @@ class LocalProbe:
         try:
             checked = checked_action(action)
         except ValueError as error:
-            raise Refused(str(error)) from error
+            raise ProbeRefused(str(error)) from error
         return dict(self._call(Kind.STEP, {"slot": instance_id, "action": checked, "params": {}}))
 
     def evaluate(self, instance_id: str, params: dict[str, Any]) -> float:
@@ -88,7 +88,7 @@ class LocalProbe:
         if reply.kind is Kind.OK:
             return body
         if reply.kind is Kind.BAD_REQUEST:
-            raise Refused(body["message"])
+            raise ProbeRefused(body["message"])
         raise Failed(f"{body['type']}: {body['message']}\n{body['traceback']}".rstrip())
 
 
@@ -122,7 +122,7 @@ class HttpProbe:
         try:
             return method(*arguments)
         except EnvRequestError as error:
-            raise Refused(str(error)) from error
+            raise ProbeRefused(str(error)) from error
         except EnvServiceError as error:
             raise Failed(str(error)) from error
 
@@ -143,7 +143,7 @@ class Broken(Exception):
     """A promise of the contract does not hold; the message says which and how."""
 
 
-class Subject(NamedTuple):
+class ProbeSubject(NamedTuple):
     """Subject of the checks."""
 
     probe: Probe
@@ -153,7 +153,7 @@ class Subject(NamedTuple):
 
 @contextlib.contextmanager
 def episode(
-    subject: Subject, task_id: str | None = None, params: dict[str, Any] | None = None
+    subject: ProbeSubject, task_id: str | None = None, params: dict[str, Any] | None = None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Open an instance of a task (the split's first), yield its id and init state, and release it."""
     chosen = task_id if task_id is not None else subject.probe.tasks(subject.split)[0]

@@ -14,13 +14,13 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 
 from env_service.contract import NO_NATIVE_TOOLS, shorten
-from env_service.probing import ODD_TEXTS, Broken, Failed, Refused, Subject, episode, expect, say
+from env_service.probing import ODD_TEXTS, Broken, Failed, ProbeRefused, ProbeSubject, episode, expect, say
 
 NATIVE = {"native_tools": True}
 NO_TOOL = "no_such_tool_7f3a"
 
 
-def offers_its_tools(subject: Subject) -> None:
+def offers_its_tools(subject: ProbeSubject) -> None:
     """With native_tools, where the class has them, info.tools of an opening lists tools with valid JSON schemas, and
     its messages say nothing of how to write a call."""
     for params in (NATIVE, {**NATIVE, "is_open_query": True}):
@@ -48,7 +48,7 @@ def offers_its_tools(subject: Subject) -> None:
                 )
 
 
-def answers_each_call(subject: Subject) -> None:
+def answers_each_call(subject: ProbeSubject) -> None:
     """With native_tools, each call of a message is answered in its turn by a message of the role tool with the call's
     id and name; content may be null."""
 
@@ -59,7 +59,7 @@ def answers_each_call(subject: Subject) -> None:
     _call_all(subject, every_tool)
 
 
-def bears_any_call(subject: Subject) -> None:
+def bears_any_call(subject: ProbeSubject) -> None:
     """With native_tools, a call of no tool, broken arguments and a message without a call are answered by an
     observation, never by an exception."""
     odd = ("{", "", "[]", "null", "{}", '{"no_such_argument": 1}', '{"a": NaN}', '{"a": "\\ud800"}', "[" * 20_000)
@@ -96,19 +96,19 @@ def least_value(schema: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _native_episode(subject: Subject, params: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any] | None]]:
+def _native_episode(subject: ProbeSubject, params: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any] | None]]:
     """Open an episode with native tools; its state is None if the class has none."""
     with contextlib.ExitStack() as stack:
         try:
             opened: tuple[str, dict[str, Any] | None] = stack.enter_context(episode(subject, params=params))
-        except Refused as error:
+        except ProbeRefused as error:
             if NO_NATIVE_TOOLS not in str(error):
                 raise
             opened = "", None
         yield opened
 
 
-def _call_all(subject: Subject, calls_of: Callable[[list[dict[str, Any]]], list[list[tuple[str, str]]]]) -> None:
+def _call_all(subject: ProbeSubject, calls_of: Callable[[list[dict[str, Any]]], list[list[tuple[str, str]]]]) -> None:
     """Send the messages of calls (name, JSON text) to make of the tools, in as many episodes as it takes."""
     waiting: list[dict[str, Any]] | None = None
     while waiting is None or waiting:
@@ -124,7 +124,7 @@ def _call_all(subject: Subject, calls_of: Callable[[list[dict[str, Any]]], list[
                 shown = shorten([call["function"] for call in action.get("tool_calls", [])])
                 try:
                     result = subject.probe.step(instance_id, action)
-                except (Refused, Failed) as error:
+                except (ProbeRefused, Failed) as error:
                     raise Broken(f"the calls {shown} raised: {error}") from error
                 is_over = result["is_terminated"]
                 expected = [(call["id"], call["function"]["name"]) for call in action.get("tool_calls", [])]

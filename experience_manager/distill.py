@@ -150,7 +150,9 @@ class Distiller:
                 logger.info("an experience of task %s was screened out: %s", source.attempts[0].task_id, problem)
         return kept
 
-    def _experience(self, proposal: prompts.Proposal, number: int, source: _Source, step: int | None) -> Experience:
+    def _experience(
+        self, proposal: prompts.ProposedExperience, number: int, source: _Source, step: int | None
+    ) -> Experience:
         first = source.attempts[0]
         said, told = screen.tidy(proposal.scope), f"{first.opening}\n{first.task}"
         experience = Experience(

@@ -265,7 +265,7 @@ class _Reply(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
 
-class Proposal(_Reply):
+class ProposedExperience(_Reply):
     """An experience as the summariser wrote it."""
 
     when_to_use: Annotated[str, BeforeValidator(_text)]
@@ -299,12 +299,12 @@ class _Entries(_Reply):
 class Proposals(_Entries):
     """Reply to `summariser/success`, `failure` and `comparative`."""
 
-    experiences: list[Proposal]
+    experiences: list[ProposedExperience]
 
     @model_validator(mode="wrap")
     @classmethod
     def _of_any_shape(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        return cls._read(data, handler, "experiences", Proposal)
+        return cls._read(data, handler, "experiences", ProposedExperience)
 
 
 class Judgement(_Reply):

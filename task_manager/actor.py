@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from agentevolver.llm.asking import Asker, Prompt
-from agentevolver.llm.errors import LLMReplyError, Reply
+from agentevolver.llm.errors import LLMReply, LLMReplyError
 from agentevolver.llm.prompts import Messages
 from agentevolver.llm.settings import Role
 from task_manager.actions import PlainFormat
@@ -49,7 +49,7 @@ class ToolSchemas:
             schemas.append({"type": "function", "function": described})
         return cls(schemas, names) if schemas else None
 
-    def renamed(self, reply: Reply) -> Reply:
+    def renamed(self, reply: LLMReply) -> LLMReply:
         calls = tuple(replace(call, name=self.names.get(call.name, call.name)) for call in reply.tool_calls)
         return replace(reply, tool_calls=calls)
 
@@ -96,14 +96,14 @@ class Actor:
                 may_close = True
                 problem = "it would end the episode, which is to go on; choose another action"
             said = _said(reply)
-            useless += not (isinstance(reply, Reply) and reply.cached)
+            useless += not (isinstance(reply, LLMReply) and reply.cached)
             if useless >= TRIES:
                 break
         raise LLMReplyError(f"{self._role.value}: no usable action in {number + 1} replies: {problem}", said)
 
     async def _reply(
         self, prompt: Prompt, tools: ToolSchemas | None, sampling: dict[str, Any]
-    ) -> Reply | ActReply | LLMReplyError:
+    ) -> LLMReply | ActReply | LLMReplyError:
         try:
             if self._reply_format != "json":
                 return await self._asker.chat(
@@ -114,7 +114,7 @@ class Actor:
             return error
 
     def _read(
-        self, reply: Reply | ActReply | LLMReplyError, tools: ToolSchemas | None, *, fenced: bool
+        self, reply: LLMReply | ActReply | LLMReplyError, tools: ToolSchemas | None, *, fenced: bool
     ) -> ParsedAction:
         if isinstance(reply, LLMReplyError):
             raise NoAction(str(reply))
@@ -137,7 +137,7 @@ def _after(prompt: Prompt, said: str, problem: str) -> Prompt:
     return made
 
 
-def _said(reply: Reply | ActReply | LLMReplyError) -> str:
+def _said(reply: LLMReply | ActReply | LLMReplyError) -> str:
     """Return a reply as the text of an assistant message."""
     if isinstance(reply, ActReply):
         return reply.action

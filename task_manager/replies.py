@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from agentevolver.llm.errors import Reply
+from agentevolver.llm.errors import LLMReply
 from agentevolver.llm.prompts import restored
 from agentevolver.llm.reply import NoAnswer, read_reply, read_share, split_thinking
 from task_manager.actions import PlainFormat
@@ -159,7 +159,7 @@ class ParsedAction:
     thought: str = ""
 
 
-def read_action(reply: Reply, fmt: PlainFormat, *, fenced: bool = False) -> ParsedAction:
+def read_action(reply: LLMReply, fmt: PlainFormat, *, fenced: bool = False) -> ParsedAction:
     """Parse a reply into an action; raises NoAction.
 
     Native calls are written in the environment's format; JSON is parsed only if it has the shape of `ActReply`; any

@@ -23,7 +23,7 @@ from agentevolver.utils.web.server import server_config
 from agentevolver.view import app as view
 from agentevolver.view.app import page_access
 from agentevolver.view.experiment import Experiment
-from env_service.hosting.service import Service
+from env_service.hosting.service import EnvService
 from env_service.http.app import documented_app, shielded
 from env_service.registry import resolve
 from env_service.settings import ServiceSettings
@@ -60,7 +60,7 @@ async def four_apps(folder: Path, token: str = TOKEN, host: str = "127.0.0.1") -
 
     async with AsyncExitStack() as stack:
         settings = ServiceSettings(resolve(["pocket"], []), token=token or None, host=host)
-        service = Service(settings, LocalLauncher())
+        service = EnvService(settings, LocalLauncher())
         await service.start()
         stack.push_async_callback(service.stop)
         store = stack.enter_context(Store(folder / "store.sqlite"))

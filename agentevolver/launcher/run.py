@@ -32,7 +32,7 @@ from agentevolver.launcher.logs import EVERY_S, LogKeeper, keep_worker_logs, pie
 from agentevolver.launcher.plan import Plan, masked
 from agentevolver.launcher.records import LaunchRecord, RunRecord, RunRegistry, experiment_lock, now, remove_temp_dir
 from agentevolver.launcher.stack import ServiceSpec
-from agentevolver.launcher.supervise import Child, Service, ServiceDied, describe_exit, leave_behind
+from agentevolver.launcher.supervise import Child, ServiceDied, SupervisedService, describe_exit, leave_behind
 from agentevolver.trainer.preload import SOCKET, write_executable
 from agentevolver.utils.errors import Interrupted, LaunchError
 from agentevolver.utils.files import PRIVATE_FILE, write_text
@@ -279,7 +279,7 @@ class _Run:
         self._plan = plan
         self._ledger = ledger
         self._signals = signals
-        self._services: list[Service] = []
+        self._services: list[SupervisedService] = []
         self._watches: list[asyncio.Task[Any]] = []
         self._job: Child | None = None
         self._ended_well = False
@@ -299,7 +299,7 @@ class _Run:
                 continue
             keep_history(spec.log)
             logger.info("starting %s (%s)", spec.name, spec.title)
-            service = Service(spec, self._plan.run_id, self._ledger.started)
+            service = SupervisedService(spec, self._plan.run_id, self._ledger.started)
             self._services.append(service)
             try:
                 await self._unless_something_ends(service.bring_up())

@@ -163,7 +163,7 @@ class ServiceDied(LaunchError):
     """A service ended, or did not come up in time."""
 
 
-class Service:
+class SupervisedService:
     """One supervised service of a run; `on_start` is called with each process that is started for it."""
 
     def __init__(self, spec: ServiceSpec, run_id: str, on_start: Callable[[str, ProcessId], None]) -> None:

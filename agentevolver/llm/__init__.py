@@ -13,12 +13,12 @@ from agentevolver.llm.errors import (
     LLMError,
     LLMFiltered,
     LLMRefused,
+    LLMReply,
     LLMReplyError,
     LLMTimeout,
+    LLMToolCall,
     LLMUnavailable,
-    Reply,
     ServedModel,
-    ToolCall,
 )
 from agentevolver.llm.settings import BudgetSettings, EndpointSettings, LLMSettings, Role
 from agentevolver.llm.store import Ledger, LedgerError, Usage
@@ -35,16 +35,16 @@ __all__ = [
     "LLMError",
     "LLMFiltered",
     "LLMRefused",
+    "LLMReply",
     "LLMReplyError",
     "LLMSettings",
     "LLMTimeout",
+    "LLMToolCall",
     "LLMUnavailable",
     "Ledger",
     "LedgerError",
-    "Reply",
     "Role",
     "ServedModel",
-    "ToolCall",
     "Usage",
 ]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel
 
-from agentevolver.llm.errors import LLMContextOverflow, LLMError, LLMFiltered, LLMReplyError, Reply
+from agentevolver.llm.errors import LLMContextOverflow, LLMError, LLMFiltered, LLMReply, LLMReplyError
 from agentevolver.llm.prompts import CHARS_PER_TOKEN, Messages, characters
 from agentevolver.llm.settings import Role
 
@@ -53,7 +53,7 @@ class Asker:
 
     async def chat(
         self, role: Role, prompt: Prompt, tools: list[dict[str, Any]] | None = None, **sampling: Any
-    ) -> Reply:
+    ) -> LLMReply:
         """Return the reply; raises as `structured`."""
         return await self._asked(
             role, prompt, sampling, lambda messages, drawn: self._llm.chat(role, messages, tools, **drawn)

@@ -17,8 +17,8 @@ from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel
 
-from agentevolver.llm.endpoint import PATIENCE_S, Endpoint, Server, served_model
-from agentevolver.llm.errors import Answer, LLMError, LLMReplyError, LLMUnavailable, Reply, ServedModel
+from agentevolver.llm.endpoint import PATIENCE_S, Endpoint, ModelServer, served_model
+from agentevolver.llm.errors import Answer, LLMError, LLMReply, LLMReplyError, LLMUnavailable, ServedModel
 from agentevolver.llm.prompts import CHARS_PER_TOKEN
 from agentevolver.llm.reply import NoAnswer, read_reply
 from agentevolver.llm.responses import Tokens
@@ -116,7 +116,7 @@ class LLM:
         self._patience_s = patience_s
         self._endpoints: dict[Role, Endpoint] = {}
         self._retired: list[Endpoint] = []
-        self._servers: dict[str, Server] = {}
+        self._servers: dict[str, ModelServer] = {}
         self._counts: dict[Role, RoleCounts] = {}
 
     async def __aenter__(self) -> Self:
@@ -141,7 +141,7 @@ class LLM:
 
     async def chat(
         self, role: Role, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None, **sampling: Any
-    ) -> Reply:
+    ) -> LLMReply:
         """Send a conversation to a role's model.
 
         Args:
@@ -211,7 +211,7 @@ class LLM:
         messages: list[dict[str, Any]],
         sampling: dict[str, Any],
         tools: list[dict[str, Any]] | None = None,
-    ) -> tuple[Reply, str | None]:
+    ) -> tuple[LLMReply, str | None]:
         """Return the reply, and its key in the cache or None if it is not kept there."""
         settings = self.settings.endpoint(role)
         parameters = check_sampling(merged(settings.sampling, sampling)) | ({"tools": tools} if tools else {})
@@ -234,7 +234,7 @@ class LLM:
             self._cache.put(key, Stored.of(reply))
         return reply, key
 
-    async def _send(self, endpoint: Endpoint, messages: list[dict[str, Any]], parameters: dict[str, Any]) -> Reply:
+    async def _send(self, endpoint: Endpoint, messages: list[dict[str, Any]], parameters: dict[str, Any]) -> LLMReply:
         counts = self._count(endpoint.role)
         chars = sum(len(str(message.get("content", ""))) for message in messages)
         estimate = self._usage(endpoint, *counts.estimate(chars))
@@ -279,7 +279,7 @@ class LLM:
         if known is None or known.served != served:
             if known is not None:
                 self._retired.append(known)
-            server = self._servers.setdefault(served.base_url, Server())
+            server = self._servers.setdefault(served.base_url, ModelServer())
             known = self._endpoints[role] = Endpoint(role, settings, served, server, self._patience_s)
         return known
 
@@ -302,10 +302,10 @@ class LLM:
         return self._counts.setdefault(role, RoleCounts())
 
 
-def _reply(answer: Answer, prompt_estimate: int) -> Reply:
+def _reply(answer: Answer, prompt_estimate: int) -> LLMReply:
     prompt = prompt_estimate if answer.prompt_tokens is None else answer.prompt_tokens
     said = max(1, len(answer.text) // CHARS_PER_TOKEN) if answer.completion_tokens is None else answer.completion_tokens
-    return Reply(
+    return LLMReply(
         answer.text, prompt, said, answer.seconds, False, answer.finish_reason, answer.tool_calls, answer.thinking
     )
 

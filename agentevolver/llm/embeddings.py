@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from agentevolver.utils.retry import Retries, RetryPolicy
+from agentevolver.utils.retry import BackoffPolicy, Retries
 from agentevolver.utils.secrets import secret
 from agentevolver.utils.sqlite import open_shared
 from agentevolver.utils.web.access import is_local
@@ -215,7 +215,7 @@ class EndpointEncoder:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         body = {"model": self._settings.model, "input": texts, "encoding_format": "float"}
         proxies = not is_local(self._url)
-        retries = Retries(RetryPolicy(tries=self._settings.tries, first_wait_s=2.0, max_wait_s=8.0))
+        retries = Retries(BackoffPolicy(tries=self._settings.tries, first_wait_s=2.0, max_wait_s=8.0))
         while True:
             final = False
             try:

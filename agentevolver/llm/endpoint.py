@@ -23,7 +23,7 @@ from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 from agentevolver.llm.errors import Answer, LLMRefused, LLMTimeout, ServedModel
 from agentevolver.llm.responses import Again, Context, Failure, Tokens, read_completion, read_error
 from agentevolver.llm.settings import EXTRA_SAMPLING, SEEDED, EndpointSettings, Role
-from agentevolver.utils.retry import Retries, RetryPolicy
+from agentevolver.utils.retry import BackoffPolicy, Retries
 from agentevolver.utils.secrets import secret
 from agentevolver.utils.web.access import is_local
 
@@ -53,7 +53,7 @@ def served_model(role: Role, settings: EndpointSettings) -> ServedModel:
 
 
 @dataclass
-class Server:
+class ModelServer:
     """When a server answered and limited the rate last (monotonic seconds), and whether it is away; shared by its
     roles."""
 
@@ -85,7 +85,7 @@ class Endpoint:
     """Calls to one role's endpoint, on one event loop."""
 
     def __init__(
-        self, role: Role, settings: EndpointSettings, served: ServedModel, server: Server, patience_s: float
+        self, role: Role, settings: EndpointSettings, served: ServedModel, server: ModelServer, patience_s: float
     ) -> None:
         self.role = role
         self.settings = settings
@@ -137,8 +137,8 @@ class Endpoint:
         raise LLMTimeout(f"{self.where} did not finish its answer within {longest:g} s")
 
     async def _ask(self, messages: list[dict[str, Any]], sampling: Mapping[str, Any], bill: Bill) -> Answer:
-        unusable = Retries(RetryPolicy(tries=self.settings.tries, first_wait_s=FIRST_PAUSE_S))
-        policy = RetryPolicy(sys.maxsize, self._patience_s, FIRST_PAUSE_S, LONGEST_PAUSE_S)
+        unusable = Retries(BackoffPolicy(tries=self.settings.tries, first_wait_s=FIRST_PAUSE_S))
+        policy = BackoffPolicy(sys.maxsize, self._patience_s, FIRST_PAUSE_S, LONGEST_PAUSE_S)
         waiting: Retries | None = None
         failed_at, began = math.inf, time.monotonic()
         for tries in itertools.count(1):

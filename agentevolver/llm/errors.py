@@ -74,7 +74,7 @@ class ServedModel:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCall:
+class LLMToolCall:
     """A native call of a tool; `arguments` are text if they are no JSON object."""
 
     name: str
@@ -91,12 +91,12 @@ class Answer:
     finish_reason: str
     seconds: float
     tries: int
-    tool_calls: tuple[ToolCall, ...] = ()
+    tool_calls: tuple[LLMToolCall, ...] = ()
     thinking: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class LLMReply:
     """Reply of a model. Tokens are as the endpoint counts them, or estimated from the length; `seconds` is the time of
     the successful try, 0 if `cached`; `finish_reason` is `length` if the reply was cut. `text` may be empty beside
     native `tool_calls`; `thinking` is no part of it."""
@@ -107,7 +107,7 @@ class Reply:
     seconds: float
     cached: bool
     finish_reason: str = "stop"
-    tool_calls: tuple[ToolCall, ...] = ()
+    tool_calls: tuple[LLMToolCall, ...] = ()
     thinking: str = ""
 
     @property

@@ -25,8 +25,8 @@ from agentevolver.llm.errors import (
     LLMRefused,
     LLMReplyError,
     LLMTimeout,
+    LLMToolCall,
     LLMUnavailable,
-    ToolCall,
     redact,
 )
 from agentevolver.llm.reply import NoAnswer, split_thinking
@@ -228,7 +228,7 @@ def _usage(body: Any) -> Tokens | None:
     return None if prompt is None and said is None else (prompt, said)
 
 
-def _tool_calls(message: Any) -> tuple[ToolCall, ...]:
+def _tool_calls(message: Any) -> tuple[LLMToolCall, ...]:
     found = []
     for call in getattr(message, "tool_calls", None) or ():
         function = getattr(call, "function", None)
@@ -238,5 +238,5 @@ def _tool_calls(message: Any) -> tuple[ToolCall, ...]:
         if not isinstance(arguments, dict):
             with suppress(ValueError, TypeError):
                 arguments = json.loads(arguments or "{}", strict=False)
-        found.append(ToolCall(name, arguments if isinstance(arguments, dict) else str(arguments)))
+        found.append(LLMToolCall(name, arguments if isinstance(arguments, dict) else str(arguments)))
     return tuple(found)

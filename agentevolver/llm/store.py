@@ -21,7 +21,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
-from agentevolver.llm.errors import BudgetExceeded, LLMError, Reply, ToolCall
+from agentevolver.llm.errors import BudgetExceeded, LLMError, LLMReply, LLMToolCall
 from agentevolver.llm.settings import BudgetSettings
 from agentevolver.utils.sqlite import open_shared
 
@@ -192,13 +192,13 @@ class Stored:
     thinking: str = ""
 
     @classmethod
-    def of(cls, reply: Reply) -> Stored:
+    def of(cls, reply: LLMReply) -> Stored:
         calls = json.dumps([[call.name, call.arguments] for call in reply.tool_calls])
         return cls(reply.text, reply.prompt_tokens, reply.completion_tokens, reply.finish_reason, calls, reply.thinking)
 
-    def reply(self) -> Reply:
-        calls = tuple(ToolCall(name, arguments) for name, arguments in json.loads(self.tool_calls))
-        return Reply(
+    def reply(self) -> LLMReply:
+        calls = tuple(LLMToolCall(name, arguments) for name, arguments in json.loads(self.tool_calls))
+        return LLMReply(
             self.text, self.prompt_tokens, self.completion_tokens, 0.0, True, self.finish_reason, calls, self.thinking
         )
 

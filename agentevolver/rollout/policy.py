@@ -15,10 +15,10 @@ from typing import Any, Protocol, runtime_checkable
 
 import httpx
 
-from agentevolver.llm import LLM, LLMError, Reply, Role
+from agentevolver.llm import LLM, LLMError, LLMReply, Role
 from agentevolver.llm.errors import LLMUnavailable, ServedModel
 from agentevolver.rollout.engine import EngineError, Generated
-from agentevolver.rollout.tools.schema import ToolCall
+from agentevolver.rollout.tools.schema import ParsedCall
 from agentevolver.rollout.whole_reply import whole
 from agentevolver.utils.run_key import server_key
 from context_manager.chat import ChatRenderer, PlainTokenizer
@@ -122,7 +122,7 @@ class ChatReply:
 
     text: str
     truncated: bool = False
-    calls: tuple[ToolCall, ...] = ()
+    calls: tuple[ParsedCall, ...] = ()
 
     @property
     def written(self) -> str:
@@ -168,7 +168,7 @@ class LLMEngine:
         self._calls += 1
         sampling = {**sampling_params, **({"seed": self._calls} if self._seed else {})}
         reply = await _asked(self._llm, self._role, messages, sampling, tools)
-        calls = tuple(ToolCall(call.name, _json(call.arguments)) for call in reply.tool_calls)
+        calls = tuple(ParsedCall(call.name, _json(call.arguments)) for call in reply.tool_calls)
         return ChatReply(reply.text, reply.finish_reason == "length", calls)
 
 
@@ -196,7 +196,7 @@ async def _asked(
     messages: list[dict[str, Any]],
     sampling: dict[str, Any],
     tools: list[dict[str, Any]] | None = None,
-) -> Reply:
+) -> LLMReply:
     try:
         return await llm.chat(role, messages, tools, **sampling)
     except LLMError as error:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentevolver.rollout.tools.schema import Parsed, ToolCall, ToolFormat, ToolSpec, call_id, find_tool
+from agentevolver.rollout.tools.schema import Parsed, ParsedCall, ToolFormat, ToolSpec, call_id, find_tool
 from agentevolver.utils.names import did_you_mean
 
 Message = dict[str, Any]
@@ -54,7 +54,7 @@ class Checked:
     of it."""
 
     id: str
-    call: ToolCall
+    call: ParsedCall
     problem: str = ""
     answer: str = ""
 
@@ -178,13 +178,13 @@ def _spec(tool: str) -> ToolSpec:
     return ToolSpec.of_openai(json.loads(tool))
 
 
-def _check(place: int, call: ToolCall, tools: Sequence[ToolSpec], use: ToolUse, turn: int) -> Checked:
-    call = ToolCall(_clean(call.name), _clean(call.arguments))
+def _check(place: int, call: ParsedCall, tools: Sequence[ToolSpec], use: ToolUse, turn: int) -> Checked:
+    call = ParsedCall(_clean(call.name), _clean(call.arguments))
     problem, words = _problem(place, call, tools, use)
     return Checked(call_id(turn, place), call, problem, f"error: {words}" if problem else "")
 
 
-def _problem(place: int, call: ToolCall, tools: Sequence[ToolSpec], use: ToolUse) -> tuple[str, str]:
+def _problem(place: int, call: ParsedCall, tools: Sequence[ToolSpec], use: ToolUse) -> tuple[str, str]:
     """Return the kind of what is wrong with a call and the words for it, two empty ones if nothing is."""
     if place >= use.max_calls:
         most = "one call" if use.max_calls == 1 else f"at most {use.max_calls} calls"

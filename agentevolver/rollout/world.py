@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentevolver.rollout.tool_calls import ToolUse, check_calls, specs_of
-from agentevolver.rollout.tools.schema import Parsed, ToolCall
+from agentevolver.rollout.tools.schema import Parsed, ParsedCall
 from env_service.client import EnvServiceError
 from env_service.protocol import Instances
 
@@ -123,7 +123,7 @@ class LiveWorld:
             result = await self._send({"role": "assistant", "content": content or ""})
             return self._answer(result, result["state"], before, started)
         parsed = Parsed(
-            content or "", tuple(ToolCall(c["function"]["name"], c["function"]["arguments"]) for c in calls)
+            content or "", tuple(ParsedCall(c["function"]["name"], c["function"]["arguments"]) for c in calls)
         )
         reply = check_calls(parsed, specs_of(self.tools, self.env_type), self.tool_use or ToolUse(None), self._acted)
         told = {checked.id: call["id"] for checked, call in zip(reply.calls, calls, strict=False)}

@@ -15,7 +15,7 @@ from agentevolver.trainer.records import Records
 from agentevolver.types import Trajectory
 
 
-class StepCredit(TrainerPart):
+class StepCreditPart(TrainerPart):
     """Replaces verl's advantages with `attribution_driven_credit_assignment.enable`, reports them with its `stages`
     alone, and scales those of synthetic tasks in a hybrid mixture."""
 

@@ -29,7 +29,7 @@ from agentevolver.rollout.sole_server import client_of
 from agentevolver.trainer.actor_update import ActorUpdate
 from agentevolver.trainer.batch import Places, mask_rows, ordered, rollouts_of, sample_records, trained_on
 from agentevolver.trainer.checkpointing import Checkpointing
-from agentevolver.trainer.credit import StepCredit
+from agentevolver.trainer.credit import StepCreditPart
 from agentevolver.trainer.experience import CLOSE_TIMEOUT_S, RunExperience
 from agentevolver.trainer.failures import FailureGuard, lonely_groups, nothing_left
 from agentevolver.trainer.filling import PoolFilling
@@ -97,7 +97,7 @@ class EvolverTrainer(Loading, PoolFilling, Validating, Checkpointing, PPOTrainer
             self._records,
             ForkWatch(),
             signal,
-            StepCredit(settings, self._records),
+            StepCreditPart(settings, self._records),
             self._tasks,
             self._experience,
         )

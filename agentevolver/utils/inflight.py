@@ -42,7 +42,7 @@ class Board:
 BOARD = Board()
 
 
-class Watched:
+class WatchedCalls:
     """Proxy of an object that registers calls of the coroutine methods `methods` on a board as `<what> <method>`."""
 
     def __init__(self, target: Any, what: str, methods: Iterable[str], board: Board = BOARD) -> None:

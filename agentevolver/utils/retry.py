@@ -23,7 +23,7 @@ def full_jitter(failures: int, *, first_wait_s: float, max_wait_s: float, asked_
 
 
 @dataclass(frozen=True, slots=True)
-class RetryPolicy:
+class BackoffPolicy:
     """At most `tries` attempts with full jitter between them, begun within `budget_s` seconds of the first (None: any
     time)."""
 
@@ -42,7 +42,7 @@ class RetryPolicy:
 class Retries:
     """The failures of one call, counted against a policy."""
 
-    def __init__(self, policy: RetryPolicy, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, policy: BackoffPolicy, clock: Callable[[], float] = time.monotonic) -> None:
         self._policy = policy
         self._clock = clock
         self._began = clock()

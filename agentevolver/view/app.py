@@ -28,7 +28,7 @@ from agentevolver.utils.health import PAGE, health_facts
 from agentevolver.utils.net import LOGVIEW_PORT, port_is_free, take_port_from
 from agentevolver.utils.secrets import secret
 from agentevolver.utils.web.access import Access
-from agentevolver.utils.web.server import Server, server_config
+from agentevolver.utils.web.server import WebServer, server_config
 from agentevolver.utils.web.shield import Shield, answer_errors
 from agentevolver.view.compare import differences, names_of
 from agentevolver.view.experiment import Experiment, NotAnExperiment, ViewError, experiments_in
@@ -133,7 +133,7 @@ HOST = "127.0.0.1"
 STOP_S = 2
 
 
-class Watched:
+class IdleWatch:
     """ASGI application that notes the time of the latest request (`time.monotonic`)."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -146,7 +146,7 @@ class Watched:
         await self._app(scope, receive, send)
 
 
-async def _serve(server: Server, watched: Watched, idle_s: float | None) -> None:
+async def _serve(server: WebServer, watched: IdleWatch, idle_s: float | None) -> None:
     """Serve until a signal, or until nobody has asked for `idle_s` seconds."""
 
     async def leave() -> None:
@@ -185,10 +185,10 @@ def view(
         access = page_access(host, secret(TOKEN_VARIABLE))
     except ValueError as error:
         raise LaunchError(str(error)) from error
-    app = Watched(create_app(runs, access, folders))
+    app = IdleWatch(create_app(runs, access, folders))
     config = server_config(app, host=host, port=chosen, log_level="warning", stop_s=STOP_S)
     # Not before: who opens the address at once would be refused.
-    server = Server(config, when_listening=partial(_say_where, runs, access, chosen))
+    server = WebServer(config, when_listening=partial(_say_where, runs, access, chosen))
     asyncio.run(_serve(server, app, None if idle_minutes is None else 60 * idle_minutes))
 
 

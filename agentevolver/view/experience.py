@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from agentevolver.llm.embeddings import EncoderUnavailable
 from agentevolver.utils.errors import ConfigError
 from agentevolver.utils.files import signature
-from agentevolver.view.experiment import BadRequest, Experiment, NotThere, Unreadable
+from agentevolver.view.experiment import BadRequest, Experiment, NotThere, UnreadableFile
 from experience_manager.errors import ExperienceError, UnknownExperience
 from experience_manager.experience import PERSON, Category, Experience
 from experience_manager.pool import Configuration, Pool
@@ -166,7 +166,7 @@ class _Translated:
         if isinstance(error, UnknownExperience):
             raise NotThere(str(error)) from error
         if isinstance(error, ExperienceError | EncoderUnavailable | ConfigError):
-            raise Unreadable(str(error)) from error
+            raise UnreadableFile(str(error)) from error
 
 
 def _checked(changes: Mapping[str, Any]) -> dict[str, Any]:

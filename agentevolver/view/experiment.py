@@ -35,7 +35,7 @@ class BadRequest(ViewError):
     status = 400
 
 
-class Unreadable(ViewError):
+class UnreadableFile(ViewError):
     status = 503
 
 
@@ -68,7 +68,7 @@ class Experiment:
         """Return the resolved configuration, {} if it is unreadable. Environment variables stay references."""
         try:
             return self._read_config()
-        except Unreadable:
+        except UnreadableFile:
             return {}
 
     def shown_config(self) -> str:
@@ -177,7 +177,7 @@ class Experiment:
             try:
                 tree = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
             except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-                raise Unreadable(f"config.yaml cannot be read: {' '.join(str(error).split())}") from error
+                raise UnreadableFile(f"config.yaml cannot be read: {' '.join(str(error).split())}") from error
             self._config = (mark, tree if isinstance(tree, dict) else {})
         return self._config[1]
 

@@ -16,7 +16,7 @@ from typing import Any, TypeGuard
 from urllib.parse import quote
 
 from agentevolver.utils.files import GrowingFile
-from agentevolver.view.experiment import Experiment, Unreadable
+from agentevolver.view.experiment import Experiment, UnreadableFile
 
 
 @dataclass(slots=True)
@@ -125,7 +125,7 @@ def usage(experiment: Experiment) -> dict[str, Any]:
         with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=BUSY_S)) as db:
             rows = db.execute(f"SELECT {', '.join(COLUMNS)} FROM usage ORDER BY cost DESC, calls DESC").fetchall()
     except sqlite3.Error as error:
-        raise Unreadable(f"{path.name} cannot be read: {error}") from error
+        raise UnreadableFile(f"{path.name} cannot be read: {error}") from error
     return {"exists": True, "roles": [dict(zip(COLUMNS, row, strict=True)) for row in rows], "budget": budget}
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from agentevolver.utils.files import GrowingFile, parse, read_at, signature
-from agentevolver.view.experiment import NotThere, Unreadable
+from agentevolver.view.experiment import NotThere, UnreadableFile
 from task_manager.background import round_files
 from task_manager.journal import PipelinePlan, Records
 from task_manager.report import STAGES, ProposalRecord, proposals, tally
@@ -79,7 +79,7 @@ class Journal:
         try:
             return [PipelinePlan.from_dict(data) for data in self._records.get("plan", {}).values()]
         except (TypeError, KeyError) as error:
-            raise Unreadable(f"{self._file.path.name} was written by another version ({error})") from error
+            raise UnreadableFile(f"{self._file.path.name} was written by another version ({error})") from error
 
     def _refresh(self) -> None:
         for line in self._file.read():
@@ -159,7 +159,7 @@ class Tasks:
         except FileNotFoundError:
             return {}
         except (OSError, ValueError) as error:
-            raise Unreadable(f"tasks/{path.name} cannot be read: {error}") from error
+            raise UnreadableFile(f"tasks/{path.name} cannot be read: {error}") from error
         return made if isinstance(made, dict) else {}
 
     def _counted(self, path: Path) -> Counter[str] | None:

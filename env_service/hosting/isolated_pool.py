@@ -21,9 +21,9 @@ from env_service.hosting.pool import (
     SPREAD_S,
     WAIT_FOR_WORKER_S,
     Backoff,
-    Pool,
     Site,
     Worker,
+    WorkerPool,
     describe_failure,
     happened,
     watched,
@@ -48,7 +48,7 @@ class ForkHost:
         self.gone = asyncio.Event()
 
 
-class IsolatedPool(Pool):
+class IsolatedPool(WorkerPool):
     """A stock of warm processes, one instance each."""
 
     def __init__(self, site: Site, first: HostHandle | None, fork_hosts: int, warm: int) -> None:

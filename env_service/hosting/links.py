@@ -32,7 +32,7 @@ class CallTooLong(Exception):
     """A call got no reply in its time."""
 
 
-class Reply(NamedTuple):
+class LinkReply(NamedTuple):
     """Reply of a worker: `kind` is OK, BAD_REQUEST or FAILED, `payload` is JSON."""
 
     kind: Kind
@@ -46,7 +46,7 @@ class Link(asyncio.Protocol):
         self._link_server = link_server
         self._decoder = Decoder()
         self._transport: asyncio.Transport | None = None
-        self._waiting: dict[int, asyncio.Future[Reply]] = {}
+        self._waiting: dict[int, asyncio.Future[LinkReply]] = {}
         self._late: set[int] = set()
         self._next = 0
         self._loop = asyncio.get_running_loop()
@@ -100,7 +100,7 @@ class Link(asyncio.Protocol):
         if self.on_lost is not None:
             self.on_lost()
 
-    async def call(self, kind: Kind, payload: bytes, timeout_s: float) -> Reply:
+    async def call(self, kind: Kind, payload: bytes, timeout_s: float) -> LinkReply:
         """Send a request and return its reply; raises WorkerGone, CallTooLong,
         or WireError for an oversized payload."""
         if self._transport is None:
@@ -108,7 +108,7 @@ class Link(asyncio.Protocol):
         self._next += 1
         number = self._next
         self._transport.write(encode(number, kind, payload))
-        future: asyncio.Future[Reply] = self._loop.create_future()
+        future: asyncio.Future[LinkReply] = self._loop.create_future()
         self._waiting[number] = future
         timer = self._loop.call_later(timeout_s, self._give_up, number)
         try:
@@ -138,7 +138,7 @@ class Link(asyncio.Protocol):
         self._late.discard(frame.call)
         future = self._waiting.get(frame.call)
         if future is not None and not future.done():
-            future.set_result(Reply(frame.kind, frame.payload))
+            future.set_result(LinkReply(frame.kind, frame.payload))
 
     def _greet(self, frame: Frame) -> None:
         if self._hello_timer is not None:

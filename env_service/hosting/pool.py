@@ -1,7 +1,7 @@
 """Worker pool of one environment, whatever the kind of its workers.
 
-A `Pool` hands out workers with a slot for an instance and takes the slots back. When a worker's process ends, its owner
-hears of it once, the instances in it are lost and nothing else is. Pools replace what ended, waiting longer after each
+A `WorkerPool` hands out workers with a slot for an instance and takes the slots back. When a worker's process ends, its
+owner hears of it once, the instances in it are lost and nothing else is. Pools replace what ended, waiting longer after each
 failure in a row.
 """
 
@@ -76,7 +76,7 @@ class Backoff:
         return BACKOFF_S[min(self.failures, len(BACKOFF_S)) - 1]
 
 
-class Pool(ABC):
+class WorkerPool(ABC):
     """The workers of one environment."""
 
     def __init__(self, site: Site, first: HostHandle | None) -> None:

@@ -36,7 +36,7 @@ from env_service.hosting.instance import Instance
 from env_service.hosting.isolated_pool import IsolatedPool
 from env_service.hosting.links import CallTooLong, LinkServer, WorkerGone
 from env_service.hosting.metrics import Metrics
-from env_service.hosting.pool import Pool, Site, Worker, watched
+from env_service.hosting.pool import Site, Worker, WorkerPool, watched
 from env_service.hosting.shared_pool import SharedPool
 from env_service.hosting.wire import Kind, WireError, pack, unpack
 from env_service.settings import ServiceSettings
@@ -51,7 +51,7 @@ FIRST_CALL_WAITS_S = (0.05, 0.25)
 _INSTANCE_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@#+=~-]{0,199}")
 
 
-class Service:
+class EnvService:
     """The state of one service: its pools and its instances. Lives on one event loop."""
 
     def __init__(self, settings: ServiceSettings, launcher: Launcher) -> None:
@@ -60,7 +60,7 @@ class Service:
         self.instances: dict[str, Instance] = {}
         self._launcher = launcher
         self._link_server = LinkServer()
-        self._pools: dict[str, Pool] = {}
+        self._pools: dict[str, WorkerPool] = {}
         self._taken: dict[str, int] = {}
         self._sweeper: asyncio.Task[None] | None = None
         self._stopping = False
@@ -185,7 +185,7 @@ class Service:
     # -- one instance
     # ---------------------------------------------------------------------------------------------------------------
 
-    async def _open(self, instance: Instance, pool: Pool, params: dict[str, Any]) -> bytes:
+    async def _open(self, instance: Instance, pool: WorkerPool, params: dict[str, Any]) -> bytes:
         request = {
             "slot": instance.slot,
             "instance_id": instance.instance_id,
@@ -250,7 +250,9 @@ class Service:
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
-    async def _first_call(self, pool: Pool, slot: str, kind: Kind, request: dict[str, Any]) -> tuple[Worker, bytes]:
+    async def _first_call(
+        self, pool: WorkerPool, slot: str, kind: Kind, request: dict[str, Any]
+    ) -> tuple[Worker, bytes]:
         """Take a worker and make its first call; it keeps the slot if that succeeds.
 
         An isolated process that ends meanwhile takes nobody along (its fork host may just have been killed), so the
@@ -274,7 +276,7 @@ class Service:
             return await self._call(self._pools[instance.env_type], worker, kind, request, instance)
 
     async def _call(
-        self, pool: Pool, worker: Worker, kind: Kind, request: dict[str, Any], instance: Instance | None
+        self, pool: WorkerPool, worker: Worker, kind: Kind, request: dict[str, Any], instance: Instance | None
     ) -> bytes:
         """Call an environment and return the JSON of its answer; every failure becomes a ServiceError."""
         name = pool.spec.env_type
@@ -336,7 +338,7 @@ class Service:
     # -- bookkeeping
     # ----------------------------------------------------------------------------------------------------------------
 
-    async def _start_pool(self, name: str, module_class: str) -> Pool:
+    async def _start_pool(self, name: str, module_class: str) -> WorkerPool:
         settings, launcher = self.settings, self._launcher
         spec = HostSpec(
             name,
@@ -350,7 +352,7 @@ class Service:
         )
         first = await launcher.launch(spec)
         site = Site(spec, await first.describe(), launcher, self._link_server, self._worker_lost)
-        pool: Pool
+        pool: WorkerPool
         if site.description.isolation == "shared":
             pool = SharedPool(site, first, hosts=max(settings.shared_hosts, launcher.nodes))
         else:
@@ -359,11 +361,11 @@ class Service:
         await pool.start()
         return pool
 
-    def limit(self, pool: Pool) -> int:
+    def limit(self, pool: WorkerPool) -> int:
         """Return how many instances may be open."""
         return self.settings.max_instances or MAX_INSTANCES[pool.description.isolation]
 
-    def _admit(self, pool: Pool) -> None:
+    def _admit(self, pool: WorkerPool) -> None:
         name = pool.spec.env_type
         if self._taken[name] >= self.limit(pool):
             raise Full(
@@ -374,7 +376,7 @@ class Service:
             )
         self._taken[name] += 1
 
-    def _pool(self, env_type: str | None) -> Pool:
+    def _pool(self, env_type: str | None) -> WorkerPool:
         if self._stopping or not self._pools:
             raise Unavailable(f"the service is {self.not_ready()}", retry_after_s=1.0)
         if env_type is None and len(self._pools) == 1:

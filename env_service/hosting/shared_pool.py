@@ -18,9 +18,9 @@ from env_service.hosting.pool import (
     SPREAD_S,
     WAIT_FOR_WORKER_S,
     Backoff,
-    Pool,
     Site,
     Worker,
+    WorkerPool,
     describe_failure,
     happened,
     watched,
@@ -33,7 +33,7 @@ KILL_TIMEOUT_S = 2.0
 YOUNG_S = 5.0
 
 
-class SharedPool(Pool):
+class SharedPool(WorkerPool):
     """A fixed number of processes, each with many instances."""
 
     def __init__(self, site: Site, first: HostHandle | None, hosts: int) -> None:

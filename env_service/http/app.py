@@ -33,7 +33,7 @@ from agentevolver.utils.web.access import Access
 from agentevolver.utils.web.server import server_config
 from agentevolver.utils.web.shield import Shield, answer_errors, send_json
 from env_service.hosting.cluster import Cluster, HostFailed
-from env_service.hosting.service import Service
+from env_service.hosting.service import EnvService
 from env_service.http.models import ErrorModel, InstancesReply, ManyReply, request_model
 from env_service.http.routes import MANY, MAX_MANY, ROUTES, answer
 from env_service.settings import TOKEN_VARIABLE, ServiceSettings
@@ -75,7 +75,7 @@ def error_body(status: int, detail: str) -> dict[str, Any]:
 class Gate:
     """ASGI application of one service, without its shield."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: EnvService) -> None:
         self._service = service
         self._app: ASGIApp = documented_app(service)
         self._paths = frozenset((*ROUTES, *MANY))
@@ -96,7 +96,7 @@ class Gate:
         self._service.metrics.requests.labels(path if path in self._paths else "other", str(status)).inc()
 
 
-def shielded(service: Service, settings: ServiceSettings) -> Shield:
+def shielded(service: EnvService, settings: ServiceSettings) -> Shield:
     """Return the application of a service behind its shield;
     raises ValueError for settings that would let everybody in."""
     gate = Gate(service)
@@ -104,7 +104,7 @@ def shielded(service: Service, settings: ServiceSettings) -> Shield:
     return Shield(gate, access, settings.max_body_bytes, error_body, check_json=False, on_refusal=gate.count)
 
 
-def documented_app(service: Service) -> FastAPI:
+def documented_app(service: EnvService) -> FastAPI:
     """Return the FastAPI application: schemas of all routes, /healthz, /metrics, /instances."""
     app = FastAPI(
         title="Environment service", description="Gym-style environments for LLM agents over HTTP.", version="1"
@@ -179,7 +179,7 @@ def self_contained_schema(model: type[BaseModel]) -> dict[str, Any]:
 
 def _add_post(
     app: FastAPI,
-    service: Service,
+    service: EnvService,
     path: str,
     body: type[BaseModel],
     reply: type[BaseModel],
@@ -284,7 +284,7 @@ async def _run(settings: ServiceSettings, sock: socket.socket) -> None:
     stop = asyncio.Event()
     _stop_on_signals(stop)
     cluster = Cluster(settings.ray_address)
-    service = Service(settings, cluster)
+    service = EnvService(settings, cluster)
     config = server_config(
         shielded(service, settings),
         stop_s=GRACE_S,
@@ -317,7 +317,7 @@ def _stop_on_signals(stop: asyncio.Event) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
 
 
-async def _start(cluster: Cluster, service: Service) -> None:
+async def _start(cluster: Cluster, service: EnvService) -> None:
     try:
         await cluster.start()
     except (ConnectionError, RuntimeError, OSError, ValueError) as error:
@@ -330,7 +330,7 @@ async def _start(cluster: Cluster, service: Service) -> None:
 
 async def _shut_down(
     cluster: Cluster,
-    service: Service,
+    service: EnvService,
     server: uvicorn.Server,
     serving: asyncio.Task[None],
     others: list[asyncio.Task[Any]],

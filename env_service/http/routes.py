@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from env_service.contract import checked_action
 from env_service.errors import BadRequest, InvalidBody, ServiceError
-from env_service.hosting.service import Service
+from env_service.hosting.service import EnvService
 from env_service.http import models
 from env_service.http.models import ServiceRequest
 
@@ -43,7 +43,7 @@ class InvalidFields(InvalidBody):
         self.errors = errors
 
 
-Operation = Callable[[Service, ServiceRequest, str | None], Awaitable[bytes]]
+Operation = Callable[[EnvService, ServiceRequest, str | None], Awaitable[bytes]]
 
 
 class Route(NamedTuple):
@@ -73,7 +73,7 @@ def parse(body: bytes) -> ServiceRequest:
     return _validated(_loaded(body), ())
 
 
-async def answer(service: Service, path: str, body: bytes, create_key: str | None) -> HttpReply:
+async def answer(service: EnvService, path: str, body: bytes, create_key: str | None) -> HttpReply:
     """Run a route of `ROUTES` or `MANY` on a body; never raises."""
     try:
         if path in MANY:
@@ -90,14 +90,14 @@ async def answer(service: Service, path: str, body: bytes, create_key: str | Non
         return failure(ServiceError(f"the service failed; its log has the details under {error_id}", error_id=error_id))
 
 
-async def _run(service: Service, path: str, route: Route, request: ServiceRequest, create_key: str | None) -> bytes:
+async def _run(service: EnvService, path: str, route: Route, request: ServiceRequest, create_key: str | None) -> bytes:
     for field in route.required:
         if getattr(request, field) in (None, ""):
             raise BadRequest(f"{path} needs the field {field!r}")
     return await route.operation(service, request, create_key)
 
 
-async def _many(service: Service, path: str, body: bytes) -> bytes:
+async def _many(service: EnvService, path: str, body: bytes) -> bytes:
     loaded = _loaded(body)
     items = loaded.get("requests") if isinstance(loaded, dict) else None
     if not isinstance(items, list) or len(items) > MAX_MANY:
@@ -109,7 +109,7 @@ async def _many(service: Service, path: str, body: bytes) -> bytes:
     return _PREFIX + b"[" + b",".join(replies) + b"]" + _SUFFIX
 
 
-async def _one(service: Service, path: str, request: ServiceRequest) -> bytes:
+async def _one(service: EnvService, path: str, request: ServiceRequest) -> bytes:
     try:
         return await _run(service, path, ROUTES[path], request, None)
     except ServiceError as error:
@@ -145,11 +145,11 @@ def _wrap(data: bytes) -> bytes:
     return _PREFIX + data + _SUFFIX
 
 
-async def _profile(service: Service, request: ServiceRequest, create_key: str | None) -> bytes:
+async def _profile(service: EnvService, request: ServiceRequest, create_key: str | None) -> bytes:
     return _wrap(await service.get_env_profile(request.env_type, request.params or {}))
 
 
-async def _create(service: Service, request: ServiceRequest, create_key: str | None) -> bytes:
+async def _create(service: EnvService, request: ServiceRequest, create_key: str | None) -> bytes:
     return _wrap(
         await service.create(
             request.env_type, request.task_id or "", request.instance_id, request.params or {}, create_key
@@ -157,7 +157,7 @@ async def _create(service: Service, request: ServiceRequest, create_key: str | N
     )
 
 
-async def _step(service: Service, request: ServiceRequest, create_key: str | None) -> bytes:
+async def _step(service: EnvService, request: ServiceRequest, create_key: str | None) -> bytes:
     try:
         action = checked_action(request.messages)
     except ValueError as error:
@@ -165,19 +165,19 @@ async def _step(service: Service, request: ServiceRequest, create_key: str | Non
     return _wrap(await service.step(request.instance_id or "", action, request.params or {}, request.step_index))
 
 
-async def _evaluate(service: Service, request: ServiceRequest, create_key: str | None) -> bytes:
+async def _evaluate(service: EnvService, request: ServiceRequest, create_key: str | None) -> bytes:
     return _wrap(
         await service.evaluate(request.instance_id or "", _conversation(request.messages), request.params or {})
     )
 
 
-async def _info(service: Service, request: ServiceRequest, create_key: str | None) -> bytes:
+async def _info(service: EnvService, request: ServiceRequest, create_key: str | None) -> bytes:
     return _wrap(
         await service.get_info(request.instance_id or "", _conversation(request.messages), request.params or {})
     )
 
 
-async def _release(service: Service, request: ServiceRequest, create_key: str | None) -> bytes:
+async def _release(service: EnvService, request: ServiceRequest, create_key: str | None) -> bytes:
     released = await service.release(request.instance_id or "")
     return b'{"success":%s,"data":null}' % (b"true" if released else b"false")
 

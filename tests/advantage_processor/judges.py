@@ -4,7 +4,7 @@ import asyncio
 import json
 
 from advantage_processor.labels import LabelError, read_some
-from agentevolver.llm import Reply
+from agentevolver.llm import LLMReply
 from agentevolver.llm.prompts import read_sections, read_steps
 
 
@@ -65,4 +65,4 @@ class FakeJudge:
         if isinstance(reply, BaseException):
             raise reply
         text = reply(messages) if callable(reply) else reply
-        return Reply(text, 1000, 50, self.latency, False, self.finish_reason, self.tool_calls)
+        return LLMReply(text, 1000, 50, self.latency, False, self.finish_reason, self.tool_calls)

@@ -21,7 +21,7 @@ import pytest
 from agentevolver.recipes.offline.seed.demonstrator import Habits
 from agentevolver.recipes.offline.seed.policy import build as build_policy
 from agentevolver.recipes.offline.seed.syntax import HERMES
-from agentevolver.recipes.offline.seed.training import Recipe
+from agentevolver.recipes.offline.seed.training import SeedTraining
 from agentevolver.utils.files import read_jsonl
 from env_service.environments.appworld.tests import tiny_world
 from env_service.environments.textarena import package as textarena
@@ -153,7 +153,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def hermes_policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A policy of hermes' syntax that has learnt next to nothing: enough to begin a call."""
     folder = tmp_path_factory.mktemp("hermes")
-    build_policy(folder, 0, Recipe(steps=40), Habits(), "of a test", splits=(), syntax=HERMES)
+    build_policy(folder, 0, SeedTraining(steps=40), Habits(), "of a test", splits=(), syntax=HERMES)
     return folder
 
 

@@ -17,7 +17,7 @@ import uvicorn
 from agentevolver.utils.web.server import server_config
 from env_service.hosting.cluster import HostFailed
 from env_service.hosting.host import Description, Host, HostSpec
-from env_service.hosting.service import Service
+from env_service.hosting.service import EnvService
 from env_service.hosting.wire import Address, connect
 from env_service.hosting.worker import InstanceHost, serve_shared
 from env_service.http.app import bind, shielded
@@ -107,7 +107,7 @@ async def serving(
     """Run a service on a free port; yields an object with `url`, `service` and `launcher`."""
     settings = ServiceSettings(environments, **{"warm": 2, **options})
     launcher = launcher or LocalLauncher()
-    service = Service(settings, launcher)
+    service = EnvService(settings, launcher)
     sock = bind("127.0.0.1", 0)
     server = uvicorn.Server(server_config(shielded(service, settings), lifespan="off", log_config=None, stop_s=5))
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign]
@@ -125,7 +125,7 @@ async def serving(
 class Running:
     """A service that runs."""
 
-    def __init__(self, url: str, service: Service, launcher: LocalLauncher) -> None:
+    def __init__(self, url: str, service: EnvService, launcher: LocalLauncher) -> None:
         self.url = url
         self.service = service
         self.launcher = launcher

@@ -9,7 +9,7 @@ from counter_envs import Counter, ToolCounter
 from local_hosts import Http, serving
 from openai.types.chat import ChatCompletionMessage
 
-from env_service.checker import Failed, LocalProbe, Refused
+from env_service.checker import Failed, LocalProbe, ProbeRefused
 from env_service.contract import ContractError, checked_class, checked_tools
 
 NATIVE = {"native_tools": True}
@@ -114,7 +114,7 @@ def test_a_probe_in_this_process_takes_what_the_service_takes_and_refuses_what_i
     probe = LocalProbe(ToolCounter)
     name, _ = probe.create("t1", NATIVE)
     assert probe.step(name, calling(4))["state"][0]["content"] == "4"
-    with pytest.raises(Refused, match="one message"):
+    with pytest.raises(ProbeRefused, match="one message"):
         probe.step(name, {"role": "assistant"})
 
 

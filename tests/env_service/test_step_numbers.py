@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from env_service.errors import EnvironmentFailed, ServiceError, StepOutOfOrder
 from env_service.hosting.host import Description, HostSpec
 from env_service.hosting.instance import StepLedger
-from env_service.hosting.links import LinkServer, Reply
-from env_service.hosting.pool import Pool, Site, Worker
-from env_service.hosting.service import Service
+from env_service.hosting.links import LinkReply, LinkServer
+from env_service.hosting.pool import Site, Worker, WorkerPool
+from env_service.hosting.service import EnvService
 from env_service.hosting.wire import Decoder, Frame, Kind, unpack
 from env_service.hosting.worker import InstanceHost
 from env_service.settings import ServiceSettings
@@ -31,16 +31,16 @@ class MemoryLink:
         self.instance_host = InstanceHost(Counter, 1 << 20)
         self.steps: list[str] = []
 
-    async def call(self, kind: Kind, payload: bytes, timeout_s: float) -> Reply:
+    async def call(self, kind: Kind, payload: bytes, timeout_s: float) -> LinkReply:
         await asyncio.sleep(0)
         if kind is Kind.STEP:
             self.steps.append(unpack(payload)["action"]["content"])
         (reply,) = Decoder().feed(self.instance_host.answer(Frame(1, kind, payload)))
         await asyncio.sleep(0)
-        return Reply(reply.kind, reply.payload)
+        return LinkReply(reply.kind, reply.payload)
 
 
-class MemoryPool(Pool):
+class MemoryPool(WorkerPool):
     """One worker in this process."""
 
     ready = True
@@ -64,9 +64,9 @@ class MemoryPool(Pool):
     async def stop(self) -> None: ...
 
 
-def service_on(link: MemoryLink) -> Service:
+def service_on(link: MemoryLink) -> EnvService:
     """Return a service whose only environment lives behind `link`."""
-    service = Service(ServiceSettings({"counter": "counter_envs:Counter"}), launcher=None)  # type: ignore[arg-type]
+    service = EnvService(ServiceSettings({"counter": "counter_envs:Counter"}), launcher=None)  # type: ignore[arg-type]
     service._pools["counter"] = MemoryPool(link)
     service._taken["counter"] = 0
     return service

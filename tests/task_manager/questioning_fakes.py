@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from agentevolver.llm.errors import LLMReplyError, Reply
+from agentevolver.llm.errors import LLMReply, LLMReplyError
 from agentevolver.llm.prompts import read_sections, read_steps, read_task
 from agentevolver.llm.reply import NoAnswer, read_reply
 from env_service.base import BaseEnv
@@ -219,9 +219,9 @@ class Tutor:
 
     async def chat(self, role, messages, tools=None, **sampling):
         said = await self._said(role, messages, sampling)
-        if isinstance(said, Reply):
+        if isinstance(said, LLMReply):
             return said
-        return Reply(said["action"] if isinstance(said, dict) else said, 1, 1, 0.0, False)
+        return LLMReply(said["action"] if isinstance(said, dict) else said, 1, 1, 0.0, False)
 
     def context_limit(self, role):
         return None

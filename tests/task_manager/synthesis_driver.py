@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from agentevolver.llm.errors import Reply
+from agentevolver.llm.errors import LLMReply
 from agentevolver.types import Task
 from env_service.client import AsyncEnvClient
 from env_service.registry import resolve
@@ -33,9 +33,9 @@ class MindModel:
     async def structured(self, role: Any, messages: list[dict[str, Any]], schema: Any, **sampling: Any) -> Any:
         return schema.model_validate(self._answer(messages, sampling))
 
-    async def chat(self, role: Any, messages: list[dict[str, Any]], tools: Any = None, **sampling: Any) -> Reply:
+    async def chat(self, role: Any, messages: list[dict[str, Any]], tools: Any = None, **sampling: Any) -> LLMReply:
         answer = self._answer(messages, sampling)
-        return Reply(answer if isinstance(answer, str) else json.dumps(answer), 1, 1, 0.0, False)
+        return LLMReply(answer if isinstance(answer, str) else json.dumps(answer), 1, 1, 0.0, False)
 
     def context_limit(self, role: Any) -> None:
         return None

@@ -4,7 +4,7 @@ import pytest
 from questioning_fakes import Tutor
 
 from agentevolver.llm.asking import Asker
-from agentevolver.llm.errors import LLMReplyError, Reply
+from agentevolver.llm.errors import LLMReply, LLMReplyError
 from agentevolver.llm.prompts import messages
 from agentevolver.llm.settings import Role
 from task_manager.actions import format_of
@@ -16,7 +16,7 @@ def prompt(room):
 
 
 def kept(text):
-    return Reply(text, 1, 1, 0.0, True)
+    return LLMReply(text, 1, 1, 0.0, True)
 
 
 class Told(Tutor):

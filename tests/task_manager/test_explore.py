@@ -9,10 +9,10 @@ from agentevolver.llm.errors import (
     LLMContextOverflow,
     LLMFiltered,
     LLMRefused,
+    LLMReply,
     LLMReplyError,
+    LLMToolCall,
     LLMUnavailable,
-    Reply,
-    ToolCall,
 )
 from agentevolver.llm.prompts import read_steps
 from env_service.protocol import EnvCrashed
@@ -45,7 +45,7 @@ def explorer(llm, client=None, strategy=None, args=ARGS, **keys):
 
 
 def native(name, arguments, **fields):
-    return Reply("", 1, 1, 0.0, False, "tool_calls", (ToolCall(name, arguments),), **fields)
+    return LLMReply("", 1, 1, 0.0, False, "tool_calls", (LLMToolCall(name, arguments),), **fields)
 
 
 async def test_breadth_sees_everything_and_depth_the_last_steps_under_their_own_numbers():

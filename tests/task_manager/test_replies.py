@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from agentevolver.llm.errors import Reply, ToolCall
+from agentevolver.llm.errors import LLMReply, LLMToolCall
 from task_manager.actions import PlainFormat
 from task_manager.replies import LONGEST, NoAction, read_action
 
@@ -23,7 +23,7 @@ TAGGED = '<tool_call>\n{"name": "cd", "arguments": {"action": "a"}}\n</tool_call
 
 
 def reply(text, *calls, finish="stop", thinking="", cached=False):
-    return Reply(text, 1, 1, 0.0, cached, finish, tuple(calls), thinking)
+    return LLMReply(text, 1, 1, 0.0, cached, finish, tuple(calls), thinking)
 
 
 @pytest.mark.parametrize(
@@ -74,15 +74,15 @@ def test_where_messages_have_fences_of_their_own_nothing_is_unwrapped(text):
 
 @pytest.mark.parametrize("arguments", [{"id": "n2", "tag": "fun"}, '{"id": "n2", "tag": "fun"}'])
 def test_a_native_call_is_an_action_and_the_text_beside_it_the_thought(arguments):
-    said = read_action(reply("I file  it.", ToolCall("note.tag", arguments), ToolCall("other", {})), FORMAT)
+    said = read_action(reply("I file  it.", LLMToolCall("note.tag", arguments), LLMToolCall("other", {})), FORMAT)
     assert (said.action, said.thought) == ("note.tag n2 fun", "I file it.")
-    assert read_action(reply("", ToolCall("note.tag", arguments), thinking="hm"), FORMAT).thought == "hm"
+    assert read_action(reply("", LLMToolCall("note.tag", arguments), thinking="hm"), FORMAT).thought == "hm"
 
 
 def test_the_reply_that_was_asked_for_may_come_as_the_arguments_of_a_call():
-    said = read_action(reply("", ToolCall("reply", {"thought": "look", "action": PYTHON})), FORMAT, fenced=True)
+    said = read_action(reply("", LLMToolCall("reply", {"thought": "look", "action": PYTHON})), FORMAT, fenced=True)
     assert (said.action, said.thought) == (PYTHON, "look")
-    assert read_action(reply("", ToolCall("press", {"action": "left"})), FORMAT).action == "press left", (
+    assert read_action(reply("", LLMToolCall("press", {"action": "left"})), FORMAT).action == "press left", (
         "a tool's own parameter"
     )
 
@@ -101,8 +101,8 @@ def test_the_reply_that_was_asked_for_may_come_as_the_arguments_of_a_call():
         (reply('{"thought": "look", "action": ""}'), "action"),
         (reply('{"thought": "look", "action": {}}'), "action"),
         (reply('{"action": "a"}\n{"action": "b"}'), "different answers"),
-        (reply("", ToolCall("note.tag", '{"id": ')), "no JSON object"),
-        (reply("", ToolCall("unknown", {})), "no tool unknown"),
+        (reply("", LLMToolCall("note.tag", '{"id": ')), "no JSON object"),
+        (reply("", LLMToolCall("unknown", {})), "no tool unknown"),
         (reply("x" * (LONGEST + 1)), "longer than"),
     ],
 )

@@ -28,7 +28,7 @@ from agentevolver.recipes.agent0.manifest import (
 )
 from agentevolver.recipes.agent0.overlays import GRADER, proposer_overlay, solver_overlay
 from agentevolver.recipes.agent0.play import Player
-from agentevolver.recipes.agent0.pool import Labeller, Pool, draws_of, tasks_of
+from agentevolver.recipes.agent0.pool import Labeller, TaskPool, draws_of, tasks_of
 from agentevolver.recipes.agent0.replay import replayed
 from agentevolver.recipes.agent0.report import line_of, metrics_of
 from agentevolver.recipes.agent0.settings import PROPOSE_ENV, settings_of
@@ -182,10 +182,10 @@ class Driver:
             {"steps": section.steps, "proposals": episodes, "episodes": episodes * self._section.executor.k},
         )
 
-    async def _pool_and_label(self, number: int, policies: _Policies) -> Pool:
+    async def _pool_and_label(self, number: int, policies: _Policies) -> TaskPool:
         """Draw and label by turns, a batch at a time, until there are enough tasks or no draws left."""
         section, manifest = self._section, self._manifest
-        pool = Pool(self._of(number), number, section.pool, self._known(number))
+        pool = TaskPool(self._of(number), number, section.pool, self._known(number))
         if manifest.is_over(number, LABEL):
             return pool
         draws = draws_of(number, await self._parts.seeds(number, POOL, section.draws))
@@ -213,7 +213,7 @@ class Driver:
         manifest.finish(number, LABEL, counts=stages.pool_counts(pool), metrics=stages.pool_metrics(pool))
         return pool
 
-    async def _solve(self, number: int, policies: _Policies, pool: Pool) -> None:
+    async def _solve(self, number: int, policies: _Policies, pool: TaskPool) -> None:
         section, manifest = self._section, self._manifest
         if not manifest.is_over(number, SOLVE):
             kept = pool.kept()
@@ -291,7 +291,7 @@ class Driver:
 
     def _earlier(self, number: int) -> list[list[dict[str, Any]]]:
         """Return the tasks that the rounds before kept."""
-        return [Pool(self._of(before), before, self._section.pool, {}).kept() for before in range(1, number)]
+        return [TaskPool(self._of(before), before, self._section.pool, {}).kept() for before in range(1, number)]
 
     def _known(self, number: int) -> dict[str, str]:
         return stages.known_questions(self._parts.questions, self._earlier(number))

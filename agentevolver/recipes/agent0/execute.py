@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import orjson
 
-from agentevolver.recipes.agent0.types import Dropped, Proposal
+from agentevolver.recipes.agent0.types import Dropped, ProposedTask
 from env_service.client import EnvCrashed, EnvRequestError, EnvServiceError, EnvTimeout
 from env_service.protocol import Instances
 
@@ -29,7 +29,7 @@ LONGEST_ANSWER = 2000
 _LEFT = re.compile(r"SystemExit: (.*) \(the interpreter goes on\)")
 
 
-async def execute(client: Instances, world: str, proposal: Proposal) -> str | Dropped:
+async def execute(client: Instances, world: str, proposal: ProposedTask) -> str | Dropped:
     """Return what the proposal's program answers, the same in two runs; else why there is no answer: `unexecutable` (no
     program, an error, no output), `timeout`, or `unequal`.
 

@@ -18,7 +18,7 @@ from agentevolver.recipes.agent0.measure import measure
 from agentevolver.recipes.agent0.play import Player, PlayFailed, player_of
 from agentevolver.recipes.agent0.reward import calls_of, frontier_reward
 from agentevolver.recipes.agent0.settings import Agent0Settings, settings_of
-from agentevolver.recipes.agent0.types import Dropped, Kept, Measurement, Proposal
+from agentevolver.recipes.agent0.types import Dropped, Kept, Measurement, ProposedTask
 from agentevolver.types import Outcome, Task
 from agentevolver.utils import seeds
 from env_service.client import EnvRequestError
@@ -61,12 +61,12 @@ class FrontierGrader:
             EnvServiceError: the environment service failed.
         """
         facts = await _told(client, task, instance_id)
-        proposal, world = Proposal.from_facts(task.task_id, task.task_id, facts), str(facts["world"])
+        proposal, world = ProposedTask.from_facts(task.task_id, task.task_id, facts), str(facts["world"])
         executed: str | Dropped | None = None
         if not proposal.refused and self._settings.gate == "executed":
             executed = await execute(client, world, proposal)
             if isinstance(executed, Dropped):
-                proposal = Proposal(**{**proposal.to_dict(), "refused": f"{executed.reason}: {executed.detail}"})
+                proposal = ProposedTask(**{**proposal.to_dict(), "refused": f"{executed.reason}: {executed.detail}"})
         found = {"question": proposal.question, "program": proposal.program, "answer": proposal.answer, "world": world}
         if proposal.refused:
             facts = {**found, "refused": proposal.refused, "p": None, "calls": 0.0}
@@ -79,7 +79,7 @@ class FrontierGrader:
         return Outcome(score, True, f"p {p:.3g}, {calls:.3g} calls", facts={**found, "refused": "", **told})
 
     async def _measure(
-        self, proposal: Proposal, world: str, executed: str | Dropped | None, client: Any
+        self, proposal: ProposedTask, world: str, executed: str | Dropped | None, client: Any
     ) -> Measurement:
         self._player = self._player or player_of(self._rounds, client)
         draws = seeds.current()
@@ -91,7 +91,9 @@ class FrontierGrader:
         except PlayFailed as error:
             raise GradingError(f"proposal {proposal.question!r} could not be measured: {error}") from error
 
-    def _label(self, proposal: Proposal, measurement: Measurement, executed: str | Dropped | None) -> tuple[str, float]:
+    def _label(
+        self, proposal: ProposedTask, measurement: Measurement, executed: str | Dropped | None
+    ) -> tuple[str, float]:
         """Return the label and p by the gate's rule, without its filter."""
         unfiltered = self._settings.model_copy(update={"keep": (0.0, 1.0), "min_answered": 0})
         verdict = gate(unfiltered, proposal, measurement, executed)

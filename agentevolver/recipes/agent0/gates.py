@@ -8,13 +8,13 @@ executor, right or not. Whatever the label, the task is kept only where the exec
 from __future__ import annotations
 
 from agentevolver.recipes.agent0.settings import Agent0Settings
-from agentevolver.recipes.agent0.types import Dropped, Kept, Measurement, Proposal
+from agentevolver.recipes.agent0.types import Dropped, Kept, Measurement, ProposedTask
 from agentevolver.recipes.agent0.votes import canonical, share
 
 
 def gate(
     settings: Agent0Settings,
-    proposal: Proposal,
+    proposal: ProposedTask,
     measurement: Measurement | None,
     executed: str | Dropped | None = None,
 ) -> Kept | Dropped:
@@ -58,7 +58,7 @@ def gate(
     return Kept(label, p)
 
 
-def _needed(proposal: Proposal, measurement: Measurement | None) -> Measurement:
+def _needed(proposal: ProposedTask, measurement: Measurement | None) -> Measurement:
     if measurement is None or not measurement.answers:
         raise ValueError(f"proposal {proposal.proposal_id} was not measured: there is no p to judge it by")
     return measurement

@@ -9,7 +9,7 @@ from agentevolver.recipes.agent0.measure import measure
 from agentevolver.recipes.agent0.play import Player
 from agentevolver.recipes.agent0.pool import Judged
 from agentevolver.recipes.agent0.settings import Agent0Settings
-from agentevolver.recipes.agent0.types import Dropped, Proposal
+from agentevolver.recipes.agent0.types import Dropped, ProposedTask
 from env_service.protocol import Instances
 
 
@@ -38,7 +38,7 @@ class GateLabeller:
         self._player = player
         self._checkpoint = checkpoint
 
-    async def label(self, proposal: Proposal, name: str) -> Judged:
+    async def label(self, proposal: ProposedTask, name: str) -> Judged:
         """Run, measure and judge a proposal. What has no label by the gate's rule is not measured:
         that would cost `label_k` episodes.
 

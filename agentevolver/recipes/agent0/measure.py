@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from agentevolver.recipes.agent0.play import Player
-from agentevolver.recipes.agent0.types import Measurement, Proposal
+from agentevolver.recipes.agent0.types import Measurement, ProposedTask
 from agentevolver.recipes.agent0.votes import measured
 from agentevolver.types import Task
 
 
-def task_of(proposal: Proposal, world: str, answer: str | None = None) -> Task:
+def task_of(proposal: ProposedTask, world: str, answer: str | None = None) -> Task:
     """Return a proposal as a task of the world that it is for, graded by `answer`; without one every episode gets 0.
 
     Raises ValueError for a proposal that was refused.
@@ -20,7 +20,7 @@ def task_of(proposal: Proposal, world: str, answer: str | None = None) -> Task:
 
 
 async def measure(
-    player: Player, checkpoint: str, world: str, proposal: Proposal, k: int, name: str, label: str | None = None
+    player: Player, checkpoint: str, world: str, proposal: ProposedTask, k: int, name: str, label: str | None = None
 ) -> Measurement:
     """Return what k episodes of the policy at `checkpoint` make of a proposal.
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from agentevolver.recipes.agent0.journal import Journal
-from agentevolver.recipes.agent0.types import Dropped, Kept, Measurement, Proposal
+from agentevolver.recipes.agent0.types import Dropped, Kept, Measurement, ProposedTask
 from agentevolver.types import Task
 
 DRAWN, POOL = "drawn.jsonl", "pool.jsonl"
@@ -46,7 +46,7 @@ class Judged:
 class Labeller(Protocol):
     """Labeller: who finds out what a proposal is worth, with the frozen executor."""
 
-    async def label(self, proposal: Proposal, name: str) -> Judged:
+    async def label(self, proposal: ProposedTask, name: str) -> Judged:
         """Run the proposal's program, measure it and put it through the gate.
 
         Args:
@@ -66,7 +66,7 @@ def canonical(question: str) -> str:
     return " ".join(question.split()).casefold()
 
 
-class Pool:
+class TaskPool:
     """The pool of one round.
 
     Args:
@@ -87,13 +87,13 @@ class Pool:
         """Return those that were not drawn yet."""
         return [draw for draw in draws if draw.proposal_id not in self.drawn]
 
-    def put_drawn(self, draw: Draw, proposal: Proposal, checkpoint: str) -> None:
+    def put_drawn(self, draw: Draw, proposal: ProposedTask, checkpoint: str) -> None:
         """Record what was proposed."""
         record = proposal.to_dict()
         del record["proposal_id"]
         self.drawn.add({"task_id": draw.proposal_id, "number": draw.number, **record, "proposer_ckpt": checkpoint})
 
-    def proposals(self) -> list[Proposal]:
+    def proposals(self) -> list[ProposedTask]:
         """Return all that were drawn, by their numbers."""
         return [proposal_of(record) for record in sorted(self.drawn, key=lambda record: record["number"])]
 
@@ -111,11 +111,11 @@ class Pool:
                 seen[text] = proposal.proposal_id
         return found
 
-    def unlabelled(self) -> list[Proposal]:
+    def unlabelled(self) -> list[ProposedTask]:
         """Return the proposals that nothing is known of, by their numbers."""
         return [proposal for proposal in self.proposals() if proposal.proposal_id not in self.labelled]
 
-    def put_labelled(self, proposal: Proposal, judged: Judged, k: int, executor: str) -> None:
+    def put_labelled(self, proposal: ProposedTask, judged: Judged, k: int, executor: str) -> None:
         """Record what became of a proposal."""
         drawn = self.drawn[proposal.proposal_id]
         self.labelled.add(record_of(drawn, judged, self.number, k, executor))
@@ -146,9 +146,9 @@ class Pool:
         return sorted(self.labelled, key=lambda record: record["number"])
 
 
-def proposal_of(record: Mapping[str, Any]) -> Proposal:
+def proposal_of(record: Mapping[str, Any]) -> ProposedTask:
     """Return the proposal of a record of `drawn.jsonl`."""
-    return Proposal(
+    return ProposedTask(
         proposal_id=record["task_id"],
         seed=record["seed"],
         question=record["question"],

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 from agentevolver.recipes.agent0 import evaluation
 from agentevolver.recipes.agent0.journal import Journal
 from agentevolver.recipes.agent0.play import Player, PlayFailed
-from agentevolver.recipes.agent0.pool import DUPLICATE, Draw, Judged, Labeller, Pool, canonical
+from agentevolver.recipes.agent0.pool import DUPLICATE, Draw, Judged, Labeller, TaskPool, canonical
 from agentevolver.recipes.agent0.settings import PROPOSE_ENV
 from agentevolver.recipes.agent0.trainings import Trained
-from agentevolver.recipes.agent0.types import Dropped, Proposal
+from agentevolver.recipes.agent0.types import Dropped, ProposedTask
 from agentevolver.types import Task
 from agentevolver.utils.errors import TrainingFailed
 
@@ -49,7 +49,7 @@ async def each(items: Sequence[T], work: Callable[[T], Awaitable[None]], at_once
         raise failed.exceptions[0] from failed
 
 
-async def draw(pool: Pool, draws: Sequence[Draw], player: Player, proposer: str, recorded: str, tell: Tell) -> None:
+async def draw(pool: TaskPool, draws: Sequence[Draw], player: Player, proposer: str, recorded: str, tell: Tell) -> None:
     """Make the missing proposals of a batch, one episode of the world `propose` each; raises PlayFailed.
 
     Args:
@@ -60,13 +60,13 @@ async def draw(pool: Pool, draws: Sequence[Draw], player: Player, proposer: str,
     async def propose(one: Draw) -> None:
         task = Task(one.seed, PROPOSE_ENV, metadata={"split": "train"})
         (play,) = await player.play(proposer, task, 1, f"{one.proposal_id}.draw")
-        pool.put_drawn(one, Proposal.from_facts(one.proposal_id, one.seed, play.facts), recorded)
+        pool.put_drawn(one, ProposedTask.from_facts(one.proposal_id, one.seed, play.facts), recorded)
         tell(len(pool.drawn), len(draws))
 
     await each(pool.undrawn(draws), propose, DRAWS_AT_ONCE)
 
 
-async def label(pool: Pool, labeller: Labeller, k: int, executor: str, tell: Tell) -> None:
+async def label(pool: TaskPool, labeller: Labeller, k: int, executor: str, tell: Tell) -> None:
     """Label the drawn proposals: refusals and duplicates are dropped, the labeller judges the others.
 
     Raises:
@@ -74,7 +74,7 @@ async def label(pool: Pool, labeller: Labeller, k: int, executor: str, tell: Tel
     """
     repeats, missing, failed = pool.repeats(), pool.unlabelled(), []
 
-    async def judge(proposal: Proposal) -> None:
+    async def judge(proposal: ProposedTask) -> None:
         if proposal.refused:
             word, _, sentence = proposal.refused.partition(":")
             judged = Judged(Dropped(word.strip(), sentence.strip()))
@@ -97,7 +97,7 @@ async def label(pool: Pool, labeller: Labeller, k: int, executor: str, tell: Tel
     await each(missing, judge)
 
 
-def pool_counts(pool: Pool) -> dict[str, Any]:
+def pool_counts(pool: TaskPool) -> dict[str, Any]:
     """Return the counts of a pool that is drawn and labelled."""
     records = list(pool.labelled)
     return {
@@ -110,7 +110,7 @@ def pool_counts(pool: Pool) -> dict[str, Any]:
     }
 
 
-def pool_metrics(pool: Pool) -> dict[str, float]:
+def pool_metrics(pool: TaskPool) -> dict[str, float]:
     """Return the metrics of a labelled pool: labels and votes that are right, difficulty, and use of the tool."""
     kept, measured = pool.kept(), [record for record in pool.labelled if record["k"] > 0]
     found = {

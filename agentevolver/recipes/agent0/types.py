@@ -9,7 +9,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Proposal:
+class ProposedTask:
     """A proposed task.
 
     `answer` is the proposer's own, `program` what makes the answer when it is run in the world that the task is for;
@@ -25,7 +25,7 @@ class Proposal:
     refused: str = ""
 
     @classmethod
-    def from_facts(cls, proposal_id: str, seed: str, facts: Mapping[str, Any]) -> Proposal:
+    def from_facts(cls, proposal_id: str, seed: str, facts: Mapping[str, Any]) -> ProposedTask:
         """Read a proposal out of the state of an episode of the environment `propose`."""
         return cls(
             proposal_id,

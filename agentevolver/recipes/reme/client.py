@@ -17,7 +17,7 @@ from typing import Any
 import aiohttp
 
 from agentevolver.recipes.reme.messages import to_messages
-from agentevolver.utils.retry import Retries, RetryPolicy
+from agentevolver.utils.retry import BackoffPolicy, Retries
 from agentevolver.utils.secrets import secret
 from experience_manager import screen
 from experience_manager.attempts import Group
@@ -37,7 +37,7 @@ TIMEOUT_S, SUMMARY_TIMEOUT_S = 60.0, 1200.0
 TRIES = 2
 
 
-class ServiceError(ExperienceError):
+class RemeServiceError(ExperienceError):
     """The experience service cannot be reached, refused, or answered with something else."""
 
 
@@ -60,7 +60,7 @@ class RemeBackend(Backend):
         reply = await self._post("retrieve_task_memory", body, TIMEOUT_S, repeatable=True)
         answer = reply.get("answer")
         if not isinstance(answer, str) or _ERROR_TEXT.match(answer):
-            raise ServiceError(
+            raise RemeServiceError(
                 f"{reme.base_url}/retrieve_task_memory gave no text as its answer: {str(answer)[:200]!r}"
             )
         text = screen.tidy(answer)
@@ -68,7 +68,7 @@ class RemeBackend(Backend):
             "too long" if len(text) > self._settings.retrieval.max_chars else None
         )
         if problem is not None:
-            raise ServiceError(
+            raise RemeServiceError(
                 f"{reme.base_url}/retrieve_task_memory answered with what may not be shown to a policy: {problem}"
             )
         experiences = self._read(reply)
@@ -139,7 +139,7 @@ class RemeBackend(Backend):
     async def _post(self, route: str, body: Mapping[str, Any], timeout_s: float, *, repeatable: bool) -> dict[str, Any]:
         reme = self._settings.reme
         url = f"{reme.base_url.rstrip('/')}/{route}"
-        retries = Retries(RetryPolicy(tries=TRIES, first_wait_s=2.0, max_wait_s=8.0))
+        retries = Retries(BackoffPolicy(tries=TRIES, first_wait_s=2.0, max_wait_s=8.0))
         while True:
             again = True
             try:
@@ -153,7 +153,7 @@ class RemeBackend(Backend):
             if not again or wait is None:
                 break
             await asyncio.sleep(wait)
-        raise ServiceError(f"{url} {problem}; check exp_manager.reme.base_url and whether the service runs")
+        raise RemeServiceError(f"{url} {problem}; check exp_manager.reme.base_url and whether the service runs")
 
     async def _once(self, url: str, body: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
         if self._session is None:
@@ -164,13 +164,13 @@ class RemeBackend(Backend):
             if response.status >= 500:
                 raise _Overloaded(f"answered HTTP {response.status}: {text[:200]}")
             if response.status != 200:
-                raise ServiceError(f"{url} refused with HTTP {response.status}: {text[:200]}")
+                raise RemeServiceError(f"{url} refused with HTTP {response.status}: {text[:200]}")
         try:
             reply = json.loads(text)
         except json.JSONDecodeError as error:
-            raise ServiceError(f"{url} answered with no JSON: {text[:200]!r}") from error
+            raise RemeServiceError(f"{url} answered with no JSON: {text[:200]!r}") from error
         if not isinstance(reply, dict) or reply.get("success") is False:
-            raise ServiceError(f"{url} did not succeed: {text[:200]}")
+            raise RemeServiceError(f"{url} did not succeed: {text[:200]}")
         return reply
 
 

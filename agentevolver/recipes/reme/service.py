@@ -36,7 +36,7 @@ from agentevolver.recipes.reme.bodies import (
 from agentevolver.recipes.reme.messages import from_messages
 from agentevolver.utils.health import EXPERIENCE, health_facts
 from agentevolver.utils.web.access import Access
-from agentevolver.utils.web.server import Server, server_config
+from agentevolver.utils.web.server import WebServer, server_config
 from agentevolver.utils.web.shield import Shield, answer_errors
 from experience_manager.attempts import Attempt, group_by_task
 from experience_manager.distill import Distiller
@@ -270,7 +270,7 @@ STOP_S = 10
 def serve(app: FastAPI, host: str, port: int, *, on_exit: Callable[[], Awaitable[None]]) -> None:
     """Serve until SIGINT or SIGTERM; raises ExperienceError if the port cannot be bound."""
     logging.getLogger("uvicorn.error").setLevel(logging.INFO)
-    server = Server(server_config(app, host=host, port=port, stop_s=STOP_S))
+    server = WebServer(server_config(app, host=host, port=port, stop_s=STOP_S))
     try:
         asyncio.run(_serve(server, on_exit))
     except SystemExit as error:

@@ -49,7 +49,7 @@ class Member:
     games: int = 0
 
 
-class Pool:
+class OpponentPool:
     """The frozen policies, the start first, and the rating of the policy that is trained.
 
     Args:
@@ -121,7 +121,7 @@ class SelfPlay(TrainerPart):
         self._directory = settings.experiment_dir
         self._seed = settings.data.seed
         self._opponent: dict[int, str] = {}
-        self.pool = Pool(section, section.start)
+        self.pool = OpponentPool(section, section.start)
 
     def opponent(self, step: int) -> Member:
         """Return the opponent of a step; the first answer for a step stands."""

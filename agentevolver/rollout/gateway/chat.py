@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from agentevolver.rollout.gateway import request as read_of
-from agentevolver.rollout.gateway.request import Completion, Message, Request, invalid, object_of
+from agentevolver.rollout.gateway.request import Completion, GatewayRequest, Message, invalid, object_of
 
 _UNSUPPORTED = {
     "logprobs": "the log-probs that were sampled stay with the gateway",
@@ -31,7 +31,7 @@ _READ = frozenset(
 _ROLES = {**{role: role for role in ("system", "user", "assistant", "tool")}, "developer": "system"}
 
 
-def read(body: Mapping[str, Any]) -> Request:
+def read(body: Mapping[str, Any]) -> GatewayRequest:
     """Return the request that a body holds; raises RequestRefused."""
     read_of.refuse(body, _UNSUPPORTED)
     if body.get("n") not in (None, 1):
@@ -40,7 +40,7 @@ def read(body: Mapping[str, Any]) -> Request:
         raise invalid("modalities other than text are not supported", "modalities")
     messages = [_message_of(message, f"messages[{i}]") for i, message in enumerate(read_of.list_of(body, "messages"))]
     options = object_of(body.get("stream_options") or {}, "stream_options")
-    return Request(
+    return GatewayRequest(
         read_of.conversation(messages, "messages"),
         [_tool(tool, f"tools[{i}]") for i, tool in enumerate(read_of.list_of(body, "tools"))],
         read_of.tool_choice_of(body),

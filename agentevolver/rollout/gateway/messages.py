@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from agentevolver.rollout.gateway import request as read_of
-from agentevolver.rollout.gateway.request import Completion, Message, Request, ToolChoice, invalid, object_of
+from agentevolver.rollout.gateway.request import Completion, GatewayRequest, Message, ToolChoice, invalid, object_of
 
 _UNSUPPORTED = {"container": "nothing is run here", "mcp_servers": "nothing is run here"}
 _READ = frozenset(
@@ -23,7 +23,7 @@ _READ = frozenset(
 )
 
 
-def read(body: Mapping[str, Any]) -> Request:
+def read(body: Mapping[str, Any]) -> GatewayRequest:
     """Return the request that a body holds; raises RequestRefused."""
     read_of.refuse(body, _UNSUPPORTED)
     thinking = object_of(body.get("thinking") or {}, "thinking").get("type")
@@ -31,7 +31,7 @@ def read(body: Mapping[str, Any]) -> Request:
     messages: list[Message] = [{"role": "system", "content": system}] if system else []
     for i, message in enumerate(read_of.list_of(body, "messages")):
         messages += _messages(message, f"messages[{i}]")
-    return Request(
+    return GatewayRequest(
         read_of.conversation(messages, "messages"),
         [_tool(tool, f"tools[{i}]") for i, tool in enumerate(read_of.list_of(body, "tools"))],
         _tool_choice(body),

@@ -75,7 +75,7 @@ class ToolChoice:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class GatewayRequest:
     """One model call of an agent.
 
     - `messages`: never empty; the last is not the assistant's.

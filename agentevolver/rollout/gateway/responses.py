@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from agentevolver.rollout.gateway import request as read_of
-from agentevolver.rollout.gateway.request import Completion, Message, Request, RequestRefused, invalid, object_of
+from agentevolver.rollout.gateway.request import Completion, GatewayRequest, Message, RequestRefused, invalid, object_of
 
 _UNSUPPORTED = {
     "background": "a response is answered at once",
@@ -45,7 +45,7 @@ _HOSTED = frozenset(
 )
 
 
-def read(body: Mapping[str, Any], remembered: Callable[[str], list[Message] | None]) -> Request:
+def read(body: Mapping[str, Any], remembered: Callable[[str], list[Message] | None]) -> GatewayRequest:
     """Return the request of a body; `remembered` returns the conversation that an earlier response ended. Raises
     RequestRefused."""
     read_of.refuse(body, _UNSUPPORTED)
@@ -56,7 +56,7 @@ def read(body: Mapping[str, Any], remembered: Callable[[str], list[Message] | No
         system = [{"role": "system", "content": instructions}]
     earlier = _earlier(body.get("previous_response_id"), remembered)
     messages = [*system, *earlier, *_messages(body.get("input"))]
-    return Request(
+    return GatewayRequest(
         read_of.conversation(messages, "input"),
         tools,
         read_of.tool_choice_of(body),
@@ -84,7 +84,7 @@ def _earlier(response_id: Any, remembered: Callable[[str], list[Message] | None]
     return found
 
 
-def kept(request: Request, body: Mapping[str, Any], completion: Completion) -> list[Message]:
+def kept(request: GatewayRequest, body: Mapping[str, Any], completion: Completion) -> list[Message]:
     """Return the conversation that a response ends, without its instructions."""
     begin = 1 if body.get("instructions") else 0
     return [*request.messages[begin:], completion.message]

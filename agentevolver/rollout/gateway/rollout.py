@@ -19,7 +19,7 @@ from typing import Any
 from agentevolver.rollout.engine import Engine, EngineError, Generated
 from agentevolver.rollout.gateway.matching import Chain, Difference, Key, Turn, difference, find, key_of
 from agentevolver.rollout.gateway.openings import Guide, Openings
-from agentevolver.rollout.gateway.request import Completion, Finish, Message, Request, RequestRefused, invalid
+from agentevolver.rollout.gateway.request import Completion, Finish, GatewayRequest, Message, RequestRefused, invalid
 from agentevolver.rollout.gateway.toolbox import Toolbox, Toolboxes
 from agentevolver.rollout.tools.schema import ToolFormat, call_id
 from agentevolver.types import Step, StopReason, TrainingSample
@@ -63,7 +63,7 @@ class _Call:
 
     number: int
     seed: int | None
-    request: Request
+    request: GatewayRequest
     keys: list[Key]
     tools: Toolbox
     chain: Chain
@@ -148,7 +148,7 @@ class GatewayRollout:
 
     # ---- what a server calls ----
 
-    async def complete(self, request: Request) -> Completion:
+    async def complete(self, request: GatewayRequest) -> Completion:
         """Answer a call. Raises RequestRefused, with nothing recorded."""
         try:
             self._admit()
@@ -165,7 +165,7 @@ class GatewayRollout:
                 self.stop_reason, self.note = _STOPS[refusal.code], refusal.text
             raise
 
-    def count(self, request: Request) -> int:
+    def count(self, request: GatewayRequest) -> int:
         """Return the tokens of a call's prompt. Raises RequestRefused."""
         self._check_open()
         return len(self._call(request, 0, None, self._tools.of(request.tools)).prompt)
@@ -268,7 +268,7 @@ class GatewayRollout:
         self._begun += 1
         return self._begun, None if self._draws is None else self._draws.seed("policy")
 
-    async def _answer(self, request: Request, number: int, seed: int | None) -> Completion:
+    async def _answer(self, request: GatewayRequest, number: int, seed: int | None) -> Completion:
         self.ignored.update(request.ignored)
         tools = self._tools.of(request.tools)
         if not self._openings.asked:
@@ -292,7 +292,7 @@ class GatewayRollout:
             self.stop_reason, self.note = None, ""
         return self._record(call, generated, time.perf_counter() - before, room)
 
-    def _call(self, request: Request, number: int, seed: int | None, tools: Toolbox) -> _Call:
+    def _call(self, request: GatewayRequest, number: int, seed: int | None, tools: Toolbox) -> _Call:
         """Return a call with the ids of its prompt: those of the call that it continues, and of what came since.
         Changes nothing yet. Raises RequestRefused."""
         chars = sum([len(message["content"]) for message in request.messages])

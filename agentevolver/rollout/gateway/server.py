@@ -24,7 +24,7 @@ from agentevolver.rollout.gateway import chat, messages, responses
 from agentevolver.rollout.gateway.request import RequestRefused, body_of, json_of
 from agentevolver.rollout.gateway.rollout import GatewayRollout
 from agentevolver.utils.net import LOOPBACK
-from agentevolver.utils.web.access import Access, Refused
+from agentevolver.utils.web.access import Access, AccessRefused
 
 logger = logging.getLogger(__name__)
 
@@ -157,7 +157,7 @@ class GatewayServer:
         names = {name: request.headers[name].encode() for name in ("Host", "Origin") if name in request.headers}
         try:
             self._access.check_names({name.lower().encode(): value for name, value in names.items()})
-        except Refused as refused:
+        except AccessRefused as refused:
             raise RequestRefused(refused.status, refused.detail, "wrong_name") from refused
 
     def _found(self, key: str) -> _Open:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any
 
-from agentevolver.rollout.tools.schema import ToolCall
+from agentevolver.rollout.tools.schema import ParsedCall
 
 MAX_DEPTH = 64
 _SPACE = re.compile(r"[ \t\n\r]*")
@@ -29,7 +29,7 @@ def skip_space(text: str, at: int) -> int:
     return _SPACE.match(text, at).end()  # type: ignore[union-attr]
 
 
-def read_call(text: str, at: int, keys: Sequence[str] = ("arguments",)) -> tuple[ToolCall, int]:
+def read_call(text: str, at: int, keys: Sequence[str] = ("arguments",)) -> tuple[ParsedCall, int]:
     """Return the call that is a JSON object at a place, with its arguments under one of `keys`, and the place after it.
 
     Raises:
@@ -51,7 +51,7 @@ def read_call(text: str, at: int, keys: Sequence[str] = ("arguments",)) -> tuple
     arguments, written = members[given[0]]
     if not isinstance(arguments, dict):
         raise BadCall(f'its "{given[0]}" must be a JSON object')
-    return ToolCall(name, written), end
+    return ParsedCall(name, written), end
 
 
 def check_arguments(text: str) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from agentevolver.rollout.tools.json_text import BadCall, read_call, skip_space
-from agentevolver.rollout.tools.reply import END_THINK, THINK, UNCLOSED, Findings, Reply, ReplyReader
-from agentevolver.rollout.tools.schema import Parsed, ToolCall, ToolFormat, ToolSpec, find_tool
+from agentevolver.rollout.tools.reply import END_THINK, THINK, UNCLOSED, Findings, ParsedReply, ReplyReader
+from agentevolver.rollout.tools.schema import Parsed, ParsedCall, ToolFormat, ToolSpec, find_tool
 
 _TAG = "<|python_tag|>"
 _KEYS = ("parameters", "arguments")
@@ -62,7 +62,7 @@ class Llama3Format(ToolFormat):
                 return found.parsed()
 
 
-def _answer(reply: Reply) -> tuple[int, bool]:
+def _answer(reply: ParsedReply) -> tuple[int, bool]:
     """Return where the thought at the reply's beginning ends, and whether it ends. The prompt may have opened it."""
     marks = [mark for mark in reply.marks if mark.tag in (THINK, END_THINK)]
     if not marks or (marks[0].tag == THINK and reply.text[: marks[0].start].strip()):
@@ -80,7 +80,7 @@ def _is_meant(text: str, at: int, tools: Sequence[ToolSpec]) -> bool:
     return bool(_MEANT.search(text, at)) or (named is not None and find_tool(tools, named[1]) is not None)
 
 
-def _read(text: str, at: int, *, tagged: bool) -> tuple[ToolCall, int]:
+def _read(text: str, at: int, *, tagged: bool) -> tuple[ParsedCall, int]:
     if text.startswith("{", at):
         return read_call(text, at, _KEYS)
     if tagged:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from agentevolver.rollout.tools.schema import Parsed, ToolCall
+from agentevolver.rollout.tools.schema import Parsed, ParsedCall
 from agentevolver.utils.tokens import decoder_of
 
 THINK, END_THINK = "<think>", "</think>"
@@ -34,7 +34,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ParsedReply:
     """A reply's text with its tags and without other special tokens, and the tags in order."""
 
     text: str
@@ -42,7 +42,7 @@ class Reply:
 
 
 class ReplyReader:
-    """Reader of sampled ids as a `Reply`.
+    """Reader of sampled ids as a `ParsedReply`.
 
     A tag that is a token of the tokenizer's own counts only as that token: the same characters spelled by other tokens
     are text. A tag that is no token is looked for in the text, and one that follows a backtick is a quotation.
@@ -60,7 +60,7 @@ class ReplyReader:
         """Return the ids of those of some tokens that the tokenizer has."""
         return tuple(i for i, token in self._added.items() if token.content in texts)
 
-    def read(self, ids: Sequence[int]) -> Reply:
+    def read(self, ids: Sequence[int]) -> ParsedReply:
         """Return the text and tags of sampled ids; linear in their number."""
         parts: list[str] = []
         marks: list[Mark] = []
@@ -82,7 +82,7 @@ class ReplyReader:
             found = [Mark(*tag.span(), tag[0]) for tag in self._spelled.finditer(text)]
             marks += [mark for mark in found if not _QUOTED.search(text, max(0, mark.start - 2), mark.start)]
             marks.sort(key=lambda mark: mark.start)
-        return Reply(text, tuple(marks))
+        return ParsedReply(text, tuple(marks))
 
 
 def begins_in_thought(tokenizer: ReplyTokenizer, prompt_ids: Sequence[int]) -> bool:
@@ -94,13 +94,13 @@ def begins_in_thought(tokenizer: ReplyTokenizer, prompt_ids: Sequence[int]) -> b
 class Findings:
     """Calls and problems of a reply as they are found."""
 
-    def __init__(self, reply: Reply) -> None:
+    def __init__(self, reply: ParsedReply) -> None:
         self._text = reply.text
         self._spans: list[tuple[int, int]] = []
-        self.calls: list[ToolCall] = []
+        self.calls: list[ParsedCall] = []
         self.problems: list[str] = []
 
-    def add(self, call: ToolCall, start: int, end: int) -> None:
+    def add(self, call: ParsedCall, start: int, end: int) -> None:
         """Note a call and leave its place out of the content."""
         self.calls.append(call)
         self.hide(start, end)

@@ -1,4 +1,4 @@
-"""Tools as data (`ToolSpec`), calls of them (`ToolCall`), and the interface of the formats that read calls."""
+"""Tools as data (`ToolSpec`), calls of them (`ParsedCall`), and the interface of the formats that read calls."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class ToolSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCall:
+class ParsedCall:
     """A call as the model wrote it: `arguments` is JSON text, which may be broken."""
 
     name: str
@@ -95,7 +95,7 @@ class Parsed:
     call."""
 
     content: str
-    calls: tuple[ToolCall, ...] = ()
+    calls: tuple[ParsedCall, ...] = ()
     problems: tuple[str, ...] = ()
 
 

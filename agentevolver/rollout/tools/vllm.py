@@ -10,7 +10,7 @@ from typing import Any
 
 from agentevolver.rollout.tools.json_text import BadCall, check_arguments
 from agentevolver.rollout.tools.reply import END_THINK, MAX_PROBLEMS, THINK
-from agentevolver.rollout.tools.schema import Parsed, ToolCall, ToolFormat, ToolSpec
+from agentevolver.rollout.tools.schema import Parsed, ParsedCall, ToolFormat, ToolSpec
 from agentevolver.utils.errors import ConfigError
 
 _LONGEST = 65_536  # characters
@@ -63,7 +63,7 @@ class VllmFormat(ToolFormat):
                 check_arguments(call.function.arguments)
                 if not call.function.name:
                     raise BadCall("it has no name")
-                calls.append(ToolCall(call.function.name, call.function.arguments))
+                calls.append(ParsedCall(call.function.name, call.function.arguments))
             except BadCall as error:
                 problems.append(f"The call of {str(call.function.name)[:60]!r} could not be read: {error}.")
         marker = next((mark for mark in _markers(parser) if mark in text), None)

@@ -32,7 +32,7 @@ from agentevolver.utils.errors import ConfigError, last_line
 from agentevolver.utils.health import PLAYER, health_facts
 from agentevolver.utils.secrets import LIBRARIES, adopt_secrets, secret
 from agentevolver.utils.web.access import Access
-from agentevolver.utils.web.server import Server, server_config
+from agentevolver.utils.web.server import WebServer, server_config
 from agentevolver.utils.web.shield import Shield, send_json
 
 logger = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ SAME = (
 )
 
 
-class Refused(Exception):
+class EngineRefused(Exception):
     """A checkpoint that the engine cannot take."""
 
 
@@ -92,7 +92,7 @@ async def _serve(config: DictConfig, settings: Settings, port: int, gpus: int) -
         served = Checkpoints(app, engine, str(arguments["model"]))
         access = Access(HOST, secret(PLAYER_TOKEN), PLAYER_TOKEN)
         shielded = Shield(served, access=access, body_bytes=MAX_BODY_BYTES, check_json=False)
-        server = Server(server_config(shielded, host=HOST, port=port, log_level="warning", stop_s=5))
+        server = WebServer(server_config(shielded, host=HOST, port=port, log_level="warning", stop_s=5))
         serving = asyncio.create_task(server.serve())
         print(f"serves {arguments['model']} and other checkpoints of its model at http://{HOST}:{port}", flush=True)
         while not (serving.done() or engine.errored):
@@ -174,7 +174,7 @@ class Checkpoints:
         try:
             async with self._holding(checkpoint):
                 await self._app(scope, again, send)
-        except Refused as error:
+        except EngineRefused as error:
             await send_json(send, 409, {"detail": str(error)})
 
     @asynccontextmanager
@@ -199,9 +199,9 @@ class Checkpoints:
         try:
             difference = await asyncio.to_thread(model_difference, self._start, checkpoint)
         except ValueError as error:
-            raise Refused(f"checkpoint {checkpoint}: {error}") from error
+            raise EngineRefused(f"checkpoint {checkpoint}: {error}") from error
         if difference is not None:
-            raise Refused(f"checkpoint {checkpoint} is of another architecture than {self._start}: {difference}")
+            raise EngineRefused(f"checkpoint {checkpoint} is of another architecture than {self._start}: {difference}")
         self._loaded = None
         try:
             await self._engine.collective_rpc("reload_weights", kwargs={"weights_path": checkpoint})
@@ -209,9 +209,9 @@ class Checkpoints:
         except Exception as error:  # vLLM passes on whatever its workers raised
             if self._engine.errored:
                 raise  # the caller asks the next server
-            raise Refused(f"checkpoint {checkpoint} could not be loaded: {last_line(error)}") from error
+            raise EngineRefused(f"checkpoint {checkpoint} could not be loaded: {last_line(error)}") from error
         if not forgot:
-            raise Refused(f"checkpoint {checkpoint} was loaded, but vLLM kept the prefix cache of the one before")
+            raise EngineRefused(f"checkpoint {checkpoint} was loaded, but vLLM kept the prefix cache of the one before")
         logger.info("serves %s", checkpoint)
 
 

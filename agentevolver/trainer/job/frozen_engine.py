@@ -10,13 +10,13 @@ import orjson
 from omegaconf import DictConfig
 
 from agentevolver.rollout.engine import EngineError, Generated
-from agentevolver.utils.retry import Retries, RetryPolicy
+from agentevolver.utils.retry import BackoffPolicy, Retries
 from agentevolver.utils.secrets import secret
 
 PLAYER_TOKEN = "PLAYER_TOKEN"
 """The secret that the server asks for, where it is set."""
 # A server that is started again loads vLLM first: half a minute on a CPU, minutes with a large model.
-PATIENCE = RetryPolicy(tries=200, budget_s=600.0, first_wait_s=0.5, max_wait_s=10.0)
+PATIENCE = BackoffPolicy(tries=200, budget_s=600.0, first_wait_s=0.5, max_wait_s=10.0)
 
 
 class FrozenEngine:
@@ -41,7 +41,7 @@ class FrozenEngine:
         timeout_s: float,
         seeded: bool = True,
         key: str | None = None,
-        patience: RetryPolicy = PATIENCE,
+        patience: BackoffPolicy = PATIENCE,
     ) -> None:
         self._url = url
         self._checkpoint = checkpoint

@@ -26,7 +26,7 @@ from rich.progress import (
 )
 
 from agentevolver.trainer.monitor.log import read_status
-from agentevolver.trainer.monitor.results import Validation, records, validations_of
+from agentevolver.trainer.monitor.results import ValidationResult, records, validations_of
 from agentevolver.utils.files import parse
 
 REFRESH_S = 0.5
@@ -51,7 +51,7 @@ class Console:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="console", daemon=True)
         self._offset = 0
-        self._first: dict[str, Validation] = {}
+        self._first: dict[str, ValidationResult] = {}
         self._pace = Pace()
         self._steps = Pace()
 
@@ -214,7 +214,7 @@ def line_of(record: Mapping[str, Any], total: int | None = None, left: str = "")
     return marked + (f"[red]{failed}[/]" if failed else "") + left
 
 
-def validation_lines(found: Sequence[Validation], first: Mapping[str, Validation]) -> list[str]:
+def validation_lines(found: Sequence[ValidationResult], first: Mapping[str, ValidationResult]) -> list[str]:
     """Return the table of a validation: a line for each source, with the change since its first validation."""
     if not found:
         return []

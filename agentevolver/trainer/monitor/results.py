@@ -23,7 +23,7 @@ GUIDED = "guided"
 
 
 @dataclass(frozen=True, slots=True)
-class Validation:
+class ValidationResult:
     """Validation of a source at a step: avg@n and best@n over its tasks."""
 
     step: int
@@ -39,8 +39,8 @@ class Comparison:
     differences task by task; each is None if the step's trajectories are gone."""
 
     source: str
-    first: Validation
-    last: Validation
+    first: ValidationResult
+    last: ValidationResult
     before: Estimate | None
     after: Estimate | None
     gain: Estimate | None
@@ -65,7 +65,7 @@ def records(folder: Path) -> Iterator[dict[str, Any]]:
         return
 
 
-def validations_of(record: Mapping[str, Any]) -> list[Validation]:
+def validations_of(record: Mapping[str, Any]) -> list[ValidationResult]:
     """Return the validations in a step's metrics, one for each source."""
     found = []
     for key, value in sorted(record.items()):
@@ -74,13 +74,13 @@ def validations_of(record: Mapping[str, Any]) -> list[Validation]:
         source, _, n = key.removeprefix(_CORE).partition("/reward/mean@")
         if n.isdecimal():
             best = record.get(f"{_CORE}{source}/reward/best@{n}/mean")
-            found.append(Validation(int(record["step"]), source, int(n), float(value), best))
+            found.append(ValidationResult(int(record["step"]), source, int(n), float(value), best))
     return found
 
 
-def validations(folder: Path, until: int | None = None) -> dict[str, list[Validation]]:
+def validations(folder: Path, until: int | None = None) -> dict[str, list[ValidationResult]]:
     """Return the validations of a run by source, in the order of their steps; `until` is the last step that counts."""
-    found: dict[str, dict[int, Validation]] = defaultdict(dict)
+    found: dict[str, dict[int, ValidationResult]] = defaultdict(dict)
     for record in records(folder):
         if until is None or int(record["step"]) <= until:
             for validation in validations_of(record):
@@ -131,7 +131,7 @@ def figure(average: float, interval: Estimate | None) -> str:
     return f"{average:.3f}" + ("" if ends is None else f" [{ends[0]:.3f}, {ends[1]:.3f}]")
 
 
-def _of_source(by_source: Mapping[str, Mapping[str, float]], validation: Validation) -> dict[str, float]:
+def _of_source(by_source: Mapping[str, Mapping[str, float]], validation: ValidationResult) -> dict[str, float]:
     """Return the tasks of a source. One split alone is not named in metrics: `ENV` is `ENV/dev` there."""
     name, guided = validation.source, False
     if name == GUIDED or name.endswith(f"/{GUIDED}"):

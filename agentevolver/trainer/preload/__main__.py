@@ -55,7 +55,7 @@ VARIABLES = {"TOKENIZERS_PARALLELISM": "true", "VLLM_LOGGING_LEVEL": "WARN"}
 
 
 @dataclass(frozen=True)
-class Request:
+class ForkRequest:
     """A requested process; `files` maps its descriptors' numbers in the client to those received here."""
 
     argv: list[str]
@@ -65,7 +65,7 @@ class Request:
     files: dict[int, int]
 
 
-def read_request(connection: socket.socket) -> Request | None:
+def read_request(connection: socket.socket) -> ForkRequest | None:
     """Read a request with its files, or return None if the client has gone."""
     length, files = _read_with_files(connection, 8)
     text = _read(connection, int.from_bytes(length, "big"))
@@ -74,7 +74,7 @@ def read_request(connection: socket.socket) -> Request | None:
         return None
     wanted = json.loads(text)
     numbers = dict(zip(wanted["files"], files, strict=True))
-    return Request(wanted["argv"], wanted["env"], wanted["cwd"], wanted["nice"], numbers)
+    return ForkRequest(wanted["argv"], wanted["env"], wanted["cwd"], wanted["nice"], numbers)
 
 
 def _read_with_files(connection: socket.socket, size: int) -> tuple[bytes, list[int]]:
@@ -115,7 +115,7 @@ class Nursery:
         self._selector.register(listening, selectors.EVENT_READ)
         self._selector.register(self._wake, selectors.EVENT_READ)
 
-    def serve(self) -> tuple[Request, socket.socket | None]:
+    def serve(self) -> tuple[ForkRequest, socket.socket | None]:
         """Serve forever. Return only in a forked process: with the request to carry out, and with a socket if it is to
         be the nursery of the request's job."""
         signal.set_wakeup_fd(self._woken)
@@ -141,7 +141,7 @@ class Nursery:
                 else:
                     self._let_go(key.fileobj)
 
-    def _send_on(self, connection: socket.socket, request: Request, job: str, path: Path) -> socket.socket | None:
+    def _send_on(self, connection: socket.socket, request: ForkRequest, job: str, path: Path) -> socket.socket | None:
         """Tell a client the socket of its job's nursery, which is forked if there is none. Return that socket in the
         new process."""
         close_all(request.files.values())
@@ -162,7 +162,7 @@ class Nursery:
             connection.sendall(f"{self._jobs[job]}\n".encode())
         return None
 
-    def _fork(self, connection: socket.socket, request: Request) -> bool:
+    def _fork(self, connection: socket.socket, request: ForkRequest) -> bool:
         """Fork, and return True in the new process."""
         parent = os.getpid()
         pid = os.fork()
@@ -228,7 +228,7 @@ def _tell(connection: socket.socket, number: int) -> None:
         return
 
 
-def become(request: Request) -> Callable[[], Any]:
+def become(request: ForkRequest) -> Callable[[], Any]:
     """Take on a requested process's files, environment, folder and niceness; return what it does, to be called once."""
     above = max(request.files, default=2) + 1
     moved = {number: fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, above) for number, file in request.files.items()}
@@ -267,7 +267,7 @@ def import_all(names: Iterable[str]) -> None:
     freeze_heap()
 
 
-def serve(listening: socket.socket, path: Path) -> Request:
+def serve(listening: socket.socket, path: Path) -> ForkRequest:
     """Be the nursery, or a job's nursery in a forked process. Return in the processes that were requested."""
     import_all(FOREIGN)
     if "ray" in sys.modules:
@@ -280,7 +280,7 @@ def serve(listening: socket.socket, path: Path) -> Request:
     return Nursery(listening_for_job, None).serve()[0]
 
 
-def run(request: Request) -> int:
+def run(request: ForkRequest) -> int:
     """Run what was requested and return its exit code."""
     if request.argv[0] in ("-m", "-c"):  # Ray sets the titles of its workers, with a library that fails after this one
         setproctitle.setproctitle(" ".join((sys.executable, *request.argv)))

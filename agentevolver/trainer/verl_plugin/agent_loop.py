@@ -45,7 +45,7 @@ from agentevolver.rollout.tools.formats import tool_format
 from agentevolver.trainer.verl_plugin.agent_loop_manager import GIVEN_UP, CrewManager
 from agentevolver.types import RowKey, StopReason, Task, Trajectory
 from agentevolver.utils import seeds
-from agentevolver.utils.inflight import BOARD, Waiting, Watched
+from agentevolver.utils.inflight import BOARD, Waiting, WatchedCalls
 from context_manager.chat import ChatRenderer
 from context_manager.registry import checked_template
 from env_service.client import AsyncEnvClient
@@ -238,12 +238,12 @@ def make_runner(
     template, limits = checked_template(rollout), settings.context_limits
     asked = f"environment {', '.join(service.env_types)}:"
     client = client or AsyncEnvClient(service.env_url, timeout_s=service.timeout_s)
-    environments: Any = Watched(client, asked, ENV_CALLS)
+    environments: Any = WatchedCalls(client, asked, ENV_CALLS)
     if graders is None:
         graders = make_graders(settings, served)
     summariser = make_summariser(settings, served)
-    watched: Any = Watched(engine, "the policy:", ("generate",))
-    watched_aside: Any = None if aside is None else Watched(aside, "the policy:", ("generate",))
+    watched: Any = WatchedCalls(engine, "the policy:", ("generate",))
+    watched_aside: Any = None if aside is None else WatchedCalls(aside, "the policy:", ("generate",))
     return RolloutRunner(
         policy,
         environments,

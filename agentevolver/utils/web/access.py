@@ -20,7 +20,7 @@ _TOKEN_CHARACTERS = frozenset(map(chr, range(0x21, 0x7F)))
 _AUTHORITY = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
 
 
-class Refused(Exception):
+class AccessRefused(Exception):
     """A request that is not served."""
 
     def __init__(self, status: int, detail: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
@@ -94,7 +94,7 @@ class Access:
         host = headers.get(b"host", b"").decode("latin-1")
         name = host_name(host)
         if name is None or (self.local and not is_loopback(name)):
-            raise Refused(
+            raise AccessRefused(
                 421,
                 "this server answers to 127.0.0.1 and localhost only"
                 if self.local
@@ -102,7 +102,7 @@ class Access:
             )
         origin = headers.get(b"origin")
         if origin is not None and origin.decode("latin-1").lower().partition("://")[2] != host.lower():
-            raise Refused(403, "this request comes from a web page of another origin")
+            raise AccessRefused(403, "this request comes from a web page of another origin")
 
     def check_token(self, method: str, path: str, query: bytes, headers: Mapping[bytes, bytes]) -> None:
         """Raise Refused if the token is missing or wrong (401), and to redirect a browser that logs in (303)."""
@@ -115,7 +115,7 @@ class Access:
             self._check_browser(path, query, headers)
             return
         said = f", the value of {self.variable}" if self.variable else ""
-        raise Refused(
+        raise AccessRefused(
             401, f"send the service's token: Authorization: Bearer <token>{said}", ((b"www-authenticate", b"Bearer"),)
         )
 
@@ -128,10 +128,10 @@ class Access:
         given = dict(parse_qsl(query.decode("latin-1"))).get("token")
         if given is not None and self._fits(given.encode()):
             cookie = f"{self.cookie}={self.token}; HttpOnly; Path=/; SameSite=Strict"
-            raise Refused(303, "logged in", ((b"location", b"/"), (b"set-cookie", cookie.encode())))
+            raise AccessRefused(303, "logged in", ((b"location", b"/"), (b"set-cookie", cookie.encode())))
         pairs = (pair.strip().partition(b"=") for pair in headers.get(b"cookie", b"").split(b";"))
         if not any(name == self.cookie.encode() and self._fits(value) for name, _, value in pairs):
-            raise Refused(401, "open the address that was printed when the server started, the one with ?token=")
+            raise AccessRefused(401, "open the address that was printed when the server started, the one with ?token=")
 
     def _fits(self, given: bytes) -> bool:
         return hmac.compare_digest(given, self.token.encode())

@@ -54,7 +54,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
 
-class Server(uvicorn.Server):
+class WebServer(uvicorn.Server):
     """uvicorn that survives the signal that stops it, so that its caller can clean up and Ctrl-C is an ordinary end.
 
     Args:

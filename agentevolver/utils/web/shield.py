@@ -21,7 +21,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from agentevolver.utils.web.access import Access, Refused
+from agentevolver.utils.web.access import Access, AccessRefused
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ class Shield:
         length = _announced(headers)
         try:
             self._check(scope, headers, length)
-        except Refused as refused:
+        except AccessRefused as refused:
             if length and length <= _DRAINED_BYTES:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_DRAINED_S):
@@ -99,7 +99,7 @@ class Shield:
             try:
                 orjson.loads(body)
             except orjson.JSONDecodeError as error:
-                await self._refuse(scope, send, Refused(400, f"the body is not JSON: {error}"))
+                await self._refuse(scope, send, AccessRefused(400, f"the body is not JSON: {error}"))
                 return
         await self._serve(scope, body, receive, send)
 
@@ -108,22 +108,24 @@ class Shield:
         names = [name for name, _ in scope["headers"]]
         for name in _SINGLE:
             if names.count(name) > 1:
-                raise Refused(400, f"the header {name.decode('latin-1')} is there twice")
+                raise AccessRefused(400, f"the header {name.decode('latin-1')} is there twice")
         self._access.check_names(headers)
         if length is None:
-            raise Refused(411, "the request must say the length of its body in Content-Length")
+            raise AccessRefused(411, "the request must say the length of its body in Content-Length")
         if length > self._body_bytes:
-            raise Refused(413, f"the body must not exceed {self._body_bytes} bytes, and this one has {length}")
+            raise AccessRefused(413, f"the body must not exceed {self._body_bytes} bytes, and this one has {length}")
         path, query = scope["path"], scope["query_string"]
         self._access.check_token(scope["method"], path, query, headers)
         if not path.isprintable() or b"%00" in query:
-            raise Refused(400, "the path or the query holds a character that cannot be printed")
+            raise AccessRefused(400, "the path or the query holds a character that cannot be printed")
         if length:
             kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
             if kind != b"application/json":  # anything else could come from a form on a web page
-                raise Refused(415, f"send the body as application/json, not as {kind.decode('latin-1') or 'nothing'}")
+                raise AccessRefused(
+                    415, f"send the body as application/json, not as {kind.decode('latin-1') or 'nothing'}"
+                )
 
-    async def _refuse(self, scope: Scope, send: Send, refused: Refused) -> None:
+    async def _refuse(self, scope: Scope, send: Send, refused: AccessRefused) -> None:
         self._on_refusal(scope["path"], refused.status)
         closing = (*refused.headers, *self._headers, (b"connection", b"close"))
         await send_json(send, refused.status, self._error_body(refused.status, refused.detail), closing)

@@ -20,7 +20,7 @@ from env_service.environments.appworld import prompts
 from env_service.environments.appworld.actions import code_of, parse
 from env_service.environments.appworld.installation import EpisodeFolder, Installation, confinement
 from env_service.environments.appworld.settings import AppworldParams, difficulty_of, split_name
-from env_service.environments.appworld.workers import Worker, WorkerDied, WorkerTimeout, ask_once
+from env_service.environments.appworld.workers import AppWorldWorker, WorkerDied, WorkerTimeout, ask_once
 from env_service.tool_calls import answer_to, structured_calls
 
 # Code that swallows AppWorld's own time limit is given this much longer; then its process is killed.
@@ -43,7 +43,7 @@ class AppworldEnv(BaseEnv):
         self._installation = Installation.find()
         self._installation.check_task(task_id)
         self._folder: EpisodeFolder | None = None
-        self._worker: Worker | None = None
+        self._worker: AppWorldWorker | None = None
         self._grade: dict[str, Any] | None = None
         self._stop_reason: str | None = None
         self._interactions = 0
@@ -55,7 +55,7 @@ class AppworldEnv(BaseEnv):
         self.close()
         self._stop_reason, self._interactions = None, 0
         self._folder = EpisodeFolder()
-        self._worker = Worker(self._installation)
+        self._worker = AppWorldWorker(self._installation)
         facts = self._worker.ask(
             "open",
             task_id=self.task_id,
@@ -114,7 +114,7 @@ class AppworldEnv(BaseEnv):
         state: list[Message] = [answer_to(calls[0], text)] if calls else [{"role": "user", "content": text}]
         return self._reply(state, len(found.blocks), results, text, params)
 
-    def _answer_calls(self, worker: Worker, action: Message, settings: AppworldParams) -> StepResult:
+    def _answer_calls(self, worker: AppWorldWorker, action: Message, settings: AppworldParams) -> StepResult:
         """Execute the code of each call of a message and answer each."""
         calls = structured_calls(action)
         read = [code_of(call) for call in calls]
@@ -161,7 +161,7 @@ class AppworldEnv(BaseEnv):
             "info": info,
         }
 
-    def _running(self) -> Worker:
+    def _running(self) -> AppWorldWorker:
         if self._worker is None:
             raise ValueError(f"the episode of task {self.task_id!r} has not begun; call get_init_state first")
         if self._stop_reason:
@@ -170,7 +170,7 @@ class AppworldEnv(BaseEnv):
             )
         return self._worker
 
-    def _execute(self, worker: Worker, blocks: list[str], settings: AppworldParams) -> list[dict[str, Any]]:
+    def _execute(self, worker: AppWorldWorker, blocks: list[str], settings: AppworldParams) -> list[dict[str, Any]]:
         """Return the results of the blocks that were executed;
         the last one may have failed, timed out, or completed the task."""
         deadline = time.monotonic() + settings.timeout_s

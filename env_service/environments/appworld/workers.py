@@ -1,8 +1,8 @@
 """Worker processes of the AppWorld venv, seen from the service: start, ask with a time limit, end.
 
 A fork server (`worker/forkserver.py`) is shared by all processes of this user on this machine that use the same
-installation; the first one starts it, and it ends some seconds after the last one has gone. `Worker` is one forked
-process on one connection. Closing it kills the process and all it started, and returns when they are gone. A worker
+installation; the first one starts it, and it ends some seconds after the last one has gone. `AppWorldWorker` is one
+forked process on one connection. Closing it kills the process and all it started, and returns when they are gone. A worker
 that dies or does not answer raises `WorkerDied` or `WorkerTimeout`.
 """
 
@@ -155,7 +155,7 @@ class ForkServer:
         )
 
 
-class Worker:
+class AppWorldWorker:
     """One process of the AppWorld venv. Use as a context manager, or call `close`. Not thread-safe."""
 
     def __init__(self, installation: Installation) -> None:
@@ -166,7 +166,7 @@ class Worker:
         self.pid = 0
         self.pid = int(self._reply("start", REPLY_TIMEOUT_S)["pid"])
 
-    def __enter__(self) -> Worker:
+    def __enter__(self) -> AppWorldWorker:
         return self
 
     def __exit__(
@@ -229,7 +229,7 @@ class Worker:
 
 def ask_once(installation: Installation, operation: str, timeout_s: float = REPLY_TIMEOUT_S, **fields: Any) -> Any:
     """Ask a worker that lives for this one question; raises as `Worker.ask`."""
-    with Worker(installation) as worker:
+    with AppWorldWorker(installation) as worker:
         return worker.ask(operation, timeout_s, **fields)
 
 

@@ -21,7 +21,7 @@ IRRELEVANT_CALLS = "multi_turn:irrelevance_error:decoder_success"
 
 
 @dataclass(frozen=True)
-class Verdict:
+class BfclVerdict:
     """What the checkers say of one turn: None, or the package's error type and what differed."""
 
     error_type: str | None
@@ -39,9 +39,9 @@ class Referee:
     def __init__(self, task: BfclTask, package: BfclPackage) -> None:
         self._task, self._package = task, package
         self._reference = Backend(task, package)
-        self.verdicts: list[Verdict] = []
+        self.verdicts: list[BfclVerdict] = []
 
-    def close_turn(self, agent: Backend, results: Sequence[str], calls_this_turn: int) -> Verdict:
+    def close_turn(self, agent: Backend, results: Sequence[str], calls_this_turn: int) -> BfclVerdict:
         """Judge the turn that just ended.
 
         `results` are the texts of all the agent's calls since the episode began, `calls_this_turn` how many of them
@@ -52,29 +52,29 @@ class Referee:
         if not expected:
             verdict = self._judge_abstention(calls_this_turn)
         elif not calls_this_turn:
-            verdict = Verdict(EMPTY_TURN, f"{len(expected)} reference calls, none made")
+            verdict = BfclVerdict(EMPTY_TURN, f"{len(expected)} reference calls, none made")
         else:
             verdict = self._compare(agent, results, expected, turn)
         self.verdicts.append(verdict)
         return verdict
 
-    def _judge_abstention(self, calls_this_turn: int) -> Verdict:
+    def _judge_abstention(self, calls_this_turn: int) -> BfclVerdict:
         if calls_this_turn and self._task.checks_irrelevance:
-            return Verdict(
+            return BfclVerdict(
                 IRRELEVANT_CALLS, f"{calls_this_turn} calls in a turn that offers no way to act", expects_calls=False
             )
-        return Verdict(None, expects_calls=False)
+        return BfclVerdict(None, expects_calls=False)
 
-    def _compare(self, agent: Backend, results: Sequence[str], expected: list[str], turn: int) -> Verdict:
+    def _compare(self, agent: Backend, results: Sequence[str], expected: list[str], turn: int) -> BfclVerdict:
         state = self._package.state_checker(agent.instances, self._reference.instances)
         if not state["valid"]:
-            return Verdict(
+            return BfclVerdict(
                 state["error_type"], f"{state['error_message']} Different: {sorted(state['details']['differences'])}"
             )
         response = self._package.response_checker(list(results), expected, turn)
         if not response["valid"]:
-            return Verdict(response["error_type"], response["error_message"])
-        return Verdict(None)
+            return BfclVerdict(response["error_type"], response["error_message"])
+        return BfclVerdict(None)
 
     def solved(self, irrelevance: bool) -> bool:
         """Whether all turns were played and passed."""

@@ -21,7 +21,7 @@ class QuestionError(ValueError):
     """A text is no question; the message says where it goes wrong."""
 
 
-class Step(NamedTuple):
+class ExpressionStep(NamedTuple):
     """A call of the calculator: `first operator second` is `value`."""
 
     first: int
@@ -31,7 +31,7 @@ class Step(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class CalcQuestion:
     """A chain: `len(operators) == len(operands) - 1`; `str` writes it with single spaces."""
 
     family: str
@@ -55,7 +55,7 @@ def apply(operator: str, first: int, second: int) -> int:
     return _TABLES[operator][first][second]
 
 
-def parse_question(text: str) -> Question:
+def parse_question(text: str) -> CalcQuestion:
     """Read a question of 2 to 8 operands, whatever the space between its words; raises QuestionError."""
     words = text.split()
     if not words or words[0] not in FAMILIES:
@@ -70,17 +70,17 @@ def parse_question(text: str) -> Question:
         raise QuestionError(f"{_shown(wrong)} is none of the operators {' '.join(OPERATORS)}")
     if not MIN_OPERANDS <= len(operands) <= MAX_OPERANDS:
         raise QuestionError(f"{len(operands)} operands; a chain has {MIN_OPERANDS} to {MAX_OPERANDS}")
-    return Question(words[0], tuple(map(int, operands)), tuple(operators))
+    return CalcQuestion(words[0], tuple(map(int, operands)), tuple(operators))
 
 
-def solution(question: Question) -> list[Step]:
+def solution(question: CalcQuestion) -> list[ExpressionStep]:
     """Return the calls that work a question out, in their order; the last one's value is the answer."""
     operands, operators = list(question.operands), list(question.operators)
-    steps: list[Step] = []
+    steps: list[ExpressionStep] = []
     while operators:
         at = 0 if question.family == "left" else len(operators) - 1
         first, second = operands[at : at + 2]
-        step = Step(first, operators[at], second, apply(operators[at], first, second))
+        step = ExpressionStep(first, operators[at], second, apply(operators[at], first, second))
         operands[at : at + 2] = [step.value]
         del operators[at]
         steps.append(step)
@@ -92,10 +92,10 @@ def evaluate(text: str) -> str:
     return str(solution(parse_question(text))[-1].value)
 
 
-def draw_question(rng: random.Random, family: str, level: int) -> Question:
+def draw_question(rng: random.Random, family: str, level: int) -> CalcQuestion:
     """Return a random question of so many operands."""
     operands = tuple(rng.randrange(10) for _ in range(level))
-    return Question(family, operands, tuple(rng.choice(OPERATORS) for _ in range(level - 1)))
+    return CalcQuestion(family, operands, tuple(rng.choice(OPERATORS) for _ in range(level - 1)))
 
 
 def _shown(words: list[str]) -> str:

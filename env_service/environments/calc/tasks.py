@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from env_service.environments.calc.grammar import FAMILIES, MAX_OPERANDS, MIN_OPERANDS, Question, draw_question
+from env_service.environments.calc.grammar import FAMILIES, MAX_OPERANDS, MIN_OPERANDS, CalcQuestion, draw_question
 
 LEVELS = range(MIN_OPERANDS, MAX_OPERANDS + 1)
 SPLITS = {"train": range(32, 92), "dev": range(8), "test": range(8, 32)}
@@ -22,7 +22,7 @@ _ID = re.compile(r"(left|right)\.(\d)\.(\d{5})", re.ASCII)
 _N = max(numbers.stop for numbers in SPLITS.values())
 
 
-def question_of(task_id: str) -> Question:
+def question_of(task_id: str) -> CalcQuestion:
     """Return the question of a task id; raises ValueError for one that does not exist."""
     match = _ID.fullmatch(task_id)
     if match is None or int(match[2]) not in LEVELS or int(match[3]) >= _N:
@@ -68,9 +68,9 @@ def task_ids(split: str, params: Mapping[str, Any] | None = None) -> list[str]:
 
 
 @lru_cache(maxsize=len(FAMILIES) * len(LEVELS))
-def _questions(family: str, level: int) -> list[Question]:
+def _questions(family: str, level: int) -> list[CalcQuestion]:
     rng = random.Random(f"calc tasks {family} {level}")
-    drawn: dict[Question, None] = {}
+    drawn: dict[CalcQuestion, None] = {}
     while len(drawn) < _N:
         drawn.setdefault(draw_question(rng, family, level))
     return list(drawn)

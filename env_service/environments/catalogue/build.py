@@ -14,7 +14,7 @@ from pathlib import Path
 from env_service.environments.catalogue import sources
 from env_service.environments.catalogue.encoder import KINDS, encoder
 from env_service.environments.catalogue.index import tool_vectors
-from env_service.environments.catalogue.tools import Tool, default_folder, write_catalogue
+from env_service.environments.catalogue.tools import CatalogueTool, default_folder, write_catalogue
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 APPWORLD_PYTHON = REPOSITORY / ".venvs" / "appworld" / "bin" / "python"
@@ -36,9 +36,9 @@ def build(
     Raises:
         EncoderUnavailable: the encoder cannot be loaded.
     """
-    found: list[list[Tool]] = []
+    found: list[list[CatalogueTool]] = []
     missing: dict[str, str] = {}
-    makers: dict[str, Callable[[], Iterable[Tool]]] = {
+    makers: dict[str, Callable[[], Iterable[CatalogueTool]]] = {
         "pocket": sources.pocket,
         "bfcl": sources.bfcl,
         "appworld": lambda: sources.appworld(appworld_python),

@@ -27,12 +27,12 @@ from env_service.environments.catalogue.prompts import (
     listed,
     system_prompt,
 )
-from env_service.environments.catalogue.tools import Tool, load_catalogue
+from env_service.environments.catalogue.tools import CatalogueTool, load_catalogue
 from env_service.environments.catalogue.worlds import (
     WORLDS,
+    ActionRefused,
+    CatalogueWorld,
     PocketTask,
-    Refused,
-    World,
     bfcl_ids,
     make_world,
     pocket_ids,
@@ -95,13 +95,13 @@ class CatalogueEnv(BaseEnv):
         self._catalogue = load_catalogue()
         self._by_name = self._catalogue.by_name()
         self._encoder = encoder_named(self._catalogue.encoder)
-        self._world: World = make_world(task_id)
+        self._world: CatalogueWorld = make_world(task_id)
         self._check()
         self._past = self._read_past()
         reference = self._world.solution()
         tools = {step.tool for step in reference}
         self._max_steps = self._settings.max_steps or len(reference) + 2 * len(tools) + self._settings.slack
-        self._loaded: dict[str, Tool] = {}
+        self._loaded: dict[str, CatalogueTool] = {}
         self._found_by: dict[str, str] = {}
         self._used: dict[str, str] = {}
         self._steps = self._searches = 0
@@ -141,7 +141,7 @@ class CatalogueEnv(BaseEnv):
         finally:
             learned.close()
 
-    def _nearest(self, query: str, k: int) -> list[Tool]:
+    def _nearest(self, query: str, k: int) -> list[CatalogueTool]:
         """The `k` tools nearest to a query."""
         queries = [query, *(past for past, _ in self._past)]
         vectors = self._encoder.encode(queries)
@@ -223,7 +223,7 @@ class CatalogueEnv(BaseEnv):
         """Carry out one call as a step; returns the answer, and whether it was refused."""
         try:
             told, problem = self._carry_out(call), False
-        except Refused as error:
+        except ActionRefused as error:
             told, problem = str(error), True
         self._count()
         return told, problem
@@ -235,7 +235,7 @@ class CatalogueEnv(BaseEnv):
 
     def _carry_out(self, call: ToolCall | BadCall) -> str:
         if isinstance(call, BadCall):
-            raise Refused(f"Error: {call.reason}.")
+            raise ActionRefused(f"Error: {call.reason}.")
         if call.name == SEARCH and self._settings.search:
             return json.dumps(listed(self._search(_text_argument(call, "query"))), ensure_ascii=False)
         if call.name == LOAD and self._settings.search:
@@ -255,7 +255,7 @@ class CatalogueEnv(BaseEnv):
                 self._finish(" ".join(rest))
                 return "bye", False
             told, problem = self._line(verb, rest), False
-        except Refused as error:
+        except ActionRefused as error:
             told, problem = str(error), True
         self._count()
         return told, problem
@@ -272,35 +272,37 @@ class CatalogueEnv(BaseEnv):
         self._note_use(tool)
         return told
 
-    def _search(self, query: str) -> list[Tool]:
+    def _search(self, query: str) -> list[CatalogueTool]:
         if not query.strip() or len(query) > _LONGEST_QUERY:
-            raise Refused(f"Error: {SEARCH} wants a query of 1 to {_LONGEST_QUERY} characters.")
+            raise ActionRefused(f"Error: {SEARCH} wants a query of 1 to {_LONGEST_QUERY} characters.")
         self._searches += 1
         found = self._nearest(query, self._settings.results)
         for tool in found:
             self._found_by[tool.name] = query
         return found
 
-    def _load(self, name: str) -> Tool:
+    def _load(self, name: str) -> CatalogueTool:
         if name not in self._by_name:
             near = difflib.get_close_matches(name[:64], self._by_name, 1)
-            raise Refused(f"Error: there is no tool {name[:64]!r}" + (f"; did you mean {near[0]}?" if near else "."))
+            raise ActionRefused(
+                f"Error: there is no tool {name[:64]!r}" + (f"; did you mean {near[0]}?" if near else ".")
+            )
         self._loaded[name] = self._by_name[name]
         return self._by_name[name]
 
-    def _callable(self, name: str) -> Tool:
+    def _callable(self, name: str) -> CatalogueTool:
         """Return a loaded tool of this task's world; raises Refused."""
         if self._world.source == "pocket" and name == DOC.name:
             return DOC
         tool = self._loaded.get(name)
         if tool is None:
             known = f": call {LOAD} first" if name in self._by_name else f"; try {SEARCH}"
-            raise Refused(f"Error: the tool {name[:64]!r} is not loaded{known if self._settings.search else ''}.")
+            raise ActionRefused(f"Error: the tool {name[:64]!r} is not loaded{known if self._settings.search else ''}.")
         if tool.source != self._world.source:
-            raise Refused(f"Error: {tool.name} is not connected here: it does not serve this request.")
+            raise ActionRefused(f"Error: {tool.name} is not connected here: it does not serve this request.")
         return tool
 
-    def _note_use(self, tool: Tool) -> None:
+    def _note_use(self, tool: CatalogueTool) -> None:
         if tool.name in self._found_by:
             self._used[tool.name] = self._found_by[tool.name]
 
@@ -380,7 +382,7 @@ class CatalogueEnv(BaseEnv):
 def _text_argument(call: ToolCall, name: str) -> str:
     value = call.arguments.get(name)
     if set(call.arguments) != {name} or not isinstance(value, str):
-        raise Refused(f"Error: {call.name} takes one text, `{name}`.")
+        raise ActionRefused(f"Error: {call.name} takes one text, `{name}`.")
     return value
 
 

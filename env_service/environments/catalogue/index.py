@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from env_service.environments.catalogue.tools import Tool, Vectors, words
+from env_service.environments.catalogue.tools import CatalogueTool, Vectors, words
 
 LEARNED = 0.8
 Encode = Callable[[Sequence[str]], Vectors]
 
 
-def tool_vectors(tools: Sequence[Tool], encode: Encode) -> Vectors:
+def tool_vectors(tools: Sequence[CatalogueTool], encode: Encode) -> Vectors:
     """Return (n, d) vectors of length 1 at most, weighted means of three unit vectors each."""
     named = [words(tool.name_there) or tool.name for tool in tools]
     told = [tool.description or name for tool, name in zip(tools, named, strict=True)]

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from env_service.environments.catalogue.tools import Tool
+from env_service.environments.catalogue.tools import CatalogueTool
 from env_service.environments.pocket.prompts import native_schema
 from env_service.environments.pocket.tools import TOOLS
 from env_service.tool_calls import HOW_TO_CALL
@@ -14,7 +14,7 @@ from env_service.tool_calls import HOW_TO_CALL
 SEARCH, LOAD = "search_tools", "load_tool"
 _LONGEST_LINE = 160
 _DOC = native_schema(TOOLS["doc"])["function"]
-DOC = Tool("doc", "doc", "pocket", _DOC["description"], _DOC["parameters"])
+DOC = CatalogueTool("doc", "doc", "pocket", _DOC["description"], _DOC["parameters"])
 """PocketWorld's manual, which is always there."""
 
 OPEN_QUERY = "There is no task. Find out which tools there are. Write a message without a call when you are done."
@@ -40,7 +40,7 @@ def _line(schema: dict[str, Any]) -> str:
     return json.dumps(schema, ensure_ascii=False)
 
 
-def listed(tools: Iterable[Tool]) -> list[dict[str, str]]:
+def listed(tools: Iterable[CatalogueTool]) -> list[dict[str, str]]:
     """Return what a search says of each tool it found."""
     return [{"name": tool.name, "description": tool.description[:_LONGEST_LINE]} for tool in tools]
 
@@ -63,11 +63,11 @@ def _one_text(name: str, description: str, key: str, about: str) -> dict[str, An
     return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
 
 
-def compact_usage(tool: Tool) -> str:
+def compact_usage(tool: CatalogueTool) -> str:
     """Return how a tool is called in the compact syntax: `use bank_pay NAME AMOUNT`."""
     return " ".join(["use", tool.name, *(name.upper() for name in tool.parameters.get("properties", {}))])
 
 
-def compact_list(tools: Iterable[Tool]) -> str:
+def compact_list(tools: Iterable[CatalogueTool]) -> str:
     """Return the tools that are loaded from the start, in the compact syntax."""
     return " , ".join(compact_usage(tool).removeprefix("use ") for tool in tools)

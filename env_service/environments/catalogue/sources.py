@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from env_service.environments.bfcl.single_turn import ALL_FILES, functions, multi_turn_functions
-from env_service.environments.catalogue.tools import Tool, fit_name
+from env_service.environments.catalogue.tools import CatalogueTool, fit_name
 from env_service.environments.pocket.prompts import tool_schema
 from env_service.environments.pocket.tools import TOOLS
 
@@ -33,9 +33,9 @@ class Missing(RuntimeError):
     """A source is not installed; says what would install it."""
 
 
-def merged(sources: Iterable[Iterable[Tool]]) -> list[Tool]:
+def merged(sources: Iterable[Iterable[CatalogueTool]]) -> list[CatalogueTool]:
     """Return all tools, each under a name of its own: one that is taken gets its world's name before it."""
-    found: dict[str, Tool] = {}
+    found: dict[str, CatalogueTool] = {}
     taken: set[str] = set()
     for source in sources:
         for tool in source:
@@ -43,20 +43,20 @@ def merged(sources: Iterable[Iterable[Tool]]) -> list[Tool]:
             if name.casefold() in taken:
                 name = fit_name(f"{tool.source}_{tool.name_there}", taken)
             taken.add(name.casefold())
-            found[name] = Tool(name, tool.name_there, tool.source, tool.description, tool.parameters)
+            found[name] = CatalogueTool(name, tool.name_there, tool.source, tool.description, tool.parameters)
     return list(found.values())
 
 
-def pocket() -> Iterator[Tool]:
+def pocket() -> Iterator[CatalogueTool]:
     """Tools of PocketWorld, but for `done` and `doc`, which an episode always has."""
     for tool in TOOLS.values():
         if tool.name in ("done", "doc"):
             continue
         function = tool_schema(tool)["function"]
-        yield Tool(tool.name, tool.name, "pocket", function["description"], function["parameters"])
+        yield CatalogueTool(tool.name, tool.name, "pocket", function["description"], function["parameters"])
 
 
-def bfcl() -> Iterator[Tool]:
+def bfcl() -> Iterator[CatalogueTool]:
     """Functions of BFCL's single-turn tasks and of its multi-turn APIs; of those with one name the one that most tasks
     offer. Raises Missing."""
     try:
@@ -69,7 +69,9 @@ def bfcl() -> Iterator[Tool]:
         best.setdefault(json.loads(text)["name"], text)
     for name, text in best.items():
         doc = json.loads(text)
-        yield Tool(name, name, "bfcl", _short(doc.get("description")), json_schema(doc.get("parameters") or {}))
+        yield CatalogueTool(
+            name, name, "bfcl", _short(doc.get("description")), json_schema(doc.get("parameters") or {})
+        )
 
 
 def json_schema(value: Any) -> Any:
@@ -91,7 +93,7 @@ def json_schema(value: Any) -> Any:
     return kept
 
 
-def appworld(python: Path) -> Iterator[Tool]:
+def appworld(python: Path) -> Iterator[CatalogueTool]:
     """Public APIs of AppWorld's apps as that venv's package documents them; raises Missing."""
     if not python.is_file():
         raise Missing("AppWorld is not installed: bash env_service/environments/appworld/setup.sh")
@@ -104,7 +106,9 @@ def appworld(python: Path) -> Iterator[Tool]:
         raise Missing(f"AppWorld's API docs cannot be read: {done.stderr.strip().splitlines()[-1:]}")
     for app, apis in json.loads(done.stdout.splitlines()[-1]).items():
         for name, doc in apis.items():
-            yield Tool(f"{app}.{name}", f"{app}.{name}", "appworld", _short(doc["description"]), _of_appworld(doc))
+            yield CatalogueTool(
+                f"{app}.{name}", f"{app}.{name}", "appworld", _short(doc["description"]), _of_appworld(doc)
+            )
 
 
 def _of_appworld(doc: Mapping[str, Any]) -> dict[str, Any]:
@@ -117,7 +121,7 @@ def _of_appworld(doc: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": required}
 
 
-def mcp(config: Path) -> Iterator[Tool]:
+def mcp(config: Path) -> Iterator[CatalogueTool]:
     """Tools of the MCP servers that a configuration names (`mcp_tools/README.md`), each started once and asked; raises
     Missing."""
     try:
@@ -138,7 +142,7 @@ def mcp(config: Path) -> Iterator[Tool]:
         except (ConfigError, ServerError) as error:
             raise Missing(f"the MCP servers of {config} cannot be asked: {error}") from error
     for tool in found:
-        yield Tool(tool.name, tool.name_there, f"mcp:{tool.server}", _short(tool.description), tool.schema)
+        yield CatalogueTool(tool.name, tool.name_there, f"mcp:{tool.server}", _short(tool.description), tool.schema)
 
 
 def _short(text: Any) -> str:

@@ -33,7 +33,7 @@ class CatalogueNotBuilt(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Tool:
+class CatalogueTool:
     """A tool: its name as chat APIs take it, its name in its world, that world, what it does, its JSON schema."""
 
     name: str
@@ -56,11 +56,11 @@ class Tool:
 class Catalogue:
     """All tools with their vectors, (n, d)."""
 
-    tools: tuple[Tool, ...]
+    tools: tuple[CatalogueTool, ...]
     vectors: Vectors
     encoder: str
 
-    def by_name(self) -> dict[str, Tool]:
+    def by_name(self) -> dict[str, CatalogueTool]:
         return {tool.name: tool for tool in self.tools}
 
 
@@ -85,7 +85,9 @@ def default_folder() -> Path:
     return Path(os.environ.get(FOLDER_VARIABLE) or Path.home() / ".cache" / "agentevolver" / "catalogue")
 
 
-def write_catalogue(folder: Path, tools: Sequence[Tool], vectors: Vectors, encoder: str, facts: dict[str, Any]) -> None:
+def write_catalogue(
+    folder: Path, tools: Sequence[CatalogueTool], vectors: Vectors, encoder: str, facts: dict[str, Any]
+) -> None:
     """Write a catalogue, its facts last: a folder that has them is whole."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "facts.json").unlink(missing_ok=True)
@@ -106,7 +108,7 @@ def _load(folder: Path) -> Catalogue:
     try:
         facts = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
         lines = (folder / "tools.jsonl").read_text(encoding="utf-8").splitlines()
-        tools = tuple(Tool(**json.loads(line)) for line in lines)
+        tools = tuple(CatalogueTool(**json.loads(line)) for line in lines)
         vectors = np.load(folder / "vectors.npy", allow_pickle=False)
     except (OSError, ValueError, TypeError) as error:
         raise CatalogueNotBuilt(

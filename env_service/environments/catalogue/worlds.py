@@ -20,12 +20,12 @@ from env_service.environments.bfcl.single_turn import (
     single_turn_tasks,
 )
 from env_service.environments.catalogue.sources import json_schema
-from env_service.environments.catalogue.tools import Tool
+from env_service.environments.catalogue.tools import CatalogueTool
 from env_service.environments.pocket.calls import Call, CallError, call_of, undotted
 from env_service.environments.pocket.families import LEVELS
 from env_service.environments.pocket.grading import score
 from env_service.environments.pocket.quirks import quirks_of, signature
-from env_service.environments.pocket.tasks import Task, make_task, task_ids
+from env_service.environments.pocket.tasks import WorldTask, make_task, task_ids
 from env_service.tool_calls import ToolCall
 
 MOST_TOOLS = 3
@@ -34,26 +34,26 @@ WORLDS = ("pocket", "bfcl")
 _BFCL_SHARES = (("train", 0.6), ("dev", 0.7), ("test", 1.0))
 
 
-class Refused(Exception):
+class ActionRefused(Exception):
     """A call that was not carried out; the text is for the agent."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class CatalogueStep:
     """A call of a reference solution: the tool as its world names it, and its arguments."""
 
     tool: str
     arguments: Mapping[str, Any]
 
 
-class World(Protocol):
+class CatalogueWorld(Protocol):
     """One task in its world."""
 
     source: str
     system: str
     query: str
 
-    def call(self, tool: Tool, arguments: Mapping[str, Any]) -> str:
+    def call(self, tool: CatalogueTool, arguments: Mapping[str, Any]) -> str:
         """Carry out a call of one of this world's tools; raises Refused."""
 
     def finish(self, answer: str) -> None:
@@ -65,7 +65,7 @@ class World(Protocol):
     def facts(self) -> dict[str, Any]:
         """Return what a task may change."""
 
-    def solution(self) -> list[Step]:
+    def solution(self) -> list[CatalogueStep]:
         """Return the reference: calls of the catalogue's tools, and of those that are always there."""
 
     def answer(self) -> str:
@@ -79,27 +79,27 @@ class PocketTask:
 
     def __init__(self, name: str) -> None:
         """Build the start state; raises ValueError if there is no such task."""
-        self._task: Task = make_task(name)
+        self._task: WorldTask = make_task(name)
         if not 1 <= len(pocket_tools(self._task)) <= MOST_TOOLS:
             raise ValueError(f"task {name!r} needs {len(pocket_tools(self._task))} tools of the catalogue, not 1 to 3")
         self._world = self._task.world("json")
         self.system = f"site k{self._task.site}"
         self.query = self._task.query
 
-    def call(self, tool: Tool, arguments: Mapping[str, Any]) -> str:
+    def call(self, tool: CatalogueTool, arguments: Mapping[str, Any]) -> str:
         """Carry out a call in the world; raises Refused."""
         try:
             call = call_of(ToolCall(tool.name_there, dict(arguments)), "call a tool")
             return undotted(self._world.carry_out(call))
         except CallError as error:
-            raise Refused(undotted(f"err {error}")) from error
+            raise ActionRefused(undotted(f"err {error}")) from error
 
     def call_compact(self, tool: str, words: tuple[str, ...]) -> str:
         """Carry out a call whose arguments are in their order; raises Refused."""
         try:
             return undotted(self._world.carry_out(Call(tool, words)))
         except CallError as error:
-            raise Refused(undotted(f"err {error}")) from error
+            raise ActionRefused(undotted(f"err {error}")) from error
 
     def finish(self, answer: str) -> None:
         """Close the world with an answer."""
@@ -113,10 +113,10 @@ class PocketTask:
         """Return the tables' rows."""
         return {" ".join(map(str, key)): value for key, value in sorted(self._world.tables.facts().items(), key=str)}
 
-    def solution(self) -> list[Step]:
+    def solution(self) -> list[CatalogueStep]:
         """Return the reference's calls without `done`."""
         return [
-            Step(call.tool, dict(zip(self._keys(call), call.args, strict=False)))
+            CatalogueStep(call.tool, dict(zip(self._keys(call), call.args, strict=False)))
             for call in self._task.solution
             if call.tool != "done"
         ]
@@ -145,13 +145,15 @@ class BfclTask:
         self.system = self._task.system
         self.query = self._task.question
 
-    def call(self, tool: Tool, arguments: Mapping[str, Any]) -> str:
+    def call(self, tool: CatalogueTool, arguments: Mapping[str, Any]) -> str:
         """Write a call down; raises Refused if a parameter is missing or unknown."""
         known, required = tool.parameters.get("properties", {}), tool.parameters.get("required", [])
         if missing := [name for name in required if name not in arguments]:
-            raise Refused(f"Error: {tool.name} needs {', '.join(missing)}.")
+            raise ActionRefused(f"Error: {tool.name} needs {', '.join(missing)}.")
         if unknown := sorted(set(arguments) - set(known)):
-            raise Refused(f"Error: {tool.name} has no parameter {unknown[0]!r}; it has: {', '.join(known) or 'none'}.")
+            raise ActionRefused(
+                f"Error: {tool.name} has no parameter {unknown[0]!r}; it has: {', '.join(known) or 'none'}."
+            )
         self._calls.append((tool.name_there, dict(arguments)))
         return "Done: the call is written down; it gives no result."
 
@@ -166,9 +168,9 @@ class BfclTask:
         """Return the calls by their number."""
         return {str(number): [name, arguments] for number, (name, arguments) in enumerate(self._calls, 1)}
 
-    def solution(self) -> list[Step]:
+    def solution(self) -> list[CatalogueStep]:
         """Return calls that the package's answer allows."""
-        return [Step(name, arguments) for name, arguments in reference_calls(self._task)]
+        return [CatalogueStep(name, arguments) for name, arguments in reference_calls(self._task)]
 
     def answer(self) -> str:
         """No answer is asked for."""
@@ -185,7 +187,7 @@ def make_world(task_id: str) -> PocketTask | BfclTask:
     raise ValueError(f"task id {task_id[:80]!r} must begin with one of: {', '.join(f'{name}.' for name in WORLDS)}")
 
 
-def pocket_tools(task: Task) -> set[str]:
+def pocket_tools(task: WorldTask) -> set[str]:
     """Return the tools that a reference solution takes from the catalogue."""
     return {call.tool for call in task.solution} - set(POCKET_ALWAYS)
 
@@ -197,7 +199,7 @@ def pocket_ids(split: str, levels: tuple[int, ...], n: int | None) -> list[str]:
     return fit[:n]
 
 
-def bfcl_ids(split: str, tools: Mapping[str, Tool], n: int | None) -> list[str]:
+def bfcl_ids(split: str, tools: Mapping[str, CatalogueTool], n: int | None) -> list[str]:
     """Return ids of BFCL's tasks whose answer calls 1 to 3 functions that the catalogue has as the task documents them;
     raises ValueError, RuntimeError without the package."""
     if split not in dict(_BFCL_SHARES):
@@ -216,7 +218,7 @@ def _usable(known: frozenset[str]) -> tuple[str, ...]:
     )
 
 
-def _documented(name: str, there: Mapping[str, Tool]) -> bool:
+def _documented(name: str, there: Mapping[str, CatalogueTool]) -> bool:
     """Whether the catalogue has the functions that an answer calls with the parameters that the task knows."""
     task = single_turn_tasks()[name]
     docs = {doc["name"]: doc for doc in task.functions}

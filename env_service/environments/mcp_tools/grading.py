@@ -54,7 +54,7 @@ class JudgeError(RuntimeError):
     """The judge gave no verdict; the episode has no grade."""
 
 
-class Verdict(BaseModel):
+class McpVerdict(BaseModel):
     """What the judge must answer."""
 
     model_config = ConfigDict(strict=True)
@@ -94,7 +94,7 @@ class JudgeClient:
                 reason = f"no verdict in its answer ({type(error).__name__})"
         raise JudgeError(f"the judge {self.model!r} at {self.url} gave no verdict: {reason}; see ENV_MCP_JUDGE_URL")
 
-    def _ask(self, prompt: str) -> Verdict:
+    def _ask(self, prompt: str) -> McpVerdict:
         headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
         body = {
             "model": self.model,
@@ -106,7 +106,7 @@ class JudgeClient:
         response = httpx.post(url, json=body, headers=headers, timeout=_TIMEOUT_S, trust_env=not is_local(url))
         response.raise_for_status()
         text = str(response.json()["choices"][0]["message"]["content"]).rsplit("</think>", 1)[-1]
-        return Verdict.model_validate_json(text[text.index("{") : text.rindex("}") + 1])
+        return McpVerdict.model_validate_json(text[text.index("{") : text.rindex("}") + 1])
 
 
 def read_judge(environ: Mapping[str, str] | None = None) -> JudgeClient | None:

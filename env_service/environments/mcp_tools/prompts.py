@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from env_service.environments.mcp_tools.servers import Tool
+from env_service.environments.mcp_tools.servers import McpTool
 from env_service.tool_calls import HOW_TO_CALL
 
 _NATIVE = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -38,7 +38,7 @@ OPEN_QUERY = (
 )
 
 
-def tool_schema(tool: Tool) -> dict[str, Any]:
+def tool_schema(tool: McpTool) -> dict[str, Any]:
     """Return a tool as an OpenAI-style schema."""
     return {
         "type": "function",
@@ -46,7 +46,7 @@ def tool_schema(tool: Tool) -> dict[str, Any]:
     }
 
 
-def system_prompt(tools: Iterable[Tool]) -> str:
+def system_prompt(tools: Iterable[McpTool]) -> str:
     """Return the system message: one compact schema per line."""
     listed = "\n".join(json.dumps(tool_schema(tool), ensure_ascii=False) for tool in tools)
     return _SYSTEM.format(tools=listed, how=HOW_TO_CALL) + NATIVE_SYSTEM

@@ -66,7 +66,7 @@ class ServerError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Tool:
+class McpTool:
     """A tool as the agent sees it, and the server that has it."""
 
     name: str
@@ -144,7 +144,7 @@ class Servers:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._main_task: asyncio.Task[None] | None = None
         self._stop: asyncio.Event | None = None
-        self.tools: dict[str, Tool] = {}
+        self.tools: dict[str, McpTool] = {}
         self._thread = threading.Thread(target=self._run, name="mcp-servers", daemon=True)
         self._thread.start()
 
@@ -315,16 +315,16 @@ async def _all_tools(client: Client) -> list[ToolDescription]:
     raise ServerError(f"the tool list has more than {_MOST_PAGES} pages")
 
 
-def _named(links: Mapping[str, _Link]) -> dict[str, Tool]:
+def _named(links: Mapping[str, _Link]) -> dict[str, McpTool]:
     """Give every tool a name of its own: the server's name goes before it where two servers have the same."""
     names = [tool.name for link in links.values() for tool in link.tools]
-    tools: dict[str, Tool] = {}
+    tools: dict[str, McpTool] = {}
     for link in links.values():
         for tool in link.tools:
             name = tool.name if names.count(tool.name) == 1 else f"{link.name}__{tool.name}"
             if name in tools:
                 raise ServerError(f"two tools would be called {name!r}; rename server {link.name!r}")
-            tools[name] = Tool(name, link.name, tool.name, tool.description or "", tool.input_schema)
+            tools[name] = McpTool(name, link.name, tool.name, tool.description or "", tool.input_schema)
     return tools
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from env_service.environments.mcp_tools.config import ConfigError, load_config
 from env_service.environments.mcp_tools.env import connects_of
 from env_service.environments.mcp_tools.prompts import native_names
-from env_service.environments.mcp_tools.servers import ServerError, Servers, Tool
+from env_service.environments.mcp_tools.servers import McpTool, ServerError, Servers
 from env_service.skeleton import TRAIN, SkeletonError, filled, new_package
 
 ENV = '''"""$title: tasks for the tools of the MCP servers that `config.json` names."""
@@ -97,7 +97,7 @@ def write_mcp_skeleton(name: str, servers: Path, folder: Path) -> list[Path]:
     return [package / file_name for file_name in files]
 
 
-def _tools(config: Mapping[str, Any], package: Path) -> dict[str, Tool]:
+def _tools(config: Mapping[str, Any], package: Path) -> dict[str, McpTool]:
     """Start the servers and return their tools by name; raises SkeletonError."""
     path = package / "config.json"
     path.write_text(_json(config), encoding="utf-8")
@@ -130,7 +130,7 @@ def _tasks(name: str, tools: int) -> str:
     return "".join(json.dumps(task) + "\n" for task in tasks)
 
 
-def _profile(title: str, tools: Mapping[str, Tool]) -> dict[str, Any]:
+def _profile(title: str, tools: Mapping[str, McpTool]) -> dict[str, Any]:
     entities = [
         {
             "name": server,

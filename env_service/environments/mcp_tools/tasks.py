@@ -63,7 +63,7 @@ def find(value: Any, path: str) -> Any:
 SPLITS = ("train", "dev", "test")
 
 
-class TaskFileError(RuntimeError):
+class McpTaskFileError(RuntimeError):
     """A task file on the server is wrong."""
 
 
@@ -151,11 +151,11 @@ def _read(path: Path, *, judge: bool) -> list[McpTask]:
             task = McpTask.model_validate_json(line)
         except ValidationError as error:
             first = error.errors()[0]
-            raise TaskFileError(
+            raise McpTaskFileError(
                 f"{path}, line {number}, at `{'.'.join(map(str, first['loc']))}`: {first['msg']}"
             ) from error
         if not judge and any(isinstance(check, Judge) for check in task.checks):
-            raise TaskFileError(
+            raise McpTaskFileError(
                 f"{path}, line {number}: task {task.id!r} needs a judge; set ENV_MCP_JUDGE_URL and "
                 "ENV_MCP_JUDGE_MODEL, or leave it out"
             )
@@ -167,7 +167,7 @@ def _stamp(path: Path) -> tuple[int, int]:
     try:
         status = path.stat()
     except OSError as error:
-        raise TaskFileError(f"cannot read the task file {path}: {error.strerror}") from error
+        raise McpTaskFileError(f"cannot read the task file {path}: {error.strerror}") from error
     return status.st_mtime_ns, status.st_size
 
 
@@ -183,6 +183,6 @@ def _loaded(paths: tuple[Path, ...], stamps: tuple[tuple[int, int], ...], judge:
     for path in paths:
         for task in _read(path, judge=judge):
             if task.id in tasks:
-                raise TaskFileError(f"{path}: task id {task.id!r} occurs twice")
+                raise McpTaskFileError(f"{path}: task id {task.id!r} occurs twice")
             tasks[task.id] = task
     return tasks

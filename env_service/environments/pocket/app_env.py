@@ -10,8 +10,8 @@ from typing import Any, Self
 
 from env_service.environments.pocket.app_tasks import APP, N_LINKS, app_task_ids, app_world, make_app_task
 from env_service.environments.pocket.env import PocketEnv, PocketParams
-from env_service.environments.pocket.tasks import OPEN, Task, read_list_params, split_world_id
-from env_service.environments.pocket.world import World
+from env_service.environments.pocket.tasks import OPEN, WorldTask, read_list_params, split_world_id
+from env_service.environments.pocket.world import PocketWorld
 
 MAX_CALLS = 30
 
@@ -47,8 +47,8 @@ class PocketAppEnv(PocketEnv):
     def _begin(self) -> None:
         kind, site, seed = split_world_id(self.task_id, APP)
         task = None if kind == OPEN else make_app_task(self.task_id, self._settings.links)
-        self.world: World = app_world(site, task.world_seed if task else f"open-{seed}", self._settings.syntax)
-        self.task: Task | None = None if self._settings.is_open_query else task
+        self.world: PocketWorld = app_world(site, task.world_seed if task else f"open-{seed}", self._settings.syntax)
+        self.task: WorldTask | None = None if self._settings.is_open_query else task
         self.max_steps = self._settings.explore_steps
         if self.task:
             self.max_steps = min(MAX_CALLS, len(self.task.solution) + self._settings.slack)

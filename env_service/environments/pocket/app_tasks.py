@@ -15,9 +15,9 @@ from functools import lru_cache
 
 from env_service.environments.pocket.calls import Call, Syntax
 from env_service.environments.pocket.quirks import adapt
-from env_service.environments.pocket.tasks import HELD_OUT_WORDING_FROM, OPEN, Task, split_world_id, world_task_ids
+from env_service.environments.pocket.tasks import HELD_OUT_WORDING_FROM, OPEN, WorldTask, split_world_id, world_task_ids
 from env_service.environments.pocket.wordings import APP_LINKS, APP_OPENINGS, DAYS, NAMES
-from env_service.environments.pocket.world import Tables, World
+from env_service.environments.pocket.world import PocketWorld, Tables
 
 APP = "app"
 LEAST_CALLS, MOST_CALLS = 8, 16
@@ -28,7 +28,7 @@ _ATTEMPTS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class TaskSubject:
     """What the links are about: `it` and `him` as the world has them, with the ids, day and hour that a look shows."""
 
     it: str
@@ -41,38 +41,38 @@ class Subject:
 
 Link = tuple[dict[str, str], tuple[str, ...]]
 """The slots of a link's wording and its calls."""
-Maker = Callable[[Tables, Subject, random.Random], Link]
+Maker = Callable[[Tables, TaskSubject, random.Random], Link]
 
 
-def _pay(tables: Tables, s: Subject, rng: random.Random) -> Link:
+def _pay(tables: Tables, s: TaskSubject, rng: random.Random) -> Link:
     return {}, (f"shop.find {s.it}", f"bank.pay {s.him} {tables.products[s.it][0]}")
 
 
-def _send(tables: Tables, s: Subject, rng: random.Random) -> Link:
+def _send(tables: Tables, s: TaskSubject, rng: random.Random) -> Link:
     return {}, (f"mail.send {s.him} {s.it}",)
 
 
-def _buy(tables: Tables, s: Subject, rng: random.Random) -> Link:
+def _buy(tables: Tables, s: TaskSubject, rng: random.Random) -> Link:
     return {}, (f"shop.buy {s.it} 1",)
 
 
-def _note(tables: Tables, s: Subject, rng: random.Random) -> Link:
+def _note(tables: Tables, s: TaskSubject, rng: random.Random) -> Link:
     word, tag = rng.choice(list(tables.notes.values()))
     return {"w": word}, (f"note.find {word}", f"note.add {s.it} {tag}")
 
 
-def _move(tables: Tables, s: Subject, rng: random.Random) -> Link:
+def _move(tables: Tables, s: TaskSubject, rng: random.Random) -> Link:
     person, day, _ = rng.choice([row for row in tables.meetings.values() if row[0] != s.him])
     return {"q": person}, (f"cal.find {person}", f"cal.move {s.meeting} {day}")
 
 
-def _plan(tables: Tables, s: Subject, rng: random.Random) -> Link:
+def _plan(tables: Tables, s: TaskSubject, rng: random.Random) -> Link:
     met = {person for person, _, _ in tables.meetings.values()}
     person = rng.choice([name for name in NAMES if name not in met])
     return {"r": person}, (f"cal.add {person} {s.day} {s.hour}",)
 
 
-def _drop(tables: Tables, s: Subject, rng: random.Random) -> Link:
+def _drop(tables: Tables, s: TaskSubject, rng: random.Random) -> Link:
     return {}, (f"mail.del {s.mail}",)
 
 
@@ -89,9 +89,9 @@ LINKS: dict[str, Maker] = {
 _FURTHER = ("pay", "buy", "note")
 
 
-def app_world(site: int, seed: str, syntax: Syntax = "compact") -> World:
+def app_world(site: int, seed: str, syntax: Syntax = "compact") -> PocketWorld:
     """A world in which each mail tells a product and no two meetings share a day."""
-    world = World(site, seed, syntax)
+    world = PocketWorld(site, seed, syntax)
     rng, tables = random.Random(f"pocket-app-world-{site}-{seed}"), world.tables
     texts, days = rng.sample(sorted(tables.products), len(tables.mails)), rng.sample(DAYS, len(tables.meetings))
     tables.mails = {key: (name, text) for (key, (name, _)), text in zip(tables.mails.items(), texts, strict=True)}
@@ -102,7 +102,7 @@ def app_world(site: int, seed: str, syntax: Syntax = "compact") -> World:
 
 
 @lru_cache(maxsize=4096)
-def make_app_task(task_id: str, links: int = N_LINKS) -> Task:
+def make_app_task(task_id: str, links: int = N_LINKS) -> WorldTask:
     """Build the task of an id; raises ValueError for an id that names none, open ids included.
 
     With fewer `links` it asks for less in the same kind of world, and may keep to two apps and to fewer calls.
@@ -118,13 +118,13 @@ def make_app_task(task_id: str, links: int = N_LINKS) -> Task:
     raise RuntimeError(f"no goal of {LEAST_CALLS} to {MOST_CALLS} calls for task {task_id!r} in {_ATTEMPTS} draws")
 
 
-def _draw(task_id: str, site: int, seed: int, world_seed: str, rng: random.Random, n_links: int) -> Task | None:
+def _draw(task_id: str, site: int, seed: int, world_seed: str, rng: random.Random, n_links: int) -> WorldTask | None:
     """Draw a goal; None if a whole one keeps to two apps or has too few calls or too many."""
     world = app_world(site, world_seed)
     tables = world.tables
     mail, (sender, it) = rng.choice(list(tables.mails.items()))
     meeting, (him, day, hour) = rng.choice(list(tables.meetings.items()))
-    subject = Subject(it, mail, him, meeting, day, hour)
+    subject = TaskSubject(it, mail, him, meeting, day, hour)
     names = rng.sample(sorted(LINKS), n_links)
     links = [LINKS[name](tables, subject, rng) for name in names]
 
@@ -142,7 +142,7 @@ def _draw(task_id: str, site: int, seed: int, world_seed: str, rng: random.Rando
     start = tables.facts()
     for call in solution:
         world.carry_out(call)
-    return Task(
+    return WorldTask(
         id=task_id,
         family=APP,
         level=_LEVEL,

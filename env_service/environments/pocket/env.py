@@ -19,7 +19,7 @@ from env_service.environments.pocket.grading import score
 from env_service.environments.pocket.prompts import native_schema, opening, tool_schema
 from env_service.environments.pocket.tasks import (
     OPEN,
-    Task,
+    WorldTask,
     make_task,
     open_world,
     read_list_params,
@@ -27,7 +27,7 @@ from env_service.environments.pocket.tasks import (
     task_ids,
 )
 from env_service.environments.pocket.tools import TOOLS
-from env_service.environments.pocket.world import World
+from env_service.environments.pocket.world import PocketWorld
 from env_service.feedback import Feedback, read_feedback, told
 from env_service.parameters import laid_over
 from env_service.tool_calls import BadCall, answer_to, structured_calls
@@ -102,8 +102,8 @@ class PocketEnv(BaseEnv):
 
     def _begin(self) -> None:
         is_open = self._settings.is_open_query or split_id(self.task_id)[0] == OPEN
-        self.task: Task | None = None if is_open else make_task(self.task_id)
-        self.world: World = open_world(self.task_id, self._settings.syntax)
+        self.task: WorldTask | None = None if is_open else make_task(self.task_id)
+        self.world: PocketWorld = open_world(self.task_id, self._settings.syntax)
         self.max_steps = len(self.task.solution) + self._settings.slack if self.task else self._settings.explore_steps
         self.steps = 0
         self.errors = 0

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
-from env_service.environments.pocket.world import Facts, Row, World
+from env_service.environments.pocket.world import Facts, PocketWorld, Row
 
 Path = tuple[str | int, ...]
 Change = tuple[Row | int | None, Row | int | None]
@@ -49,7 +49,7 @@ def same_answer(given: str | None, wanted: str) -> bool:
     return given is not None and given.strip().rstrip(".").strip().casefold() == wanted.casefold()
 
 
-def checks(task: Graded, world: World) -> list[Check]:
+def checks(task: Graded, world: PocketWorld) -> list[Check]:
     """The task's checks in a world; the last one is that nothing else changed."""
     return _checks(task, world.tables.facts(), world.answer)
 
@@ -73,7 +73,7 @@ def _shown(value: Row | int | None) -> str:
     return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def score(task: Graded, world: World, *, sparse: bool = True) -> float:
+def score(task: Graded, world: PocketWorld, *, sparse: bool = True) -> float:
     """Sparse: 1 if every check passes, else 0. Dense: the share of checks beyond what an immediate `done` passes,
     scaled to 0..1."""
     results = [c.passed for c in checks(task, world)]

@@ -32,7 +32,7 @@ from env_service.environments.pocket.tasks import (
     split_world_id,
     world_task_ids,
 )
-from env_service.environments.pocket.world import Facts, Tables, World
+from env_service.environments.pocket.world import Facts, PocketWorld, Tables
 
 LONG = "long"
 MIN_CALLS = 56
@@ -71,9 +71,9 @@ class Chain:
         """How many calls the reference solution takes."""
         return sum(len(goal.solution) for goal in self.goals)
 
-    def world(self, syntax: Syntax = "compact") -> World:
+    def world(self, syntax: Syntax = "compact") -> PocketWorld:
         """A fresh world in the start state."""
-        return World(self.site, self.world_seed, syntax)
+        return PocketWorld(self.site, self.world_seed, syntax)
 
 
 @lru_cache(maxsize=1024)
@@ -86,13 +86,13 @@ def make_chain(task_id: str) -> Chain:
         world_seed = f"{LONG}-{seed}-{attempt}"
         rng = random.Random(f"pocket-chain-{task_id}-{attempt}")
         wordings = [2 if seed >= HELD_OUT_WORDING_FROM else rng.randrange(2) for _ in FAMILIES]
-        goals = _goals(World(site, world_seed), wordings, rng)
+        goals = _goals(PocketWorld(site, world_seed), wordings, rng)
         if sum(len(goal.solution) for goal in goals) >= MIN_CALLS:
             return Chain(task_id, site, seed, world_seed, tuple(goals))
     raise RuntimeError(f"no chain of {MIN_CALLS} calls for task {task_id!r} in {_ATTEMPTS} draws")
 
 
-def _goals(world: World, wordings: list[int], rng: random.Random) -> list[Goal]:
+def _goals(world: PocketWorld, wordings: list[int], rng: random.Random) -> list[Goal]:
     """Draw goals until their solutions have enough calls; fewer if too many families do not suit the world."""
     goals, before = list[Goal](), list[Call]()
     for name, wording in zip(rng.sample(sorted(FAMILIES), len(FAMILIES)), wordings, strict=True):
@@ -109,8 +109,8 @@ def _goals(world: World, wordings: list[int], rng: random.Random) -> list[Goal]:
 
 
 def _draw(
-    family: Family, wording: int, world: World, before: list[Call], rng: random.Random
-) -> tuple[World, Goal] | None:
+    family: Family, wording: int, world: PocketWorld, before: list[Call], rng: random.Random
+) -> tuple[PocketWorld, Goal] | None:
     """Draw a goal and return it with the world after its solution;
     None if it cannot be reached, or leaves a wording in doubt."""
     draft = family.make(world.tables, rng)
@@ -158,7 +158,7 @@ class PocketLongEnv(PocketEnv):
         self.world = (
             self.chain.world(self._settings.syntax)
             if self.chain
-            else World(site, f"open-{seed}", self._settings.syntax)
+            else PocketWorld(site, f"open-{seed}", self._settings.syntax)
         )
         if self._settings.is_open_query:
             self.chain = None

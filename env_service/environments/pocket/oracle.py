@@ -18,9 +18,9 @@ from env_service.environments.pocket.calls import Call, CallError, Syntax, parse
 from env_service.environments.pocket.env import PocketEnv
 from env_service.environments.pocket.grading import Change, Path, diff, score
 from env_service.environments.pocket.quirks import quirks_of, signature
-from env_service.environments.pocket.tasks import Task, make_task, split_id
+from env_service.environments.pocket.tasks import WorldTask, make_task, split_id
 from env_service.environments.pocket.wordings import PHRASES
-from env_service.environments.pocket.world import Facts, World
+from env_service.environments.pocket.world import Facts, PocketWorld
 
 Label = Literal["GOOD", "BAD"]
 _LESSONS: tuple[tuple[str, tuple[str, str]], ...] = (
@@ -108,7 +108,7 @@ def label_steps(task_id: str, actions: Sequence[str]) -> list[Label]:
     return label_steps_of(task, task.world(), actions)
 
 
-def label_steps_of(task: Task, world: World, actions: Sequence[str]) -> list[Label]:
+def label_steps_of(task: WorldTask, world: PocketWorld, actions: Sequence[str]) -> list[Label]:
     """Label each assistant message of an episode of a task, which begins in `world`, GOOD or BAD.
 
     GOOD: a first reference call, a change towards the goal that breaks nothing, the first sight of an id the solution
@@ -139,12 +139,12 @@ def label_steps_of(task: Task, world: World, actions: Sequence[str]) -> list[Lab
     return labels
 
 
-def _distance(task: Task, now: Facts) -> int:
+def _distance(task: WorldTask, now: Facts) -> int:
     """How many facts differ from the goal."""
     return len(diff(now, task.goal))
 
 
-def _is_needed(task: Task, call: Call, seen: set[tuple[str, tuple[str, ...]]]) -> bool:
+def _is_needed(task: WorldTask, call: Call, seen: set[tuple[str, tuple[str, ...]]]) -> bool:
     return (call.tool, call.args) not in seen and any(
         c.tool == call.tool and c.args == call.args for c in task.solution
     )

@@ -12,7 +12,7 @@ from typing import Any
 
 from env_service.base import Message
 from env_service.environments.pocket.calls import HOW_TO, Syntax, undotted, usage
-from env_service.environments.pocket.tools import KIND_WORDS, TOOLS, Tool
+from env_service.environments.pocket.tools import KIND_WORDS, TOOLS, WorldTool
 
 EXPLORE_QUERY = "explore"
 _EXPLORE_VERBOSE = (
@@ -58,13 +58,13 @@ _RULES = (
 _VERBOSE_NATIVE = _PLACE + _RULES
 
 
-def native_schema(tool: Tool) -> dict[str, Any]:
+def native_schema(tool: WorldTool) -> dict[str, Any]:
     """A tool's schema with names of tools as chat APIs take them."""
     schema: dict[str, Any] = json.loads(undotted(json.dumps(tool_schema(tool))))
     return schema
 
 
-def tool_schema(tool: Tool) -> dict[str, Any]:
+def tool_schema(tool: WorldTool) -> dict[str, Any]:
     """A tool in the form OpenAI-compatible APIs take, with its arguments in the usual order."""
     properties = {
         p.key: {"type": _JSON_TYPES.get(p.kind, "string"), "description": KIND_WORDS[p.kind]} for p in tool.params

@@ -18,7 +18,7 @@ from typing import Any
 from env_service.environments.pocket.calls import Call, Syntax
 from env_service.environments.pocket.families import FAMILIES, LEVELS, Draft
 from env_service.environments.pocket.quirks import HARD_SITES, TEST_SITES, TRAIN_SITES, adapt, quirks_of
-from env_service.environments.pocket.world import Facts, World
+from env_service.environments.pocket.world import Facts, PocketWorld
 
 OPEN = "open"
 _ID = re.compile(r"([a-z_]+)\.k(0|[1-9]\d?)\.(0|[1-9]\d{0,4})")
@@ -44,7 +44,7 @@ HELD_OUT_WORDING_FROM = SPLITS["hard"].first_seed
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class WorldTask:
     """Everything that follows from an id. `plan` and `solution` end with `done`;
     `answer` is None if the task asks for none.
 
@@ -64,9 +64,9 @@ class Task:
     start: Facts
     goal: Facts
 
-    def world(self, syntax: Syntax = "compact") -> World:
+    def world(self, syntax: Syntax = "compact") -> PocketWorld:
         """A fresh world in the task's start state."""
-        return World(self.site, self.world_seed, syntax)
+        return PocketWorld(self.site, self.world_seed, syntax)
 
 
 def split_world_id(task_id: str, kind: str) -> tuple[str, int, int]:
@@ -106,7 +106,7 @@ def split_id(task_id: str) -> tuple[str, int, int]:
 
 
 @lru_cache(maxsize=4096)
-def make_task(task_id: str) -> Task:
+def make_task(task_id: str) -> WorldTask:
     """Build the task of an id (about 0.2 ms); raises ValueError for an id that names none, open ids included."""
     family, site, seed = split_id(task_id)
     if family == OPEN:
@@ -114,7 +114,7 @@ def make_task(task_id: str) -> Task:
     spec = FAMILIES[family]
     for attempt in range(50):
         world_seed = f"{family}-{seed}-{attempt}"
-        world = World(site, world_seed)
+        world = PocketWorld(site, world_seed)
         rng = random.Random(f"pocket-task-{task_id}-{attempt}")
         wording = 2 if seed >= HELD_OUT_WORDING_FROM else rng.randrange(2)
         draft = spec.make(world.tables, rng)
@@ -123,14 +123,14 @@ def make_task(task_id: str) -> Task:
     raise RuntimeError(f"no world suits task {task_id!r} in 50 draws; the family {family!r} asks for too much")
 
 
-def _finish(task_id: str, world: World, world_seed: str, draft: Draft, wording: str) -> Task:
+def _finish(task_id: str, world: PocketWorld, world_seed: str, draft: Draft, wording: str) -> WorldTask:
     family, site, seed = split_id(task_id)
     plan = (*draft.plan, Call("done", () if draft.answer is None else (draft.answer,)))
     solution = tuple(adapt(plan, world.quirks, world.pin))
     start = world.tables.facts()
     for call in solution:
         world.carry_out(call)
-    return Task(
+    return WorldTask(
         id=task_id,
         family=family,
         level=FAMILIES[family].level,
@@ -146,10 +146,10 @@ def _finish(task_id: str, world: World, world_seed: str, draft: Draft, wording: 
     )
 
 
-def open_world(task_id: str, syntax: Syntax = "compact") -> World:
+def open_world(task_id: str, syntax: Syntax = "compact") -> PocketWorld:
     """The world for exploring without a task: a task's own start state, or the one an `open.` id names."""
     family, site, seed = split_id(task_id)
-    return World(site, f"open-{seed}", syntax) if family == OPEN else make_task(task_id).world(syntax)
+    return PocketWorld(site, f"open-{seed}", syntax) if family == OPEN else make_task(task_id).world(syntax)
 
 
 def task_ids(split: str, n: int | None = None, levels: tuple[int, ...] = LEVELS) -> list[str]:

@@ -21,7 +21,7 @@ class Param:
 
 
 @dataclass(frozen=True, slots=True)
-class Tool:
+class WorldTool:
     """A tool's name, its parameters in the usual order, and how sites may guard it."""
 
     name: str
@@ -77,39 +77,39 @@ TEXT, AMOUNT, QTY, ID, PIN = (Param(k, k) for k in ("text", "amount", "qty", "id
 CONFIRM = Param("confirm", "yes")
 
 _ALL = (
-    Tool(
+    WorldTool(
         "doc",
         (Param("tool", "tool", optional=True),),
         "Read how a tool is used on this site, or list an app's tools, or all apps.",
     ),
-    Tool(
+    WorldTool(
         "done",
         (Param("answer", "answer", optional=True),),
         "Finish the task, with the answer if the task asks for one.",
     ),
-    Tool("me.pin", (), "Show your PIN."),
-    Tool("note.find", (WORD,), "Show the notes about a thing: thing, id, tag."),
-    Tool("note.list", (TAG,), "Show the notes with a tag: thing, id."),
-    Tool("note.add", (WORD, TAG), "Write a note about a thing under a tag."),
-    Tool("note.tag", (ID, TAG), "Give a note another tag.", guarded=True),
-    Tool("note.del", (ID,), "Delete a note.", guarded=True),
-    Tool("cal.find", (NAME,), "Show the meetings with a person: person, id, day, hour."),
-    Tool("cal.list", (DAY,), "Show the meetings of a day: person, id, hour."),
-    Tool("cal.add", (NAME, DAY, HOUR), "Plan a meeting.", ordered=True),
-    Tool("cal.move", (ID, DAY), "Move a meeting to another day.", guarded=True),
-    Tool("cal.del", (ID,), "Cancel a meeting.", guarded=True),
-    Tool("mail.find", (NAME,), "Show the mails from a person: person, id, text."),
-    Tool("mail.send", (NAME, TEXT), "Send a person a mail of one word."),
-    Tool("mail.del", (ID,), "Delete a mail.", guarded=True),
-    Tool("bank.login", (PIN,), "Log in to the bank, which the shop uses too."),
-    Tool("bank.bal", (), "Show the balance of your account.", needs_login=True),
-    Tool("bank.pay", (NAME, AMOUNT), "Pay a person an amount.", needs_login=True, ordered=True),
-    Tool("shop.find", (WORD,), "Show a product: price and how many are left."),
-    Tool("shop.buy", (WORD, QTY), "Buy pieces of a product.", needs_login=True),
-    Tool("shop.orders", (), "Show your orders: product, id."),
-    Tool("shop.ret", (ID,), "Return an order.", guarded=True),
+    WorldTool("me.pin", (), "Show your PIN."),
+    WorldTool("note.find", (WORD,), "Show the notes about a thing: thing, id, tag."),
+    WorldTool("note.list", (TAG,), "Show the notes with a tag: thing, id."),
+    WorldTool("note.add", (WORD, TAG), "Write a note about a thing under a tag."),
+    WorldTool("note.tag", (ID, TAG), "Give a note another tag.", guarded=True),
+    WorldTool("note.del", (ID,), "Delete a note.", guarded=True),
+    WorldTool("cal.find", (NAME,), "Show the meetings with a person: person, id, day, hour."),
+    WorldTool("cal.list", (DAY,), "Show the meetings of a day: person, id, hour."),
+    WorldTool("cal.add", (NAME, DAY, HOUR), "Plan a meeting.", ordered=True),
+    WorldTool("cal.move", (ID, DAY), "Move a meeting to another day.", guarded=True),
+    WorldTool("cal.del", (ID,), "Cancel a meeting.", guarded=True),
+    WorldTool("mail.find", (NAME,), "Show the mails from a person: person, id, text."),
+    WorldTool("mail.send", (NAME, TEXT), "Send a person a mail of one word."),
+    WorldTool("mail.del", (ID,), "Delete a mail.", guarded=True),
+    WorldTool("bank.login", (PIN,), "Log in to the bank, which the shop uses too."),
+    WorldTool("bank.bal", (), "Show the balance of your account.", needs_login=True),
+    WorldTool("bank.pay", (NAME, AMOUNT), "Pay a person an amount.", needs_login=True, ordered=True),
+    WorldTool("shop.find", (WORD,), "Show a product: price and how many are left."),
+    WorldTool("shop.buy", (WORD, QTY), "Buy pieces of a product.", needs_login=True),
+    WorldTool("shop.orders", (), "Show your orders: product, id."),
+    WorldTool("shop.ret", (ID,), "Return an order.", guarded=True),
 )
-TOOLS: dict[str, Tool] = {t.name: t for t in _ALL}
+TOOLS: dict[str, WorldTool] = {t.name: t for t in _ALL}
 APPS: dict[str, tuple[str, ...]] = {
     app: tuple(t.name for t in _ALL if t.app == app) for app in ("note", "cal", "mail", "bank", "shop", "me")
 }

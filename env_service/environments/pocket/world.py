@@ -75,7 +75,7 @@ def make_tables(rng: random.Random) -> Tables:
     )
 
 
-class World:
+class PocketWorld:
     """A site's apps over one set of tables. `answer` is None until `done` was called."""
 
     def __init__(self, site: int, seed: str, syntax: Syntax = "compact") -> None:
@@ -296,4 +296,4 @@ def _get(table: dict[str, T], key: str) -> T:
     return table[key]
 
 
-_DO: dict[str, Callable[..., str]] = {name: getattr(World, "_" + name.replace(".", "_")) for name in TOOLS}
+_DO: dict[str, Callable[..., str]] = {name: getattr(PocketWorld, "_" + name.replace(".", "_")) for name in TOOLS}

@@ -18,7 +18,7 @@ from env_service.environments.python_tool.actions import Answer, Code, Nothing, 
 from env_service.environments.python_tool.checkers import is_correct
 from env_service.environments.python_tool.proposed import proposed_task
 from env_service.environments.python_tool.sandbox.host import MAX_CODE_BYTES, RunResult, Sandbox
-from env_service.environments.python_tool.settings import Settings, read_settings
+from env_service.environments.python_tool.settings import PythonSettings, read_settings
 from env_service.environments.python_tool.tasks import SPLITS, PythonTask, load_tasks
 from env_service.parameters import read_flags
 from env_service.tool_calls import BadCall, ToolCall, answer_to, structured_calls
@@ -35,7 +35,7 @@ def _said(text: str) -> list[Message]:
     return [{"role": "user", "content": text}]
 
 
-def _start(settings: Settings) -> Sandbox:
+def _start(settings: PythonSettings) -> Sandbox:
     """Return a sandbox that stands or is being built: the spare one if it fits."""
     global _spare
     if _spare is not None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from env_service.environments.python_tool.actions import TOOL_NAME, Code, Style
 from env_service.environments.python_tool.sandbox.host import Limits, RunResult
-from env_service.environments.python_tool.settings import Settings
+from env_service.environments.python_tool.settings import PythonSettings
 
 TOOL: dict[str, Any] = {
     "type": "function",
@@ -53,7 +53,7 @@ OPEN_QUERY = (
 FRESH = "A fresh interpreter was started: variables and imports of earlier runs are gone."
 
 
-def system_prompt(settings: Settings, *, stateful: bool, native: bool = False) -> str:
+def system_prompt(settings: PythonSettings, *, stateful: bool, native: bool = False) -> str:
     """Return the system message; `native` leaves out how to write code."""
     facts = _FACTS.format(
         state=_LASTING if stateful else _STATELESS,

@@ -63,7 +63,7 @@ class SettingsError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Settings:
+class PythonSettings:
     """- `limits`: bounds of the interpreter, each from `ENV_PYTHON_<NAME>`, `ENV_PYTHON_WALL_S` for instance.
     - `packages`: import names that the code may use (`ENV_PYTHON_PACKAGES`, comma-separated; empty for none).
     - `package_paths`: where they are on this host.
@@ -109,7 +109,7 @@ def _limits(environ: Mapping[str, str]) -> Limits:
     return limits
 
 
-def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
+def read_settings(environ: Mapping[str, str] | None = None) -> PythonSettings:
     """Read the settings from `environ` (default: this process's); raises SettingsError."""
     environ = os.environ if environ is None else environ
     _refuse_unknown(environ)
@@ -123,4 +123,4 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
     except ValueError as error:
         raise SettingsError(f"{PREFIX}PACKAGES: {error}") from error
     files = tuple(path for path in environ.get(PREFIX + "TASKS", "").split(os.pathsep) if path)
-    return Settings(_limits(environ), packages, paths, files)
+    return PythonSettings(_limits(environ), packages, paths, files)

@@ -21,7 +21,7 @@ CHECKERS = ("numeric", "math-verify", "exact")
 _SHIPPED = Path(__file__).with_name("tasks")
 
 
-class TaskFileError(RuntimeError):
+class PythonTaskFileError(RuntimeError):
     """A task file on the server is wrong."""
 
 
@@ -81,7 +81,7 @@ def _read(path: Path) -> list[PythonTask]:
         try:
             tasks.append(_checked(json.loads(line), default_split))
         except (ValueError, TypeError) as error:
-            raise TaskFileError(f"{path}, line {number}: {error}") from error
+            raise PythonTaskFileError(f"{path}, line {number}: {error}") from error
     return tasks
 
 
@@ -89,7 +89,9 @@ def _stamp(path: Path) -> tuple[int, int]:
     try:
         status = path.stat()
     except OSError as error:
-        raise TaskFileError(f"cannot read the task file {path}: {error.strerror}; see ENV_PYTHON_TASKS") from error
+        raise PythonTaskFileError(
+            f"cannot read the task file {path}: {error.strerror}; see ENV_PYTHON_TASKS"
+        ) from error
     return status.st_mtime_ns, status.st_size
 
 
@@ -105,6 +107,6 @@ def _loaded(paths: tuple[Path, ...], stamps: tuple[tuple[int, int], ...]) -> dic
     for path in paths:
         for task in _read(path):
             if task.id in tasks:
-                raise TaskFileError(f"{path}: task id {task.id!r} occurs twice")
+                raise PythonTaskFileError(f"{path}: task id {task.id!r} occurs twice")
             tasks[task.id] = task
     return tasks

@@ -29,7 +29,7 @@ class UserFailed(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class UserTurn:
     """What a user does: it says `content`, or calls tools."""
 
     content: str = ""
@@ -44,10 +44,10 @@ class Turn:
 class User(Protocol):
     """One user in one episode."""
 
-    def hears(self, said: str) -> Turn:
+    def hears(self, said: str) -> UserTurn:
         """Answer what the agent says; the first time its greeting. Raises UserFailed."""
 
-    def sees(self, results: Sequence[str]) -> Turn:
+    def sees(self, results: Sequence[str]) -> UserTurn:
         """Go on after the results of the calls of the last turn. Raises UserFailed."""
 
 
@@ -66,25 +66,25 @@ class ScriptedUser:
     _asked: tuple[ToolCall, ...] = ()
     _agreed: bool = False
 
-    def hears(self, said: str) -> Turn:
+    def hears(self, said: str) -> UserTurn:
         if self._lines is None:
             request, *self._lines = _lines_of(self.task)
-            return Turn(request)
+            return UserTurn(request)
         if "transferred to a human" in said.casefold():
-            return Turn(TRANSFER)
+            return UserTurn(TRANSFER)
         self._asked = tuple(self._calls_in(said))
         if self._asked:
-            return Turn(calls=self._asked)
+            return UserTurn(calls=self._asked)
         if self._lines:
-            return Turn(self._lines.pop(0))
+            return UserTurn(self._lines.pop(0))
         if not self._agreed:
             self._agreed = True
-            return Turn("Yes, please go ahead.")
-        return Turn(STOP)
+            return UserTurn("Yes, please go ahead.")
+        return UserTurn(STOP)
 
-    def sees(self, results: Sequence[str]) -> Turn:
+    def sees(self, results: Sequence[str]) -> UserTurn:
         names = (call.name for call in self._asked)
-        return Turn("\n".join(f"{name}: {result}" for name, result in zip(names, results, strict=True)))
+        return UserTurn("\n".join(f"{name}: {result}" for name, result in zip(names, results, strict=True)))
 
     def _calls_in(self, said: str) -> list[ToolCall]:
         calls: list[ToolCall] = []
@@ -120,16 +120,16 @@ class LlmUser:
         )
         return cls(endpoint, system, domain.user_schemas)
 
-    def hears(self, said: str) -> Turn:
+    def hears(self, said: str) -> UserTurn:
         self._messages.append({"role": "user", "content": said})
         return self._speak()
 
-    def sees(self, results: Sequence[str]) -> Turn:
+    def sees(self, results: Sequence[str]) -> UserTurn:
         for name, result in zip(self._asked, results, strict=True):
             self._messages.append({"role": "tool", "tool_call_id": name, "content": result})
         return self._speak()
 
-    def _speak(self) -> Turn:
+    def _speak(self) -> UserTurn:
         said = self.endpoint.reply([{"role": "system", "content": self.system}, *self._messages], self.tools)
         calls = [call for call in structured_calls(said) if isinstance(call, ToolCall)][:MOST_CALLS]
         content = str(said.get("content") or "").rpartition("</think>")[2].strip()
@@ -147,7 +147,7 @@ class LlmUser:
                 for name, call in zip(self._asked, calls, strict=True)
             ]
         self._messages.append(message)
-        return Turn(content, tuple(calls))
+        return UserTurn(content, tuple(calls))
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agentevolver.launcher.stack import ServiceSpec
-from agentevolver.launcher.supervise import Service, ServiceDied
+from agentevolver.launcher.supervise import ServiceDied, SupervisedService
 from agentevolver.utils.errors import LaunchError
 from agentevolver.utils.processes import ProcessId, carriers, end_carriers
 from tests.agentevolver.launcher.fakes import service
@@ -26,8 +26,8 @@ class Started(list[tuple[str, ProcessId]]):
 
 
 @pytest.fixture
-async def made() -> AsyncIterator[list[Service]]:
-    services: list[Service] = []
+async def made() -> AsyncIterator[list[SupervisedService]]:
+    services: list[SupervisedService] = []
     yield services
     for one in services:
         if one.state != "stopped":
@@ -35,12 +35,14 @@ async def made() -> AsyncIterator[list[Service]]:
     assert end_carriers(RUN, 0.0) == set()
 
 
-def make(spec: ServiceSpec, made: list[Service], started: Started | None = None) -> Service:
-    made.append(Service(spec, RUN, (started if started is not None else Started()).note))
+def make(spec: ServiceSpec, made: list[SupervisedService], started: Started | None = None) -> SupervisedService:
+    made.append(SupervisedService(spec, RUN, (started if started is not None else Started()).note))
     return made[-1]
 
 
-async def test_it_is_up_when_its_health_url_answers_and_not_before(tmp_path: Path, made: list[Service]) -> None:
+async def test_it_is_up_when_its_health_url_answers_and_not_before(
+    tmp_path: Path, made: list[SupervisedService]
+) -> None:
     started = Started()
     one = make(service(tmp_path, "slow", "--well-after=0.6"), made, started)
     began = time.monotonic()
@@ -52,7 +54,7 @@ async def test_it_is_up_when_its_health_url_answers_and_not_before(tmp_path: Pat
 
 
 async def test_a_death_before_it_is_up_is_told_with_the_end_of_its_log(
-    tmp_path: Path, made: list[Service], caplog: pytest.LogCaptureFixture
+    tmp_path: Path, made: list[SupervisedService], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "agentevolver.launcher")
     one = make(service(tmp_path, "broken", "--die-at-once", advice="look there"), made)
@@ -66,7 +68,9 @@ async def test_a_death_before_it_is_up_is_told_with_the_end_of_its_log(
 
 
 @pytest.mark.parametrize("tries", [1, 2])
-async def test_a_first_start_is_tried_as_often_as_allowed(tries: int, tmp_path: Path, made: list[Service]) -> None:
+async def test_a_first_start_is_tried_as_often_as_allowed(
+    tries: int, tmp_path: Path, made: list[SupervisedService]
+) -> None:
     started, trigger = Started(), tmp_path / "die"
     trigger.touch()
     one = make(
@@ -81,21 +85,21 @@ async def test_a_first_start_is_tried_as_often_as_allowed(tries: int, tmp_path: 
     assert len(started) == tries
 
 
-async def test_one_that_never_gets_well_is_given_up_and_ended(tmp_path: Path, made: list[Service]) -> None:
+async def test_one_that_never_gets_well_is_given_up_and_ended(tmp_path: Path, made: list[SupervisedService]) -> None:
     one = make(service(tmp_path, "ill", "--well-after=999", "--child", ready_timeout_s=1.0), made)
     with pytest.raises(ServiceDied, match=r"ill is not up after 1 s \(HTTP 503 warming up\)"):
         await one.start()
     assert carriers(RUN, "ill") == set()
 
 
-async def test_a_program_that_is_not_there_is_named(tmp_path: Path, made: list[Service]) -> None:
+async def test_a_program_that_is_not_there_is_named(tmp_path: Path, made: list[SupervisedService]) -> None:
     one = make(service(tmp_path, "absent", argv=("/no/such/program", "x")), made)
     with pytest.raises(LaunchError, match=r"absent: cannot start `/no/such/program x` in .*: No such file"):
         await one.start()
 
 
 async def test_a_death_during_the_run_is_told_within_two_seconds_and_mended(
-    tmp_path: Path, made: list[Service], caplog: pytest.LogCaptureFixture
+    tmp_path: Path, made: list[SupervisedService], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "agentevolver.launcher")
     started = Started()
@@ -118,7 +122,9 @@ async def test_a_death_during_the_run_is_told_within_two_seconds_and_mended(
     watch.cancel()
 
 
-async def test_restarts_are_bounded_and_the_last_word_names_the_service(tmp_path: Path, made: list[Service]) -> None:
+async def test_restarts_are_bounded_and_the_last_word_names_the_service(
+    tmp_path: Path, made: list[SupervisedService]
+) -> None:
     trigger = tmp_path / "die"
     started = Started()
     one = make(service(tmp_path, "fragile", f"--die-when={trigger}", restarts=2), made, started)
@@ -139,7 +145,9 @@ async def test_restarts_are_bounded_and_the_last_word_names_the_service(tmp_path
     assert len(started) == 3
 
 
-async def test_the_count_of_restarts_begins_anew_after_a_steady_time(tmp_path: Path, made: list[Service]) -> None:
+async def test_the_count_of_restarts_begins_anew_after_a_steady_time(
+    tmp_path: Path, made: list[SupervisedService]
+) -> None:
     trigger = tmp_path / "die"
     started = Started()
     one = make(service(tmp_path, "rare", f"--die-when={trigger}", restarts=1, steady_s=0.0), made, started)
@@ -154,7 +162,7 @@ async def test_the_count_of_restarts_begins_anew_after_a_steady_time(tmp_path: P
 
 
 async def test_a_stubborn_service_is_killed_after_its_grace_with_everything_it_started(
-    tmp_path: Path, made: list[Service]
+    tmp_path: Path, made: list[SupervisedService]
 ) -> None:
     one = make(service(tmp_path, "stubborn", "--stubborn", "--child", grace_s=0.3), made)
     await one.start()
@@ -165,7 +173,7 @@ async def test_a_stubborn_service_is_killed_after_its_grace_with_everything_it_s
     assert carriers(RUN, "stubborn") == set()
 
 
-async def test_hurry_cuts_the_grace_short(tmp_path: Path, made: list[Service]) -> None:
+async def test_hurry_cuts_the_grace_short(tmp_path: Path, made: list[SupervisedService]) -> None:
     one = make(service(tmp_path, "stubborn", "--stubborn", grace_s=60.0), made)
     await one.start()
     hurry = asyncio.Event()

@@ -21,10 +21,10 @@ from agentevolver.llm import (
     LLMReplyError,
     LLMSettings,
     LLMTimeout,
+    LLMToolCall,
     LLMUnavailable,
     Role,
     ServedModel,
-    ToolCall,
 )
 from tests.agentevolver.llm.faulty_server import FaultyServer, Said, hurry
 
@@ -223,7 +223,7 @@ async def test_a_native_call_comes_without_a_text_and_is_kept_in_the_cache(tmp_p
     async with FaultyServer([said]) as server, LLM(settings(server, cache=tmp_path / "c.sqlite")) as llm:
         replies = [await llm.chat(Role.EXPLORER, ASK, tools=TOOLS) for _ in range(2)]
     assert [reply.tool_calls for reply in replies] == [
-        (ToolCall("find", {"what": "milk"}), ToolCall("find", "milk, please"))
+        (LLMToolCall("find", {"what": "milk"}), LLMToolCall("find", "milk, please"))
     ] * 2
     assert [(reply.text, reply.thinking, reply.cached) for reply in replies] == [
         ("", "look first", False),

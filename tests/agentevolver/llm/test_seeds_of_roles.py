@@ -2,7 +2,7 @@
 
 import pytest
 
-from agentevolver.llm import LLM, LLMSettings, Reply, Role, ServedModel
+from agentevolver.llm import LLM, LLMReply, LLMSettings, Role, ServedModel
 from agentevolver.utils import seeds
 
 ASK = [{"role": "user", "content": "which steps were good?"}]
@@ -15,7 +15,7 @@ def asked(monkeypatch):
 
     async def send(self, endpoint, messages, parameters):
         sent.append(parameters.get("seed"))
-        return Reply("fine", 1, 1, 0.0, False, "stop")
+        return LLMReply("fine", 1, 1, 0.0, False, "stop")
 
     monkeypatch.setattr(LLM, "_send", send)
     return sent

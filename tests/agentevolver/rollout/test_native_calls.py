@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 from agentevolver.rollout.policy import ChatReply
 from agentevolver.rollout.tool_calls import ToolUse
 from agentevolver.rollout.tools.formats import tool_format
-from agentevolver.rollout.tools.schema import ToolCall
+from agentevolver.rollout.tools.schema import ParsedCall
 from agentevolver.types import StopReason, Trajectory
 from context_manager.chat import ChatRenderer, PlainTokenizer
 from context_manager.settings import ContextSettings
@@ -185,8 +185,8 @@ class ToolModel:
 
 def test_a_chat_model_is_sent_the_tools_and_its_calls_are_carried_out():
     model = ToolModel(
-        ChatReply("I look.", calls=(ToolCall("look", '{"place": "attic"}'),)),
-        ChatReply("", calls=(ToolCall("lok", "{}"), ToolCall("done", "{}"))),
+        ChatReply("I look.", calls=(ParsedCall("look", '{"place": "attic"}'),)),
+        ChatReply("", calls=(ParsedCall("lok", "{}"), ParsedCall("done", "{}"))),
     )
     renderer = ChatRenderer(PlainTokenizer())
     played = roll(renderer, "-", "-", engine=model)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentevolver.rollout.tool_calls import PROBLEMS, ToolsMissing, ToolUse, check_calls, read_tools, specs_of
-from agentevolver.rollout.tools.schema import Parsed, ToolCall
+from agentevolver.rollout.tools.schema import Parsed, ParsedCall
 
 LOOK = {
     "type": "function",
@@ -28,7 +28,7 @@ USE = ToolUse(None)
 
 
 def call(name, **arguments):
-    return ToolCall(name, json.dumps(arguments))
+    return ParsedCall(name, json.dumps(arguments))
 
 
 def check(*calls, use=USE, broken=(), content=""):
@@ -64,13 +64,13 @@ def test_a_call_without_a_word_beside_it_has_no_content():
     [
         (call("lok", place="x"), "unknown_tool", "error: there is no tool 'lok'; did you mean 'look'?"),
         (call("zzzzzz"), "unknown_tool", "error: there is no tool 'zzzzzz'"),
-        (ToolCall("look", '{"place": '), "bad_json", "error: the arguments of look are no JSON: Expecting value"),
-        (ToolCall("look", "[1]"), "bad_arguments", "error: look: the arguments must be a JSON object"),
+        (ParsedCall("look", '{"place": '), "bad_json", "error: the arguments of look are no JSON: Expecting value"),
+        (ParsedCall("look", "[1]"), "bad_arguments", "error: look: the arguments must be a JSON object"),
         (call("look"), "bad_arguments", "error: look: 'place' is a required property"),
         (call("look", place="x", depth="y"), "bad_arguments", "error: look: depth: 'y' is not of type 'integer'"),
-        (ToolCall("look", "[" * 100_000), "bad_json", "error: the arguments of look are no JSON"),
-        (ToolCall("look", '{"place": "' + "\ud800" + '"}'), "", ""),
-        (ToolCall("loo\ud800k", "{}"), "unknown_tool", "error: there is no tool 'loo?k'; did you mean 'look'?"),
+        (ParsedCall("look", "[" * 100_000), "bad_json", "error: the arguments of look are no JSON"),
+        (ParsedCall("look", '{"place": "' + "\ud800" + '"}'), "", ""),
+        (ParsedCall("loo\ud800k", "{}"), "unknown_tool", "error: there is no tool 'loo?k'; did you mean 'look'?"),
     ],
 )
 def test_what_is_wrong_with_a_call_is_said_with_its_place(made, kind, words):
@@ -115,7 +115,7 @@ def test_an_environment_that_does_not_answer_each_call_once_has_failed(state):
 
 names = st.sampled_from(["look", "done", "lok", "", "\ud800"])
 arguments = st.sampled_from(['{"place": "a"}', "{}", "", "{", "[]", '{"place": 1}', '{"x": "\\ud800"}'])
-calls = st.lists(st.builds(ToolCall, names, arguments), max_size=12)
+calls = st.lists(st.builds(ParsedCall, names, arguments), max_size=12)
 
 
 @given(calls, st.lists(st.text(max_size=8), max_size=2), st.integers(1, 5), st.randoms())

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentevolver.utils.retry import Retries, RetryPolicy, full_jitter
+from agentevolver.utils.retry import BackoffPolicy, Retries, full_jitter
 
 
 @settings(deadline=None)
@@ -28,13 +28,13 @@ def test_pauses_are_spread_over_the_whole_of_a_range_that_doubles_until_it_is_as
 
 
 def test_tries_are_counted() -> None:
-    retries = Retries(RetryPolicy(tries=3))
+    retries = Retries(BackoffPolicy(tries=3))
     assert [retries.failed() is None for _ in range(4)] == [False, False, True, True]
 
 
 def test_no_try_begins_after_the_budget_of_time() -> None:
     now = [0.0]
-    retries = Retries(RetryPolicy(tries=100, budget_s=10.0, max_wait_s=0.0), lambda: now[0])
+    retries = Retries(BackoffPolicy(tries=100, budget_s=10.0, max_wait_s=0.0), lambda: now[0])
     assert retries.failed() == 0.0
     assert retries.failed(9.0) == 9.0
     now[0] = 5.0

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agentevolver.utils.web.access import Access, Refused, host_name, is_loopback
+from agentevolver.utils.web.access import Access, AccessRefused, host_name, is_loopback
 from agentevolver.utils.web.shield import Shield
 
 LOCAL = {b"host": b"127.0.0.1:80"}
@@ -65,14 +65,14 @@ def test_beyond_loopback_any_name_is_answered_and_everything_but_health_needs_th
         ("POST", b"Basic t"),
         ("POST", b"Bearer \xff"),
     ):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(AccessRefused) as refused:
             access.check_token(method, "/x", b"", {b"authorization": given})
         assert refused.value.status == 401 and b"www-authenticate" in dict(refused.value.headers)
 
 
 def test_a_browser_logs_in_once_and_its_cookie_reads_only() -> None:
     access = Access("0.0.0.0", "t", cookie="c")
-    with pytest.raises(Refused) as on:
+    with pytest.raises(AccessRefused) as on:
         access.check_token("GET", "//evil.example/", b"a=b&token=t", {})
     headers = dict(on.value.headers)
     assert on.value.status == 303 and headers[b"location"] == b"/"
@@ -86,7 +86,7 @@ def test_a_browser_logs_in_once_and_its_cookie_reads_only() -> None:
         ("DELETE", b"", b"c=t"),
     )
     for method, query, cookie in wrong:
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(AccessRefused) as refused:
             access.check_token(method, "/x", query, {b"cookie": cookie})
         assert refused.value.status == 401
 

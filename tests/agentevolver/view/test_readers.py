@@ -8,7 +8,14 @@ import pytest
 
 from agentevolver.recipes.offline import seed as offline
 from agentevolver.utils.files import write_jsonl
-from agentevolver.view.experiment import MOST_RUNS, Experiment, NotAnExperiment, NotThere, Unreadable, experiments_in
+from agentevolver.view.experiment import (
+    MOST_RUNS,
+    Experiment,
+    NotAnExperiment,
+    NotThere,
+    UnreadableFile,
+    experiments_in,
+)
 from agentevolver.view.logs import TAIL_BYTES, Logs
 from agentevolver.view.metrics import usage
 from agentevolver.view.samples import Samples
@@ -96,7 +103,7 @@ def test_secrets_of_the_configuration_are_not_shown(run: Path, tmp_path: Path) -
     experiment = bare(tmp_path / "e")
     (experiment.folder / "config.yaml").write_text("a: [1\n")
     assert experiment.config() == {}
-    with pytest.raises(Unreadable, match=r"config\.yaml cannot be read"):
+    with pytest.raises(UnreadableFile, match=r"config\.yaml cannot be read"):
         experiment.shown_config()
 
 
@@ -148,7 +155,7 @@ def test_a_journal_is_followed_while_it_is_written(tmp_path: Path) -> None:
 
 def test_a_broken_record_of_questioning_is_said(tmp_path: Path) -> None:
     (tmp_path / "questioning.json").write_text("{")
-    with pytest.raises(Unreadable, match=r"questioning\.json"):
+    with pytest.raises(UnreadableFile, match=r"questioning\.json"):
         Tasks(tmp_path).overview()
 
 
@@ -186,7 +193,7 @@ def test_cost_is_by_role_the_dearest_first(run: Path) -> None:
 def test_a_ledger_that_is_none_is_said(tmp_path: Path) -> None:
     experiment = bare(tmp_path / "e")
     (experiment.folder / "llm_usage.sqlite").write_bytes(b"no database at all")
-    with pytest.raises(Unreadable, match=r"llm_usage\.sqlite cannot be read"):
+    with pytest.raises(UnreadableFile, match=r"llm_usage\.sqlite cannot be read"):
         usage(experiment)
 
 

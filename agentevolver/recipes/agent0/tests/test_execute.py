@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from agentevolver.recipes.agent0.execute import TRIES, execute
-from agentevolver.recipes.agent0.types import Dropped, Proposal
+from agentevolver.recipes.agent0.types import Dropped, ProposedTask
 from env_service.client import EnvCrashed, EnvRequestError, EnvTimeout, EnvUnavailable
 from env_service.tool_calls import ToolCall, structured_calls
 
@@ -46,8 +46,8 @@ def says(text: str, **info: Any) -> dict[str, Any]:
     return {"state": [{"role": "user", "content": text}], "reward": 0.0, "is_terminated": True, "info": info}
 
 
-def proposal(program: str | None = "left 3 f 4") -> Proposal:
-    return Proposal("p", "calc.left.3.f.1", "left 3 f 4", program)
+def proposal(program: str | None = "left 3 f 4") -> ProposedTask:
+    return ProposedTask("p", "calc.left.3.f.1", "left 3 f 4", program)
 
 
 async def test_a_program_is_run_twice_each_time_in_a_fresh_instance() -> None:

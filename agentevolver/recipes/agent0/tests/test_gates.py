@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from agentevolver.recipes.agent0.gates import gate
 from agentevolver.recipes.agent0.settings import Agent0Settings
 from agentevolver.recipes.agent0.tests.golden import golden
-from agentevolver.recipes.agent0.types import Dropped, Kept, Proposal
+from agentevolver.recipes.agent0.types import Dropped, Kept, ProposedTask
 from agentevolver.recipes.agent0.votes import measured, share
 
 GATES = ["executed", "vote"]
@@ -17,7 +17,7 @@ NEVER = Dropped("unexecutable", "it stops with an error")
 
 
 def proposal(answer=None, refused=""):
-    return Proposal("r1.0007", "calc.left.3.f.00017", "left 3 f 4", "left 3 f 4", answer, refused)
+    return ProposedTask("r1.0007", "calc.left.3.f.00017", "left 3 f 4", "left 3 f 4", answer, refused)
 
 
 def settings(name, **extra):

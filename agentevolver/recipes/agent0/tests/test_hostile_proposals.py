@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agentevolver.recipes.agent0.execute import execute
-from agentevolver.recipes.agent0.types import Dropped, Proposal
+from agentevolver.recipes.agent0.types import Dropped, ProposedTask
 from env_service.client import AsyncEnvClient
 from env_service.registry import resolve
 from tests.env_service.local_hosts import serving
@@ -26,13 +26,13 @@ def written(program: str) -> str:
     return f"{question}\n<program>\n{program}\n</program>\n\\boxed{{7}}"
 
 
-async def proposal_of(client: AsyncEnvClient, seed: str, text: str) -> Proposal:
+async def proposal_of(client: AsyncEnvClient, seed: str, text: str) -> ProposedTask:
     made = await client.create_instance("propose", seed)
     instance = made["info"]["instance_id"]
     await client.step(instance, {"role": "assistant", "content": text})
     state: Any = await client.get_tools_info(instance, params={"what": "state"})
     await client.release_instance(instance)
-    return Proposal.from_facts("r1.1", seed, state["facts"])
+    return ProposedTask.from_facts("r1.1", seed, state["facts"])
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ async def test_in_calc_a_question_is_run_and_nothing_else() -> None:
         honest = await proposal_of(client, "calc.left.3.f.00017", "<question>left 3 f 4 g 7</question>")
         assert await execute(client, "calc", honest) in set("0123456789")
         for program in ("while True: pass", "left 3 f 4\nrun left 3 f 4", "left " + "3 f " * 100_000 + "4"):
-            forged = Proposal("r1.2", "calc.left.3.f.00017", question=program, program=program)
+            forged = ProposedTask("r1.2", "calc.left.3.f.00017", question=program, program=program)
             dropped = await execute(client, "calc", forged)
             assert isinstance(dropped, Dropped) and dropped.reason == "unexecutable"
         assert not running.service.instances

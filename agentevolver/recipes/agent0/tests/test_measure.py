@@ -7,10 +7,10 @@ import pytest
 from agentevolver.recipes.agent0.measure import measure, task_of
 from agentevolver.recipes.agent0.play import PlayFailed
 from agentevolver.recipes.agent0.tests.players import ScriptedPlayer, answered
-from agentevolver.recipes.agent0.types import Play, Proposal
+from agentevolver.recipes.agent0.types import Play, ProposedTask
 from agentevolver.types import Task
 
-PROPOSAL = Proposal("r1.0007", "calc.left.3.f.00017", "left 3 f 4", "left 3 f 4", "9")
+PROPOSAL = ProposedTask("r1.0007", "calc.left.3.f.00017", "left 3 f 4", "left 3 f 4", "9")
 
 
 def in_turn(*answers: str | None) -> ScriptedPlayer:
@@ -50,7 +50,7 @@ async def test_a_player_that_fails_is_an_error() -> None:
 
 async def test_what_was_refused_is_never_played() -> None:
     player = in_turn("9")
-    for refused in (Proposal("p", "s", refused="malformed: no tags"), Proposal("p", "s")):
+    for refused in (ProposedTask("p", "s", refused="malformed: no tags"), ProposedTask("p", "s")):
         with pytest.raises(ValueError, match="is no task"):
             await measure(player, "/base", "calc", refused, 1, "x", "9")
         with pytest.raises(ValueError, match="is no task"):

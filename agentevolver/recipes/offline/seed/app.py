@@ -28,7 +28,7 @@ from agentevolver.recipes.offline.seed import seed_policy_path
 from agentevolver.recipes.offline.seed.data import FIRST_SEED, N_SEEDS, Example, draw_task_id, endless
 from agentevolver.recipes.offline.seed.demonstrator import Habits, demonstrate
 from agentevolver.recipes.offline.seed.evaluate import evaluate
-from agentevolver.recipes.offline.seed.training import Recipe, save, staged, train, write_facts
+from agentevolver.recipes.offline.seed.training import SeedTraining, save, staged, train, write_facts
 from env_service.environments.pocket.app_env import AppParams, PocketAppEnv
 from env_service.environments.pocket.app_tasks import APP, N_LINKS
 from env_service.environments.pocket.quirks import N_SITES
@@ -90,7 +90,7 @@ def build(name: str, out: Path, seed: int = 0, steps: int | None = None, n: int 
     tokenizer = AutoTokenizer.from_pretrained(seed_policy_path())
     model = AutoModelForCausalLM.from_pretrained(start, dtype=torch.float32)
     clean_share = 0.5 if base.after is None else 0.0
-    recipe = Recipe(steps=steps or base.steps, batch=16, lr=base.lr, warmup=20, clean_share=clean_share)
+    recipe = SeedTraining(steps=steps or base.steps, batch=16, lr=base.lr, warmup=20, clean_share=clean_share)
     first = demonstrations(tokenizer, seed, base.habits.at_first(), FIRST_LINKS)
     then = demonstrations(tokenizer, seed + 1, base.habits, LATER_LINKS)
     stream = staged(first, then, recipe, random.Random(f"seed-app-batches-{seed}"))

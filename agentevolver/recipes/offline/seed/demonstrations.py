@@ -35,7 +35,7 @@ class Demonstration:
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class PlayedTask:
     """A demonstration carried out: the conversation, which ends with the assistant, and its score in 0..1."""
 
     messages: list[Message]
@@ -77,7 +77,7 @@ def _of_line(line: bytes, place: str) -> Demonstration:
     return Demonstration(task_id, tuple(actions), place)
 
 
-def played(world: type[BaseEnv], demonstration: Demonstration, params: Mapping[str, Any] | None = None) -> Played:
+def played(world: type[BaseEnv], demonstration: Demonstration, params: Mapping[str, Any] | None = None) -> PlayedTask:
     """Carry a demonstration out in a fresh instance of `world`, made with `params`.
 
     Raises:
@@ -110,7 +110,7 @@ def played(world: type[BaseEnv], demonstration: Demonstration, params: Mapping[s
     finally:
         env.close()
     _check(messages, place)
-    return Played(messages, score, place)
+    return PlayedTask(messages, score, place)
 
 
 def _check(messages: Sequence[Message], place: str) -> None:

@@ -24,7 +24,7 @@ from env_service.environments.pocket.calls import Call
 from env_service.environments.pocket.env import PocketEnv
 from env_service.environments.pocket.oracle import site_hint_parts
 from env_service.environments.pocket.quirks import Quirks, adapt, quirks_of, reorder
-from env_service.environments.pocket.tools import TOOLS, Tool
+from env_service.environments.pocket.tools import TOOLS, WorldTool
 from env_service.environments.pocket.wordings import DAYS, FIRST_HOUR, LAST_HOUR, NAMES, TAGS, WORDS
 
 HINT_TEMPLATE = "tip {hint}\n{task}"
@@ -252,7 +252,7 @@ def random_call(env: PocketEnv, rng: random.Random) -> Call:
     return Call(tool.name, tuple(_random_argument(tool, i, env, rng) for i in range(len(tool.params))))
 
 
-def _random_argument(tool: Tool, index: int, env: PocketEnv, rng: random.Random) -> str:
+def _random_argument(tool: WorldTool, index: int, env: PocketEnv, rng: random.Random) -> str:
     tables = env.world.tables
     kind = tool.params[index].kind
     ids = {

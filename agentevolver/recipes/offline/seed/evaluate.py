@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agentevolver.recipes.offline.seed import seed_policy_path
 from agentevolver.recipes.offline.seed.demonstrator import with_hint
-from agentevolver.recipes.offline.seed.sampler import Rollout, Sampler
+from agentevolver.recipes.offline.seed.sampler import SampledRollout, Sampler
 from agentevolver.recipes.offline.seed.syntax import COMPACT, SYNTAXES, Syntax
 from env_service.base import Message
 from env_service.environments.pocket.env import PocketEnv
@@ -102,7 +102,7 @@ def evaluate(
     sampler = Sampler(model, tokenizer, syntax=syntax, max_tokens=max_tokens)
     generator = torch.Generator().manual_seed(seed)
     task_ids = [task_id for task_id in tasks for _ in range(n)]
-    rollouts: list[Rollout] = []
+    rollouts: list[SampledRollout] = []
     for i in range(0, len(task_ids), batch):
         part = [episode(t, _told(t) if hint else "", params, syntax, world) for t in task_ids[i : i + batch]]
         rollouts += sampler.sample(part, temperature=temperature, generator=generator)

@@ -17,18 +17,18 @@ from typing import Any
 import torch
 
 from agentevolver.recipes.offline.seed.data import MAX_LENGTH, Example, build_tokenizer, encode, pieces
-from agentevolver.recipes.offline.seed.demonstrations import DemonstrationError, Played
+from agentevolver.recipes.offline.seed.demonstrations import DemonstrationError, PlayedTask
 from agentevolver.recipes.offline.seed.policy import inherit
 from agentevolver.recipes.offline.seed.sampler import Sampler
 from agentevolver.recipes.offline.seed.syntax import COMPACT, SPLIT_QWEN
-from agentevolver.recipes.offline.seed.training import Recipe, batches, make_model, save, train, write_facts
+from agentevolver.recipes.offline.seed.training import SeedTraining, batches, make_model, save, train, write_facts
 from env_service.base import BaseEnv
 
 # Plain text, cut as it will be by what `AutoTokenizer` makes of the saved tokenizer, whatever the world says.
 SYNTAX = replace(COMPACT, split=SPLIT_QWEN)
 # Tokens at most: the bytes, the control tokens, and the words and pieces of words of the demonstrations.
 VOCAB_SIZE = 768
-RECIPE = Recipe(steps=400, batch=32, lr=5e-3, warmup=20, other_weight=0.02)
+RECIPE = SeedTraining(steps=400, batch=32, lr=5e-3, warmup=20, other_weight=0.02)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +54,12 @@ class Sizes:
         }
 
 
-def corpus(shown: Sequence[Played]) -> list[str]:
+def corpus(shown: Sequence[PlayedTask]) -> list[str]:
     """Texts for the tokenizer: what is said in the demonstrations, and the roles."""
     return [part for one in shown for said in one.messages for part in (f"{said['role']}\n", said["content"])]
 
 
-def examples(tokenizer: Any, shown: Sequence[Played]) -> list[Example]:
+def examples(tokenizer: Any, shown: Sequence[PlayedTask]) -> list[Example]:
     """Demonstrations as training examples; raises DemonstrationError for one that is too long for the policy."""
     found = list(encode(tokenizer, [one.messages for one in shown], SYNTAX))
     for one, example in zip(shown, found, strict=True):
@@ -71,7 +71,7 @@ def examples(tokenizer: Any, shown: Sequence[Played]) -> list[Example]:
     return found
 
 
-def sizes_of(tokenizer: Any, shown: Sequence[Played]) -> Sizes:
+def sizes_of(tokenizer: Any, shown: Sequence[PlayedTask]) -> Sizes:
     """Return what the longest demonstrations need; each number is the greatest of its own kind."""
     opening, after, reply, answer, turns = 0, 0, 0, 0, 0
     for one in shown:
@@ -92,7 +92,7 @@ def shuffled(found: Sequence[Example], rng: random.Random) -> Iterator[Example]:
 
 
 def build(
-    out: Path, shown: Sequence[Played], *, seed: int = 0, recipe: Recipe = RECIPE, command: str = ""
+    out: Path, shown: Sequence[PlayedTask], *, seed: int = 0, recipe: SeedTraining = RECIPE, command: str = ""
 ) -> tuple[Any, Any, dict[str, Any]]:
     """Train a policy on demonstrations and save it to `out`; return it, its tokenizer, and what build.json holds.
 

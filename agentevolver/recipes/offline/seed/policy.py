@@ -24,13 +24,13 @@ from agentevolver.recipes.offline.seed.data import Example, build_tokenizer, cor
 from agentevolver.recipes.offline.seed.demonstrator import Habits
 from agentevolver.recipes.offline.seed.evaluate import Report, evaluate
 from agentevolver.recipes.offline.seed.syntax import COMPACT, SYNTAXES, Syntax
-from agentevolver.recipes.offline.seed.training import Recipe, make_model, save, staged, train, write_facts
+from agentevolver.recipes.offline.seed.training import SeedTraining, make_model, save, staged, train, write_facts
 
 logger = logging.getLogger(__name__)
 
 
 # Training steps by syntax: one that begins with the shipped policy's weights needs fewer.
-STEPS = {"compact": Recipe().steps, "hermes": 450}
+STEPS = {"compact": SeedTraining().steps, "hermes": 450}
 
 
 def inherit(model: Qwen2ForCausalLM, tokenizer: Any) -> None:
@@ -51,7 +51,7 @@ def inherit(model: Qwen2ForCausalLM, tokenizer: Any) -> None:
 
 
 def demonstrations(
-    tokenizer: Any, recipe: Recipe, habits: Habits, seed: int, syntax: Syntax = COMPACT
+    tokenizer: Any, recipe: SeedTraining, habits: Habits, seed: int, syntax: Syntax = COMPACT
 ) -> Iterator[list[Example]]:
     """The batches of the recipe: clean demonstrations first, then those of the habits, without end."""
     first, then = examples(tokenizer, seed, habits.at_first(), syntax), examples(tokenizer, seed + 1, habits, syntax)
@@ -61,7 +61,7 @@ def demonstrations(
 def build(
     out: Path,
     seed: int,
-    recipe: Recipe,
+    recipe: SeedTraining,
     habits: Habits,
     command: str,
     *,
@@ -122,7 +122,7 @@ def main() -> None:
     chosen = "" if args.syntax == COMPACT.name else f" --syntax {args.syntax}"
     command = f"python -m agentevolver.recipes.offline.seed.policy --seed {args.seed} --steps {steps}{chosen}"
     out = args.out or Path(__file__).parent / "seed_policy_files"
-    recipe, syntax = Recipe(steps=steps), SYNTAXES[args.syntax]
+    recipe, syntax = SeedTraining(steps=steps), SYNTAXES[args.syntax]
     reports = build(out, args.seed, recipe, Habits(), command, splits=args.splits, syntax=syntax)
     for name, report in reports.items():
         logger.info("%s: %s", name, report.summary())

@@ -14,7 +14,7 @@ from env_service.base import BaseEnv, Message
 
 
 @dataclass(slots=True)
-class Rollout:
+class SampledRollout:
     """Sampled episode: token ids, and for each whether it was sampled and its log-probability."""
 
     task_id: str
@@ -31,7 +31,7 @@ class Rollout:
 @dataclass(slots=True)
 class _Row:
     env: BaseEnv
-    out: Rollout
+    out: SampledRollout
     turn: list[int] = field(default_factory=list)
     over: bool = False
 
@@ -64,7 +64,7 @@ class Sampler:
         *,
         temperature: float = 1.0,
         generator: torch.Generator | None = None,
-    ) -> list[Rollout]:
+    ) -> list[SampledRollout]:
         """Play one episode in each fresh instance, begun with the opening messages beside it, in order; temperature 0
         takes the likeliest token.
 
@@ -100,7 +100,7 @@ class Sampler:
 
     def _start(self, env: BaseEnv, messages: Sequence[Message]) -> _Row:
         ids = self._encode(opening_text(messages, self.syntax))
-        return _Row(env, Rollout(env.task_id, ids, [False] * len(ids), [0.0] * len(ids)))
+        return _Row(env, SampledRollout(env.task_id, ids, [False] * len(ids), [0.0] * len(ids)))
 
     def _encode(self, text: str) -> list[int]:
         return list(self.tokenizer.encode(text, add_special_tokens=False))

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class SeedTraining:
     """Size of the model and of its training. `head_dim` is hidden / heads and must be 32 or 64,
     which vLLM's CPU attention wants.
 
@@ -48,7 +48,7 @@ class Recipe:
     other_weight: float = 0.1
 
 
-def make_model(tokenizer: Any, recipe: Recipe) -> Qwen2ForCausalLM:
+def make_model(tokenizer: Any, recipe: SeedTraining) -> Qwen2ForCausalLM:
     """A fresh model in fp32 whose vocabulary is exactly the tokenizer's."""
     config = Qwen2Config(
         vocab_size=len(tokenizer),
@@ -100,14 +100,14 @@ def loss_of(model: Any, batch: list[Example], pad: int, other_weight: float) -> 
 
 
 def staged(
-    first: Iterator[Example], then: Iterator[Example], recipe: Recipe, rng: random.Random
+    first: Iterator[Example], then: Iterator[Example], recipe: SeedTraining, rng: random.Random
 ) -> Iterator[list[Example]]:
     """Batches without end: `first`'s for `clean_share` of the steps, then the others'."""
     clean = round(recipe.clean_share * recipe.steps)
     return itertools.chain(itertools.islice(batches(first, recipe.batch, rng), clean), batches(then, recipe.batch, rng))
 
 
-def train(model: Any, tokenizer: Any, recipe: Recipe, stream: Iterator[list[Example]]) -> float:
+def train(model: Any, tokenizer: Any, recipe: SeedTraining, stream: Iterator[list[Example]]) -> float:
     """Train in place on a stream of batches, with warm-up and cosine decay to a twentieth;
     returns the last smoothed loss.
 

@@ -18,7 +18,7 @@ from agentevolver.recipes.offline.teacher.prompt import WHAT, Rates
 from agentevolver.recipes.offline.teacher.service import Teacher, make_app
 from agentevolver.utils.secrets import secret
 from agentevolver.utils.web.access import Access
-from agentevolver.utils.web.server import Server, server_config
+from agentevolver.utils.web.server import WebServer, server_config
 
 
 def _share(text: str) -> float:
@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     app = make_app(teacher, access=access, delay_s=options.delay)
     print(f"This is {WHAT}, at http://{options.host}:{options.port}/v1", flush=True)
     config = server_config(app, host=options.host, port=options.port, log_level="warning", stop_s=5)
-    asyncio.run(Server(config).serve())
+    asyncio.run(WebServer(config).serve())
 
 
 if __name__ == "__main__":

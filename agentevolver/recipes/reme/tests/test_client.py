@@ -12,7 +12,7 @@ import uvicorn
 from aiohttp import web
 
 from agentevolver.recipes.reme import client
-from agentevolver.recipes.reme.client import RemeBackend, ServiceError
+from agentevolver.recipes.reme.client import RemeBackend, RemeServiceError
 from agentevolver.recipes.reme.service import ExperienceService, create_app
 from agentevolver.recipes.reme.tests.reme_bodies import INIT, memory
 from agentevolver.utils.web.access import Access
@@ -202,7 +202,7 @@ async def test_a_service_that_is_not_there_is_named(monkeypatch):
         url = f"http://127.0.0.1:{held.getsockname()[1]}"
     backend = RemeBackend(configured(url))
     with pytest.raises(
-        ServiceError, match=rf"{url}/retrieve_task_memory cannot be reached.*check exp_manager\.reme\.base_url"
+        RemeServiceError, match=rf"{url}/retrieve_task_memory cannot be reached.*check exp_manager\.reme\.base_url"
     ):
         await backend.retrieve(question())
     await backend.aclose()
@@ -215,7 +215,7 @@ async def test_a_retrieval_is_tried_again_and_what_changes_something_is_not():
         await backend.aclose()
     async with Fake((503, "busy"), answered()) as fake:
         backend = RemeBackend(configured(fake.url))
-        with pytest.raises(ServiceError, match="HTTP 503"):
+        with pytest.raises(RemeServiceError, match="HTTP 503"):
             await backend.distil([attempt()], 1)
         assert len(fake.requests) == 1
         await backend.aclose()

@@ -12,7 +12,7 @@ from scipy.stats import binomtest
 from agentevolver.config.checks import load
 from agentevolver.launcher.stack import Launch
 from agentevolver.recipes.self_play.elo import FIRST, expected, gain, wilson
-from agentevolver.recipes.self_play.part import START, STATE, Pool, SelfPlay, seated, win_rates
+from agentevolver.recipes.self_play.part import START, STATE, OpponentPool, SelfPlay, seated, win_rates
 from agentevolver.recipes.self_play.service import services
 from agentevolver.recipes.self_play.settings import SelfPlaySettings
 from agentevolver.utils.errors import ConfigError, TrainingFailed, UsageError
@@ -32,7 +32,7 @@ def test_what_one_wins_the_other_loses_and_a_step_moves_at_most_k(own, other, sc
 
 def test_the_odds_are_ten_to_one_by_400_points_and_ratings_settle_where_the_score_is_expected():
     assert expected(1400, 1000) == pytest.approx(10 / 11)
-    pool = Pool(SelfPlaySettings(k=32), "/start")
+    pool = OpponentPool(SelfPlaySettings(k=32), "/start")
     for _ in range(300):
         pool.rate(START, [1.0, 1.0, 1.0, 0.0])
     assert pool.elo - FIRST == pytest.approx(400 * math.log10(3), abs=1)
@@ -54,7 +54,7 @@ def test_the_interval_is_wilsons():
 
 
 def joined(count, **section):
-    pool = Pool(SelfPlaySettings(**section), "/start")
+    pool = OpponentPool(SelfPlaySettings(**section), "/start")
     gone = [[member.name for member in pool.join(f"step_{i}", f"self_play/step_{i}")] for i in range(count)]
     return pool, gone
 

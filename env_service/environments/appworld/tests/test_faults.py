@@ -19,7 +19,7 @@ from env_service.environments.appworld import env as env_module
 from env_service.environments.appworld import workers
 from env_service.environments.appworld.env import AppworldEnv
 from env_service.environments.appworld.installation import Installation
-from env_service.environments.appworld.workers import ForkServer, Worker, WorkerDied, WorkerError
+from env_service.environments.appworld.workers import AppWorldWorker, ForkServer, WorkerDied, WorkerError
 
 pytestmark = [pytest.mark.service, pytest.mark.chaos]
 OpenEnv = Callable[..., AppworldEnv]
@@ -137,7 +137,7 @@ def test_closing_leaves_no_process_and_no_file(open_env: OpenEnv) -> None:
 
 
 def test_closing_ends_a_worker_that_hangs(tiny: Installation) -> None:
-    worker = Worker(tiny)
+    worker = AppWorldWorker(tiny)
     os.kill(worker.pid, signal.SIGSTOP)
     started = time.monotonic()
     worker.close()
@@ -146,7 +146,7 @@ def test_closing_ends_a_worker_that_hangs(tiny: Installation) -> None:
 
 
 def test_a_failed_operation_is_attributed(tiny: Installation) -> None:
-    with Worker(tiny) as worker:
+    with AppWorldWorker(tiny) as worker:
         with pytest.raises(ValueError, match="no world is open"):
             worker.ask("state")
         with pytest.raises(ValueError, match="unknown operation 'dance'"):
@@ -168,7 +168,7 @@ def test_data_that_cannot_be_read_is_an_error_of_the_environment(
 def test_a_python_without_appworld_is_named_in_the_error(tiny: Installation) -> None:
     wrong = Installation(Path(sys.executable), tiny.root)
     with pytest.raises(WorkerError, match="No module named 'appworld'"):
-        Worker(wrong)
+        AppWorldWorker(wrong)
 
 
 def test_when_the_fork_server_is_killed_its_workers_go_and_the_next_episode_starts_a_new_one(

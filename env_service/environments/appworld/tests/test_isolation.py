@@ -18,7 +18,7 @@ from env_service.environments.appworld import installation as installation_modul
 from env_service.environments.appworld import workers
 from env_service.environments.appworld.env import AppworldEnv
 from env_service.environments.appworld.installation import Installation
-from env_service.environments.appworld.worker.walls import MEMORY_LIMIT_BYTES, Unreadable, demand_readable
+from env_service.environments.appworld.worker.walls import MEMORY_LIMIT_BYTES, RootUnreadable, demand_readable
 from env_service.environments.python_tool.tests.no_namespaces import FORBID_NAMESPACES
 
 pytestmark = pytest.mark.service
@@ -230,8 +230,8 @@ def test_what_a_root_has_kept_to_itself_is_named_with_the_remedy(tmp_path: Path)
     tmp_path.chmod(0o755)
     demand_readable([str(tmp_path), str(file), str(tmp_path / "missing")])
     tmp_path.chmod(0o711)
-    with pytest.raises(Unreadable, match=r"mode 711.*chmod -R go\+rX"):
+    with pytest.raises(RootUnreadable, match=r"mode 711.*chmod -R go\+rX"):
         demand_readable([str(file), str(tmp_path)])
     file.chmod(0o640)
-    with pytest.raises(Unreadable, match=r"specs\.json is closed to others"):
+    with pytest.raises(RootUnreadable, match=r"specs\.json is closed to others"):
         demand_readable([str(file)])

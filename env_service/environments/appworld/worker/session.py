@@ -91,7 +91,7 @@ def warm_up() -> str:
     return str(appworld.__version__)
 
 
-class Session:
+class AppWorldSession:
     """The operations of a worker. Everything but `open` and what follows it is done in a process
     that runs no agent code."""
 
@@ -139,7 +139,7 @@ class Session:
 
 def serve(channel: Channel) -> None:
     """Answer requests until the client is gone. The first reply tells the process id."""
-    session = Session()
+    session = AppWorldSession()
     try:
         channel.send({"ok": True, "result": {"pid": os.getpid()}})
         while True:

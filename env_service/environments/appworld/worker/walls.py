@@ -113,7 +113,7 @@ THREADS = 64
 _SCRATCH_MB = 16
 
 
-class Unreadable(RuntimeError):
+class RootUnreadable(RuntimeError):
     """A root's files are closed to the identity that an agent's code runs under."""
 
 
@@ -172,7 +172,7 @@ def demand_readable(paths: Sequence[str]) -> None:
         mode = os.stat(path).st_mode
         wanted = 0o005 if stat.S_ISDIR(mode) else 0o004
         if mode & wanted != wanted:
-            raise Unreadable(
+            raise RootUnreadable(
                 f"{path} is closed to others (mode {stat.S_IMODE(mode):o}), and under root an agent's code runs as "
                 "another user; open the venv and the data of AppWorld with `chmod -R go+rX`"
             )

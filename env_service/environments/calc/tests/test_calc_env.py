@@ -16,7 +16,7 @@ from env_service.environments.calc.grammar import (
     DIGITS,
     FAMILIES,
     OPERATORS,
-    Question,
+    CalcQuestion,
     QuestionError,
     apply,
     evaluate,
@@ -24,10 +24,10 @@ from env_service.environments.calc.grammar import (
     solution,
 )
 from env_service.environments.calc.tasks import SPLITS, held_out, question_of, task_ids
-from env_service.probing import LocalProbe, Refused
+from env_service.probing import LocalProbe, ProbeRefused
 
 QUESTIONS = st.builds(
-    lambda family, first, rest: Question(family, (first, *(d for _, d in rest)), tuple(op for op, _ in rest)),
+    lambda family, first, rest: CalcQuestion(family, (first, *(d for _, d in rest)), tuple(op for op, _ in rest)),
     st.sampled_from(FAMILIES),
     st.integers(0, 9),
     st.lists(st.tuples(st.sampled_from(OPERATORS), st.integers(0, 9)), min_size=1, max_size=7),
@@ -55,7 +55,7 @@ def state(env: CalcEnv) -> dict[str, Any]:
     return env.get_info(params={"what": "state"})
 
 
-def folded(question: Question) -> int:
+def folded(question: CalcQuestion) -> int:
     """The value by the definition, without `solution`."""
     value, *rest = question.operands if question.family == "left" else question.operands[::-1]
     for operator, operand in zip(question.operators[:: 1 if question.family == "left" else -1], rest, strict=True):
@@ -65,7 +65,7 @@ def folded(question: Question) -> int:
 
 
 @given(QUESTIONS)
-def test_a_question_is_read_as_it_is_written_and_worked_out_from_its_end(question: Question) -> None:
+def test_a_question_is_read_as_it_is_written_and_worked_out_from_its_end(question: CalcQuestion) -> None:
     assert parse_question(f"  {question} ".replace(" ", "  ")) == question
     steps = solution(question)
     assert len(steps) == question.level - 1
@@ -205,7 +205,7 @@ def test_a_proposed_problem_takes_the_place_of_a_task() -> None:
      {"question": "q", "answer": "7", "checker": "numeric"}, {"question": "q", "label": "7"}],
 )  # fmt: skip
 def test_a_wrong_problem_is_refused(problem: Any) -> None:
-    with pytest.raises(Refused, match="problem"):
+    with pytest.raises(ProbeRefused, match="problem"):
         LocalProbe(CalcEnv).create("r1.0007", {"problem": problem})
 
 

@@ -16,15 +16,15 @@ from env_service.environments.catalogue.learned import Learned
 from env_service.environments.catalogue.sources import json_schema, merged
 from env_service.environments.catalogue.tools import (
     CatalogueNotBuilt,
-    Tool,
+    CatalogueTool,
     fit_name,
     load_catalogue,
     write_catalogue,
 )
 
 
-def tool(name: str, source: str = "bfcl", description: str = "") -> Tool:
-    return Tool(name, name, source, description, {"type": "object", "properties": {}})
+def tool(name: str, source: str = "bfcl", description: str = "") -> CatalogueTool:
+    return CatalogueTool(name, name, source, description, {"type": "object", "properties": {}})
 
 
 @given(st.lists(st.text(min_size=1, max_size=90), max_size=12))

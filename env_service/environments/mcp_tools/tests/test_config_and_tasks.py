@@ -20,7 +20,7 @@ from env_service.environments.mcp_tools.config import (
     task_paths,
 )
 from env_service.environments.mcp_tools.env import McpEnv
-from env_service.environments.mcp_tools.tasks import PathError, TaskFileError, find, load_tasks, parse_path
+from env_service.environments.mcp_tools.tasks import McpTaskFileError, PathError, find, load_tasks, parse_path
 
 TASK = {"id": "a", "question": "q", "checks": [{"type": "exact", "answer": "1"}]}
 SERVER = {"command": "server"}
@@ -111,7 +111,7 @@ def test_an_unknown_placeholder_is_refused(text: str, message: str) -> None:
 def test_a_wrong_task_is_named_by_file_line_and_place(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     path = tmp_path / "tasks.jsonl"
     path.write_text(json.dumps(TASK) + "\n\n" + json.dumps({**TASK, "id": "b", **change}), encoding="utf-8")
-    with pytest.raises(TaskFileError, match=message) as caught:
+    with pytest.raises(McpTaskFileError, match=message) as caught:
         load_tasks((path,), judge=True)
     assert "tasks.jsonl, line 3" in str(caught.value)
 
@@ -119,9 +119,9 @@ def test_a_wrong_task_is_named_by_file_line_and_place(tmp_path: Path, change: di
 def test_an_id_that_occurs_twice_and_a_missing_file_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "tasks.jsonl"
     path.write_text(json.dumps(TASK) + "\n" + json.dumps(TASK), encoding="utf-8")
-    with pytest.raises(TaskFileError, match="'a' occurs twice"):
+    with pytest.raises(McpTaskFileError, match="'a' occurs twice"):
         load_tasks((path,), judge=False)
-    with pytest.raises(TaskFileError, match="cannot read"):
+    with pytest.raises(McpTaskFileError, match="cannot read"):
         load_tasks((tmp_path / "absent.jsonl",), judge=False)
 
 
@@ -129,7 +129,7 @@ def test_a_task_that_needs_a_judge_is_refused_where_there_is_none(
     write_config: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_config({"a": SERVER}, [{**TASK, "checks": [{"type": "judge", "rubric": "is polite"}]}])
-    with pytest.raises(TaskFileError, match="set ENV_MCP_JUDGE_URL"):
+    with pytest.raises(McpTaskFileError, match="set ENV_MCP_JUDGE_URL"):
         McpEnv.get_query_list("train")
     monkeypatch.setenv("ENV_MCP_JUDGE_URL", "http://127.0.0.1:9/v1")
     monkeypatch.setenv("ENV_MCP_JUDGE_MODEL", "judge")

@@ -6,7 +6,7 @@ import math
 import random
 from fractions import Fraction
 
-from .problem import Problem, as_text
+from .problem import PythonProblem, as_text
 
 _WORDS = ("banana", "level", "mississippi", "pepper", "tattoo", "coffee", "cannon", "balloon", "success",
     "bookkeeper", "parallel",
@@ -16,12 +16,14 @@ _WORDS = ("banana", "level", "mississippi", "pepper", "tattoo", "coffee", "canno
           "zigzag")  # fmt: skip
 
 
-def combinatorics(rng: random.Random, level: int) -> Problem:
+def combinatorics(rng: random.Random, level: int) -> PythonProblem:
     """Selections, arrangements, lattice paths, bounded sums."""
     if level == 1:
         n, k = rng.randrange(8, 30), rng.randrange(2, 6)
         program = f"from itertools import combinations\nprint(sum(1 for _ in combinations(range({n}), {k})))"
-        return Problem(f"In how many ways can {k} of {n} different books be chosen?", str(math.comb(n, k)), program)
+        return PythonProblem(
+            f"In how many ways can {k} of {n} different books be chosen?", str(math.comb(n, k)), program
+        )
     if level == 2:
         word = rng.choice(_WORDS)
         value = math.factorial(len(word)) // math.prod(math.factorial(word.count(letter)) for letter in set(word))
@@ -29,7 +31,7 @@ def combinatorics(rng: random.Random, level: int) -> Problem:
             f"from math import comb\nfrom collections import Counter\nn, r = {len(word)}, 1\n"
             f"for c in Counter('{word}').values():\n    r *= comb(n, c)\n    n -= c\nprint(r)"
         )
-        return Problem(
+        return PythonProblem(
             f"How many different arrangements do the letters of the word '{word}' have?", str(value), program
         )
     if level == 3:
@@ -45,7 +47,7 @@ def combinatorics(rng: random.Random, level: int) -> Problem:
             "j - 1), 0)\n"
             f"print(g[{w}, {h}])"
         )
-        return Problem(question, str(value), program)
+        return PythonProblem(question, str(value), program)
     k, top, total = rng.randrange(4, 7), rng.randrange(5, 12), rng.randrange(15, 30)
     value = sum(
         (-1) ** j * math.comb(k, j) * math.comb(total - j * (top + 1) + k - 1, k - 1)
@@ -58,7 +60,7 @@ def combinatorics(rng: random.Random, level: int) -> Problem:
         f"range({top + 1}):\n"
         f"            n[s + d] = n.get(s + d, 0) + c\n    w = n\nprint(w.get({total}, 0))"
     )
-    return Problem(question, str(value), program)
+    return PythonProblem(question, str(value), program)
 
 
 def _digit_sum_count(digits: int, total: int) -> int:
@@ -67,34 +69,36 @@ def _digit_sum_count(digits: int, total: int) -> int:
     return sum((-1) ** j * math.comb(digits, j) * math.comb(total - 10 * j + digits - 1, digits - 1) for j in terms)
 
 
-def conditions(rng: random.Random, level: int) -> Problem:
+def conditions(rng: random.Random, level: int) -> PythonProblem:
     """How many integers below a bound fulfil a condition."""
     n = rng.randrange(200, 5000)
     a, b, c = rng.sample((3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), 3)
     if level == 1:
-        return Problem(f"How many positive integers up to {n} are divisible by {a}?", str(n // a),
+        return PythonProblem(f"How many positive integers up to {n} are divisible by {a}?", str(n // a),
                        f"print(sum(k % {a} == 0 for k in range(1, {n + 1})))")  # fmt: skip
     if level == 2:
         value = n // a + n // b - n // math.lcm(a, b)
         program = f"print(len([k for k in range(1, {n + 1}) if k % {a} == 0 or k % {b} == 0]))"
-        return Problem(f"How many positive integers up to {n} are divisible by {a} or by {b}?", str(value), program)
+        return PythonProblem(
+            f"How many positive integers up to {n} are divisible by {a} or by {b}?", str(value), program
+        )
     if level == 3:
         value = n - n // a - n // b - n // c
         value += n // math.lcm(a, b) + n // math.lcm(a, c) + n // math.lcm(b, c) - n // math.lcm(a, b, c)
         program = f"print(len([k for k in range(1, {n + 1}) if k % {a} and k % {b} and k % {c}]))"
-        return Problem(
+        return PythonProblem(
             f"How many positive integers up to {n} are divisible by none of {a}, {b} and {c}?", str(value), program
         )
     digits, total = rng.choice((4, 5)), rng.randrange(5, 31)
     question = f"How many non-negative integers below {10**digits} have digits that add up to {total}?"
     program = f"print(sum(sum(map(int, str(k))) == {total} for k in range({10**digits})))"
-    return Problem(question, str(_digit_sum_count(digits, total)), program)
+    return PythonProblem(question, str(_digit_sum_count(digits, total)), program)
 
 
 _F = "from fractions import Fraction as F\n"
 
 
-def probability(rng: random.Random, level: int) -> Problem:
+def probability(rng: random.Random, level: int) -> PythonProblem:
     """Dice, coins, urns and the first of repeated trials; answers are fractions."""
     if level == 1:
         total = rng.randrange(3, 12)
@@ -102,13 +106,13 @@ def probability(rng: random.Random, level: int) -> Problem:
         count = sum(1 for first in range(1, sides + 1) if 1 <= total - first <= sides)
         program = f"{_F}r = range(1, {sides + 1})\nprint(F(sum(a + b == {total} for a in r for b in r), {sides**2}))"
         question = f"Two fair {sides}-sided dice are rolled. What is the probability that their sum is {total}?"
-        return Problem(question, as_text(Fraction(count, sides**2)), program)
+        return PythonProblem(question, as_text(Fraction(count, sides**2)), program)
     if level == 2:
         n = rng.randrange(5, 13)
         k = rng.randrange(2, n)
         program = f"{_F}print(F(sum(bin(i).count('1') >= {k} for i in range({2**n})), {2**n}))"
         value = Fraction(sum(math.comb(n, j) for j in range(k, n + 1)), 2**n)
-        return Problem(
+        return PythonProblem(
             f"A fair coin is tossed {n} times. What is the probability of at least {k} heads?", as_text(value), program
         )
     if level == 3:
@@ -123,7 +127,7 @@ def probability(rng: random.Random, level: int) -> Problem:
             f"{_F}from itertools import combinations\nd = list(combinations([1] * {red} + [0] * {blue}, {draws}))\n"
             f"print(F(sum(sum(x) == {want} for x in d), len(d)))"
         )
-        return Problem(question, as_text(value), program)
+        return PythonProblem(question, as_text(value), program)
     goal, start, p, q = rng.randrange(5, 10), rng.randrange(1, 5), *rng.sample(range(1, 8), 2)
     ratio = Fraction(q, p)
     value = (1 - ratio**start) / (1 - ratio**goal)
@@ -136,4 +140,4 @@ def probability(rng: random.Random, level: int) -> Problem:
         f"{_F}p = F({p}, {p + q})\na, b = [F(0), F(1)], 0\nfor i in range(1, {goal}):\n"
         f"    a.append((a[i] - (1 - p) * a[i - 1]) / p)\nprint(a[{start}] / a[{goal}])"
     )
-    return Problem(question, as_text(value), program)
+    return PythonProblem(question, as_text(value), program)

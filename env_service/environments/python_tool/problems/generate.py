@@ -17,7 +17,7 @@ from pathlib import Path
 
 from .arithmetics import arithmetic, divisors, fractions, linear_systems, modular, primes, sequences
 from .counting import combinatorics, conditions, probability
-from .problem import Family, Problem
+from .problem import Family, PythonProblem
 
 
 def _printed(source: str) -> str:
@@ -64,10 +64,10 @@ def _recursion(rng: random.Random) -> str:
     )
 
 
-def code_tracing(rng: random.Random, level: int) -> Problem:
+def code_tracing(rng: random.Random, level: int) -> PythonProblem:
     """Loops, strings, collections, recursion."""
     source = (_loop, _text, _collection, _recursion)[level - 1](rng)
-    return Problem(f"What does this Python program print?\n\n{source}", _printed(source), source, "exact")
+    return PythonProblem(f"What does this Python program print?\n\n{source}", _printed(source), source, "exact")
 
 
 FAMILIES: dict[str, Family] = {
@@ -90,7 +90,7 @@ PER_CELL = {"train": 7, "dev": 2, "test": 3}
 _TRIES = 1000
 
 
-def _unseen(family: Family, level: int, rng: random.Random, seen: set[str]) -> Problem:
+def _unseen(family: Family, level: int, rng: random.Random, seen: set[str]) -> PythonProblem:
     for _ in range(_TRIES):
         problem = family(rng, level)
         if problem.question not in seen:
@@ -99,7 +99,7 @@ def _unseen(family: Family, level: int, rng: random.Random, seen: set[str]) -> P
     raise RuntimeError(f"family {family.__name__!r} has no unseen problem of level {level} left; ask for fewer")
 
 
-def generate() -> Iterator[tuple[str, dict[str, object], Problem]]:
+def generate() -> Iterator[tuple[str, dict[str, object], PythonProblem]]:
     """Yield (split, record of the task file, problem) in file order."""
     seen: set[str] = set()
     for split, count in PER_CELL.items():

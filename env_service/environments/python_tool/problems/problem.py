@@ -10,7 +10,7 @@ from typing import Literal
 
 
 @dataclass(frozen=True)
-class Problem:
+class PythonProblem:
     """One problem.
 
     `program` is Python source that finds the answer another way than the family did and prints it: the tests run it in
@@ -23,7 +23,7 @@ class Problem:
     checker: Literal["numeric", "exact"] = "numeric"
 
 
-Family = Callable[[random.Random, int], Problem]
+Family = Callable[[random.Random, int], PythonProblem]
 """Makes a problem of level 1 to 4 from a random generator."""
 
 

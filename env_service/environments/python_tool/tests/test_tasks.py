@@ -15,7 +15,7 @@ from env_service.environments.python_tool.env import PythonEnv
 from env_service.environments.python_tool.problems import generate
 from env_service.environments.python_tool.sandbox.host import Limits, Sandbox
 from env_service.environments.python_tool.settings import SettingsError, is_installed, paths_of, read_settings
-from env_service.environments.python_tool.tasks import TaskFileError, load_tasks
+from env_service.environments.python_tool.tasks import PythonTaskFileError, load_tasks
 
 GOOD = {"id": "mine", "question": "1+1?", "answer": "2", "checker": "numeric"}
 
@@ -83,15 +83,15 @@ def test_further_files_are_added_and_named_by_their_split(tmp_path: Path) -> Non
 )
 def test_a_wrong_line_is_named_with_its_file(tmp_path: Path, record: Any, message: str) -> None:
     files = _write(tmp_path / "wrong.jsonl", {**GOOD, "id": "first"}, record)
-    with pytest.raises(TaskFileError, match=message) as caught:
+    with pytest.raises(PythonTaskFileError, match=message) as caught:
         load_tasks(files)
     assert "wrong.jsonl, line 2" in str(caught.value)
 
 
 def test_an_id_that_occurs_twice_and_a_missing_file_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(TaskFileError, match="'mine' occurs twice"):
+    with pytest.raises(PythonTaskFileError, match="'mine' occurs twice"):
         load_tasks(_write(tmp_path / "twice.jsonl", GOOD, GOOD))
-    with pytest.raises(TaskFileError, match="ENV_PYTHON_TASKS"):
+    with pytest.raises(PythonTaskFileError, match="ENV_PYTHON_TASKS"):
         load_tasks((str(tmp_path / "absent.jsonl"),))
 
 
@@ -106,7 +106,7 @@ def test_a_file_that_changed_is_read_again(tmp_path: Path) -> None:
 
 def test_math_verify_tasks_are_refused_where_it_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks_module, "is_installed", lambda name: name != "math_verify")
-    with pytest.raises(TaskFileError, match=r"install math-verify\[antlr4_9_3\]"):
+    with pytest.raises(PythonTaskFileError, match=r"install math-verify\[antlr4_9_3\]"):
         load_tasks(_write(tmp_path / "verify.jsonl", {**GOOD, "checker": "math-verify"}))
 
 

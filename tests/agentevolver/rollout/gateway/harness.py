@@ -5,7 +5,7 @@ import functools
 from dataclasses import dataclass, field
 
 from agentevolver.rollout.engine import EngineError, Generated
-from agentevolver.rollout.gateway.request import Request
+from agentevolver.rollout.gateway.request import GatewayRequest
 from agentevolver.rollout.gateway.rollout import GatewayRollout
 from context_manager.settings import ContextLimits
 from tests.chat_tokenizers import CHATML, build_tokenizer
@@ -69,4 +69,4 @@ def said(text):
 
 
 def asked(*messages, **fields):
-    return Request([dict(message) for message in messages], **fields)
+    return GatewayRequest([dict(message) for message in messages], **fields)

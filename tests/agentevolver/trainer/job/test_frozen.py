@@ -21,7 +21,7 @@ from agentevolver.rollout.engine import EngineError
 from agentevolver.trainer.job.frozen import ONE_PROCESS, Checkpoints, engine_arguments, engine_environment
 from agentevolver.trainer.job.frozen_engine import FrozenEngine
 from agentevolver.utils.errors import ConfigError
-from agentevolver.utils.retry import RetryPolicy
+from agentevolver.utils.retry import BackoffPolicy
 
 # ---- the arguments ----
 
@@ -168,7 +168,7 @@ async def test_an_engine_that_dies_is_told_by_its_health_and_refuses_nobody(serv
 
 # ---- the client ----
 
-QUICK = RetryPolicy(tries=3, first_wait_s=0.01, max_wait_s=0.01)
+QUICK = BackoffPolicy(tries=3, first_wait_s=0.01, max_wait_s=0.01)
 
 
 def reply(ids: list[int], reason: str = "stop") -> tuple[int, Any]:

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from agentevolver.trainer.monitor.console import PHASES, WIDTH, Console, Pace, duration, line_of, validation_lines
 from agentevolver.trainer.monitor.log import Status
-from agentevolver.trainer.monitor.results import Validation
+from agentevolver.trainer.monitor.results import ValidationResult
 from agentevolver.utils.files import append_jsonl
 
 VALIDATION = {"val-core/pocket/reward/mean@4": 0.61, "val-core/pocket/reward/best@4/mean": 0.8}
@@ -54,8 +54,8 @@ def test_the_longest_phases_are_kept_in_their_order() -> None:
 
 
 def test_a_validation_is_a_table_with_the_change_since_the_first() -> None:
-    first = {"pocket": Validation(0, "pocket", 4, 0.5, 0.7)}
-    head, line = validation_lines([Validation(20, "pocket", 4, 0.61, 0.8)], first)
+    first = {"pocket": ValidationResult(0, "pocket", 4, 0.5, 0.7)}
+    head, line = validation_lines([ValidationResult(20, "pocket", 4, 0.61, 0.8)], first)
     assert "since the first" in head and line.split() == [
         "pocket",
         "0.610",
@@ -66,7 +66,7 @@ def test_a_validation_is_a_table_with_the_change_since_the_first() -> None:
         "(step",
         "0)",
     ]
-    assert max(map(len, validation_lines([Validation(20, "x" * 90, 16, 0.61, None)], {}))) <= WIDTH
+    assert max(map(len, validation_lines([ValidationResult(20, "x" * 90, 16, 0.61, None)], {}))) <= WIDTH
     assert validation_lines([], first) == []
 
 

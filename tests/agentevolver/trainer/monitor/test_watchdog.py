@@ -11,7 +11,7 @@ from agentevolver.rollout.rollout import RolloutPolicy, RolloutRunner
 from agentevolver.trainer.monitor.log import Status
 from agentevolver.trainer.monitor.watchdog import Watchdog
 from agentevolver.types import StopReason, Task
-from agentevolver.utils.inflight import Board, Watched, described, merged
+from agentevolver.utils.inflight import Board, WatchedCalls, described, merged
 from context_manager.chat import ChatRenderer
 from context_manager.template import CausalTemplate, ContextLimits
 from tests.agentevolver.rollout.test_rollout import FakeEngine, FakeEnv
@@ -143,7 +143,7 @@ async def test_a_noted_call_that_fails_or_is_cancelled_is_not_waited_for_any_mor
             await asyncio.Event().wait()
 
     board = Board(clock)
-    service = Watched(Service(), "environment pocket:", ("step", "wait"), board)
+    service = WatchedCalls(Service(), "environment pocket:", ("step", "wait"), board)
     assert service.address == "here"
     with pytest.raises(RuntimeError):
         await service.step()
@@ -167,11 +167,11 @@ async def test_an_environment_that_hangs_is_named_while_the_run_waits(tmp_path):
             return await super().step(*arguments, **options)
 
     board, status = Board(), Status(tmp_path)
-    env = Watched(Hanging(), "environment fake:", ("create_instance", "step", "evaluate"), board)
+    env = WatchedCalls(Hanging(), "environment fake:", ("create_instance", "step", "evaluate"), board)
     runner = RolloutRunner(
         RolloutPolicy(4, 1, sparse=True, unavailable_timeout_s=0.0),
         env,
-        Watched(FakeEngine(chatml), "the policy:", ("generate",), board),
+        WatchedCalls(FakeEngine(chatml), "the policy:", ("generate",), board),
         lambda: CausalTemplate(ChatRenderer(chatml), ContextLimits(1_000, 1_000, 2_000, 16, 100)),
     )
 

@@ -14,10 +14,18 @@ import torch
 from agentevolver.recipes.offline.seed.calc.demonstrator import NARROW, Habits, demonstrate
 from agentevolver.recipes.offline.seed.calc.measure import SYNTAX, measure_executor, measure_proposer
 from agentevolver.recipes.offline.seed.data import Example, build_tokenizer, endless
-from agentevolver.recipes.offline.seed.training import Recipe, batches, make_model, save, staged, train, write_facts
+from agentevolver.recipes.offline.seed.training import (
+    SeedTraining,
+    batches,
+    make_model,
+    save,
+    staged,
+    train,
+    write_facts,
+)
 
 VOCAB_SIZE = 320
-RECIPE = Recipe(intermediate=256, steps=850, clean_share=0.6, other_weight=0.02)
+RECIPE = SeedTraining(intermediate=256, steps=850, clean_share=0.6, other_weight=0.02)
 
 # What makes a proposer narrow afterwards, at a rate that costs its executor little.
 NARROWING = replace(RECIPE, steps=100, lr=2e-3, warmup=10)
@@ -36,7 +44,7 @@ def examples(tokenizer: Any, seed: int, habits: Habits) -> Iterator[Example]:
     return endless(tokenizer, lambda: demonstrate(rng, habits), SYNTAX)
 
 
-def narrow(model: Any, tokenizer: Any, recipe: Recipe, habits: Habits, seed: int) -> float:
+def narrow(model: Any, tokenizer: Any, recipe: SeedTraining, habits: Habits, seed: int) -> float:
     """Train in place on the same executor's demonstrations and short proposals; returns the last smoothed loss."""
     stream = examples(tokenizer, seed + 2, replace(habits, proposed=NARROW))
     return train(model, tokenizer, recipe, batches(stream, recipe.batch, random.Random(f"calc-narrow-{seed}")))
@@ -45,11 +53,11 @@ def narrow(model: Any, tokenizer: Any, recipe: Recipe, habits: Habits, seed: int
 def build(
     out: Path,
     seed: int,
-    recipe: Recipe,
+    recipe: SeedTraining,
     habits: Habits,
     command: str,
     *,
-    narrowing: Recipe | None = None,
+    narrowing: SeedTraining | None = None,
     n: int = 8,
     proposals: int = 640,
 ) -> dict[str, dict[str, Any]]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from env_service.base import Message
 from env_service.environments.calc.env import CalcEnv
-from env_service.environments.calc.grammar import DIGITS, FAMILIES, OPERATORS, Question, draw_question
+from env_service.environments.calc.grammar import DIGITS, FAMILIES, OPERATORS, CalcQuestion, draw_question
 from env_service.environments.calc.tasks import LEVELS, held_out
 from env_service.environments.propose.env import ProposeEnv
 
@@ -57,19 +57,19 @@ def demonstrate(rng: random.Random, habits: Habits) -> list[Message]:
 _HELD_OUT = held_out()
 
 
-def _draw(rng: random.Random, lengths: tuple[float, ...]) -> Question:
+def _draw(rng: random.Random, lengths: tuple[float, ...]) -> CalcQuestion:
     (level,) = rng.choices(LEVELS, lengths)
     return draw_question(rng, rng.choice(FAMILIES), level)
 
 
-def propose(question: Question, rng: random.Random) -> list[Message]:
+def propose(question: CalcQuestion, rng: random.Random) -> list[Message]:
     """The proposer's episode in which it writes this question."""
     seed = f"calc.{question.family}.{question.operands[0]}.{question.operators[0]}.{rng.randrange(100_000):05}"
     messages = ProposeEnv(seed, "demo").get_init_state()["state"]
     return [*messages, {"role": "assistant", "content": f"<question>{question}</question>"}]
 
 
-def work_off(question: Question, rng: random.Random, habits: Habits) -> list[Message]:
+def work_off(question: CalcQuestion, rng: random.Random, habits: Habits) -> list[Message]:
     """The executor's episode on this question, with slips."""
     env = CalcEnv("demo", "demo", {"problem": {"question": str(question)}})
     messages = env.get_init_state()["state"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from agentevolver.recipes.offline.seed.sampler import Rollout, Sampler
+from agentevolver.recipes.offline.seed.sampler import SampledRollout, Sampler
 from agentevolver.recipes.offline.seed.syntax import COMPACT
 from env_service.base import BaseEnv
 from env_service.environments.calc.env import CalcEnv
@@ -65,7 +65,7 @@ def measure_proposer(model: Any, tokenizer: Any, *, n: int = 640, seed: int = 0)
     }
 
 
-def play(model: Any, tokenizer: Any, envs: Sequence[BaseEnv], seed: int) -> list[Rollout]:
+def play(model: Any, tokenizer: Any, envs: Sequence[BaseEnv], seed: int) -> list[SampledRollout]:
     """One sampled episode in each fresh instance, in order."""
     sampler, generator = Sampler(model, tokenizer, syntax=SYNTAX), torch.Generator().manual_seed(seed)
     episodes = [(env, env.get_init_state()["state"]) for env in envs]
@@ -76,7 +76,7 @@ def play(model: Any, tokenizer: Any, envs: Sequence[BaseEnv], seed: int) -> list
     ]
 
 
-def failure(rollout: Rollout) -> str:
+def failure(rollout: SampledRollout) -> str:
     """What a failed episode of calc did first that its solution does not: "form" (refused and never mended), "operand",
     "operator", "early" or "late" answer, "answer" (another than the last result), or "unfinished"."""
     left = [(str(step.first), step.operator, str(step.second)) for step in solution(question_of(rollout.task_id))]

@@ -15,10 +15,10 @@ from agentevolver.recipes.offline.seed.data import examples
 from agentevolver.recipes.offline.seed.demonstrator import Habits
 from agentevolver.recipes.offline.seed.evaluate import evaluate
 from agentevolver.recipes.offline.seed.policy import build
-from agentevolver.recipes.offline.seed.training import Recipe, batches, loss_of
+from agentevolver.recipes.offline.seed.training import SeedTraining, batches, loss_of
 from env_service.environments.pocket.env import PocketEnv
 
-QUICK = Recipe(hidden=64, intermediate=64, layers=1, heads=2, kv_heads=1, steps=3, batch=8)
+QUICK = SeedTraining(hidden=64, intermediate=64, layers=1, heads=2, kv_heads=1, steps=3, batch=8)
 
 
 @pytest.mark.parametrize("name", ["pocket", "app"])

@@ -20,7 +20,7 @@ from agentevolver.recipes.offline.seed.data import (
 from agentevolver.recipes.offline.seed.demonstrator import Habits, demonstrate
 from agentevolver.recipes.offline.seed.policy import inherit
 from agentevolver.recipes.offline.seed.syntax import COMPACT, HERMES, arguments
-from agentevolver.recipes.offline.seed.training import Recipe, make_model
+from agentevolver.recipes.offline.seed.training import SeedTraining, make_model
 from agentevolver.rollout.tools.formats import tool_format
 from context_manager.chat import ChatRenderer
 from env_service.environments.pocket.calls import Call
@@ -119,7 +119,7 @@ def test_a_reply_that_calls_nothing_is_answered_as_such(made):
 
 def test_a_model_inherits_what_the_shipped_policy_knows_of_the_tokens_that_both_have(made):
     tokenizer, _ = made
-    model = make_model(tokenizer, Recipe())
+    model = make_model(tokenizer, SeedTraining())
     before = model.lm_head.weight.detach().clone()
     inherit(model, tokenizer)
     shipped = AutoTokenizer.from_pretrained(seed_policy_path())

@@ -14,10 +14,10 @@ from agentevolver.recipes.offline.teacher.service import Teacher
 from agentevolver.recipes.offline.tests.teacher.pocket_prompts import NO_MISTAKES, Steps, ask, carry_out
 from env_service.environments.pocket.app_env import PocketAppEnv
 from env_service.environments.pocket.app_tasks import LINKS as MAKERS
-from env_service.environments.pocket.app_tasks import N_LINKS, SIZES, Subject, app_task_ids, make_app_task
+from env_service.environments.pocket.app_tasks import N_LINKS, SIZES, TaskSubject, app_task_ids, make_app_task
 from env_service.environments.pocket.calls import Call as EnvCall
 from env_service.environments.pocket.quirks import adapt
-from env_service.environments.pocket.tasks import Task
+from env_service.environments.pocket.tasks import WorldTask
 from env_service.environments.pocket.wordings import NAMES, TAGS, WORDS
 from env_service.environments.pocket.world import Facts
 from task_manager.actions import format_of
@@ -28,17 +28,17 @@ LINKS = range(1, N_LINKS + 1)
 SPLITS = tuple(SIZES)
 
 
-def app_tasks(split: str, links: int, n: int | None = None) -> list[Task]:
+def app_tasks(split: str, links: int, n: int | None = None) -> list[WorldTask]:
     """Return the first `n` tasks of a split with so many links, all without `n`."""
     return [make_app_task(task_id, links) for task_id in app_task_ids(split, n)]
 
 
-def solution_of(task: Task) -> list[str]:
+def solution_of(task: WorldTask) -> list[str]:
     """Return the reference solution's actions."""
     return [str(call) for call in task.solution]
 
 
-def played(task: Task, links: int, actions: list[str]) -> tuple[str, Steps, float]:
+def played(task: WorldTask, links: int, actions: list[str]) -> tuple[str, Steps, float]:
     """Carry actions out in a task's episode; returns the opening, the steps and the environment's grade."""
     env = PocketAppEnv(task.id, "i", {"links": links, "slack": len(actions)})
     opening = env.get_init_state()["state"][0]["content"]
@@ -46,7 +46,7 @@ def played(task: Task, links: int, actions: list[str]) -> tuple[str, Steps, floa
     return opening, steps, env.evaluate()
 
 
-def changed(task: Task, rng: random.Random) -> tuple[str, list[str]]:
+def changed(task: WorldTask, rng: random.Random) -> tuple[str, list[str]]:
     """Return in which way a reference solution was changed, and its actions then."""
     calls = [Call(call.tool, call.args) for call in task.solution]
     places = [i for i, call in enumerate(calls) if call.tool in CHANGES]
@@ -107,7 +107,7 @@ def as_the_environment_does(world_id: str, query: str) -> Facts:
     tables = env.world.tables
     mail, (_, it) = next(item for item in tables.mails.items() if item[1][0] == intent.slots["p"])
     meeting, (him, day, hour) = next(item for item in tables.meetings.items() if item[1][1] == intent.slots["d"])
-    subject = Subject(it, mail, him, meeting, day, hour)
+    subject = TaskSubject(it, mail, him, meeting, day, hour)
     made = [MAKERS[link.kind](tables, subject, _Chosen(link.other))[1] for link in intent.links]
     plan = [EnvCall(tool, tuple(args)) for texts in made for tool, *args in map(str.split, texts)]
     for call in adapt(plan, env.world.quirks, env.world.pin):

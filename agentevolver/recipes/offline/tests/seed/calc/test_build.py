@@ -13,13 +13,13 @@ from agentevolver.recipes.offline.seed.calc.build import VOCAB_SIZE, build, exam
 from agentevolver.recipes.offline.seed.calc.demonstrator import Habits, demonstrate
 from agentevolver.recipes.offline.seed.calc.measure import SYNTAX, failure, measure_executor, measure_proposer
 from agentevolver.recipes.offline.seed.data import END, pieces
-from agentevolver.recipes.offline.seed.sampler import Rollout
-from agentevolver.recipes.offline.seed.training import Recipe
+from agentevolver.recipes.offline.seed.sampler import SampledRollout
+from agentevolver.recipes.offline.seed.training import SeedTraining
 from env_service.environments.calc.env import CalcEnv
 from env_service.environments.calc.grammar import draw_question, solution
 from env_service.environments.calc.tasks import question_of
 
-QUICK = Recipe(hidden=32, intermediate=32, layers=1, heads=1, kv_heads=1, steps=3, batch=4)
+QUICK = SeedTraining(hidden=32, intermediate=32, layers=1, heads=1, kv_heads=1, steps=3, batch=4)
 
 
 def test_an_example_is_what_the_chat_template_renders_and_marks_what_the_assistant_wrote(trained):
@@ -60,7 +60,7 @@ def rollout_of(task, actions):
     env = CalcEnv(task, "i")
     env.get_init_state()
     observations = [env.step({"role": "assistant", "content": text})["state"][0]["content"] for text in actions]
-    return Rollout(task, [], [], [], actions=list(actions), observations=observations, reward=env.evaluate())
+    return SampledRollout(task, [], [], [], actions=list(actions), observations=observations, reward=env.evaluate())
 
 
 def test_a_failure_is_named_by_the_first_wrong_action():
@@ -93,7 +93,7 @@ class Scripted:
         return [self._play(env) for env in envs]
 
     def _play(self, env):
-        question, out = env.get_init_state()["state"][-1]["content"], Rollout(env.task_id, [], [], [])
+        question, out = env.get_init_state()["state"][-1]["content"], SampledRollout(env.task_id, [], [], [])
         for text in self.act(question):
             out.actions.append(text)
             out.observations.append(env.step({"role": "assistant", "content": text})["state"][0]["content"])

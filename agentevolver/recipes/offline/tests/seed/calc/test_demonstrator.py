@@ -8,7 +8,7 @@ import pytest
 
 from agentevolver.recipes.offline.seed.calc.demonstrator import NARROW, WIDE, Habits, demonstrate, propose, work_off
 from agentevolver.recipes.offline.seed.calc.measure import failure
-from agentevolver.recipes.offline.seed.sampler import Rollout
+from agentevolver.recipes.offline.seed.sampler import SampledRollout
 from env_service.environments.calc.env import CalcEnv
 from env_service.environments.calc.grammar import parse_question, solution
 from env_service.environments.calc.tasks import held_out, question_of
@@ -38,7 +38,7 @@ def worked(habits, per_task=4, seed=0):
         said = texts(messages, "assistant")
         seen = [env.step({"role": "assistant", "content": text})["state"][0]["content"] for text in said]
         assert env.is_over and seen[:-1] == texts(messages[2:], "user")
-        rollout = Rollout(task, [], [], [], actions=said, observations=seen, reward=env.evaluate())
+        rollout = SampledRollout(task, [], [], [], actions=said, observations=seen, reward=env.evaluate())
         out.append((task, messages, rollout))
     return out
 

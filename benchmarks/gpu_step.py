@@ -33,7 +33,7 @@ from typing import Any
 import yaml
 from rich.console import Console
 
-from agentevolver.launcher.memory import Decoder
+from agentevolver.launcher.memory import DecoderSize
 from agentevolver.recipes.offline.seed import seed_policy_path
 from agentevolver.utils.files import read_jsonl
 from benchmarks.random_policy import SHAPES
@@ -264,7 +264,7 @@ def keep(out: Path | None, name: str, directory: Path, output: Path) -> None:
         shutil.copytree(directory / "logs" / "workers", target / "workers", dirs_exist_ok=True)
 
 
-def describe(measured: Measured, device: str, shape: Decoder, console: Console) -> None:
+def describe(measured: Measured, device: str, shape: DecoderSize, console: Console) -> None:
     """Print one run."""
     title = (
         f"{measured.shape} ({shape.parameters / 1e6:,.1f} M parameters), {measured.condition}, "
@@ -371,7 +371,7 @@ def main() -> int:
     ):
         for shape in arguments.shape:
             model = policy(shape, arguments.device, arguments.models)
-            config = Decoder.of(json.loads((model / "config.json").read_text(encoding="utf-8")))
+            config = DecoderSize.of(json.loads((model / "config.json").read_text(encoding="utf-8")))
             by_condition: dict[str, list[dict[str, float]]] = {}
             for condition in [condition for _ in range(arguments.rounds) for condition in conditions]:
                 left_s = deadline - time.monotonic()

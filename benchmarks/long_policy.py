@@ -22,7 +22,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agentevolver.recipes.offline.seed import seed_policy_path
-from agentevolver.recipes.offline.seed.data import Example, draw_task_id, encode
+from agentevolver.recipes.offline.seed.data import SeedExample, draw_task_id, encode
 from agentevolver.recipes.offline.seed.demonstrator import Habits, demonstrate
 from agentevolver.recipes.offline.seed.training import SeedTraining, batches, save, train
 from env_service.base import Message
@@ -44,12 +44,12 @@ def chain(rng: random.Random) -> list[Message]:
     return messages[: turns[0]] + messages[gap:]
 
 
-def chains(tokenizer: Any, seed: int) -> Iterator[Example]:
+def chains(tokenizer: Any, seed: int) -> Iterator[SeedExample]:
     """Chains without end, cut to what a context holds."""
     rng = random.Random(f"long-data-{seed}")
     while True:
         for example in encode(tokenizer, [chain(rng) for _ in range(64)]):
-            yield Example(example.ids[:LONGEST], example.is_action[:LONGEST])
+            yield SeedExample(example.ids[:LONGEST], example.is_action[:LONGEST])
 
 
 def main() -> None:

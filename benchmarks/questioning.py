@@ -45,9 +45,9 @@ from agentevolver.llm.prompts import transcript  # noqa: E402
 from agentevolver.recipes.offline.teacher.synthesiser import digest  # noqa: E402
 from agentevolver.types import Step, StopReason, Task, Trajectory  # noqa: E402
 from env_service.client import AsyncEnvClient  # noqa: E402
-from env_service.environments.pocket.calls import Call  # noqa: E402
+from env_service.environments.pocket.calls import PocketCall  # noqa: E402
 from env_service.environments.pocket.env import PocketEnv  # noqa: E402
-from env_service.environments.pocket.families import FAMILIES, Draft  # noqa: E402
+from env_service.environments.pocket.families import FAMILIES, TaskDraft  # noqa: E402
 from env_service.environments.pocket.quirks import adapt  # noqa: E402
 from env_service.environments.pocket.tasks import open_world  # noqa: E402
 from task_manager.explore import Exploration  # noqa: E402
@@ -195,7 +195,7 @@ def family_of(task: Task) -> str | None:
     return next((name for name, pattern in patterns() if pattern.fullmatch(str(task.query))), None)
 
 
-def meant(task: Task) -> Draft | None:
+def meant(task: Task) -> TaskDraft | None:
     """Return the environment's own draft for what a query says in its world; None if no wording fits, or no draw has
     its slots."""
     tables = open_world(seed_of(task)).tables
@@ -218,7 +218,7 @@ def does_what_it_says(task: Task) -> bool | None:
     if draft is None:
         return None
     world = open_world(seed_of(task))
-    plan = (*draft.plan, Call("done", () if draft.answer is None else (draft.answer,)))
+    plan = (*draft.plan, PocketCall("done", () if draft.answer is None else (draft.answer,)))
     for call in adapt(plan, world.quirks, world.pin):
         world.carry_out(call)
     env = PocketEnv(seed_of(task), "own", {"is_open_query": True, "explore_steps": 99})

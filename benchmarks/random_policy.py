@@ -17,7 +17,7 @@ import string
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentevolver.launcher.memory import Decoder
+from agentevolver.launcher.memory import DecoderSize
 from agentevolver.recipes.offline.seed import seed_policy_path
 
 if TYPE_CHECKING:
@@ -28,12 +28,12 @@ COPIED = ("chat_template.jinja", "tokenizer_config.json", "generation_config.jso
 
 
 SHAPES = {
-    "tiny": Decoder(
+    "tiny": DecoderSize(
         128, 256, 2, 4, 2, 0, tied=True
     ),  # heads of 32, the least that vLLM has on a CPU; with the tokenizer's own vocabulary
-    "0.5B": Decoder(896, 4864, 24, 14, 2, QWEN_VOCABULARY, tied=True),
-    "1.5B": Decoder(1536, 8960, 28, 12, 2, QWEN_VOCABULARY, tied=True),
-    "7B": Decoder(3584, 18944, 28, 28, 4, QWEN_VOCABULARY, tied=False),
+    "0.5B": DecoderSize(896, 4864, 24, 14, 2, QWEN_VOCABULARY, tied=True),
+    "1.5B": DecoderSize(1536, 8960, 28, 12, 2, QWEN_VOCABULARY, tied=True),
+    "7B": DecoderSize(3584, 18944, 28, 28, 4, QWEN_VOCABULARY, tied=False),
 }
 
 
@@ -56,7 +56,7 @@ def write_tokenizer(out: Path, vocabulary: int) -> dict[str, Any]:
     return {"vocab_size": size, **{name: config[name] for name in ("eos_token_id", "pad_token_id", "bos_token_id")}}
 
 
-def config_of(shape: Decoder, **more: Any) -> Qwen2Config:
+def config_of(shape: DecoderSize, **more: Any) -> Qwen2Config:
     """Return transformers' configuration of a shape of Qwen2.5's, with other keys of it."""
     from transformers import Qwen2Config
 
@@ -73,7 +73,7 @@ def config_of(shape: Decoder, **more: Any) -> Qwen2Config:
     )
 
 
-def write_policy(shape: Decoder, out: Path, device: str, dtype: str, seed: int = 0) -> None:
+def write_policy(shape: DecoderSize, out: Path, device: str, dtype: str, seed: int = 0) -> None:
     """Write a folder that `from_pretrained` takes."""
     import torch
     from transformers import AutoModelForCausalLM

@@ -9,7 +9,7 @@ from statistics import median
 
 from rich.table import Table
 
-from agentevolver.launcher.memory import Decoder
+from agentevolver.launcher.memory import DecoderSize
 from agentevolver.trainer.timing import PHASES
 
 Record = Mapping[str, float]
@@ -67,7 +67,7 @@ def peak_flops(device: str) -> float | None:
     return next((tera * 1e12 for name, tera in PEAK_TFLOPS.items() if name in device), None)
 
 
-def rows(records: Sequence[Record], shape: Decoder, *, lora: bool, peak: float | None) -> list[Row]:
+def rows(records: Sequence[Record], shape: DecoderSize, *, lora: bool, peak: float | None) -> list[Row]:
     """One row a phase, then `untimed` and the step, then what lies between steps; the phases and `untimed` add up to
     the step.
 
@@ -99,7 +99,7 @@ def _row(
     values: Sequence[float],
     records: Sequence[Record],
     step: Sequence[float],
-    shape: Decoder,
+    shape: DecoderSize,
     lora: bool,
     peak: float | None,
 ) -> Row:
@@ -125,7 +125,7 @@ def _row(
     return Row(TITLES.get(name, name), tuple(values), share, speed, mfu)
 
 
-def forward_flops(shape: Decoder, tokens: float, length: float) -> float:
+def forward_flops(shape: DecoderSize, tokens: float, length: float) -> float:
     """Return the FLOPs of a forward pass over `tokens` in sequences of `length`: 2 for each parameter that multiplies
     a token, and the two products of causal attention, each 2 x heads x head size for the length / 2 tokens seen on
     average (PaLM, appendix B, halved for causality)."""

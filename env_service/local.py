@@ -13,7 +13,7 @@ from typing import Any
 
 from env_service.client import EnvCrashed, EnvRequestError
 from env_service.contract import checked_action
-from env_service.hosting.wire import Decoder, Frame, Kind, pack, unpack
+from env_service.hosting.wire import Frame, FrameKind, WireDecoder, pack, unpack
 from env_service.hosting.worker import InstanceHost
 from env_service.registry import load, resolve
 
@@ -47,14 +47,16 @@ class LocalClient:
     async def get_env_profile(
         self, env_type: str, split: str = "train", params: dict[str, Any] | None = None
     ) -> list[str]:
-        return list(await self._call(env_type, Kind.PROFILE, "/get_env_profile", {"split": split, "params": params}))
+        return list(
+            await self._call(env_type, FrameKind.PROFILE, "/get_env_profile", {"split": split, "params": params})
+        )
 
     async def create_instance(
         self, env_type: str, task_id: str, instance_id: str | None = None, params: dict[str, Any] | None = None
     ) -> Any:
         name = instance_id or uuid.uuid4().hex
         request = {"slot": name, "instance_id": name, "task_id": task_id, "params": params or {}}
-        state = await self._call(env_type, Kind.CREATE, "/create", request, name)
+        state = await self._call(env_type, FrameKind.CREATE, "/create", request, name)
         self._instances[name] = env_type, asyncio.Lock()
         return state
 
@@ -65,19 +67,19 @@ class LocalClient:
             checked = checked_action(action)
         except ValueError as error:
             raise EnvRequestError(str(error), url="/step", instance_id=instance_id) from error
-        return await self._of(instance_id, Kind.STEP, "/step", {"action": checked, "params": params or {}})
+        return await self._of(instance_id, FrameKind.STEP, "/step", {"action": checked, "params": params or {}})
 
     async def evaluate(self, instance_id: str, messages: Any = None, params: dict[str, Any] | None = None) -> float:
         asked = {"messages": messages, "params": params or {}}
-        return float(await self._of(instance_id, Kind.EVALUATE, "/evaluate", asked))
+        return float(await self._of(instance_id, FrameKind.EVALUATE, "/evaluate", asked))
 
     async def get_tools_info(self, instance_id: str, messages: Any = None, params: dict[str, Any] | None = None) -> Any:
-        return await self._of(instance_id, Kind.INFO, "/get_info", {"messages": messages, "params": params or {}})
+        return await self._of(instance_id, FrameKind.INFO, "/get_info", {"messages": messages, "params": params or {}})
 
     async def release_instance(self, instance_id: str) -> bool:
         if instance_id not in self._instances:
             return False
-        await self._of(instance_id, Kind.CLOSE, "/release", {})
+        await self._of(instance_id, FrameKind.CLOSE, "/release", {})
         del self._instances[instance_id]
         return True
 
@@ -85,7 +87,7 @@ class LocalClient:
         for instance_id in list(self._instances):
             await self.release_instance(instance_id)
 
-    async def _of(self, instance_id: str, kind: Kind, route: str, request: dict[str, Any]) -> Any:
+    async def _of(self, instance_id: str, kind: FrameKind, route: str, request: dict[str, Any]) -> Any:
         if instance_id not in self._instances:
             raise EnvRequestError("there is no such instance", url=route, instance_id=instance_id)
         env_type, turn = self._instances[instance_id]
@@ -93,7 +95,7 @@ class LocalClient:
             return await self._call(env_type, kind, route, {"slot": instance_id, **request}, instance_id)
 
     async def _call(
-        self, env_type: str, kind: Kind, route: str, request: dict[str, Any], instance_id: str | None = None
+        self, env_type: str, kind: FrameKind, route: str, request: dict[str, Any], instance_id: str | None = None
     ) -> Any:
         host = self._hosts.get(env_type)
         if host is None:
@@ -101,10 +103,10 @@ class LocalClient:
                 f"environment {env_type!r} is not served; there are {', '.join(self._hosts)}", url=route
             )
         encoded = await asyncio.to_thread(host.answer, Frame(0, kind, pack(request)))
-        (reply,) = Decoder().feed(encoded)
+        (reply,) = WireDecoder().feed(encoded)
         body = unpack(reply.payload)
-        if reply.kind is Kind.OK:
+        if reply.kind is FrameKind.OK:
             return body
-        if reply.kind is Kind.BAD_REQUEST:
+        if reply.kind is FrameKind.BAD_REQUEST:
             raise EnvRequestError(body["message"], url=route, instance_id=instance_id)
         raise EnvCrashed(f"{body['type']}: {body['message']}", url=route, instance_id=instance_id)

@@ -1,8 +1,8 @@
 """Probes: the calls that a check of an environment makes, here or through a running service.
 
 `LocalProbe` calls the class in this process, through the code that hosts it in production; `HttpProbe` a service.
-`ProbeRefused` is what the environment tells its caller (ValueError, HTTP 4xx), `Failed` is a defect (any other exception,
-a broken contract, HTTP 5xx). A check finds a promise broken by `expect`.
+`ProbeRefused` is what the environment tells its caller (ValueError, HTTP 4xx), `Failed` is a defect (any other
+exception, a broken contract, HTTP 5xx). A check finds a promise broken by `expect`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 from env_service.base import BaseEnv
 from env_service.client import EnvClient, EnvRequestError, EnvServiceError, RetryPolicy
 from env_service.contract import checked_action
-from env_service.hosting.wire import Decoder, Frame, Kind, pack, unpack
+from env_service.hosting.wire import Frame, FrameKind, WireDecoder, pack, unpack
 from env_service.hosting.worker import InstanceHost
 
 
@@ -58,12 +58,12 @@ class LocalProbe:
             self._instance_host.warm_up()
 
     def tasks(self, split: str) -> list[str]:
-        return list(self._call(Kind.PROFILE, {"split": split, "params": None}))
+        return list(self._call(FrameKind.PROFILE, {"split": split, "params": None}))
 
     def create(self, task_id: str, params: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         instance_id = f"check-{uuid.uuid4().hex}"
         return instance_id, self._call(
-            Kind.CREATE, {"slot": instance_id, "instance_id": instance_id, "task_id": task_id, "params": params}
+            FrameKind.CREATE, {"slot": instance_id, "instance_id": instance_id, "task_id": task_id, "params": params}
         )
 
     def step(self, instance_id: str, action: dict[str, Any]) -> dict[str, Any]:
@@ -71,23 +71,23 @@ class LocalProbe:
             checked = checked_action(action)
         except ValueError as error:
             raise ProbeRefused(str(error)) from error
-        return dict(self._call(Kind.STEP, {"slot": instance_id, "action": checked, "params": {}}))
+        return dict(self._call(FrameKind.STEP, {"slot": instance_id, "action": checked, "params": {}}))
 
     def evaluate(self, instance_id: str, params: dict[str, Any]) -> float:
-        return float(self._call(Kind.EVALUATE, {"slot": instance_id, "messages": None, "params": params}))
+        return float(self._call(FrameKind.EVALUATE, {"slot": instance_id, "messages": None, "params": params}))
 
     def info(self, instance_id: str, params: dict[str, Any] | None = None) -> Any:
-        return self._call(Kind.INFO, {"slot": instance_id, "messages": None, "params": params or {}})
+        return self._call(FrameKind.INFO, {"slot": instance_id, "messages": None, "params": params or {}})
 
     def release(self, instance_id: str) -> None:
-        self._call(Kind.CLOSE, {"slot": instance_id})
+        self._call(FrameKind.CLOSE, {"slot": instance_id})
 
-    def _call(self, kind: Kind, request: dict[str, Any]) -> Any:
-        (reply,) = Decoder().feed(self._instance_host.answer(Frame(0, kind, pack(request))))
+    def _call(self, kind: FrameKind, request: dict[str, Any]) -> Any:
+        (reply,) = WireDecoder().feed(self._instance_host.answer(Frame(0, kind, pack(request))))
         body = unpack(reply.payload)
-        if reply.kind is Kind.OK:
+        if reply.kind is FrameKind.OK:
             return body
-        if reply.kind is Kind.BAD_REQUEST:
+        if reply.kind is FrameKind.BAD_REQUEST:
             raise ProbeRefused(body["message"])
         raise Failed(f"{body['type']}: {body['message']}\n{body['traceback']}".rstrip())
 

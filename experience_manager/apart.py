@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from agentevolver.types import Trajectory
-from experience_manager.attempts import Attempt, Group
+from experience_manager.attempts import Group, PastAttempt
 from experience_manager.backend import Backend, Settled
 from experience_manager.distill import Distilled
 from experience_manager.errors import ExperienceError
@@ -42,7 +42,7 @@ class BackendsApart(Backend):
             await backend.settle(counted)
 
     async def record(
-        self, step: int, trajectories: Sequence[Trajectory], attempts: Sequence[Attempt]
+        self, step: int, trajectories: Sequence[Trajectory], attempts: Sequence[PastAttempt]
     ) -> dict[str, float]:
         """Hand each ranking the rollouts of its environment; its metrics end with the environment's name."""
         metrics: dict[str, float] = {}

@@ -16,7 +16,7 @@ from experience_manager.guide import Message, strip
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class PastAttempt:
     """One finished rollout. `steps` are (index, action, observation)."""
 
     task_id: str
@@ -32,10 +32,10 @@ class Attempt:
     env_type: str = ""
 
 
-Group = Sequence[Attempt]
+Group = Sequence[PastAttempt]
 
 
-def read_attempts(trajectories: Iterable[Trajectory], success_threshold: float | None = None) -> list[Attempt]:
+def read_attempts(trajectories: Iterable[Trajectory], success_threshold: float | None = None) -> list[PastAttempt]:
     """Return the rollouts of a run that happened and were graded; `success_threshold` None: as the grader said."""
     attempts = []
     for trajectory in trajectories:
@@ -45,7 +45,7 @@ def read_attempts(trajectories: Iterable[Trajectory], success_threshold: float |
         injected = trajectory.guidance.injected if trajectory.guidance is not None else ""
         opening, query = opening_and_task(strip(trajectory.messages, injected), task.query)
         attempts.append(
-            Attempt(
+            PastAttempt(
                 task_id=task.task_id,
                 trajectory_id=trajectory.trajectory_id,
                 opening=opening,
@@ -80,9 +80,9 @@ def opening_and_task(messages: Sequence[Message], query: str | None = None) -> t
     return "\n\n".join(rules), query or last
 
 
-def group_by_task(attempts: Iterable[Attempt], size: int) -> list[list[Attempt]]:
+def group_by_task(attempts: Iterable[PastAttempt], size: int) -> list[list[PastAttempt]]:
     """Return groups of at most `size` rollouts of one task, in order."""
-    by_task: dict[tuple[str, str], list[Attempt]] = {}
+    by_task: dict[tuple[str, str], list[PastAttempt]] = {}
     for attempt in attempts:
         by_task.setdefault((attempt.env_type, attempt.task_id), []).append(attempt)
     return [of_task[i : i + size] for of_task in by_task.values() for i in range(0, len(of_task), size)]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 
 from agentevolver.llm.embeddings import Encoder, make_encoder
 from agentevolver.types import Trajectory
-from experience_manager.attempts import Attempt, Group
+from experience_manager.attempts import Group, PastAttempt
 from experience_manager.distill import Distilled, Distiller
 from experience_manager.pool import Pool, prune
 from experience_manager.question import Question, Retrieved
@@ -61,7 +61,7 @@ class Backend(ABC):
         """Count outcomes."""
 
     async def record(
-        self, step: int, trajectories: Sequence[Trajectory], attempts: Sequence[Attempt]
+        self, step: int, trajectories: Sequence[Trajectory], attempts: Sequence[PastAttempt]
     ) -> dict[str, float]:
         """Let the ranking take a step's rollouts; return its metrics."""
         return {}
@@ -175,7 +175,7 @@ class EmbeddedBackend(Backend):
         await self._count(counts)
 
     async def record(
-        self, step: int, trajectories: Sequence[Trajectory], attempts: Sequence[Attempt]
+        self, step: int, trajectories: Sequence[Trajectory], attempts: Sequence[PastAttempt]
     ) -> dict[str, float]:
         if self._ranking is None:
             return {}

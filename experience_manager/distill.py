@@ -33,7 +33,7 @@ from agentevolver.llm.asking import Asker
 from agentevolver.llm.prompts import Messages
 from agentevolver.utils import seeds
 from experience_manager import prompts, screen
-from experience_manager.attempts import Attempt, Group
+from experience_manager.attempts import Group, PastAttempt
 from experience_manager.experience import BETWEEN, Category, Experience, mentions, places_in
 from experience_manager.settings import DistillationSettings
 
@@ -75,7 +75,7 @@ class _Source:
 
     category: Category
     build: prompts.Build
-    attempts: tuple[Attempt, ...]
+    attempts: tuple[PastAttempt, ...]
 
 
 class Distiller:
@@ -88,7 +88,7 @@ class Distiller:
         # A reply that a filter withheld is not drawn again here: its entries are judged one by one instead.
         self._asker = Asker(llm, redraws=())
         self._settings = settings
-        self._limits = prompts.Limits(settings.max_chars, settings.max_transcript_chars)
+        self._limits = prompts.PromptLimits(settings.max_chars, settings.max_transcript_chars)
         self._author = author
         self._held_out = frozenset(held_out)
 
@@ -102,7 +102,7 @@ class Distiller:
         sources = self._sources(attempts)
         drafts = await asyncio.gather(*(self._extract(source, step, result) for source in sources))
         # The results of one attempt are judged in one call, which reads its transcript once.
-        of_attempt: dict[Attempt, list[Experience]] = {}
+        of_attempt: dict[PastAttempt, list[Experience]] = {}
         for source, drawn in zip(sources, drafts, strict=True):
             of_attempt.setdefault(source.attempts[0], []).extend(drawn)
         judged = await asyncio.gather(*(self._judge(of, attempt, result) for attempt, of in of_attempt.items()))
@@ -113,7 +113,7 @@ class Distiller:
         result.experiences = [experience for experience in in_order if experience is not None]
         return result
 
-    def _sources(self, attempts: Sequence[Attempt]) -> list[_Source]:
+    def _sources(self, attempts: Sequence[PastAttempt]) -> list[_Source]:
         limit = self._settings.max_experiences
         most = self._settings.max_per_kind or len(attempts)
         ranked = sorted(attempts, key=lambda a: (-a.score, len(a.steps), a.trajectory_id))
@@ -177,7 +177,7 @@ class Distiller:
         )
 
     async def _judge(
-        self, drafts: Sequence[Experience], attempt: Attempt, result: Distilled
+        self, drafts: Sequence[Experience], attempt: PastAttempt, result: Distilled
     ) -> list[Experience | None]:
         """Return each experience with its score if it is worth keeping, None if it is not, or could not be judged."""
         judged = []
@@ -190,7 +190,7 @@ class Distiller:
         return judged
 
     async def _judgements(
-        self, drafts: Sequence[Experience], attempt: Attempt, result: Distilled
+        self, drafts: Sequence[Experience], attempt: PastAttempt, result: Distilled
     ) -> list[prompts.Judgement | None]:
         """Return the judge's verdict on each experience, or None if it gave none that can be used."""
         reply = await self._ask(partial(prompts.validate, drafts, attempt), prompts.Judgements, result)

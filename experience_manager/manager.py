@@ -26,7 +26,7 @@ from agentevolver.llm.embeddings import EncoderUnavailable
 from agentevolver.types import Trajectory
 from agentevolver.utils import seeds
 from agentevolver.utils.files import move, write_json
-from experience_manager.attempts import Attempt, Group, group_by_task, read_attempts
+from experience_manager.attempts import Group, PastAttempt, group_by_task, read_attempts
 from experience_manager.backend import Backend, Settled
 from experience_manager.distill import Distilled
 from experience_manager.errors import ExperienceError, StoreCorrupt
@@ -385,7 +385,7 @@ class ExperienceManager:
         for key in old:
             del self._answers[key]
 
-    def _groups(self, attempts: list[Attempt]) -> list[list[Attempt]]:
+    def _groups(self, attempts: list[PastAttempt]) -> list[list[PastAttempt]]:
         if self.settings.distils_whole_steps:
             names = dict.fromkeys(attempt.env_type for attempt in attempts)
             return [[attempt for attempt in attempts if attempt.env_type == name] for name in names]
@@ -420,7 +420,7 @@ class ExperienceManager:
         return None
 
 
-def _settled(trajectories: Sequence[Trajectory], attempts: Sequence[Attempt]) -> list[Settled]:
+def _settled(trajectories: Sequence[Trajectory], attempts: Sequence[PastAttempt]) -> list[Settled]:
     """Return the outcome of each guided rollout, with its lift over its unguided siblings."""
     happened = {attempt.trajectory_id: attempt for attempt in attempts}
     siblings: dict[str, list[bool]] = {}

@@ -31,7 +31,7 @@ class Added:
 
 
 @dataclass(slots=True)
-class Draft:
+class MergeDraft:
     """An experience of the pool or the batch while newcomers are joined to it.
 
     `seq` is None in the batch; `vector` is None in the pool while the wording stands; `row` is its index in the batch.
@@ -47,10 +47,10 @@ class Draft:
 class _Batch:
     vectors: Vectors
     codes: NDArray[np.int64]
-    drafts: list[Draft] = field(default_factory=list)
+    drafts: list[MergeDraft] = field(default_factory=list)
     scopes: Scopes = field(default_factory=Scopes)
 
-    def put(self, draft: Draft, vector: Vectors | None = None) -> None:
+    def put(self, draft: MergeDraft, vector: Vectors | None = None) -> None:
         if draft.row < 0:
             draft.row = len(self.drafts)
             self.drafts.append(draft)
@@ -58,7 +58,7 @@ class _Batch:
         if vector is not None:
             self.vectors[draft.row] = vector
 
-    def near(self, vector: Vectors, scope: str, k: int) -> list[tuple[Draft, float]]:
+    def near(self, vector: Vectors, scope: str, k: int) -> list[tuple[MergeDraft, float]]:
         cosines = self.vectors[: len(self.drafts)] @ vector
         inside = self.scopes.covering(scope)[self.codes[: len(self.drafts)]]
         return [(self.drafts[row], float(cosines[row])) for row in _near(cosines, k, inside, np.ones_like(inside))]
@@ -78,10 +78,10 @@ class Merge:
         self._snapshot = snapshot
         self._is_same = is_same
         self._neighbours = neighbours
-        self._known: dict[int, Draft] = {}
-        self._changed: dict[int, Draft] = {}
+        self._known: dict[int, MergeDraft] = {}
+        self._changed: dict[int, MergeDraft] = {}
         self._batch = _Batch(np.zeros((0, 0), dtype=np.float32), np.zeros(0, dtype=np.int64))
-        self.inserted: list[Draft] = []
+        self.inserted: list[MergeDraft] = []
         self.joined = 0
         self.outvoted = 0
 
@@ -90,7 +90,7 @@ class Merge:
         near = self._near(newcomers, vectors) if self._is_same is not None else [()] * len(newcomers)
         self._batch = _Batch(np.zeros_like(vectors), np.zeros(len(vectors), dtype=np.int64))
         last = {newcomer.id: place for place, newcomer in enumerate(newcomers)}
-        known: dict[str, Draft] = {}
+        known: dict[str, MergeDraft] = {}
         for place in last.values():
             newcomer, vector = newcomers[place], vectors[place]
             if (there := self._of_id(newcomer)) is not None:
@@ -100,7 +100,7 @@ class Merge:
                 continue
             draft = self._twin(newcomer, vector, near[place])
             if draft is None:
-                draft = Draft(newcomer, None, vector)
+                draft = MergeDraft(newcomer, None, vector)
                 self.inserted.append(draft)
                 self._batch.put(draft, vector)
             else:
@@ -132,7 +132,7 @@ class Merge:
             near.append([(int(snapshot.seqs[row]), float(cosines[row])) for row in rows])
         return near
 
-    def _twin(self, newcomer: Experience, vector: Vectors, near: Sequence[tuple[int, float]]) -> Draft | None:
+    def _twin(self, newcomer: Experience, vector: Vectors, near: Sequence[tuple[int, float]]) -> MergeDraft | None:
         """Return the nearest that says the same in the newcomer's scope, or else the same text about other places."""
         if self._is_same is None:
             return None
@@ -149,20 +149,20 @@ class Merge:
                 return draft
         return next((draft for draft, _ in drafts if _may_widen(draft.experience, newcomer)), None)
 
-    def _of_id(self, newcomer: Experience) -> Draft | None:
+    def _of_id(self, newcomer: Experience) -> MergeDraft | None:
         if self._is_same is None:
             return None
         key = (newcomer.workspace, newcomer.id)
         row = self._db.execute("SELECT seq FROM records WHERE workspace = ? AND id = ?", key).fetchone()
         return self._of_pool(row[0]) if row is not None else None
 
-    def _of_pool(self, seq: int) -> Draft:
+    def _of_pool(self, seq: int) -> MergeDraft:
         if seq not in self._known:
             row = self._db.execute(f"SELECT {SELECT} FROM records WHERE seq = ?", (seq,)).fetchone()
-            self._known[seq] = Draft(from_row(row), seq, None)
+            self._known[seq] = MergeDraft(from_row(row), seq, None)
         return self._known[seq]
 
-    def _join(self, draft: Draft, newcomer: Experience, vector: Vectors) -> None:
+    def _join(self, draft: MergeDraft, newcomer: Experience, vector: Vectors) -> None:
         before = draft.experience
         draft.experience = join(before, newcomer)
         self.joined += 1

@@ -26,7 +26,7 @@ from pydantic import (
 from agentevolver.llm import prompts
 from agentevolver.llm.prompts import Messages
 from agentevolver.llm.reply import read_share
-from experience_manager.attempts import Attempt
+from experience_manager.attempts import PastAttempt
 from experience_manager.experience import Experience
 
 OPENING_CHARS = 8000
@@ -108,29 +108,29 @@ Step = tuple[int, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class PromptLimits:
     """Most characters that a prompt shows of an attempt: of an action or observation, and of a transcript in all."""
 
     part: int
     transcript: int
 
     @property
-    def halved(self) -> Limits:
-        return Limits(max(_LEAST, self.part // 2), max(_LEAST, self.transcript // 2))
+    def halved(self) -> PromptLimits:
+        return PromptLimits(max(_LEAST, self.part // 2), max(_LEAST, self.transcript // 2))
 
 
-Build = Callable[[Limits], Messages]
+Build = Callable[[PromptLimits], Messages]
 """Builds a prompt that shows attempts within limits."""
 
 
-def fitting(build: Build, limits: Limits, room: int | None) -> Limits:
+def fitting(build: Build, limits: PromptLimits, room: int | None) -> PromptLimits:
     """Return limits, halved until the prompt has at most `room` characters (None: any) or they are at their least."""
     while room is not None and limits.halved != limits and prompts.characters(build(limits)) > room:
         limits = limits.halved
     return limits
 
 
-def extract(attempt: Attempt, limit: int, limits: Limits) -> Messages:
+def extract(attempt: PastAttempt, limit: int, limits: PromptLimits) -> Messages:
     kind, rules = ("success", _SUCCESS) if attempt.success else ("failure", _FAILURE)
     sections = {
         **_place(attempt),
@@ -140,7 +140,7 @@ def extract(attempt: Attempt, limit: int, limits: Limits) -> Messages:
     return prompts.messages(f"summariser/{kind}", rules + EXPERIENCE + _DATA + _REPLY % limit, sections)
 
 
-def compare(better: Attempt, worse: Attempt, limit: int, limits: Limits) -> Messages:
+def compare(better: PastAttempt, worse: PastAttempt, limit: int, limits: PromptLimits) -> Messages:
     """Ask what the difference between two attempts teaches; each transcript has half of the limit."""
     half = replace(limits, transcript=max(_LEAST, limits.transcript // 2))
     sections = {
@@ -151,7 +151,7 @@ def compare(better: Attempt, worse: Attempt, limit: int, limits: Limits) -> Mess
     return prompts.messages("summariser/comparative", _COMPARATIVE + EXPERIENCE + _DATA + _REPLY % limit, sections)
 
 
-def validate(experiences: Sequence[Experience], attempt: Attempt, limits: Limits) -> Messages:
+def validate(experiences: Sequence[Experience], attempt: PastAttempt, limits: PromptLimits) -> Messages:
     sections = {
         "experience": listed(experiences),
         **_place(attempt, JUDGED_OPENING_CHARS),
@@ -223,7 +223,7 @@ def _level(lengths: list[int], total: int) -> int:
     return max(lengths, default=0)
 
 
-def _place(attempt: Attempt, opening_chars: int = OPENING_CHARS) -> dict[str, str]:
+def _place(attempt: PastAttempt, opening_chars: int = OPENING_CHARS) -> dict[str, str]:
     return {
         "opening": prompts.shorten(attempt.opening, opening_chars),
         "task": prompts.shorten(attempt.task, TASK_CHARS),

@@ -10,7 +10,7 @@ from agentevolver.types import Trajectory
 from agentevolver.utils import recipes
 from agentevolver.utils.names import load_named
 from agentevolver.utils.recipes import StageSettings
-from experience_manager.attempts import Attempt
+from experience_manager.attempts import PastAttempt
 from experience_manager.errors import ExperienceError
 from experience_manager.question import Question
 from experience_manager.store import Hit, Store
@@ -39,7 +39,9 @@ class Ranking(Protocol):
         """Return the hits, best first; they come sorted by similarity."""
         ...
 
-    def record(self, step: int, trajectories: Sequence[Trajectory], attempts: Sequence[Attempt]) -> dict[str, float]:
+    def record(
+        self, step: int, trajectories: Sequence[Trajectory], attempts: Sequence[PastAttempt]
+    ) -> dict[str, float]:
         """Take the rollouts of a training step, which may be a repeated one, and return metrics.
 
         Args:

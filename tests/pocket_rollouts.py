@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from agentevolver.types import Task, Trajectory
-from env_service.environments.pocket.calls import Call
+from env_service.environments.pocket.calls import PocketCall
 from env_service.environments.pocket.env import PocketEnv
 from env_service.environments.pocket.tasks import make_task
 from tests.trajectories import trajectory
 
 
-def rollout(task_id: str, choose: Callable[[Call], str], params: Mapping[str, Any] | None = None) -> Trajectory:
+def rollout(task_id: str, choose: Callable[[PocketCall], str], params: Mapping[str, Any] | None = None) -> Trajectory:
     """A trajectory of what `choose` says for each call of the reference solution, in a fresh world made with
     `params`."""
     env = PocketEnv(task_id, "x", {"slack": 3, **(params or {})})

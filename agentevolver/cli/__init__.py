@@ -173,9 +173,9 @@ def _completion(rest: list[str]) -> int:
 
 
 def _of_completion() -> ArgumentParser:
-    from agentevolver.cli.commands.verbs import Parser
+    from agentevolver.cli.commands.verbs import VerbParser
 
-    made = Parser(
+    made = VerbParser(
         "completion",
         "Prints a script for a shell. bash: source <(agentevolver completion bash) in ~/.bashrc; zsh: the same with "
         "zsh, in ~/.zshrc; fish: agentevolver completion fish | source",

@@ -46,7 +46,7 @@ WrapEngine = Callable[[Any, Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Game:
+class EvaluatedGame:
     """The configuration of what is played, with its typed view."""
 
     config: DictConfig
@@ -64,7 +64,7 @@ class Contestant:
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class EvaluatedEndpoint:
     """A chat model's endpoint; `key_env` names the variable with its key, None: it needs none."""
 
     url: str
@@ -74,7 +74,7 @@ class Endpoint:
     max_tokens: int | None = None
 
 
-def game_of(source: Source | None, conf: Path | None, overrides: Sequence[str]) -> Game:
+def game_of(source: Source | None, conf: Path | None, overrides: Sequence[str]) -> EvaluatedGame:
     """Return what is played: by a yaml, else as the checkpoint's own run, else the default environment.
 
     Args:
@@ -89,22 +89,22 @@ def game_of(source: Source | None, conf: Path | None, overrides: Sequence[str]) 
         env_type = recipes.default_environment() if conf is None else None
         named += [f"env_service.env_type={env_type}"] if env_type is not None else []
         resolved = load(conf, [*named, *overrides])
-        return Game(OmegaConf.create(resolved_tree(resolved.config)), resolved.settings)
+        return EvaluatedGame(OmegaConf.create(resolved_tree(resolved.config)), resolved.settings)
     tree = OmegaConf.to_container(OmegaConf.load(written), resolve=False)
     if not isinstance(tree, dict):
         raise ConfigError(f"{written} is no configuration")
     plain = {str(key): value for key, value in tree.items()}
     if not overrides:
         config = OmegaConf.create(plain)
-        return Game(config, from_config(config))
+        return EvaluatedGame(config, from_config(config))
     overlay = flat(read_overrides(list(overrides)), plain)
     settings = check_overlay(plain, overlay, "the command line")
-    return Game(laid_over(plain, overlay), settings)
+    return EvaluatedGame(laid_over(plain, overlay), settings)
 
 
 @asynccontextmanager
 async def policy(
-    source: Source, game: Game, *, temperature: float | None, wrap: WrapEngine | None = None
+    source: Source, game: EvaluatedGame, *, temperature: float | None, wrap: WrapEngine | None = None
 ) -> AsyncIterator[Contestant]:
     """Start vLLM with a policy's weights; a checkpoint is merged into a temporary folder.
 
@@ -145,7 +145,7 @@ async def policy(
             yield Contestant(source.name, runner, sampling, dict)
 
 
-def _huggingface(source: Source, scratch: Path, game: Game) -> Path:
+def _huggingface(source: Source, scratch: Path, game: EvaluatedGame) -> Path:
     from agentevolver.evaluation.export.merge import write_folder
 
     if source.weights.kind == "huggingface" and any(Path(source.weights.folder).glob("*.safetensors")):
@@ -168,7 +168,9 @@ def _has_gpu() -> bool:
 
 
 @asynccontextmanager
-async def chat_model(endpoint: Endpoint, game: Game, *, wrap: WrapEngine | None = None) -> AsyncIterator[Contestant]:
+async def chat_model(
+    endpoint: EvaluatedEndpoint, game: EvaluatedGame, *, wrap: WrapEngine | None = None
+) -> AsyncIterator[Contestant]:
     """Open an OpenAI-compatible endpoint. Contexts count about four characters as a token.
 
     Raises:
@@ -235,6 +237,6 @@ async def chat_model(endpoint: Endpoint, game: Game, *, wrap: WrapEngine | None 
         yield Contestant(endpoint.model, runner, {}, spent)
 
 
-def _own_sampling(settings: Settings, endpoint: Endpoint) -> dict[str, Any]:
+def _own_sampling(settings: Settings, endpoint: EvaluatedEndpoint) -> dict[str, Any]:
     own = {"temperature": endpoint.temperature, "max_tokens": endpoint.max_tokens}
     return {**settings.llm.sampling, **{name: value for name, value in own.items() if value is not None}}

@@ -17,7 +17,7 @@ from task_manager.tasks import environment_tasks
 
 
 @dataclass(frozen=True, slots=True)
-class Episode:
+class PlayedEpisode:
     """Result of an episode; `error` says why it has no score."""
 
     task_id: str
@@ -50,8 +50,8 @@ async def list_tasks(world: Any, settings: Settings, env_type: str, split: str, 
 
 async def play(
     runner: RolloutRunner, tasks: Sequence[Task], n: int, settings: Settings, sampling: Mapping[str, Any], *, seed: int,
-    at_once: int, told: Callable[[Episode], None], kept: Callable[[Trajectory], None] = lambda trajectory: None,
-) -> list[Episode]:  # fmt: skip
+    at_once: int, told: Callable[[PlayedEpisode], None], kept: Callable[[Trajectory], None] = lambda trajectory: None,
+) -> list[PlayedEpisode]:  # fmt: skip
     """Play n episodes of each task and return them in the order of tasks.
 
     Args:
@@ -63,7 +63,7 @@ async def play(
     """
     slots = asyncio.Semaphore(at_once)
 
-    async def one(task: Task, number: int) -> Episode:
+    async def one(task: Task, number: int) -> PlayedEpisode:
         params = settings.environment(task.env_type).params(validation=True)
         async with slots:
             with seeds.drawing(seed, "eval", task.task_id, number):
@@ -78,9 +78,9 @@ async def play(
     return [task.result() for task in playing]
 
 
-def _read(trajectory: Trajectory, number: int) -> Episode:
+def _read(trajectory: Trajectory, number: int) -> PlayedEpisode:
     outcome = trajectory.outcome
-    return Episode(
+    return PlayedEpisode(
         trajectory.task.task_id,
         number,
         None if outcome is None else outcome.score,

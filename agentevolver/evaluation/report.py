@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from rich.table import Table
 
-from agentevolver.evaluation.play import Episode
+from agentevolver.evaluation.play import PlayedEpisode
 from agentevolver.utils.errors import UsageError
 from agentevolver.utils.statistics import Estimate, best_at_k, estimate, paired, sizes_of_k
 
@@ -38,7 +38,7 @@ class Evaluation:
 
     @classmethod
     def of(
-        cls, name: str, env_type: str, split: str, n: int, episodes: Sequence[Episode], facts: Mapping[str, Any]
+        cls, name: str, env_type: str, split: str, n: int, episodes: Sequence[PlayedEpisode], facts: Mapping[str, Any]
     ) -> Self:
         """Gather episodes."""
         scores: dict[str, list[float]] = defaultdict(list)

@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import mean
 
-from agentevolver.evaluation.tables import Cell, Plan
+from agentevolver.evaluation.tables import Cell, TablePlan
 from agentevolver.trainer.monitor.results import GUIDED, validations
 from agentevolver.utils.errors import UsageError
 from agentevolver.utils.statistics import Estimate, estimate, paired
@@ -68,7 +68,7 @@ class Results:
         return self.evaluation if evaluated else self.training
 
 
-def gather(plan: Plan, known: Results | None = None) -> Results:
+def gather(plan: TablePlan, known: Results | None = None) -> Results:
     """Return the results of finished cells in the plan's folder, and the known ones of the others."""
     evaluated = plan.table.evaluation is not None
     found = Results()
@@ -102,7 +102,7 @@ def differences(found: Figures, baseline: str) -> dict[str, dict[str, Estimate]]
     return made
 
 
-def markdown(plan: Plan, results: Results) -> str:
+def markdown(plan: TablePlan, results: Results) -> str:
     """Return the table: means over the seeds with 95 % intervals, paired differences, and speed of learning."""
     found = results.ends(plan.table.evaluation is not None)
     conditions = [name for name in plan.conditions if any(name in by_condition for by_condition in found.values())]

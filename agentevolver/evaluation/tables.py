@@ -127,7 +127,7 @@ def read_table(path: Path) -> Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class TableLaunch:
     """One start of the launcher; `copy` is a pool to copy into its folder first."""
 
     name: str
@@ -151,7 +151,7 @@ class Cell:
         return f"{self.condition}-{self.seed}"
 
 
-class Plan:
+class TablePlan:
     """Launches of a table.
 
     Args:
@@ -188,7 +188,7 @@ class Plan:
         every = dict.fromkeys(seed for seeds in self._seeds.values() for seed in seeds)
         return [Cell(name, seed) for seed in every for name in self.conditions if seed in self._seeds[name]]
 
-    def training(self, cell: Cell) -> Launch | None:
+    def training(self, cell: Cell) -> TableLaunch | None:
         """Return a cell's training, or None if it is not trained."""
         condition = self.table.conditions[cell.condition]
         if not condition.train:
@@ -198,7 +198,7 @@ class Plan:
             own += ("trainer.resume_mode=disable",)
         return self._launch(cell.name, condition.experiment, cell.seed, own)
 
-    def evaluation(self, cell: Cell) -> Launch | None:
+    def evaluation(self, cell: Cell) -> TableLaunch | None:
         """Return a cell's evaluation, or None if the table has none. Raises LaunchError if the training has no whole
         checkpoint."""
         section, condition = self.table.evaluation, self.table.conditions[cell.condition]
@@ -220,14 +220,16 @@ class Plan:
         own += _items(condition.evaluation)
         return self._launch(f"{cell.name}-eval", conf, cell.seed, own, pool)
 
-    def _launch(self, name: str, conf: Path | None, seed: int, own: Sequence[str], copy: Path | None = None) -> Launch:
+    def _launch(
+        self, name: str, conf: Path | None, seed: int, own: Sequence[str], copy: Path | None = None
+    ) -> TableLaunch:
         chosen = conf or self.table.experiment
         assert chosen is not None
         root = [] if self.table.root == ROOT else [f"experiment.root={self.table.root}"]
         named = [*root, f"trainer.project_name={self.table.project}", f"trainer.experiment_name={name}"]
         seeds = [f"{key}={seed}" for key in self.table.seed_keys]
         conf_path = Path(os.path.normpath(self._yaml_folder / chosen))
-        return Launch(name, conf_path, (*named, *seeds, *own, *self._every), copy)
+        return TableLaunch(name, conf_path, (*named, *seeds, *own, *self._every), copy)
 
     def finished(self, name: str) -> Path:
         """Return the file that marks a launch as finished."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
-from agentevolver.launcher.memory import Decoder, demand
+from agentevolver.launcher.memory import DecoderSize, demand
 from agentevolver.utils import recipes
 from agentevolver.utils.errors import LaunchError, UsageError
 
@@ -106,7 +106,7 @@ def examine(config: DictConfig, environment: Mapping[str, str]) -> list[str]:
     if folder is None:
         return []
     try:
-        model = Decoder.of(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+        model = DecoderSize.of(json.loads((folder / "config.json").read_text(encoding="utf-8")))
     except (KeyError, ValueError, TypeError):  # not a decoder
         return []
     need = demand(config, model)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agentevolver.launcher.cli import load_configuration, read_dotenv
-from agentevolver.launcher.options import Options, Parser, split_conf
+from agentevolver.launcher.options import LauncherParser, Options, split_conf
 from agentevolver.utils.errors import LaunchError
 
 SHM = Path("/dev/shm")
@@ -27,9 +27,9 @@ def main(arguments: Sequence[str], root: Path) -> int:
         return error.exit_code
 
 
-def parser() -> Parser:
+def parser() -> LauncherParser:
     """Return the arguments of the verb."""
-    made = Parser(
+    made = LauncherParser(
         prog="agentevolver doctor",
         description="Looks at this machine, a configuration and its language models. Each model is asked a few short "
         "questions, which costs a few calls.",

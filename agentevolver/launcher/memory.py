@@ -19,7 +19,7 @@ from agentevolver.utils import recipes
 
 
 @dataclass(frozen=True)
-class Decoder:
+class DecoderSize:
     """Sizes of a decoder model in elements, without biases and norms (a thousandth of the whole)."""
 
     hidden: int
@@ -34,7 +34,7 @@ class Decoder:
     expert_intermediate: int = 0
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> Decoder:
+    def of(cls, config: Mapping[str, Any]) -> DecoderSize:
         """Read a config.json; of a multimodal model, its language model. Raises KeyError for another kind."""
         text: Mapping[str, Any] = config.get("text_config") or config
         experts = next(
@@ -196,7 +196,7 @@ def _gib(size: float) -> str:
     return f"{size / GIB:.1f}"
 
 
-def demand(config: DictConfig, model: Decoder) -> Demand:
+def demand(config: DictConfig, model: DecoderSize) -> Demand:
     """Estimate what a configuration needs of each GPU under FSDP2."""
 
     def read(key: str, default: Any = None) -> Any:

@@ -152,7 +152,7 @@ def _check_view(options: Options, rest: Sequence[str]) -> None:
         )
 
 
-class Parser(argparse.ArgumentParser):
+class LauncherParser(argparse.ArgumentParser):
     """Raises UsageError, one line, for arguments that are wrong."""
 
     def error(self, message: str) -> NoReturn:
@@ -161,7 +161,7 @@ class Parser(argparse.ArgumentParser):
 
 def parser(prog: str = "launcher.py") -> argparse.ArgumentParser:
     """Return the arguments of a launch, without what is free in form (`--with-NAME`, key=value)."""
-    made = Parser(
+    made = LauncherParser(
         prog=prog,
         usage=f"{prog} [[--conf] FILE] [options] [--with-NAME ...] [key=value ...]",
         description="Starts a training run and the services it needs, and stops what it started.",

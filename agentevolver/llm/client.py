@@ -18,7 +18,7 @@ from typing import Any, Self, TypeVar
 from pydantic import BaseModel
 
 from agentevolver.llm.endpoint import PATIENCE_S, Endpoint, ModelServer, served_model
-from agentevolver.llm.errors import Answer, LLMError, LLMReply, LLMReplyError, LLMUnavailable, ServedModel
+from agentevolver.llm.errors import LLMAnswer, LLMError, LLMReply, LLMReplyError, LLMUnavailable, ServedModel
 from agentevolver.llm.prompts import CHARS_PER_TOKEN
 from agentevolver.llm.reply import NoAnswer, read_reply
 from agentevolver.llm.responses import Tokens
@@ -302,7 +302,7 @@ class LLM:
         return self._counts.setdefault(role, RoleCounts())
 
 
-def _reply(answer: Answer, prompt_estimate: int) -> LLMReply:
+def _reply(answer: LLMAnswer, prompt_estimate: int) -> LLMReply:
     prompt = prompt_estimate if answer.prompt_tokens is None else answer.prompt_tokens
     said = max(1, len(answer.text) // CHARS_PER_TOKEN) if answer.completion_tokens is None else answer.completion_tokens
     return LLMReply(

@@ -38,7 +38,7 @@ class Sum(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DoctorFinding:
     """Result of the check of one endpoint. `works`: it gives text and JSON, or cannot be asked yet; `said`: the
     outcome of each question, and the cost; `problems` and `optional`: lines about what failed."""
 
@@ -50,7 +50,7 @@ class Finding:
     optional: tuple[str, ...] = ()
 
 
-async def examine(settings: LLMSettings, policy: PolicySource | None = None) -> list[Finding]:
+async def examine(settings: LLMSettings, policy: PolicySource | None = None) -> list[DoctorFinding]:
     """Ask every endpoint of the roles and return a finding for each. Without `policy`, roles with `base_url: policy`
     are not asked."""
     groups: list[tuple[EndpointSettings, list[Role]]] = []
@@ -67,7 +67,7 @@ async def examine(settings: LLMSettings, policy: PolicySource | None = None) -> 
         )
 
 
-def report(findings: list[Finding]) -> str:
+def report(findings: list[DoctorFinding]) -> str:
     """Return the findings as text, with a line for each problem."""
     lines = []
     for found in findings:
@@ -84,16 +84,16 @@ def _impatient(settings: LLMSettings) -> LLMSettings:
     return LLMSettings.model_validate({**plain, "tries": 1, "cache": False, "roles": roles})
 
 
-async def _examine(llm: LLM, settings: EndpointSettings, roles: tuple[Role, ...], has_policy: bool) -> Finding:
+async def _examine(llm: LLM, settings: EndpointSettings, roles: tuple[Role, ...], has_policy: bool) -> DoctorFinding:
     role = roles[0]
     if settings.base_url == OFFLINE:
-        return Finding(roles, "the built-in teacher, which the launcher starts; not asked", True)
+        return DoctorFinding(roles, "the built-in teacher, which the launcher starts; not asked", True)
     if settings.base_url == POLICY and not has_policy:
-        return Finding(roles, "the policy, which is served during a run; not asked", True)
+        return DoctorFinding(roles, "the policy, which is served during a run; not asked", True)
     where, problems, optional = f"{settings.model} at {settings.base_url}", list[str](), list[str]()
     text = await _asked(problems, "text", llm.chat(role, _READY))
     if text is None:
-        return Finding(roles, where, False, problems=tuple(problems))
+        return DoctorFinding(roles, where, False, problems=tuple(problems))
     answer = await _asked(problems, "JSON", llm.structured(role, _SUM, Sum))
     call = await _asked(optional, "tool call", llm.chat(role, _LOOK, tools=_TOOLS))
     wanted = {"type": "json_schema", "json_schema": {"name": "Sum", "schema": Sum.model_json_schema()}}
@@ -103,7 +103,7 @@ async def _examine(llm: LLM, settings: EndpointSettings, roles: tuple[Role, ...]
     outcomes = ", ".join(f"{name} {'yes' if value else 'no'}" for name, value in worked.items())
     cost = f"{counts.prompt_tokens} tokens in, {counts.completion_tokens} out, cost {counts.cost:.6f}"
     said = f": {outcomes}; {text.seconds:.1f} s; {cost}"
-    return Finding(roles, where, answer is not None, said, tuple(problems), tuple(optional))
+    return DoctorFinding(roles, where, answer is not None, said, tuple(problems), tuple(optional))
 
 
 async def _asked(problems: list[str], question: str, call: Awaitable[Any]) -> Any:

@@ -20,7 +20,7 @@ from typing import Any
 import openai
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
-from agentevolver.llm.errors import Answer, LLMRefused, LLMTimeout, ServedModel
+from agentevolver.llm.errors import LLMAnswer, LLMRefused, LLMTimeout, ServedModel
 from agentevolver.llm.responses import Again, Context, Failure, Tokens, read_completion, read_error
 from agentevolver.llm.settings import EXTRA_SAMPLING, SEEDED, EndpointSettings, Role
 from agentevolver.utils.retry import BackoffPolicy, Retries
@@ -112,7 +112,7 @@ class Endpoint:
     async def aclose(self) -> None:
         await self._client.close()
 
-    async def ask(self, messages: list[dict[str, Any]], sampling: Mapping[str, Any], bill: Bill) -> Answer:
+    async def ask(self, messages: list[dict[str, Any]], sampling: Mapping[str, Any], bill: Bill) -> LLMAnswer:
         """Send a conversation and return the answer.
 
         Args:
@@ -136,14 +136,14 @@ class Endpoint:
                 pass
         raise LLMTimeout(f"{self.where} did not finish its answer within {longest:g} s")
 
-    async def _ask(self, messages: list[dict[str, Any]], sampling: Mapping[str, Any], bill: Bill) -> Answer:
+    async def _ask(self, messages: list[dict[str, Any]], sampling: Mapping[str, Any], bill: Bill) -> LLMAnswer:
         unusable = Retries(BackoffPolicy(tries=self.settings.tries, first_wait_s=FIRST_PAUSE_S))
         policy = BackoffPolicy(sys.maxsize, self._patience_s, FIRST_PAUSE_S, LONGEST_PAUSE_S)
         waiting: Retries | None = None
         failed_at, began = math.inf, time.monotonic()
         for tries in itertools.count(1):
             outcome = await self._try(messages, sampling, tries)
-            if isinstance(outcome, Answer):
+            if isinstance(outcome, LLMAnswer):
                 return outcome
             if outcome.billed is not None:
                 bill(outcome.billed)
@@ -169,7 +169,9 @@ class Endpoint:
         """
         return -math.inf < self._server.answered_at < failed_at
 
-    async def _try(self, messages: list[dict[str, Any]], sampling: Mapping[str, Any], tries: int) -> Answer | Failure:
+    async def _try(
+        self, messages: list[dict[str, Any]], sampling: Mapping[str, Any], tries: int
+    ) -> LLMAnswer | Failure:
         plain, extra = self._shaped(sampling)
         client = self._client.with_options(max_retries=0) if self._server.limits else self._client
         try:

@@ -82,7 +82,7 @@ class LLMToolCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class LLMAnswer:
     """Reply as the endpoint gave it; token counts are None if it does not tell them."""
 
     text: str

@@ -1,4 +1,4 @@
-"""What the openai client returns or raises, as an `Answer` or as a `Failure` with one of our errors.
+"""What the openai client returns or raises, as an `LLMAnswer` or as a `Failure` with one of our errors.
 
 Errors are returned, not raised: an exception of the client in their context might show a key.
 """
@@ -18,7 +18,7 @@ from typing import Any
 import openai
 
 from agentevolver.llm.errors import (
-    Answer,
+    LLMAnswer,
     LLMContextOverflow,
     LLMError,
     LLMFiltered,
@@ -115,7 +115,7 @@ def read_error(error: Exception, context: Context) -> Failure:
 
 def read_completion(
     completion: Any, headers: Mapping[str, str], seconds: float, tries: int, context: Context
-) -> Answer | Failure:
+) -> LLMAnswer | Failure:
     """Return what a reply with status 200 says; some servers send their errors with it."""
     where, billed = context.where, _usage(completion)
     choices = getattr(completion, "choices", None)
@@ -147,7 +147,7 @@ def read_completion(
         inline, rest = split_thinking(text)
         if inline and (rest.strip() or calls):
             thinking, text = thinking or inline, rest.strip()
-    return Answer(text, *counted, reason, seconds, tries, calls, thinking)
+    return LLMAnswer(text, *counted, reason, seconds, tries, calls, thinking)
 
 
 def _refusal(

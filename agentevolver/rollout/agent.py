@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from agentevolver.rollout.gateway.server import Endpoint
+from agentevolver.rollout.gateway.server import GatewayEndpoint
 from agentevolver.rollout.world import BlockingWorld, HopWorld, LiveWorld
 from agentevolver.types import Task
 
@@ -51,7 +51,7 @@ class AgentFailed(Exception):
 class Agent(Protocol):
     """Plays rollouts through the gateway."""
 
-    async def play(self, task: Task, endpoint: Endpoint, world: LiveWorld | None) -> Result:
+    async def play(self, task: Task, endpoint: GatewayEndpoint, world: LiveWorld | None) -> Result:
         """Play a rollout until the agent is done. Raises AgentFailed; cancelled, it leaves nothing of the agent
         running."""
         ...
@@ -78,7 +78,7 @@ class FunctionAgent:
     function: Callable[..., Any]
     grace_s: float = GRACE_S
 
-    async def play(self, task: Task, endpoint: Endpoint, world: LiveWorld | None) -> Result:
+    async def play(self, task: Task, endpoint: GatewayEndpoint, world: LiveWorld | None) -> Result:
         here = asyncio.get_running_loop()
         if inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(
             getattr(self.function, "__call__", None)  # noqa: B004 - whether an object's call is a coroutine function

@@ -21,7 +21,7 @@ from typing import Any
 import orjson
 
 from agentevolver.rollout.agent import AgentFailed, Result
-from agentevolver.rollout.gateway.server import Endpoint
+from agentevolver.rollout.gateway.server import GatewayEndpoint
 from agentevolver.rollout.world import LiveWorld
 from agentevolver.types import Task
 from agentevolver.utils import lifeline
@@ -43,7 +43,7 @@ class CommandAgent:
     words: Sequence[str]
     output_bytes: int = OUTPUT_BYTES
 
-    async def play(self, task: Task, endpoint: Endpoint, world: LiveWorld | None) -> Result:
+    async def play(self, task: Task, endpoint: GatewayEndpoint, world: LiveWorld | None) -> Result:
         """Run the program to its end; it posts its score, if any, to the route `result`.
 
         Raises AgentFailed for an exit code other than 0, with the end of its output.
@@ -75,7 +75,7 @@ class Ran:
         """The end of its output as text, secrets masked."""
         return masked_text(self.printed.decode("utf-8", "replace").strip())
 
-    def check(self, endpoint: Endpoint, output_bytes: int = OUTPUT_BYTES) -> None:
+    def check(self, endpoint: GatewayEndpoint, output_bytes: int = OUTPUT_BYTES) -> None:
         """Raise AgentFailed unless it ended well."""
         if self.flooded:
             raise AgentFailed(f"the program printed more than {output_bytes} bytes and was ended")
@@ -89,7 +89,9 @@ def task_file(task: Task, world: LiveWorld | None) -> bytes:
     return orjson.dumps({**task.to_dict(), "messages": opening, "tools": [] if world is None else world.tools})
 
 
-def filled(words: Sequence[str], task: Task, endpoint: Endpoint, world: LiveWorld | None, told: str) -> list[str]:
+def filled(
+    words: Sequence[str], task: Task, endpoint: GatewayEndpoint, world: LiveWorld | None, told: str
+) -> list[str]:
     """Return the command for one rollout; `told` is the path of the task's file."""
     query = task.query or (str(world.messages[-1]["content"]) if world is not None and world.messages else "")
     values = {
@@ -104,7 +106,7 @@ def filled(words: Sequence[str], task: Task, endpoint: Endpoint, world: LiveWorl
     return [word.format(**values) for word in words]
 
 
-def variables(endpoint: Endpoint, world: LiveWorld | None, told: str) -> dict[str, str]:
+def variables(endpoint: GatewayEndpoint, world: LiveWorld | None, told: str) -> dict[str, str]:
     root = endpoint.root_url
     found = {
         "OPENAI_BASE_URL": endpoint.base_url,

@@ -28,7 +28,7 @@ from typing import Any
 
 from agentevolver.rollout.agent import AgentFailed, Result
 from agentevolver.rollout.command import Ran, filled, inherited, run_program, task_file, variables
-from agentevolver.rollout.gateway.server import Endpoint
+from agentevolver.rollout.gateway.server import GatewayEndpoint
 from agentevolver.rollout.world import LiveWorld
 from agentevolver.types import Task
 from task_manager.graders.base import GradingError
@@ -72,7 +72,7 @@ class ContainerAgent:
     engine: ProcessEngine | CommandEngine
     timeout_s: float
 
-    async def play(self, task: Task, endpoint: Endpoint, world: LiveWorld | None) -> Result:
+    async def play(self, task: Task, endpoint: GatewayEndpoint, world: LiveWorld | None) -> Result:
         """Run the agent, then the task's tests.
 
         Raises AgentFailed, with the tests' result, if the agent ended with an error; GradingError if the tests give no

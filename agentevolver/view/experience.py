@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from agentevolver.llm.embeddings import EncoderUnavailable
 from agentevolver.utils.errors import ConfigError
 from agentevolver.utils.files import signature
-from agentevolver.view.experiment import BadRequest, Experiment, NotThere, UnreadableFile
+from agentevolver.view.experiment import BadPageRequest, Experiment, NotThere, UnreadableFile
 from experience_manager.errors import ExperienceError, UnknownExperience
 from experience_manager.experience import PERSON, Category, Experience
 from experience_manager.pool import Configuration, Pool
@@ -74,9 +74,9 @@ class ExperiencePool:
             sort: one of `SORTS`, the largest first.
         """
         if sort not in SORTS:
-            raise BadRequest(f"sort: {sort!r} is not known, write {', '.join(SORTS)}")
+            raise BadPageRequest(f"sort: {sort!r} is not known, write {', '.join(SORTS)}")
         if category and category not in {*Category, "pinned"}:
-            raise BadRequest(f"category: {category!r} is not known")
+            raise BadPageRequest(f"category: {category!r} is not known")
         configuration = self._configuration()
         if not configuration.store.is_file():
             return {"exists": False, "path": str(configuration.store)}
@@ -172,21 +172,21 @@ class _Translated:
 def _checked(changes: Mapping[str, Any]) -> dict[str, Any]:
     unknown = sorted(set(changes) - {*TEXTS, "pinned"})
     if unknown or not changes:
-        raise BadRequest(f"{unknown[0]!r} cannot be changed here" if unknown else "nothing to change")
+        raise BadPageRequest(f"{unknown[0]!r} cannot be changed here" if unknown else "nothing to change")
     out: dict[str, Any] = {}
     for name, value in changes.items():
         if name == "pinned":
             if not isinstance(value, bool):
-                raise BadRequest("pinned is true or false")
+                raise BadPageRequest("pinned is true or false")
             out[name] = value
             continue
         if not isinstance(value, str):
-            raise BadRequest(f"{name} is a text")
+            raise BadPageRequest(f"{name} is a text")
         out[name] = tidy(value)
         if len(out[name]) > _LIMITS[name]:
-            raise BadRequest(f"{name} has {len(out[name])} characters, {_LIMITS[name]} are allowed")
+            raise BadPageRequest(f"{name} has {len(out[name])} characters, {_LIMITS[name]} are allowed")
         if not out[name] and name != "scope":
-            raise BadRequest(f"{name} must not be empty")
+            raise BadPageRequest(f"{name} must not be empty")
     return out
 
 

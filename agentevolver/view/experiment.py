@@ -31,7 +31,7 @@ class NotThere(ViewError):
     status = 404
 
 
-class BadRequest(ViewError):
+class BadPageRequest(ViewError):
     status = 400
 
 

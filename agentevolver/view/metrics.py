@@ -27,7 +27,7 @@ class Column:
     values: array[float] = field(default_factory=lambda: array("d"))
 
 
-class Metrics:
+class RunMetrics:
     def __init__(self, path: Path) -> None:
         self._file = GrowingFile(path)
         self._lock = threading.Lock()

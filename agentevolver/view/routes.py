@@ -10,9 +10,9 @@ from pydantic import Field
 from starlette.responses import Response
 
 from agentevolver.view.experience import ExperiencePool
-from agentevolver.view.experiment import BadRequest, Experiment
+from agentevolver.view.experiment import BadPageRequest, Experiment
 from agentevolver.view.logs import Logs
-from agentevolver.view.metrics import Metrics, usage
+from agentevolver.view.metrics import RunMetrics, usage
 from agentevolver.view.samples import Samples
 from agentevolver.view.success import success_by
 from agentevolver.view.tasks import FATES, Tasks
@@ -47,7 +47,7 @@ def run_router(experiment: Experiment, pool: ExperiencePool) -> APIRouter:
 
 
 def _run_routes(router: APIRouter, experiment: Experiment) -> None:
-    metrics, logs = Metrics(experiment.folder / "metrics.jsonl"), Logs(experiment.folder / "logs")
+    metrics, logs = RunMetrics(experiment.folder / "metrics.jsonl"), Logs(experiment.folder / "logs")
 
     @router.get("/state")
     def state() -> Response:
@@ -95,7 +95,7 @@ def _trajectory_routes(router: APIRouter, experiment: Experiment) -> None:
 
     def of(kind: str) -> Trajectories:
         if kind not in kinds:
-            raise BadRequest(f"{kind!r} is not known, write {' or '.join(kinds)}")
+            raise BadPageRequest(f"{kind!r} is not known, write {' or '.join(kinds)}")
         return kinds[kind]
 
     @router.get("/trajectories/{kind}")
@@ -144,7 +144,7 @@ def _task_routes(router: APIRouter, experiment: Experiment) -> None:
         journal: str, run: str, fate: str = "", text: str = "", offset: Number = 0, limit: Limit = 50
     ) -> Response:
         if fate and fate not in FATES:
-            raise BadRequest(f"fate: {fate!r} is not known, write {', '.join(FATES)}")
+            raise BadPageRequest(f"fate: {fate!r} is not known, write {', '.join(FATES)}")
         return Json(tasks.proposals(journal, run, fate=fate, text=text.strip(), offset=offset, limit=limit))
 
     @router.get("/tasks/exploration")

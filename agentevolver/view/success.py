@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from agentevolver.view.experiment import BadRequest, NotThere
+from agentevolver.view.experiment import BadPageRequest, NotThere
 from agentevolver.view.trajectories import Summary, Trajectories
 
 KINDS: dict[str, Callable[[Summary], str]] = {
@@ -25,7 +25,7 @@ def success_by(trajectories: Trajectories, by: str, last: int) -> dict[str, Any]
     `success` is the share of graded rollouts. Raises BadRequest for an unknown kind.
     """
     if by not in KINDS:
-        raise BadRequest(f"by: {by!r} is not known, write {', '.join(KINDS)}")
+        raise BadPageRequest(f"by: {by!r} is not known, write {', '.join(KINDS)}")
     steps = list(trajectories.steps())[-last:]
     groups: defaultdict[str, list[Summary]] = defaultdict(list)
     for step in steps:

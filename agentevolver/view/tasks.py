@@ -28,7 +28,7 @@ _JOURNALS = ("*/journal.jsonl", "*/*/journal.jsonl", "*/*/*/journal.jsonl")
 Row = dict[str, Any]
 
 
-class Journal:
+class TaskJournal:
     """One journal of self-questioning, followed while it is written."""
 
     def __init__(self, path: Path) -> None:
@@ -95,7 +95,7 @@ class Journal:
 class Tasks:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._journals: dict[str, Journal] = {}
+        self._journals: dict[str, TaskJournal] = {}
         self._counts: dict[Path, tuple[Any, int]] = {}
         self._tasks: dict[Path, tuple[Any, Counter[str]]] = {}
 
@@ -133,16 +133,16 @@ class Tasks:
     def exploration(self, journal: str, run: str, index: int) -> list[dict[str, Any]]:
         return self._journal(journal).exploration(run, index)
 
-    def _journal(self, name: str) -> Journal:
+    def _journal(self, name: str) -> TaskJournal:
         found = self._found()
         if name not in found:
             raise NotThere(f"there is no journal {name!r}")
         return found[name]
 
-    def _found(self) -> dict[str, Journal]:
+    def _found(self) -> dict[str, TaskJournal]:
         paths = sorted(path for pattern in _JOURNALS for path in self.folder.glob(pattern))
         names = {str(path.parent.relative_to(self.folder)): path for path in paths}
-        return {name: self._journals.setdefault(name, Journal(path)) for name, path in names.items()}
+        return {name: self._journals.setdefault(name, TaskJournal(path)) for name, path in names.items()}
 
     def _made(self, env_types: Sequence[str]) -> dict[str, Any]:
         """Return how questioning ended, over all environments."""

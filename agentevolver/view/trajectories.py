@@ -20,7 +20,7 @@ from typing import Any
 from advantage_processor.explain import explain_credit
 from agentevolver.types import StepCredit
 from agentevolver.utils.files import COMPRESSED, open_lines, parse, read_at, signature, written
-from agentevolver.view.experiment import BadRequest, NotThere
+from agentevolver.view.experiment import BadPageRequest, NotThere
 
 _FILE = re.compile(rf"step_(\d{{1,12}})\.jsonl(?:{re.escape(COMPRESSED)})?")
 # After a change, so many steps behind the newest one are looked for; the whole folder is listed once in so many
@@ -240,7 +240,7 @@ def cursor(text: str) -> tuple[int, int] | None:
         return None
     match = re.fullmatch(r"(\d{1,12}):(\d{1,12})", text)
     if match is None:
-        raise BadRequest(f"{text!r} is no place to go on from, that is STEP:INDEX")
+        raise BadPageRequest(f"{text!r} is no place to go on from, that is STEP:INDEX")
     return int(match[1]), int(match[2])
 
 

@@ -64,7 +64,7 @@ class HostHandle(Protocol):
 
 
 class Launcher(Protocol):
-    """Starts hosts. `Cluster` is the real one."""
+    """Starts hosts. `HostCluster` is the real one."""
 
     async def launch(self, spec: HostSpec) -> HostHandle:
         """Start a host on the node with the fewest; raise HostFailed."""
@@ -139,7 +139,7 @@ def _cause(error: BaseException) -> str:
     return (telling or lines or [type(error).__name__])[-1]
 
 
-class Cluster:
+class HostCluster:
     """The Ray cluster that this service uses."""
 
     def __init__(self, address: str | None) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import NamedTuple, cast
 
 from env_service.hosting.processes import new_folder, remove_folder
-from env_service.hosting.wire import Address, Decoder, Frame, Kind, WireError, encode, unpack, watch_peer
+from env_service.hosting.wire import Address, Frame, FrameKind, WireDecoder, WireError, encode, unpack, watch_peer
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class CallTooLong(Exception):
 class LinkReply(NamedTuple):
     """Reply of a worker: `kind` is OK, BAD_REQUEST or FAILED, `payload` is JSON."""
 
-    kind: Kind
+    kind: FrameKind
     payload: bytes
 
 
@@ -44,7 +44,7 @@ class Link(asyncio.Protocol):
 
     def __init__(self, link_server: LinkServer) -> None:
         self._link_server = link_server
-        self._decoder = Decoder()
+        self._decoder = WireDecoder()
         self._transport: asyncio.Transport | None = None
         self._waiting: dict[int, asyncio.Future[LinkReply]] = {}
         self._late: set[int] = set()
@@ -100,7 +100,7 @@ class Link(asyncio.Protocol):
         if self.on_lost is not None:
             self.on_lost()
 
-    async def call(self, kind: Kind, payload: bytes, timeout_s: float) -> LinkReply:
+    async def call(self, kind: FrameKind, payload: bytes, timeout_s: float) -> LinkReply:
         """Send a request and return its reply; raises WorkerGone, CallTooLong,
         or WireError for an oversized payload."""
         if self._transport is None:
@@ -128,7 +128,7 @@ class Link(asyncio.Protocol):
             return
         self._late.add(number)
         if self._transport is not None:
-            self._transport.write(encode(number, Kind.CANCEL, b""))
+            self._transport.write(encode(number, FrameKind.CANCEL, b""))
         future.set_exception(CallTooLong())
 
     def _take(self, frame: Frame) -> None:
@@ -143,7 +143,7 @@ class Link(asyncio.Protocol):
     def _greet(self, frame: Frame) -> None:
         if self._hello_timer is not None:
             self._hello_timer.cancel()
-        hello = unpack(frame.payload) if frame.kind is Kind.HELLO else None
+        hello = unpack(frame.payload) if frame.kind is FrameKind.HELLO else None
         if not isinstance(hello, dict) or not isinstance(hello.get("pid"), int):
             raise WireError("the first frame is not a hello")
         worker, secret = str(hello.get("worker")), str(hello.get("secret"))

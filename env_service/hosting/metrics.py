@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0, 120.0)
 
 
-class Metrics:
+class ServiceMetrics:
     """Counters, gauges and histograms of a service."""
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
 """Worker pool of one environment, whatever the kind of its workers.
 
 A `WorkerPool` hands out workers with a slot for an instance and takes the slots back. When a worker's process ends, its
-owner hears of it once, the instances in it are lost and nothing else is. Pools replace what ended, waiting longer after each
-failure in a row.
+owner hears of it once, the instances in it are lost and nothing else is. Pools replace what ended, waiting longer
+after each failure in a row.
 """
 
 from __future__ import annotations

@@ -35,10 +35,10 @@ from env_service.hosting.host import HostSpec
 from env_service.hosting.instance import Instance
 from env_service.hosting.isolated_pool import IsolatedPool
 from env_service.hosting.links import CallTooLong, LinkServer, WorkerGone
-from env_service.hosting.metrics import Metrics
+from env_service.hosting.metrics import ServiceMetrics
 from env_service.hosting.pool import Site, Worker, WorkerPool, watched
 from env_service.hosting.shared_pool import SharedPool
-from env_service.hosting.wire import Kind, WireError, pack, unpack
+from env_service.hosting.wire import FrameKind, WireError, pack, unpack
 from env_service.settings import ServiceSettings
 
 logger = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class EnvService:
 
     def __init__(self, settings: ServiceSettings, launcher: Launcher) -> None:
         self.settings = settings
-        self.metrics = Metrics()
+        self.metrics = ServiceMetrics()
         self.instances: dict[str, Instance] = {}
         self._launcher = launcher
         self._link_server = LinkServer()
@@ -102,7 +102,7 @@ class EnvService:
             raise BadRequest(f"params.split must be a text, got {split!r}")
         rest = {key: value for key, value in params.items() if key != "split"}
         slot = f"profile-{secrets.token_hex(4)}"
-        worker, tasks = await self._first_call(pool, slot, Kind.PROFILE, {"split": split, "params": rest or None})
+        worker, tasks = await self._first_call(pool, slot, FrameKind.PROFILE, {"split": split, "params": rest or None})
         pool.release(worker, slot)
         return tasks
 
@@ -145,7 +145,7 @@ class EnvService:
                 return answer
             request = {"slot": instance.slot, "action": action, "params": params}
             try:
-                result = await self._call(self._pools[instance.env_type], worker, Kind.STEP, request, instance)
+                result = await self._call(self._pools[instance.env_type], worker, FrameKind.STEP, request, instance)
             except EnvironmentFailed as error:
                 if step_index is not None:
                     instance.ledger.record(step_index, error)
@@ -157,10 +157,10 @@ class EnvService:
             return result
 
     async def evaluate(self, instance_id: str, messages: list[Any] | None, params: dict[str, Any]) -> bytes:
-        return await self._ask(instance_id, Kind.EVALUATE, messages, params)
+        return await self._ask(instance_id, FrameKind.EVALUATE, messages, params)
 
     async def get_info(self, instance_id: str, messages: list[Any] | None, params: dict[str, Any]) -> bytes:
-        return await self._ask(instance_id, Kind.INFO, messages, params)
+        return await self._ask(instance_id, FrameKind.INFO, messages, params)
 
     async def release(self, instance_id: str, patience_s: float = math.inf) -> bool:
         """Close an instance and free its slot; false if there is none (any more). Never fails.
@@ -193,7 +193,7 @@ class EnvService:
             "params": params,
         }
         try:
-            worker, state = await self._first_call(pool, instance.slot, Kind.CREATE, request)
+            worker, state = await self._first_call(pool, instance.slot, FrameKind.CREATE, request)
         except BaseException:
             if self.instances.get(instance.instance_id) is instance:
                 del self.instances[instance.instance_id]
@@ -211,13 +211,13 @@ class EnvService:
 
     async def _close(self, instance: Instance, worker: Worker, timeout_s: float) -> None:
         try:
-            reply = await worker.link.call(Kind.CLOSE, pack({"slot": instance.slot}), timeout_s)
+            reply = await worker.link.call(FrameKind.CLOSE, pack({"slot": instance.slot}), timeout_s)
         except (WorkerGone, CallTooLong) as error:
             logger.warning(
                 "close() of instance %s did not end well: %s", instance.instance_id, error or "it took too long"
             )
             return
-        if reply.kind is not Kind.OK:
+        if reply.kind is not FrameKind.OK:
             logger.warning("close() of instance %s failed: %s", instance.instance_id, reply.payload.decode())
 
     def _give_back(self, instance: Instance) -> None:
@@ -251,7 +251,7 @@ class EnvService:
     # -- calls ---------------------------------------------------------------------------------------------------------
 
     async def _first_call(
-        self, pool: WorkerPool, slot: str, kind: Kind, request: dict[str, Any]
+        self, pool: WorkerPool, slot: str, kind: FrameKind, request: dict[str, Any]
     ) -> tuple[Worker, bytes]:
         """Take a worker and make its first call; it keeps the slot if that succeeds.
 
@@ -269,14 +269,16 @@ class EnvService:
                     raise
             await asyncio.sleep(waits_s.pop(0))
 
-    async def _ask(self, instance_id: str, kind: Kind, messages: list[Any] | None, params: dict[str, Any]) -> bytes:
+    async def _ask(
+        self, instance_id: str, kind: FrameKind, messages: list[Any] | None, params: dict[str, Any]
+    ) -> bytes:
         instance = self._instance(instance_id)
         async with instance.turn() as worker:
             request = {"slot": instance.slot, "messages": messages, "params": params}
             return await self._call(self._pools[instance.env_type], worker, kind, request, instance)
 
     async def _call(
-        self, pool: WorkerPool, worker: Worker, kind: Kind, request: dict[str, Any], instance: Instance | None
+        self, pool: WorkerPool, worker: Worker, kind: FrameKind, request: dict[str, Any], instance: Instance | None
     ) -> bytes:
         """Call an environment and return the JSON of its answer; every failure becomes a ServiceError."""
         name = pool.spec.env_type
@@ -306,15 +308,15 @@ class EnvService:
             raise BadRequest(str(error)) from error
         finally:
             self.metrics.calls.labels(name, kind.name.lower()).observe(time.perf_counter() - started)
-        if reply.kind is Kind.OK:
+        if reply.kind is FrameKind.OK:
             return reply.payload
         raise self._failure(name, kind, reply.kind, reply.payload)
 
-    def _failure(self, name: str, kind: Kind, outcome: Kind, payload: bytes) -> ServiceError:
+    def _failure(self, name: str, kind: FrameKind, outcome: FrameKind, payload: bytes) -> ServiceError:
         try:
             facts = unpack(payload)
             message = str(facts["message"])
-            if outcome is Kind.BAD_REQUEST:
+            if outcome is FrameKind.BAD_REQUEST:
                 return BadRequest(message)
             error_type, trace = str(facts["type"]), str(facts["traceback"])
         except (WireError, KeyError, TypeError):

@@ -23,7 +23,7 @@ KEEPALIVE_IDLE_S, KEEPALIVE_EVERY_S, KEEPALIVE_PROBES = 5, 3, 3
 SILENCE_S = KEEPALIVE_IDLE_S + KEEPALIVE_EVERY_S * KEEPALIVE_PROBES
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     """What a frame asks for (below 32) or answers (from 32 on)."""
 
     HELLO = 1
@@ -47,7 +47,7 @@ class Frame(NamedTuple):
     """One message: `call` pairs a reply with its request."""
 
     call: int
-    kind: Kind
+    kind: FrameKind
     payload: bytes
 
 
@@ -59,14 +59,14 @@ class Address(NamedTuple):
     port: int = 0
 
 
-def encode(call: int, kind: Kind, payload: bytes) -> bytes:
+def encode(call: int, kind: FrameKind, payload: bytes) -> bytes:
     """Return the bytes of one frame; raise WireError above MAX_FRAME_BYTES."""
     if len(payload) > MAX_FRAME_BYTES:
         raise WireError(f"a payload of {len(payload)} bytes exceeds the limit of {MAX_FRAME_BYTES}")
     return HEADER.pack(len(payload), call, kind) + payload
 
 
-class Decoder:
+class WireDecoder:
     """Decoder of a byte stream into frames, whatever the sizes of the pieces that arrive."""
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class Decoder:
                 if stop > end:
                     return
                 try:
-                    frame = Frame(call, Kind(kind), bytes(self._buffer[start + HEADER.size : stop]))
+                    frame = Frame(call, FrameKind(kind), bytes(self._buffer[start + HEADER.size : stop]))
                 except ValueError:
                     raise WireError(f"a frame has the unknown kind {kind}") from None
                 start = stop
@@ -136,7 +136,7 @@ def connect(address: Address, worker: str, secret: str, pid: int, timeout_s: flo
         sock.settimeout(timeout_s)
         sock.connect(target)
         sock.settimeout(None)
-        sock.sendall(encode(0, Kind.HELLO, pack({"worker": worker, "secret": secret, "pid": pid})))
+        sock.sendall(encode(0, FrameKind.HELLO, pack({"worker": worker, "secret": secret, "pid": pid})))
     except OSError:
         sock.close()
         raise

@@ -37,7 +37,7 @@ from env_service.contract import (
     shorten,
     with_tools,
 )
-from env_service.hosting.wire import Decoder, Frame, Kind, WireError, encode, pack, unpack
+from env_service.hosting.wire import Frame, FrameKind, WireDecoder, WireError, encode, pack, unpack
 
 logger = logging.getLogger(__name__)
 
@@ -64,13 +64,13 @@ class InstanceHost:
         self.max_reply_bytes = max_reply_bytes
         self._instances: dict[str, BaseEnv] = {}
         self._cold: BaseException | None = None
-        self._handlers: dict[Kind, Callable[[dict[str, Any]], Any]] = {
-            Kind.CREATE: self._create,
-            Kind.STEP: self._step,
-            Kind.EVALUATE: self._evaluate,
-            Kind.INFO: self._info,
-            Kind.CLOSE: self._close,
-            Kind.PROFILE: self._profile,
+        self._handlers: dict[FrameKind, Callable[[dict[str, Any]], Any]] = {
+            FrameKind.CREATE: self._create,
+            FrameKind.STEP: self._step,
+            FrameKind.EVALUATE: self._evaluate,
+            FrameKind.INFO: self._info,
+            FrameKind.CLOSE: self._close,
+            FrameKind.PROFILE: self._profile,
         }
 
     def warm_up(self) -> None:
@@ -88,24 +88,26 @@ class InstanceHost:
             handler = self._handlers.get(frame.kind)
             if handler is None:
                 raise WireError(f"a worker cannot answer {frame.kind.name}")
-            return encode(frame.call, Kind.OK, self._serialised(frame.kind, handler(unpack(frame.payload))))
+            return encode(frame.call, FrameKind.OK, self._serialised(frame.kind, handler(unpack(frame.payload))))
         except CallAbandoned:
             raise
         except ValueError as error:
-            return encode(frame.call, Kind.BAD_REQUEST, pack({"message": _printable(error)}))
+            return encode(frame.call, FrameKind.BAD_REQUEST, pack({"message": _printable(error)}))
         except (
             BaseException
         ) as error:  # environments are foreign code: SystemExit or KeyboardInterrupt of theirs must not end a host
-            return encode(frame.call, Kind.FAILED, pack(_described(error)))
+            return encode(frame.call, FrameKind.FAILED, pack(_described(error)))
 
     def abandon(self, frame: Frame) -> bytes:
         """Drop the instance of a call that was given up, in the thread that ran it, and return the late reply."""
         env = self._instances.pop(unpack(frame.payload).get("slot"), None)
         if env is not None:
             self._close_quietly(env)
-        return encode(frame.call, Kind.FAILED, pack({"type": "CallAbandoned", "message": "given up", "traceback": ""}))
+        return encode(
+            frame.call, FrameKind.FAILED, pack({"type": "CallAbandoned", "message": "given up", "traceback": ""})
+        )
 
-    def _serialised(self, kind: Kind, value: Any) -> bytes:
+    def _serialised(self, kind: FrameKind, value: Any) -> bytes:
         try:
             payload = pack(value)
         except TypeError as error:
@@ -124,7 +126,7 @@ class InstanceHost:
         try:
             state = with_tools(env, checked_init_state(env.get_init_state(params)))
             state["info"] = {**state["info"], "instance_id": instance_id, "task_id": request["task_id"]}
-            self._serialised(Kind.CREATE, state)
+            self._serialised(FrameKind.CREATE, state)
         except BaseException:
             self._close_quietly(env)
             raise
@@ -266,7 +268,7 @@ class Reader:
         self._sock = sock
         self._crew = crew
         self._on_end = on_end
-        self._decoder = Decoder()
+        self._decoder = WireDecoder()
         self._lock = threading.Lock()
         self._busy: tuple[int, float] | None = None
         self._calls = 0
@@ -280,13 +282,13 @@ class Reader:
             threading.Thread(target=self._stand_sentry, name="sentry", daemon=True).start()
             while data := self._sock.recv(RECV_BYTES):
                 frames = list(self._decoder.feed(data))
-                if len(frames) == 1 and frames[0].kind is Kind.STEP and self._crew.quick:
+                if len(frames) == 1 and frames[0].kind is FrameKind.STEP and self._crew.quick:
                     taken_over = not self._answer(frames[0])
                     if taken_over:
                         return
                     continue
                 for frame in frames:
-                    if frame.kind is Kind.CANCEL:
+                    if frame.kind is FrameKind.CANCEL:
                         self._crew.cancel(frame.call)
                     else:
                         self._crew.submit(frame)
@@ -347,7 +349,7 @@ def serve_isolated(sock: socket.socket, instance_host: InstanceHost) -> None:
     ends the whole process group with the connection, and does not return."""
     threading.Thread(target=_end_with_connection, args=(sock,), name="lifeline", daemon=True).start()
     instance_host.warm_up()
-    decoder = Decoder()
+    decoder = WireDecoder()
     try:
         while data := sock.recv(RECV_BYTES):
             for frame in decoder.feed(data):

@@ -32,7 +32,7 @@ from agentevolver.utils.secrets import forget, secret
 from agentevolver.utils.web.access import Access
 from agentevolver.utils.web.server import server_config
 from agentevolver.utils.web.shield import Shield, answer_errors, send_json
-from env_service.hosting.cluster import Cluster, HostFailed
+from env_service.hosting.cluster import HostCluster, HostFailed
 from env_service.hosting.service import EnvService
 from env_service.http.models import ErrorModel, InstancesReply, ManyReply, request_model
 from env_service.http.routes import MANY, MAX_MANY, ROUTES, answer
@@ -283,7 +283,7 @@ class _Server(uvicorn.Server):
 async def _run(settings: ServiceSettings, sock: socket.socket) -> None:
     stop = asyncio.Event()
     _stop_on_signals(stop)
-    cluster = Cluster(settings.ray_address)
+    cluster = HostCluster(settings.ray_address)
     service = EnvService(settings, cluster)
     config = server_config(
         shielded(service, settings),
@@ -317,7 +317,7 @@ def _stop_on_signals(stop: asyncio.Event) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
 
 
-async def _start(cluster: Cluster, service: EnvService) -> None:
+async def _start(cluster: HostCluster, service: EnvService) -> None:
     try:
         await cluster.start()
     except (ConnectionError, RuntimeError, OSError, ValueError) as error:
@@ -329,7 +329,7 @@ async def _start(cluster: Cluster, service: EnvService) -> None:
 
 
 async def _shut_down(
-    cluster: Cluster,
+    cluster: HostCluster,
     service: EnvService,
     server: uvicorn.Server,
     serving: asyncio.Task[None],

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from agentevolver.launcher.memory import Decoder
+from agentevolver.launcher.memory import DecoderSize
 from benchmarks import run_within as module
 from benchmarks.gpu_step import Measured, overrides_of, parse, stages
 from benchmarks.random_policy import SHAPES, write_tokenizer
@@ -118,4 +118,4 @@ def test_a_shape_is_that_of_its_config():
         "num_attention_heads": 12,
         "num_key_value_heads": 2,
     }
-    assert Decoder.of({**config, "vocab_size": 151_936, "tie_word_embeddings": True}) == SHAPES["1.5B"]
+    assert DecoderSize.of({**config, "vocab_size": 151_936, "tie_word_embeddings": True}) == SHAPES["1.5B"]

@@ -5,10 +5,10 @@ import io
 import pytest
 from rich.console import Console
 
-from agentevolver.launcher.memory import Decoder
+from agentevolver.launcher.memory import DecoderSize
 from benchmarks.step_cost import TITLES, forward_flops, peak_flops, ratios, rows, table_of
 
-POLICY = Decoder(hidden=8, intermediate=16, layers=2, heads=4, kv_heads=2, vocabulary=100, tied=True)
+POLICY = DecoderSize(hidden=8, intermediate=16, layers=2, heads=4, kv_heads=2, vocabulary=100, tied=True)
 PEAK = 1e9
 
 

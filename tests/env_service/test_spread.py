@@ -13,11 +13,11 @@ from ray.exceptions import RaySystemError
 
 from env_service.hosting import cluster as cluster_module
 from env_service.hosting import isolated_pool, shared_pool
-from env_service.hosting.cluster import AVOID_S, Cluster, HostFailed
+from env_service.hosting.cluster import AVOID_S, HostCluster, HostFailed
 from env_service.hosting.wire import SILENCE_S, watch_peer
 
 
-class Placing(Cluster):
+class Placing(HostCluster):
     """A cluster of nodes that the test names."""
 
     def __init__(self, *nodes: str) -> None:

@@ -17,7 +17,7 @@ from env_service.hosting.instance import StepLedger
 from env_service.hosting.links import LinkReply, LinkServer
 from env_service.hosting.pool import Site, Worker, WorkerPool
 from env_service.hosting.service import EnvService
-from env_service.hosting.wire import Decoder, Frame, Kind, unpack
+from env_service.hosting.wire import Frame, FrameKind, WireDecoder, unpack
 from env_service.hosting.worker import InstanceHost
 from env_service.settings import ServiceSettings
 
@@ -31,11 +31,11 @@ class MemoryLink:
         self.instance_host = InstanceHost(Counter, 1 << 20)
         self.steps: list[str] = []
 
-    async def call(self, kind: Kind, payload: bytes, timeout_s: float) -> LinkReply:
+    async def call(self, kind: FrameKind, payload: bytes, timeout_s: float) -> LinkReply:
         await asyncio.sleep(0)
-        if kind is Kind.STEP:
+        if kind is FrameKind.STEP:
             self.steps.append(unpack(payload)["action"]["content"])
-        (reply,) = Decoder().feed(self.instance_host.answer(Frame(1, kind, payload)))
+        (reply,) = WireDecoder().feed(self.instance_host.answer(Frame(1, kind, payload)))
         await asyncio.sleep(0)
         return LinkReply(reply.kind, reply.payload)
 

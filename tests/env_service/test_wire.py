@@ -6,17 +6,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from env_service.hosting.wire import HEADER, MAX_FRAME_BYTES, Decoder, Frame, Kind, WireError, encode, pack, unpack
+from env_service.hosting.wire import (
+    HEADER,
+    MAX_FRAME_BYTES,
+    Frame,
+    FrameKind,
+    WireDecoder,
+    WireError,
+    encode,
+    pack,
+    unpack,
+)
 
 FRAMES = st.lists(
-    st.builds(Frame, st.integers(0, 2**64 - 1), st.sampled_from(list(Kind)), st.binary(max_size=300)), max_size=8
+    st.builds(Frame, st.integers(0, 2**64 - 1), st.sampled_from(list(FrameKind)), st.binary(max_size=300)), max_size=8
 )
 
 
 @given(FRAMES, st.lists(st.integers(1, 97), min_size=1))
 def test_frames_survive_any_cutting_of_the_stream(frames: list[Frame], sizes: list[int]) -> None:
     stream = b"".join(encode(*frame) for frame in frames)
-    decoder, received, position, turn = Decoder(), [], 0, 0
+    decoder, received, position, turn = WireDecoder(), [], 0, 0
     while position < len(stream):
         size = sizes[turn % len(sizes)]
         received += decoder.feed(stream[position : position + size])
@@ -26,14 +36,14 @@ def test_frames_survive_any_cutting_of_the_stream(frames: list[Frame], sizes: li
 
 def test_a_length_above_the_limit_is_refused_before_its_bytes_arrive() -> None:
     with pytest.raises(WireError, match="more than the limit"):
-        list(Decoder().feed(HEADER.pack(MAX_FRAME_BYTES + 1, 1, Kind.OK)))
+        list(WireDecoder().feed(HEADER.pack(MAX_FRAME_BYTES + 1, 1, FrameKind.OK)))
     with pytest.raises(WireError, match="exceeds the limit"):
-        encode(1, Kind.OK, bytes(MAX_FRAME_BYTES + 1))
+        encode(1, FrameKind.OK, bytes(MAX_FRAME_BYTES + 1))
 
 
 def test_an_unknown_kind_and_broken_json_are_wire_errors() -> None:
     with pytest.raises(WireError, match="unknown kind 99"):
-        list(Decoder().feed(HEADER.pack(0, 1, 99)))
+        list(WireDecoder().feed(HEADER.pack(0, 1, 99)))
     with pytest.raises(WireError, match="not JSON"):
         unpack(b"{")
 

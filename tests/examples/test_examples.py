@@ -17,7 +17,7 @@ from agentevolver.config.layers import read_overrides
 from agentevolver.config.load import compose_defaults, merge, refuse_unknown
 from agentevolver.config.parts import from_experiment
 from agentevolver.config.schema import TEACHER_ENVIRONMENTS
-from agentevolver.evaluation.tables import Plan, read_table
+from agentevolver.evaluation.tables import TablePlan, read_table
 from agentevolver.launcher import cli
 from agentevolver.launcher.options import parse
 from agentevolver.trainer.checkpoints import seal
@@ -331,7 +331,7 @@ def checkout(folder: Path, name: str, python: str) -> Path:
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", sorted(path.name for path in (EXAMPLES / "tables").glob("*.yaml")))
 def test_every_training_of_a_table_is_one_that_can_be_started(name: str) -> None:
-    plan = Plan(read_table(EXAMPLES / "tables" / name), EXAMPLES / "tables")
+    plan = TablePlan(read_table(EXAMPLES / "tables" / name), EXAMPLES / "tables")
     first = {cell.condition: cell for cell in reversed(plan.cells())}
     launches = [launch for cell in first.values() if (launch := plan.training(cell)) is not None]
     assert launches
@@ -347,7 +347,7 @@ def test_the_table_of_the_ablation_launches_what_its_script_did(
     written = json.loads((Path(__file__).parent / "ablation_launches.json").read_text())
     monkeypatch.chdir(tmp_path)
     table = read_table(EXAMPLES / "tables" / "ablation.yaml")
-    plan = Plan(table, Path("examples") / "tables", seeds=[1, 2], every=["ray.dashboard=false"])
+    plan = TablePlan(table, Path("examples") / "tables", seeds=[1, 2], every=["ray.dashboard=false"])
     launcher = Launcher(Path("experiments"))
     for _ in range(2):
         carry_out(plan, launcher)  # what is finished is not done again

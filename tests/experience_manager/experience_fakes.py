@@ -14,7 +14,7 @@ from agentevolver.llm import LLMReplyError, LLMUnavailable, Role
 from agentevolver.llm.embeddings import EncoderUnavailable, HashingEncoder, Vectors
 from agentevolver.llm.prompts import read_sections, read_task
 from agentevolver.types import Trajectory
-from experience_manager.attempts import Attempt
+from experience_manager.attempts import PastAttempt
 from experience_manager.database import Stamp
 from experience_manager.experience import Category, Experience
 from experience_manager.pool import Pool
@@ -107,7 +107,7 @@ def teller(**answers: Any) -> ScriptedLLM:
     return ScriptedLLM(**{"success": found, "failure": found, "comparative": found, "validate": judged(), **answers})
 
 
-def attempt(task_id: str = "t1", number: int = 0, *, score: float = 1.0, **more: Any) -> Attempt:
+def attempt(task_id: str = "t1", number: int = 0, *, score: float = 1.0, **more: Any) -> PastAttempt:
     facts = {
         "opening": "You are at site k7.",
         "task": f"do {task_id}",
@@ -115,7 +115,7 @@ def attempt(task_id: str = "t1", number: int = 0, *, score: float = 1.0, **more:
         "success": score >= 1.0,
         "group_id": task_id,
     }
-    return Attempt(task_id=task_id, trajectory_id=f"{task_id}_{number}", score=score, **{**facts, **more})
+    return PastAttempt(task_id=task_id, trajectory_id=f"{task_id}_{number}", score=score, **{**facts, **more})
 
 
 def record(

@@ -9,7 +9,7 @@ from questioning_fakes import Desk, HashEncoder, LocalDesk, Tutor
 from agentevolver.types import Task
 from agentevolver.utils.errors import ConfigError
 from agentevolver.utils.health import ServiceIdentity
-from env_service.environments.pocket.action_format import Format as PocketFormat
+from env_service.environments.pocket.action_format import PocketFormat as PocketFormat
 from task_manager import services, synthetic_tasks
 from task_manager.journal import PipelineJournal
 from task_manager.known_queries import held_out_queries

@@ -15,19 +15,19 @@ from rich.markup import escape
 from rich.panel import Panel
 
 from agentevolver.cli.commands.players import add_player, contestant, game, refuse_unclear
-from agentevolver.cli.commands.verbs import Parser, carried_out, read_dotenv
+from agentevolver.cli.commands.verbs import VerbParser, carried_out, read_dotenv
 from agentevolver.utils.errors import UsageError
 
 if TYPE_CHECKING:
-    from agentevolver.evaluation.contestants import Game
+    from agentevolver.evaluation.contestants import EvaluatedGame
     from agentevolver.evaluation.export.source import Source
 
 HELP = "enter: take it and go on; a text: act so in its place; q: quit"
 QUIT = ("q", "quit", "exit")
 
 
-def parser() -> Parser:
-    made = Parser(
+def parser() -> VerbParser:
+    made = VerbParser(
         "chat",
         "Shows a policy in its environment step by step: the opening, its reply, the answer. At each step, "
         f"{HELP}. Without a terminal the same is read as lines.",
@@ -54,7 +54,7 @@ def _chat(options: argparse.Namespace, root: Path) -> int:
     return 0
 
 
-async def _play(options: argparse.Namespace, source: Source | None, played: Game) -> None:
+async def _play(options: argparse.Namespace, source: Source | None, played: EvaluatedGame) -> None:
     from agentevolver.evaluation.chat import Quit, WatchedWorld, watched
     from agentevolver.evaluation.play import list_tasks
     from agentevolver.evaluation.worlds import open_world

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentevolver.cli.commands.players import add_player, contestant, game, refuse_unclear
-from agentevolver.cli.commands.verbs import PROG, Parser, carried_out, positive, read_dotenv
+from agentevolver.cli.commands.verbs import PROG, VerbParser, carried_out, positive, read_dotenv
 from agentevolver.utils.errors import LaunchError, UsageError
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 LINES = 10
 
 
-def parser() -> Parser:
-    made = Parser(
+def parser() -> VerbParser:
+    made = VerbParser(
         "eval",
         "Plays a split of an environment with a checkpoint, a Hugging Face folder or a model behind an API, and says "
         "what it reached: avg@k, unbiased pass@k, 95 % intervals.",

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentevolver.cli.commands.verbs import PROG, Parser, carried_out, read_dotenv
+from agentevolver.cli.commands.verbs import PROG, VerbParser, carried_out, read_dotenv
 from agentevolver.utils.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 DTYPES = ("float32", "bfloat16", "float16")
 
 
-def parser() -> Parser:
-    made = Parser(
+def parser() -> VerbParser:
+    made = VerbParser(
         "export", "Writes the weights of a checkpoint as a Hugging Face folder with tokenizer and model card."
     )
     add = made.add_argument

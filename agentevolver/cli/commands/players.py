@@ -8,19 +8,19 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentevolver.cli.commands.verbs import Parser, positive
+from agentevolver.cli.commands.verbs import VerbParser, positive
 from agentevolver.utils.errors import UsageError
 from agentevolver.utils.experiments import launches
 from env_service.arguments import add_env_modules
 
 if TYPE_CHECKING:
-    from agentevolver.evaluation.contestants import Contestant, Game, WrapEngine
+    from agentevolver.evaluation.contestants import Contestant, EvaluatedGame, WrapEngine
     from agentevolver.evaluation.export.source import Source
 
 KEY = "OPENAI_API_KEY"
 
 
-def add_player(parser: Parser) -> None:
+def add_player(parser: VerbParser) -> None:
     add = parser.add_argument
     add(
         "what",
@@ -74,7 +74,7 @@ def refuse_unclear(options: argparse.Namespace) -> None:
         options.overrides = [f"env_service.env_type={options.env}", *options.overrides]
 
 
-def game(options: argparse.Namespace) -> tuple[Source | None, Game]:
+def game(options: argparse.Namespace) -> tuple[Source | None, EvaluatedGame]:
     """Return the weights (None for an API) and what is played. Raises LaunchError, ConfigError."""
     from agentevolver.evaluation.contestants import game_of
     from agentevolver.evaluation.export.source import find_source
@@ -95,10 +95,10 @@ def _launched_with(experiment: Path) -> list[str]:
 
 
 def contestant(
-    options: argparse.Namespace, source: Source | None, played: Game, wrap: WrapEngine | None = None
+    options: argparse.Namespace, source: Source | None, played: EvaluatedGame, wrap: WrapEngine | None = None
 ) -> AbstractAsyncContextManager[Contestant]:
     """Open the player; `wrap` puts something between the engine and the rollouts."""
-    from agentevolver.evaluation.contestants import Endpoint, chat_model, policy
+    from agentevolver.evaluation.contestants import EvaluatedEndpoint, chat_model, policy
     from agentevolver.utils.secrets import secret
 
     if source is not None:
@@ -106,5 +106,5 @@ def contestant(
     key: Any = None if options.key_env.lower() == "none" else options.key_env
     if key is not None and not secret(key):
         raise UsageError(f"{key} is not set: put the key of {options.api} there (.env), or give --key-env none")
-    endpoint = Endpoint(options.api, options.model, key, options.temperature, options.max_tokens)
+    endpoint = EvaluatedEndpoint(options.api, options.model, key, options.temperature, options.max_tokens)
     return chat_model(endpoint, played, wrap=wrap)

@@ -16,21 +16,21 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentevolver.cli.commands.verbs import Parser, carried_out, listed, positive
+from agentevolver.cli.commands.verbs import VerbParser, carried_out, listed, positive
 from agentevolver.utils.errors import LaunchError, UsageError
 from agentevolver.utils.processes import die_with_parent
 
 if TYPE_CHECKING:
     from agentevolver.evaluation.table_results import Results
-    from agentevolver.evaluation.tables import Launch, Plan
+    from agentevolver.evaluation.tables import TableLaunch, TablePlan
 
 # Hydra composes one configuration at a time.
 _COMPOSING = threading.Lock()
 Start = Callable[[list[str]], int]
 
 
-def parser() -> Parser:
-    made = Parser(
+def parser() -> VerbParser:
+    made = VerbParser(
         "table",
         "Trains each condition of a yaml with each seed, evaluates it, and writes csv and markdown: means, 95 % "
         "intervals over seeds, differences seed by seed. What is finished is not done again; what was stopped goes on.",
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str], root: Path) -> int:
 
 def _table(options: argparse.Namespace, root: Path) -> int:
     from agentevolver.evaluation.table_results import Results, read_csv
-    from agentevolver.evaluation.tables import Plan, read_table
+    from agentevolver.evaluation.tables import TablePlan, read_table
 
     wrong = next((item for item in (*options.overrides, *options.train) if "=" not in item), None)
     if wrong is not None:
@@ -66,7 +66,7 @@ def _table(options: argparse.Namespace, root: Path) -> int:
     except ValueError as error:
         raise UsageError(f"--seeds {','.join(options.seeds)} must be whole numbers, 1,2,3 for example") from error
     table = read_table(options.table)
-    plan = Plan(
+    plan = TablePlan(
         table if options.baseline is None else table.against(options.baseline),
         options.table.parent,
         seeds=seeds,
@@ -105,7 +105,9 @@ def _shares(jobs: int) -> list[set[int]]:
     return [set(cpus[i * len(cpus) // jobs : (i + 1) * len(cpus) // jobs]) for i in range(jobs)]
 
 
-def carry_out(plan: Plan, start: Start, *, known: Results | None = None, shares: Sequence[set[int]] = (set(),)) -> None:
+def carry_out(
+    plan: TablePlan, start: Start, *, known: Results | None = None, shares: Sequence[set[int]] = (set(),)
+) -> None:
     """Launch what is neither finished nor known, as many runs side by side as there are shares of the CPUs.
 
     Raises:
@@ -153,7 +155,7 @@ def _tell(text: str) -> None:
     print(f"[table] {text}\n", end="", flush=True)
 
 
-def _launch(plan: Plan, launch: Launch, start: Start, where: str, beside_others: bool) -> None:
+def _launch(plan: TablePlan, launch: TableLaunch, start: Start, where: str, beside_others: bool) -> None:
     finished = plan.finished(launch.name)
     if finished.exists():
         _tell(f"{launch.name}: finished before ({where})")
@@ -170,7 +172,7 @@ def _launch(plan: Plan, launch: Launch, start: Start, where: str, beside_others:
     finished.touch()
 
 
-def _own_port(launch: Launch) -> list[str]:
+def _own_port(launch: TableLaunch) -> list[str]:
     """Return the override for an environment service of the run's own, if the launcher starts it."""
     from agentevolver.config.checks import load
     from agentevolver.utils.net import take_any_port
@@ -182,7 +184,7 @@ def _own_port(launch: Launch) -> list[str]:
     return [f"env_service.env_url=http://127.0.0.1:{take_any_port()}"] if started_here else []
 
 
-def _say(plan: Plan, known: Results) -> None:
+def _say(plan: TablePlan, known: Results) -> None:
     evaluated = plan.table.evaluation is not None
     for cell in plan.cells():
         if known.has(cell, evaluated):
@@ -198,12 +200,12 @@ def _say(plan: Plan, known: Results) -> None:
             _say_one(plan, evaluation)
 
 
-def _say_one(plan: Plan, launch: Launch) -> None:
+def _say_one(plan: TablePlan, launch: TableLaunch) -> None:
     state = "finished: " if plan.finished(launch.name).exists() else ""
     print(f"{state}launcher.py {shlex.join(launch.arguments())}")
 
 
-def _write(plan: Plan, known: Results, out: Path) -> None:
+def _write(plan: TablePlan, known: Results, out: Path) -> None:
     from agentevolver.evaluation.table_results import gather, markdown, write_csv
 
     results = gather(plan, known)

@@ -15,7 +15,7 @@ from agentevolver.utils.errors import ConfigError, LaunchError, UsageError, last
 PROG = "agentevolver"
 
 
-class Parser(argparse.ArgumentParser):
+class VerbParser(argparse.ArgumentParser):
     """Arguments of a verb; raises UsageError for those that are wrong."""
 
     def __init__(self, verb: str, description: str) -> None:

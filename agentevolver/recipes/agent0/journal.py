@@ -14,7 +14,7 @@ from agentevolver.utils.errors import TrainingFailed
 from agentevolver.utils.files import append_jsonl, cut_torn, parse, write_jsonl
 
 
-class Journal:
+class RoundJournal:
     """The records of one file by their key.
 
     Args:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from agentevolver.recipes.agent0.journal import Journal
+from agentevolver.recipes.agent0.journal import RoundJournal
 from agentevolver.recipes.agent0.types import Dropped, Kept, Measurement, ProposedTask
 from agentevolver.types import Task
 
@@ -78,8 +78,8 @@ class TaskPool:
 
     def __init__(self, folder: Path, number: int, size: int, known: Mapping[str, str]) -> None:
         self.number = number
-        self.drawn = Journal(folder / DRAWN, "task_id")
-        self.labelled = Journal(folder / POOL, "task_id")
+        self.drawn = RoundJournal(folder / DRAWN, "task_id")
+        self.labelled = RoundJournal(folder / POOL, "task_id")
         self._size = size
         self._known = known
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from agentevolver.recipes.agent0 import evaluation
-from agentevolver.recipes.agent0.journal import Journal
+from agentevolver.recipes.agent0.journal import RoundJournal
 from agentevolver.recipes.agent0.play import Player, PlayFailed
 from agentevolver.recipes.agent0.pool import DUPLICATE, Draw, Judged, Labeller, TaskPool, canonical
 from agentevolver.recipes.agent0.settings import PROPOSE_ENV
@@ -139,7 +139,7 @@ async def evaluate(
 
     A task's draws have one name in all rounds, so that two rounds differ by the policy alone.
     """
-    done = Journal(folder / EVALUATION, "key")
+    done = RoundJournal(folder / EVALUATION, "key")
     missing = [task for task in tasks if evaluation.key_of(task, world) not in done]
 
     async def play(task: Task) -> None:

@@ -93,7 +93,7 @@ class VectorStoreBody(WorkspaceBody):
     path: Annotated[str, Field(max_length=1000), AfterValidator(_is_path)] = ""
 
 
-class Answer(BaseModel):
+class RemeAnswer(BaseModel):
     """What every route returns."""
 
     answer: str | list[Any] | dict[str, Any] = ""

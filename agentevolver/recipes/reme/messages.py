@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from experience_manager.attempts import Attempt, content_of, name_of_task, opening_and_task
+from experience_manager.attempts import PastAttempt, content_of, name_of_task, opening_and_task
 from experience_manager.guide import Message
 
 
@@ -17,7 +17,7 @@ def from_messages(
     task_id: str = "",
     query: str = "",
     trajectory_id: str = "",
-) -> Attempt:
+) -> PastAttempt:
     """Return a rollout that is known by its messages alone; tasks without an id are told apart by their opening."""
     opening, task = opening_and_task(messages, query or None)
     steps: list[tuple[int, str, str]] = []
@@ -28,7 +28,7 @@ def from_messages(
         elif steps:
             index, action, observation = steps[-1]
             steps[-1] = (index, action, f"{observation}\n{text}" if observation else text)
-    return Attempt(
+    return PastAttempt(
         task_id or name_of_task(opening, task),
         trajectory_id,
         opening,
@@ -39,7 +39,7 @@ def from_messages(
     )
 
 
-def to_messages(attempt: Attempt) -> dict[str, Any]:
+def to_messages(attempt: PastAttempt) -> dict[str, Any]:
     messages = [{"role": "system", "content": attempt.opening}] if attempt.opening else []
     messages.append({"role": "user", "content": attempt.task})
     for _, action, observation in attempt.steps:

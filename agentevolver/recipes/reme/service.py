@@ -25,9 +25,9 @@ from fastapi.responses import JSONResponse
 
 from agentevolver.llm.embeddings import Encoder, EncoderUnavailable
 from agentevolver.recipes.reme.bodies import (
-    Answer,
     DeleteBody,
     RecordBody,
+    RemeAnswer,
     RetrieveBody,
     SummaryBody,
     TrajectoryBody,
@@ -38,7 +38,7 @@ from agentevolver.utils.health import EXPERIENCE, health_facts
 from agentevolver.utils.web.access import Access
 from agentevolver.utils.web.server import WebServer, server_config
 from agentevolver.utils.web.shield import Shield, answer_errors
-from experience_manager.attempts import Attempt, group_by_task
+from experience_manager.attempts import PastAttempt, group_by_task
 from experience_manager.distill import Distiller
 from experience_manager.dumps import DumpError, read_dump, write_dump
 from experience_manager.errors import ExperienceError, UnknownExperience
@@ -58,7 +58,7 @@ MAX_BODY_BYTES = 64 * 1024 * 1024
 _GUIDANCE = re.compile(r"\A.*?<EXP>.*?</EXP>\s*", re.DOTALL)
 
 
-class BadRequest(ExperienceError):
+class BadRemeRequest(ExperienceError):
     """The caller asked for something that cannot be."""
 
 
@@ -82,7 +82,7 @@ class ExperienceService:
         self._distiller = Distiller(llm, settings.distillation, author=author)
         self._dump_dir = dump_dir
 
-    async def summary(self, body: SummaryBody) -> Answer:
+    async def summary(self, body: SummaryBody) -> RemeAnswer:
         """Distil trajectories, insert what comes of them, and return it."""
         pool = self._pool(body.workspace_id)
         attempts = [self._attempt(trajectory) for trajectory in body.trajectories]
@@ -104,24 +104,24 @@ class ExperienceService:
         )
         update = {"deleted_count": 0, "inserted_count": added.inserted, "joined_count": added.joined}
         metadata = {"memory_list": memories, "update_result": update, "counts": dict(counts)}
-        return Answer(answer=json.dumps(memories, ensure_ascii=False), metadata=metadata)
+        return RemeAnswer(answer=json.dumps(memories, ensure_ascii=False), metadata=metadata)
 
-    async def retrieve(self, body: RetrieveBody) -> Answer:
+    async def retrieve(self, body: RetrieveBody) -> RemeAnswer:
         """Return guidance for a task; an empty answer if there is none."""
         question = self._question(body)
         retriever = Retriever(self._pool(body.workspace_id), self._settings, self._llm)
         found = await retriever.retrieve(question, body.top_k)
         memories = [to_reme(e) | {"similarity": s} for e, s in zip(found.experiences, found.similarities, strict=True)]
-        return Answer(answer=found.text, metadata={"memory_list": memories, "notes": list(found.notes)})
+        return RemeAnswer(answer=found.text, metadata={"memory_list": memories, "notes": list(found.notes)})
 
-    async def record(self, body: RecordBody) -> Answer:
+    async def record(self, body: RecordBody) -> RemeAnswer:
         """Count a use of each memory, and a success if `update_utility`;
         memories that are not there are inserted first."""
         pool = self._pool(body.workspace_id)
         memories = [_memory(data, pool.workspace) for data in body.memory_dicts]
         return await asyncio.to_thread(self._record, pool, memories, body.update_utility)
 
-    async def delete(self, body: DeleteBody) -> Answer:
+    async def delete(self, body: DeleteBody) -> RemeAnswer:
         """Delete memories with freq >= freq_threshold and utility/freq < utility_threshold, but pinned ones."""
         count = await asyncio.to_thread(
             self._store.prune,
@@ -130,22 +130,22 @@ class ExperienceService:
             min_utility=body.utility_threshold,
             min_lift=None,
         )
-        return Answer(metadata={"update_result": {"deleted_count": count, "inserted_count": 0}})
+        return RemeAnswer(metadata={"update_result": {"deleted_count": count, "inserted_count": 0}})
 
-    async def vector_store(self, body: VectorStoreBody) -> Answer:
+    async def vector_store(self, body: VectorStoreBody) -> RemeAnswer:
         """Copy, delete, dump, load or list a workspace; `load` replaces what it holds."""
         workspace = self._workspace(body.workspace_id)
         result = await asyncio.to_thread(self._store_action, body, workspace)
-        return Answer(metadata={"action_result": result})
+        return RemeAnswer(metadata={"action_result": result})
 
-    def _record(self, pool: Pool, memories: list[Experience], success: bool) -> Answer:
+    def _record(self, pool: Pool, memories: list[Experience], success: bool) -> RemeAnswer:
         known = self._store.known(pool.workspace, [e.id for e in memories])
         new = {e.id: e for e in memories if e.id not in known}
         pool.put(list(new.values()))
         times = Counter(e.id for e in memories)
         pool.count({i: Count(uses=n, successes=n if success else 0) for i, n in times.items()})
         written = [to_reme(self._store.get(pool.workspace, identifier)) for identifier in times]
-        return Answer(
+        return RemeAnswer(
             metadata={"memory_list": written, "update_result": {"deleted_count": 0, "inserted_count": len(new)}}
         )
 
@@ -159,7 +159,7 @@ class ExperienceService:
             return {"size": self._store.delete(workspace, body.memory_ids)}
         if body.action == "copy":
             if not body.src_workspace_id:
-                raise BadRequest("copy needs src_workspace_id")
+                raise BadRemeRequest("copy needs src_workspace_id")
             return {"size": len(pool.put(self._store.records(body.src_workspace_id)).ids)}
         file = self._dump_file(body.path, workspace)
         if body.action == "dump":
@@ -168,14 +168,14 @@ class ExperienceService:
 
     def _dump_file(self, path: str, workspace: str) -> Path:
         if self._dump_dir is None:
-            raise BadRequest("dump and load are off: start the service with --dump-dir FOLDER")
+            raise BadRemeRequest("dump and load are off: start the service with --dump-dir FOLDER")
         base = self._dump_dir.resolve()
         file = (base / path / f"{workspace}.jsonl").resolve()
         if not file.is_relative_to(base):
-            raise BadRequest(f"{path!r} is outside of the service's dump folder")
+            raise BadRemeRequest(f"{path!r} is outside of the service's dump folder")
         return file
 
-    def _attempt(self, body: TrajectoryBody) -> Attempt:
+    def _attempt(self, body: TrajectoryBody) -> PastAttempt:
         messages = [dict(message) for message in body.messages]
         query = str(body.metadata.get("query") or "")
         threshold = self._settings.success_threshold
@@ -195,7 +195,7 @@ class ExperienceService:
     def _question(self, body: RetrieveBody) -> Question:
         messages = body.messages or _messages_in(body.query) or []
         if not messages and not body.query.strip():
-            raise BadRequest("query or messages must say what to retrieve for")
+            raise BadRemeRequest("query or messages must say what to retrieve for")
         facts = body.metadata
         if not messages:
             opening = str(facts.get("opening") or "")
@@ -216,7 +216,7 @@ class ExperienceService:
 def create_app(service: ExperienceService, access: Access) -> FastAPI:
     """Return the application behind its shield."""
     app = FastAPI(title="Experience service", docs_url=None, redoc_url=None)
-    routes: Mapping[str, Callable[..., Awaitable[Answer]]] = {
+    routes: Mapping[str, Callable[..., Awaitable[RemeAnswer]]] = {
         "summary_task_memory": service.summary,
         "retrieve_task_memory": service.retrieve,
         "record_task_memory": service.record,
@@ -224,7 +224,7 @@ def create_app(service: ExperienceService, access: Access) -> FastAPI:
         "vector_store": service.vector_store,
     }
     for path, handler in routes.items():
-        app.post(f"/{path}", response_model=Answer)(handler)
+        app.post(f"/{path}", response_model=RemeAnswer)(handler)
     app.get("/health")(_health)
     app.add_middleware(Shield, access=access, body_bytes=MAX_BODY_BYTES)
     answer_errors(app)
@@ -232,7 +232,7 @@ def create_app(service: ExperienceService, access: Access) -> FastAPI:
     @app.exception_handler(ExperienceError)
     @app.exception_handler(EncoderUnavailable)
     async def failed(_: Request, error: Exception) -> Response:
-        status = 400 if isinstance(error, BadRequest | DumpError | UnknownExperience) else 503
+        status = 400 if isinstance(error, BadRemeRequest | DumpError | UnknownExperience) else 503
         if status == 503:
             logger.warning("%s", error)
         return JSONResponse({"detail": str(error)}, status_code=status)
@@ -248,7 +248,7 @@ def _memory(data: Mapping[str, Any], workspace: str) -> Experience:
     try:
         return from_reme(data, workspace)
     except RecordError as error:
-        raise BadRequest(f"memory_dicts: {error}") from error
+        raise BadRemeRequest(f"memory_dicts: {error}") from error
 
 
 def _messages_in(query: str) -> list[dict[str, Any]] | None:

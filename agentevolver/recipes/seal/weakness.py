@@ -22,7 +22,7 @@ TEXT = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class WeaknessExample:
     """One step that went wrong: whose, what was done and what was answered, shortened.
     `seed` is the id of the world it happened in."""
 
@@ -42,7 +42,7 @@ class Weakness:
     tool: str
     kind: str
     count: int
-    examples: tuple[Example, ...]
+    examples: tuple[WeaknessExample, ...]
     seeds: tuple[str, ...]
 
     @property
@@ -70,7 +70,7 @@ class _Seen:
     step: int
     tool: str
     kind: str
-    example: Example
+    example: WeaknessExample
 
 
 class Window:
@@ -90,7 +90,7 @@ class Window:
 
     def weaknesses(self, signals: Signals) -> list[Weakness]:
         """Return the weaknesses, the heaviest first."""
-        found: dict[tuple[str, str], list[tuple[int, Example]]] = {}
+        found: dict[tuple[str, str], list[tuple[int, WeaknessExample]]] = {}
         for seen in reversed(self._seen):
             weight = WEIGHTS[signals.of(seen.example.task_id)]
             if weight:
@@ -113,7 +113,7 @@ class Window:
 
     def load_state_dict(self, state: Iterable[Mapping[str, Any]]) -> None:
         """Go on from a state."""
-        self._seen = deque(_Seen(**{**seen, "example": Example(**seen["example"])}) for seen in state)
+        self._seen = deque(_Seen(**{**seen, "example": WeaknessExample(**seen["example"])}) for seen in state)
 
 
 def focused(weaknesses: Iterable[Weakness], explorations: int) -> tuple[Focus, ...]:
@@ -132,9 +132,9 @@ def focused(weaknesses: Iterable[Weakness], explorations: int) -> tuple[Focus, .
     return tuple(waiting[place][0].focus(seeds) for place, seeds in chosen.items() if seeds)
 
 
-def _example(trajectory: Trajectory, found: Diagnosis) -> Example:
+def _example(trajectory: Trajectory, found: Diagnosis) -> WeaknessExample:
     task, step = trajectory.task, trajectory.steps[found.step]
-    return Example(
+    return WeaknessExample(
         task.task_id, seed_of(task), _query(task, trajectory), step.action[:TEXT], step.observation[:TEXT], found.words
     )
 

@@ -39,7 +39,7 @@ _HUGGING_FACE = "huggingface"
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class PoolMember:
     """A frozen policy of the pool: its name, its folder (below the experiment's, but for the start), its rating and the
     games that it was rated by."""
 
@@ -59,10 +59,10 @@ class OpponentPool:
 
     def __init__(self, settings: SelfPlaySettings, start: str) -> None:
         self._settings = settings
-        self.members = [Member(START, start, FIRST)]
+        self.members = [PoolMember(START, start, FIRST)]
         self.elo = FIRST
 
-    def draw(self, seed: int, step: int) -> Member:
+    def draw(self, seed: int, step: int) -> PoolMember:
         """Return the opponent of a step."""
         rng = random.Random(seeds.derived(seed, "self-play", step))
         if self._settings.draw == "latest":
@@ -82,10 +82,10 @@ class OpponentPool:
                 elo = member.elo if member.name == START else member.elo - points
                 self.members[place] = replace(member, elo=elo, games=member.games + len(scores))
 
-    def join(self, name: str, folder: str) -> list[Member]:
+    def join(self, name: str, folder: str) -> list[PoolMember]:
         """Let the policy as it is now join; returns those that make room for it."""
         kept = [member for member in self.members if member.name != name]
-        kept.append(Member(name, folder, self.elo))
+        kept.append(PoolMember(name, folder, self.elo))
         gone = kept[1 : max(1, len(kept) - self._settings.pool)]
         self.members = [member for member in kept if member not in gone]
         return gone
@@ -96,7 +96,7 @@ class OpponentPool:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from `state_dict`; raises KeyError, TypeError or ValueError for anything else."""
-        members = [Member(**member) for member in state["members"]]
+        members = [PoolMember(**member) for member in state["members"]]
         if not members or members[0].name != START:
             raise ValueError("the pool does not begin with the start")
         self.elo, self.members = float(state["elo"]), members
@@ -123,7 +123,7 @@ class SelfPlay(TrainerPart):
         self._opponent: dict[int, str] = {}
         self.pool = OpponentPool(section, section.start)
 
-    def opponent(self, step: int) -> Member:
+    def opponent(self, step: int) -> PoolMember:
         """Return the opponent of a step; the first answer for a step stands."""
         if step not in self._opponent:
             self._opponent = {step: self.pool.draw(self._seed, step).name}
@@ -206,7 +206,7 @@ class SelfPlay(TrainerPart):
             if f"{FOLDER}/{folder.name}" not in known:
                 remove_tree(folder)
 
-    def _place(self, member: Member) -> str:
+    def _place(self, member: PoolMember) -> str:
         return member.folder if member.name == START else str((self._directory / member.folder).resolve())
 
     @staticmethod

@@ -10,7 +10,7 @@ from typing import Any
 from agentevolver.recipes.utility.estimate import Belief, Pair, credited, is_harmful, pairs_of, report
 from agentevolver.recipes.utility.settings import UtilityOptions
 from agentevolver.types import Trajectory
-from experience_manager.attempts import Attempt
+from experience_manager.attempts import PastAttempt
 from experience_manager.experience import Experience
 from experience_manager.question import Question
 from experience_manager.ranking import RankingContext
@@ -35,7 +35,9 @@ class UtilityRanking:
         weight = self._options.rank_weight
         return sorted(hits, key=lambda hit: -hit.similarity - weight * hit.experience.paired_utility)
 
-    def record(self, step: int, trajectories: Sequence[Trajectory], attempts: Sequence[Attempt]) -> dict[str, float]:
+    def record(
+        self, step: int, trajectories: Sequence[Trajectory], attempts: Sequence[PastAttempt]
+    ) -> dict[str, float]:
         """Credit a step's half-guided groups to what guided them, once, and return the metrics of the utilities."""
         found = pairs_of(trajectories, attempts)
         groups = len(found.pairs) if self.credit(step, found.pairs) else 0

@@ -47,7 +47,7 @@ class ServerLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class GatewayEndpoint:
     """Where an agent reaches the policy: `base_url` for OpenAI's clients, `root_url` for Anthropic's.
 
     Any `api_key` and any model name do; the address alone is the credential.
@@ -114,15 +114,15 @@ class GatewayServer:
             await self._runner.cleanup()
             self._runner = None
 
-    def open(self, rollout: GatewayRollout, routes: Mapping[str, Route] | None = None) -> Endpoint:
+    def open(self, rollout: GatewayRollout, routes: Mapping[str, Route] | None = None) -> GatewayEndpoint:
         """Serve a rollout, with further `routes` (`"POST result"` is `POST /r/ID/result`), and return its endpoint."""
         if self._runner is None:
             raise RuntimeError("start the gateway before a rollout is opened")
         key = secrets.token_urlsafe(24)
         self._open[key] = _Open(rollout, routes or {})
-        return Endpoint(f"http://{self._host}:{self._port}/r/{key}/v1", key, self._model)
+        return GatewayEndpoint(f"http://{self._host}:{self._port}/r/{key}/v1", key, self._model)
 
-    def close(self, endpoint: Endpoint, reason: str = "its agent is done") -> None:
+    def close(self, endpoint: GatewayEndpoint, reason: str = "its agent is done") -> None:
         """End a rollout: waiting calls are refused (409), later ones too for a while, then with 404."""
         self._close(endpoint.api_key, reason)
 

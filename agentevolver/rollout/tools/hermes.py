@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from agentevolver.rollout.tools.json_text import BadCall, read_call, skip_space
+from agentevolver.rollout.tools.json_text import UnparsedCall, read_call, skip_space
 from agentevolver.rollout.tools.reply import END_THINK, THINK, UNCLOSED, Findings, Mark, ReplyReader
 from agentevolver.rollout.tools.schema import Parsed, ToolFormat, ToolSpec
 
@@ -59,8 +59,8 @@ def _read(text: str, marks: Sequence[Mark], place: int, found: Findings) -> int:
             after += 1
         closing = marks[after] if after < len(marks) else None
         if closing is None or closing.start > end or closing.tag != CLOSING:
-            raise BadCall(f"{CLOSING} was expected after it")
-    except BadCall as error:
+            raise UnparsedCall(f"{CLOSING} was expected after it")
+    except UnparsedCall as error:
         found.problem(f"The call after {OPENING} could not be read: {error}.")
         return place + 1 if place < len(marks) and marks[place].tag == CLOSING else place
     found.add(call, opening.start, closing.end)

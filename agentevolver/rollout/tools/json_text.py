@@ -17,11 +17,11 @@ _SPACE = re.compile(r"[ \t\n\r]*")
 _HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-class BadCall(ValueError):
+class UnparsedCall(ValueError):
     """Text that was meant as a call and is none; the message says why, for the agent."""
 
 
-class _BadJson(BadCall):
+class _BadJson(UnparsedCall):
     pass
 
 
@@ -38,19 +38,19 @@ def read_call(text: str, at: int, keys: Sequence[str] = ("arguments",)) -> tuple
     try:
         members, end = _object(text, at)
     except _BadJson as error:
-        raise BadCall(f"its JSON is broken: {error}") from None
+        raise UnparsedCall(f"its JSON is broken: {error}") from None
     if "name" not in members:
-        raise BadCall('it has no "name"')
+        raise UnparsedCall('it has no "name"')
     name, _ = members["name"]
     if not isinstance(name, str) or not name.strip():
-        raise BadCall('its "name" is no name')
+        raise UnparsedCall('its "name" is no name')
     given = [key for key in keys if key in members]
     if len(given) != 1:
         wanted = " or ".join(f'"{key}"' for key in keys)
-        raise BadCall(f"it has {'more than one of' if given else 'no'} {wanted}")
+        raise UnparsedCall(f"it has {'more than one of' if given else 'no'} {wanted}")
     arguments, written = members[given[0]]
     if not isinstance(arguments, dict):
-        raise BadCall(f'its "{given[0]}" must be a JSON object')
+        raise UnparsedCall(f'its "{given[0]}" must be a JSON object')
     return ParsedCall(name, written), end
 
 
@@ -59,9 +59,9 @@ def check_arguments(text: str) -> None:
     try:
         _, end = _object(text, skip_space(text, 0))
     except _BadJson as error:
-        raise BadCall(f"its arguments are broken: {error}") from None
+        raise UnparsedCall(f"its arguments are broken: {error}") from None
     if skip_space(text, end) < len(text):
-        raise BadCall("there is more text after its arguments")
+        raise UnparsedCall("there is more text after its arguments")
 
 
 def _number(text: str) -> float:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from agentevolver.rollout.tools.json_text import BadCall, read_call, skip_space
+from agentevolver.rollout.tools.json_text import UnparsedCall, read_call, skip_space
 from agentevolver.rollout.tools.reply import END_THINK, THINK, UNCLOSED, Findings, ParsedReply, ReplyReader
 from agentevolver.rollout.tools.schema import Parsed, ParsedCall, ToolFormat, ToolSpec, find_tool
 
@@ -47,7 +47,7 @@ class Llama3Format(ToolFormat):
         while True:
             try:
                 call, end = _read(reply.text, at, tagged=tag is not None)
-            except BadCall as error:
+            except UnparsedCall as error:
                 if tag is not None or found.calls or _is_meant(reply.text, at, tools):
                     found.problem(f"The call could not be read: {error}.")
                 return found.parsed()
@@ -84,5 +84,5 @@ def _read(text: str, at: int, *, tagged: bool) -> tuple[ParsedCall, int]:
     if text.startswith("{", at):
         return read_call(text, at, _KEYS)
     if tagged:
-        raise BadCall(f"a JSON object with name and parameters was expected after {_TAG}")
-    raise BadCall(f"a call must be the whole reply, or follow {_TAG}")
+        raise UnparsedCall(f"a JSON object with name and parameters was expected after {_TAG}")
+    raise UnparsedCall(f"a call must be the whole reply, or follow {_TAG}")

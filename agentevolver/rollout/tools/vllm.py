@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from agentevolver.rollout.tools.json_text import BadCall, check_arguments
+from agentevolver.rollout.tools.json_text import UnparsedCall, check_arguments
 from agentevolver.rollout.tools.reply import END_THINK, MAX_PROBLEMS, THINK
 from agentevolver.rollout.tools.schema import Parsed, ParsedCall, ToolFormat, ToolSpec
 from agentevolver.utils.errors import ConfigError
@@ -62,9 +62,9 @@ class VllmFormat(ToolFormat):
             try:
                 check_arguments(call.function.arguments)
                 if not call.function.name:
-                    raise BadCall("it has no name")
+                    raise UnparsedCall("it has no name")
                 calls.append(ParsedCall(call.function.name, call.function.arguments))
-            except BadCall as error:
+            except UnparsedCall as error:
                 problems.append(f"The call of {str(call.function.name)[:60]!r} could not be read: {error}.")
         marker = next((mark for mark in _markers(parser) if mark in text), None)
         if marker is not None and not read.tool_calls:

@@ -9,7 +9,7 @@ from typing import Any
 from env_service.action_format import PlainFormat
 
 
-class Format(PlainFormat):
+class AppWorldFormat(PlainFormat):
     """Python in fences; `apis.supervisor.complete_task(...)` ends the episode."""
 
     exploration = (3, 17)  # as in the paper, 7.1.3
@@ -52,3 +52,6 @@ class Format(PlainFormat):
         return ", ".join(dict.fromkeys(f"{app}.{api}" for app, api in self._API.findall(action))) or super().signature(
             action
         )
+
+
+Format = AppWorldFormat  # the name that is looked for beside an environment

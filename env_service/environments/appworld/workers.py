@@ -2,8 +2,8 @@
 
 A fork server (`worker/forkserver.py`) is shared by all processes of this user on this machine that use the same
 installation; the first one starts it, and it ends some seconds after the last one has gone. `AppWorldWorker` is one
-forked process on one connection. Closing it kills the process and all it started, and returns when they are gone. A worker
-that dies or does not answer raises `WorkerDied` or `WorkerTimeout`.
+forked process on one connection. Closing it kills the process and all it started, and returns when they are gone. A
+worker that dies or does not answer raises `WorkerDied` or `WorkerTimeout`.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ class _ServerGone(Exception):
     """Nobody serves at the socket."""
 
 
-class ForkServer:
+class ForkServerClient:
     """The fork server of one installation: joins the one that runs, or starts it."""
 
-    _shared: ClassVar[dict[Installation, ForkServer]] = {}
+    _shared: ClassVar[dict[Installation, ForkServerClient]] = {}
     _shared_lock: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(self, installation: Installation) -> None:
@@ -70,7 +70,7 @@ class ForkServer:
         self._lock_path = base.with_suffix(".lock")
 
     @classmethod
-    def of(cls, installation: Installation) -> ForkServer:
+    def of(cls, installation: Installation) -> ForkServerClient:
         """Return this process's view of the server for an installation."""
         with cls._shared_lock:
             if installation not in cls._shared:
@@ -160,7 +160,7 @@ class AppWorldWorker:
 
     def __init__(self, installation: Installation) -> None:
         """Fork a worker; raises WorkerError if AppWorld does not start."""
-        sock = ForkServer.of(installation).connect()
+        sock = ForkServerClient.of(installation).connect()
         self._channel = Channel(sock)
         self._is_open = True
         self.pid = 0

@@ -8,7 +8,7 @@ from env_service.action_format import ToolCallFormat
 from env_service.feedback import HINT
 
 
-class Format(ToolCallFormat):
+class BfclFormat(ToolCallFormat):
     """Function calls, explored as in the paper, 7.1.3."""
 
     exploration = (3, 27)
@@ -25,3 +25,6 @@ class Format(ToolCallFormat):
 
 
 _ERROR = re.compile(r'Error during execution: [^\n]*|"error": "[^"\n]*"')
+
+
+Format = BfclFormat  # the name that is looked for beside an environment

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from env_service.environments.bfcl.calls import Call
+from env_service.environments.bfcl.calls import BfclCall
 from env_service.environments.bfcl.package import BfclPackage, BfclTask
 
 REFUSED_NAMES = frozenset({"kill", "exit", "quit", "remove", "unlink", "popen", "Popen", "run"})
@@ -38,7 +38,7 @@ _one_call_at_a_time = threading.Lock()
 """Some methods of the package use module-level objects and settings for a moment."""
 
 
-class Backend:
+class BfclBackend:
     """The instances of a task's APIs, freshly loaded."""
 
     def __init__(self, task: BfclTask, package: BfclPackage) -> None:
@@ -58,7 +58,7 @@ class Backend:
             members = inspect.getmembers(instance, predicate=inspect.ismethod)
             self._methods.update({method: bound for method, bound in members if not method.startswith("_")})
 
-    def call(self, call: Call) -> str:
+    def call(self, call: BfclCall) -> str:
         """Execute a call and return its result as the package words it; never raises for what the call asks."""
         try:
             if call.name in REFUSED_NAMES:
@@ -71,7 +71,7 @@ class Backend:
         except Exception as error:
             return f"Error during execution: {error}"
 
-    def _run(self, call: Call) -> str:
+    def _run(self, call: BfclCall) -> str:
         method = self._methods[call.name]
         positional, arguments = _harmless(call, method)
         result = method(*positional, **arguments)
@@ -155,7 +155,7 @@ def _kept(numbers: Any) -> Iterator[None]:
             numbers.prec = precision
 
 
-def _harmless(call: Call, method: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _harmless(call: BfclCall, method: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments, changed where that saves work without changing the result;
     raise where the work is absurd."""
     guard = _GUARDS.get(call.name)

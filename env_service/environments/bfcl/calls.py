@@ -22,7 +22,7 @@ _TAG = re.compile("|".join((OPEN, CLOSE, THINK, END_THINK)))
 
 
 @dataclass(frozen=True)
-class Call:
+class BfclCall:
     """A call by name; `positional` is used by reference calls only."""
 
     name: str
@@ -37,7 +37,7 @@ class Malformed:
     reason: str
 
 
-def parse_action(action: Mapping[str, Any]) -> list[Call | Malformed]:
+def parse_action(action: Mapping[str, Any]) -> list[BfclCall | Malformed]:
     """Return the calls of an assistant message, in order;
     an empty list means that the message is an answer to the user.
 
@@ -61,10 +61,10 @@ def too_many(calls: int) -> Malformed:
     return Malformed(reason)
 
 
-def parse_text(text: str) -> list[Call | Malformed]:
+def parse_text(text: str) -> list[BfclCall | Malformed]:
     """Return the calls in a model's text. Reasoning (up to the last `</think>`, or from an unclosed `<think>` on) is
     not searched; a tag within a call's JSON is a part of that JSON."""
-    found: list[Call | Malformed] = []
+    found: list[BfclCall | Malformed] = []
     begin = position = 0
     while tag := _TAG.search(text, position):
         position = tag.end()
@@ -83,7 +83,7 @@ def parse_text(text: str) -> list[Call | Malformed]:
     return found
 
 
-def _read_block(text: str, start: int) -> tuple[Call | Malformed, int]:
+def _read_block(text: str, start: int) -> tuple[BfclCall | Malformed, int]:
     """Read one call from behind its opening tag; return it and the position to go on from."""
     begin = end_of_blank(text, start)
     try:
@@ -104,7 +104,7 @@ def _broken(text: str, start: int, reason: str) -> tuple[Malformed, int]:
     return Malformed(f"a {OPEN} is not closed with {CLOSE}"), tag.start() if tag else len(text)
 
 
-def _from_object(value: Any) -> Call | Malformed:
+def _from_object(value: Any) -> BfclCall | Malformed:
     if not isinstance(value, dict):
         return Malformed(f"a call is a JSON object with `name` and `arguments`, not a {kind_of(value)}")
     if set(value) != {"name", "arguments"}:
@@ -112,17 +112,17 @@ def _from_object(value: Any) -> Call | Malformed:
     return _checked(value["name"], value["arguments"])
 
 
-def of_structured(call: ToolCall | BadCall) -> Call | Malformed:
+def of_structured(call: ToolCall | BadCall) -> BfclCall | Malformed:
     """Return a call of a message's `tool_calls` as the package's APIs are called."""
-    return Malformed(call.reason) if isinstance(call, BadCall) else Call(call.name, call.arguments)
+    return Malformed(call.reason) if isinstance(call, BadCall) else BfclCall(call.name, call.arguments)
 
 
-def _checked(name: Any, arguments: Any) -> Call | Malformed:
+def _checked(name: Any, arguments: Any) -> BfclCall | Malformed:
     if not isinstance(name, str) or not name:
         return Malformed(f"`name` must be the name of a function, not a {kind_of(name)}")
     if not isinstance(arguments, dict):
         return Malformed(f"`arguments` must be a JSON object of argument names and values, not a {kind_of(arguments)}")
-    return Call(name, arguments)
+    return BfclCall(name, arguments)
 
 
 def _is_bare_call(text: str) -> bool:
@@ -138,7 +138,7 @@ def _is_bare_call(text: str) -> bool:
     return bool(items) and all(isinstance(item, dict) and {"name", "arguments"} <= set(item) for item in items)
 
 
-def parse_reference(text: str) -> Call:
+def parse_reference(text: str) -> BfclCall:
     """Parse one of the package's reference calls, `f(1, b='x')`;
     raise ValueError if it is anything but a call with literals."""
     node = ast.parse(text, mode="eval").body
@@ -149,4 +149,4 @@ def parse_reference(text: str) -> Call:
         if keyword.arg is None:
             raise ValueError(f"the reference call {text!r} unpacks a mapping, which is not supported")
         arguments[keyword.arg] = ast.literal_eval(keyword.value)
-    return Call(node.func.id, arguments, tuple(ast.literal_eval(argument) for argument in node.args))
+    return BfclCall(node.func.id, arguments, tuple(ast.literal_eval(argument) for argument in node.args))

@@ -19,10 +19,10 @@ from typing import Any, ClassVar, Literal
 
 from env_service.base import BaseEnv, InitState, Message, StepResult
 from env_service.environments.bfcl import prompts
-from env_service.environments.bfcl.backend import Backend, is_error, printable
+from env_service.environments.bfcl.backend import BfclBackend, is_error, printable
 from env_service.environments.bfcl.calls import (
     MAX_CALLS_PER_MESSAGE,
-    Call,
+    BfclCall,
     Malformed,
     of_structured,
     parse_action,
@@ -70,7 +70,7 @@ class BfclEnv(BaseEnv):
         if task_id not in self._package.tasks:
             raise ValueError(f"there is no BFCL multi-turn task {task_id!r}; an id reads like `multi_turn_base_0`")
         self._task: BfclTask = self._package.tasks[task_id]
-        self._agent = Backend(self._task, self._package)
+        self._agent = BfclBackend(self._task, self._package)
         self._referee = Referee(self._task, self._package)
         self._results: list[str] = []
         self._turn = 0
@@ -108,7 +108,7 @@ class BfclEnv(BaseEnv):
             return self._end_turn()
         results = []
         for item in found:
-            if isinstance(item, Call):
+            if isinstance(item, BfclCall):
                 results.append(self._agent.call(item))
                 self._results.append(results[-1])
                 self._calls_this_turn += 1
@@ -118,9 +118,13 @@ class BfclEnv(BaseEnv):
         if self._steps_this_turn > self._max_steps:
             self._stop = "max_steps_per_turn"
         shown = [self._explained(item, text) for item, text in zip(found, results, strict=True)]
-        readable = sum(isinstance(item, Call) for item in found)
+        readable = sum(isinstance(item, BfclCall) for item in found)
         refused = next(
-            (text for item, text in zip(found, results, strict=True) if not isinstance(item, Call) or is_error(text)),
+            (
+                text
+                for item, text in zip(found, results, strict=True)
+                if not isinstance(item, BfclCall) or is_error(text)
+            ),
             False,
         )
         state: list[Message]
@@ -131,7 +135,7 @@ class BfclEnv(BaseEnv):
             state = _said(printable(tool_responses(shown)))
         return self._answer(state, calls=readable, malformed=len(found) - readable, refused=refused)
 
-    def _read(self, action: Message) -> list[Call | Malformed]:
+    def _read(self, action: Message) -> list[BfclCall | Malformed]:
         """The message's calls; with native tools those of its `tool_calls` alone, each in its place."""
         if not self._native:
             return parse_action(action)
@@ -140,11 +144,11 @@ class BfclEnv(BaseEnv):
             return [too_many(len(calls))] * len(calls)
         return [of_structured(call) for call in calls]
 
-    def _explained(self, item: Call | Malformed, result: str) -> str:
+    def _explained(self, item: BfclCall | Malformed, result: str) -> str:
         """Return a call's result as the agent reads it: with what the feedback level adds where it failed."""
-        if self._feedback == "plain" or (isinstance(item, Call) and not is_error(result)):
+        if self._feedback == "plain" or (isinstance(item, BfclCall) and not is_error(result)):
             return result
-        name = item.name if isinstance(item, Call) else ""
+        name = item.name if isinstance(item, BfclCall) else ""
         schema = next((prompts.tool_schema(doc) for doc in self._tools() if doc["name"] == name), None)
         usage = json.dumps(schema["function"]) if schema is not None else "call one of the functions on offer"
         again = "correct the arguments and call it again, or look up what they should be first"

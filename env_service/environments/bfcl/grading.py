@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from env_service.environments.bfcl.backend import Backend
+from env_service.environments.bfcl.backend import BfclBackend
 from env_service.environments.bfcl.calls import parse_reference
 from env_service.environments.bfcl.package import BfclPackage, BfclTask
 
@@ -38,10 +38,10 @@ class Referee:
 
     def __init__(self, task: BfclTask, package: BfclPackage) -> None:
         self._task, self._package = task, package
-        self._reference = Backend(task, package)
+        self._reference = BfclBackend(task, package)
         self.verdicts: list[BfclVerdict] = []
 
-    def close_turn(self, agent: Backend, results: Sequence[str], calls_this_turn: int) -> BfclVerdict:
+    def close_turn(self, agent: BfclBackend, results: Sequence[str], calls_this_turn: int) -> BfclVerdict:
         """Judge the turn that just ended.
 
         `results` are the texts of all the agent's calls since the episode began, `calls_this_turn` how many of them
@@ -65,7 +65,7 @@ class Referee:
             )
         return BfclVerdict(None, expects_calls=False)
 
-    def _compare(self, agent: Backend, results: Sequence[str], expected: list[str], turn: int) -> BfclVerdict:
+    def _compare(self, agent: BfclBackend, results: Sequence[str], expected: list[str], turn: int) -> BfclVerdict:
         state = self._package.state_checker(agent.instances, self._reference.instances)
         if not state["valid"]:
             return BfclVerdict(

@@ -7,7 +7,7 @@ from typing import Any
 from env_service.action_format import PlainFormat
 
 
-class Format(PlainFormat):
+class CalcFormat(PlainFormat):
     """`calc A OP B`, ended by `answer DIGIT`."""
 
     def explore_params(self, steps: int) -> dict[str, Any]:
@@ -18,10 +18,10 @@ class Format(PlainFormat):
         return f"answer {answer}" if answer else None
 
     def answer_of(self, action: str) -> str | None:
-        from env_service.environments.calc.actions import Answer, parse
+        from env_service.environments.calc.actions import CalcAnswer, parse
 
         found = parse(action)
-        return found.text if isinstance(found, Answer) else None
+        return found.text if isinstance(found, CalcAnswer) else None
 
     def action_of_call(self, name: str, arguments: dict[str, Any]) -> str | None:
         from env_service.environments.calc.actions import TOOL_NAME
@@ -32,3 +32,6 @@ class Format(PlainFormat):
 
     def signature(self, action: str) -> str:
         return action.split(maxsplit=1)[0] if action.strip() else ""
+
+
+Format = CalcFormat  # the name that is looked for beside an environment

@@ -1,6 +1,6 @@
 """Actions of calc that an agent's message asks for: a call of the calculator, or the end with an answer.
 
-What is neither becomes `Nothing`, whose text is the observation. Nothing raises.
+What is neither becomes `CalcNoAction`, whose text is the observation. Nothing raises.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _THINK = re.compile(r"<think>.*?(</think>|\Z)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CalcCall:
     """A call of the calculator."""
 
     first: int
@@ -25,20 +25,20 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CalcAnswer:
     """The answer, a digit, which ends the episode."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Nothing:
+class CalcNoAction:
     """Neither; `reason` is short, since a small policy reads it."""
 
     reason: str
 
 
-Action = Call | Answer | Nothing
+Action = CalcCall | CalcAnswer | CalcNoAction
 WHAT_TO_WRITE = "calc A OP B or answer A"
 
 
@@ -48,28 +48,28 @@ def parse(text: str) -> Action:
         case ["calc", first, operator, second]:
             return _call(first, operator, second)
         case ["answer", answer]:
-            return Answer(answer) if answer in DIGITS else Nothing("no digit")
+            return CalcAnswer(answer) if answer in DIGITS else CalcNoAction("no digit")
         case _:
-            return Nothing(WHAT_TO_WRITE)
+            return CalcNoAction(WHAT_TO_WRITE)
 
 
-def call_of(call: ToolCall | BadCall) -> Call | Nothing:
+def call_of(call: ToolCall | BadCall) -> CalcCall | CalcNoAction:
     """Read a native call of the tool; digits may be numbers or text."""
     if isinstance(call, BadCall):
-        return Nothing(call.reason)
+        return CalcNoAction(call.reason)
     if call.name != TOOL_NAME:
-        return Nothing(f"there is no tool {call.name[:40]!r}, the only one is {TOOL_NAME}")
+        return CalcNoAction(f"there is no tool {call.name[:40]!r}, the only one is {TOOL_NAME}")
     if set(call.arguments) != {"a", "op", "b"}:
-        return Nothing(f"{TOOL_NAME} takes a, op and b")
+        return CalcNoAction(f"{TOOL_NAME} takes a, op and b")
     first, operator, second = (
         "" if isinstance(value := call.arguments[key], bool) else str(value)[:20] for key in ("a", "op", "b")
     )
     return _call(first, operator, second)
 
 
-def _call(first: str, operator: str, second: str) -> Call | Nothing:
+def _call(first: str, operator: str, second: str) -> CalcCall | CalcNoAction:
     if first not in DIGITS or second not in DIGITS:
-        return Nothing("no digit")
+        return CalcNoAction("no digit")
     if operator not in OPERATORS:
-        return Nothing("no operator")
-    return Call(int(first), operator, int(second))
+        return CalcNoAction("no operator")
+    return CalcCall(int(first), operator, int(second))

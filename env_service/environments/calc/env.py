@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from env_service.base import BaseEnv, InitState, Message, StepResult
-from env_service.environments.calc.actions import Action, Answer, Call, Nothing, call_of, parse
+from env_service.environments.calc.actions import Action, CalcAnswer, CalcCall, CalcNoAction, call_of, parse
 from env_service.environments.calc.grammar import QuestionError, apply, evaluate
 from env_service.environments.calc.prompts import opening, tool_schema
 from env_service.environments.calc.tasks import question_of, task_ids
@@ -142,13 +142,13 @@ class CalcEnv(BaseEnv):
         """Carry an action out as one step; returns the observation, and whether it was refused."""
         self._steps += 1
         match asked:
-            case Call(first, operator, second):
+            case CalcCall(first, operator, second):
                 self._calls += 1
                 return str(apply(operator, first, second)), False
-            case Answer(text):
+            case CalcAnswer(text):
                 self._answer = text
                 return "ok", False
-            case Nothing(reason):
+            case CalcNoAction(reason):
                 return f"err {reason}", True
 
     def _answer_natively(self, action: Message) -> tuple[list[Message], bool]:
@@ -156,8 +156,8 @@ class CalcEnv(BaseEnv):
         calls = structured_calls(action)
         if not calls:
             asked = parse(str(action.get("content") or ""))
-            if isinstance(asked, Call):
-                asked = Nothing("call the tool calc, or write answer A")
+            if isinstance(asked, CalcCall):
+                asked = CalcNoAction("call the tool calc, or write answer A")
             text, refused = self._take(asked)
             return [{"role": "user", "content": text}], refused
         state, any_refused = list[Message](), False

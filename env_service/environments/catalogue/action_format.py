@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from env_service.environments.mcp_tools.action_format import Format as McpFormat
+from env_service.environments.mcp_tools.action_format import McpFormat as McpFormat
 
 
-class Format(McpFormat):
+class CatalogueFormat(McpFormat):
     """As that of MCP's tools, explored for longer."""
 
     exploration = (4, 16)
+
+
+Format = CatalogueFormat  # the name that is looked for beside an environment

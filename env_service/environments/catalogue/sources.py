@@ -125,7 +125,7 @@ def mcp(config: Path) -> Iterator[CatalogueTool]:
     """Tools of the MCP servers that a configuration names (`mcp_tools/README.md`), each started once and asked; raises
     Missing."""
     try:
-        from env_service.environments.mcp_tools.config import ConfigError, load_config
+        from env_service.environments.mcp_tools.config import McpConfigError, load_config
         from env_service.environments.mcp_tools.env import connects_of
         from env_service.environments.mcp_tools.servers import ServerError, Servers
     except ImportError as error:
@@ -139,7 +139,7 @@ def mcp(config: Path) -> Iterator[CatalogueTool]:
                 found = list(servers.tools.values())
             finally:
                 servers.close()
-        except (ConfigError, ServerError) as error:
+        except (McpConfigError, ServerError) as error:
             raise Missing(f"the MCP servers of {config} cannot be asked: {error}") from error
     for tool in found:
         yield CatalogueTool(tool.name, tool.name_there, f"mcp:{tool.server}", _short(tool.description), tool.schema)

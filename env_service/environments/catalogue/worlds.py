@@ -21,7 +21,7 @@ from env_service.environments.bfcl.single_turn import (
 )
 from env_service.environments.catalogue.sources import json_schema
 from env_service.environments.catalogue.tools import CatalogueTool
-from env_service.environments.pocket.calls import Call, CallError, call_of, undotted
+from env_service.environments.pocket.calls import CallError, PocketCall, call_of, undotted
 from env_service.environments.pocket.families import LEVELS
 from env_service.environments.pocket.grading import score
 from env_service.environments.pocket.quirks import quirks_of, signature
@@ -97,13 +97,13 @@ class PocketTask:
     def call_compact(self, tool: str, words: tuple[str, ...]) -> str:
         """Carry out a call whose arguments are in their order; raises Refused."""
         try:
-            return undotted(self._world.carry_out(Call(tool, words)))
+            return undotted(self._world.carry_out(PocketCall(tool, words)))
         except CallError as error:
             raise ActionRefused(undotted(f"err {error}")) from error
 
     def finish(self, answer: str) -> None:
         """Close the world with an answer."""
-        self._world.carry_out(Call("done", tuple(answer.split())))
+        self._world.carry_out(PocketCall("done", tuple(answer.split())))
 
     def evaluate(self, *, sparse: bool) -> float:
         """Grade the state as PocketWorld does."""
@@ -121,7 +121,7 @@ class PocketTask:
             if call.tool != "done"
         ]
 
-    def _keys(self, call: Call) -> tuple[str, ...]:
+    def _keys(self, call: PocketCall) -> tuple[str, ...]:
         """The names of a call's arguments, in the order that the site wants them in."""
         return tuple(param.key for param in signature(call.tool, quirks_of(self._task.site)))
 
@@ -130,7 +130,7 @@ class PocketTask:
         return self._task.answer or ""
 
 
-class BfclTask:
+class CatalogueBfclTask:
     """A single-turn task of BFCL. Its calls are written down: the functions do nothing."""
 
     source = "bfcl"
@@ -177,13 +177,13 @@ class BfclTask:
         return ""
 
 
-def make_world(task_id: str) -> PocketTask | BfclTask:
+def make_world(task_id: str) -> PocketTask | CatalogueBfclTask:
     """Return the world of a task id `WORLD.ID`, in its start state; raises ValueError."""
     world, _, name = task_id.partition(".")
     if world == "pocket":
         return PocketTask(name)
     if world == "bfcl":
-        return BfclTask(name)
+        return CatalogueBfclTask(name)
     raise ValueError(f"task id {task_id[:80]!r} must begin with one of: {', '.join(f'{name}.' for name in WORLDS)}")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from env_service.action_format import PlainFormat
 
 
-class Format(PlainFormat):
+class GymnasiumFormat(PlainFormat):
     """`action: NAME`; an episode without a goal also ends with `action: done [ANSWER]`."""
 
     exploration = (4, 16)
@@ -32,3 +32,6 @@ class Format(PlainFormat):
         if len(values) > 1:
             return None
         return f"action: {values[0] if values else name}"
+
+
+Format = GymnasiumFormat  # the name that is looked for beside an environment

@@ -5,8 +5,11 @@ from __future__ import annotations
 from env_service.action_format import ToolCallFormat
 
 
-class Format(ToolCallFormat):
+class McpFormat(ToolCallFormat):
     """Function calls, and an answer that is marked as one."""
 
     def closing(self, answer: str | None) -> str | None:
         return f"Answer: {answer}" if answer else super().closing(answer)
+
+
+Format = McpFormat  # the name that is looked for beside an environment

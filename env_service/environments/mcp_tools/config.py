@@ -24,7 +24,7 @@ EXAMPLE = Path(__file__).with_name("example") / "config.json"
 _PLACEHOLDER = re.compile(r"\$\{([^}]*)\}")
 
 
-class ConfigError(RuntimeError):
+class McpConfigError(RuntimeError):
     """The server's own configuration is wrong; no request can mend it."""
 
 
@@ -99,13 +99,13 @@ def load_config(path: Path) -> McpConfig:
     try:
         return McpConfig.model_validate_json(path.read_bytes())
     except OSError as error:
-        raise ConfigError(
+        raise McpConfigError(
             f"cannot read the MCP configuration {path}: {error.strerror}; set {CONFIG_VARIABLE}"
         ) from error
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
-        raise ConfigError(
+        raise McpConfigError(
             f"MCP configuration {path}, at `{place}`: {first['msg']} (got {str(first['input'])[:100]!r})"
         ) from error
 
@@ -122,11 +122,11 @@ def _value_of(name: str, known: Mapping[str, str], environ: Mapping[str, str]) -
         variable = name.removeprefix("env:")
         if variable in environ:
             return environ[variable]
-        raise ConfigError(
+        raise McpConfigError(
             f"the MCP configuration asks for ${{{name}}}, but the service has no variable {variable} "
             "(see --pass-env, and env_service.pass_env where the launcher starts the service)"
         )
-    raise ConfigError(
+    raise McpConfigError(
         f"the MCP configuration holds ${{{name}}}; known are {', '.join(f'${{{key}}}' for key in known)} and "
         "${env:NAME}"
     )

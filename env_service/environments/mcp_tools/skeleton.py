@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from env_service.environments.mcp_tools.config import ConfigError, load_config
+from env_service.environments.mcp_tools.config import McpConfigError, load_config
 from env_service.environments.mcp_tools.env import connects_of
 from env_service.environments.mcp_tools.prompts import native_names
 from env_service.environments.mcp_tools.servers import McpTool, ServerError, Servers
@@ -110,7 +110,7 @@ def _tools(config: Mapping[str, Any], package: Path) -> dict[str, McpTool]:
                 return dict(running.tools)
             finally:
                 running.close()
-        except (ConfigError, ServerError) as error:
+        except (McpConfigError, ServerError) as error:
             raise SkeletonError(f"these MCP servers cannot be used: {error}") from error
 
 

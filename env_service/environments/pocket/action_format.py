@@ -12,7 +12,7 @@ from env_service.environments.pocket.app_env import MAX_CALLS, AppParams
 from env_service.feedback import HINT
 
 
-class Format(PlainFormat):
+class PocketFormat(PlainFormat):
     """One call a message: `TOOL ARGS`, ended by `done [ANSWER]`.
 
     The goals of `pocket_app` are about more than one look shows, and leave more calls to find out what the site wants.
@@ -77,3 +77,6 @@ def _pocket_call(action: str) -> tuple[str, list[str]]:
             return "", []
     first = text.splitlines()[0].strip("` ").split() if text else []
     return (first[0].lower(), first[1:]) if first else ("", [])
+
+
+Format = PocketFormat  # the name that is looked for beside an environment

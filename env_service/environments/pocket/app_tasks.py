@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from env_service.environments.pocket.calls import Call, Syntax
+from env_service.environments.pocket.calls import PocketCall, Syntax
 from env_service.environments.pocket.quirks import adapt
 from env_service.environments.pocket.tasks import HELD_OUT_WORDING_FROM, OPEN, WorldTask, split_world_id, world_task_ids
 from env_service.environments.pocket.wordings import APP_LINKS, APP_OPENINGS, DAYS, NAMES
@@ -134,7 +134,7 @@ def _draw(task_id: str, site: int, seed: int, world_seed: str, rng: random.Rando
     asked = [APP_LINKS[name][wording()].format(**slots) for name, (slots, _) in zip(names, links, strict=True)]
     query = f"{APP_OPENINGS[wording()].format(p=sender, d=day)} {' , '.join(asked)}"
     texts = (f"mail.find {sender}", f"cal.list {day}", *(call for _, calls in links for call in calls), "done")
-    plan = tuple(Call(tool, tuple(args)) for tool, *args in map(str.split, texts))
+    plan = tuple(PocketCall(tool, tuple(args)) for tool, *args in map(str.split, texts))
     solution = tuple(adapt(plan, world.quirks, world.pin))
     of_the_regime = LEAST_CALLS <= len(solution) <= MOST_CALLS and set(names) & set(_FURTHER)
     if n_links == N_LINKS and not of_the_regime:

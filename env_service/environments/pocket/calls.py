@@ -32,7 +32,7 @@ class CallError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class PocketCall:
     """`args` in the order they were given; `keys` names them in a JSON call and is None in a compact one."""
 
     tool: str
@@ -43,7 +43,7 @@ class Call:
         return " ".join((self.tool, *self.args))
 
 
-def parse(action: Message, syntax: Syntax) -> Call:
+def parse(action: Message, syntax: Syntax) -> PocketCall:
     """Read the one call of an assistant message: native `tool_calls`, a JSON call, or the first non-empty line.
 
     Both syntaxes are always understood; `syntax` only decides which one an error explains. Raises CallError.
@@ -60,15 +60,15 @@ def parse(action: Message, syntax: Syntax) -> Call:
     if not words:
         raise CallError(f"empty call , {HOW_TO[syntax]}")
     tool = words[0].lower()
-    return Call(tool, tuple(words[1:]) if tool == "done" else tuple(w.lower() for w in words[1:]))
+    return PocketCall(tool, tuple(words[1:]) if tool == "done" else tuple(w.lower() for w in words[1:]))
 
 
-def call_of(native: ToolCall | BadCall, how_to: str) -> Call:
+def call_of(native: ToolCall | BadCall, how_to: str) -> PocketCall:
     """Read a call of a message's `tool_calls`; raises CallError that ends with `how_to`."""
     if isinstance(native, BadCall):
         raise CallError(f"{native.reason} , {how_to}")
     call = _call(native.name, native.arguments, how_to)
-    return Call(call.tool, tuple(map(_dotted, call.args)), call.keys) if call.tool == "doc" else call
+    return PocketCall(call.tool, tuple(map(_dotted, call.args)), call.keys) if call.tool == "doc" else call
 
 
 def undotted(text: str) -> str:
@@ -87,7 +87,7 @@ def _decode(text: str, syntax: Syntax) -> Any:
         raise CallError(f"broken json , {HOW_TO[syntax]}") from error
 
 
-def _from_json(data: Any, syntax: Syntax) -> Call:
+def _from_json(data: Any, syntax: Syntax) -> PocketCall:
     arguments = data.get("arguments", {}) if isinstance(data, dict) else None
     if isinstance(arguments, str):
         arguments = _decode(arguments, syntax) if arguments.strip() else {}
@@ -96,12 +96,12 @@ def _from_json(data: Any, syntax: Syntax) -> Call:
     return _call(data["name"], arguments, HOW_TO[syntax])
 
 
-def _call(name: str, arguments: dict[str, Any], how_to: str) -> Call:
+def _call(name: str, arguments: dict[str, Any], how_to: str) -> PocketCall:
     tool = _dotted(name.strip().lower())
     given = {str(k): _text(v, how_to) for k, v in arguments.items() if v is not None}
     if tool != "done":
         given = {k: v.lower() for k, v in given.items()}
-    return Call(tool, tuple(given.values()), tuple(given))
+    return PocketCall(tool, tuple(given.values()), tuple(given))
 
 
 def _text(value: Any, how_to: str) -> str:
@@ -112,7 +112,7 @@ def _text(value: Any, how_to: str) -> str:
     raise CallError(f"arguments are words or whole numbers , {how_to}")
 
 
-def render(call: Call, signature: Sequence[Param], syntax: Syntax) -> str:
+def render(call: PocketCall, signature: Sequence[Param], syntax: Syntax) -> str:
     """Write a positional call as an agent would; `signature` names its arguments for JSON."""
     if syntax == "compact":
         return str(call)

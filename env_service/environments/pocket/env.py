@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
 from env_service.base import BaseEnv, InitState, Message, StepResult
-from env_service.environments.pocket.calls import SYNTAXES, Call, CallError, Syntax, call_of, parse, undotted
+from env_service.environments.pocket.calls import SYNTAXES, CallError, PocketCall, Syntax, call_of, parse, undotted
 from env_service.environments.pocket.grading import score
 from env_service.environments.pocket.prompts import native_schema, opening, tool_schema
 from env_service.environments.pocket.tasks import (
@@ -178,10 +178,10 @@ class PocketEnv(BaseEnv):
         share, seconds = _read_latency(self._settings.latency)
         return seconds if random.Random(self.instance_id).random() < share else 0.0
 
-    def _answer(self, read: Callable[[], Call]) -> tuple[str, bool]:
+    def _answer(self, read: Callable[[], PocketCall]) -> tuple[str, bool]:
         """Read a call and carry it out as one step; returns the observation, and whether the call was refused."""
         self.steps += 1
-        call: Call | None = None
+        call: PocketCall | None = None
         try:
             call = read()
             return self._carry_out(call), False
@@ -206,7 +206,7 @@ class PocketEnv(BaseEnv):
             any_refused |= refused
         return state, any_refused
 
-    def _carry_out(self, call: Call) -> str:
+    def _carry_out(self, call: PocketCall) -> str:
         """The observation; raises CallError if the call is wrong."""
         return self.world.carry_out(call)
 

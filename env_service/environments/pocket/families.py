@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from env_service.environments.pocket.calls import Call
+from env_service.environments.pocket.calls import PocketCall
 from env_service.environments.pocket.wordings import DAYS, FIRST_HOUR, LAST_HOUR, NAMES, TAGS, WORDINGS, WORDS
 from env_service.environments.pocket.world import Tables
 
@@ -20,16 +20,16 @@ Slots = dict[str, str | int]
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class TaskDraft:
     """What a family drew: the slots of its wording, the plan (without `done`),
     and the answer if the task asks for one."""
 
     slots: Slots
-    plan: tuple[Call, ...]
+    plan: tuple[PocketCall, ...]
     answer: str | None = None
 
 
-Maker = Callable[[Tables, random.Random], Draft | None]
+Maker = Callable[[Tables, random.Random], TaskDraft | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +52,13 @@ def _family(make: Maker) -> Maker:
     return make
 
 
-def _call(text: str) -> Call:
+def _call(text: str) -> PocketCall:
     tool, *args = text.split()
-    return Call(tool, tuple(args))
+    return PocketCall(tool, tuple(args))
 
 
-def _draft(slots: Slots, *plan: str, answer: str | int | None = None) -> Draft:
-    return Draft(slots, tuple(map(_call, plan)), None if answer is None else str(answer))
+def _draft(slots: Slots, *plan: str, answer: str | int | None = None) -> TaskDraft:
+    return TaskDraft(slots, tuple(map(_call, plan)), None if answer is None else str(answer))
 
 
 def _hour(r: random.Random) -> int:
@@ -73,37 +73,37 @@ def _other(r: random.Random, choices: tuple[str, ...], than: str) -> str:
 
 
 @_family
-def _note_add(s: Tables, r: random.Random) -> Draft:
+def _note_add(s: Tables, r: random.Random) -> TaskDraft:
     w, t = r.choice(WORDS), r.choice(TAGS)
     return _draft({"w": w, "t": t}, f"note.add {w} {t}")
 
 
 @_family
-def _price(s: Tables, r: random.Random) -> Draft:
+def _price(s: Tables, r: random.Random) -> TaskDraft:
     w = r.choice(list(s.products))
     return _draft({"w": w}, f"shop.find {w}", answer=s.products[w][0])
 
 
 @_family
-def _note_which(s: Tables, r: random.Random) -> Draft:
+def _note_which(s: Tables, r: random.Random) -> TaskDraft:
     w, t = s.notes[r.choice(list(s.notes))]
     return _draft({"w": w}, f"note.find {w}", answer=t)
 
 
 @_family
-def _cal_when(s: Tables, r: random.Random) -> Draft:
+def _cal_when(s: Tables, r: random.Random) -> TaskDraft:
     p, d, _ = s.meetings[r.choice(list(s.meetings))]
     return _draft({"p": p}, f"cal.find {p}", answer=d)
 
 
 @_family
-def _mail_send(s: Tables, r: random.Random) -> Draft:
+def _mail_send(s: Tables, r: random.Random) -> TaskDraft:
     p, w = r.choice(NAMES), r.choice(WORDS)
     return _draft({"p": p, "w": w}, f"mail.send {p} {w}")
 
 
 @_family
-def _mail_what(s: Tables, r: random.Random) -> Draft:
+def _mail_what(s: Tables, r: random.Random) -> TaskDraft:
     p, w = s.mails[r.choice(list(s.mails))]
     return _draft({"p": p}, f"mail.find {p}", answer=w)
 
@@ -112,7 +112,7 @@ def _mail_what(s: Tables, r: random.Random) -> Draft:
 
 
 @_family
-def _note_retag(s: Tables, r: random.Random) -> Draft:
+def _note_retag(s: Tables, r: random.Random) -> TaskDraft:
     k = r.choice(list(s.notes))
     w, old = s.notes[k]
     t = _other(r, TAGS, old)
@@ -120,7 +120,7 @@ def _note_retag(s: Tables, r: random.Random) -> Draft:
 
 
 @_family
-def _cal_move(s: Tables, r: random.Random) -> Draft:
+def _cal_move(s: Tables, r: random.Random) -> TaskDraft:
     k = r.choice(list(s.meetings))
     p, old, _ = s.meetings[k]
     d = _other(r, DAYS, old)
@@ -128,26 +128,26 @@ def _cal_move(s: Tables, r: random.Random) -> Draft:
 
 
 @_family
-def _note_count(s: Tables, r: random.Random) -> Draft:
+def _note_count(s: Tables, r: random.Random) -> TaskDraft:
     t = r.choice(TAGS)
     return _draft({"t": t}, f"note.list {t}", answer=sum(tag == t for _, tag in s.notes.values()))
 
 
 @_family
-def _cal_add(s: Tables, r: random.Random) -> Draft:
+def _cal_add(s: Tables, r: random.Random) -> TaskDraft:
     p, d, h = r.choice(NAMES), r.choice(DAYS), _hour(r)
     return _draft({"p": p, "d": d, "h": h}, f"cal.add {p} {d} {h}")
 
 
 @_family
-def _mail_pass(s: Tables, r: random.Random) -> Draft:
+def _mail_pass(s: Tables, r: random.Random) -> TaskDraft:
     p, w = s.mails[r.choice(list(s.mails))]
     q = _other(r, NAMES, p)
     return _draft({"p": p, "q": q}, f"mail.find {p}", f"mail.send {q} {w}")
 
 
 @_family
-def _balance(s: Tables, r: random.Random) -> Draft:
+def _balance(s: Tables, r: random.Random) -> TaskDraft:
     return _draft({}, "bank.bal", answer=s.balance)
 
 
@@ -155,37 +155,37 @@ def _balance(s: Tables, r: random.Random) -> Draft:
 
 
 @_family
-def _pay(s: Tables, r: random.Random) -> Draft:
+def _pay(s: Tables, r: random.Random) -> TaskDraft:
     p, n = r.choice(NAMES), r.randint(2, 9)
     return _draft({"p": p, "n": n}, f"bank.pay {p} {n}")
 
 
 @_family
-def _note_del(s: Tables, r: random.Random) -> Draft:
+def _note_del(s: Tables, r: random.Random) -> TaskDraft:
     k = r.choice(list(s.notes))
     return _draft({"w": s.notes[k][0]}, f"note.find {s.notes[k][0]}", f"note.del {k}")
 
 
 @_family
-def _cal_del(s: Tables, r: random.Random) -> Draft:
+def _cal_del(s: Tables, r: random.Random) -> TaskDraft:
     k = r.choice(list(s.meetings))
     return _draft({"p": s.meetings[k][0]}, f"cal.find {s.meetings[k][0]}", f"cal.del {k}")
 
 
 @_family
-def _mail_del(s: Tables, r: random.Random) -> Draft:
+def _mail_del(s: Tables, r: random.Random) -> TaskDraft:
     k = r.choice(list(s.mails))
     return _draft({"p": s.mails[k][0]}, f"mail.find {s.mails[k][0]}", f"mail.del {k}")
 
 
 @_family
-def _refund(s: Tables, r: random.Random) -> Draft:
+def _refund(s: Tables, r: random.Random) -> TaskDraft:
     k = r.choice(list(s.orders))
     return _draft({"w": s.orders[k][0]}, "shop.orders", f"shop.ret {k}")
 
 
 @_family
-def _buy(s: Tables, r: random.Random) -> Draft | None:
+def _buy(s: Tables, r: random.Random) -> TaskDraft | None:
     w = r.choice(list(s.products))
     price, left = s.products[w]
     most = min(left, s.balance // price)
@@ -199,13 +199,13 @@ def _buy(s: Tables, r: random.Random) -> Draft | None:
 
 
 @_family
-def _pay_price(s: Tables, r: random.Random) -> Draft:
+def _pay_price(s: Tables, r: random.Random) -> TaskDraft:
     p, w = r.choice(NAMES), r.choice(list(s.products))
     return _draft({"p": p, "w": w}, f"shop.find {w}", f"bank.pay {p} {s.products[w][0]}")
 
 
 @_family
-def _pay_met(s: Tables, r: random.Random) -> Draft | None:
+def _pay_met(s: Tables, r: random.Random) -> TaskDraft | None:
     alone = [(p, d) for p, d, _ in s.meetings.values() if sum(day == d for _, day, _ in s.meetings.values()) == 1]
     if not alone:
         return None
@@ -215,7 +215,7 @@ def _pay_met(s: Tables, r: random.Random) -> Draft | None:
 
 
 @_family
-def _del_tag(s: Tables, r: random.Random) -> Draft | None:
+def _del_tag(s: Tables, r: random.Random) -> TaskDraft | None:
     by_tag = {t: [k for k, (_, tag) in s.notes.items() if tag == t] for t in TAGS}
     tags = [t for t, ids in by_tag.items() if 1 <= len(ids) <= 2]
     if not tags:
@@ -225,7 +225,7 @@ def _del_tag(s: Tables, r: random.Random) -> Draft | None:
 
 
 @_family
-def _if_price(s: Tables, r: random.Random) -> Draft:
+def _if_price(s: Tables, r: random.Random) -> TaskDraft:
     w, t, cheap = r.choice(list(s.products)), r.choice(TAGS), r.random() < 0.5
     price = s.products[w][0]
     n = r.randint(price + 1, price + 4) if cheap else r.randint(max(1, price - 3), price)
@@ -233,7 +233,7 @@ def _if_price(s: Tables, r: random.Random) -> Draft:
 
 
 @_family
-def _if_free(s: Tables, r: random.Random) -> Draft:
+def _if_free(s: Tables, r: random.Random) -> TaskDraft:
     busy = sorted({d for _, d, _ in s.meetings.values()})
     free = [d for d in DAYS if d not in busy]
     is_free = r.random() < 0.5 and bool(free)
@@ -245,7 +245,7 @@ def _if_free(s: Tables, r: random.Random) -> Draft:
 
 
 @_family
-def _if_rich(s: Tables, r: random.Random) -> Draft:
+def _if_rich(s: Tables, r: random.Random) -> TaskDraft:
     n = r.choice([40, 50, 60])
     p, m, w = r.choice(NAMES), r.randint(2, 9), r.choice(WORDS)
     return _draft(

@@ -30,7 +30,7 @@ class Graded(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class PocketCheck:
     """One thing that must hold at the end of an episode."""
 
     name: str
@@ -49,21 +49,21 @@ def same_answer(given: str | None, wanted: str) -> bool:
     return given is not None and given.strip().rstrip(".").strip().casefold() == wanted.casefold()
 
 
-def checks(task: Graded, world: PocketWorld) -> list[Check]:
+def checks(task: Graded, world: PocketWorld) -> list[PocketCheck]:
     """The task's checks in a world; the last one is that nothing else changed."""
     return _checks(task, world.tables.facts(), world.answer)
 
 
-def _checks(task: Graded, now: Facts, answer: str | None) -> list[Check]:
+def _checks(task: Graded, now: Facts, answer: str | None) -> list[PocketCheck]:
     expected = diff(task.start, task.goal)
-    out = [Check("finished", answer is not None)]
+    out = [PocketCheck("finished", answer is not None)]
     if task.answer is not None:
-        out.append(Check("answer", same_answer(answer, task.answer)))
+        out.append(PocketCheck("answer", same_answer(answer, task.answer)))
     out += [
-        Check(f"{' '.join(map(str, path))} is {_shown(goal)}", now.get(path) == goal)
+        PocketCheck(f"{' '.join(map(str, path))} is {_shown(goal)}", now.get(path) == goal)
         for path, (_, goal) in expected.items()
     ]
-    out.append(Check("nothing else changed", set(diff(task.start, now)) <= set(expected)))
+    out.append(PocketCheck("nothing else changed", set(diff(task.start, now)) <= set(expected)))
     return out
 
 

@@ -20,7 +20,7 @@ from functools import lru_cache
 from typing import Any
 
 from env_service.base import Message, StepResult
-from env_service.environments.pocket.calls import Call, CallError, Syntax
+from env_service.environments.pocket.calls import CallError, PocketCall, Syntax
 from env_service.environments.pocket.env import PocketEnv
 from env_service.environments.pocket.families import FAMILIES, Family
 from env_service.environments.pocket.grading import score
@@ -42,14 +42,14 @@ _ATTEMPTS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Goal:
+class LongGoal:
     """One goal of a chain. `solution` ends with `done` and relies on what the goals before it read and where they
     logged in; `start` and `goal` are the facts before and after it, `tables` the state after it; `answer` is None if it
     asks for none."""
 
     family: str
     query: str
-    solution: tuple[Call, ...]
+    solution: tuple[PocketCall, ...]
     answer: str | None
     start: Facts
     goal: Facts
@@ -57,14 +57,14 @@ class Goal:
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
+class GoalChain:
     """Everything that follows from the id of a long task."""
 
     id: str
     site: int
     seed: int
     world_seed: str
-    goals: tuple[Goal, ...]
+    goals: tuple[LongGoal, ...]
 
     @property
     def calls(self) -> int:
@@ -77,7 +77,7 @@ class Chain:
 
 
 @lru_cache(maxsize=1024)
-def make_chain(task_id: str) -> Chain:
+def make_chain(task_id: str) -> GoalChain:
     """Build the chain of an id (about 10 ms); raises ValueError for an id that names none, open ids included."""
     kind, site, seed = split_world_id(task_id, LONG)
     if kind == OPEN:
@@ -88,13 +88,13 @@ def make_chain(task_id: str) -> Chain:
         wordings = [2 if seed >= HELD_OUT_WORDING_FROM else rng.randrange(2) for _ in FAMILIES]
         goals = _goals(PocketWorld(site, world_seed), wordings, rng)
         if sum(len(goal.solution) for goal in goals) >= MIN_CALLS:
-            return Chain(task_id, site, seed, world_seed, tuple(goals))
+            return GoalChain(task_id, site, seed, world_seed, tuple(goals))
     raise RuntimeError(f"no chain of {MIN_CALLS} calls for task {task_id!r} in {_ATTEMPTS} draws")
 
 
-def _goals(world: PocketWorld, wordings: list[int], rng: random.Random) -> list[Goal]:
+def _goals(world: PocketWorld, wordings: list[int], rng: random.Random) -> list[LongGoal]:
     """Draw goals until their solutions have enough calls; fewer if too many families do not suit the world."""
-    goals, before = list[Goal](), list[Call]()
+    goals, before = list[LongGoal](), list[PocketCall]()
     for name, wording in zip(rng.sample(sorted(FAMILIES), len(FAMILIES)), wordings, strict=True):
         for _ in range(_DRAWS):
             drawn = _draw(FAMILIES[name], wording, world, before, rng)
@@ -109,14 +109,14 @@ def _goals(world: PocketWorld, wordings: list[int], rng: random.Random) -> list[
 
 
 def _draw(
-    family: Family, wording: int, world: PocketWorld, before: list[Call], rng: random.Random
-) -> tuple[PocketWorld, Goal] | None:
+    family: Family, wording: int, world: PocketWorld, before: list[PocketCall], rng: random.Random
+) -> tuple[PocketWorld, LongGoal] | None:
     """Draw a goal and return it with the world after its solution;
     None if it cannot be reached, or leaves a wording in doubt."""
     draft = family.make(world.tables, rng)
     if draft is None:
         return None
-    plan = (*draft.plan, Call("done", () if draft.answer is None else (draft.answer,)))
+    plan = (*draft.plan, PocketCall("done", () if draft.answer is None else (draft.answer,)))
     solution = adapt(plan, world.quirks, world.pin, before)
     after = copy.deepcopy(world)
     try:
@@ -129,7 +129,7 @@ def _draw(
         return None
     query = family.wordings[wording].format(**draft.slots)
     start, goal = world.tables.facts(), after.tables.facts()
-    return after, Goal(family.name, query, tuple(solution), draft.answer, start, goal, copy.deepcopy(after.tables))
+    return after, LongGoal(family.name, query, tuple(solution), draft.answer, start, goal, copy.deepcopy(after.tables))
 
 
 def _is_clear(tables: Tables) -> bool:
@@ -154,7 +154,7 @@ class PocketLongEnv(PocketEnv):
 
     def _begin(self) -> None:
         kind, site, seed = split_world_id(self.task_id, LONG)
-        self.chain: Chain | None = None if kind == OPEN else make_chain(self.task_id)
+        self.chain: GoalChain | None = None if kind == OPEN else make_chain(self.task_id)
         self.world = (
             self.chain.world(self._settings.syntax)
             if self.chain
@@ -183,11 +183,11 @@ class PocketLongEnv(PocketEnv):
         facts = {"query": first.query, "goals": len(self.chain.goals)} if first and self.chain else {}
         return messages, facts
 
-    def _carry_out(self, call: Call) -> str:
+    def _carry_out(self, call: PocketCall) -> str:
         answer = super()._carry_out(call)
         return self._end_goal(self.chain, answer) if self.chain and self.world.answer is not None else answer
 
-    def _end_goal(self, chain: Chain, goodbye: str) -> str:
+    def _end_goal(self, chain: GoalChain, goodbye: str) -> str:
         """Grade the goal, put the world right, and return the next goal's wording, or `goodbye` after the last."""
         ended = chain.goals[len(self.grades)]
         self.grades.append(score(ended, self.world))

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from env_service.base import Message
-from env_service.environments.pocket.calls import Call, CallError, Syntax, parse, render
+from env_service.environments.pocket.calls import CallError, PocketCall, Syntax, parse, render
 from env_service.environments.pocket.env import PocketEnv
 from env_service.environments.pocket.grading import Change, Path, diff, score
 from env_service.environments.pocket.quirks import quirks_of, signature
@@ -144,7 +144,7 @@ def _distance(task: WorldTask, now: Facts) -> int:
     return len(diff(now, task.goal))
 
 
-def _is_needed(task: WorldTask, call: Call, seen: set[tuple[str, tuple[str, ...]]]) -> bool:
+def _is_needed(task: WorldTask, call: PocketCall, seen: set[tuple[str, tuple[str, ...]]]) -> bool:
     return (call.tool, call.args) not in seen and any(
         c.tool == call.tool and c.args == call.args for c in task.solution
     )

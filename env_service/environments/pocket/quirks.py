@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from env_service.environments.pocket.calls import Call
+from env_service.environments.pocket.calls import PocketCall
 from env_service.environments.pocket.tools import AMOUNT, CONFIRM, DAY, HOUR, NAME, TOOLS, Param
 
 N_SITES = 32
@@ -98,34 +98,34 @@ def demands(tool: str, quirks: Quirks) -> tuple[str, ...]:
     return tuple(out)
 
 
-def reorder(call: Call, quirks: Quirks) -> Call:
+def reorder(call: PocketCall, quirks: Quirks) -> PocketCall:
     """Write a call given with the usual arguments the way a site wants it."""
     usual = dict(zip((p.key for p in _USUAL[call.tool]), call.args, strict=False))
     usual[CONFIRM.key] = "yes"
-    return Call(call.tool, tuple(usual[p.key] for p in signature(call.tool, quirks) if p.key in usual))
+    return PocketCall(call.tool, tuple(usual[p.key] for p in signature(call.tool, quirks) if p.key in usual))
 
 
-def adapt(plan: Iterable[Call], quirks: Quirks, pin: str, before: Sequence[Call] = ()) -> list[Call]:
+def adapt(plan: Iterable[PocketCall], quirks: Quirks, pin: str, before: Sequence[PocketCall] = ()) -> list[PocketCall]:
     """Turn a plan that knows the tools but no quirks into one that works on a site.
 
     `before` holds calls that were already carried out. Inserts manuals, login and look-ups just before they are needed.
     """
-    out: list[Call] = []
+    out: list[PocketCall] = []
     seen = {(c.tool, c.args) for c in before}
 
-    def need(call: Call) -> None:
+    def need(call: PocketCall) -> None:
         if (call.tool, call.args) not in seen:
             out.append(call)
             seen.add((call.tool, call.args))
 
     for call in plan:
         if quirks.look == "first" and call.tool == "shop.buy":
-            need(Call("shop.find", call.args[:1]))
+            need(PocketCall("shop.find", call.args[:1]))
         if quirks.login == "pin" and TOOLS[call.tool].needs_login and ("bank.login", (pin,)) not in seen:
-            need(Call("me.pin"))
-            need(Call("bank.login", (pin,)))
+            need(PocketCall("me.pin"))
+            need(PocketCall("bank.login", (pin,)))
         if quirks.guard == "doc" and TOOLS[call.tool].guarded:
-            need(Call("doc", (call.tool,)))
+            need(PocketCall("doc", (call.tool,)))
         ready = reorder(call, quirks)
         out.append(ready)
         seen.add((ready.tool, ready.args))

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from env_service.environments.pocket.calls import Call, Syntax
-from env_service.environments.pocket.families import FAMILIES, LEVELS, Draft
+from env_service.environments.pocket.calls import PocketCall, Syntax
+from env_service.environments.pocket.families import FAMILIES, LEVELS, TaskDraft
 from env_service.environments.pocket.quirks import HARD_SITES, TEST_SITES, TRAIN_SITES, adapt, quirks_of
 from env_service.environments.pocket.world import Facts, PocketWorld
 
@@ -58,8 +58,8 @@ class WorldTask:
     seed: int
     world_seed: str
     query: str
-    plan: tuple[Call, ...]
-    solution: tuple[Call, ...]
+    plan: tuple[PocketCall, ...]
+    solution: tuple[PocketCall, ...]
     answer: str | None
     start: Facts
     goal: Facts
@@ -123,9 +123,9 @@ def make_task(task_id: str) -> WorldTask:
     raise RuntimeError(f"no world suits task {task_id!r} in 50 draws; the family {family!r} asks for too much")
 
 
-def _finish(task_id: str, world: PocketWorld, world_seed: str, draft: Draft, wording: str) -> WorldTask:
+def _finish(task_id: str, world: PocketWorld, world_seed: str, draft: TaskDraft, wording: str) -> WorldTask:
     family, site, seed = split_id(task_id)
-    plan = (*draft.plan, Call("done", () if draft.answer is None else (draft.answer,)))
+    plan = (*draft.plan, PocketCall("done", () if draft.answer is None else (draft.answer,)))
     solution = tuple(adapt(plan, world.quirks, world.pin))
     start = world.tables.facts()
     for call in solution:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from env_service.environments.pocket.calls import Call, CallError, Syntax, usage
+from env_service.environments.pocket.calls import CallError, PocketCall, Syntax, usage
 from env_service.environments.pocket.quirks import Quirks, demands, quirks_of, signature
 from env_service.environments.pocket.tools import APPS, CONFIRM, KIND_CHECKS, TOOLS, Param
 from env_service.environments.pocket.wordings import DAYS, FIRST_HOUR, LAST_HOUR, NAMES, TAGS, WORDS
@@ -91,14 +91,14 @@ class PocketWorld:
         self.looked_up: set[str] = set()
         self.answer: str | None = None
 
-    def call(self, call: Call) -> str:
+    def call(self, call: PocketCall) -> str:
         """Carry out a call and return the observation; it begins with `err` if nothing was done."""
         try:
             return self.carry_out(call)
         except CallError as error:
             return f"err {error}"
 
-    def carry_out(self, call: Call) -> str:
+    def carry_out(self, call: PocketCall) -> str:
         """Carry out a call and return the observation;
         raises CallError, having changed nothing, if the call is wrong."""
         tool = TOOLS.get(call.tool)
@@ -115,7 +115,7 @@ class PocketWorld:
         """How this site wants a tool to be called."""
         return usage(tool, signature(tool, self.quirks), self.syntax)
 
-    def hints(self, call: Call | None) -> tuple[str, str]:
+    def hints(self, call: PocketCall | None) -> tuple[str, str]:
         """Return how the tool of a refused call is called here, and what is to be done before it; what a manual says,
         of the call's own tool. None is a call that could not be read."""
         if call is None or call.tool not in TOOLS:
@@ -125,7 +125,7 @@ class PocketWorld:
             before.append(f"call doc {call.tool} first")
         return f"use {self.usage(call.tool)}", " , then ".join(before or ["correct the arguments and call it again"])
 
-    def _bind(self, call: Call) -> list[str]:
+    def _bind(self, call: PocketCall) -> list[str]:
         """The arguments in the usual order, checked, without the confirmation."""
         wanted = signature(call.tool, self.quirks)
         if call.tool == "done":
@@ -140,7 +140,7 @@ class PocketWorld:
         by_key = {p.key: a for p, a in zip(wanted, given, strict=False)}
         return [by_key[p.key] for p in TOOLS[call.tool].params if p.key in by_key]
 
-    def _by_position(self, call: Call, wanted: tuple[Param, ...]) -> list[str]:
+    def _by_position(self, call: PocketCall, wanted: tuple[Param, ...]) -> list[str]:
         if call.keys is None:
             return list(call.args)
         if not set(call.keys) <= {p.key for p in wanted}:

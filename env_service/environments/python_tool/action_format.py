@@ -5,14 +5,17 @@ from __future__ import annotations
 from env_service.action_format import PlainFormat
 
 
-class Format(PlainFormat):
+class PythonFormat(PlainFormat):
     r"""Python in fences or as calls of the tool `python`; `\boxed{ANSWER}` or a line `answer: ...` ends the episode."""
 
     def closing(self, answer: str | None) -> str | None:
         return f"\\boxed{{{answer or 'done'}}}"
 
     def answer_of(self, action: str) -> str | None:
-        from env_service.environments.python_tool.actions import Answer, parse
+        from env_service.environments.python_tool.actions import PythonAnswer, parse
 
         found = parse({"role": "assistant", "content": action})
-        return found.text if isinstance(found, Answer) else None
+        return found.text if isinstance(found, PythonAnswer) else None
+
+
+Format = PythonFormat  # the name that is looked for beside an environment

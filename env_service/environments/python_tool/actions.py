@@ -2,7 +2,7 @@
 
 Code comes as the first ```python block, as `<tool_call>{"name": "python", "arguments": {"code": ...}}</tool_call>`, or
 as a structured tool call; code goes before an answer in the same message. What follows a closed `</think>` is looked
-at, if there is one. Anything else is `Nothing`, with a sentence that tells the agent what was wrong.
+at, if there is one. Anything else is `PythonNoAction`, with a sentence that tells the agent what was wrong.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ class Code:
 
 
 @dataclass(frozen=True)
-class Answer:
+class PythonAnswer:
     """A final answer."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class Nothing:
+class PythonNoAction:
     """Neither code nor an answer; `reason` says so to the agent."""
 
     reason: str
     style: Style = "block"
 
 
-Action = Code | Answer | Nothing
+Action = Code | PythonAnswer | PythonNoAction
 
 
 def boxed(text: str) -> str | None:
@@ -77,16 +77,16 @@ def answer_of(text: str) -> str | None:
     return next((line for line in reversed(lines) if line), None)
 
 
-def code_of(call: ToolCall | BadCall, style: Style, further: int = 0) -> Code | Nothing:
+def code_of(call: ToolCall | BadCall, style: Style, further: int = 0) -> Code | PythonNoAction:
     """Return the code that a call carries, or why it carries none."""
     if isinstance(call, BadCall):
-        return Nothing(f"{call.reason[0].upper()}{call.reason[1:]}.", style)
+        return PythonNoAction(f"{call.reason[0].upper()}{call.reason[1:]}.", style)
     form = "" if style == "structured" else f": {_CALL_FORM}"
     if call.name != TOOL_NAME:
-        return Nothing(f"There is no tool {repr(call.name)[:80]}; the only one is {TOOL_NAME}{form}", style)
+        return PythonNoAction(f"There is no tool {repr(call.name)[:80]}; the only one is {TOOL_NAME}{form}", style)
     code = call.arguments.get("code")
     if not isinstance(code, str) or not code.strip():
-        return Nothing(f"The tool call has no text `code` in its arguments{form}", style)
+        return PythonNoAction(f"The tool call has no text `code` in its arguments{form}", style)
     return Code(code, style, further)
 
 
@@ -96,7 +96,7 @@ def _block(text: str, start: re.Match[str]) -> Action:
     stop = end.start() if end else rest.find("```")
     source, after = (rest[:stop], rest[stop:]) if stop >= 0 else (rest, "")
     if not source.strip():
-        return Nothing("The code block is empty.")
+        return PythonNoAction("The code block is empty.")
     return Code(source.rstrip("\n") + "\n", "block", len(_BLOCK.findall(after)))
 
 
@@ -113,20 +113,20 @@ def parse(message: Message) -> Action:
         return _block(text, block)
     answer = answer_of(text)
     if answer:
-        return Answer(answer)
-    return Nothing(
+        return PythonAnswer(answer)
+    return PythonNoAction(
         r"This message holds neither code nor an answer. Write a ```python block to run code, or finish with "
         r"\boxed{answer}."
     )
 
 
-def parse_native(message: Message) -> list[ToolCall | BadCall] | Answer | Nothing:
+def parse_native(message: Message) -> list[ToolCall | BadCall] | PythonAnswer | PythonNoAction:
     """Return the calls of a message in their order, its answer if it has none; code in its text is only shown."""
     if calls := structured_calls(message):
         return calls
     answer = answer_of(after_thoughts(message.get("content") or ""))
     if answer:
-        return Answer(answer)
-    return Nothing(
+        return PythonAnswer(answer)
+    return PythonNoAction(
         r"This message holds neither a call nor an answer. Call the tool to run code, or finish with \boxed{answer}."
     )

@@ -13,7 +13,7 @@ import secrets
 from fractions import Fraction
 from pathlib import Path
 
-from env_service.environments.python_tool.sandbox.host import Limits, Sandbox
+from env_service.environments.python_tool.sandbox.host import Sandbox, SandboxLimits
 from env_service.environments.python_tool.settings import GRADER_PACKAGES, metadata_of, paths_of
 from env_service.environments.python_tool.tasks import PythonTask
 
@@ -22,7 +22,7 @@ LONGEST_ANSWER = 2000
 _LONGEST_NUMBER = 400
 _LARGEST_EXPONENT = 400
 _GRADER = Path(__file__).with_name("expressions.py")
-_GRADER_LIMITS = Limits(wall_s=30.0, cpu_s=30)
+_GRADER_LIMITS = SandboxLimits(wall_s=30.0, cpu_s=30)
 
 _FRACTION = re.compile(r"\\[dt]?frac\{([^{}]+)\}\{([^{}]+)\}")
 _SHORT_FRACTION = re.compile(r"\\[dt]?frac(\d)(\d)")

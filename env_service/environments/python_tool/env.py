@@ -14,7 +14,14 @@ from typing import Any, ClassVar, Literal
 from agentevolver.utils.names import did_you_mean
 from env_service.base import BaseEnv, InitState, Message, StepResult
 from env_service.environments.python_tool import prompts
-from env_service.environments.python_tool.actions import Answer, Code, Nothing, code_of, parse, parse_native
+from env_service.environments.python_tool.actions import (
+    Code,
+    PythonAnswer,
+    PythonNoAction,
+    code_of,
+    parse,
+    parse_native,
+)
 from env_service.environments.python_tool.checkers import is_correct
 from env_service.environments.python_tool.proposed import proposed_task
 from env_service.environments.python_tool.sandbox.host import MAX_CODE_BYTES, RunResult, Sandbox
@@ -120,7 +127,7 @@ class PythonEnv(BaseEnv):
             raise ValueError(f"the episode of task {self.task_id!r} is over; create a new instance")
         self._counts["steps"] += 1
         asked = parse_native(action) if self._flags["native_tools"] else parse(action)
-        if isinstance(asked, Answer):
+        if isinstance(asked, PythonAnswer):
             self._answer = asked.text
             return self._reply(_said("The answer was taken."), "answered", reward=self.evaluate(), over=True)
         if isinstance(asked, list):
@@ -129,11 +136,11 @@ class PythonEnv(BaseEnv):
         calls = structured_calls(action)
         return self._reply([answer_to(calls[0], text)] if calls else _said(text), **facts)
 
-    def _run(self, asked: Code | Nothing) -> tuple[str, dict[str, Any]]:
+    def _run(self, asked: Code | PythonNoAction) -> tuple[str, dict[str, Any]]:
         """Run code; returns the observation, and what `info` says of it."""
         if isinstance(asked, Code) and len(asked.source.encode("utf-8", "surrogatepass")) > MAX_CODE_BYTES:
-            asked = Nothing(f"The code is longer than the {MAX_CODE_BYTES} bytes allowed.", asked.style)
-        if isinstance(asked, Nothing):
+            asked = PythonNoAction(f"The code is longer than the {MAX_CODE_BYTES} bytes allowed.", asked.style)
+        if isinstance(asked, PythonNoAction):
             return prompts.framed(asked.reason, asked.style), {"status": "no_action", "refused": asked.reason}
         lost = self._revive()
         result = self._sandbox.run(asked.source)
@@ -150,7 +157,7 @@ class PythonEnv(BaseEnv):
         for call in calls:
             asked = code_of(call, "structured")
             if state and time.monotonic() >= deadline:
-                asked = Nothing("Not run: the time for the calls of one message is used up.", "structured")
+                asked = PythonNoAction("Not run: the time for the calls of one message is used up.", "structured")
             text, facts = self._run(asked)
             state.append(answer_to(call, text))
             told = told if told.get("refused") else facts

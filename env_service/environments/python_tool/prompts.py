@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from env_service.environments.python_tool.actions import TOOL_NAME, Code, Style
-from env_service.environments.python_tool.sandbox.host import Limits, RunResult
+from env_service.environments.python_tool.sandbox.host import RunResult, SandboxLimits
 from env_service.environments.python_tool.settings import PythonSettings
 
 TOOL: dict[str, Any] = {
@@ -84,7 +84,7 @@ def _fenced(output: str) -> str:
     return f"Output:\n{fence}\n{output}\n{fence}"
 
 
-def _ending(result: RunResult, limits: Limits) -> str | None:
+def _ending(result: RunResult, limits: SandboxLimits) -> str | None:
     if result.status == "timeout":
         return f"The code was stopped after {limits.wall_s:g} seconds (time limit). {FRESH}"
     if result.status == "output_limit":
@@ -94,7 +94,7 @@ def _ending(result: RunResult, limits: Limits) -> str | None:
     return None
 
 
-def observation(code: Code, result: RunResult, limits: Limits, *, lost_before: bool) -> str:
+def observation(code: Code, result: RunResult, limits: SandboxLimits, *, lost_before: bool) -> str:
     """Return the text of what a run printed and how it ended.
 
     `lost_before`: the interpreter was found dead before this run, which a fresh one carried out.

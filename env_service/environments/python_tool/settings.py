@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from agentevolver.utils.names import did_you_mean
-from env_service.environments.python_tool.sandbox.host import Limits
+from env_service.environments.python_tool.sandbox.host import SandboxLimits
 
 DEFAULT_PACKAGES = ("mpmath", "numpy", "sympy")
 GRADER_PACKAGES = ("antlr4", "latex2sympy2_extended", "math_verify", "mpmath", "sympy")
@@ -70,14 +70,14 @@ class PythonSettings:
     - `task_files`: further task files (`ENV_PYTHON_TASKS`, separated like PATH).
     """
 
-    limits: Limits
+    limits: SandboxLimits
     packages: tuple[str, ...]
     package_paths: tuple[str, ...]
     task_files: tuple[str, ...]
 
 
 def _known_names() -> list[str]:
-    return [PREFIX + name for name in ("PACKAGES", "TASKS", *(field.name.upper() for field in fields(Limits)))]
+    return [PREFIX + name for name in ("PACKAGES", "TASKS", *(field.name.upper() for field in fields(SandboxLimits)))]
 
 
 def _refuse_unknown(environ: Mapping[str, str]) -> None:
@@ -88,9 +88,9 @@ def _refuse_unknown(environ: Mapping[str, str]) -> None:
             raise SettingsError(f"unknown variable {name}; {hint}")
 
 
-def _limits(environ: Mapping[str, str]) -> Limits:
+def _limits(environ: Mapping[str, str]) -> SandboxLimits:
     values: dict[str, float | int] = {}
-    for field in fields(Limits):
+    for field in fields(SandboxLimits):
         text = environ.get(PREFIX + field.name.upper())
         if text is None:
             continue
@@ -99,7 +99,7 @@ def _limits(environ: Mapping[str, str]) -> Limits:
         except ValueError as error:
             raise SettingsError(f"{PREFIX}{field.name.upper()}={text!r} is not a number") from error
     try:
-        limits = Limits(**values)  # type: ignore[arg-type]
+        limits = SandboxLimits(**values)  # type: ignore[arg-type]
     except ValueError as error:
         raise SettingsError(f"{PREFIX}*: {error}") from error
     if limits.wall_s > LONGEST_WALL_S:

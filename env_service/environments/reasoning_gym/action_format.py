@@ -7,7 +7,7 @@ from typing import Any
 from env_service.action_format import PlainFormat
 
 
-class Format(PlainFormat):
+class ReasoningGymFormat(PlainFormat):
     """`<answer>...</answer>` ends the episode; everything else is thought."""
 
     exploration = (1, 1)
@@ -16,10 +16,13 @@ class Format(PlainFormat):
         return f"<answer>{answer}</answer>" if answer else None
 
     def answer_of(self, action: str) -> str | None:
-        from env_service.environments.reasoning_gym.actions import Answer, parse
+        from env_service.environments.reasoning_gym.actions import ReasoningAnswer, parse
 
         found = parse(action)
-        return found.text if isinstance(found, Answer) else None
+        return found.text if isinstance(found, ReasoningAnswer) else None
 
     def action_of_call(self, name: str, arguments: dict[str, Any]) -> str | None:
         return f"<answer>{arguments.get('answer', '')}</answer>" if name == "answer" else None
+
+
+Format = ReasoningGymFormat  # the name that is looked for beside an environment

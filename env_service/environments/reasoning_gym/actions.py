@@ -13,39 +13,39 @@ _TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ReasoningAnswer:
     """The final answer."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Nothing:
+class ReasoningNoAction:
     """No answer; `reason` says so to the agent."""
 
     reason: str
 
 
-def parse(text: str) -> Answer | Nothing:
+def parse(text: str) -> ReasoningAnswer | ReasoningNoAction:
     """Read the last `<answer>...</answer>` behind a message's thoughts."""
     found = _TAGGED.findall(text.rsplit("</think>", 1)[-1])
     if not found:
-        return Nothing("This message holds no answer: write it between <answer> and </answer>.")
+        return ReasoningNoAction("This message holds no answer: write it between <answer> and </answer>.")
     return _answer(found[-1])
 
 
-def answer_of_call(call: ToolCall | BadCall) -> Answer | Nothing:
+def answer_of_call(call: ToolCall | BadCall) -> ReasoningAnswer | ReasoningNoAction:
     """Read a native call of the tool."""
     if isinstance(call, BadCall):
-        return Nothing(call.reason)
+        return ReasoningNoAction(call.reason)
     if call.name != TOOL_NAME:
-        return Nothing(f"there is no tool {call.name[:40]!r}, the only one is {TOOL_NAME}")
+        return ReasoningNoAction(f"there is no tool {call.name[:40]!r}, the only one is {TOOL_NAME}")
     if set(call.arguments) != {"answer"} or isinstance(call.arguments["answer"], bool | dict | list | None):
-        return Nothing(f"{TOOL_NAME} takes one text, `answer`")
+        return ReasoningNoAction(f"{TOOL_NAME} takes one text, `answer`")
     return _answer(str(call.arguments["answer"]))
 
 
-def _answer(text: str) -> Answer | Nothing:
+def _answer(text: str) -> ReasoningAnswer | ReasoningNoAction:
     if len(text) > LONGEST_ANSWER:
-        return Nothing(f"The answer has {len(text)} characters, of which {LONGEST_ANSWER} are read.")
-    return Answer(text.strip()) if text.strip() else Nothing("The answer is empty.")
+        return ReasoningNoAction(f"The answer has {len(text)} characters, of which {LONGEST_ANSWER} are read.")
+    return ReasoningAnswer(text.strip()) if text.strip() else ReasoningNoAction("The answer is empty.")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from env_service.base import BaseEnv, InitState, Message, StepResult
-from env_service.environments.reasoning_gym.actions import Answer, Nothing, answer_of_call, parse
+from env_service.environments.reasoning_gym.actions import ReasoningAnswer, ReasoningNoAction, answer_of_call, parse
 from env_service.environments.reasoning_gym.library import Library
 from env_service.environments.reasoning_gym.prompts import OPEN_QUERY, opening, tool_schema
 from env_service.environments.reasoning_gym.tasks import read_id, task_ids
@@ -91,16 +91,16 @@ class ReasoningGymEnv(BaseEnv):
         calls = structured_calls(action) if self._settings.native_tools else []
         if not calls:
             found = parse(str(action.get("content") or ""))
-            if self._settings.native_tools and isinstance(found, Answer):
-                found = Nothing("call the tool `answer`; an answer in the text is not taken")
+            if self._settings.native_tools and isinstance(found, ReasoningAnswer):
+                found = ReasoningNoAction("call the tool `answer`; an answer in the text is not taken")
             state: list[Message] = [{"role": "user", "content": self._take(found)}]
-            refused = isinstance(found, Nothing)
+            refused = isinstance(found, ReasoningNoAction)
         else:
             state, refused = [], False
             for call in calls:
-                read = answer_of_call(call) if self._answer is None else Nothing("the episode is over")
+                read = answer_of_call(call) if self._answer is None else ReasoningNoAction("the episode is over")
                 state.append(answer_to(call, self._take(read)))
-                refused |= isinstance(read, Nothing)
+                refused |= isinstance(read, ReasoningNoAction)
         finished = self._answer is not None
         return {
             "state": state,
@@ -115,8 +115,8 @@ class ReasoningGymEnv(BaseEnv):
             },
         }
 
-    def _take(self, found: Answer | Nothing) -> str:
-        if isinstance(found, Nothing):
+    def _take(self, found: ReasoningAnswer | ReasoningNoAction) -> str:
+        if isinstance(found, ReasoningNoAction):
             return found.reason
         self._answer = found.text
         return "The answer was taken."

@@ -18,7 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
-from env_service.environments.python_tool.sandbox.host import Limits, RunResult, Sandbox
+from env_service.environments.python_tool.sandbox.host import RunResult, Sandbox, SandboxLimits
 from env_service.environments.reasoning_gym.screen import EVALUATED, is_harmless
 
 SETUP = "bash env_service/environments/reasoning_gym/setup.sh"
@@ -26,7 +26,7 @@ ROOT_VARIABLE = "REASONING_GYM_ROOT"
 _DEFAULT_ROOT = Path(__file__).resolve().parents[3] / ".venvs" / "reasoning_gym"
 _GENERATORS = Path(__file__).with_name("generators.py")
 # Its imports alone take two seconds of an idle core, and a large puzzle one more.
-LIMITS = Limits(wall_s=30.0, cpu_s=24 * 3600, memory_mb=4096, output_bytes=1024 * 1024)
+LIMITS = SandboxLimits(wall_s=30.0, cpu_s=24 * 3600, memory_mb=4096, output_bytes=1024 * 1024)
 
 
 class NotInstalled(RuntimeError):
@@ -52,7 +52,7 @@ class Library:
     _shared: ClassVar[Library | None] = None
     _sharing: ClassVar[threading.Lock] = threading.Lock()
 
-    def __init__(self, root: Path, limits: Limits = LIMITS) -> None:
+    def __init__(self, root: Path, limits: SandboxLimits = LIMITS) -> None:
         if not (root / "reasoning_gym" / "__init__.py").is_file():
             raise NotInstalled(
                 f"reasoning-gym is not installed: there is no {root / 'reasoning_gym'}. Run `{SETUP}`, or set "

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from env_service.environments.gymnasium.action_format import Format as GymnasiumFormat
+from env_service.environments.gymnasium.action_format import GymnasiumFormat as GymnasiumFormat
 
 
-class Format(GymnasiumFormat):
+class ScienceWorldFormat(GymnasiumFormat):
     """As Gymnasium's; explored for longer."""
 
     exploration = (4, 30)
+
+
+Format = ScienceWorldFormat  # the name that is looked for beside an environment

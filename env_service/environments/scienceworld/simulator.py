@@ -107,7 +107,7 @@ class Simulator:
                 cls._one = cls()
             return cls._one
 
-    def game(self, task: str, variation: int, easy: str, *, gold: bool = False) -> Game:
+    def game(self, task: str, variation: int, easy: str, *, gold: bool = False) -> ScienceWorldGame:
         """Return a new game; raises RuntimeError if the Java process is full."""
         with self._lock:
             if self._games >= self.most:
@@ -118,7 +118,7 @@ class Simulator:
             there = self._gateway.jvm.scienceworld.runtime.pythonapi.PythonInterface()
             there.load(task, variation, easy, gold)
             self._games += 1
-        return Game(self, there)
+        return ScienceWorldGame(self, there)
 
     def stop(self) -> None:
         """End the Java process; games that are open are lost."""
@@ -143,7 +143,7 @@ class Simulator:
                 self._gateway.detach(there)
 
 
-class Game:
+class ScienceWorldGame:
     """A task's variation in the simulator."""
 
     def __init__(self, simulator: Simulator, there: Any) -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from env_service.action_format import ToolCallFormat
 
 
-class Format(ToolCallFormat):
+class Tau2Format(ToolCallFormat):
     """Function calls; an episode without a task ends with the first message that holds none."""
 
     exploration = (3, 20)
+
+
+Format = Tau2Format  # the name that is looked for beside an environment

@@ -20,7 +20,7 @@ from env_service.base import BaseEnv, InitState, Message, StepResult
 from env_service.environments.tau2 import prompts
 from env_service.environments.tau2.calls import read_calls, too_hard
 from env_service.environments.tau2.database import new_environment, set_initial_state
-from env_service.environments.tau2.grading import Check, checks, end_state
+from env_service.environments.tau2.grading import Tau2Check, checks, end_state
 from env_service.environments.tau2.package import DOMAINS, module, task_ids, task_of
 from env_service.environments.tau2.users import MOST_CALLS, User, UserFailed, first_message, user_of
 from env_service.parameters import laid_over, read_flags
@@ -226,7 +226,7 @@ class Tau2Env(BaseEnv):
         found = self._checks()
         return sum(check.passed for check in found) / len(found) if found else 1.0
 
-    def _checks(self) -> list[Check]:
+    def _checks(self) -> list[Tau2Check]:
         return checks(self._domain, self._task, self._environment, self.trajectory)
 
     def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> Any:

@@ -16,7 +16,7 @@ from env_service.environments.tau2.package import Domain, module, task_of
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class Tau2Check:
     """One thing that a task asks for: `kind` is one of the package's reward types."""
 
     kind: str
@@ -24,7 +24,7 @@ class Check:
     passed: bool
 
 
-def checks(domain: Domain, task: Any, environment: Any, trajectory: list[Any]) -> list[Check]:
+def checks(domain: Domain, task: Any, environment: Any, trajectory: list[Any]) -> list[Tau2Check]:
     """Return the checks that count for a task, in the order DB, ENV_ASSERTION, ACTION, COMMUNICATE.
 
     `trajectory` are the package's messages of the episode. Raises ValueError where only a language model could judge
@@ -40,19 +40,19 @@ def checks(domain: Domain, task: Any, environment: Any, trajectory: list[Any]) -
     if "DB" in basis:
         free = criteria.actions is None and criteria.env_assertions is None
         same = free or end_state(domain, environment) == _reference_state(f"{domain.name}.{task.id}")
-        found.append(Check("DB", "the databases are as the reference leaves them", same))
+        found.append(Tau2Check("DB", "the databases are as the reference leaves them", same))
     if "ENV_ASSERTION" in basis:
         for assertion in criteria.env_assertions or []:
             met = environment.run_env_assertion(assertion, raise_assertion_error=False)
-            found.append(Check("ENV_ASSERTION", f"{assertion.func_name}({assertion.arguments})", bool(met)))
+            found.append(Tau2Check("ENV_ASSERTION", f"{assertion.func_name}({assertion.arguments})", bool(met)))
     if "ACTION" in basis:
         evaluator = module("evaluator.evaluator_action").ActionEvaluator
         for action in evaluator.evaluate_actions(trajectory, criteria.actions or []):
-            found.append(Check("ACTION", action.action.get_func_format(), action.action_match))
+            found.append(Tau2Check("ACTION", action.action.get_func_format(), action.action_match))
     if "COMMUNICATE" in basis:
         evaluator = module("evaluator.evaluator_communicate").CommunicateEvaluator
         for said in evaluator.evaluate_communicate_info(trajectory, criteria.communicate_info or []):
-            found.append(Check("COMMUNICATE", said.info, said.met))
+            found.append(Tau2Check("COMMUNICATE", said.info, said.met))
     return found
 
 

@@ -105,14 +105,14 @@ class ScriptedUser:
 class LlmUser:
     """A language model with the benchmark's guidelines, the task's scenario and, in telecom, the phone's tools."""
 
-    endpoint: Endpoint
+    endpoint: UserEndpoint
     system: str
     tools: tuple[dict[str, Any], ...]
     _messages: list[dict[str, Any]] = field(default_factory=list)
     _asked: list[str] = field(default_factory=list)
 
     @classmethod
-    def of(cls, domain: Domain, task: Any, endpoint: Endpoint) -> LlmUser:
+    def of(cls, domain: Domain, task: Any, endpoint: UserEndpoint) -> LlmUser:
         """Return the user of a task."""
         guidelines = user_guidelines(with_tools=bool(domain.user_schemas))
         system = prompt("SYSTEM_PROMPT", "user/user_simulator.py").format(
@@ -151,7 +151,7 @@ class LlmUser:
 
 
 @dataclass(frozen=True)
-class Endpoint:
+class UserEndpoint:
     """The address of the model that plays users. The key never appears in a repr, nor in an error."""
 
     url: str
@@ -159,7 +159,7 @@ class Endpoint:
     key: str | None = field(default=None, repr=False)
 
     @classmethod
-    def read(cls, environ: Mapping[str, str] | None = None) -> Endpoint:
+    def read(cls, environ: Mapping[str, str] | None = None) -> UserEndpoint:
         """Return the endpoint that the service's variables name; raises ValueError if they name none."""
         source = os.environ if environ is None else environ
         url, model = source.get("ENV_TAU2_USER_URL"), source.get("ENV_TAU2_USER_MODEL")
@@ -193,7 +193,7 @@ def user_of(kind: str, domain: Domain, task: Any) -> User | None:
             )
         return None
     if kind == "llm":
-        return LlmUser.of(domain, task, Endpoint.read())
+        return LlmUser.of(domain, task, UserEndpoint.read())
     names = frozenset(schema["function"]["name"] for schema in domain.user_schemas)
     return ScriptedUser(task, names)
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from env_service.action_format import PlainFormat
 
 
-class Format(PlainFormat):
+class TextArenaFormat(PlainFormat):
     """A message is a move."""
 
     exploration = (3, 12)
 
     def explore_params(self, steps: int) -> dict[str, int]:
         return {"explore_steps": max(1, min(steps, 1000))}
+
+
+Format = TextArenaFormat  # the name that is looked for beside an environment

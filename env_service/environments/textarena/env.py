@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from env_service.base import BaseEnv, InitState, Message, StepResult
-from env_service.environments.textarena.match import Match
+from env_service.environments.textarena.match import TextArenaMatch
 from env_service.environments.textarena.package import installed, package
 from env_service.environments.textarena.players import SeatPlayer, player_of
 from env_service.environments.textarena.tasks import TaskId, task_ids
@@ -55,7 +55,7 @@ class TextarenaEnv(BaseEnv):
         if not 1 <= self._settings.max_steps <= 1000:
             raise ValueError(f"max_steps={self._settings.max_steps} must be 1 to 1000")
         self._id = TaskId.read(task_id)
-        self._match = Match(self._id.game, self._id.seed)
+        self._match = TextArenaMatch(self._id.game, self._id.seed)
         self._others: dict[int, SeatPlayer] = {
             seat: player_of(
                 self._id.others,

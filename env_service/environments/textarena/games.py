@@ -18,7 +18,7 @@ Moves = Callable[[Any, int], Iterable[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Game:
+class TextArenaGame:
     """One game: the number of its seats, and moves to try; None: those that it lists itself.
 
     `searched`: moves that `players.Minimax` looks ahead; 0 where draws or hidden cards make that no good.
@@ -114,42 +114,42 @@ def _negotiation(game: Any, seat: int) -> list[str]:
 
 _NINE, _EIGHT, _SEVEN, _FOUR = range(9), range(8), range(7), range(4)
 
-GAMES: Mapping[str, Game] = MappingProxyType(
+GAMES: Mapping[str, TextArenaGame] = MappingProxyType(
     {
-        "Alquerque-v0": Game(2, _squares("abcde", 5, "[{} {}]", 2)),
-        "Breakthrough-v0-small": Game(2, _squares("abcdef", 6, "[{}{}]", 1), 2),
-        "Breakthrough-v0": Game(2, _squares("abcdefgh", 8, "[{}{}]", 1)),
-        "Briscola-v0": Game(2, _numbers("[play {}]", range(1, 4))),
-        "Chopsticks-v0": Game(2, _chopsticks, 4),
-        "ColonelBlotto-v0": Game(2, _blotto),
-        "ConnectFour-v0": Game(2, _numbers("[col {}]", _SEVEN), 3),
-        "Crusade-v0": Game(2),
-        "GameOfPureStrategy-v0": Game(2, _numbers("[{}]", _CARDS)),
-        "GermanWhist-v0": Game(2, _numbers("[play {}]", range(1, 14))),
-        "HighSociety-v0": Game(2, _numbers("[{}]", range(1, 12))),
-        "IndianPoker-v0": Game(2, _chips),
-        "IteratedMatchingPennies-v0": Game(2, _numbers("[{}]", ("heads", "tails"))),
-        "IteratedPrisonersDilemma-v0": Game(2, _speech("[Cooperate]", "[Defect]")),
-        "IteratedRockPaperScissors-v0": Game(2, _numbers("[{}]", ("rock", "paper", "scissors"))),
-        "IteratedTwoThirdsAverage-v0": Game(2, _numbers("[{}]", range(101))),
-        "KuhnPoker-v0": Game(2, _numbers("[{}]", ("check", "bet", "call", "fold"))),
-        "LiarsDice-v0": Game(3, _dice),
-        "MemoryGame-v0": Game(2, _numbers("[{} {} {} {}]", _FOUR, _FOUR, _FOUR, _FOUR)),
-        "Nim-v0": Game(2, _nim, 12),
-        "Othello-v0-tiny": Game(2, _numbers("[{}, {}]", _FOUR, _FOUR), 4),
-        "Othello-v0": Game(2, _numbers("[{}, {}]", _EIGHT, _EIGHT)),
-        "PigDice-v0-short": Game(2, _numbers("[{}]", ("roll", "hold"))),
-        "Poker-v0-small": Game(3, _chips),
-        "SecretMafia-v0": Game(6, _mafia),
-        "SimpleNegotiation-v0": Game(2, _negotiation),
-        "SimpleTak-v0": Game(2, _numbers("[{}]", range(16))),
-        "Snake-v0": Game(2, _numbers("[{}]", ("up", "down", "left", "right"))),
-        "Surround-v0": Game(2, _numbers("[{}]", ("up", "down", "left", "right"))),
-        "ThreePlayerGOPS-v0": Game(3, _numbers("[{}]", _CARDS)),
-        "ThreePlayerIPD-v0": Game(3, _three_prisoners),
-        "ThreePlayerTicTacToe-v0": Game(3, _numbers("[{}]", range(25))),
-        "TicTacToe-v0": Game(2, _numbers("[{}]", _NINE), 4),
-        "WildTicTacToe-v0": Game(2, _numbers("[{} {}]", "XO", _NINE), 2),
+        "Alquerque-v0": TextArenaGame(2, _squares("abcde", 5, "[{} {}]", 2)),
+        "Breakthrough-v0-small": TextArenaGame(2, _squares("abcdef", 6, "[{}{}]", 1), 2),
+        "Breakthrough-v0": TextArenaGame(2, _squares("abcdefgh", 8, "[{}{}]", 1)),
+        "Briscola-v0": TextArenaGame(2, _numbers("[play {}]", range(1, 4))),
+        "Chopsticks-v0": TextArenaGame(2, _chopsticks, 4),
+        "ColonelBlotto-v0": TextArenaGame(2, _blotto),
+        "ConnectFour-v0": TextArenaGame(2, _numbers("[col {}]", _SEVEN), 3),
+        "Crusade-v0": TextArenaGame(2),
+        "GameOfPureStrategy-v0": TextArenaGame(2, _numbers("[{}]", _CARDS)),
+        "GermanWhist-v0": TextArenaGame(2, _numbers("[play {}]", range(1, 14))),
+        "HighSociety-v0": TextArenaGame(2, _numbers("[{}]", range(1, 12))),
+        "IndianPoker-v0": TextArenaGame(2, _chips),
+        "IteratedMatchingPennies-v0": TextArenaGame(2, _numbers("[{}]", ("heads", "tails"))),
+        "IteratedPrisonersDilemma-v0": TextArenaGame(2, _speech("[Cooperate]", "[Defect]")),
+        "IteratedRockPaperScissors-v0": TextArenaGame(2, _numbers("[{}]", ("rock", "paper", "scissors"))),
+        "IteratedTwoThirdsAverage-v0": TextArenaGame(2, _numbers("[{}]", range(101))),
+        "KuhnPoker-v0": TextArenaGame(2, _numbers("[{}]", ("check", "bet", "call", "fold"))),
+        "LiarsDice-v0": TextArenaGame(3, _dice),
+        "MemoryGame-v0": TextArenaGame(2, _numbers("[{} {} {} {}]", _FOUR, _FOUR, _FOUR, _FOUR)),
+        "Nim-v0": TextArenaGame(2, _nim, 12),
+        "Othello-v0-tiny": TextArenaGame(2, _numbers("[{}, {}]", _FOUR, _FOUR), 4),
+        "Othello-v0": TextArenaGame(2, _numbers("[{}, {}]", _EIGHT, _EIGHT)),
+        "PigDice-v0-short": TextArenaGame(2, _numbers("[{}]", ("roll", "hold"))),
+        "Poker-v0-small": TextArenaGame(3, _chips),
+        "SecretMafia-v0": TextArenaGame(6, _mafia),
+        "SimpleNegotiation-v0": TextArenaGame(2, _negotiation),
+        "SimpleTak-v0": TextArenaGame(2, _numbers("[{}]", range(16))),
+        "Snake-v0": TextArenaGame(2, _numbers("[{}]", ("up", "down", "left", "right"))),
+        "Surround-v0": TextArenaGame(2, _numbers("[{}]", ("up", "down", "left", "right"))),
+        "ThreePlayerGOPS-v0": TextArenaGame(3, _numbers("[{}]", _CARDS)),
+        "ThreePlayerIPD-v0": TextArenaGame(3, _three_prisoners),
+        "ThreePlayerTicTacToe-v0": TextArenaGame(3, _numbers("[{}]", range(25))),
+        "TicTacToe-v0": TextArenaGame(2, _numbers("[{}]", _NINE), 4),
+        "WildTicTacToe-v0": TextArenaGame(2, _numbers("[{} {}]", "XO", _NINE), 2),
     }
 )
 

@@ -19,7 +19,7 @@ LONGEST_MOVE = 1000
 _MOST_TRIED = 4096
 
 
-class Match:
+class TextArenaMatch:
     """One match of a game, from its first message to its outcome.
 
     Args:
@@ -129,7 +129,7 @@ class Match:
                     break
         return found
 
-    def after(self, move: str) -> Match | None:
+    def after(self, move: str) -> TextArenaMatch | None:
         """Return a copy of this match after a move, None if the move is not legal. What the game draws for it is drawn
         anew when it is made."""
         other = copy.copy(self)

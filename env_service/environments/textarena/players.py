@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from env_service.chat_endpoint import EndpointFailed, complete
 from env_service.environments.textarena.games import GAMES
-from env_service.environments.textarena.match import Match
+from env_service.environments.textarena.match import TextArenaMatch
 
 NO_MOVE = "I have no legal move."
 """Said where none was found: the game's rules decide what that is worth."""
@@ -31,7 +31,7 @@ class PlayerFailed(RuntimeError):
 class SeatPlayer(Protocol):
     """Whoever plays a seat of one match."""
 
-    def move(self, match: Match, rules: str, heard: str) -> str:
+    def move(self, match: TextArenaMatch, rules: str, heard: str) -> str:
         """Return what the seat says, whose turn it is, on what it was told: the rules (empty but for the first time),
         and what is new. Raises PlayerFailed."""
 
@@ -42,7 +42,7 @@ class RandomPlayer:
 
     rng: random.Random
 
-    def move(self, match: Match, rules: str, heard: str) -> str:
+    def move(self, match: TextArenaMatch, rules: str, heard: str) -> str:
         return next(iter(match.legal_moves(self.rng)), NO_MOVE)
 
 
@@ -57,7 +57,7 @@ class Minimax:
     rng: random.Random
     _known: dict[tuple[str, int], float] = field(default_factory=dict)
 
-    def move(self, match: Match, rules: str, heard: str) -> str:
+    def move(self, match: TextArenaMatch, rules: str, heard: str) -> str:
         seat, depth = match.turn, GAMES[match.game_id].searched
         values = {}
         for option in match.legal_moves():
@@ -69,7 +69,7 @@ class Minimax:
         best = max(values.values())
         return self.rng.choice([option for option, value in values.items() if value == best])
 
-    def _value(self, match: Match, seat: int, depth: int) -> float:
+    def _value(self, match: TextArenaMatch, seat: int, depth: int) -> float:
         """Return the outcome of a position for a seat, -1 to 1."""
         if match.over:
             return match.outcome.get(seat, 0.0)
@@ -106,7 +106,7 @@ class ChatPlayer:
     silent_when_full: bool = False
     _messages: list[dict[str, Any]] = field(default_factory=list)
 
-    def move(self, match: Match, rules: str, heard: str) -> str:
+    def move(self, match: TextArenaMatch, rules: str, heard: str) -> str:
         if not self._messages:
             self._messages.append({"role": "system", "content": f"{self.system}\n\n{rules}".strip()})
         self._messages.append({"role": "user", "content": heard or "It is your turn."})

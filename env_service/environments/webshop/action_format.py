@@ -5,7 +5,10 @@ from __future__ import annotations
 from env_service.action_format import PlainFormat
 
 
-class Format(PlainFormat):
+class WebShopFormat(PlainFormat):
     """Actions in brackets."""
 
     exploration = (4, 12)
+
+
+Format = WebShopFormat  # the name that is looked for beside an environment

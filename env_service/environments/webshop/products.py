@@ -47,7 +47,7 @@ class Product:
 
 
 @dataclass(frozen=True, slots=True)
-class Goal:
+class ShoppingGoal:
     """A request: the article that it was written about, the attributes and options it wants, its highest price."""
 
     goal_id: str
@@ -63,7 +63,7 @@ class Shop:
     """All products by asin, and the goals in their order."""
 
     products: Mapping[str, Product]
-    goals: Mapping[str, Goal]
+    goals: Mapping[str, ShoppingGoal]
     splits: Mapping[str, tuple[str, ...]]
 
 
@@ -127,7 +127,7 @@ def _product(item: Mapping[str, Any], told: Mapping[str, Any]) -> Product:
     )
 
 
-def _goals(products: Mapping[str, Product], asked: Mapping[str, Any]) -> Iterator[Goal]:
+def _goals(products: Mapping[str, Product], asked: Mapping[str, Any]) -> Iterator[ShoppingGoal]:
     for asin in sorted(set(asked) & set(products)):
         for number, request in enumerate(asked[asin]):
             attributes = tuple(map(str, request.get("instruction_attributes") or ()))
@@ -137,7 +137,7 @@ def _goals(products: Mapping[str, Product], asked: Mapping[str, Any]) -> Iterato
             options = tuple(str(value).lower() for value in (wanted.values() if isinstance(wanted, dict) else wanted))
             upper = _upper(products[asin].price, random.Random(f"{asin}.{number}"))
             text = f"{str(request['instruction']).strip('. ')}, and price lower than {upper:.2f} dollars"
-            yield Goal(f"{asin}.{number}", asin, text, attributes, options, upper)
+            yield ShoppingGoal(f"{asin}.{number}", asin, text, attributes, options, upper)
 
 
 def _upper(price: float, rng: random.Random) -> float:
@@ -181,7 +181,7 @@ def synthetic_shop(seed: int = 0, count: int = N_SYNTHETIC) -> Shop:
     """Make products of eight kinds and two requests for each; the same seed makes the same shop."""
     rng = random.Random(f"webshop-{seed}")
     products: dict[str, Product] = {}
-    goals: list[Goal] = []
+    goals: list[ShoppingGoal] = []
     for number in range(count):
         product = _made(number, rng)
         products[product.asin] = product
@@ -206,7 +206,7 @@ def _made(number: int, rng: random.Random) -> Product:
     return Product(asin, name, f"{kind} by {brand}.", bullets, kind, category, price, options, attributes)
 
 
-def _wish(product: Product, place: int, rng: random.Random) -> Goal:
+def _wish(product: Product, place: int, rng: random.Random) -> ShoppingGoal:
     attributes = tuple(rng.sample(product.attributes, rng.randint(1, 2)))
     chosen = {kind: rng.choice(choices) for kind, choices in product.options.items()}
     upper = _upper(product.price, rng)
@@ -214,4 +214,4 @@ def _wish(product: Product, place: int, rng: random.Random) -> Goal:
     wishes = " ".join(f"with {kind} {value}" for kind, value in chosen.items())
     text = f"i need a {style} {product.query} that is {' and '.join(attributes)} {wishes}"
     text += f", and price lower than {upper:.2f} dollars"
-    return Goal(f"{product.asin}.{place}", product.asin, text, attributes, tuple(chosen.values()), upper)
+    return ShoppingGoal(f"{product.asin}.{place}", product.asin, text, attributes, tuple(chosen.values()), upper)

@@ -16,7 +16,7 @@ import difflib
 import re
 from collections.abc import Iterable, Sequence
 
-from env_service.environments.webshop.products import Goal, Product
+from env_service.environments.webshop.products import Product, ShoppingGoal
 
 _WORD = re.compile(r"[a-z0-9]+")
 _EMPTY = frozenset(
@@ -38,18 +38,18 @@ def type_reward(wanted: Product, bought: Product) -> float:
     return 1.0 if share > 0.2 or is_same else 0.5
 
 
-def attributes_met(goal: Goal, bought: Product) -> int:
+def attributes_met(goal: ShoppingGoal, bought: Product) -> int:
     """Return how many of the wanted attributes the bought product has, by its list or its text."""
     text = bought.text().lower()
     return sum(_is_among(name, bought.attributes) or name.lower() in text for name in goal.attributes)
 
 
-def options_met(goal: Goal, chosen: Sequence[str]) -> int:
+def options_met(goal: ShoppingGoal, chosen: Sequence[str]) -> int:
     """Return how many of the wanted options were chosen."""
     return sum(_is_among(value, chosen) for value in goal.options)
 
 
-def reward(goal: Goal, wanted: Product, bought: Product, chosen: Sequence[str]) -> float:
+def reward(goal: ShoppingGoal, wanted: Product, bought: Product, chosen: Sequence[str]) -> float:
     """Return the reward of a purchase, 0..1."""
     met = attributes_met(goal, bought) + options_met(goal, chosen) + (bought.price <= goal.price_upper)
     return type_reward(wanted, bought) * met / (len(goal.attributes) + len(goal.options) + 1)

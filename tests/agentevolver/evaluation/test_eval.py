@@ -13,7 +13,7 @@ from rich.console import Console
 from agentevolver import cli
 from agentevolver.config.checks import load
 from agentevolver.config.load import resolved_tree
-from agentevolver.evaluation.play import Episode
+from agentevolver.evaluation.play import PlayedEpisode
 from agentevolver.evaluation.report import Evaluation, read_evaluation, table
 from agentevolver.recipes.offline.seed import seed_policy_path
 from tests.agentevolver.evaluation.conftest import ScriptedEngine
@@ -106,9 +106,10 @@ def test_a_run_is_played_as_it_was_launched(
     assert "actor_rollout_ref.rollout.x" in refused(capfd, str(checkpoint), "actor_rollout_ref.rollout.x=1")
 
 
-def episodes(task: str, *scores: float | None) -> list[Episode]:
+def episodes(task: str, *scores: float | None) -> list[PlayedEpisode]:
     return [
-        Episode(task, i, s, s == 1.0, 2, "finished" if s is not None else "env_error") for i, s in enumerate(scores)
+        PlayedEpisode(task, i, s, s == 1.0, 2, "finished" if s is not None else "env_error")
+        for i, s in enumerate(scores)
     ]
 
 

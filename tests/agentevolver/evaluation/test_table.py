@@ -21,7 +21,7 @@ from agentevolver.evaluation.table_results import (
     read_csv,
     write_csv,
 )
-from agentevolver.evaluation.tables import Plan, read_table
+from agentevolver.evaluation.tables import TablePlan, read_table
 from agentevolver.trainer.checkpoints import seal
 from agentevolver.utils.files import write_jsonl
 from tests.agentevolver.launcher.fakes import until
@@ -157,7 +157,7 @@ def test_a_dry_run_prints_the_launches_and_starts_none(
 def test_a_model_that_is_not_trained_is_evaluated_with_its_condition_s_overrides(folder: Path) -> None:
     text = YAML.replace("plain: {}", "plain: {train: false, overrides: {actor_rollout_ref.model.path: weak}}")
     (folder / "table.yaml").write_text(text + EVALUATION)
-    plan = Plan(read_table(folder / "table.yaml"), folder)
+    plan = TablePlan(read_table(folder / "table.yaml"), folder)
     cell = plan.cells()[0]
     evaluation = plan.evaluation(cell)
     assert plan.training(cell) is None and evaluation is not None
@@ -169,7 +169,7 @@ def test_a_condition_s_evaluation_takes_keys_of_its_own_and_none_of_its_training
         "plain: {overrides: {algorithm.gamma: 0.9}, evaluation: {trainer.val_only: false, data.val_splits: [dev]}}"
     )
     (folder / "table.yaml").write_text(YAML.replace("plain: {}", condition) + EVALUATION)
-    plan = Plan(read_table(folder / "table.yaml"), folder)
+    plan = TablePlan(read_table(folder / "table.yaml"), folder)
     cell = plan.cells()[0]
     training = plan.training(cell)
     assert training is not None and "algorithm.gamma=0.9" in training.overrides
@@ -182,9 +182,9 @@ def test_a_condition_s_evaluation_takes_keys_of_its_own_and_none_of_its_training
 
 def test_a_condition_may_have_seeds_of_its_own(folder: Path) -> None:
     (folder / "table.yaml").write_text(YAML.replace("plain: {}", "plain: {seeds: [2, 3]}"))
-    cells = Plan(read_table(folder / "table.yaml"), folder).cells()
+    cells = TablePlan(read_table(folder / "table.yaml"), folder).cells()
     assert [cell.name for cell in cells] == ["plain-2", "other-2", "plain-3", "other-1"]
-    chosen = Plan(read_table(folder / "table.yaml"), folder, seeds=[1]).cells()
+    chosen = TablePlan(read_table(folder / "table.yaml"), folder, seeds=[1]).cells()
     assert [cell.name for cell in chosen] == ["plain-1", "other-1"]
 
 
@@ -266,7 +266,7 @@ def test_what_ran_here_counts_more_than_what_is_known(folder: Path, monkeypatch:
     known = Results()
     for seed in (1, 2):
         known.add("training", "pocket", "plain", seed, 7, 0.0)
-    found = gather(Plan(read_table(folder / "table.yaml"), folder), known).ends(evaluated=False)
+    found = gather(TablePlan(read_table(folder / "table.yaml"), folder), known).ends(evaluated=False)
     assert found["pocket"]["plain"] == {1: 0.5, 2: 0.25}
 
 
@@ -295,7 +295,7 @@ def test_how_fast_each_condition_learns(folder: Path, tmp_path: Path) -> None:
     for (condition, seed), rewards in curves.items():
         for step, reward in zip((10, 20, 30), rewards, strict=True):
             results.add("training", "pocket", condition, seed, step, reward)
-    lines = markdown(Plan(read_table(folder / "table.yaml"), folder), results).splitlines()
+    lines = markdown(TablePlan(read_table(folder / "table.yaml"), folder), results).splitlines()
     start = lines.index(
         "| pocket, while training | steps to 0.450 (90% of plain's best) | mean reward over the steps | minus plain |"
     )

@@ -7,12 +7,12 @@ import re
 import pytest
 from omegaconf import OmegaConf
 
-from agentevolver.launcher.memory import GIB, Decoder, demand
+from agentevolver.launcher.memory import GIB, DecoderSize, demand
 from agentevolver.recipes.offline.seed import seed_policy_path
 
-HALF = Decoder(896, 4864, 24, 14, 2, 151_936, tied=True)
-ONE_AND_A_HALF = Decoder(1536, 8960, 28, 12, 2, 151_936, tied=True)
-SEVEN = Decoder(3584, 18944, 28, 28, 4, 151_936, tied=False)
+HALF = DecoderSize(896, 4864, 24, 14, 2, 151_936, tied=True)
+ONE_AND_A_HALF = DecoderSize(1536, 8960, 28, 12, 2, 151_936, tied=True)
+SEVEN = DecoderSize(3584, 18944, 28, 28, 4, 151_936, tied=False)
 H100 = 81_559 << 20
 
 
@@ -62,11 +62,14 @@ def test_parameters_are_those_of_qwen2(model, millions):
 
 def test_a_config_json_is_read_and_one_of_another_kind_is_not():
     seed = json.loads((seed_policy_path() / "config.json").read_text())
-    assert Decoder.of(seed) == Decoder(128, 320, 4, 4, 2, 768, tied=False)
-    assert Decoder.of({"text_config": seed, "vision_config": {}}) == Decoder.of(seed)
-    assert Decoder.of(seed | {"num_experts": 8, "moe_intermediate_size": 64}).parameters > Decoder.of(seed).parameters
+    assert DecoderSize.of(seed) == DecoderSize(128, 320, 4, 4, 2, 768, tied=False)
+    assert DecoderSize.of({"text_config": seed, "vision_config": {}}) == DecoderSize.of(seed)
+    assert (
+        DecoderSize.of(seed | {"num_experts": 8, "moe_intermediate_size": 64}).parameters
+        > DecoderSize.of(seed).parameters
+    )
     with pytest.raises(KeyError):
-        Decoder.of({"d_model": 512})
+        DecoderSize.of({"d_model": 512})
 
 
 @pytest.mark.parametrize(
@@ -157,5 +160,5 @@ def test_adapters_are_as_many_as_peft_makes(rank):
     model = get_peft_model(
         AutoModelForCausalLM.from_config(config), LoraConfig(r=rank, target_modules="all-linear", task_type="CAUSAL_LM")
     )
-    counted = Decoder(hidden=8, intermediate=16, layers=2, heads=4, kv_heads=2, vocabulary=100, tied=False)
+    counted = DecoderSize(hidden=8, intermediate=16, layers=2, heads=4, kv_heads=2, vocabulary=100, tied=False)
     assert sum(p.numel() for p in model.parameters() if p.requires_grad) == counted.lora_parameters(rank)

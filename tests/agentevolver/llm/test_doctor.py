@@ -9,7 +9,7 @@ import pytest
 
 from agentevolver.cli.commands import llm as cli_module
 from agentevolver.llm import LLMSettings, Role
-from agentevolver.llm.doctor import Finding, examine, report
+from agentevolver.llm.doctor import DoctorFinding, examine, report
 from tests.agentevolver.llm.faulty_server import FaultyServer, Said
 
 pytestmark = pytest.mark.service
@@ -36,7 +36,7 @@ def poor(number: int, body: dict[str, Any]) -> Said:
     return Said("five, I think" if "2 + 3" in body["messages"][0]["content"] else "ready")
 
 
-async def examined(**values: Any) -> dict[Role, Finding]:
+async def examined(**values: Any) -> dict[Role, DoctorFinding]:
     found = await examine(LLMSettings.model_validate({"model": "m", "timeout_s": 5, **values}))
     return {role: finding for finding in found for role in finding.roles}
 

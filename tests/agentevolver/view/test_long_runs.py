@@ -11,7 +11,7 @@ import pytest
 from agentevolver.utils.files import compress, write_jsonl
 from agentevolver.view import trajectories as steps_module
 from agentevolver.view.experiment import Experiment
-from agentevolver.view.metrics import Metrics
+from agentevolver.view.metrics import RunMetrics
 from agentevolver.view.samples import Samples
 from agentevolver.view.trajectories import AHEAD, Filter, StepFiles, Trajectories
 from tests.agentevolver.view.runs import make_records, make_run, sample_of, write_metrics
@@ -34,7 +34,7 @@ def cost_of_a_poll(folder: Path, steps: int) -> int:
     write_metrics(run, 2, steps + 1)
     experiment, metrics, trajectories = (
         Experiment(run),
-        Metrics(run / "metrics.jsonl"),
+        RunMetrics(run / "metrics.jsonl"),
         Trajectories(run / "trajectories"),
     )
 

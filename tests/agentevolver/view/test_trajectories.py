@@ -8,7 +8,7 @@ import pytest
 
 import agentevolver.view.trajectories as module
 from agentevolver.utils.files import COMPRESSED, compress, write_jsonl
-from agentevolver.view.experiment import BadRequest, NotThere
+from agentevolver.view.experiment import BadPageRequest, NotThere
 from agentevolver.view.trajectories import Filter, Trajectories, cursor
 from tests.agentevolver.view.runs import HOSTILE, N, make_records
 
@@ -159,7 +159,7 @@ def test_torn_and_strange_lines_are_passed_over(tmp_path: Path) -> None:
 def test_a_cursor_is_two_numbers() -> None:
     assert cursor("") is None and cursor("80:3") == (80, 3)
     for text in ("80", "a:b", "-1:0", "1:2:3"):
-        with pytest.raises(BadRequest):
+        with pytest.raises(BadPageRequest):
             cursor(text)
 
 

@@ -10,7 +10,7 @@ from agentevolver.config.checks import Resolved, for_verl, load
 from agentevolver.config.load import resolved_tree
 from agentevolver.config.overlay import laid_over
 from agentevolver.launcher import cli
-from agentevolver.launcher.memory import GIB, UTILISATION, Decoder, demand
+from agentevolver.launcher.memory import GIB, UTILISATION, DecoderSize, demand
 from agentevolver.recipes.agent0.overlays import proposer_overlay, solver_overlay
 from agentevolver.recipes.agent0.settings import settings_of
 from agentevolver.utils.errors import ConfigError
@@ -85,7 +85,7 @@ def test_a_dry_run_on_cuda_says_who_has_which_gpus(
 
 def test_one_gpu_holds_the_small_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "visible_gpus", lambda: 1)
-    small = Decoder(hidden=128, intermediate=384, layers=4, heads=4, kv_heads=2, vocabulary=512, tied=True)
+    small = DecoderSize(hidden=128, intermediate=384, layers=4, heads=4, kv_heads=2, vocabulary=512, tied=True)
     own = ["device=cuda", "recipes.agent0.executor.gpus=0", f"{UTILISATION}=0.3"]
     resolved = load(AGENT0.with_name("agent0.yaml"), own)
     need = demand(resolved.config, small)

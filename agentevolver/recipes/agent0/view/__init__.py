@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from agentevolver.recipes.agent0.view.rounds import MANIFEST, Rounds
 from agentevolver.utils.files import signature
-from agentevolver.view.experiment import BadRequest, Experiment, newest
+from agentevolver.view.experiment import BadPageRequest, Experiment, newest
 from agentevolver.view.routes import Json, Limit, Number
 from agentevolver.view.views import AddedView
 
@@ -27,7 +27,7 @@ def router(experiment: Experiment) -> APIRouter:
     @router.get("/rounds/{number}/records")
     def records(number: Number, fate: str = "", reason: str = "", offset: Number = 0, limit: Limit = 50) -> Response:
         if fate not in ("", "kept", "dropped"):
-            raise BadRequest(f"fate: {fate!r} is not known, write kept or dropped")
+            raise BadPageRequest(f"fate: {fate!r} is not known, write kept or dropped")
         return Json(rounds.records(number, fate=fate, reason=reason, offset=offset, limit=limit))
 
     return router

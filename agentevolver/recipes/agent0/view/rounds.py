@@ -19,7 +19,7 @@ from typing import Any
 
 from agentevolver.utils.files import GrowingFile, read_at
 from agentevolver.view.experiment import NotThere
-from agentevolver.view.metrics import Metrics
+from agentevolver.view.metrics import RunMetrics
 
 MANIFEST = "coevolve.json"
 STAGES = ("propose", "pool", "label", "solve", "evaluate")
@@ -32,7 +32,7 @@ _FOLDER = re.compile(r"round_(\d{1,6})")
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class RoundFacts:
     """What is kept of a record of `pool.jsonl`; None where the record does not say it."""
 
     offset: int
@@ -46,7 +46,7 @@ class Facts:
     difficulty: float | None
 
     @classmethod
-    def of(cls, offset: int, record: dict[str, Any]) -> Facts:
+    def of(cls, offset: int, record: dict[str, Any]) -> RoundFacts:
         """Take a record that begins at an offset."""
         return cls(
             offset,
@@ -66,7 +66,7 @@ class PoolFile:
 
     def __init__(self, path: Path) -> None:
         self._file = GrowingFile(path)
-        self._facts: dict[int, Facts] = {}
+        self._facts: dict[int, RoundFacts] = {}
         self._generation = 0
         self._summary: dict[str, Any] | None = None
 
@@ -105,7 +105,7 @@ class PoolFile:
                 self._forget_if_replaced()
                 number = line.value.get("number")
                 if isinstance(number, int) and not isinstance(number, bool):
-                    self._facts[number] = Facts.of(line.offset, line.value)
+                    self._facts[number] = RoundFacts.of(line.offset, line.value)
                     self._summary = None
         except OSError:
             return
@@ -123,7 +123,7 @@ class Rounds:
         self.folder = folder
         self._lock = threading.Lock()
         self._pools: dict[int, PoolFile] = {}
-        self._rewards: dict[int, Metrics] = {}
+        self._rewards: dict[int, RunMetrics] = {}
 
     def overview(self) -> dict[str, Any]:
         """Return `{exists, problem, state, stopped, best, rounds}`; `problem` says why the manifest is not read."""
@@ -192,7 +192,7 @@ class Rounds:
     def _reward(self, number: int) -> list[list[float]]:
         """Return `[step, reward]` of the proposer's training in a round."""
         path = self.folder / f"round_{number}" / "proposer" / "metrics.jsonl"
-        metrics = self._rewards.setdefault(number, Metrics(path))
+        metrics = self._rewards.setdefault(number, RunMetrics(path))
         try:
             found = metrics.read(REWARDS)
         except OSError:
@@ -215,7 +215,7 @@ def difficulty(record: dict[str, Any]) -> float | None:
     return None
 
 
-def _summary(facts: Sequence[Facts]) -> dict[str, Any]:
+def _summary(facts: Sequence[RoundFacts]) -> dict[str, Any]:
     if not facts:
         return {}
     kept, measured = [one for one in facts if one.kept], [one for one in facts if one.measured]

@@ -25,7 +25,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agentevolver.recipes.offline.seed import seed_policy_path
-from agentevolver.recipes.offline.seed.data import FIRST_SEED, N_SEEDS, Example, draw_task_id, endless
+from agentevolver.recipes.offline.seed.data import FIRST_SEED, N_SEEDS, SeedExample, draw_task_id, endless
 from agentevolver.recipes.offline.seed.demonstrator import Habits, demonstrate
 from agentevolver.recipes.offline.seed.evaluate import evaluate
 from agentevolver.recipes.offline.seed.training import SeedTraining, save, staged, train, write_facts
@@ -62,7 +62,7 @@ BASES: dict[str, Base] = {
 }
 
 
-def demonstrations(tokenizer: Any, seed: int, habits: Habits, links: Sequence[int]) -> Iterator[Example]:
+def demonstrations(tokenizer: Any, seed: int, habits: Habits, links: Sequence[int]) -> Iterator[SeedExample]:
     """Demonstrations without end; the same seed and habits give the same ones. `links` are how often goals of one
     link, two, three and four are drawn."""
     rng = random.Random(f"seed-app-{seed}")

@@ -96,7 +96,7 @@ N_SEEDS = 30_000
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class SeedExample:
     """A conversation's ids, and for each whether the assistant wrote it (`<|im_end|>` included)."""
 
     ids: list[int]
@@ -127,19 +127,21 @@ def corpus(seed: int, n: int = 4000, syntax: Syntax = COMPACT) -> list[str]:
     return texts + roles + phrases() * 10 + verbose * 5
 
 
-def examples(tokenizer: Any, seed: int, habits: Habits, syntax: Syntax = COMPACT) -> Iterator[Example]:
+def examples(tokenizer: Any, seed: int, habits: Habits, syntax: Syntax = COMPACT) -> Iterator[SeedExample]:
     """Demonstrations of PocketWorld without end; the same seed and habits give the same ones."""
     rng = random.Random(f"seed-data-{seed}")
     return endless(tokenizer, lambda: demonstrate(draw_task_id(rng), rng, habits, syntax), syntax)
 
 
-def endless(tokenizer: Any, show: Callable[[], Sequence[Message]], syntax: Syntax = COMPACT) -> Iterator[Example]:
+def endless(tokenizer: Any, show: Callable[[], Sequence[Message]], syntax: Syntax = COMPACT) -> Iterator[SeedExample]:
     """Training examples without end of the conversations that `show` makes one after the other."""
     while True:
         yield from encode(tokenizer, [show() for _ in range(256)], syntax)
 
 
-def encode(tokenizer: Any, conversations: Sequence[Sequence[Message]], syntax: Syntax = COMPACT) -> Iterator[Example]:
+def encode(
+    tokenizer: Any, conversations: Sequence[Sequence[Message]], syntax: Syntax = COMPACT
+) -> Iterator[SeedExample]:
     """Conversations as training examples."""
     cut = [pieces(conversation, syntax) for conversation in conversations]
     encoded = iter(tokenizer([text for c in cut for text, _ in c], add_special_tokens=False)["input_ids"])
@@ -149,4 +151,4 @@ def encode(tokenizer: Any, conversations: Sequence[Sequence[Message]], syntax: S
         for (_, mine), piece in zip(conversation, encoded, strict=False):
             ids += piece
             is_action += [mine] * len(piece)
-        yield Example(ids, is_action)
+        yield SeedExample(ids, is_action)

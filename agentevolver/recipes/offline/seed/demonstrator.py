@@ -20,7 +20,7 @@ from typing import Any
 
 from agentevolver.recipes.offline.seed.syntax import COMPACT, Syntax
 from env_service.base import Message
-from env_service.environments.pocket.calls import Call
+from env_service.environments.pocket.calls import PocketCall
 from env_service.environments.pocket.env import PocketEnv
 from env_service.environments.pocket.oracle import site_hint_parts
 from env_service.environments.pocket.quirks import Quirks, adapt, quirks_of, reorder
@@ -199,10 +199,10 @@ def _act(
     env: PocketEnv, messages: list[Message], rng: random.Random, habits: Habits, believed: Quirks, syntax: Syntax
 ) -> list[Message]:
     assert env.task is not None
-    rest, done = list(env.task.plan), list[Call]()
+    rest, done = list(env.task.plan), list[PocketCall]()
     while True:
         queue = adapt(rest, believed, env.world.pin, done)
-        intended = queue[0] if queue else Call("done")
+        intended = queue[0] if queue else PocketCall("done")
         call = slip(intended, env, rng) if rng.random() < habits.slip else intended
         observation, over = _step(env, messages, call, syntax)
         if over:
@@ -217,14 +217,14 @@ def _act(
             if rng.random() < habits.insist:
                 continue
             if call.tool == "bank.bal":
-                rest = [Call("done")]
+                rest = [PocketCall("done")]
                 continue
         done.append(call)
         if rest and call == reorder(rest[0], believed):
             rest.pop(0)
 
 
-def _step(env: PocketEnv, messages: list[Message], call: Call, syntax: Syntax) -> tuple[str, bool]:
+def _step(env: PocketEnv, messages: list[Message], call: PocketCall, syntax: Syntax) -> tuple[str, bool]:
     messages.append(syntax.action(call))
     result = env.step(messages[-1])
     if not result["is_terminated"]:
@@ -232,24 +232,24 @@ def _step(env: PocketEnv, messages: list[Message], call: Call, syntax: Syntax) -
     return result["state"][0]["content"], result["is_terminated"]
 
 
-def slip(intended: Call, env: PocketEnv, rng: random.Random) -> Call:
+def slip(intended: PocketCall, env: PocketEnv, rng: random.Random) -> PocketCall:
     """Something else than what was intended: a random call, one changed argument, or an early end."""
     kind = rng.random()
     if kind < 0.15:
-        return Call("done")
+        return PocketCall("done")
     if kind < 0.5 and intended.args and intended.tool not in ("done", "doc"):
         at = rng.randrange(len(intended.args))
         old = intended.args[at]
         pool = next((p for p in (WORDS, NAMES, TAGS, DAYS) if old in p), None)
         other = rng.choice(pool) if pool else f"{old[0] if old[0] in 'neom' else ''}{rng.randint(1, 9)}"
-        return Call(intended.tool, (*intended.args[:at], other, *intended.args[at + 1 :]))
+        return PocketCall(intended.tool, (*intended.args[:at], other, *intended.args[at + 1 :]))
     return random_call(env, rng)
 
 
-def random_call(env: PocketEnv, rng: random.Random) -> Call:
+def random_call(env: PocketEnv, rng: random.Random) -> PocketCall:
     """Some tool with arguments of the right kinds."""
     tool = rng.choice([t for t in TOOLS.values() if t.name != "done"])
-    return Call(tool.name, tuple(_random_argument(tool, i, env, rng) for i in range(len(tool.params))))
+    return PocketCall(tool.name, tuple(_random_argument(tool, i, env, rng) for i in range(len(tool.params))))
 
 
 def _random_argument(tool: WorldTool, index: int, env: PocketEnv, rng: random.Random) -> str:
@@ -281,7 +281,7 @@ def _explore(task_id: str, rng: random.Random, syntax: Syntax) -> list[Message]:
     messages[0]["content"] = f"site k{rng.randrange(N_NAMES)}"
     while True:
         left = env.max_steps - env.steps
-        call = Call("done") if left == 1 and rng.random() < 0.8 else random_call(env, rng)
+        call = PocketCall("done") if left == 1 and rng.random() < 0.8 else random_call(env, rng)
         if rng.random() < 0.3:
             call = adapt([call], quirks_of(env.world.site), env.world.pin)[0] if call.tool != "done" else call
         if _step(env, messages, call, syntax)[1]:

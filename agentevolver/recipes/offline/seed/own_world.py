@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from agentevolver.recipes.offline.seed.data import MAX_LENGTH, Example, build_tokenizer, encode, pieces
+from agentevolver.recipes.offline.seed.data import MAX_LENGTH, SeedExample, build_tokenizer, encode, pieces
 from agentevolver.recipes.offline.seed.demonstrations import DemonstrationError, PlayedTask
 from agentevolver.recipes.offline.seed.policy import inherit
 from agentevolver.recipes.offline.seed.sampler import Sampler
@@ -59,7 +59,7 @@ def corpus(shown: Sequence[PlayedTask]) -> list[str]:
     return [part for one in shown for said in one.messages for part in (f"{said['role']}\n", said["content"])]
 
 
-def examples(tokenizer: Any, shown: Sequence[PlayedTask]) -> list[Example]:
+def examples(tokenizer: Any, shown: Sequence[PlayedTask]) -> list[SeedExample]:
     """Demonstrations as training examples; raises DemonstrationError for one that is too long for the policy."""
     found = list(encode(tokenizer, [one.messages for one in shown], SYNTAX))
     for one, example in zip(shown, found, strict=True):
@@ -85,7 +85,7 @@ def sizes_of(tokenizer: Any, shown: Sequence[PlayedTask]) -> Sizes:
     return Sizes(opening, after, reply, answer, turns)
 
 
-def shuffled(found: Sequence[Example], rng: random.Random) -> Iterator[Example]:
+def shuffled(found: Sequence[SeedExample], rng: random.Random) -> Iterator[SeedExample]:
     """All examples again and again, in a new order each time."""
     while True:
         yield from rng.sample(found, len(found))

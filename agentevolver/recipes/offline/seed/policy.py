@@ -20,7 +20,7 @@ import torch
 from transformers import AutoTokenizer, Qwen2ForCausalLM
 
 from agentevolver.recipes.offline.seed import seed_policy_path
-from agentevolver.recipes.offline.seed.data import Example, build_tokenizer, corpus, examples
+from agentevolver.recipes.offline.seed.data import SeedExample, build_tokenizer, corpus, examples
 from agentevolver.recipes.offline.seed.demonstrator import Habits
 from agentevolver.recipes.offline.seed.evaluate import Report, evaluate
 from agentevolver.recipes.offline.seed.syntax import COMPACT, SYNTAXES, Syntax
@@ -52,7 +52,7 @@ def inherit(model: Qwen2ForCausalLM, tokenizer: Any) -> None:
 
 def demonstrations(
     tokenizer: Any, recipe: SeedTraining, habits: Habits, seed: int, syntax: Syntax = COMPACT
-) -> Iterator[list[Example]]:
+) -> Iterator[list[SeedExample]]:
     """The batches of the recipe: clean demonstrations first, then those of the habits, without end."""
     first, then = examples(tokenizer, seed, habits.at_first(), syntax), examples(tokenizer, seed + 1, habits, syntax)
     return staged(first, then, recipe, random.Random(f"seed-batches-{seed}"))

@@ -14,7 +14,7 @@ from typing import Any
 
 from agentevolver.rollout.tools.hermes import HermesFormat
 from env_service.base import Message
-from env_service.environments.pocket.calls import Call
+from env_service.environments.pocket.calls import PocketCall
 from env_service.environments.pocket.tools import CONFIRM, KIND_CHECKS, TOOLS, Param
 
 PAD, TURN, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
@@ -48,7 +48,7 @@ class Syntax:
 
     name: str
     chat_template: str
-    action: Callable[[Call], Message]
+    action: Callable[[PocketCall], Message]
     said: Callable[[Message], str]
     read: Callable[[Any, list[int]], Message]
     opened: Callable[[Sequence[Message]], str]
@@ -60,7 +60,7 @@ class Syntax:
     episode_tokens: int = 512
 
 
-def _compact_action(call: Call) -> Message:
+def _compact_action(call: PocketCall) -> Message:
     return {"role": "assistant", "content": str(call)}
 
 
@@ -76,7 +76,7 @@ def _turns(messages: Sequence[Message]) -> str:
     return "".join(f"{TURN}{message['role']}\n{message['content']}{END}\n" for message in messages)
 
 
-def arguments(call: Call) -> dict[str, str | int]:
+def arguments(call: PocketCall) -> dict[str, str | int]:
     """Return a call's positional arguments by name, in their order. Sites differ in the order, so that a value belongs
     to the first parameter that is still free and whose kind it is."""
     left: list[Param] = [*TOOLS[call.tool].params, CONFIRM]
@@ -90,7 +90,7 @@ def arguments(call: Call) -> dict[str, str | int]:
     return named
 
 
-def _hermes_action(call: Call) -> Message:
+def _hermes_action(call: PocketCall) -> Message:
     function = {"name": call.tool.replace(".", "_"), "arguments": json.dumps(arguments(call))}
     native = {"id": "c00000000", "type": "function", "function": function}
     return {"role": "assistant", "content": "", "tool_calls": [native]}

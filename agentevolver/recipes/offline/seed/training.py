@@ -17,7 +17,7 @@ import torch
 from torch.nn.functional import cross_entropy
 from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM
 
-from agentevolver.recipes.offline.seed.data import MAX_LENGTH, Example
+from agentevolver.recipes.offline.seed.data import MAX_LENGTH, SeedExample
 from agentevolver.recipes.offline.seed.muon import Muon
 
 logger = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ def make_model(tokenizer: Any, recipe: SeedTraining) -> Qwen2ForCausalLM:
     return model
 
 
-def batches(stream: Iterator[Example], size: int, rng: random.Random) -> Iterator[list[Example]]:
+def batches(stream: Iterator[SeedExample], size: int, rng: random.Random) -> Iterator[list[SeedExample]]:
     """Batches of examples of like length, in random order: padding is what costs most on a CPU."""
     while True:
         pool = sorted(itertools.islice(stream, 16 * size), key=lambda e: len(e.ids))
@@ -87,7 +87,7 @@ def batches(stream: Iterator[Example], size: int, rng: random.Random) -> Iterato
         yield from groups
 
 
-def loss_of(model: Any, batch: list[Example], pad: int, other_weight: float) -> torch.Tensor:
+def loss_of(model: Any, batch: list[SeedExample], pad: int, other_weight: float) -> torch.Tensor:
     """Mean weighted cross-entropy of a batch, in nats per unit of weight; the assistant's tokens weigh 1."""
     length = max(len(e.ids) for e in batch)
     ids = torch.tensor([e.ids + [pad] * (length - len(e.ids)) for e in batch])
@@ -100,14 +100,14 @@ def loss_of(model: Any, batch: list[Example], pad: int, other_weight: float) -> 
 
 
 def staged(
-    first: Iterator[Example], then: Iterator[Example], recipe: SeedTraining, rng: random.Random
-) -> Iterator[list[Example]]:
+    first: Iterator[SeedExample], then: Iterator[SeedExample], recipe: SeedTraining, rng: random.Random
+) -> Iterator[list[SeedExample]]:
     """Batches without end: `first`'s for `clean_share` of the steps, then the others'."""
     clean = round(recipe.clean_share * recipe.steps)
     return itertools.chain(itertools.islice(batches(first, recipe.batch, rng), clean), batches(then, recipe.batch, rng))
 
 
-def train(model: Any, tokenizer: Any, recipe: SeedTraining, stream: Iterator[list[Example]]) -> float:
+def train(model: Any, tokenizer: Any, recipe: SeedTraining, stream: Iterator[list[SeedExample]]) -> float:
     """Train in place on a stream of batches, with warm-up and cosine decay to a twentieth;
     returns the last smoothed loss.
 

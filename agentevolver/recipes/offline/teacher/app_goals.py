@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
-from agentevolver.recipes.offline.teacher.calls import Call
+from agentevolver.recipes.offline.teacher.calls import TeacherCall
 from env_service.environments.pocket.wordings import APP_LINKS, APP_OPENINGS, DAYS
 
 APP = "app"
@@ -33,7 +33,7 @@ _WITHOUT_IT = {"move", "plan"}
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class AppLink:
     """One thing that a goal asks for, and the note or person whom it names beside its subject ("" for none)."""
 
     kind: str
@@ -67,7 +67,7 @@ _OPENINGS = [
 ]
 
 
-def read_goal(plain: str) -> tuple[dict[str, str], tuple[Link, ...]] | None:
+def read_goal(plain: str) -> tuple[dict[str, str], tuple[AppLink, ...]] | None:
     """Return sender and day (p, d) and the links of a query without commas, None if it is no such goal."""
     opening, colon, asked = (part.strip() for part in plain.partition(":"))
     slots = next((match.groupdict() for one in _OPENINGS if (match := one.fullmatch(opening))), None)
@@ -75,7 +75,7 @@ def read_goal(plain: str) -> tuple[dict[str, str], tuple[Link, ...]] | None:
     return (slots, links) if colon and slots is not None and 1 <= len(links) <= MOST_LINKS else None
 
 
-def _read_links(asked: str) -> tuple[Link, ...]:
+def _read_links(asked: str) -> tuple[AppLink, ...]:
     """The links that a text is made of; none where a part of it is no link."""
     links, place = [], 0
     while place < len(asked):
@@ -83,12 +83,12 @@ def _read_links(asked: str) -> tuple[Link, ...]:
         kind, match = next(found, ("", None))
         if match is None:
             return ()
-        links.append(Link(kind, *match.groups()))
+        links.append(AppLink(kind, *match.groups()))
         place = match.end()
     return tuple(links)
 
 
-def write_goal(slots: Mapping[str, str], links: Sequence[Link], wordings: Sequence[int]) -> str:
+def write_goal(slots: Mapping[str, str], links: Sequence[AppLink], wordings: Sequence[int]) -> str:
     """Return a goal in these wordings of its opening and its links."""
     first, *rest = wordings
     asked = [
@@ -143,12 +143,12 @@ _EFFECTS: dict[str, Callable[[_Subject, str], tuple[str, ...] | None]] = {
 }
 
 
-def opening_looks(slots: Mapping[str, str]) -> list[Call]:
+def opening_looks(slots: Mapping[str, str]) -> list[TeacherCall]:
     """Return the look-ups that tell `it` and `him`."""
-    return [Call("mail.find", (slots["p"],)), Call("cal.list", (slots["d"],))]
+    return [TeacherCall("mail.find", (slots["p"],)), TeacherCall("cal.list", (slots["d"],))]
 
 
-def effects(view: View, slots: Mapping[str, str], links: Sequence[Link], first: int) -> list[tuple[str, ...]]:
+def effects(view: View, slots: Mapping[str, str], links: Sequence[AppLink], first: int) -> list[tuple[str, ...]]:
     """Return the changes that the `first` links of a goal come to, in the order asked.
 
     What all of them are about is looked up before anything else, as far as one of them wants it.
@@ -167,6 +167,6 @@ def effects(view: View, slots: Mapping[str, str], links: Sequence[Link], first: 
     return [effect for effect in found if effect is not None]
 
 
-def tools_of_links(links: Sequence[Link]) -> frozenset[str]:
+def tools_of_links(links: Sequence[AppLink]) -> frozenset[str]:
     """Return the tools that a goal with these links ends up using."""
     return OPENING_TOOLS.union(*(LINK_TOOLS[link.kind] for link in links))

@@ -10,11 +10,11 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 
-from agentevolver.recipes.offline.teacher.app_goals import APP, LINK_TOOLS, MOST_LINKS, Link
-from agentevolver.recipes.offline.teacher.calls import Call
+from agentevolver.recipes.offline.teacher.app_goals import APP, LINK_TOOLS, MOST_LINKS, AppLink
+from agentevolver.recipes.offline.teacher.calls import TeacherCall
 from agentevolver.recipes.offline.teacher.intents import Intent
 from agentevolver.recipes.offline.teacher.observed import Seen
-from agentevolver.recipes.offline.teacher.prompt import Draws
+from agentevolver.recipes.offline.teacher.prompt import TeacherDraws
 
 LEAST_ENTITIES = 3
 # Of the tasks, as long as the transcript proves some.
@@ -26,8 +26,8 @@ _ATTEMPTS = 40
 # What is surely in the bank where nobody looked.
 _LEAST_BALANCE = 20
 
-Proposed = tuple[Intent, list[Call]]
-Proven = Callable[[Intent, Seen], list[Call] | None]
+Proposed = tuple[Intent, list[TeacherCall]]
+Proven = Callable[[Intent, Seen], list[TeacherCall] | None]
 
 
 def most_wanted(preference: str) -> int:
@@ -38,7 +38,7 @@ def most_wanted(preference: str) -> int:
     return min(MOST_LINKS, entities) if entities >= LEAST_ENTITIES else 0
 
 
-def mixed(goals: Iterator[Proposed], others: Iterator[Proposed], draws: Draws) -> Iterator[Proposed]:
+def mixed(goals: Iterator[Proposed], others: Iterator[Proposed], draws: TeacherDraws) -> Iterator[Proposed]:
     """Yield goals and other tasks, two of three goals while there are some; nothing is drawn where there are none."""
     goal = next(goals, None)
     while goal is not None:
@@ -51,7 +51,7 @@ def mixed(goals: Iterator[Proposed], others: Iterator[Proposed], draws: Draws) -
     yield from others
 
 
-def goals(seen: Seen, weights: Sequence[float], draws: Draws, proven: Proven) -> Iterator[Proposed]:
+def goals(seen: Seen, weights: Sequence[float], draws: TeacherDraws, proven: Proven) -> Iterator[Proposed]:
     """Yield goals with the calls that do them, as far as the transcript proves them.
 
     Args:
@@ -80,7 +80,7 @@ def _subjects(seen: Seen) -> Iterator[dict[str, str]]:
         yield {"p": sender, "d": day}
 
 
-def _links(slots: dict[str, str], seen: Seen, proven: Proven) -> dict[str, list[Link]]:
+def _links(slots: dict[str, str], seen: Seen, proven: Proven) -> dict[str, list[AppLink]]:
     """Links that can be asked of a subject, by kind."""
     rows, day = seen.facts.rows, slots["d"]
     met = {row[1] for row in rows["cal"].values()}
@@ -91,14 +91,16 @@ def _links(slots: dict[str, str], seen: Seen, proven: Proven) -> dict[str, list[
     }
     found = {
         kind: [
-            link for other in others.get(kind, [""]) if proven(Intent(APP, slots, (link := Link(kind, other),)), seen)
+            link
+            for other in others.get(kind, [""])
+            if proven(Intent(APP, slots, (link := AppLink(kind, other),)), seen)
         ]
         for kind in LINK_TOOLS
     }
     return {kind: links for kind, links in found.items() if links}
 
 
-def _is_affordable(calls: Sequence[Call], seen: Seen) -> bool:
+def _is_affordable(calls: Sequence[TeacherCall], seen: Seen) -> bool:
     paid = sum(int(arg) for call in calls if call.tool == "bank.pay" for arg in call.args if arg.isdecimal())
     bought = sum(seen.facts.prices[call.args[0]] for call in calls if call.tool == "shop.buy")
     return paid + bought <= (_LEAST_BALANCE if seen.facts.balance is None else seen.facts.balance)

@@ -11,16 +11,16 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from agentevolver.recipes.offline.teacher.calls import CHANGES, GUARDED, LOOKUPS, NEED_LOGIN, Call, canonical
+from agentevolver.recipes.offline.teacher.calls import CHANGES, GUARDED, LOOKUPS, NEED_LOGIN, TeacherCall, canonical
 from agentevolver.recipes.offline.teacher.goals import Effect, Impossible, goal
 from agentevolver.recipes.offline.teacher.intents import Intent
 from agentevolver.recipes.offline.teacher.observed import NeedLook, Seen, SeenStep, see
-from agentevolver.recipes.offline.teacher.prompt import Draws, NotUnderstood, Prompt
+from agentevolver.recipes.offline.teacher.prompt import NotUnderstood, Prompt, TeacherDraws
 
 Judgement = tuple[bool, str]
 
 
-def steps(prompt: Prompt, draws: Draws) -> dict[str, Any]:
+def steps(prompt: Prompt, draws: TeacherDraws) -> dict[str, Any]:
     """`attributor/steps`: a label for each step that is asked for."""
     intent, success = prompt.intent(), _is_success(prompt.text("outcome"))
     seen = see(prompt.sections, prompt.steps())
@@ -59,7 +59,7 @@ def judge_steps(intent: Intent, seen: Seen, *, success: bool) -> dict[int, Judge
     """Return whether each step deserves credit, and why, by its number."""
     wanted, needed = _wanted(intent, seen)
     judged: dict[int, Judgement] = {}
-    earlier: set[Call] = set()
+    earlier: set[TeacherCall] = set()
     for place, step in enumerate(seen.steps):
         # An attempt counts as using what was found out, also where the site refused it for another reason.
         later = [s for s in seen.steps[place + 1 :] if s.call is not None and canonical(s.call) in wanted]
@@ -72,7 +72,7 @@ def judge_steps(intent: Intent, seen: Seen, *, success: bool) -> dict[int, Judge
     return judged
 
 
-def _wanted(intent: Intent, seen: Seen) -> tuple[set[Effect], set[Call]]:
+def _wanted(intent: Intent, seen: Seen) -> tuple[set[Effect], set[TeacherCall]]:
     """The changes that the task asks for, and the look-ups that tell; as far as the transcript says."""
     try:
         found = goal(intent, seen.facts)
@@ -85,9 +85,9 @@ def _wanted(intent: Intent, seen: Seen) -> tuple[set[Effect], set[Call]]:
 
 def _judge(
     step: SeenStep,
-    needed: set[Call],
+    needed: set[TeacherCall],
     wanted: set[Effect],
-    earlier: set[Call],
+    earlier: set[TeacherCall],
     later: list[SeenStep],
     seen: Seen,
     *,
@@ -124,7 +124,7 @@ def _judge(
     return False, "its result was not needed"
 
 
-def _tells(call: Call, step: SeenStep, needed: set[Call], wanted: set[Effect]) -> bool:
+def _tells(call: TeacherCall, step: SeenStep, needed: set[TeacherCall], wanted: set[Effect]) -> bool:
     """Whether a look-up of another kind shows an id that a wanted change needs."""
     ids = {arg for effect in wanted for arg in effect[1:] if re.fullmatch(r"[neom]\d+", arg)}
     return bool(ids & set(step.observation.split()))

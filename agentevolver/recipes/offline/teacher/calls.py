@@ -32,7 +32,7 @@ _USAGE = re.compile(r"\b([a-z]+(?:\.[a-z]+)?)((?: (?:[A-Z]{2,}|yes\b))+|(?: \{[^
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class TeacherCall:
     """A tool and its arguments in the order in which they were given."""
 
     tool: str
@@ -57,7 +57,7 @@ def dotted(text: str) -> str:
     return _UNDOTTED.sub(lambda name: name[0].replace("_", "."), text)
 
 
-def exchanges(action: str, observation: str) -> list[tuple[Call | None, str]]:
+def exchanges(action: str, observation: str) -> list[tuple[TeacherCall | None, str]]:
     """Return the calls of an assistant message, each with its answer.
 
     Where there is not one line of an answer for each of several calls, the first of them has the whole.
@@ -69,7 +69,7 @@ def exchanges(action: str, observation: str) -> list[tuple[Call | None, str]]:
     return [(read_call(action), dotted(observation) if written else observation)]
 
 
-def read_call(action: str) -> Call | None:
+def read_call(action: str) -> TeacherCall | None:
     """Return the call of an assistant message in either syntax, the first of several, None if there is none in it."""
     text = without_thought(action).strip()
     at = text.find(_MARK)
@@ -79,10 +79,10 @@ def read_call(action: str) -> Call | None:
     if not words:
         return None
     tool = words[0].lower()
-    return Call(tool, tuple(words[1:]) if tool == "done" else tuple(word.lower() for word in words[1:]))
+    return TeacherCall(tool, tuple(words[1:]) if tool == "done" else tuple(word.lower() for word in words[1:]))
 
 
-def _read_json(text: str) -> Call | None:
+def _read_json(text: str) -> TeacherCall | None:
     try:
         data, _ = json.JSONDecoder().raw_decode(text.lstrip())
     except (ValueError, RecursionError):
@@ -102,10 +102,10 @@ def _read_json(text: str) -> Call | None:
         given = {key: value.lower() for key, value in given.items()}
     if tool == "doc":
         given = {key: value.replace("_", ".") for key, value in given.items()}
-    return Call(tool, tuple(given.values()))
+    return TeacherCall(tool, tuple(given.values()))
 
 
-def write_call(call: Call, syntax: Syntax) -> str:
+def write_call(call: TeacherCall, syntax: Syntax) -> str:
     """Return a call as an assistant message."""
     if syntax == "compact":
         return str(call)
@@ -115,7 +115,7 @@ def write_call(call: Call, syntax: Syntax) -> str:
     return f"{_MARK}{json.dumps({'name': call.tool, 'arguments': arguments})}</tool_call>"
 
 
-def _keyed(call: Call) -> list[tuple[str, str]]:
+def _keyed(call: TeacherCall) -> list[tuple[str, str]]:
     """The arguments with their JSON keys, in the order given;
     where sites order them differently, the value tells which it is."""
     if call.tool == "bank.pay":
@@ -142,7 +142,7 @@ def read_usage(text: str) -> dict[str, Signature]:
     return found
 
 
-def canonical(call: Call) -> tuple[str, ...]:
+def canonical(call: TeacherCall) -> tuple[str, ...]:
     """Return what a call does, whatever the site's order of arguments and without a confirmation:
     the tool and its usual arguments."""
     args = list(call.args)

@@ -6,14 +6,22 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from agentevolver.recipes.offline.teacher import app_proposals
-from agentevolver.recipes.offline.teacher.calls import CHANGES, LOOKUPS, USUAL, Call, canonical, read_call, write_call
+from agentevolver.recipes.offline.teacher.calls import (
+    CHANGES,
+    LOOKUPS,
+    USUAL,
+    TeacherCall,
+    canonical,
+    read_call,
+    write_call,
+)
 from agentevolver.recipes.offline.teacher.goals import Impossible, next_call, prepared
 from agentevolver.recipes.offline.teacher.observed import Seen, SeenStep, see
-from agentevolver.recipes.offline.teacher.prompt import Draws, NotUnderstood, Prompt
+from agentevolver.recipes.offline.teacher.prompt import NotUnderstood, Prompt, TeacherDraws
 from agentevolver.recipes.offline.teacher.rules import RULES
 from env_service.environments.pocket.wordings import DAYS
 
-Weighted = tuple[Call, float]
+Weighted = tuple[TeacherCall, float]
 _APPS = ("note", "cal", "mail", "bank", "shop")
 # How much more an explorer likes what it is to look at, and what is in the same app.
 _FOCUS, _FOCUS_APP = 6.0, 2.0
@@ -25,7 +33,7 @@ _MANUALS = {
 } | {"login": ("bank.pay", "shop.buy", "bank.bal"), "look": ("shop.buy",)}
 
 
-def explore(prompt: Prompt, draws: Draws) -> dict[str, Any] | str:
+def explore(prompt: Prompt, draws: TeacherDraws) -> dict[str, Any] | str:
     """`explorer/act`: one more action; first each app once, then deeper, answering errors as they ask."""
     phase = prompt.text("phase").strip()
     if phase not in ("breadth", "depth"):
@@ -38,7 +46,7 @@ def explore(prompt: Prompt, draws: Draws) -> dict[str, Any] | str:
     return said(thought, write_call(call, seen.syntax), prompt, draws)
 
 
-def solve(prompt: Prompt, draws: Draws) -> dict[str, Any] | str:
+def solve(prompt: Prompt, draws: TeacherDraws) -> dict[str, Any] | str:
     """`verifier/solve`: the next action towards the task, from what the transcript shows."""
     intent = prompt.intent()
     prompt.text("opening")
@@ -47,17 +55,17 @@ def solve(prompt: Prompt, draws: Draws) -> dict[str, Any] | str:
     try:
         call = next_call(intent, seen)
     except Impossible as error:
-        thought, call = f"{error}, so it cannot be done", Call("done")
+        thought, call = f"{error}, so it cannot be done", TeacherCall("done")
     refusals = [step.observation for step in seen.steps if step.call == call and step.failed]
     if len(refusals) > len(set(refusals)):
-        thought, call = "this was refused twice for the same reason", Call("done")
+        thought, call = "this was refused twice for the same reason", TeacherCall("done")
     if draws.errs(draws.rates.slips) and (others := [c for c, _ in _lookups(seen) if c != call]):
         draws.plant("slip", action=str(call))
         call = draws.rng.choice(others)
     return said(thought, write_call(call, seen.syntax), prompt, draws)
 
 
-def said(thought: str, action: str, prompt: Prompt, draws: Draws) -> dict[str, Any] | str:
+def said(thought: str, action: str, prompt: Prompt, draws: TeacherDraws) -> dict[str, Any] | str:
     """Return an action as it is asked for; a message that is sent as it is is sometimes none."""
     if not prompt.is_sent:
         return {"thought": thought, "action": action}
@@ -67,15 +75,15 @@ def said(thought: str, action: str, prompt: Prompt, draws: Draws) -> dict[str, A
     return f"<think>{thought}</think>{action}"
 
 
-def _tried(prompt: Prompt) -> set[Call]:
+def _tried(prompt: Prompt) -> set[TeacherCall]:
     """The very calls of others; lines that tell kinds of actions and how often are no calls."""
     lines = prompt.sections.get("tried", "").splitlines()
     return {call for line in lines if not line.endswith(" times)") and (call := read_call(line)) is not None}
 
 
 def _explorers_choice(
-    seen: Seen, phase: str, candidates: Iterable[Weighted], tried: set[Call], draws: Draws, focus: str
-) -> tuple[str, Call]:
+    seen: Seen, phase: str, candidates: Iterable[Weighted], tried: set[TeacherCall], draws: TeacherDraws, focus: str
+) -> tuple[str, TeacherCall]:
     if (fix := _pending(seen)) is not None:
         return "the last answer says what this call wants", fix
     known = {tool for tool in seen.tools if tool in USUAL}
@@ -92,12 +100,12 @@ def _explorers_choice(
     untried = [(c, w) for c, w in fresh if c not in tried]
     choice = untried or fresh
     if not choice:
-        return "nothing new is left", Call("doc")
-    call: Call = draws.pick(choice)
+        return "nothing new is left", TeacherCall("doc")
+    call: TeacherCall = draws.pick(choice)
     return ("look around" if phase == "breadth" else "follow what was found"), call
 
 
-def _liked(call: Call, focus: str) -> float:
+def _liked(call: TeacherCall, focus: str) -> float:
     if not focus:
         return 1.0
     return (
@@ -105,9 +113,9 @@ def _liked(call: Call, focus: str) -> float:
     )
 
 
-def _pending(seen: Seen) -> Call | None:
+def _pending(seen: Seen) -> TeacherCall | None:
     """The call that the latest refusal asks for, if it asks for one and that was not refused itself."""
-    refused: set[Call] = set()
+    refused: set[TeacherCall] = set()
     for step in reversed(seen.steps):
         # What was refused before a manual, a login or a look-up may be allowed after it.
         opened = any(
@@ -124,12 +132,12 @@ def _pending(seen: Seen) -> Call | None:
                 return None
             if any(word.isupper() for word in wanted):
                 return None
-            call = prepared(Call(wanted[0], wanted[1:]), seen)
+            call = prepared(TeacherCall(wanted[0], wanted[1:]), seen)
             return None if call in refused or call in seen.worked else call
     return None
 
 
-def _openers(seen: Seen) -> set[Call]:
+def _openers(seen: Seen) -> set[TeacherCall]:
     """Calls that a site may want before others."""
     return {call for call in seen.worked if call.tool in ("bank.login", "doc", "shop.find")}
 
@@ -138,14 +146,14 @@ def _teaches(seen: Seen, step: SeenStep) -> bool:
     return any(evidence.step == step.index for evidence in seen.rules.evidence.values())
 
 
-def _manual_walk(seen: Seen) -> Call:
+def _manual_walk(seen: Seen) -> TeacherCall:
     """Read the manuals from the top while no tool is known."""
     for step in reversed(seen.steps):
         if step.observation.startswith("apps "):
             read = {s.call.args[0] for s in seen.steps if s.call is not None and s.call.tool == "doc" and s.call.args}
             left = [app for app in step.observation.split()[1:] if app not in read]
-            return Call("doc", (left[0],)) if left else Call("doc")
-    return Call("doc")
+            return TeacherCall("doc", (left[0],)) if left else TeacherCall("doc")
+    return TeacherCall("doc")
 
 
 def _candidates(seen: Seen, phase: str) -> Iterator[Weighted]:
@@ -168,20 +176,20 @@ def _lookups(seen: Seen) -> Iterator[Weighted]:
         r[2] for r in facts.rows["mail"].values()
     }
     for tag in words.get("TAG", []):
-        yield Call("note.list", (tag,)), 1.8
+        yield TeacherCall("note.list", (tag,)), 1.8
     for day in words.get("DAY", list(DAYS)):
-        yield Call("cal.list", (day,)), 1.8
-    yield Call("shop.orders"), 4.0
-    yield Call("bank.bal"), 4.0
+        yield TeacherCall("cal.list", (day,)), 1.8
+    yield TeacherCall("shop.orders"), 4.0
+    yield TeacherCall("bank.bal"), 4.0
     names = words.get("NAME") or sorted(met)
     for name in names:
         if name not in met:
-            yield Call("mail.find", (name,)), 10.0 / len(names)
-            yield Call("cal.find", (name,)), 4.0 / len(names)
+            yield TeacherCall("mail.find", (name,)), 10.0 / len(names)
+            yield TeacherCall("cal.find", (name,)), 4.0 / len(names)
     new = [word for word in words.get("WORD", []) if word not in things]
     for word in new:
-        yield Call("shop.find", (word,)), 12.0 / len(new)
-        yield Call("note.find", (word,)), 2.0 / len(new)
+        yield TeacherCall("shop.find", (word,)), 12.0 / len(new)
+        yield TeacherCall("note.find", (word,)), 2.0 / len(new)
 
 
 def _probes(seen: Seen) -> Iterator[Weighted]:
@@ -190,24 +198,24 @@ def _probes(seen: Seen) -> Iterator[Weighted]:
     unknown = [rule for rule in RULES if rules.get(rule) is None]
     for rule in unknown:
         for tool in _MANUALS[rule]:
-            yield Call("doc", (tool,)), 6.0 / len(_MANUALS[rule])
+            yield TeacherCall("doc", (tool,)), 6.0 / len(_MANUALS[rule])
     people = words.get("NAME", [])[:1] or [row[1] for row in facts.rows["cal"].values()][:1]
     for name in people:
-        yield Call("bank.pay", (name, "2")), 3.0 if "pay" in unknown or "login" in unknown else 0.3
-        yield Call("cal.add", (name, "wed", "9")), 3.0 if "plan" in unknown else 0.2
+        yield TeacherCall("bank.pay", (name, "2")), 3.0 if "pay" in unknown or "login" in unknown else 0.3
+        yield TeacherCall("cal.add", (name, "wed", "9")), 3.0 if "plan" in unknown else 0.2
     guard = 2.0 if "guard" in unknown else 0.3
     for table, tool in (("note", "note.del"), ("cal", "cal.del"), ("mail", "mail.del"), ("order", "shop.ret")):
         for key in list(facts.rows[table])[:1]:
             if key not in seen.touched:
-                yield Call(tool, (key,)), guard
+                yield TeacherCall(tool, (key,)), guard
     for key, row in list(facts.rows["note"].items())[:1]:
         for tag in [tag for tag in words.get("TAG", []) if tag != row[2]][:1]:
-            yield Call("note.tag", (key, tag)), 0.5
+            yield TeacherCall("note.tag", (key, tag)), 0.5
     for key, row in list(facts.rows["cal"].items())[:1]:
-        yield Call("cal.move", (key, "fri" if row[2] != "fri" else "mon")), 0.5
+        yield TeacherCall("cal.move", (key, "fri" if row[2] != "fri" else "mon")), 0.5
     for word, product in facts.products.items():
         if product is not None:
-            yield Call("shop.buy", (word, "1")), 4.0 if "look" in unknown else 0.5
+            yield TeacherCall("shop.buy", (word, "1")), 4.0 if "look" in unknown else 0.5
 
 
 def _for_goals(seen: Seen) -> Iterator[Weighted]:
@@ -216,20 +224,20 @@ def _for_goals(seen: Seen) -> Iterator[Weighted]:
     facts, rows = seen.facts, seen.facts.rows
     for row in rows["mail"].values():
         if row[2] not in facts.products:
-            yield Call("shop.find", (row[2],)), 40.0
+            yield TeacherCall("shop.find", (row[2],)), 40.0
     known = {row[1] for table in ("cal", "mail") for row in rows[table].values()}
     names = [name for name in seen.words.get("NAME", []) if name not in known]
     for name in names:
-        yield Call("mail.find", (name,)), (48.0, 12.0, 4.0)[min(2, len(rows["mail"]))] / len(names)
+        yield TeacherCall("mail.find", (name,)), (48.0, 12.0, 4.0)[min(2, len(rows["mail"]))] / len(names)
     for day in DAYS:
-        yield Call("cal.list", (day,)), (5.0, 2.5, 1.0)[min(2, len(rows["cal"]))]
+        yield TeacherCall("cal.list", (day,)), (5.0, 2.5, 1.0)[min(2, len(rows["cal"]))]
     for tag in seen.words.get("TAG", []):
-        yield Call("note.list", (tag,)), 0.5 if rows["note"] else 2.5
+        yield TeacherCall("note.list", (tag,)), 0.5 if rows["note"] else 2.5
     for rule in RULES:
         if seen.rules.get(rule) is None:
             for tool in _MANUALS[rule]:
-                yield Call("doc", (tool,)), 8.0 / len(_MANUALS[rule])
+                yield TeacherCall("doc", (tool,)), 8.0 / len(_MANUALS[rule])
     if seen.rules.get("login") == "pin" and facts.pin is None:
-        yield Call("me.pin"), 8.0
-    yield Call("shop.orders"), 1.0
-    yield Call("bank.bal"), 1.0
+        yield TeacherCall("me.pin"), 8.0
+    yield TeacherCall("shop.orders"), 1.0
+    yield TeacherCall("bank.bal"), 1.0

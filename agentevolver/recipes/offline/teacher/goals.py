@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from agentevolver.recipes.offline.teacher import app_goals
-from agentevolver.recipes.offline.teacher.calls import GUARDED, NEED_LOGIN, Call
+from agentevolver.recipes.offline.teacher.calls import GUARDED, NEED_LOGIN, TeacherCall
 from agentevolver.recipes.offline.teacher.intents import Intent
-from agentevolver.recipes.offline.teacher.observed import Facts, NeedLook, Row, Seen
+from agentevolver.recipes.offline.teacher.observed import NeedLook, ObservedFacts, Row, Seen
 from agentevolver.recipes.offline.teacher.rules import Rules
 
 Effect = tuple[str, ...]
@@ -25,23 +25,23 @@ class Impossible(Exception):
 
 
 @dataclass(slots=True)
-class Goal:
+class TeacherGoal:
     """The changes that a task asks for, the answer if it asks for one, and the look-ups that tell."""
 
     effects: list[Effect] = field(default_factory=list)
     answer: str | None = None
-    looked: list[Call] = field(default_factory=list)
+    looked: list[TeacherCall] = field(default_factory=list)
 
 
 class _View:
     """Facts, with a record of what was asked of them."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: ObservedFacts) -> None:
         self._facts = facts
-        self.looked: list[Call] = []
+        self.looked: list[TeacherCall] = []
 
     def rows(self, tool: str, *args: str) -> list[Row]:
-        call = Call(tool, args)
+        call = TeacherCall(tool, args)
         self._note(call)
         return self._facts.look(call)
 
@@ -55,85 +55,87 @@ class _View:
         """The price of a product; it stays what it was when some of it is bought."""
         if (price := self._facts.prices.get(word)) is None:
             return self.one(f"product {word}", "shop.find", word)[1]
-        self._note(Call("shop.find", (word,)))
+        self._note(TeacherCall("shop.find", (word,)))
         return str(price)
 
-    def _note(self, call: Call) -> None:
+    def _note(self, call: TeacherCall) -> None:
         if call not in self.looked:
             self.looked.append(call)
 
 
-_Maker = Callable[[_View, dict[str, str]], Goal]
+_Maker = Callable[[_View, dict[str, str]], TeacherGoal]
 
 
-def _note_retag(v: _View, s: dict[str, str]) -> Goal:
+def _note_retag(v: _View, s: dict[str, str]) -> TeacherGoal:
     row = v.one(f"note {s['w']}", "note.find", s["w"])
-    return Goal([("note.tag", row[0], s["t"])] if row[2] != s["t"] else [])
+    return TeacherGoal([("note.tag", row[0], s["t"])] if row[2] != s["t"] else [])
 
 
-def _cal_move(v: _View, s: dict[str, str]) -> Goal:
+def _cal_move(v: _View, s: dict[str, str]) -> TeacherGoal:
     row = v.one(f"meeting with {s['p']}", "cal.find", s["p"])
-    return Goal([("cal.move", row[0], s["d"])] if row[2] != s["d"] else [])
+    return TeacherGoal([("cal.move", row[0], s["d"])] if row[2] != s["d"] else [])
 
 
-def _order(v: _View, s: dict[str, str]) -> Goal:
+def _order(v: _View, s: dict[str, str]) -> TeacherGoal:
     rows = [row for row in v.rows("shop.orders") if row[1] == s["w"]]
     if len(rows) != 1:
         raise Impossible(f"there is no single order of {s['w']}")
-    return Goal([("shop.ret", rows[0][0])])
+    return TeacherGoal([("shop.ret", rows[0][0])])
 
 
-def _buy(v: _View, s: dict[str, str]) -> Goal:
+def _buy(v: _View, s: dict[str, str]) -> TeacherGoal:
     # That a site sells it is only known from a look; a site that lets one buy without is still asked by buying.
-    return Goal([("shop.buy", s["w"], s["n"])])
+    return TeacherGoal([("shop.buy", s["w"], s["n"])])
 
 
-def _pay_met(v: _View, s: dict[str, str]) -> Goal:
-    return Goal([("bank.pay", v.one(f"single meeting on {s['d']}", "cal.list", s["d"])[1], s["n"])])
+def _pay_met(v: _View, s: dict[str, str]) -> TeacherGoal:
+    return TeacherGoal([("bank.pay", v.one(f"single meeting on {s['d']}", "cal.list", s["d"])[1], s["n"])])
 
 
-def _del_tag(v: _View, s: dict[str, str]) -> Goal:
+def _del_tag(v: _View, s: dict[str, str]) -> TeacherGoal:
     rows = v.rows("note.list", s["t"])
     if not rows:
         raise Impossible(f"there is no note with tag {s['t']}")
-    return Goal([("note.del", row[0]) for row in rows])
+    return TeacherGoal([("note.del", row[0]) for row in rows])
 
 
-def _if_price(v: _View, s: dict[str, str]) -> Goal:
+def _if_price(v: _View, s: dict[str, str]) -> TeacherGoal:
     price = int(v.one(f"product {s['w']}", "shop.find", s["w"])[1])
-    return Goal([("shop.buy", s["w"], "1") if price < int(s["n"]) else ("note.add", s["w"], s["t"])])
+    return TeacherGoal([("shop.buy", s["w"], "1") if price < int(s["n"]) else ("note.add", s["w"], s["t"])])
 
 
-def _if_free(v: _View, s: dict[str, str]) -> Goal:
+def _if_free(v: _View, s: dict[str, str]) -> TeacherGoal:
     met = v.rows("cal.list", s["d"])
-    return Goal([("mail.send", s["p"], s["w"]) if met else ("cal.add", s["p"], s["d"], s["h"])])
+    return TeacherGoal([("mail.send", s["p"], s["w"]) if met else ("cal.add", s["p"], s["d"], s["h"])])
 
 
-def _if_rich(v: _View, s: dict[str, str]) -> Goal:
+def _if_rich(v: _View, s: dict[str, str]) -> TeacherGoal:
     rich = int(v.rows("bank.bal")[0][0]) > int(s["n"])
-    return Goal([("bank.pay", s["p"], s["m"]) if rich else ("mail.send", s["p"], s["w"])])
+    return TeacherGoal([("bank.pay", s["p"], s["m"]) if rich else ("mail.send", s["p"], s["w"])])
 
 
 _GOALS: dict[str, _Maker] = {
-    "note_add": lambda v, s: Goal([("note.add", s["w"], s["t"])]),
-    "price": lambda v, s: Goal(answer=v.one(f"product {s['w']}", "shop.find", s["w"])[1]),
-    "note_which": lambda v, s: Goal(answer=v.one(f"note {s['w']}", "note.find", s["w"])[2]),
-    "cal_when": lambda v, s: Goal(answer=v.one(f"meeting with {s['p']}", "cal.find", s["p"])[2]),
-    "mail_send": lambda v, s: Goal([("mail.send", s["p"], s["w"])]),
-    "mail_what": lambda v, s: Goal(answer=v.one(f"mail from {s['p']}", "mail.find", s["p"])[2]),
+    "note_add": lambda v, s: TeacherGoal([("note.add", s["w"], s["t"])]),
+    "price": lambda v, s: TeacherGoal(answer=v.one(f"product {s['w']}", "shop.find", s["w"])[1]),
+    "note_which": lambda v, s: TeacherGoal(answer=v.one(f"note {s['w']}", "note.find", s["w"])[2]),
+    "cal_when": lambda v, s: TeacherGoal(answer=v.one(f"meeting with {s['p']}", "cal.find", s["p"])[2]),
+    "mail_send": lambda v, s: TeacherGoal([("mail.send", s["p"], s["w"])]),
+    "mail_what": lambda v, s: TeacherGoal(answer=v.one(f"mail from {s['p']}", "mail.find", s["p"])[2]),
     "note_retag": _note_retag,
     "cal_move": _cal_move,
-    "note_count": lambda v, s: Goal(answer=str(len(v.rows("note.list", s["t"])))),
-    "cal_add": lambda v, s: Goal([("cal.add", s["p"], s["d"], s["h"])]),
-    "mail_pass": lambda v, s: Goal([("mail.send", s["q"], v.one(f"mail from {s['p']}", "mail.find", s["p"])[2])]),
-    "balance": lambda v, s: Goal(answer=v.rows("bank.bal")[0][0]),
-    "pay": lambda v, s: Goal([("bank.pay", s["p"], s["n"])]),
-    "note_del": lambda v, s: Goal([("note.del", v.one(f"note {s['w']}", "note.find", s["w"])[0])]),
-    "cal_del": lambda v, s: Goal([("cal.del", v.one(f"meeting with {s['p']}", "cal.find", s["p"])[0])]),
-    "mail_del": lambda v, s: Goal([("mail.del", v.one(f"mail from {s['p']}", "mail.find", s["p"])[0])]),
+    "note_count": lambda v, s: TeacherGoal(answer=str(len(v.rows("note.list", s["t"])))),
+    "cal_add": lambda v, s: TeacherGoal([("cal.add", s["p"], s["d"], s["h"])]),
+    "mail_pass": lambda v, s: TeacherGoal(
+        [("mail.send", s["q"], v.one(f"mail from {s['p']}", "mail.find", s["p"])[2])]
+    ),
+    "balance": lambda v, s: TeacherGoal(answer=v.rows("bank.bal")[0][0]),
+    "pay": lambda v, s: TeacherGoal([("bank.pay", s["p"], s["n"])]),
+    "note_del": lambda v, s: TeacherGoal([("note.del", v.one(f"note {s['w']}", "note.find", s["w"])[0])]),
+    "cal_del": lambda v, s: TeacherGoal([("cal.del", v.one(f"meeting with {s['p']}", "cal.find", s["p"])[0])]),
+    "mail_del": lambda v, s: TeacherGoal([("mail.del", v.one(f"mail from {s['p']}", "mail.find", s["p"])[0])]),
     "refund": _order,
     "buy": _buy,
-    "pay_price": lambda v, s: Goal([("bank.pay", s["p"], v.one(f"product {s['w']}", "shop.find", s["w"])[1])]),
+    "pay_price": lambda v, s: TeacherGoal([("bank.pay", s["p"], v.one(f"product {s['w']}", "shop.find", s["w"])[1])]),
     "pay_met": _pay_met,
     "del_tag": _del_tag,
     "if_price": _if_price,
@@ -166,7 +168,7 @@ def tools_of(intent: Intent) -> frozenset[str]:
     return app_goals.tools_of_links(intent.links) if intent.links else TOOLS_OF.get(intent.kind, frozenset())
 
 
-def goal(intent: Intent, facts: Facts, links: int | None = None) -> Goal:
+def goal(intent: Intent, facts: ObservedFacts, links: int | None = None) -> TeacherGoal:
     """Return what an intent comes to; of its links, if it has some, the first `links` alone.
 
     Raises NeedLook for the first look-up that is missing, Impossible if the world lacks it.
@@ -177,13 +179,13 @@ def goal(intent: Intent, facts: Facts, links: int | None = None) -> Goal:
         made.looked = view.looked
         return made
     count = len(intent.links) if links is None else links
-    made = Goal(app_goals.effects(view, intent.slots, intent.links, count))
+    made = TeacherGoal(app_goals.effects(view, intent.slots, intent.links, count))
     # What the opening speaks of may be looked up, also where no link wants it.
     made.looked = list(dict.fromkeys([*app_goals.opening_looks(intent.slots), *view.looked]))
     return made
 
 
-def next_call(intent: Intent, episode: Seen) -> Call:
+def next_call(intent: Intent, episode: Seen) -> TeacherCall:
     """Return the next call of somebody who does a task with what the episode showed so far.
 
     Links are done in their order: what a later one wants is looked up after the earlier ones were done. Raises
@@ -197,36 +199,36 @@ def next_call(intent: Intent, episode: Seen) -> Call:
         open_effects = Counter(wanted.effects) - episode.net_effects()
         for effect in wanted.effects:
             if open_effects[effect] > 0:
-                return prepared(Call(effect[0], effect[1:]), episode)
-    return Call("done", () if wanted.answer is None else (wanted.answer,))
+                return prepared(TeacherCall(effect[0], effect[1:]), episode)
+    return TeacherCall("done", () if wanted.answer is None else (wanted.answer,))
 
 
-def prepared(call: Call, episode: Seen) -> Call:
+def prepared(call: TeacherCall, episode: Seen) -> TeacherCall:
     """Return a call as the site wants it, or the one that the site wants before it, as far as its rules are known."""
     rules, worked = episode.rules, episode.worked
     if call.tool == "shop.buy" and rules.get("look") == "first":
-        look = Call("shop.find", call.args[:1])
+        look = TeacherCall("shop.find", call.args[:1])
         if look not in worked:
             return look
     if call.tool in NEED_LOGIN and rules.get("login") == "pin" and not episode.logged_in:
         return (
-            Call("bank.login", (episode.facts.pin,))
-            if episode.facts.pin and Call("me.pin") in worked
-            else Call("me.pin")
+            TeacherCall("bank.login", (episode.facts.pin,))
+            if episode.facts.pin and TeacherCall("me.pin") in worked
+            else TeacherCall("me.pin")
         )
     if call.tool in GUARDED and rules.get("guard") == "doc":
-        manual = Call("doc", (call.tool,))
+        manual = TeacherCall("doc", (call.tool,))
         if manual not in worked:
             return manual
     return as_wanted(call, rules)
 
 
-def as_wanted(call: Call, rules: Rules) -> Call:
+def as_wanted(call: TeacherCall, rules: Rules) -> TeacherCall:
     """Return a call with usual arguments as the site wants them ordered and confirmed."""
     if call.tool == "bank.pay" and rules.get("pay") == "amount":
-        return Call(call.tool, (call.args[1], call.args[0]))
+        return TeacherCall(call.tool, (call.args[1], call.args[0]))
     if call.tool == "cal.add" and rules.get("plan") == "day":
-        return Call(call.tool, (*call.args[1:], call.args[0]))
+        return TeacherCall(call.tool, (*call.args[1:], call.args[0]))
     if call.tool in GUARDED and rules.get("guard") == "yes":
-        return Call(call.tool, (*call.args, "yes"))
+        return TeacherCall(call.tool, (*call.args, "yes"))
     return call

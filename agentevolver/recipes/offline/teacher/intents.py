@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from agentevolver.recipes.offline.teacher.app_goals import APP, Link, read_goal, write_goal
+from agentevolver.recipes.offline.teacher.app_goals import APP, AppLink, read_goal, write_goal
 from env_service.environments.pocket.wordings import DAYS, WORDINGS
 
 WRITTEN = 2
@@ -24,7 +24,7 @@ class Intent:
 
     kind: str
     slots: dict[str, str]
-    links: tuple[Link, ...] = ()
+    links: tuple[AppLink, ...] = ()
 
     @property
     def words(self) -> set[str]:
@@ -38,7 +38,7 @@ class Intent:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class IntentKind:
     """A kind of task: how hard it is (1 to 4) and its wordings."""
 
     level: int
@@ -55,7 +55,7 @@ _ALSO: dict[str, tuple[str, ...]] = {
     "cal_del": ("cancel my meeting with {p}",),
     "pay_met": ("pay who i meet on {d} {n}",),
 }
-KINDS = {name: Kind(level, (*wordings, *_ALSO.get(name, ()))) for name, (level, wordings) in WORDINGS.items()}
+KINDS = {name: IntentKind(level, (*wordings, *_ALSO.get(name, ()))) for name, (level, wordings) in WORDINGS.items()}
 
 _SLOTS = {"d": "|".join(DAYS), "n": r"\d+", "m": r"\d+", "h": r"\d+"}
 _POLITE = re.compile(r"^(?:please|can you|could you|i want you to|your task|task|do this|hi)\b[ :,]*")

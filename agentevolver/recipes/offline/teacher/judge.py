@@ -13,14 +13,14 @@ from typing import Any
 
 from agentevolver.llm.prompts import read_actions
 from agentevolver.recipes.offline.teacher.calls import CHANGES, canonical, read_call
-from agentevolver.recipes.offline.teacher.goals import Effect, Goal, Impossible, goal, tools_of
+from agentevolver.recipes.offline.teacher.goals import Effect, Impossible, TeacherGoal, goal, tools_of
 from agentevolver.recipes.offline.teacher.intents import Intent
 from agentevolver.recipes.offline.teacher.observed import NeedLook, Seen, see
-from agentevolver.recipes.offline.teacher.prompt import Draws, Prompt
+from agentevolver.recipes.offline.teacher.prompt import Prompt, TeacherDraws
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class JudgeFinding:
     """Verdict on a transcript: the share of the wanted changes and answer that are there, and what is wrong."""
 
     share: float
@@ -29,7 +29,7 @@ class Finding:
     relevant: bool
 
 
-def accept(prompt: Prompt, draws: Draws) -> dict[str, Any]:
+def accept(prompt: Prompt, draws: TeacherDraws) -> dict[str, Any]:
     """`judge/accept`: whether a task and the carried-out reference belong together."""
     intent = prompt.intent()
     prompt.text("opening")
@@ -45,7 +45,7 @@ def accept(prompt: Prompt, draws: Draws) -> dict[str, Any]:
     return {"reason": reason, "accepted": accepted, "confidence": round(0.8 + 0.15 * draws.rng.random(), 2)}
 
 
-def grade(prompt: Prompt, draws: Draws) -> dict[str, Any]:
+def grade(prompt: Prompt, draws: TeacherDraws) -> dict[str, Any]:
     """`judge/grade`: 60 to 100 if the goal was reached, 0 to 40 if not, less for errors and waste."""
     intent = prompt.intent()
     steps = prompt.steps()
@@ -77,17 +77,17 @@ def _learn_from_attempt(prompt: Prompt, seen: Seen) -> None:
         seen.facts.take(call, facts.look(call))
 
 
-def find(intent: Intent, seen: Seen, reference: list[str] | None) -> Finding:
+def find(intent: Intent, seen: Seen, reference: list[str] | None) -> JudgeFinding:
     """Return the verdict on a transcript, by the task, or by a reference where the transcript does not tell."""
     errors = sum(step.failed for step in seen.steps)
     relevant = is_relevant(intent, seen)
     try:
         wanted = goal(intent, seen.facts)
     except Impossible as error:
-        return Finding(0.0, str(error), errors, relevant)
+        return JudgeFinding(0.0, str(error), errors, relevant)
     except NeedLook as missing:
         if reference is None:
-            return Finding(0.0, f"nothing shows what {missing.call} would have shown", errors, relevant)
+            return JudgeFinding(0.0, f"nothing shows what {missing.call} would have shown", errors, relevant)
         wanted = _of_reference(reference)
     done = seen.net_effects()
     missing_effects, extra = Counter(wanted.effects) - done, done - Counter(wanted.effects)
@@ -95,11 +95,11 @@ def find(intent: Intent, seen: Seen, reference: list[str] | None) -> Finding:
     parts = len(wanted.effects) + (wanted.answer is not None)
     there = len(wanted.effects) - missing_effects.total() + (wanted.answer is not None and right_answer)
     problem = _problem(missing_effects, extra, seen.answer, wanted, right_answer)
-    return Finding(there / parts if parts else 1.0, problem, errors, relevant)
+    return JudgeFinding(there / parts if parts else 1.0, problem, errors, relevant)
 
 
 def _problem(
-    missing: Counter[Effect], extra: Counter[Effect], given: str | None, wanted: Goal, right_answer: bool
+    missing: Counter[Effect], extra: Counter[Effect], given: str | None, wanted: TeacherGoal, right_answer: bool
 ) -> str | None:
     if missing:
         return f"this did not happen: {' '.join(next(iter(missing)))}"
@@ -118,11 +118,11 @@ def _same(given: str | None, wanted: str) -> bool:
     return given is not None and given.strip().rstrip(".").strip().lower() == wanted.lower()
 
 
-def _of_reference(reference: list[str]) -> Goal:
+def _of_reference(reference: list[str]) -> TeacherGoal:
     calls = [call for action in reference if (call := read_call(action)) is not None]
     closing = next((call for call in calls if call.tool == "done"), None)
     answer = " ".join(closing.args) if closing is not None and closing.args else None
-    return Goal([canonical(call) for call in calls if call.tool in CHANGES], answer)
+    return TeacherGoal([canonical(call) for call in calls if call.tool in CHANGES], answer)
 
 
 def is_relevant(intent: Intent, seen: Seen) -> bool:

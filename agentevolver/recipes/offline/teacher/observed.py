@@ -1,9 +1,9 @@
 """Observed state of a pocket world: tools and words, what was looked up,
 what was changed, what is peculiar to the site.
 
-`Facts` are of the *start* of the episode: rows that a change made or altered are left out, so that what a solution
-relies on holds in a fresh instance. Nothing is known that no text showed; asking for it raises `NeedLook` with the call
-that would show it.
+`ObservedFacts` are of the *start* of the episode: rows that a change made or altered are left out, so that what a
+solution relies on holds in a fresh instance. Nothing is known that no text showed; asking for it
+raises `NeedLook` with the call that would show it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from agentevolver.recipes.offline.teacher.calls import (
     GUARDED,
     LOOKUPS,
     USUAL,
-    Call,
     Signature,
     Syntax,
+    TeacherCall,
     canonical,
     dotted,
     exchanges,
@@ -47,13 +47,13 @@ _COLUMN = {"note.find": 1, "note.list": 2, "cal.find": 1, "cal.list": 2, "mail.f
 class NeedLook(Exception):
     """Something is not known; `call` would show it."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: TeacherCall) -> None:
         super().__init__(str(call))
         self.call = call
 
 
 @dataclass(slots=True)
-class Facts:
+class ObservedFacts:
     """Rows by table and id, and which look-ups were answered in full.
 
     Rows: note (id, thing, tag), cal (id, person, day, hour), mail (id, person, text), order (id, thing). A product is
@@ -66,9 +66,9 @@ class Facts:
     prices: dict[str, int] = field(default_factory=dict)
     balance: int | None = None
     pin: str | None = None
-    answered: set[Call] = field(default_factory=set)
+    answered: set[TeacherCall] = field(default_factory=set)
 
-    def look(self, call: Call) -> list[Row]:
+    def look(self, call: TeacherCall) -> list[Row]:
         """Return the rows that a look-up shows; raises NeedLook if that is not known."""
         if call.tool == "shop.find":
             if call.args[0] not in self.products:
@@ -89,7 +89,7 @@ class Facts:
             raise NeedLook(call)
         return rows
 
-    def take(self, call: Call, rows: Sequence[Row]) -> None:
+    def take(self, call: TeacherCall, rows: Sequence[Row]) -> None:
         """Keep the full answer of a look-up."""
         self.answered.add(call)
         if call.tool == "shop.find":
@@ -107,8 +107,8 @@ class Facts:
         self.prices.update({row[0]: int(row[1]) for row in rows})
 
 
-def read_rows(call: Call, observation: str) -> list[Row] | None:
-    """Return the rows of a look-up's answer in the order of `Facts`, None if it is not one."""
+def read_rows(call: TeacherCall, observation: str) -> list[Row] | None:
+    """Return the rows of a look-up's answer in the order of `ObservedFacts`, None if it is not one."""
     if call.tool not in LOOKUPS or observation.startswith("err") or len(call.args) != len(USUAL[call.tool]):
         return None
     if observation.strip() == "none":
@@ -142,7 +142,7 @@ class SeenStep:
     """A step as understood, or one of its calls where it made several: `call` is None if the action is no call."""
 
     index: int
-    call: Call | None
+    call: TeacherCall | None
     observation: str
 
     @property
@@ -164,10 +164,10 @@ class Seen:
     syntax: Syntax = "compact"
     tools: dict[str, Signature] = field(default_factory=dict)
     words: dict[str, list[str]] = field(default_factory=dict)
-    facts: Facts = field(default_factory=Facts)
+    facts: ObservedFacts = field(default_factory=ObservedFacts)
     rules: Rules = field(default_factory=Rules)
     steps: list[SeenStep] = field(default_factory=list)
-    worked: set[Call] = field(default_factory=set)
+    worked: set[TeacherCall] = field(default_factory=set)
     touched: set[str] = field(default_factory=set)
     effects: list[tuple[str, ...]] = field(default_factory=list)
     answer: str | None = None
@@ -189,7 +189,7 @@ class Seen:
                 if call is not None:
                     self._take(seen, call, complete=complete)
 
-    def _take(self, step: SeenStep, call: Call, *, complete: bool) -> None:
+    def _take(self, step: SeenStep, call: TeacherCall, *, complete: bool) -> None:
         self.rules.learn(step.index, call, step.observation, self.worked, complete=complete)
         if step.observation.startswith("use ") or step.observation.startswith("err use "):
             self.tools.update(read_usage(step.observation))
@@ -207,7 +207,7 @@ class Seen:
             self._look(call, rows)
         self.worked.add(call)
 
-    def _look(self, call: Call, rows: list[Row]) -> None:
+    def _look(self, call: TeacherCall, rows: list[Row]) -> None:
         if call.tool == "bank.bal":
             if self._spent is not None and self.facts.balance is None:
                 self.facts.balance = int(rows[0][0]) + self._spent
@@ -224,7 +224,7 @@ class Seen:
         if f"table {table}" not in self.touched:
             self.facts.answered.add(call)
 
-    def _change(self, call: Call, observation: str) -> None:
+    def _change(self, call: TeacherCall, observation: str) -> None:
         effect = canonical(call)
         app = _TABLE_OF_APP.get(call.app)
         if app and call.tool != "mail.send":

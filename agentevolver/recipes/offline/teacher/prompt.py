@@ -104,7 +104,7 @@ class Rates:
 
 
 @dataclass(slots=True)
-class Draws:
+class TeacherDraws:
     """The chance of one request: `temperature` 0 means none but the mistakes. `planted` lists those that were made."""
 
     rng: random.Random

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from agentevolver.recipes.offline.teacher.calls import GUARDED, NEED_LOGIN, Call, read_usage
+from agentevolver.recipes.offline.teacher.calls import GUARDED, NEED_LOGIN, TeacherCall, read_usage
 from env_service.environments.pocket.wordings import DAYS
 
 RULES: dict[str, tuple[str, str]] = {
@@ -78,7 +78,9 @@ class Rules:
             self.evidence[rule] = Evidence(step, by)
         self.values[rule] = value
 
-    def learn(self, step: int, call: Call, observation: str, before: set[Call], *, complete: bool) -> None:
+    def learn(
+        self, step: int, call: TeacherCall, observation: str, before: set[TeacherCall], *, complete: bool
+    ) -> None:
         """Learn from one step; `before` holds the calls that worked before,
         `complete` says that none of them is missing."""
         if observation.startswith("err"):
@@ -108,7 +110,7 @@ class Rules:
         if tool == "shop.buy":
             self.note("look", "first" if "find first" in demands else "free", step, "manual")
 
-    def _learn_success(self, call: Call, step: int, before: set[Call], *, complete: bool) -> None:
+    def _learn_success(self, call: TeacherCall, step: int, before: set[TeacherCall], *, complete: bool) -> None:
         if call.tool == "bank.pay" and call.args:
             self.note("pay", "amount" if call.args[0].isdigit() else "name", step, "success")
         elif call.tool == "cal.add" and call.args:

@@ -23,12 +23,12 @@ from fastapi.responses import JSONResponse
 
 from agentevolver.llm.settings import TEACHER_TOKEN
 from agentevolver.recipes.offline.teacher import attributor, explorer, judge, summariser, synthesiser
-from agentevolver.recipes.offline.teacher.prompt import WHAT, Draws, NotUnderstood, Prompt, Rates, read_prompt
+from agentevolver.recipes.offline.teacher.prompt import WHAT, NotUnderstood, Prompt, Rates, TeacherDraws, read_prompt
 from agentevolver.utils.health import health_facts
 from agentevolver.utils.web.access import Access
 from agentevolver.utils.web.shield import Shield, answer_errors
 
-Handler = Callable[[Prompt, Draws], dict[str, Any] | str]
+Handler = Callable[[Prompt, TeacherDraws], dict[str, Any] | str]
 
 TEACHER = "agentevolver offline teacher"
 """What its health page says that it is."""
@@ -73,7 +73,7 @@ class Teacher:
         handler = HANDLERS.get(prompt.task)
         if handler is None:
             raise NotUnderstood(f"there is no role and task {prompt.task!r}; known are {', '.join(HANDLERS)}")
-        draws = Draws(random.Random(self._chance(messages, seed, temperature)), self.rates, temperature)
+        draws = TeacherDraws(random.Random(self._chance(messages, seed, temperature)), self.rates, temperature)
         reply = handler(prompt, draws)
         text = reply if isinstance(reply, str) else self._dressed(reply, draws)
         self.served[prompt.task] += 1
@@ -92,7 +92,7 @@ class Teacher:
             self._asked.popitem(last=False)
         return f"{self.seed}-{digest}-{count}"
 
-    def _dressed(self, reply: dict[str, Any], draws: Draws) -> str:
+    def _dressed(self, reply: dict[str, Any], draws: TeacherDraws) -> str:
         """Return the reply as JSON, sometimes in a fence, and sometimes as what is no reply at all."""
         text = json.dumps(reply)
         if draws.errs(self.rates.malformed):

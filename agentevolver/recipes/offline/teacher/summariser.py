@@ -16,7 +16,7 @@ from agentevolver.llm.prompts import StepText
 from agentevolver.recipes.offline.teacher.goals import tools_of
 from agentevolver.recipes.offline.teacher.intents import read_intent
 from agentevolver.recipes.offline.teacher.observed import Seen, see
-from agentevolver.recipes.offline.teacher.prompt import Draws, NotUnderstood, Prompt
+from agentevolver.recipes.offline.teacher.prompt import NotUnderstood, Prompt, TeacherDraws
 from agentevolver.recipes.offline.teacher.rules import OCCASIONS, RULES, concerns, rules_in
 from env_service.environments.pocket.wordings import PHRASES
 
@@ -28,18 +28,18 @@ _GENERAL = {
 }
 
 
-def success(prompt: Prompt, draws: Draws) -> dict[str, Any]:
+def success(prompt: Prompt, draws: TeacherDraws) -> dict[str, Any]:
     """`summariser/success`: what the site was found to want."""
     return {"experiences": _lessons(_seen(prompt, "transcript"), draws)}
 
 
-def failure(prompt: Prompt, draws: Draws) -> dict[str, Any]:
+def failure(prompt: Prompt, draws: TeacherDraws) -> dict[str, Any]:
     """`summariser/failure`: the same, and what was done wrong whatever the site."""
     seen = _seen(prompt, "transcript")
     return {"experiences": [*_lessons(seen, draws), *_faults(seen)]}
 
 
-def comparative(prompt: Prompt, draws: Draws) -> dict[str, Any]:
+def comparative(prompt: Prompt, draws: TeacherDraws) -> dict[str, Any]:
     """`summariser/comparative`: what the better one knew and the worse one ran into or never found out."""
     better, worse = _seen(prompt, "better"), _seen(prompt, "worse")
     erred = {rule for rule, evidence in worse.rules.evidence.items() if evidence.by == "error"}
@@ -52,7 +52,7 @@ def comparative(prompt: Prompt, draws: Draws) -> dict[str, Any]:
     }
 
 
-def validate(prompt: Prompt, draws: Draws) -> dict[str, Any]:
+def validate(prompt: Prompt, draws: TeacherDraws) -> dict[str, Any]:
     """`summariser/validate`: which experiences say something that is so, as far as can be told."""
     known: dict[str, str] = {}
     entries = _experiences(prompt)
@@ -75,7 +75,7 @@ def _judged(content: str, known: dict[str, str]) -> dict[str, Any]:
     return {"reason": "it may be so; nothing here shows it", "valid": True, "score": 0.6}
 
 
-def rewrite(prompt: Prompt, draws: Draws) -> dict[str, Any]:
+def rewrite(prompt: Prompt, draws: TeacherDraws) -> dict[str, Any]:
     """`summariser/rewrite`: the lines that hold at this site and concern this task, joined.
 
     The majority counts where they disagree.
@@ -96,7 +96,7 @@ def rewrite(prompt: Prompt, draws: Draws) -> dict[str, Any]:
     return {"text": " ; ".join([PHRASES[rule, value] for rule, value in best.items()] + list(dict.fromkeys(general)))}
 
 
-def rerank(prompt: Prompt, draws: Draws) -> dict[str, Any]:
+def rerank(prompt: Prompt, draws: TeacherDraws) -> dict[str, Any]:
     """`summariser/rerank`: experiences of this site that concern this task first, those of other sites left out."""
     ranked = sorted(((entry, fits) for entry, fits in _ranked(prompt) if fits > 0), key=lambda item: -item[1])
     return {"order": [entry["number"] for entry, _ in ranked]}
@@ -108,12 +108,12 @@ def _seen(prompt: Prompt, name: str) -> Seen:
     return see(prompt.sections, prompt.steps(name))
 
 
-def _lessons(seen: Seen, draws: Draws) -> list[dict[str, Any]]:
+def _lessons(seen: Seen, draws: TeacherDraws) -> list[dict[str, Any]]:
     lessons = [_lesson(seen, rule, value, draws) for rule, value in seen.rules.values.items()]
     return sorted(lessons, key=lambda lesson: -float(lesson["confidence"]))
 
 
-def _lesson(seen: Seen, rule: str, value: str, draws: Draws) -> dict[str, Any]:
+def _lesson(seen: Seen, rule: str, value: str, draws: TeacherDraws) -> dict[str, Any]:
     by = seen.rules.evidence[rule].by
     if draws.errs(draws.rates.wrong_experiences):
         right, value = value, next(other for other in RULES[rule] if other != value)
@@ -182,7 +182,7 @@ _TIP, _SO_FAR = "tip ", "so far "
 _MOST_CALLS, _MOST_CALLS_OF_A_GOAL = 4, 30
 
 
-def context(prompt: Prompt, draws: Draws) -> str:
+def context(prompt: Prompt, draws: TeacherDraws) -> str:
     """`summariser/context`: notes on the steps of the transcript and on the earlier notes, as plain text."""
     steps, notes = prompt.steps(), prompt.sections.get("summary", "").splitlines()
     known = rules_in(next((line for line in notes if line.startswith(_TIP)), ""))

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from agentevolver.recipes.offline.teacher import app_proposals
-from agentevolver.recipes.offline.teacher.calls import CHANGES, LOOKUPS, Call, canonical, write_call
+from agentevolver.recipes.offline.teacher.calls import CHANGES, LOOKUPS, TeacherCall, canonical, write_call
 from agentevolver.recipes.offline.teacher.goals import Impossible, next_call
 from agentevolver.recipes.offline.teacher.intents import KINDS, Intent, normal, read_intent, wordings_of, write_query
 from agentevolver.recipes.offline.teacher.observed import NeedLook, Seen, see
-from agentevolver.recipes.offline.teacher.prompt import Draws, NotUnderstood, Prompt
+from agentevolver.recipes.offline.teacher.prompt import NotUnderstood, Prompt, TeacherDraws
 from agentevolver.recipes.offline.teacher.rules import RULES, concerns
 
 Slots = dict[str, str]
@@ -26,7 +26,7 @@ _LONGEST = 24
 _WEIGHTS = {"easy": (3.0, 2.0, 1.0, 0.5), "medium": (1.0, 2.0, 2.0, 1.0), "hard": (1.0, 1.2, 1.6, 2.0)}
 
 
-def tasks(prompt: Prompt, draws: Draws) -> dict[str, Any]:
+def tasks(prompt: Prompt, draws: TeacherDraws) -> dict[str, Any]:
     """`synthesiser/tasks`: as many tasks as wanted, as far as the transcript proves them."""
     prompt.text("opening")
     seen = see(prompt.sections, prompt.steps())
@@ -67,7 +67,9 @@ def _count(prompt: Prompt) -> int:
     return int(text)
 
 
-def _task(query: str, intent: Intent, calls: list[Call], seen: Seen, draws: Draws, source: str) -> dict[str, Any]:
+def _task(
+    query: str, intent: Intent, calls: list[TeacherCall], seen: Seen, draws: TeacherDraws, source: str
+) -> dict[str, Any]:
     confidence = round(0.98 - 0.04 * intent.level - 0.05 * draws.rng.random(), 2)
     mistake = draws.errs(draws.rates.hallucinated)
     if mistake:
@@ -87,8 +89,8 @@ def _overlap(one: set[str], other: set[str]) -> float:
 
 
 def _chosen(
-    seen: Seen, existing: list[str], weights: tuple[float, ...], draws: Draws
-) -> Iterator[tuple[Intent, list[Call]]]:
+    seen: Seen, existing: list[str], weights: tuple[float, ...], draws: TeacherDraws
+) -> Iterator[tuple[Intent, list[TeacherCall]]]:
     """Yield grounded tasks, each of another kind while there are kinds left; kinds that exist already come later."""
     had = [intent.kind for query in existing if (intent := read_intent(query)) is not None]
     for _ in range(3):
@@ -102,10 +104,10 @@ def _chosen(
                 yield Intent(kind, slots), calls
 
 
-def grounded(intent: Intent, seen: Seen) -> list[Call] | None:
+def grounded(intent: Intent, seen: Seen) -> list[TeacherCall] | None:
     """Return the calls that do a task from the start, None if the transcript does not prove that they would."""
     episode = Seen(rules=seen.rules.copy())
-    calls: list[Call] = []
+    calls: list[TeacherCall] = []
     while len(calls) < _LONGEST:
         try:
             call = next_call(intent, episode)
@@ -127,31 +129,31 @@ def grounded(intent: Intent, seen: Seen) -> list[Call] | None:
 # ---- what fills a kind's wording, drawn from what was seen; None if nothing does ----
 
 
-def _any(seen: Seen, draws: Draws, kind: str) -> str | None:
+def _any(seen: Seen, draws: TeacherDraws, kind: str) -> str | None:
     table = {"NAME": ("cal", "mail"), "WORD": ("note", "order")}.get(kind, ())
     words = seen.words.get(kind) or sorted({row[1] for t in table for row in seen.facts.rows[t].values()})
     return draws.rng.choice(words) if words else None
 
 
-def _row(seen: Seen, draws: Draws, table: str) -> tuple[str, ...] | None:
+def _row(seen: Seen, draws: TeacherDraws, table: str) -> tuple[str, ...] | None:
     rows = list(seen.facts.rows[table].values())
     return draws.rng.choice(rows) if rows else None
 
 
-def _product(seen: Seen, draws: Draws) -> tuple[str, int, int] | None:
+def _product(seen: Seen, draws: TeacherDraws) -> tuple[str, int, int] | None:
     products = [(word, *product) for word, product in seen.facts.products.items() if product is not None]
     return draws.rng.choice(products) if products else None
 
 
-def _answered(seen: Seen, draws: Draws, tool: str, least: int, most: int) -> str | None:
+def _answered(seen: Seen, draws: TeacherDraws, tool: str, least: int, most: int) -> str | None:
     calls = [c for c in seen.facts.answered if c.tool == tool and least <= len(seen.facts.look(c)) <= most]
     return draws.rng.choice(sorted(c.args[0] for c in calls)) if calls else None
 
 
-def _free(**kinds: str) -> Callable[[Seen, Draws], Slots | None]:
+def _free(**kinds: str) -> Callable[[Seen, TeacherDraws], Slots | None]:
     """Slots that any word of a kind fills; N stands for an amount, H for an hour."""
 
-    def draw(seen: Seen, draws: Draws) -> Slots | None:
+    def draw(seen: Seen, draws: TeacherDraws) -> Slots | None:
         out: Slots = {}
         for slot, kind in kinds.items():
             value = {"N": str(draws.rng.randint(2, 9)), "H": str(draws.rng.randint(1, 9))}.get(kind) or _any(
@@ -165,13 +167,13 @@ def _free(**kinds: str) -> Callable[[Seen, Draws], Slots | None]:
     return draw
 
 
-def _of_row(table: str, slot: str, **others: str) -> Callable[[Seen, Draws], Slots | None]:
+def _of_row(table: str, slot: str, **others: str) -> Callable[[Seen, TeacherDraws], Slots | None]:
     """The thing or person of a seen row, and free words.
 
     A free tag or day differs from the row's, a free name from its person.
     """
 
-    def draw(seen: Seen, draws: Draws) -> Slots | None:
+    def draw(seen: Seen, draws: TeacherDraws) -> Slots | None:
         row, rest = _row(seen, draws, table), _free(**others)(seen, draws)
         if row is None or rest is None or any(value in row for value in rest.values()):
             return None
@@ -180,12 +182,12 @@ def _of_row(table: str, slot: str, **others: str) -> Callable[[Seen, Draws], Slo
     return draw
 
 
-def _of_product(seen: Seen, draws: Draws) -> Slots | None:
+def _of_product(seen: Seen, draws: TeacherDraws) -> Slots | None:
     product = _product(seen, draws)
     return None if product is None else {"w": product[0]}
 
 
-def _buy(seen: Seen, draws: Draws) -> Slots | None:
+def _buy(seen: Seen, draws: TeacherDraws) -> Slots | None:
     product = _product(seen, draws)
     if product is None:
         return None
@@ -194,12 +196,12 @@ def _buy(seen: Seen, draws: Draws) -> Slots | None:
     return {"w": product[0], "n": str(draws.rng.randint(1, most))} if most > 0 else None
 
 
-def _pay_price(seen: Seen, draws: Draws) -> Slots | None:
+def _pay_price(seen: Seen, draws: TeacherDraws) -> Slots | None:
     product, name = _product(seen, draws), _any(seen, draws, "NAME")
     return None if product is None or name is None else {"w": product[0], "p": name}
 
 
-def _if_price(seen: Seen, draws: Draws) -> Slots | None:
+def _if_price(seen: Seen, draws: TeacherDraws) -> Slots | None:
     product, tag = _product(seen, draws), _any(seen, draws, "TAG")
     if product is None or tag is None or product[2] < 1:
         return None
@@ -211,28 +213,28 @@ def _if_price(seen: Seen, draws: Draws) -> Slots | None:
     return {"w": product[0], "n": str(n), "t": tag}
 
 
-def _on_day(most: int, least: int = 0, **others: str) -> Callable[[Seen, Draws], Slots | None]:
-    def draw(seen: Seen, draws: Draws) -> Slots | None:
+def _on_day(most: int, least: int = 0, **others: str) -> Callable[[Seen, TeacherDraws], Slots | None]:
+    def draw(seen: Seen, draws: TeacherDraws) -> Slots | None:
         day, rest = _answered(seen, draws, "cal.list", least, most), _free(**others)(seen, draws)
         return None if day is None or rest is None else {"d": day, **rest}
 
     return draw
 
 
-def _with_tag(least: int, most: int) -> Callable[[Seen, Draws], Slots | None]:
-    def draw(seen: Seen, draws: Draws) -> Slots | None:
+def _with_tag(least: int, most: int) -> Callable[[Seen, TeacherDraws], Slots | None]:
+    def draw(seen: Seen, draws: TeacherDraws) -> Slots | None:
         tag = _answered(seen, draws, "note.list", least, most)
         return None if tag is None else {"t": tag}
 
     return draw
 
 
-def _if_rich(seen: Seen, draws: Draws) -> Slots | None:
+def _if_rich(seen: Seen, draws: TeacherDraws) -> Slots | None:
     rest = _free(p="NAME", m="N", w="WORD")(seen, draws)
     return None if rest is None else {**rest, "n": str(draws.rng.choice((40, 50, 60)))}
 
 
-_SLOTS: dict[str, Callable[[Seen, Draws], Slots | None]] = {
+_SLOTS: dict[str, Callable[[Seen, TeacherDraws], Slots | None]] = {
     "note_add": _free(w="WORD", t="TAG"),
     "price": _of_product,
     "note_which": _of_row("note", "w"),
@@ -271,7 +273,7 @@ _ENTITIES = {
 }
 
 
-def profile(prompt: Prompt, draws: Draws) -> dict[str, Any]:
+def profile(prompt: Prompt, draws: TeacherDraws) -> dict[str, Any]:
     """`synthesiser/profile`: the tools by the part before the dot, with what their descriptions and arguments say."""
     prompt.text("opening")
     seen = see(prompt.sections, prompt.steps() if "transcript" in prompt.sections else [])
@@ -328,11 +330,13 @@ _TABLE_OF = {
     "price": "product",
     "pay_price": "product",
 }
-_Changed = tuple[str | None, list[Call]]
-_Way = Callable[[Intent, list[Call], Seen, Draws], _Changed | None]
+_Changed = tuple[str | None, list[TeacherCall]]
+_Way = Callable[[Intent, list[TeacherCall], Seen, TeacherDraws], _Changed | None]
 
 
-def hallucinate(query: str, intent: Intent, calls: list[Call], seen: Seen, draws: Draws) -> tuple[str, str, list[Call]]:
+def hallucinate(
+    query: str, intent: Intent, calls: list[TeacherCall], seen: Seen, draws: TeacherDraws
+) -> tuple[str, str, list[TeacherCall]]:
     """Return which mistake, and the query and calls with it in them."""
     ways: list[tuple[str, _Way]] = [("invalid tool", _invalid_tool), ("missing step", _missing_step)]
     if any(_id_of(call) for call in calls):
@@ -349,33 +353,33 @@ def hallucinate(query: str, intent: Intent, calls: list[Call], seen: Seen, draws
     return name, other or query, changed
 
 
-def _id_of(call: Call) -> str | None:
+def _id_of(call: TeacherCall) -> str | None:
     return next((arg for arg in call.args if len(arg) > 1 and arg[0] in "neom" and arg[1:].isdecimal()), None)
 
 
-def _replace(calls: list[Call], old: Call, new: Call) -> list[Call]:
+def _replace(calls: list[TeacherCall], old: TeacherCall, new: TeacherCall) -> list[TeacherCall]:
     return [new if call == old else call for call in calls]
 
 
-def _swapped(call: Call, old: str, new: str) -> Call:
-    return Call(call.tool, tuple(new if arg == old else arg for arg in call.args))
+def _swapped(call: TeacherCall, old: str, new: str) -> TeacherCall:
+    return TeacherCall(call.tool, tuple(new if arg == old else arg for arg in call.args))
 
 
-def _invalid_tool(intent: Intent, calls: list[Call], seen: Seen, draws: Draws) -> _Changed:
+def _invalid_tool(intent: Intent, calls: list[TeacherCall], seen: Seen, draws: TeacherDraws) -> _Changed:
     victim = draws.rng.choice([call for call in calls if call.tool != "done"])
     tool = f"{victim.app}.{draws.rng.choice(('remove', 'update', 'search', 'get', 'delete'))}"
-    return None, _replace(calls, victim, Call(tool, victim.args))
+    return None, _replace(calls, victim, TeacherCall(tool, victim.args))
 
 
-def _missing_step(intent: Intent, calls: list[Call], seen: Seen, draws: Draws) -> _Changed:
+def _missing_step(intent: Intent, calls: list[TeacherCall], seen: Seen, draws: TeacherDraws) -> _Changed:
     changes = [call for call in calls if call.tool in CHANGES]
     if changes:
         victim = draws.rng.choice(changes)
         return None, [call for call in calls if call != victim]
-    return None, [*calls[:-1], Call("done")]
+    return None, [*calls[:-1], TeacherCall("done")]
 
 
-def _wrong_id(intent: Intent, calls: list[Call], seen: Seen, draws: Draws) -> _Changed | None:
+def _wrong_id(intent: Intent, calls: list[TeacherCall], seen: Seen, draws: TeacherDraws) -> _Changed | None:
     victim = next((call for call in calls if _id_of(call)), None)
     key = _id_of(victim) if victim is not None else None
     if victim is None or key is None:
@@ -386,16 +390,16 @@ def _wrong_id(intent: Intent, calls: list[Call], seen: Seen, draws: Draws) -> _C
     return None, _replace(calls, victim, _swapped(victim, key, wrong))
 
 
-def _wrong_answer(intent: Intent, calls: list[Call], seen: Seen, draws: Draws) -> _Changed:
+def _wrong_answer(intent: Intent, calls: list[TeacherCall], seen: Seen, draws: TeacherDraws) -> _Changed:
     right = calls[-1].args[0]
     others = [w for words in seen.words.values() if right in words for w in words if w != right]
     wrong = (
         str(int(right) + draws.rng.choice((1, 2, 5))) if right.isdecimal() else draws.rng.choice(others or ["unknown"])
     )
-    return None, [*calls[:-1], Call("done", (wrong,))]
+    return None, [*calls[:-1], TeacherCall("done", (wrong,))]
 
 
-def _wrong_value(intent: Intent, calls: list[Call], seen: Seen, draws: Draws) -> _Changed | None:
+def _wrong_value(intent: Intent, calls: list[TeacherCall], seen: Seen, draws: TeacherDraws) -> _Changed | None:
     """The solution does it with another amount, hour, person, tag or day than the query says."""
     victims = [(call, arg) for call in calls if call.tool in CHANGES for arg in _values(intent, call)]
     if not victims:
@@ -408,7 +412,7 @@ def _wrong_value(intent: Intent, calls: list[Call], seen: Seen, draws: Draws) ->
     return None if wrong is None else (None, _replace(calls, victim, _swapped(victim, right, wrong)))
 
 
-def _values(intent: Intent, call: Call) -> list[str]:
+def _values(intent: Intent, call: TeacherCall) -> list[str]:
     """Values of a change that its query decides: those that it names; of a goal with links, which names next to none of
     what they come to, all but ids."""
     if intent.links:
@@ -416,7 +420,7 @@ def _values(intent: Intent, call: Call) -> list[str]:
     return [arg for arg in call.args if arg in intent.slots.values()]
 
 
-def _unseen(intent: Intent, calls: list[Call], seen: Seen, draws: Draws) -> _Changed | None:
+def _unseen(intent: Intent, calls: list[TeacherCall], seen: Seen, draws: TeacherDraws) -> _Changed | None:
     """The query speaks of a thing that nobody saw there, and the solution goes on as if it were the one that was."""
     there = {table: {row[1] for row in rows.values()} for table, rows in seen.facts.rows.items()}
     there["product"] = {word for word, product in seen.facts.products.items() if product is not None}

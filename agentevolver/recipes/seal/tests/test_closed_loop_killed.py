@@ -27,7 +27,7 @@ from agentevolver.trainer.parts import TrainerPart
 from agentevolver.trainer.recipe_parts import PartContext
 from agentevolver.trainer.tasks import TrainingTasks
 from agentevolver.types import Task, Trajectory
-from env_service.environments.pocket.calls import Call
+from env_service.environments.pocket.calls import PocketCall
 from env_service.environments.pocket.tasks import task_ids
 from task_manager.actions import format_of
 from task_manager.background import round_file
@@ -52,7 +52,7 @@ def rolled_out(task_id: str) -> Trajectory:
     return one
 
 
-def spoken(call: Call) -> str:
+def spoken(call: PocketCall) -> str:
     return call.tool if call.tool in NEVER_LEARNT else " ".join((call.tool, *call.args))
 
 

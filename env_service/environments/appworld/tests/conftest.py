@@ -22,7 +22,7 @@ sys.path.append(str(Path(__file__).parent))
 
 from env_service.environments.appworld.env import AppworldEnv
 from env_service.environments.appworld.installation import AppworldNotInstalled, Installation
-from env_service.environments.appworld.workers import ForkServer
+from env_service.environments.appworld.workers import ForkServerClient
 from env_service.environments.python_tool import sandbox
 
 # The worker finds the sandbox under the name that its `start.py` loads it by.
@@ -49,7 +49,7 @@ def tiny(short_tmp: Path) -> Iterator[Installation]:
         patch.setattr(tempfile, "tempdir", str(short_tmp))
         installation = Installation.find()
         yield installation
-        ForkServer.of(installation).stop()
+        ForkServerClient.of(installation).stop()
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 
-from env_service.environments.appworld.action_format import Format
+from env_service.environments.appworld.action_format import AppWorldFormat
 
 CODE = "```python\nprint(apis.todoist.show_projects(access_token=t))\napis.phone.login()\n```"
 
@@ -18,12 +18,12 @@ CODE = "```python\nprint(apis.todoist.show_projects(access_token=t))\napis.phone
     ],
 )
 def test_the_action_that_ends_an_episode_is_known(action, answer):
-    assert Format("appworld").answer_of(action) == answer
+    assert AppWorldFormat("appworld").answer_of(action) == answer
 
 
 @pytest.mark.parametrize("answer", [None, "red"])
 def test_the_closing_action_closes_and_is_added_once(answer):
-    fmt = Format("appworld")
+    fmt = AppWorldFormat("appworld")
     closing = fmt.closing(answer)
     assert fmt.answer_of(closing) is not None
     completed = fmt.complete([CODE, " "], answer)
@@ -42,8 +42,8 @@ def test_the_closing_action_closes_and_is_added_once(answer):
     ],
 )
 def test_a_native_tool_call_is_written_as_the_environment_reads_it(name, arguments, action):
-    assert Format("appworld").action_of_call(name, arguments) == action
+    assert AppWorldFormat("appworld").action_of_call(name, arguments) == action
 
 
 def test_kinds_of_actions():
-    assert Format("appworld").signature(CODE) == "todoist.show_projects, phone.login"
+    assert AppWorldFormat("appworld").signature(CODE) == "todoist.show_projects, phone.login"

@@ -19,7 +19,7 @@ from env_service.environments.appworld import env as env_module
 from env_service.environments.appworld import workers
 from env_service.environments.appworld.env import AppworldEnv
 from env_service.environments.appworld.installation import Installation
-from env_service.environments.appworld.workers import AppWorldWorker, ForkServer, WorkerDied, WorkerError
+from env_service.environments.appworld.workers import AppWorldWorker, ForkServerClient, WorkerDied, WorkerError
 
 pytestmark = [pytest.mark.service, pytest.mark.chaos]
 OpenEnv = Callable[..., AppworldEnv]
@@ -175,7 +175,7 @@ def test_when_the_fork_server_is_killed_its_workers_go_and_the_next_episode_star
     open_env: OpenEnv, tiny: Installation
 ) -> None:
     env = open_env("balance_1")
-    server = ForkServer.of(tiny)
+    server = ForkServerClient.of(tiny)
     before = server_pid(server.socket_path)
     os.kill(before, signal.SIGKILL)
     assert wait_until(lambda: is_gone(pid_of(env)))

@@ -60,7 +60,7 @@ def _move_into(directory: str) -> None:
     os.chdir(root)
 
 
-class Episode:
+class AppWorldEpisode:
     """An open `AppWorld` and what is done with it."""
 
     def __init__(self, task_id: str, directory: str, is_open_query: bool, random_seed: int, confinement: str) -> None:

@@ -44,7 +44,7 @@ class Connection:
     pid: int | None = None
 
 
-class ForkServer:
+class AppWorldForkServer:
     """The accept loop."""
 
     def __init__(self, path: str, grace_s: float) -> None:
@@ -229,7 +229,7 @@ def main(argv: list[str]) -> int:
         from .session import warm_up
 
         version = warm_up()
-        server = ForkServer(arguments.socket, arguments.grace)
+        server = AppWorldForkServer(arguments.socket, arguments.grace)
         report = {"ok": True, "pid": os.getpid(), "version": version}
     except Exception as error:  # whatever keeps AppWorld from starting is for the person who waits at the other end
         traceback.print_exc()

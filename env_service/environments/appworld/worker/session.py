@@ -18,7 +18,7 @@ from datetime import datetime
 from typing import Any
 
 from .channel import Channel, ChannelClosed
-from .episode import EXPERIMENT, Episode, WrongRequest, data_folder, episode_root, grading_root
+from .episode import EXPERIMENT, AppWorldEpisode, WrongRequest, data_folder, episode_root, grading_root
 
 
 def grade(task_id: str, directory: str) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class AppWorldSession:
     that runs no agent code."""
 
     def __init__(self) -> None:
-        self._episode: Episode | None = None
+        self._episode: AppWorldEpisode | None = None
         self._operations: dict[str, Callable[..., Any]] = {
             "grade": grade,
             "baseline": baseline,
@@ -107,7 +107,7 @@ class AppWorldSession:
         }
 
     @property
-    def _world(self) -> Episode:
+    def _world(self) -> AppWorldEpisode:
         if self._episode is None:
             raise WrongRequest("no world is open; send `open` first")
         return self._episode
@@ -115,7 +115,7 @@ class AppWorldSession:
     def _open(self, **fields: Any) -> dict[str, Any]:
         if self._episode is not None:
             raise WrongRequest("a world is already open; a worker holds one")
-        self._episode = Episode(**fields)
+        self._episode = AppWorldEpisode(**fields)
         return self._episode.describe()
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from env_service.base import Message, StepResult
-from env_service.environments.bfcl.calls import Call, parse_reference
+from env_service.environments.bfcl.calls import BfclCall, parse_reference
 from env_service.environments.bfcl.env import BfclEnv
 from env_service.environments.bfcl.package import BfclTask, load_package
 
-Turns = list[list[Call]]
+Turns = list[list[BfclCall]]
 ANSWER: Message = {"role": "assistant", "content": "That is all I can do."}
 
 
@@ -20,13 +20,13 @@ def all_task_ids() -> list[str]:
     return list(load_package().tasks)
 
 
-def named(call: Call, task: BfclTask) -> Call:
+def named(call: BfclCall, task: BfclTask) -> BfclCall:
     """Return the call with all its arguments named, as JSON wants them."""
     for class_name in task.involved_classes:
         method = getattr(load_package().classes[class_name], call.name, None)
         if method is not None:
             bound = inspect.signature(method).bind(None, *call.positional, **call.arguments)
-            return Call(call.name, {key: value for key, value in bound.arguments.items() if key != "self"})
+            return BfclCall(call.name, {key: value for key, value in bound.arguments.items() if key != "self"})
     raise AssertionError(f"{task.task_id}: no API has a method {call.name}")
 
 
@@ -35,7 +35,7 @@ def reference_turns(task_id: str) -> Turns:
     return [[named(parse_reference(text), task) for text in turn] for turn in task.truth]
 
 
-def as_text(calls: Sequence[Call]) -> Message:
+def as_text(calls: Sequence[BfclCall]) -> Message:
     blocks = [
         f"<tool_call>\n{json.dumps({'name': call.name, 'arguments': dict(call.arguments)})}\n</tool_call>"
         for call in calls

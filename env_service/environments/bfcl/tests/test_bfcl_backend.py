@@ -14,18 +14,18 @@ from typing import Any
 import orjson
 import pytest
 
-from env_service.environments.bfcl.backend import Backend, plain
-from env_service.environments.bfcl.calls import Call
+from env_service.environments.bfcl.backend import BfclBackend, plain
+from env_service.environments.bfcl.calls import BfclCall
 from env_service.environments.bfcl.env import BfclEnv
 from env_service.environments.bfcl.package import load_package
 
 
-def backend_with(class_name: str, long_context: bool = False) -> Backend:
+def backend_with(class_name: str, long_context: bool = False) -> BfclBackend:
     package = load_package()
     task = next(
         t for t in package.tasks.values() if class_name in t.involved_classes and t.long_context == long_context
     )
-    return Backend(task, package)
+    return BfclBackend(task, package)
 
 
 def packages_result(text: str, class_name: str) -> str:
@@ -78,7 +78,7 @@ def test_results_and_errors_read_exactly_like_the_packages(
     class_name: str, name: str, arguments: dict[str, Any]
 ) -> None:
     text = f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
-    assert backend_with(class_name).call(Call(name, arguments)) == packages_result(text, class_name)
+    assert backend_with(class_name).call(BfclCall(name, arguments)) == packages_result(text, class_name)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_numbers_that_would_block_the_process_are_answered_at_once(
     name: str, arguments: dict[str, Any], words: str
 ) -> None:
     backend, start = backend_with("MathAPI"), time.perf_counter()
-    assert words in backend.call(Call(name, arguments))
+    assert words in backend.call(BfclCall(name, arguments))
     assert time.perf_counter() - start < 1.0
 
 
@@ -103,33 +103,33 @@ def test_number_precision_of_the_process_and_the_thread_is_left_alone() -> None:
     backend = backend_with("MathAPI")
     mpmath = sys.modules["mpmath"]
     before = (mpmath.mp.prec, decimal.getcontext().prec)
-    backend.call(Call("logarithm", {"value": 3, "base": 2, "precision": 200}))
-    backend.call(Call("square_root", {"number": 2, "precision": 200}))
+    backend.call(BfclCall("logarithm", {"value": 3, "base": 2, "precision": 200}))
+    backend.call(BfclCall("square_root", {"number": 2, "precision": 200}))
     assert (mpmath.mp.prec, decimal.getcontext().prec) == before
 
 
 def test_folders_copied_into_each_other_stop_growing_and_stay_quick() -> None:
     backend, start = backend_with("GorillaFileSystem"), time.perf_counter()
     for name in ("x", "y"):
-        backend.call(Call("mkdir", {"dir_name": name}))
+        backend.call(BfclCall("mkdir", {"dir_name": name}))
     last = ""
     for number in range(60):
         source, target = ("x", "y") if number % 2 else ("y", "x")
-        last = backend.call(Call("cp", {"source": source, "destination": target}))
-        backend.call(Call("cd", {"folder": target}))
-        backend.call(Call("mv", {"source": source, "destination": f"{source}{number}"}))
-        backend.call(Call("cd", {"folder": ".."}))
+        last = backend.call(BfclCall("cp", {"source": source, "destination": target}))
+        backend.call(BfclCall("cd", {"folder": target}))
+        backend.call(BfclCall("mv", {"source": source, "destination": f"{source}{number}"}))
+        backend.call(BfclCall("cd", {"folder": ".."}))
     assert "holds more than" in last
-    backend.call(Call("find", {}))
+    backend.call(BfclCall("find", {}))
     json.dumps(backend.snapshot())
     assert time.perf_counter() - start < 5.0
 
 
 def test_a_folder_copied_into_itself_still_gives_a_snapshot() -> None:
     backend = backend_with("GorillaFileSystem")
-    backend.call(Call("mkdir", {"dir_name": "a"}))
-    backend.call(Call("cp", {"source": "a", "destination": "a"}))
-    assert "Error during execution" in backend.call(Call("find", {}))
+    backend.call(BfclCall("mkdir", {"dir_name": "a"}))
+    backend.call(BfclCall("cp", {"source": "a", "destination": "a"}))
+    assert "Error during execution" in backend.call(BfclCall("find", {}))
     assert "(truncated)" in json.dumps(backend.snapshot())
 
 

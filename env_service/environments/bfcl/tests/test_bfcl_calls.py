@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from env_service.environments.bfcl.calls import (
     MAX_CALLS_PER_MESSAGE,
-    Call,
+    BfclCall,
     Malformed,
     parse_action,
     parse_reference,
@@ -22,19 +22,19 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=8,
 )
-calls = st.builds(Call, st.text(min_size=1), st.dictionaries(st.text(), json_values, max_size=4))
+calls = st.builds(BfclCall, st.text(min_size=1), st.dictionaries(st.text(), json_values, max_size=4))
 words = st.text().filter(lambda text: "<" not in text)
 
 
-def written(call: Call) -> str:
+def written(call: BfclCall) -> str:
     return f"<tool_call>{json.dumps({'name': call.name, 'arguments': dict(call.arguments)})}</tool_call>"
 
 
 @pytest.mark.thorough
 @given(st.lists(st.tuples(words, calls), min_size=1, max_size=5), words)
-@example([("", Call("<think>", {}))], "")
-@example([("", Call("ls", {})), ("", Call("echo", {"</think>": "</tool_call>"}))], "")
-def test_calls_are_found_in_order_whatever_stands_around_them(pairs: list[tuple[str, Call]], rest: str) -> None:
+@example([("", BfclCall("<think>", {}))], "")
+@example([("", BfclCall("ls", {})), ("", BfclCall("echo", {"</think>": "</tool_call>"}))], "")
+def test_calls_are_found_in_order_whatever_stands_around_them(pairs: list[tuple[str, BfclCall]], rest: str) -> None:
     text = "".join(before + written(call) for before, call in pairs) + rest
     assert parse_text(text) == [call for _, call in pairs]
 
@@ -59,7 +59,7 @@ def test_calls_are_found_in_order_whatever_stands_around_them(pairs: list[tuple[
 )
 def test_any_mixture_of_tags_and_pieces_is_read_without_an_exception(pieces: list[str]) -> None:
     found = parse_text("".join(pieces))
-    assert all(isinstance(item, Call | Malformed) for item in found)
+    assert all(isinstance(item, BfclCall | Malformed) for item in found)
 
 
 @given(st.text())
@@ -69,7 +69,7 @@ def test_text_without_tags_is_an_answer(text: str) -> None:
 
 
 def test_a_closing_tag_inside_an_argument_belongs_to_the_argument() -> None:
-    call = Call("echo", {"content": "a </tool_call> b <tool_call>"})
+    call = BfclCall("echo", {"content": "a </tool_call> b <tool_call>"})
     assert parse_text(written(call)) == [call]
 
 
@@ -114,7 +114,7 @@ def test_a_tag_that_is_not_closed_is_reported(text: str) -> None:
 
 
 def test_a_closing_tag_alone_is_reported() -> None:
-    assert [type(item) for item in parse_text("</tool_call> " + written(Call("ls", {})))] == [Malformed, Call]
+    assert [type(item) for item in parse_text("</tool_call> " + written(BfclCall("ls", {})))] == [Malformed, BfclCall]
 
 
 @pytest.mark.parametrize("text", ['{"name": "ls", "arguments": {}}', '```json\n[{"name": "ls", "arguments": {}}]\n```'])
@@ -125,24 +125,24 @@ def test_a_call_that_lost_its_tags_is_reported_and_not_taken_for_an_answer(text:
 
 
 def test_good_and_bad_calls_of_one_message_keep_their_places() -> None:
-    text = written(Call("ls", {})) + "<tool_call>?</tool_call>" + written(Call("pwd", {}))
-    assert [type(item) for item in parse_text(text)] == [Call, Malformed, Call]
+    text = written(BfclCall("ls", {})) + "<tool_call>?</tool_call>" + written(BfclCall("pwd", {}))
+    assert [type(item) for item in parse_text(text)] == [BfclCall, Malformed, BfclCall]
 
 
 def test_reasoning_is_not_searched_for_calls() -> None:
-    call, other = Call("ls", {}), Call("rm", {"file_name": "a"})
+    call, other = BfclCall("ls", {}), BfclCall("rm", {"file_name": "a"})
     assert parse_text(f"<think>maybe {written(other)}</think>{written(call)}") == [call]
     assert parse_text(f"maybe {written(other)}</think>\n{written(call)}") == [call]
     assert parse_text(f"<think>maybe {written(other)}") == []
 
 
 def test_a_tag_of_reasoning_inside_an_argument_belongs_to_the_argument() -> None:
-    call = Call("echo", {"content": "</think> a <think>"})
-    assert parse_text(f"<think>maybe</think>{written(call)}{written(Call('ls', {}))}") == [call, Call("ls", {})]
+    call = BfclCall("echo", {"content": "</think> a <think>"})
+    assert parse_text(f"<think>maybe</think>{written(call)}{written(BfclCall('ls', {}))}") == [call, BfclCall("ls", {})]
 
 
 def test_reasoning_that_names_the_tags_spoils_no_call() -> None:
-    call = Call("ls", {})
+    call = BfclCall("ls", {})
     assert parse_text(f"I write <tool_call> and then</think>{written(call)}") == [call]
     assert parse_text(f"<think>a <tool_call>{{ or </tool_call></think>{written(call)}") == [call]
 
@@ -150,7 +150,7 @@ def test_reasoning_that_names_the_tags_spoils_no_call() -> None:
 def test_structured_calls_count_instead_of_the_text() -> None:
     action = {
         "role": "assistant",
-        "content": written(Call("rm", {"file_name": "a"})),
+        "content": written(BfclCall("rm", {"file_name": "a"})),
         "tool_calls": [
             {"id": "1", "type": "function", "function": {"name": "cd", "arguments": '{"folder": "b"}'}},
             {"function": {"name": "ls", "arguments": {"a": True}}},
@@ -159,12 +159,12 @@ def test_structured_calls_count_instead_of_the_text() -> None:
         ],
     }
     found = parse_action(action)
-    assert found[:2] == [Call("cd", {"folder": "b"}), Call("ls", {"a": True})]
+    assert found[:2] == [BfclCall("cd", {"folder": "b"}), BfclCall("ls", {"a": True})]
     assert [type(item) for item in found[2:]] == [Malformed, Malformed]
 
 
 def test_a_message_with_too_many_calls_executes_none() -> None:
-    (found,) = parse_action({"role": "assistant", "content": written(Call("ls", {})) * (MAX_CALLS_PER_MESSAGE + 1)})
+    (found,) = parse_action({"role": "assistant", "content": written(BfclCall("ls", {})) * (MAX_CALLS_PER_MESSAGE + 1)})
     assert isinstance(found, Malformed)
 
 
@@ -183,7 +183,7 @@ def test_what_is_no_assistant_message_is_the_callers_error(action: dict[str, obj
 
 
 def test_reference_calls_hold_literals_only() -> None:
-    assert parse_reference("f('a', b=[1, -2.5], c={'d': None})") == Call(
+    assert parse_reference("f('a', b=[1, -2.5], c={'d': None})") == BfclCall(
         "f", {"b": [1, -2.5], "c": {"d": None}}, ("a",)
     )
     for text in ["f(__import__('os'))", "f(x)", "f(**{'a': 1})", "os.system('ls')", "f(1)(2)", "1 + 1"]:

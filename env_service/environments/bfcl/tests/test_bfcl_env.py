@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from env_service.base import Message
-from env_service.environments.bfcl.calls import Call
+from env_service.environments.bfcl.calls import BfclCall
 from env_service.environments.bfcl.env import BfclEnv
 from env_service.environments.bfcl.package import load_package
 from env_service.environments.bfcl.prompts import COMPLETED
@@ -51,7 +51,9 @@ def test_the_opening_is_the_tool_prompt_and_the_first_request() -> None:
 
 
 def test_results_come_back_in_response_tags_one_each_in_order() -> None:
-    answer = started(BASE).step(as_text([Call("pwd", {}), Call("cd", {"folder": "document"}), Call("pwd", {})]))
+    answer = started(BASE).step(
+        as_text([BfclCall("pwd", {}), BfclCall("cd", {"folder": "document"}), BfclCall("pwd", {})])
+    )
     (message,) = answer["state"]
     assert message["role"] == "user"
     results = [part.partition("\n</tool_response>")[0] for part in message["content"].split("<tool_response>\n")[1:]]
@@ -121,7 +123,7 @@ def test_a_malformed_call_does_not_spoil_a_solution() -> None:
 def test_more_steps_than_allowed_in_one_turn_end_the_episode_unsolved() -> None:
     env = started(BASE)
     for _ in range(20):
-        assert not env.step(as_text([Call("pwd", {})]))["is_terminated"]
+        assert not env.step(as_text([BfclCall("pwd", {})]))["is_terminated"]
     answer = env.step(said("<tool_call>x</tool_call>"))
     assert (answer["is_terminated"], answer["info"]["stop_reason"], env.evaluate()) == (True, "max_steps_per_turn", 0.0)
     assert answer["state"][0]["content"].startswith("<tool_response>")
@@ -149,7 +151,7 @@ def test_an_open_query_offers_every_function_and_ends_with_the_first_answer() ->
     task = load_package().tasks[HELD_OUT]
     assert {doc["name"] for docs in task.held_out.values() for doc in docs} <= set(offered(system["content"]))
     assert user["content"] != task.questions[0] and user["role"] == "user"
-    assert not env.step(as_text([Call("pwd", {})]))["is_terminated"]
+    assert not env.step(as_text([BfclCall("pwd", {})]))["is_terminated"]
     answer = env.step(ANSWER)
     assert (answer["is_terminated"], answer["state"][0]["content"], answer["reward"]) == (True, COMPLETED, 0.0)
     assert env.evaluate() == 0.0
@@ -199,17 +201,17 @@ def test_model_text_is_never_evaluated() -> None:
         "os.system",
         "pwd()",
     ):
-        text = env.step(as_text([Call(name, {})]))["state"][0]["content"]
+        text = env.step(as_text([BfclCall(name, {})]))["state"][0]["content"]
         assert f"Error during execution: name '{name}' is not defined" in text
     content = "str(__import__('os').getpid())"
-    env.step(as_text([Call("touch", {"file_name": "a"}), Call("echo", {"content": content, "file_name": "a"})]))
+    env.step(as_text([BfclCall("touch", {"file_name": "a"}), BfclCall("echo", {"content": content, "file_name": "a"})]))
     assert env.snapshot()["GorillaFileSystem"]["root"]["contents"]["a"] == {"type": "file", "content": content}
 
 
 def test_two_episodes_of_one_task_in_one_process_do_not_see_each_other() -> None:
     one, other = started(BASE), started(BASE)
-    one.step(as_text([Call("mkdir", {"dir_name": "mine"})]))
-    assert "mine" not in other.step(as_text([Call("ls", {})]))["state"][0]["content"]
+    one.step(as_text([BfclCall("mkdir", {"dir_name": "mine"})]))
+    assert "mine" not in other.step(as_text([BfclCall("ls", {})]))["state"][0]["content"]
     assert started(BASE).snapshot() == other.snapshot() != one.snapshot()
 
 

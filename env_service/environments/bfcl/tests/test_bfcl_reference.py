@@ -10,7 +10,7 @@ import random
 
 import pytest
 
-from env_service.environments.bfcl.calls import Call
+from env_service.environments.bfcl.calls import BfclCall
 from env_service.environments.bfcl.env import MAX_STEPS_PER_TURN
 from env_service.environments.bfcl.package import CATEGORIES, load_package
 from env_service.environments.bfcl.tests.replay import Turns, all_task_ids, play, reference_turns
@@ -72,7 +72,7 @@ def test_leaving_out_the_last_call_scores_zero_on_every_task(category: str) -> N
 def test_calling_what_does_not_exist_scores_zero(category: str) -> None:
     for task_id in ids_of(category)[::4]:
         env, _ = play(
-            [[Call("do_what_the_user_wants", {})] if calls else [] for calls in reference_turns(task_id)], task_id
+            [[BfclCall("do_what_the_user_wants", {})] if calls else [] for calls in reference_turns(task_id)], task_id
         )
         assert (task_id, env.evaluate()) == (task_id, 0.0)
 
@@ -82,7 +82,7 @@ def test_a_call_in_a_turn_where_something_is_missing_fails_the_irrelevance_check
     for task_id in ids_of(category)[::4]:
         turns = reference_turns(task_id)
         silent = next(index for index, calls in enumerate(turns) if not calls)
-        turns[silent] = [Call("do_what_the_user_wants", {})]
+        turns[silent] = [BfclCall("do_what_the_user_wants", {})]
         env, _ = play(turns, task_id)
         assert (task_id, env.evaluate(), env.evaluate(params={"irrelevance": False})) == (task_id, 0.0, 1.0)
 
@@ -128,13 +128,13 @@ def mutate(turns: Turns, rng: random.Random) -> Turns:
                 "ticket_get_login_status",
                 "get_all_credit_cards",
             ]
-            rng.choice(turns).insert(0, Call(rng.choice(looks), {}))
+            rng.choice(turns).insert(0, BfclCall(rng.choice(looks), {}))
         case 5:
-            calls[pick] = Call(
+            calls[pick] = BfclCall(
                 calls[pick].name, {key: mistype(value, rng) for key, value in calls[pick].arguments.items()}
             )
         case _:
-            calls[pick] = Call(calls[pick].name, dict(list(calls[pick].arguments.items())[1:]))
+            calls[pick] = BfclCall(calls[pick].name, dict(list(calls[pick].arguments.items())[1:]))
     return turns
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from env_service.environments.bfcl.action_format import Format
+from env_service.environments.bfcl.action_format import BfclFormat
 from env_service.environments.bfcl.env import BfclEnv
 from env_service.feedback import HINT
 
@@ -27,7 +27,7 @@ def test_each_level_says_more() -> None:
 
 
 def test_what_is_wrong_is_read_from_the_answer() -> None:
-    fmt = Format("bfcl")
+    fmt = BfclFormat("bfcl")
 
     def kind(text: str) -> str | None:
         found = fmt.fault(CALL, f"<tool_response>\n{text}\n</tool_response>")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from env_service.action_format import PlainFormat
-from env_service.environments.calc.action_format import Format
+from env_service.environments.calc.action_format import CalcFormat
 from env_service.environments.calc.env import CalcEnv
 from env_service.environments.calc.grammar import (
     DIGITS,
@@ -259,7 +259,7 @@ def test_a_wrong_parameter_is_refused(params: dict[str, Any]) -> None:
 
 
 def test_the_action_format_knows_the_end() -> None:
-    form: PlainFormat = Format("calc")
+    form: PlainFormat = CalcFormat("calc")
     assert form.complete(["calc 3 f 4"], "7") == ["calc 3 f 4", "answer 7"]
     assert form.answer_of("answer 7") == "7" and form.answer_of("calc 3 f 4") is None
     assert form.action_of_call("calc", {"a": 3, "op": "f", "b": 4}) == "calc 3 f 4"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from env_service.environments.gymnasium.action_format import Format
+from env_service.environments.gymnasium.action_format import GymnasiumFormat
 
 
 @pytest.mark.parametrize(
@@ -13,7 +13,7 @@ from env_service.environments.gymnasium.action_format import Format
     ],
 )
 def test_the_action_that_ends_an_episode_is_known(action, answer):
-    assert Format("gymnasium").answer_of(action) == answer
+    assert GymnasiumFormat("gymnasium").answer_of(action) == answer
 
 
 @pytest.mark.parametrize(
@@ -25,4 +25,4 @@ def test_the_action_that_ends_an_episode_is_known(action, answer):
     ],
 )
 def test_a_native_tool_call_is_written_as_the_environment_reads_it(name, arguments, action):
-    assert Format("gymnasium").action_of_call(name, arguments) == action
+    assert GymnasiumFormat("gymnasium").action_of_call(name, arguments) == action

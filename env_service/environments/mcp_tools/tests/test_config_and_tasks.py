@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from env_service.environments.mcp_tools.config import (
-    ConfigError,
     HttpServer,
+    McpConfigError,
     StdioServer,
     config_path,
     load_config,
@@ -63,13 +63,13 @@ def test_the_forms_that_mcp_clients_share_are_read(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_configuration_is_named_by_file_and_place(tmp_path: Path, text: Any, message: str) -> None:
-    with pytest.raises(ConfigError, match=message) as caught:
+    with pytest.raises(McpConfigError, match=message) as caught:
         load_config(_config(tmp_path, text))
     assert "config.json" in str(caught.value)
 
 
 def test_a_configuration_that_is_not_there_names_the_variable(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="set ENV_MCP_CONFIG"):
+    with pytest.raises(McpConfigError, match="set ENV_MCP_CONFIG"):
         load_config(tmp_path / "absent.json")
 
 
@@ -89,7 +89,7 @@ def test_placeholders_are_filled_in_for_one_instance() -> None:
 
 @pytest.mark.parametrize(("text", "message"), [("${HOME}", "INSTANCE_DIR"), ("${env:NOT_SET}", "--pass-env")])
 def test_an_unknown_placeholder_is_refused(text: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(McpConfigError, match=message):
         resolved(StdioServer(command=text), Path("/"), Path("/"), {})
 
 

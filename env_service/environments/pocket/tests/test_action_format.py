@@ -2,7 +2,7 @@
 
 import pytest
 
-from env_service.environments.pocket.action_format import Format
+from env_service.environments.pocket.action_format import PocketFormat
 from task_manager.actions import format_of
 
 
@@ -17,12 +17,12 @@ from task_manager.actions import format_of
     ],
 )
 def test_the_action_that_ends_an_episode_is_known(action, answer):
-    assert Format("pocket").answer_of(action) == answer
+    assert PocketFormat("pocket").answer_of(action) == answer
 
 
 @pytest.mark.parametrize("answer", [None, "red"])
 def test_the_closing_action_closes_and_is_added_once(answer):
-    fmt = Format("pocket")
+    fmt = PocketFormat("pocket")
     closing = fmt.closing(answer)
     assert fmt.answer_of(closing) is not None
     completed = fmt.complete(["note.list home", " "], answer)
@@ -31,8 +31,8 @@ def test_the_closing_action_closes_and_is_added_once(answer):
 
 
 def test_kinds_of_actions():
-    assert Format("pocket").signature("note.find milk") == "note.find"
-    assert Format("pocket").signature("doc note.del") == "doc note.del"
+    assert PocketFormat("pocket").signature("note.find milk") == "note.find"
+    assert PocketFormat("pocket").signature("doc note.del") == "doc note.del"
 
 
 def test_the_long_goals_of_pocket_app_have_the_budget_of_its_own_tasks_and_a_longer_look_around():

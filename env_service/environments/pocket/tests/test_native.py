@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from env_service.checker import LocalProbe
-from env_service.environments.pocket.calls import Call
+from env_service.environments.pocket.calls import PocketCall
 from env_service.environments.pocket.env import PocketEnv
 from env_service.environments.pocket.long_env import PocketLongEnv, make_chain
 from env_service.environments.pocket.quirks import quirks_of, signature
@@ -22,7 +22,7 @@ from env_service.environments.pocket.tools import TOOLS
 NATIVE = {"native_tools": True}
 
 
-def native(call: Call, site: int) -> tuple[str, dict[str, str]]:
+def native(call: PocketCall, site: int) -> tuple[str, dict[str, str]]:
     keys = [param.key for param in signature(call.tool, quirks_of(site))]
     return call.tool.replace(".", "_"), dict(zip(keys, call.args, strict=False))
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from env_service.environments.pocket.calls import Call, CallError, parse, render
+from env_service.environments.pocket.calls import CallError, PocketCall, parse, render
 from env_service.environments.pocket.env import PocketEnv
 from env_service.environments.pocket.oracle import snapshot
 from env_service.environments.pocket.quirks import signature
@@ -28,7 +28,7 @@ def read(text, syntax="compact", **extra):
     ],
 )
 def test_the_first_line_that_is_not_empty_is_the_call(text):
-    assert read(text) == Call("note.del", ("n3", "yes"))
+    assert read(text) == PocketCall("note.del", ("n3", "yes"))
 
 
 @pytest.mark.parametrize(
@@ -43,14 +43,14 @@ def test_the_first_line_that_is_not_empty_is_the_call(text):
 )
 def test_json_calls_are_read_in_either_mode(text):
     for syntax in ("compact", "json"):
-        assert read(text, syntax) == Call("note.del", ("n3", "yes"), ("id", "confirm"))
+        assert read(text, syntax) == PocketCall("note.del", ("n3", "yes"), ("id", "confirm"))
 
 
 def test_native_tool_calls_are_read_before_the_text():
     native = [
         {"id": "1", "type": "function", "function": {"name": "cal_move", "arguments": '{"id": "e3", "day": "mon"}'}}
     ]
-    assert read("note.del n3", tool_calls=native) == Call("cal.move", ("e3", "mon"), ("id", "day"))
+    assert read("note.del n3", tool_calls=native) == PocketCall("cal.move", ("e3", "mon"), ("id", "day"))
     assert parse({"role": "assistant", "content": None, "tool_calls": native}, "json").tool == "cal.move"
 
 
@@ -70,7 +70,7 @@ def test_an_answer_keeps_its_case_and_its_spaces():
 @given(st.sampled_from([t for t in TOOLS.values() if t.name != "done"]), st.data())
 def test_what_is_rendered_is_read_back_in_both_syntaxes(tool, data):
     args = tuple(data.draw(st.from_regex(r"[a-z]{1,6}|[1-9][0-9]?", fullmatch=True)) for _ in tool.params)
-    call = Call(tool.name, args)
+    call = PocketCall(tool.name, args)
     assert read(render(call, signature(tool.name, None), "compact")) == call
     again = read(render(call, signature(tool.name, None), "json"), "json")
     assert (again.tool, again.args) == (call.tool, call.args)

@@ -26,7 +26,7 @@ from .interpreter import HEADER
 
 
 @dataclass(frozen=True)
-class Limits:
+class SandboxLimits:
     """Bounds of one interpreter; MB means 2**20 bytes."""
 
     wall_s: float = 10.0
@@ -123,7 +123,7 @@ class Clip:
 class Sandbox:
     """One interpreter. The constructor returns at once; the sandbox is built meanwhile."""
 
-    def __init__(self, limits: Limits, packages: Sequence[str] = ()) -> None:
+    def __init__(self, limits: SandboxLimits, packages: Sequence[str] = ()) -> None:
         """Start building. `packages` are host paths of package folders or modules that the code may import."""
         self.limits = limits
         self.packages = tuple(packages)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from env_service.environments.python_tool.sandbox.host import Limits, RunResult, Sandbox
+from env_service.environments.python_tool.sandbox.host import RunResult, Sandbox, SandboxLimits
 
 Run = Callable[[str], RunResult]
 
@@ -14,7 +14,7 @@ Run = Callable[[str], RunResult]
 @pytest.fixture(scope="module")
 def run() -> Iterator[Run]:
     """Run code in one lasting interpreter that the code is expected to leave alive."""
-    sandbox = Sandbox(Limits(wall_s=20.0))
+    sandbox = Sandbox(SandboxLimits(wall_s=20.0))
 
     def run_code(code: str) -> RunResult:
         result = sandbox.run(code)
@@ -31,7 +31,7 @@ def start() -> Iterator[Callable[..., Sandbox]]:
     started: list[Sandbox] = []
 
     def make(**limits: float) -> Sandbox:
-        started.append(Sandbox(Limits(**{"wall_s": 5.0, **limits})))  # type: ignore[arg-type]
+        started.append(Sandbox(SandboxLimits(**{"wall_s": 5.0, **limits})))  # type: ignore[arg-type]
         return started[-1]
 
     yield make

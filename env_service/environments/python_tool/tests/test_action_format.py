@@ -2,7 +2,7 @@
 
 import pytest
 
-from env_service.environments.python_tool.action_format import Format
+from env_service.environments.python_tool.action_format import PythonFormat
 
 
 @pytest.mark.parametrize(
@@ -13,4 +13,4 @@ from env_service.environments.python_tool.action_format import Format
     ],
 )
 def test_the_action_that_ends_an_episode_is_known(action, answer):
-    assert Format("python").answer_of(action) == answer
+    assert PythonFormat("python").answer_of(action) == answer

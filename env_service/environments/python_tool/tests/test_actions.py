@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from env_service.base import Message
-from env_service.environments.python_tool.actions import Answer, Code, Nothing, answer_of, boxed, parse
+from env_service.environments.python_tool.actions import Code, PythonAnswer, PythonNoAction, answer_of, boxed, parse
 
 
 def said(content: str) -> Message:
@@ -91,7 +91,7 @@ def test_structured_calls_are_understood() -> None:
 )
 def test_everything_else_is_told_what_is_wrong(message: Message) -> None:
     action = parse(message)
-    assert isinstance(action, Nothing)
+    assert isinstance(action, PythonNoAction)
     assert action.reason.strip()
     assert len(action.reason) < 600
 
@@ -117,7 +117,7 @@ def test_everything_else_is_told_what_is_wrong(message: Message) -> None:
 def test_answers_are_found(content: str, answer: str | None) -> None:
     assert answer_of(content) == answer
     if answer:
-        assert parse(said(content)) == Answer(answer)
+        assert parse(said(content)) == PythonAnswer(answer)
 
 
 @given(st.text(alphabet="ab{}\\12", max_size=30).filter(lambda text: boxed("\\boxed{" + text + "}") == text.strip()))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from env_service.environments.python_tool.sandbox.host import Limits, Sandbox
+from env_service.environments.python_tool.sandbox.host import Sandbox, SandboxLimits
 
 from .conftest import Run
 
@@ -231,7 +231,7 @@ def test_limits_cannot_be_raised(run: Run) -> None:
 
 
 def test_processor_time_is_limited_over_the_whole_life() -> None:
-    sandbox = Sandbox(Limits(wall_s=120.0, cpu_s=1))
+    sandbox = Sandbox(SandboxLimits(wall_s=120.0, cpu_s=1))
     try:
         result = sandbox.run("while True: pass")
         assert result.status == "died"

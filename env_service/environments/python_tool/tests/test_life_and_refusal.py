@@ -16,7 +16,7 @@ import pytest
 
 from env_service.environments.python_tool.env import PythonEnv
 from env_service.environments.python_tool.sandbox import host
-from env_service.environments.python_tool.sandbox.host import Limits, Sandbox, SandboxUnavailable
+from env_service.environments.python_tool.sandbox.host import Sandbox, SandboxLimits, SandboxUnavailable
 from env_service.environments.python_tool.tests.no_namespaces import FORBID_NAMESPACES
 
 from .processes import family, gone
@@ -81,7 +81,7 @@ def test_a_sandbox_that_lacks_a_layer_fails_its_own_test(
 ) -> None:
     patched = f"from sandbox import launcher; {missing}; main = launcher.main;"
     monkeypatch.setattr(host, "_BOOT", host._BOOT.replace("from sandbox.launcher import main;", patched))
-    sandbox = Sandbox(Limits())
+    sandbox = Sandbox(SandboxLimits())
     with pytest.raises(SandboxUnavailable, match=leak):
         sandbox.wait_ready()
 
@@ -89,7 +89,7 @@ def test_a_sandbox_that_lacks_a_layer_fails_its_own_test(
 def test_a_launcher_that_breaks_is_reported_with_what_it_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "_BOOT", "raise SystemExit('no such thing')")
     with pytest.raises(SandboxUnavailable, match="no such thing"):
-        Sandbox(Limits()).run("1")
+        Sandbox(SandboxLimits()).run("1")
 
 
 def test_a_memory_limit_that_the_service_cannot_hand_down_is_refused_and_not_lowered() -> None:
@@ -147,7 +147,7 @@ def test_close_leaves_no_process_even_while_code_runs(start: Callable[..., Sandb
 
 
 def test_an_unfinished_start_is_closed_without_remains() -> None:
-    sandbox = Sandbox(Limits())
+    sandbox = Sandbox(SandboxLimits())
     launcher = psutil.Process(sandbox.launcher_pid)
     sandbox.close()
     assert gone([launcher])

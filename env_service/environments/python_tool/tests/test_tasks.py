@@ -13,7 +13,7 @@ from env_service.environments.python_tool import tasks as tasks_module
 from env_service.environments.python_tool.checkers import is_correct
 from env_service.environments.python_tool.env import PythonEnv
 from env_service.environments.python_tool.problems import generate
-from env_service.environments.python_tool.sandbox.host import Limits, Sandbox
+from env_service.environments.python_tool.sandbox.host import Sandbox, SandboxLimits
 from env_service.environments.python_tool.settings import SettingsError, is_installed, paths_of, read_settings
 from env_service.environments.python_tool.tasks import PythonTaskFileError, load_tasks
 
@@ -41,7 +41,7 @@ def test_every_family_has_every_level_in_every_split() -> None:
 @pytest.mark.skipif(not is_installed("sympy"), reason="the programs of the linear systems need sympy")
 @pytest.mark.service
 def test_every_answer_is_found_another_way_by_a_program_in_the_sandbox() -> None:
-    sandbox = Sandbox(Limits(wall_s=40.0), paths_of(["sympy", "mpmath"]))
+    sandbox = Sandbox(SandboxLimits(wall_s=40.0), paths_of(["sympy", "mpmath"]))
     tasks = load_tasks()
     try:
         for _, record, problem in generate.generate():

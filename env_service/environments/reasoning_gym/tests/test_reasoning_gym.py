@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from env_service.environments.reasoning_gym.action_format import Format
-from env_service.environments.reasoning_gym.actions import Answer, Nothing, parse
+from env_service.environments.reasoning_gym.action_format import ReasoningGymFormat
+from env_service.environments.reasoning_gym.actions import ReasoningAnswer, ReasoningNoAction, parse
 from env_service.environments.reasoning_gym.env import ReasoningGymEnv
 from env_service.environments.reasoning_gym.library import LIMITS, Library, NotInstalled, root_folder
 from env_service.environments.reasoning_gym.screen import EVALUATED, is_harmless
@@ -69,12 +69,12 @@ def test_an_id_of_no_task_is_refused(task_id: str) -> None:
 
 
 def test_the_last_answer_behind_the_thoughts_is_taken() -> None:
-    assert parse("<think><answer>1</answer></think>so <answer>2</answer> no, <answer>\n 3\n4 </answer>") == Answer(
-        "3\n4"
-    )
+    assert parse(
+        "<think><answer>1</answer></think>so <answer>2</answer> no, <answer>\n 3\n4 </answer>"
+    ) == ReasoningAnswer("3\n4")
     for text in ("", "42", "<answer> </answer>", "<answer>42", f"<answer>{'1' * 30_000}</answer>"):
-        assert isinstance(parse(text), Nothing)
-    form = Format("reasoning_gym")
+        assert isinstance(parse(text), ReasoningNoAction)
+    form = ReasoningGymFormat("reasoning_gym")
     assert form.answer_of(str(form.closing("7"))) == "7" and form.answer_of("I think it is 7") is None
 
 

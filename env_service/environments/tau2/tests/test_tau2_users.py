@@ -10,7 +10,7 @@ from calling import calling
 from chat_model import Model, served
 
 from env_service.environments.tau2.env import Tau2Env
-from env_service.environments.tau2.users import Endpoint, UserFailed
+from env_service.environments.tau2.users import UserEndpoint, UserFailed
 
 TELECOM = "telecom.[mobile_data_issue]airplane_mode_on|data_mode_off[PERSONA:None]"
 
@@ -114,4 +114,4 @@ def test_a_language_model_without_an_address_is_refused(monkeypatch: pytest.Monk
         monkeypatch.delenv(f"ENV_TAU2_USER_{name}", raising=False)
     with pytest.raises(ValueError, match="ENV_TAU2_USER_URL"):
         Tau2Env("airline.0", "one", {"user": "llm"})
-    assert "sk-" not in repr(Endpoint("http://x/v1", "m", "sk-secret"))
+    assert "sk-" not in repr(UserEndpoint("http://x/v1", "m", "sk-secret"))

@@ -21,7 +21,7 @@ from env_service.environments.textarena import package
 from env_service.environments.textarena.demonstrate import demonstrations
 from env_service.environments.textarena.env import TextarenaEnv
 from env_service.environments.textarena.games import GAMES, listed
-from env_service.environments.textarena.match import Match
+from env_service.environments.textarena.match import TextArenaMatch
 from env_service.environments.textarena.players import Minimax, PlayerFailed, RandomPlayer
 from env_service.environments.textarena.tasks import TaskId
 
@@ -101,7 +101,7 @@ def test_listed_moves_are_those_of_the_last_list_without_the_package() -> None:
 @pytest.mark.parametrize("game", GAMES)
 def test_random_games_end_by_their_rules(game: str) -> None:
     for seed in range(ROUNDS):
-        match, rng = Match(game, seed), random.Random(seed)
+        match, rng = TextArenaMatch(game, seed), random.Random(seed)
         while not match.over:
             assert match.moves < 1000, (game, seed)
             rules, heard = match.hears(match.turn)
@@ -168,7 +168,7 @@ def test_outcomes_are_mapped_to_scores_and_a_draw_is_half() -> None:
             over = says(env, rng.choice(env.get_info(params={"what": "legal"})))["is_terminated"]
         found[outcome(env), env.evaluate()] += 1
     assert set(found) == {(0.0, 0.0), (0.5, 0.0), (1.0, 1.0)}
-    ranked = Match("ThreePlayerGOPS-v0", 2)
+    ranked = TextArenaMatch("ThreePlayerGOPS-v0", 2)
     env = TextarenaEnv("ThreePlayerGOPS-v0.0.2.random", "one")
     env._match = ranked
     ranked.game.state.set_game_outcome({0: 0.0, 1: 1.0, 2: -1.0}, "ranked")
@@ -198,12 +198,12 @@ def test_a_seed_gives_the_same_game_and_leaves_pythons_generator_alone() -> None
         random.random()
         random.setstate(state)
     assert told[0] == told[1] and begun("LiarsDice-v0.1.1008.random")[1][1]["content"] != told[0][1]
-    Match("KuhnPoker-v0", 1)
+    TextArenaMatch("KuhnPoker-v0", 1)
     assert random.getstate() == state
 
 
 def test_a_seat_hears_its_own_cards_and_not_its_own_words() -> None:
-    match = Match("KuhnPoker-v0", 4)
+    match = TextArenaMatch("KuhnPoker-v0", 4)
     cards = match.game.state.game_state["player_cards"]
     rank = {0: "J", 1: "Q", 2: "K"}
     heard = {seat: match.hears(seat) for seat in range(2)}
@@ -217,7 +217,7 @@ def test_a_seat_hears_its_own_cards_and_not_its_own_words() -> None:
 
 
 def test_of_several_boards_the_last_is_told() -> None:
-    match = Match("ConnectFour-v0", 0)
+    match = TextArenaMatch("ConnectFour-v0", 0)
     for column in (0, 1, 2):
         match.play(f"[col {column}]")
     heard = match.hears(match.turn)[1]
@@ -227,12 +227,12 @@ def test_of_several_boards_the_last_is_told() -> None:
 @pytest.mark.thorough
 def test_minimax_wins_what_is_won_and_a_seed_gives_the_same_moves() -> None:
     for seed in range(2):
-        match = Match("Nim-v0", seed)
+        match = TextArenaMatch("Nim-v0", seed)
         players: list[Any] = [Minimax(random.Random(seed)), RandomPlayer(random.Random(seed))]
         while not match.over:
             match.play(players[match.turn].move(match, "", ""))
         assert match.outcome == {0: 1.0, 1: -1.0}
-    match = Match("TicTacToe-v0", 0)
+    match = TextArenaMatch("TicTacToe-v0", 0)
     match.play("[4]")
     match.play("[0]")
     match.play("[8]")
@@ -240,7 +240,7 @@ def test_minimax_wins_what_is_won_and_a_seed_gives_the_same_moves() -> None:
 
 
 def test_a_copy_of_a_match_shares_nothing_with_it() -> None:
-    match = Match("TicTacToe-v0", 1)
+    match = TextArenaMatch("TicTacToe-v0", 1)
     after = match.after("[4]")
     assert after is not None and after.turn == 1 and match.turn == 0 and len(match.legal_moves()) == 9
     assert match.after("[9]") is None and match.refused is None

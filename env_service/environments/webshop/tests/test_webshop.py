@@ -11,12 +11,19 @@ import pytest
 
 from env_service.contract import checked_init_state, checked_step
 from env_service.environments.webshop.env import WebshopEnv
-from env_service.environments.webshop.products import Goal, Product, WebshopData, load_shop, read_shop, synthetic_shop
+from env_service.environments.webshop.products import (
+    Product,
+    ShoppingGoal,
+    WebshopData,
+    load_shop,
+    read_shop,
+    synthetic_shop,
+)
 from env_service.environments.webshop.reward import alike, reward, type_reward
 from env_service.environments.webshop.search import Index
 
 RED = Product("A", "classic red shoe", "", ("waterproof sole",), "shoes", "Clothing > Shoes", 30.0, {}, ("non slip",))
-WISH = Goal("A.0", "A", "a shoe", ("non slip", "waterproof"), ("red", "small"), 40.0)
+WISH = ShoppingGoal("A.0", "A", "a shoe", ("non slip", "waterproof"), ("red", "small"), 40.0)
 
 
 def begun(task_id: str, **params: Any) -> WebshopEnv:

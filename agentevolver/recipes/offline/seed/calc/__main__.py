@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from agentevolver.recipes.offline.seed.calc.build import NARROWING, RECIPE, build
-from agentevolver.recipes.offline.seed.calc.demonstrator import Habits
+from agentevolver.recipes.offline.seed.calc.demonstrator import CalcHabits
 
 
 def main() -> None:
@@ -35,7 +35,7 @@ def main() -> None:
     recipe, narrowing = replace(RECIPE, steps=args.steps), NARROWING if args.narrow else None
     chosen = f"--seed {args.seed} --steps {args.steps}{' --narrow' if args.narrow else ''}"
     command = f"python -m agentevolver.recipes.offline.seed.calc {chosen}"
-    for name, measured in build(args.out, args.seed, recipe, Habits(), command, narrowing=narrowing).items():
+    for name, measured in build(args.out, args.seed, recipe, CalcHabits(), command, narrowing=narrowing).items():
         logging.info("%s: %s", name, measured)
 
 

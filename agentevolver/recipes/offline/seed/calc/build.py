@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from agentevolver.recipes.offline.seed.calc.demonstrator import NARROW, Habits, demonstrate
+from agentevolver.recipes.offline.seed.calc.demonstrator import NARROW, CalcHabits, demonstrate
 from agentevolver.recipes.offline.seed.calc.measure import SYNTAX, measure_executor, measure_proposer
-from agentevolver.recipes.offline.seed.data import Example, build_tokenizer, endless
+from agentevolver.recipes.offline.seed.data import SeedExample, build_tokenizer, endless
 from agentevolver.recipes.offline.seed.training import (
     SeedTraining,
     batches,
@@ -34,17 +34,17 @@ NARROWING = replace(RECIPE, steps=100, lr=2e-3, warmup=10)
 def corpus(seed: int, n: int = 2000) -> list[str]:
     """Texts for the tokenizer: demonstrations and the roles of their turns."""
     rng = random.Random(f"calc-corpus-{seed}")
-    shown = [message for _ in range(n) for message in demonstrate(rng, Habits())]
+    shown = [message for _ in range(n) for message in demonstrate(rng, CalcHabits())]
     return [part for message in shown for part in (f"{message['role']}\n", message["content"])]
 
 
-def examples(tokenizer: Any, seed: int, habits: Habits) -> Iterator[Example]:
+def examples(tokenizer: Any, seed: int, habits: CalcHabits) -> Iterator[SeedExample]:
     """Demonstrations of both roles without end; the same seed and habits give the same ones."""
     rng = random.Random(f"calc-data-{seed}")
     return endless(tokenizer, lambda: demonstrate(rng, habits), SYNTAX)
 
 
-def narrow(model: Any, tokenizer: Any, recipe: SeedTraining, habits: Habits, seed: int) -> float:
+def narrow(model: Any, tokenizer: Any, recipe: SeedTraining, habits: CalcHabits, seed: int) -> float:
     """Train in place on the same executor's demonstrations and short proposals; returns the last smoothed loss."""
     stream = examples(tokenizer, seed + 2, replace(habits, proposed=NARROW))
     return train(model, tokenizer, recipe, batches(stream, recipe.batch, random.Random(f"calc-narrow-{seed}")))
@@ -54,7 +54,7 @@ def build(
     out: Path,
     seed: int,
     recipe: SeedTraining,
-    habits: Habits,
+    habits: CalcHabits,
     command: str,
     *,
     narrowing: SeedTraining | None = None,

@@ -26,7 +26,7 @@ _BROKEN = ("calc {0} {1}", "calc {0} {2}", "calc {1} {2}", "{0} {1} {2}", "calc 
 
 
 @dataclass(frozen=True, slots=True)
-class Habits:
+class CalcHabits:
     """- `slip`, `slip_at_end`: probability of a slip at each call, and at the answer.
     - `proposals`: share of the conversations that are the proposer's.
     - `worked`, `proposed`: how often questions of 2, 3, ... 8 operands are worked off, and proposed.
@@ -38,13 +38,13 @@ class Habits:
     worked: tuple[float, ...] = (0.16, 0.18, 0.18, 0.17, 0.14, 0.1, 0.07)
     proposed: tuple[float, ...] = WIDE
 
-    def at_first(self) -> Habits:
+    def at_first(self) -> CalcHabits:
         """The habits of the demonstrations to begin with: hardly any slips, and mostly the executor's, whose operands
         have to be found."""
         return replace(self, slip=self.slip / 5, slip_at_end=self.slip_at_end / 5, proposals=self.proposals / 2)
 
 
-def demonstrate(rng: random.Random, habits: Habits) -> list[Message]:
+def demonstrate(rng: random.Random, habits: CalcHabits) -> list[Message]:
     """One episode of either role as a conversation that ends with an assistant message; the executor's question is
     none of dev or test."""
     if rng.random() < habits.proposals:
@@ -69,7 +69,7 @@ def propose(question: CalcQuestion, rng: random.Random) -> list[Message]:
     return [*messages, {"role": "assistant", "content": f"<question>{question}</question>"}]
 
 
-def work_off(question: CalcQuestion, rng: random.Random, habits: Habits) -> list[Message]:
+def work_off(question: CalcQuestion, rng: random.Random, habits: CalcHabits) -> list[Message]:
     """The executor's episode on this question, with slips."""
     env = CalcEnv("demo", "demo", {"problem": {"question": str(question)}})
     messages = env.get_init_state()["state"]

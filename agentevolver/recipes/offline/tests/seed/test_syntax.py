@@ -23,7 +23,7 @@ from agentevolver.recipes.offline.seed.syntax import COMPACT, HERMES, arguments
 from agentevolver.recipes.offline.seed.training import SeedTraining, make_model
 from agentevolver.rollout.tools.formats import tool_format
 from context_manager.chat import ChatRenderer
-from env_service.environments.pocket.calls import Call
+from env_service.environments.pocket.calls import PocketCall
 from env_service.environments.pocket.env import PocketEnv
 from env_service.environments.pocket.oracle import reference
 from env_service.environments.pocket.tasks import make_task
@@ -101,11 +101,11 @@ def test_the_calls_of_a_solution_are_read_back_and_solve_the_task(made):
 
 
 def test_a_value_is_named_by_its_kind_whatever_the_order_of_the_site():
-    assert list(arguments(Call("bank.pay", ("5", "ann"))).items()) == [("amount", 5), ("name", "ann")]
-    assert list(arguments(Call("bank.pay", ("ann", "5"))).items()) == [("name", "ann"), ("amount", 5)]
-    assert arguments(Call("cal.add", ("mon", "3", "bob"))) == {"day": "mon", "hour": 3, "name": "bob"}
-    assert arguments(Call("note.tag", ("n1", "home", "yes"))) == {"id": "n1", "tag": "home", "confirm": "yes"}
-    assert arguments(Call("doc", ("note.del",))) == {"tool": "note_del"} and arguments(Call("me.pin")) == {}
+    assert list(arguments(PocketCall("bank.pay", ("5", "ann"))).items()) == [("amount", 5), ("name", "ann")]
+    assert list(arguments(PocketCall("bank.pay", ("ann", "5"))).items()) == [("name", "ann"), ("amount", 5)]
+    assert arguments(PocketCall("cal.add", ("mon", "3", "bob"))) == {"day": "mon", "hour": 3, "name": "bob"}
+    assert arguments(PocketCall("note.tag", ("n1", "home", "yes"))) == {"id": "n1", "tag": "home", "confirm": "yes"}
+    assert arguments(PocketCall("doc", ("note.del",))) == {"tool": "note_del"} and arguments(PocketCall("me.pin")) == {}
 
 
 def test_a_reply_that_calls_nothing_is_answered_as_such(made):

@@ -8,14 +8,14 @@ from functools import lru_cache
 from typing import Any
 
 from agentevolver.llm import prompts
-from agentevolver.recipes.offline.teacher.calls import CHANGES, Call, canonical
+from agentevolver.recipes.offline.teacher.calls import CHANGES, TeacherCall, canonical
 from agentevolver.recipes.offline.teacher.intents import read_intent
 from agentevolver.recipes.offline.teacher.service import Teacher
 from agentevolver.recipes.offline.tests.teacher.pocket_prompts import NO_MISTAKES, Steps, ask, carry_out
 from env_service.environments.pocket.app_env import PocketAppEnv
 from env_service.environments.pocket.app_tasks import LINKS as MAKERS
 from env_service.environments.pocket.app_tasks import N_LINKS, SIZES, TaskSubject, app_task_ids, make_app_task
-from env_service.environments.pocket.calls import Call as EnvCall
+from env_service.environments.pocket.calls import PocketCall as EnvCall
 from env_service.environments.pocket.quirks import adapt
 from env_service.environments.pocket.tasks import WorldTask
 from env_service.environments.pocket.wordings import NAMES, TAGS, WORDS
@@ -48,7 +48,7 @@ def played(task: WorldTask, links: int, actions: list[str]) -> tuple[str, Steps,
 
 def changed(task: WorldTask, rng: random.Random) -> tuple[str, list[str]]:
     """Return in which way a reference solution was changed, and its actions then."""
-    calls = [Call(call.tool, call.args) for call in task.solution]
+    calls = [TeacherCall(call.tool, call.args) for call in task.solution]
     places = [i for i, call in enumerate(calls) if call.tool in CHANGES]
     ways = ["dropped call", "wrong value", "one more", "twice", "other order"]
     if any(_place_of_id(calls[i]) is not None for i in places):
@@ -59,7 +59,7 @@ def changed(task: WorldTask, rng: random.Random) -> tuple[str, list[str]]:
     if way == "dropped call":
         del calls[rng.randrange(len(calls))]
     elif way == "one more":
-        calls.insert(rng.randrange(len(calls)), Call("mail.send", (rng.choice(NAMES), rng.choice(WORDS))))
+        calls.insert(rng.randrange(len(calls)), TeacherCall("mail.send", (rng.choice(NAMES), rng.choice(WORDS))))
     elif way == "twice":
         calls.insert(place, call)
     elif way == "other order":
@@ -71,11 +71,11 @@ def changed(task: WorldTask, rng: random.Random) -> tuple[str, list[str]]:
         at = _place_of_id(call) if way == "wrong id" else rng.randrange(len(canonical(call)) - 1)
         assert at is not None
         args[at] = _other(args[at], rng)
-        calls[place] = Call(call.tool, tuple(args))
+        calls[place] = TeacherCall(call.tool, tuple(args))
     return way, [str(one) for one in calls]
 
 
-def _place_of_id(call: Call) -> int | None:
+def _place_of_id(call: TeacherCall) -> int | None:
     return next((i for i, arg in enumerate(call.args) if arg[0] in "neom" and arg[1:].isdecimal()), None)
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from agentevolver.llm import prompts
-from agentevolver.recipes.offline.teacher.app_goals import Link
+from agentevolver.recipes.offline.teacher.app_goals import AppLink
 from agentevolver.recipes.offline.teacher.goals import tools_of
 from agentevolver.recipes.offline.teacher.intents import read_intent
 from agentevolver.recipes.offline.teacher.prompt import NotUnderstood
@@ -77,7 +77,7 @@ def test_every_wording_is_understood_with_politeness_and_below_guidance() -> Non
                     assert [link.kind for link in intent.links] == [kind, "send"]
                     assert intent.links[0].other in (*slots.values(), "")
     intent = read_intent("gus did write it , i meet him on mon : tag it as note pen")
-    assert intent is not None and intent.links == (Link("note", "pen"),)
+    assert intent is not None and intent.links == (AppLink("note", "pen"),)
     assert tools_of(intent) == {"mail.find", "cal.list", "note.find", "note.add"}
 
 

@@ -283,14 +283,14 @@ async def test_the_advantage_processors_prompt_is_understood() -> None:
 
 async def test_the_experience_managers_prompts_are_understood_and_its_screen_lets_the_lessons_through() -> None:
     from experience_manager import prompts as theirs
-    from experience_manager.attempts import Attempt
+    from experience_manager.attempts import PastAttempt
     from experience_manager.experience import Category, Experience
     from experience_manager.prompts import Judgements, Proposals
     from experience_manager.screen import problem_with
 
     steps = ((0, "note.find milk", "milk n3 home"), (1, "note.del n3", "err read doc note.del first"))
-    failed = Attempt("t", "t_0", "site k7", "delete note milk", steps, 0.0, False)
-    solved = Attempt(
+    failed = PastAttempt("t", "t_0", "site k7", "delete note milk", steps, 0.0, False)
+    solved = PastAttempt(
         "t",
         "t_1",
         "site k7",
@@ -299,7 +299,7 @@ async def test_the_experience_managers_prompts_are_understood_and_its_screen_let
         1.0,
         True,
     )
-    limits = theirs.Limits(500, 5000)
+    limits = theirs.PromptLimits(500, 5000)
     asked = [*(theirs.extract(a, 3, limits) for a in (failed, solved)), theirs.compare(solved, failed, 3, limits)]
     found = [Proposals.model_validate(await _understood(messages)) for messages in asked]
     assert all(reply.experiences for reply in found)

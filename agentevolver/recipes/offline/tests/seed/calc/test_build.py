@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agentevolver.recipes.offline.seed.calc.build import VOCAB_SIZE, build, examples
-from agentevolver.recipes.offline.seed.calc.demonstrator import Habits, demonstrate
+from agentevolver.recipes.offline.seed.calc.demonstrator import CalcHabits, demonstrate
 from agentevolver.recipes.offline.seed.calc.measure import SYNTAX, failure, measure_executor, measure_proposer
 from agentevolver.recipes.offline.seed.data import END, pieces
 from agentevolver.recipes.offline.seed.sampler import SampledRollout
@@ -23,7 +23,7 @@ QUICK = SeedTraining(hidden=32, intermediate=32, layers=1, heads=1, kv_heads=1, 
 
 
 def test_an_example_is_what_the_chat_template_renders_and_marks_what_the_assistant_wrote(trained):
-    for example in itertools.islice(examples(trained, 0, Habits(slip=0.3)), 60):
+    for example in itertools.islice(examples(trained, 0, CalcHabits(slip=0.3)), 60):
         text = trained.decode(example.ids)
         spans = [
             trained.decode([token for token, _ in span])
@@ -36,7 +36,7 @@ def test_an_example_is_what_the_chat_template_renders_and_marks_what_the_assista
 
 def test_what_is_loaded_makes_the_tokens_that_were_learnt_and_renders_the_same_conversation(trained, loaded):
     rng = random.Random(1)
-    for messages in (demonstrate(rng, Habits(slip=0.3)) for _ in range(200)):
+    for messages in (demonstrate(rng, CalcHabits(slip=0.3)) for _ in range(200)):
         parts = [token for text, _ in pieces(messages, SYNTAX) for token in trained.encode(text)]
         whole = loaded.apply_chat_template(messages, tokenize=True, return_dict=False)
         assert whole == parts + loaded.encode("\n")
@@ -51,7 +51,7 @@ def test_digits_and_operators_are_tokens_of_their_own_and_every_turn_fits(loaded
 
 def test_a_seed_repeats_the_examples(trained):
     def first(seed):
-        return list(itertools.islice(examples(trained, seed, Habits()), 40))
+        return list(itertools.islice(examples(trained, seed, CalcHabits()), 40))
 
     assert first(3) == first(3) != first(4)
 
@@ -134,7 +134,7 @@ def test_the_proposers_measurement_counts_what_is_refused_and_how_long_the_rest_
 @pytest.mark.service
 def test_a_narrow_policy_is_the_wide_one_trained_on(tmp_path):
     for name, narrowing in (("wide", None), ("narrow", QUICK)):
-        build(tmp_path / name, 5, QUICK, Habits(), "of a test", narrowing=narrowing, n=1, proposals=8)
+        build(tmp_path / name, 5, QUICK, CalcHabits(), "of a test", narrowing=narrowing, n=1, proposals=8)
     wide, narrow = (AutoModelForCausalLM.from_pretrained(tmp_path / name) for name in ("wide", "narrow"))
     assert not all(torch.equal(p, q) for p, q in zip(wide.parameters(), narrow.parameters(), strict=True))
     records = [json.loads((tmp_path / name / "build.json").read_text()) for name in ("wide", "narrow")]
@@ -144,7 +144,7 @@ def test_a_narrow_policy_is_the_wide_one_trained_on(tmp_path):
 @pytest.mark.service
 def test_a_build_writes_what_from_pretrained_reads_and_repeats_itself(tmp_path):
     for name in ("a", "b"):
-        build(tmp_path / name, 5, QUICK, Habits(), "of a test", n=1, proposals=8)
+        build(tmp_path / name, 5, QUICK, CalcHabits(), "of a test", n=1, proposals=8)
     first, second = (AutoModelForCausalLM.from_pretrained(tmp_path / name) for name in ("a", "b"))
     assert all(torch.equal(p, q) for p, q in zip(first.parameters(), second.parameters(), strict=True))
     assert len(AutoTokenizer.from_pretrained(tmp_path / "a")) == first.config.vocab_size == VOCAB_SIZE

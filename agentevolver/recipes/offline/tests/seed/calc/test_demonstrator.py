@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from agentevolver.recipes.offline.seed.calc.demonstrator import NARROW, WIDE, Habits, demonstrate, propose, work_off
+from agentevolver.recipes.offline.seed.calc.demonstrator import NARROW, WIDE, CalcHabits, demonstrate, propose, work_off
 from agentevolver.recipes.offline.seed.calc.measure import failure
 from agentevolver.recipes.offline.seed.sampler import SampledRollout
 from env_service.environments.calc.env import CalcEnv
@@ -14,7 +14,7 @@ from env_service.environments.calc.grammar import parse_question, solution
 from env_service.environments.calc.tasks import held_out, question_of
 from env_service.environments.propose.env import ProposeEnv
 
-STEADY = Habits(slip=0.0, slip_at_end=0.0)
+STEADY = CalcHabits(slip=0.0, slip_at_end=0.0)
 TASKS = [task for split in ("train", "dev") for task in CalcEnv.get_query_list(split)][::7]
 
 
@@ -51,29 +51,29 @@ def test_an_executor_that_never_slips_makes_the_calls_of_the_solution_and_succee
 
 
 def test_what_is_shown_is_what_the_real_environment_says_to_the_same_actions():
-    episodes = worked(Habits(slip=0.5, slip_at_end=0.5))
+    episodes = worked(CalcHabits(slip=0.5, slip_at_end=0.5))
     assert {rollout.reward for _, _, rollout in episodes} == {0.0, 1.0}
     assert any(text.startswith("err") for _, messages, _ in episodes for text in texts(messages, "user"))
 
 
 def test_mistakes_are_of_many_kinds_and_none_is_most_of_them():
-    failed = [rollout for _, _, rollout in worked(Habits(slip=0.2, slip_at_end=0.1), 12) if rollout.reward < 1.0]
+    failed = [rollout for _, _, rollout in worked(CalcHabits(slip=0.2, slip_at_end=0.1), 12) if rollout.reward < 1.0]
     kinds = Counter(map(failure, failed))
     assert {"operand", "operator", "early answer", "answer"} <= set(kinds)
     assert max(kinds.values()) < 0.75 * len(failed)
 
 
 def test_slips_cost_success():
-    often, seldom = (sum(rollout.reward for _, _, rollout in worked(Habits(slip=slip), 2)) for slip in (0.4, 0.1))
+    often, seldom = (sum(rollout.reward for _, _, rollout in worked(CalcHabits(slip=slip), 2)) for slip in (0.4, 0.1))
     assert often < 0.6 * seldom
 
 
 def test_a_seed_repeats_the_demonstrations():
-    assert shown(Habits(), 50, seed=1) == shown(Habits(), 50, seed=1) != shown(Habits(), 50, seed=2)
+    assert shown(CalcHabits(), 50, seed=1) == shown(CalcHabits(), 50, seed=1) != shown(CalcHabits(), 50, seed=2)
 
 
 def test_no_question_of_dev_or_test_is_worked_off():
-    short = Habits(proposals=0.0, worked=(1.0, 0, 0, 0, 0, 0, 0))
+    short = CalcHabits(proposals=0.0, worked=(1.0, 0, 0, 0, 0, 0, 0))
     questions = {texts(messages, "user")[0] for messages in shown(short, 1500)}
     assert len(questions) > 300 and not questions & held_out()
 
@@ -81,7 +81,7 @@ def test_no_question_of_dev_or_test_is_worked_off():
 @pytest.mark.parametrize("lengths", [WIDE, NARROW])
 def test_proposals_are_accepted_and_as_long_as_they_are_meant_to_be(lengths):
     rng, levels = random.Random(0), Counter()
-    for messages in shown(replace(Habits(), proposals=1.0, proposed=lengths), 1000):
+    for messages in shown(replace(CalcHabits(), proposals=1.0, proposed=lengths), 1000):
         (seed,) = texts(messages, "user")
         env = ProposeEnv(f"calc.{seed.replace(' ', '.')}.{rng.randrange(100):05}", "again")
         assert env.get_init_state()["state"] == messages[:2]

@@ -1,2 +1,1 @@
-"""Experience pool of a run (self-navigating): advice distilled from earlier rollouts, retrieved and injected into the
-prompts of later ones. docs/experience_manager.md."""
+"""Experience pool (self-navigating): distils advice from finished rollouts and injects it into later prompts."""

@@ -1,4 +1,4 @@
-"""`python -m experience_manager`: command line of the experience pool."""
+"""`python -m experience_manager`: commands on the experience pool."""
 
 import sys
 

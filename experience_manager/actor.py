@@ -1,6 +1,6 @@
-"""Ray actor that hosts a run's `ExperienceManager`: one process owns the store, the encoder and the summariser.
+"""Ray actor that hosts a run's `ExperienceManager`. One process owns the store, the encoder and the summariser.
 
-Rollouts talk to it through `Guide`, which never fails: if the actor is gone or slow, the rollout is unguided and its
+Rollouts call it through `Guide`, which never fails: if the actor is gone or slow, the rollout is unguided and its
 `problem` says why.
 """
 
@@ -36,7 +36,7 @@ MAX_CONCURRENCY = 1024
 
 
 class ExperienceActor:
-    """The actor's class; `start_actor` makes it. Its methods are those of `ExperienceManager`."""
+    """Ray class behind `start_actor`; its methods are those of `ExperienceManager`."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class ExperienceActor:
         apart: Mapping[str, Sequence[str]] | None = None,
         steps_kept: int = 1,
     ) -> None:
-        """Open the pool. Raises StoreError if its file cannot be used, so that a run ends before it begins."""
+        """Open the pool; raises StoreError if its file cannot be used, so that a run fails before its first step."""
         from agentevolver.llm import LLM
         from experience_manager.apart import BackendsApart
         from experience_manager.backend import Backend, EmbeddedBackend
@@ -100,7 +100,7 @@ class ExperienceActor:
         await self._manager.start_over()
 
     async def waiting(self) -> Waiting:
-        """Return the calls of the summariser's model that are in flight."""
+        """Return the summariser's calls in flight."""
         return BOARD.waiting()
 
     async def close(self, timeout_s: float = 60.0) -> None:
@@ -127,12 +127,12 @@ def start_actor(
     """Start the actor and return its handle; `handle.__ray_ready__` fails if the pool cannot be opened.
 
     Args:
-        directory: the experiment's folder, as an absolute path of the actor's node.
-        held_out: ids of the evaluation's tasks, which must not be learned from.
+        directory: the experiment's folder, an absolute path on the actor's node.
+        held_out: ids of evaluation tasks, which are never distilled.
         policy: where the policy is served, for roles that it plays (`agentevolver.llm.LLM`).
-        apart: `held_out` of each environment by name, if there are several; their experience stays apart.
-        steps_kept: for how many steps a group may be rolled out.
-        options: Ray's, such as `name` and `resources`.
+        apart: with several environments, `held_out` by environment; each gets a workspace of its own.
+        steps_kept: number of training steps in which a group may be rolled out.
+        options: Ray's actor options, such as `name` and `resources`.
     """
     # One compute thread for the encoder, and no spinning beside the trainer's.
     env = {"OMP_NUM_THREADS": "1", "KMP_BLOCKTIME": "0", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
@@ -161,14 +161,14 @@ def _name(directory: Path) -> str:
 
 
 class Guide:
-    """Client of the actor for rollouts; it always answers. Picklable with its handle."""
+    """Rollout-side client of the actor. Picklable, and never raises."""
 
     def __init__(self, actor: Any, settings: ExperienceSettings) -> None:
         self._actor = actor
         self._timeout_s = settings.retrieval.timeout_s + SLACK_S
 
     async def guide(self, question: Question) -> Guidance:
-        """Return guidance, or the reason for none if the actor does not answer."""
+        """Return guidance; without an answer from the actor, an empty one whose `problem` says why."""
         try:
             return await asyncio.wait_for(_awaited(self._actor.guide.remote(question)), self._timeout_s)
         except TimeoutError:

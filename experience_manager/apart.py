@@ -1,4 +1,4 @@
-"""Backend of a run of several environments: each has a workspace of its own in the same store or service."""
+"""Backend for several environments: each has its own workspace in one store or service."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from experience_manager.question import Question, Retrieved
 
 
 class BackendsApart(Backend):
-    """Backend that hands each question and each group to the backend of its environment."""
+    """Routes each question and each group to its environment's backend."""
 
     def __init__(self, backends: Mapping[str, Backend]) -> None:
         self._backends = dict(backends)
@@ -44,11 +44,11 @@ class BackendsApart(Backend):
     async def record(
         self, step: int, trajectories: Sequence[Trajectory], attempts: Sequence[PastAttempt]
     ) -> dict[str, float]:
-        """Hand each ranking the rollouts of its environment; its metrics end with the environment's name."""
         metrics: dict[str, float] = {}
         for env_type, backend in self._backends.items():
             own = [one for one in trajectories if one.task.env_type == env_type]
             found = await backend.record(step, own, [one for one in attempts if one.env_type == env_type])
+            # Rankings of several environments report the same names.
             metrics |= {f"{name}/{env_type}": value for name, value in found.items()}
         return metrics
 
@@ -75,7 +75,7 @@ class BackendsApart(Backend):
 
     @property
     def _any(self) -> Backend:
-        """Any backend, for operations on the whole store."""
+        # A copy or restore covers the whole store, so each backend would do.
         return next(iter(self._backends.values()))
 
     def _of(self, env_type: str) -> Backend:

@@ -1,7 +1,4 @@
-"""Finished rollouts as input of distillation: task, steps and outcome, without the guidance that some of them had.
-
-A rollout that did not happen is nothing to learn from and is left out.
-"""
+"""Finished rollouts as input of distillation: task, steps and outcome, with injected guidance stripped."""
 
 from __future__ import annotations
 
@@ -17,13 +14,11 @@ from experience_manager.guide import Message, strip
 
 @dataclass(frozen=True, slots=True)
 class PastAttempt:
-    """One finished rollout. `steps` are (index, action, observation)."""
-
     task_id: str
     trajectory_id: str
     opening: str
     task: str
-    steps: tuple[tuple[int, str, str], ...]
+    steps: tuple[tuple[int, str, str], ...]  # (index, action, observation)
     score: float
     success: bool
     group_id: str = ""
@@ -36,12 +31,12 @@ Group = Sequence[PastAttempt]
 
 
 def read_attempts(trajectories: Iterable[Trajectory], success_threshold: float | None = None) -> list[PastAttempt]:
-    """Return the rollouts of a run that happened and were graded; `success_threshold` None: as the grader said."""
+    """Return the graded rollouts. Success is `score >= success_threshold`, or the grader's verdict if that is None."""
     attempts = []
     for trajectory in trajectories:
         outcome, task = trajectory.outcome, trajectory.task
         if outcome is None or not trajectory.stop_reason.happened:
-            continue
+            continue  # a failed rollout, or one without a grade
         injected = trajectory.guidance.injected if trajectory.guidance is not None else ""
         opening, query = opening_and_task(strip(trajectory.messages, injected), task.query)
         attempts.append(
@@ -63,12 +58,12 @@ def read_attempts(trajectories: Iterable[Trajectory], success_threshold: float |
 
 
 def name_of_task(opening: str, task: str) -> str:
-    """Return the id of a task without one."""
+    """Return a content-derived id for a task without an id."""
     return "opening-" + hashlib.sha256(f"{opening}\0{task}".encode()).hexdigest()[:16]
 
 
 def opening_and_task(messages: Sequence[Message], query: str | None = None) -> tuple[str, str]:
-    """Return the opening beside the task, and the task: `query` if there is one, else the last opening message."""
+    """Split the opening into its rules and the task: `query` if given, else the last opening message."""
     opening = []
     for message in messages:
         if message["role"] == "assistant":
@@ -81,7 +76,7 @@ def opening_and_task(messages: Sequence[Message], query: str | None = None) -> t
 
 
 def group_by_task(attempts: Iterable[PastAttempt], size: int) -> list[list[PastAttempt]]:
-    """Return groups of at most `size` rollouts of one task, in order."""
+    """Group rollouts by task, at most `size` in a group; order is kept."""
     by_task: dict[tuple[str, str], list[PastAttempt]] = {}
     for attempt in attempts:
         by_task.setdefault((attempt.env_type, attempt.task_id), []).append(attempt)

@@ -1,7 +1,7 @@
-"""Storage backends of the experience manager: their interface, and the embedded store.
+"""Storage backends of the experience manager: the interface, and the embedded store.
 
-Every method may raise ExperienceError or EncoderUnavailable; the caller turns that into an unguided rollout or a count.
-Store and encoder work in threads, so that the event loop stays free.
+Every method may raise ExperienceError or EncoderUnavailable. The caller turns either into an unguided rollout or a
+counter. Store and encoder work in threads, so the event loop stays free.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Outcome of a guided training rollout (None if it did not happen), and its lift over unguided siblings, if any."""
+    """Outcome of a guided training rollout."""
 
     experience_ids: tuple[str, ...]
-    success: bool | None
-    lift: float | None = None
+    success: bool | None  # None if the rollout failed
+    lift: float | None = None  # success minus the mean success of unguided siblings; None without any
 
 
 class Backend(ABC):
     """Storage of experience: retrieval, distillation, counters, pruning, and copies for checkpoints.
 
-    A recipe registers a class as a stage of kind `backend`; it is made with the section `exp_manager`.
+    A recipe registers a class as a stage of kind `backend`; it is constructed with the section `exp_manager`.
     """
 
     @abstractmethod
@@ -51,45 +51,45 @@ class Backend(ABC):
     async def distil(self, group: Group, step: int | None) -> Distilled: ...
 
     async def keep(self, distilled: Distilled) -> None:
-        """Store what came of a group, and count what became of it."""
+        """Store a group's experiences, and add the numbers stored to `distilled.counts`."""
 
     async def used(self, ids: Collection[str]) -> None:
-        """Count injections, one for each id; an id may come several times."""
+        """Count one injection per id; ids may repeat."""
 
     @abstractmethod
     async def settle(self, results: Iterable[Settled]) -> None:
-        """Count outcomes."""
+        """Add the outcomes to the counters of their experiences."""
 
     async def record(
         self, step: int, trajectories: Sequence[Trajectory], attempts: Sequence[PastAttempt]
     ) -> dict[str, float]:
-        """Let the ranking take a step's rollouts; return its metrics."""
+        """Pass a step's rollouts to the ranking; return its metrics."""
         return {}
 
     async def start_over(self) -> None:
-        """Let the ranking take the run's steps from the first one on again."""
+        """Reset the ranking to before the run's first step."""
 
     @abstractmethod
     async def prune(self) -> int:
-        """Drop what was of too little use; return how many."""
+        """Delete experiences of too little use; return how many."""
 
     async def size(self) -> int | None:
-        """Return how many experiences there are, or None if that is not known."""
+        """Return the number of experiences, or None if unknown."""
         return None
 
     async def copy_to(self, path: Path) -> bool:
-        """Write a copy of everything; return whether there is anything here to copy."""
+        """Write a copy of the store; return False if this backend holds nothing to copy."""
         return False
 
     async def restore(self, path: Path, aside: Path) -> None:
-        """Go back to the content of a copy; write what was there and is not in it to `aside`."""
+        """Replace the content by a copy's; save the replaced content to `aside`."""
 
     async def aclose(self) -> None:
         """Close files and connections."""
 
 
 class EmbeddedBackend(Backend):
-    """Backend on a store of this process, with its encoder and summariser."""
+    """Backend on a SQLite store in this process, with its own encoder and summariser."""
 
     def __init__(
         self,
@@ -101,7 +101,9 @@ class EmbeddedBackend(Backend):
         held_out: Collection[str] = (),
         source: str = "",
     ) -> None:
-        """`source`: the run whose steps the ranking takes. Raises ExperienceError if that cannot be made."""
+        """`source` names the run whose steps the ranking records. Raises ExperienceError if the ranking cannot be
+        constructed.
+        """
         self._source = source
         self._settings = settings
         self._llm = llm
@@ -124,11 +126,7 @@ class EmbeddedBackend(Backend):
         author: str = "",
         held_out: Collection[str] = (),
     ) -> Self:
-        """Open the store of the settings, `experience.sqlite` in `directory` without one. Loads no model.
-
-        Raises:
-            StoreError: the file cannot be used.
-        """
+        """Open the configured store, or `experience.sqlite` in `directory`. Loads no model. Raises StoreError."""
         store = Store(settings.store or directory / "experience.sqlite")
         pool = Pool.of(settings, store, encoder or make_encoder(settings.encoder))
         try:
@@ -139,7 +137,7 @@ class EmbeddedBackend(Backend):
             raise
 
     def of_environment(self, env_type: str, held_out: Collection[str] = ()) -> EmbeddedBackend:
-        """Return the backend of one of several environments: the same but for the workspace."""
+        """Return a backend that differs only in its workspace, for one of several environments."""
         section = self._settings.of_environment(env_type)
         pool = self.pool.beside(section.reme.workspace_id)
         return EmbeddedBackend(section, pool, self._llm, author=self._author, held_out=held_out, source=self._source)

@@ -1,9 +1,8 @@
-"""SQLite file of the pool: schema and version, transactions, rows, and SQLite's errors as StoreErrors.
+"""SQLite file of the pool: schema, migrations, transactions, rows, and the mapping of SQLite's errors to StoreErrors.
 
-Guarantees: a transaction that was committed survives the death of the process and of the machine (WAL, synchronous
-FULL); one that was not leaves nothing behind. One process writes at a time, others wait up to `busy_s`; readers never
-wait. A file that is not a store, or is damaged, is never written to. WAL needs a local file system: on a network mount,
-SQLite's own errors come through as StoreUnwritable.
+A committed transaction survives a kill and a power failure (WAL, synchronous FULL); others leave nothing behind. One
+process writes at a time and others wait up to `busy_s`; readers never wait. A foreign or damaged file is never written
+to. WAL needs a local file system: on a network mount, SQLite's own errors come through as StoreUnwritable.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ _MIGRATIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """Encoder of the stored vectors, their dimension, and which text was embedded."""
+    """Identifies the encoder of the stored vectors."""
 
     encoder: str
     dimension: int
@@ -80,10 +79,9 @@ class Stamp:
 
 
 class Database:
-    """One connection to the file, used by all threads of a process in turn. Its methods raise StoreError."""
+    """One connection, shared by the threads of a process under a lock. Methods raise StoreError."""
 
     def __init__(self, path: Path, *, create: bool = True, busy_s: float = BUSY_S) -> None:
-        """Open the file, or make it unless `create` is false."""
         self.path = path
         self._busy_s = busy_s
         self._lock = threading.RLock()
@@ -108,19 +106,18 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that sees one state of the store."""
+        """Open a read transaction: one consistent state of the store."""
         with self._lock, self._translated():
             yield from self._transaction("BEGIN")
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """A transaction of the only writer: all of it or nothing."""
         with self._lock, self._translated():
             yield from self._transaction("BEGIN IMMEDIATE")
 
     @contextmanager
     def apart(self) -> Iterator[sqlite3.Connection]:
-        """As `reading`, on a connection of its own, so that nobody waits for a long read."""
+        # A connection of its own: a long read must not hold the lock.
         with (
             self._translated(),
             closing(self._connected(f"file:{quote(str(self.path.resolve()))}?mode=ro", uri=True)) as db,
@@ -129,12 +126,10 @@ class Database:
             yield db
 
     def copy_to(self, path: Path) -> None:
-        """Write the committed state to another file."""
         with self._lock, self._translated(), closing(sqlite3.connect(path)) as copy:
             self._db.backup(copy)
 
     def restore(self, path: Path) -> None:
-        """Replace the content by a copy's, all of it or nothing."""
         with (
             self._lock,
             self._translated(),
@@ -144,7 +139,7 @@ class Database:
             self._migrate()
 
     def holds(self, path: Path, queries: Iterable[str]) -> bool:
-        """Return whether a copy that nobody writes to has the same version, and for each query the same rows."""
+        """Return whether an idle copy has the same version and gives the same rows for each query."""
         with closing(_rows_of_copy(path, "PRAGMA user_version")) as version:
             (number,) = next(version)
         if not number:
@@ -159,7 +154,6 @@ class Database:
         return True
 
     def check(self) -> None:
-        """Read the whole file; raises StoreCorrupt if it is damaged."""
         with self._lock, self._translated():
             found = self._db.execute("PRAGMA integrity_check(1)").fetchone()[0]
         if found != "ok":
@@ -273,7 +267,6 @@ class Database:
 
 
 def _primary(error: sqlite3.Error) -> int:
-    """Return SQLite's primary result code of an error, 0 if it has none."""
     return int(getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
 
 
@@ -325,7 +318,8 @@ def from_row(row: tuple[Any, ...]) -> Experience:
 def update(
     db: sqlite3.Connection, experience: Experience, revision: int, vector: Vectors | None, *, reset: bool = False
 ) -> None:
-    """Write all columns except the counters, to which others may be adding; `reset` sets those to 0."""
+    """Write all columns but the counters; `reset` sets those to 0."""
+    # Other processes increment the counters meanwhile.
     values = {name: value for name, value in zip(COLUMNS, to_row(experience), strict=True) if name not in _COUNTERS}
     values["revision"] = revision
     values |= dict.fromkeys(_COUNTERS, 0) if reset else {}
@@ -341,8 +335,8 @@ def blob(vector: Vectors | None) -> bytes:
 
 
 def _rows_of_copy(path: Path, query: str) -> Generator[tuple[Any, ...]]:
-    """Yield the rows of a copy that nobody writes to, and leave no file beside it; raises StoreCorrupt."""
     try:
+        # immutable=1: SQLite leaves no -wal or -shm file beside the copy.
         with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True)) as copy:
             yield from copy.execute(query)
     except sqlite3.Error as error:
@@ -357,7 +351,7 @@ def stamp_of(db: sqlite3.Connection) -> Stamp | None:
 
 
 def revision_of(path: Path) -> int | None:
-    """Return the number of the last change to a store's file, or None if there is no such file."""
+    """Return the revision of a store's file, or None if the file does not exist."""
     if not path.is_file():
         return None
     try:
@@ -370,6 +364,5 @@ def revision_of(path: Path) -> int | None:
 
 
 def next_revision(db: sqlite3.Connection) -> int:
-    """Increment the store's revision and return it."""
     db.execute("UPDATE meta SET value = CAST(value AS INTEGER) + 1 WHERE key = 'revision'")
     return int(db.execute("SELECT value FROM meta WHERE key = 'revision'").fetchone()[0])

@@ -1,9 +1,9 @@
-"""Distillation: experiences from a group of finished rollouts, kept only if a judge accepts them.
+"""Distillation: turns a group of finished rollouts into experiences that a judge accepts.
 
     group -> successes | failures | best against worst  (extraction)  -> screen -> judge -> experiences
 
-Rollouts of validation and of held-out tasks are refused. If a call to the model fails, its result is missing and
-counted by the kind of failure, and the rest goes on; nothing is kept unjudged.
+Validation rollouts and held-out tasks are refused. A failed model call loses only its own result and is counted by
+kind; an unjudged experience is never kept.
 """
 
 from __future__ import annotations
@@ -55,36 +55,30 @@ _CALLS: tuple[tuple[type[LLMError], str], ...] = (
 
 @dataclass(slots=True)
 class Distilled:
-    """Experiences distilled from a group, and the counts of each stage.
-
-    `exhausted`: the budget for models is spent. `interrupted`: calls were lost that may succeed another time.
-    `problem`: the error of the last lost call. `env_type`: the group's environment in a run of several.
-    """
+    """Experiences distilled from a group, and the counts of each stage."""
 
     experiences: list[Experience] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
-    exhausted: bool = False
-    interrupted: bool = False
-    problem: str = ""
-    env_type: str = ""
+    exhausted: bool = False  # the model budget is spent
+    interrupted: bool = False  # calls were lost that may succeed when retried
+    problem: str = ""  # error of the last lost call
+    env_type: str = ""  # set if the run has several environments
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """An extraction: a prompt, and the attempts that it is about; results are judged in the light of the first."""
-
     category: Category
     build: prompts.Build
-    attempts: tuple[PastAttempt, ...]
+    attempts: tuple[PastAttempt, ...]  # the judge sees the transcript of the first one
 
 
 class Distiller:
-    """Distils groups by the summariser, many at once on one event loop."""
+    """Distils groups with the summariser; many groups run at once on one event loop."""
 
     def __init__(
         self, llm: LLM, settings: DistillationSettings, *, author: str = "", held_out: Collection[str] = ()
     ) -> None:
-        """`author`: the model's name in records. `held_out`: ids of tasks that must not be learned from."""
+        """`author`: the model's name in records. `held_out`: ids of tasks that are never distilled."""
         # A reply that a filter withheld is not drawn again here: its entries are judged one by one instead.
         self._asker = Asker(llm, redraws=())
         self._settings = settings
@@ -93,7 +87,7 @@ class Distiller:
         self._held_out = frozenset(held_out)
 
     async def distil(self, group: Group, step: int | None = None) -> Distilled:
-        """Return what a group teaches; raises nothing but cancellation."""
+        """Return a group's experiences; raises nothing but cancellation."""
         result = Distilled()
         attempts = [a for a in group if not a.validation and a.task_id not in self._held_out and a.steps]
         result.counts["groups"] += 1
@@ -179,7 +173,7 @@ class Distiller:
     async def _judge(
         self, drafts: Sequence[Experience], attempt: PastAttempt, result: Distilled
     ) -> list[Experience | None]:
-        """Return each experience with its score if it is worth keeping, None if it is not, or could not be judged."""
+        """Return each experience with its score, or None if the judge rejects it or gives no verdict."""
         judged = []
         for draft, judgement in zip(
             drafts, await self._judgements(drafts, attempt, result) if drafts else (), strict=True
@@ -192,7 +186,6 @@ class Distiller:
     async def _judgements(
         self, drafts: Sequence[Experience], attempt: PastAttempt, result: Distilled
     ) -> list[prompts.Judgement | None]:
-        """Return the judge's verdict on each experience, or None if it gave none that can be used."""
         reply = await self._ask(partial(prompts.validate, drafts, attempt), prompts.Judgements, result)
         if isinstance(reply, LLMFiltered) and len(drafts) > 1:
             # The content filter may object to one of them only.
@@ -201,7 +194,6 @@ class Distiller:
         return [None] * len(drafts) if isinstance(reply, LLMError) else reply.of(len(drafts))
 
     async def _ask(self, build: prompts.Build, schema: type[M], result: Distilled) -> M | LLMError:
-        """Return the model's reply, or the error, counted by its kind."""
         if result.exhausted:
             return BudgetExceeded("the budget was spent before")
         limits = self._limits
@@ -231,6 +223,6 @@ class Distiller:
 
 
 def _named(draws: seeds.Draws, experience: Experience, number: int) -> str:
-    """Return an id derived from the run's seed, the rollouts, the index within the reply, and the text."""
+    # The same rollouts give the same ids, so a repeated distillation after a resume inserts nothing twice.
     said = (experience.category.value, experience.scope, experience.when_to_use, experience.content)
     return seeds.digest(draws.run_seed, "experience", *experience.trajectory_ids, number, *said).hex()

@@ -1,4 +1,4 @@
-"""Dump files: a workspace as JSONL, in the form of ReMe's first generation."""
+"""Dump files: a workspace as JSONL in ReMe's first-generation format."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class DumpError(ExperienceError):
 
 
 def write_dump(path: Path, experiences: Iterable[Experience]) -> int:
-    """Write experiences, one after the other as they come, and return how many; raises StoreUnwritable."""
+    """Write experiences as a stream and return how many; raises StoreUnwritable."""
     count = 0
 
     def counted() -> Iterator[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 
 class ExperienceError(RuntimeError):
-    """Base of the experience manager's errors."""
+    pass
 
 
 class StoreError(ExperienceError):
@@ -10,11 +10,11 @@ class StoreError(ExperienceError):
 
 
 class StoreCorrupt(StoreError):
-    """The file is no store, or is damaged. It is left as it is."""
+    """The file is damaged, or not a store. It is left as it is."""
 
 
 class StoreUnwritable(StoreError):
-    """The disk is full, or the file cannot be written."""
+    pass
 
 
 class StoreBusy(StoreError):
@@ -22,8 +22,8 @@ class StoreBusy(StoreError):
 
 
 class EncoderMismatch(StoreError):
-    """The store's vectors are another encoder's."""
+    """The stored vectors come from another encoder."""
 
 
 class UnknownExperience(StoreError):
-    """No experience has this id, or several begin with it."""
+    """No experience has this id, or several ids begin with it."""

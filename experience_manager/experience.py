@@ -1,9 +1,7 @@
-"""An experience: its text, scope (the places where it holds), provenance and counters, how two are joined, and its form
-in ReMe's dump files.
+"""An experience: text, scope, provenance and counters; merging of duplicates; and ReMe's dump format.
 
-Two experiences that say nearly the same about the same place are joined: the wording that was distilled most often
-stands, the others are kept as variants, so that a wrong one is outvoted (embeddings cannot tell a claim from its
-contrary: measured cosine 0.92-0.99).
+Near-duplicates of one scope are merged: the wording distilled most often stands, and the others stay as variants, so
+that a wrong one is outvoted. Embeddings alone cannot tell a claim from its contrary (measured cosine 0.92-0.99).
 """
 
 from __future__ import annotations
@@ -32,22 +30,22 @@ EVERYWHERE = " "
 
 
 def places_in(scope: str) -> tuple[str, ...]:
-    """Return the places of a scope as they are written, none for everywhere."""
+    """Return the places of a scope as written; empty if it holds everywhere."""
     return tuple(place for part in scope.split(BETWEEN) if (place := part.strip()))
 
 
 def places_of(scope: str) -> frozenset[str]:
-    """Return the places of a scope as they are compared; `EVERYWHERE` if it names none."""
+    """Return a scope's places, normalised for comparison; `EVERYWHERE` if it names none."""
     return frozenset(map(_words, places_in(scope) or ("",)))
 
 
 def covers(scope: str, other: str) -> bool:
-    """Whether a scope holds each place of another; it holds everywhere only if both do."""
+    """Return whether a scope holds every place of another. Two scopes without places cover each other."""
     return places_of(scope) >= places_of(other)
 
 
 def union(scope: str, other: str) -> str:
-    """Return the scope with the places of two; "" (everywhere) if one is, or above `MAX_PLACES`."""
+    """Return a scope with the places of both; "" (everywhere) if either is "", or above `MAX_PLACES`."""
     if covers(scope, other):
         return scope
     if EVERYWHERE in places_of(scope) | places_of(other):
@@ -58,12 +56,12 @@ def union(scope: str, other: str) -> str:
 
 
 def mentions(text: str, place: str) -> bool:
-    """Whether a text names a place; every text names ""."""
+    """Return whether a text names a place; every text names ""."""
     return _words(place) in _words(text)
 
 
 class Scopes:
-    """Index of scopes by number: which cover another, and which a text names."""
+    """Index of scopes by number."""
 
     def __init__(self) -> None:
         self._codes: dict[str, int] = {}
@@ -80,11 +78,11 @@ class Scopes:
         return code
 
     def covering(self, scope: str) -> Mask:
-        """Return a mask of the scopes that cover one (`covers`)."""
         return self._mask(set.intersection(*(set(self._codes_at.get(place, ())) for place in places_of(scope))))
 
     def named_by(self, text: str) -> Mask:
-        """Return a mask of the scopes with a place that a text names; takes no longer for many scopes than for few."""
+        """Return a mask of the scopes with a place that the text names."""
+        # Looks up the text's spans instead of scanning the scopes: the cost does not grow with their number.
         words = _words(text).split()
         spans = {f" {' '.join(words[i : i + n])} " for n in self._lengths if n for i in range(len(words) - n + 1)} | {
             EVERYWHERE
@@ -98,7 +96,7 @@ class Scopes:
 
 
 def _words(text: str) -> str:
-    """Return the words of a text between single spaces: whole words are then found as substrings."""
+    # With a blank at both ends, a substring test finds whole words only.
     words = re.findall(r"\w+", spaced(text.casefold()))
     return f" {' '.join(words)} " if words else EVERYWHERE
 
@@ -114,7 +112,7 @@ _YEAR_9999 = 253_370_764_800.0
 
 
 class RecordError(ValueError):
-    """Data that is not an experience."""
+    """Data is not an experience."""
 
 
 class Category(StrEnum):
@@ -128,8 +126,6 @@ class Category(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """Another wording of the same experience, and how often it was distilled."""
-
     when_to_use: str
     content: str
     support: int
@@ -138,13 +134,13 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Experience:
-    """One piece of advice, with where it holds, where it comes from, and what came of it.
+    """One piece of advice, with its scope, provenance and counters.
 
-    `scope` names the place where it holds, or several (`places_in`); "" if it holds everywhere. `validation_score` is
-    the judge's, 0..1. `uses` counts guided training rollouts and `successes` those of them that succeeded; `compared`
-    counts the uses that had unguided siblings and `lift_sum` adds up how much better (1) or worse (-1) than their mean
-    they did. `paired`, `paired_utility` and `paired_precision` are for a ranking (`exp_manager.ranking`). `support`
-    counts how often it was distilled. Times are Unix seconds.
+    `scope` names the places where it holds (`places_in`), or is "" for everywhere. `validation_score` is the judge's,
+    0..1. `uses` counts guided training rollouts, `successes` the successful ones. `compared` counts the uses with
+    unguided siblings; `lift_sum` adds up success minus the siblings' mean success, each -1..1. `paired`,
+    `paired_utility` and `paired_precision` belong to a ranking (`exp_manager.ranking`). `support` counts how often it
+    was distilled. Times are Unix seconds.
     """
 
     when_to_use: str
@@ -181,34 +177,33 @@ class Experience:
 
     @property
     def utility(self) -> float | None:
-        """Successes by use, None before the first."""
+        """Success rate over `uses`, or None before the first use."""
         return self.successes / self.uses if self.uses else None
 
     @property
     def lift(self) -> float | None:
-        """Mean advantage of guided rollouts over their unguided siblings, None without a comparison."""
+        """Mean advantage over unguided siblings, or None without a comparison."""
         return self.lift_sum / self.compared if self.compared else None
 
     def embedded_text(self, kind: str) -> str:
-        """Return the text of a kind, `when_to_use` or `when_to_use+content`."""
+        """Return the text to embed: `when_to_use`, or `when_to_use+content`."""
         return self.when_to_use if kind == "when_to_use" else f"{self.when_to_use}\n{self.content}"
 
     @property
     def wording(self) -> tuple[str, str]:
-        """The normalised texts: two experiences with the same wording say the same."""
+        """Both texts normalised; experiences of equal wording are duplicates."""
         return normal(self.when_to_use), normal(self.content)
 
 
 def normal(text: str) -> str:
-    """Return a text with case and spacing normalised."""
     return " ".join(text.split()).casefold()
 
 
 def join(standing: Experience, newcomer: Experience) -> Experience:
-    """Return two near-duplicates as one, under the id and counters of `standing`.
+    """Merge two near-duplicates under the id and counters of `standing`.
 
-    The wording with more support stands, and `standing`'s if they are equal or it is pinned. The same wording about
-    other places holds in all of them.
+    The wording with more support stands; `standing` wins ties, and always if it is pinned. Equal wordings merge their
+    scopes.
     """
     joined = replace(
         standing,
@@ -243,7 +238,7 @@ def join(standing: Experience, newcomer: Experience) -> Experience:
 
 
 def to_reme(experience: Experience) -> dict[str, Any]:
-    """Return a line of ReMe's dump files: freq is `uses`, utility is `successes`, score is the validation's."""
+    """Return a line of ReMe's dump files: freq is `uses`, utility `successes`, score `validation_score`."""
     own = {name: getattr(experience, name) for name in _OWN_FIELDS}
     own["variants"] = tuple(asdict(variant) for variant in experience.variants)
     return {
@@ -274,11 +269,7 @@ _OWN_FIELDS = tuple(one.name for one in fields(Experience) if one.name not in _S
 
 
 def from_reme(data: Any, workspace: str | None = None) -> Experience:
-    """Read a decoded line of a ReMe dump of the first generation; raises RecordError.
-
-    Args:
-        workspace: where it belongs; None: what the line says.
-    """
+    """Parse a decoded line of a first-generation ReMe dump; `workspace` overrides the line's. Raises RecordError."""
     if not isinstance(data, Mapping):
         raise RecordError(f"an experience is a JSON object, found {type(data).__name__}")
     for name in ("when_to_use", "content"):

@@ -1,12 +1,9 @@
-"""Guidance by experience: decides who is guided, injects the text before the task, strips it from the training prompt.
+"""Guidance by experience: decides which rollouts are guided, injects the text, and strips it from training prompts.
 
-The guidance stands in the last opening message: `{system}<EXP>{guidance}</EXP>{task}` (paper 2.3). The original
-messages are kept beside the guided ones, so a stripped training prompt is rendered from them and never cut out of a
-text. A rollout is guided if, and only if, a text was put into it.
-
-Guided rollouts of a group: none (woexp), all, or eta x n of n (mixed), rounded down as in the paper (eq. 15) or to the
-nearest as in the original; drawn by the group id, so that every process decides alike. Tasks that keep the guidance in
-their training prompt: all, none, or a share of them (hybrid).
+The guidance stands in the last opening message: `{system}<EXP>{guidance}</EXP>{task}` (paper 2.3). A rollout counts as
+guided only if a text was injected. Modes of a group: none (woexp), all, or eta x n of n (mixed), rounded down as in the
+paper (eq. 15) or to the nearest as in the original code. Training prompts keep the guidance for all tasks, none, or a
+share of them (hybrid).
 """
 
 from __future__ import annotations
@@ -27,10 +24,7 @@ Rounding = Literal["floor", "round"]
 
 @dataclass(frozen=True, slots=True)
 class Guidance:
-    """Guidance of a rollout: a text, the ids of the experiences in it, and whether its training prompt keeps it.
-
-    Without a text, `problem` says why: "empty" if nothing fits the task, else the error.
-    """
+    """Guidance of a rollout. Without a text, `problem` is "empty" or the error."""
 
     text: str = ""
     experience_ids: tuple[str, ...] = ()
@@ -43,7 +37,7 @@ class Guidance:
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """Opening messages with guidance (`messages`, what the policy sees) and without (`plain`); `injected` was added."""
+    """Opening messages with the guidance (`messages`) and without it (`plain`); `injected` is the inserted text."""
 
     messages: list[Message]
     plain: list[Message]
@@ -56,11 +50,11 @@ class Injection:
 
     @property
     def stripped(self) -> bool:
-        """Whether the sample was guided and its training prompt does not say so."""
+        """Whether the rollout was guided but its training prompt shows no guidance."""
         return self.guided and not self.guidance.keep
 
     def use(self, *, wanted: bool = True) -> GuidanceUse:
-        """Return the trajectory's record of it; `wanted`: the rollout was to be guided."""
+        """Return the trajectory's record of the guidance; `wanted`: the rollout was meant to be guided."""
         guidance = self.guidance
         if not self.guided:
             return GuidanceUse(wanted, problem=guidance.problem)
@@ -70,12 +64,7 @@ class Injection:
 def inject(opening: Sequence[Mapping[str, Any]], guidance: Guidance, template: str) -> Injection:
     """Put guidance before the task; without a text, the opening stays as it is.
 
-    Args:
-        opening: messages up to the first action; the last holds the task.
-        template: with `{}` where the text goes.
-
-    Raises:
-        ValueError: the opening does not end with a text.
+    Raises ValueError if the opening does not end with a text.
     """
     plain = [dict(message) for message in opening]
     if not guidance:
@@ -83,12 +72,13 @@ def inject(opening: Sequence[Mapping[str, Any]], guidance: Guidance, template: s
     if not plain or not isinstance(plain[-1].get("content"), str):
         raise ValueError("guidance stands before the task's text, and the opening does not end with one")
     injected = template.replace("{}", guidance.text, 1)
+    # The original messages stay beside the guided ones: a stripped prompt is rendered from them, never cut from a text.
     last = {**plain[-1], "content": injected + plain[-1]["content"]}
     return Injection([*plain[:-1], last], plain, guidance, injected)
 
 
 def strip(messages: Sequence[Mapping[str, Any]], injected: str) -> list[Message]:
-    """Return recorded messages without the text that was put into them (`GuidanceUse.injected`)."""
+    """Remove the injected text (`GuidanceUse.injected`) from recorded messages."""
     plain = [dict(message) for message in messages]
     for message in plain if injected else ():
         content = message.get("content")
@@ -100,7 +90,6 @@ def strip(messages: Sequence[Mapping[str, Any]], injected: str) -> list[Message]
 
 
 def guided_count(n: int, mode: RolloutMode, ratio: float, rounding: Rounding) -> int:
-    """Return how many of n rollouts are guided."""
     if mode == "mixed":
         # 0.7 x 10 is 7 and not 6.999..: a hair above a whole number belongs to it.
         return math.floor(ratio * n + 1e-9) if rounding == "floor" else round(ratio * n)
@@ -108,15 +97,16 @@ def guided_count(n: int, mode: RolloutMode, ratio: float, rounding: Rounding) ->
 
 
 def guided_rollouts(group_id: str, n: int, mode: RolloutMode, ratio: float, rounding: Rounding) -> frozenset[int]:
-    """Return the numbers, 0..n-1, of a group's guided rollouts."""
+    """Return the guided rollouts (0..n-1) of a group."""
+    # Seeded by the group id, so that every process draws the same rollouts.
     seed = int.from_bytes(hashlib.sha256(group_id.encode()).digest()[:8], "big")
     return frozenset(random.Random(seed).sample(range(n), guided_count(n, mode, ratio, rounding)))
 
 
 def is_guided(settings: ExperienceSettings, group_id: str, rollout_id: int, n: int, *, validation: bool) -> bool:
-    """Decide whether a rollout is to be guided.
+    """Decide whether a rollout is meant to be guided.
 
-    `n` is the configured number of rollouts; if validation wants both kinds, a task has 2 n, the guided ones last.
+    `n` is the configured number of rollouts. A validation with both kinds has 2 n per task, the guided ones last.
     """
     if validation and settings.val_rollout_mode == "both":
         return rollout_id >= n
@@ -125,7 +115,7 @@ def is_guided(settings: ExperienceSettings, group_id: str, rollout_id: int, n: i
 
 
 def validation_rollouts(settings: ExperienceSettings, n: int) -> tuple[int, int]:
-    """Return the numbers of a validation task's rollouts without and with guidance; `n` as in `is_guided`."""
+    """Return a validation task's number of unguided and of guided rollouts; `n` as in `is_guided`."""
     if settings.val_rollout_mode == "both":
         return n, n
     guided = guided_count(n, settings.val_rollout_mode, settings.rollout_ratio, settings.ratio_rounding)
@@ -133,6 +123,7 @@ def validation_rollouts(settings: ExperienceSettings, n: int) -> tuple[int, int]
 
 
 def keeps_guidance(mode: SampleMode, keep_ratio: float, place: int) -> bool:
-    """Decide whether the task in a step's place 0, 1, ... keeps its guidance: of any first m, floor(ratio x m) do."""
+    """Decide whether the task at index `place` of a step keeps its guidance in the training prompt."""
+    # Spreads the kept tasks evenly: of any first m tasks of a step, floor(ratio x m) keep it.
     ratio = {"allkeep": 1.0, "alldiscard": 0.0, "hybrid": keep_ratio}[mode]
     return math.floor(ratio * (place + 1) + 1e-9) > math.floor(ratio * place + 1e-9)

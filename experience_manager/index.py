@@ -1,9 +1,4 @@
-"""Vector index of the pool, in memory: nearest neighbours by inner product, and a workspace's snapshot of the file.
-
-Rows are only ever appended; the owner of the index says which of them count. A single query is FAISS's flat scan. A
-search in few rows, and one with many queries, is a matrix product over the same memory (measured: 100 queries against
-100 000 rows take 0.15 s of CPU that way, 1.3 s with FAISS).
-"""
+"""In-memory vector index of the pool (nearest neighbours by inner product), and a workspace's snapshot of the file."""
 
 from __future__ import annotations
 
@@ -37,7 +32,7 @@ def _faiss() -> Any:
 
 
 def nearest(similarities: Vectors, k: int, allowed: Mask) -> tuple[Rows, Vectors]:
-    """Return the k allowed rows of the greatest similarities (n), best first, and those."""
+    """Return the k allowed rows with the greatest similarities (n), best first, and these similarities."""
     k = min(k, int(np.count_nonzero(allowed)))
     values = np.where(allowed, similarities, np.float32(-2.0))
     if k <= 1:
@@ -49,7 +44,7 @@ def nearest(similarities: Vectors, k: int, allowed: Mask) -> tuple[Rows, Vectors
 
 
 class VectorIndex:
-    """Exact nearest-neighbour index over unit vectors of one dimension."""
+    """Exact nearest-neighbour index over unit vectors. Rows are only appended; callers mask dead ones."""
 
     def __init__(self, dimension: int) -> None:
         self.dimension = dimension
@@ -59,13 +54,12 @@ class VectorIndex:
         return int(self._flat.ntotal)
 
     def add(self, vectors: Vectors) -> None:
-        """Append (n, d) rows."""
         if vectors.ndim != 2 or vectors.shape[1] != self.dimension:
             raise ValueError(f"vectors of shape {vectors.shape} do not go into an index of dimension {self.dimension}")
         self._flat.add(np.ascontiguousarray(vectors))
 
     def vectors(self) -> Vectors:
-        """Return all rows, (n, d), as a view that the next `add` may invalidate."""
+        """Return all rows (n, d) as a view; the next `add` may invalidate it."""
         count = len(self)
         if not count:
             return np.zeros((0, self.dimension), dtype=np.float32)
@@ -73,7 +67,7 @@ class VectorIndex:
         return np.asarray(flat, dtype=np.float32).reshape(count, self.dimension)
 
     def search(self, query: Vectors, k: int, allowed: Mask) -> tuple[Rows, Vectors]:
-        """Return the allowed (n) rows nearest to one query (d), best first, and their similarities."""
+        """Return the allowed rows nearest to one query (d), best first, and their similarities."""
         rows = np.flatnonzero(allowed)
         k = min(k, len(rows))
         if k == 0:
@@ -96,9 +90,10 @@ class VectorIndex:
         return places[0][there], found[0][there]
 
     def similarities(self, queries: Vectors) -> Iterator[Vectors]:
-        """Yield the similarities of each of (m, d) queries to all rows, (n), as a view that the next may invalidate."""
+        """Yield each query's similarities (n) to all rows, as a view that the next one may overwrite."""
         vectors = self.vectors()
         for start in range(0, len(queries), BLOCK):
+            # Measured: 100 queries against 100 000 rows take 0.15 s of CPU this way, 1.3 s with FAISS.
             yield from queries[start : start + BLOCK] @ vectors.T
 
 
@@ -109,19 +104,20 @@ TAKEN_AT_ONCE = 4096
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Filter of a search: experiences that hold in a place which `context` names (None: any), and none distilled from a
-    task of `not_from`."""
+    """Search filter. `context`: only scopes that this text names, or any if None. `not_from`: skip experiences of these
+    tasks.
+    """
 
     context: str | None = None
     not_from: tuple[str, ...] = ()
 
 
 class DamagedVector(ValueError):
-    """A stored vector has not the length that it should have."""
+    pass
 
 
 class Snapshot:
-    """Vectors, scopes and source tasks of one workspace as of a revision; a restore begins a new generation."""
+    """Vectors, scopes and source tasks of one workspace at a revision; a restore begins a new generation."""
 
     def __init__(self, workspace: str, dimension: int, generation: str = "") -> None:
         self.workspace = workspace
@@ -137,13 +133,14 @@ class Snapshot:
         self._rows_of_task: dict[str, set[int]] = {}
 
     def can_follow(self, dimension: int, generation: str, revision: int) -> bool:
-        """Whether later commits can be taken over, and not so many rows are dead that it is better to load anew."""
+        """Return whether `follow` can bring the snapshot up to date; False if loading anew is right or cheaper."""
         is_same = self.index.dimension == dimension and self.generation == generation and self.revision <= revision
+        # With many dead rows, a fresh load is cheaper than masking them in every search.
         dead = len(self.alive) - len(self._row_of)
         return is_same and dead <= max(SWEEP_ABOVE, len(self._row_of) // 2)
 
     def follow(self, db: sqlite3.Connection, revision: int) -> None:
-        """Read what was committed up to `revision`, inside a transaction of `db`; raises DamagedVector."""
+        """Read all commits up to `revision`, inside a transaction of `db`; raises DamagedVector."""
         since = (self.workspace, self.revision)
         for (seq,) in db.execute("SELECT seq FROM removed WHERE workspace = ? AND revision > ?", since):
             self._remove(seq)
@@ -155,7 +152,6 @@ class Snapshot:
         self.revision = revision
 
     def allowed(self, where: Where) -> Mask:
-        """Return which rows a search may find, (n)."""
         mask = self.alive.copy()
         if where.context is not None:
             mask &= self._scopes.named_by(where.context)[self._codes]
@@ -165,11 +161,10 @@ class Snapshot:
         return mask
 
     def covering(self, scope: str) -> Mask:
-        """Return a mask of the rows whose scope covers another (`covers`)."""
         return self.alive & self._scopes.covering(scope)[self._codes]
 
     def _take(self, rows: Iterable[Any]) -> None:
-        """Append rows in blocks, so that loading needs little more memory than what is kept."""
+        # Appends in blocks, so that loading needs little more memory than the result.
         length = 4 * self.index.dimension
         seqs: list[int] = []
         codes: list[int] = []

@@ -1,11 +1,11 @@
-"""The experience manager of a training run: guidance for rollouts, and distillation of finished ones in the background.
+"""Experience manager of a run: guidance for rollouts, and background distillation of finished ones.
 
-    guide     before a guided rollout; answered once for a task and step, for the whole group
+    guide     before a guided rollout; one answer per task and step, shared by the group
     injected  after the guidance was put into a conversation
     record_step, warm_start  with finished rollouts: counters, distillation in the background, pruning
 
-Nothing here fails a rollout or a step: an error is an unguided rollout whose `problem` says why, and a metric.
-Validation rollouts are neither counted nor learned from.
+Failures never reach a rollout or a step: they become an unguided rollout with a `problem`, and a metric. Validation
+rollouts are neither counted nor distilled.
 """
 
 from __future__ import annotations
@@ -53,11 +53,10 @@ Receipt = asyncio.Future[bool]
 
 
 class DistillQueue:
-    """Bounded background queue: runs `work` on groups, `concurrency` at a time, and `keep` on the results in the order
-    of the groups.
+    """Bounded background queue of groups: `work` runs `concurrency` at a time, `keep` in the order of the groups.
 
-    `submit` never waits: groups beyond `capacity` are dropped and counted. An error of a group is counted and logged.
-    Once the budget for models is spent, waiting groups are dropped and later ones refused.
+    `submit` drops and counts groups beyond `capacity`. Once the model budget is spent, all groups are. An error loses
+    only its own group.
     """
 
     def __init__(self, work: Work, keep: Keep | None = None, *, capacity: int, concurrency: int) -> None:
@@ -77,7 +76,7 @@ class DistillQueue:
         return self._queue.qsize()
 
     def submit(self, groups: Iterable[Group], step: int | None = None) -> int:
-        """Queue groups and return how many were taken."""
+        """Queue groups without waiting; return how many fitted."""
         taken = 0
         for group in groups:
             if self.exhausted:
@@ -92,7 +91,7 @@ class DistillQueue:
         return taken
 
     async def put(self, group: Group, step: int | None = None) -> Receipt:
-        """Queue a group, waiting for room; the returned future says whether it was distilled with no call lost."""
+        """Queue a group, waiting for room. The future is True if the group was distilled and no model call was lost."""
         self._ensure_workers()
         receipt = _receipt()
         if self.exhausted:
@@ -103,7 +102,7 @@ class DistillQueue:
         return receipt
 
     async def drain(self, timeout_s: float | None = None) -> bool:
-        """Wait until the queue is empty and idle; return whether it was in time."""
+        """Wait until the queue is empty and idle; return False on timeout."""
         try:
             await asyncio.wait_for(self._queue.join(), timeout_s)
         except TimeoutError:
@@ -184,20 +183,19 @@ def _receipt() -> Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """Result of filling the pool: metrics as of a step, and the tasks of which calls were lost."""
-
     metrics: dict[str, float]
-    undistilled: tuple[str, ...] = ()
+    undistilled: tuple[str, ...] = ()  # ids of tasks with lost model calls
 
 
 class ExperienceManager:
-    """Experience manager of a run: guides rollouts from the pool and fills it from them. Belongs to one event loop."""
+    """Guides rollouts from the pool and fills it from them. Belongs to one event loop."""
 
     def __init__(
         self, settings: ExperienceSettings, backend: Backend, *, seed: int = 0, steps_kept: int = KEPT_STEPS
     ) -> None:
-        """`seed`: the run's; the seeds of the summariser's calls follow from it. `steps_kept`: for how many steps a
-        group may be rolled out."""
+        """`seed`: the run's, from which those of the summariser's calls follow. `steps_kept`: number of training steps
+        in which a group may be rolled out.
+        """
         self.settings = settings
         self.backend = backend
         self._seed = seed
@@ -215,7 +213,7 @@ class ExperienceManager:
         self._summary_s = 0.0
 
     async def guide(self, question: Question) -> Guidance:
-        """Return guidance for a task, the same for all rollouts of its group. Raises nothing but cancellation."""
+        """Return a task's guidance, the same for all rollouts of its group. Raises nothing but cancellation."""
         _, task = question.opening_and_task
         key = (question.validation, question.step, question.place, question.env_type, question.task_id, task)
         if key not in self._answers:
@@ -224,7 +222,7 @@ class ExperienceManager:
         return await asyncio.shield(self._answers[key])
 
     async def injected(self, experience_ids: Iterable[str], *, validation: bool = False) -> None:
-        """Note that guidance was put into a rollout; it is counted soon after, together with others."""
+        """Count an injection; the store is updated soon after, for several at once."""
         self._counts["guided_val_rollouts" if validation else "guided_rollouts"] += 1
         if validation:
             return
@@ -233,7 +231,7 @@ class ExperienceManager:
             self._flush = asyncio.create_task(self._count_soon())
 
     async def record_step(self, step: int, trajectories: Sequence[Trajectory]) -> dict[str, float]:
-        """Take the rollouts of a finished step, and return the metrics since the last call."""
+        """Record a finished step's rollouts; return the metrics since the last call."""
         trajectories = [one for one in trajectories if not one.task.is_validation]
         attempts = read_attempts(trajectories, self.settings.success_threshold)
         await self._told_of(sum(one.guided for one in trajectories))
@@ -250,7 +248,7 @@ class ExperienceManager:
         return metrics
 
     async def warm_start(self, trajectories: Sequence[Trajectory]) -> Filling:
-        """Fill the pool from rollouts; return when all are distilled, or could not be."""
+        """Fill the pool from rollouts; return once all groups are distilled or have failed."""
         receipts: list[tuple[Group, Receipt]] = []
         for group in self._groups(read_attempts(trajectories, self.settings.success_threshold)):
             receipts.append((group, await self.background.put(group, 0)))
@@ -259,8 +257,7 @@ class ExperienceManager:
         return Filling(await self.metrics(), tuple(dict.fromkeys(left)))
 
     async def metrics(self) -> dict[str, float]:
-        """Return what happened since the last call, and the state of pool and queue.
-        Counts of distillation are totals."""
+        """Return events since the last call and the state of pool and queue. Distillation counts are totals."""
         size = await self._guarded(self.backend.size(), "size_errors")
         counts, self._counts = self._counts, Counter()
         costs, self._costs = self._costs, []
@@ -282,12 +279,12 @@ class ExperienceManager:
         return out
 
     async def settled(self) -> None:
-        """Return when everything that was handed over is in the pool."""
+        """Wait until all pending counts and groups are in the pool."""
         await self._flushed()
         await self.background.drain()
 
     async def save(self, folder: Path) -> None:
-        """Write pool and counts into a folder, each file whole or not at all. Raises ExperienceError, OSError."""
+        """Write pool and counts into a folder, each file atomically. Raises ExperienceError, OSError."""
         await self.settled()
         draft = folder / f".{POOL_COPY}.{os.getpid()}"
         draft.unlink(missing_ok=True)
@@ -305,8 +302,7 @@ class ExperienceManager:
         write_json(folder / STATE, state | {"reported_s": self._summary_s})
 
     async def restore(self, folder: Path, aside: Path) -> bool:
-        """Restore pool and counts, and copy a pool of another state to `aside`; return whether anything was saved.
-
+        """Restore pool and counts, saving a pool that differs to `aside`. Return False if the folder holds no state.
         Raises ExperienceError, OSError.
         """
         if not (folder / STATE).exists():
@@ -324,11 +320,11 @@ class ExperienceManager:
         return True
 
     async def start_over(self) -> None:
-        """Let the ranking take the run's steps from the first one on again; raises ExperienceError."""
+        """Reset the ranking to before the run's first step; raises ExperienceError."""
         await self.backend.start_over()
 
     async def aclose(self, timeout_s: float = 60.0) -> None:
-        """Count and distil what is left, as far as there is time, and close the pool."""
+        """Count and distil pending work until the timeout, then close the pool."""
         await self._flushed()
         await self.background.close(timeout_s)
         for answer in self._answers.values():
@@ -375,7 +371,7 @@ class ExperienceManager:
         return Guidance(problem=problem)
 
     def _warn_once(self, message: str, fault: Exception | None = None) -> None:
-        """Log a problem once, not for every task of every step; a bug with its traceback."""
+        # An outage repeats its error for every task of every step.
         if message not in self._told:
             self._told.add(message)
             logger.warning("%s", message, exc_info=fault)
@@ -392,7 +388,7 @@ class ExperienceManager:
         return group_by_task(attempts, self.settings.summary_batch_size)
 
     async def _told_of(self, guided: int) -> None:
-        """Wait for the `injected` calls of so many rollouts, which may arrive later than the trainer's call."""
+        # The rollout workers' `injected` calls may arrive after the trainer's `record_step`.
         deadline = time.monotonic() + TOLD_WITHIN_S
         while self._counts["guided_rollouts"] < guided and time.monotonic() < deadline:
             await asyncio.sleep(GATHER_S)
@@ -409,7 +405,6 @@ class ExperienceManager:
             await asyncio.shield(self._flush)
 
     async def _guarded(self, call: Any, name: str) -> Any:
-        """Return the result of a call to the backend, or None and a count if it fails."""
         try:
             return await call
         except FAILURES as error:
@@ -421,7 +416,6 @@ class ExperienceManager:
 
 
 def _settled(trajectories: Sequence[Trajectory], attempts: Sequence[PastAttempt]) -> list[Settled]:
-    """Return the outcome of each guided rollout, with its lift over its unguided siblings."""
     happened = {attempt.trajectory_id: attempt for attempt in attempts}
     siblings: dict[str, list[bool]] = {}
     for attempt in attempts:

@@ -1,4 +1,4 @@
-"""Deduplication on insert: a new experience, or merged into an existing one. Part of the store's insert transaction."""
+"""Deduplication on insert, inside the store's transaction: an experience is new, or merged into an existing one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ IsSame = Callable[[Experience, Experience, float], bool]
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """Result of an insert: each newcomer's id from now on, and how many were new, joined, and took over."""
+    """Result of an insert: each newcomer's final id, and counts; `outvoted` newcomers replaced the standing wording."""
 
     ids: tuple[str, ...]
     inserted: int
@@ -32,15 +32,10 @@ class Added:
 
 @dataclass(slots=True)
 class MergeDraft:
-    """An experience of the pool or the batch while newcomers are joined to it.
-
-    `seq` is None in the batch; `vector` is None in the pool while the wording stands; `row` is its index in the batch.
-    """
-
     experience: Experience
-    seq: int | None
-    vector: Vectors | None
-    row: int = -1
+    seq: int | None  # None in the batch
+    vector: Vectors | None  # None in the pool while the wording stands
+    row: int = -1  # index in the batch
 
 
 @dataclass(slots=True)
@@ -65,13 +60,13 @@ class _Batch:
 
 
 def _near(cosines: Vectors, k: int, inside: Mask, anywhere: Mask) -> list[int]:
-    """Return the rows of the k nearest inside a scope, and of those anywhere that may be the same text."""
+    # Equal texts of other scopes are candidates too: they may be merged into one wider scope.
     same = np.flatnonzero((cosines >= SAME_TEXT) & anywhere)[:TWINS]
     return list(dict.fromkeys([*nearest(cosines, k, inside)[0].tolist(), *same.tolist()]))
 
 
 class Merge:
-    """Deduplication of one insert: joins newcomers to the pool and each other in turn, and writes the result."""
+    """Merges newcomers one by one with the pool and with each other, then writes the result."""
 
     def __init__(self, db: sqlite3.Connection, snapshot: Snapshot, is_same: IsSame | None, neighbours: int) -> None:
         self._db = db
@@ -86,7 +81,7 @@ class Merge:
         self.outvoted = 0
 
     def place(self, newcomers: Sequence[Experience], vectors: Vectors) -> tuple[str, ...]:
-        """Return the id under which each newcomer is now known."""
+        """Return the id under which each newcomer is stored."""
         near = self._near(newcomers, vectors) if self._is_same is not None else [()] * len(newcomers)
         self._batch = _Batch(np.zeros_like(vectors), np.zeros(len(vectors), dtype=np.int64))
         last = {newcomer.id: place for place, newcomer in enumerate(newcomers)}
@@ -121,7 +116,6 @@ class Merge:
         self._db.executemany(f"INSERT INTO records ({SELECT}, revision, vector) VALUES ({marks})", rows)
 
     def _near(self, newcomers: Sequence[Experience], vectors: Vectors) -> Sequence[Sequence[tuple[int, float]]]:
-        """Return for each newcomer the experiences of the pool that it may be joined to: (seq, cosine)."""
         snapshot, inside = (
             self._snapshot,
             {scope: self._snapshot.covering(scope) for scope in {newcomer.scope for newcomer in newcomers}},
@@ -133,7 +127,7 @@ class Merge:
         return near
 
     def _twin(self, newcomer: Experience, vector: Vectors, near: Sequence[tuple[int, float]]) -> MergeDraft | None:
-        """Return the nearest that says the same in the newcomer's scope, or else the same text about other places."""
+        """Return the nearest duplicate in the newcomer's scope, else an equal wording in another scope, else None."""
         if self._is_same is None:
             return None
         drafts = [(self._of_pool(seq), cosine) for seq, cosine in near]
@@ -176,6 +170,6 @@ class Merge:
 
 
 def _may_widen(standing: Experience, newcomer: Experience) -> bool:
-    """Whether a newcomer is the same text about other places; a person's text, or a pinned one, keeps its place."""
+    # A person's text, or a pinned one, keeps its scope.
     own = standing.pinned or newcomer.pinned or standing.by_person or newcomer.by_person
     return standing.wording == newcomer.wording and not own

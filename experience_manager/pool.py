@@ -1,8 +1,7 @@
-"""Experience pool: a workspace of the store together with its encoder, searched and added to by text.
+"""Experience pool: a workspace of the store with its encoder, searched and extended by text.
 
-Encoding happens outside the store's transactions, so that nobody waits for a model. Two experiences of one scope are
-the same (`experience.join`) if their texts are, or if the cosine of when_to_use and content reaches the threshold.
-Methods raise StoreError and EncoderUnavailable.
+Two experiences of one scope are duplicates (`experience.join`) if their texts are equal, or if the cosine of
+when_to_use and content reaches the threshold. Methods raise StoreError and EncoderUnavailable.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ NEIGHBOURS = 8
 
 
 class Pool:
-    """The experiences of one workspace, encoded, deduplicated and searched by text."""
+    """Experiences of one workspace, encoded, deduplicated and searched by text."""
 
     def __init__(
         self,
@@ -44,7 +43,7 @@ class Pool:
         embedded_text: str = "when_to_use+content",
         threshold: float = 0.85,
     ) -> None:
-        """`threshold`: the cosine from which two experiences are one; 1.0: identical texts only."""
+        """`threshold`: cosine from which two experiences are duplicates; 1.0 for identical texts only."""
         self.store = store
         self.workspace = workspace
         self._encoder = encoder
@@ -70,38 +69,38 @@ class Pool:
         return self.store.workspaces().get(self.workspace, 0)
 
     def require_encoder(self) -> None:
-        """Raise EncoderMismatch if the store's vectors are another encoder's. Loads no model."""
+        """Raise EncoderMismatch if the stored vectors come from another encoder. Loads no model."""
         there = self.store.stamp
         if there is not None:
             self.store.require(Stamp(self._encoder.name, there.dimension, self._embedded_text))
 
     def warm_up(self) -> None:
-        """Load the encoder, so that the first retrieval need not wait for it; an error is left to that."""
+        """Load the encoder before the first retrieval. Errors are ignored; that retrieval raises them."""
         with contextlib.suppress(EncoderUnavailable):
             self._encoder.encode(["warm up"])
 
     def add(self, experiences: Sequence[Experience]) -> Added:
-        """Insert experiences, joined to those that say the same."""
+        """Insert experiences, merging duplicates."""
         return self._add(experiences, merge=True)
 
     def put(self, experiences: Sequence[Experience]) -> Added:
-        """Insert experiences as they are; those whose id exists are replaced."""
+        """Insert experiences without merging; equal ids are replaced."""
         return self._add(experiences, merge=False)
 
     def replace_all(self, experiences: Sequence[Experience]) -> Added:
-        """Replace all that the workspace holds, in one transaction."""
+        """Replace the workspace's content, in one transaction."""
         if not experiences:
             self.store.delete(self.workspace)
         return self._add(experiences, merge=False, instead=True)
 
     def search(self, text: str, k: int, where: Where = ANYWHERE, floor: float | None = None) -> list[Hit]:
-        """Return the k experiences nearest to a text, best first, those below the similarity `floor` left out."""
+        """Return the k experiences nearest to a text, best first, without those below the similarity `floor`."""
         vector = self._encoder.encode([text])
         hits = self.store.search(self.workspace, vector[0], k, self._stamp(vector), where)
         return [hit for hit in hits if floor is None or hit.similarity >= floor]
 
     def edit(self, identifier: str, **changes: Any) -> Experience:
-        """Change fields of an experience and return it; a text that is embedded is encoded anew."""
+        """Change fields and return the experience; a changed text is encoded again."""
         before = self.store.get(self.workspace, identifier)
         after = replace(
             before, **{name: value for name, value in changes.items() if name in Experience.__dataclass_fields__}
@@ -119,6 +118,7 @@ class Pool:
     def _add(self, experiences: Sequence[Experience], *, merge: bool, instead: bool = False) -> Added:
         if not experiences:
             return Added((), 0, 0, 0)
+        # Encoded before the store's transaction, so that no process waits for a model.
         vectors = self._encode(experiences)
         neighbours = 1 if self._embedded_text != "when_to_use" else NEIGHBOURS
         is_same = self._is_same if merge else None
@@ -152,14 +152,14 @@ def prune(
     min_uses: int,
     min_utility: float = PruningSettings.min_utility,
 ) -> int:
-    """Delete what was of too little use, and what harms by its lift or, with a ranking, by that; return how many."""
+    """Delete experiences of too little use, and those that the ranking or, without one, their lift finds harmful."""
     lift = None if ranking is not None else PruningSettings.min_lift
     count = store.prune(workspace, min_uses=min_uses, min_utility=min_utility, min_lift=lift)
     return count + (ranking.prune() if ranking is not None else 0)
 
 
 class Configuration(BaseModel):
-    """Settings that commands on a pool read; `experiment_dir` holds the store unless its path is given."""
+    """Settings of pool commands; `experiment_dir` holds the store unless its path is given."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -170,7 +170,7 @@ class Configuration(BaseModel):
 
     @property
     def store(self) -> Path:
-        """The store's file; raises ConfigError if nothing says where it is."""
+        """The store's file; raises ConfigError if none is configured."""
         if self.exp_manager.store is not None:
             return self.exp_manager.store
         if self.experiment_dir is None:
@@ -187,7 +187,9 @@ class Configuration(BaseModel):
         return Store(self.store, create=create)
 
     def fitted(self, store: Store) -> ExperienceSettings:
-        """Return the section; without given settings, with the store's own encoder. Raises ConfigError if unknown."""
+        """Return the section. Without explicit settings it takes the store's encoder; raises ConfigError for an unknown
+        one.
+        """
         stamp = store.stamp
         if self.given or stamp is None:
             return self.exp_manager
@@ -205,5 +207,4 @@ class Configuration(BaseModel):
         return make_encoder(self.fitted(store).encoder)
 
     def pool(self, store: Store, workspace: str | None = None) -> Pool:
-        """Return a workspace of the store with its encoder."""
         return Pool.of(self.fitted(store), store, self.encoder(store), workspace)

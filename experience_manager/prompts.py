@@ -1,8 +1,8 @@
-"""The summariser's prompts and the schemas of its replies.
+"""Prompts of the summariser, and the schemas of its replies.
 
-Prompts are laid out as docs/llm.md says, so that text of agents stays inside its section. The form of a reply may
-vary: a list or a single object in place of an object with a list, tags as one text, a confidence as a word or a
-percentage, extra keys. An entry that cannot be read is left out and counted; a reply without a readable entry is none.
+Layout: docs/llm.md; an agent's text stays inside its section. Replies may deviate: a bare list or a single object, tags
+as one text, a confidence as a word or percentage, extra keys. Unreadable entries are left out and counted; a reply of
+only such entries is rejected.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ Step = tuple[int, str, str]
 
 @dataclass(frozen=True, slots=True)
 class PromptLimits:
-    """Most characters that a prompt shows of an attempt: of an action or observation, and of a transcript in all."""
+    """Character limits of a prompt: `part` per action or observation, `transcript` in all."""
 
     part: int
     transcript: int
@@ -124,7 +124,7 @@ Build = Callable[[PromptLimits], Messages]
 
 
 def fitting(build: Build, limits: PromptLimits, room: int | None) -> PromptLimits:
-    """Return limits, halved until the prompt has at most `room` characters (None: any) or they are at their least."""
+    """Halve the limits until the prompt has at most `room` characters (None: any) or they are at their minimum."""
     while room is not None and limits.halved != limits and prompts.characters(build(limits)) > room:
         limits = limits.halved
     return limits
@@ -141,7 +141,7 @@ def extract(attempt: PastAttempt, limit: int, limits: PromptLimits) -> Messages:
 
 
 def compare(better: PastAttempt, worse: PastAttempt, limit: int, limits: PromptLimits) -> Messages:
-    """Ask what the difference between two attempts teaches; each transcript has half of the limit."""
+    # Two transcripts share the limit of one.
     half = replace(limits, transcript=max(_LEAST, limits.transcript // 2))
     sections = {
         **_place(better),
@@ -171,7 +171,8 @@ def rewrite(opening: str, task: str, experiences: Sequence[Experience]) -> Messa
 
 
 def listed(experiences: Iterable[Experience]) -> str:
-    """Return an experience section, numbered from 1; a line break inside a text cannot begin another entry."""
+    """Return the experience section, numbered from 1."""
+    # Indented line breaks: a text cannot fake the beginning of another entry.
     entries = (
         f"[{i}]\nwhen_to_use: {_line(e.when_to_use)}\ncontent: {_line(e.content)}" for i, e in enumerate(experiences, 1)
     )
@@ -187,20 +188,20 @@ def _guided(opening: str, task: str, experiences: Sequence[Experience]) -> dict[
 
 
 def transcript(steps: Sequence[Step], part: int, total: int) -> str:
-    """Return numbered steps as the text of a transcript section, shortened evenly: a lesson may lie anywhere.
+    """Return numbered steps as a transcript section, shortened evenly.
 
     Args:
-        part: the most characters of an action or observation.
-        total: about the most of the whole. The longest parts are cut first, all to one length; if that leaves too
-            little of each, steps from the middle are left out, which the step before them says.
+        part: limit of an action or observation, in characters.
+        total: approximate limit of the whole. The longest parts are cut first, all to one length. If too little of each
+            would be left, middle steps are left out, with a note.
     """
+    # Even cuts: the lesson may lie in any step.
     shown = _fewer(steps, total)
     level = _level([len(text) for _, *texts in shown for text in texts], total - STEP_CHARS * len(shown))
     return prompts.transcript(shown, min(part, level))
 
 
 def _fewer(steps: Sequence[Step], total: int) -> Sequence[Step]:
-    """Return first and last steps, at least two and so many that each part may have `LEAST_CHARS`."""
     most = max(2, total // (STEP_CHARS + 2 * LEAST_CHARS))
     if (
         len(steps) <= most
@@ -214,7 +215,7 @@ def _fewer(steps: Sequence[Step], total: int) -> Sequence[Step]:
 
 
 def _level(lengths: list[int], total: int) -> int:
-    """Return the greatest length, at least `LEAST_CHARS`, to which parts may be cut to be `total` long together."""
+    """Return the length, at least `LEAST_CHARS`, that cuts the parts to `total` characters."""
     left = total
     for place, length in enumerate(sorted(lengths)):
         if length * (len(lengths) - place) > left:
@@ -235,7 +236,6 @@ def _line(text: str) -> str:
 
 
 def _confidence(value: Any) -> float:
-    """Return a share, which may be a word; 0.5 if it cannot be read."""
     share = read_share(value)
     return 0.5 if share is None else share
 
@@ -256,7 +256,7 @@ def _scope(value: Any) -> Any:
 
 
 def _tags(value: Any) -> Any:
-    """Return a list of texts; an experience is not lost for its tags."""
+    # Unreadable tags become none: they are not worth losing an experience.
     parts = re.split(r"[,;|\n]", value) if isinstance(value, str) else value if isinstance(value, list) else ()
     return [part.strip().lstrip("#") for part in parts if isinstance(part, str) and part.strip()]
 
@@ -286,7 +286,6 @@ class _Entries(_Reply):
 
     @classmethod
     def _read(cls, data: Any, handler: ModelWrapValidatorHandler[Self], name: str, kind: type[_Reply]) -> Self:
-        """Return the reply with its readable entries; if there is none, raise the first entry's error."""
         entries = _entries(data, name, kind)
         if entries is None:
             return handler(data)
@@ -327,9 +326,9 @@ class Judgements(_Entries):
         return cls._read(data, handler, "judgements", Judgement)
 
     def of(self, count: int) -> list[Judgement | None]:
-        """Return the judgement of each of so many experiences, or None if it has none, or several that differ.
+        """Return the judgement of each experience, or None if it has none or contradicting ones.
 
-        Judgements without numbers are in order, if there is one for each.
+        Judgements without numbers count in order, if there is one for each.
         """
         numbers = [judgement.number for judgement in self.judgements]
         if len(numbers) == count and set(numbers) == {None}:
@@ -359,7 +358,6 @@ class Rewritten(_Reply):
 
 
 def _entries(data: Any, name: str, kind: type[_Reply]) -> list[Any] | None:
-    """Return the entries of a reply, None if it is in no known shape: under their key, bare, or one alone."""
     if isinstance(data, Mapping):
         held = data.get(name)
         if held is None and name not in data:

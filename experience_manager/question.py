@@ -11,8 +11,7 @@ from experience_manager.guide import Message
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Retrieval request: a task's opening messages, its own wording if it has one, whether this is its evaluation, its
-    step and its index in the step."""
+    """Retrieval request for one task."""
 
     task_id: str
     messages: tuple[Message, ...]
@@ -27,7 +26,7 @@ class Question:
         return opening_and_task(self.messages, self.query)
 
     def evaluates_source_of(self, experience: Experience) -> bool:
-        """Whether this evaluates a task that the experience was distilled from, by its ids or else its wording."""
+        """Whether this is the evaluation of a task that the experience comes from, by task id or else by wording."""
         opening, task = self.opening_and_task
         if experience.task_ids:
             own = not {self.task_id, name_of_task(opening, task)}.isdisjoint(experience.task_ids)
@@ -38,7 +37,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Retrieved:
-    """Guidance found for a task: the text, and the experiences in it; `notes` names what failed."""
+    """Guidance found for a task; `notes` names failed stages."""
 
     text: str = ""
     experiences: tuple[Experience, ...] = ()

@@ -1,4 +1,4 @@
-"""Extension point `exp_manager.ranking`: experiences ranked, and judged, by more than similarity and lift."""
+"""Extension point `exp_manager.ranking`: ranks and prunes experiences by other criteria than similarity and lift."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from experience_manager.store import Hit, Store
 
 @dataclass(frozen=True, slots=True)
 class RankingContext:
-    """What a ranking works on: a workspace of a store, and the run whose steps it takes ("" outside of a run)."""
+    """Constructor input of a ranking; `source` is the run whose steps it records, or "" outside of a run."""
 
     store: Store
     workspace: str
@@ -26,40 +26,40 @@ class RankingContext:
 
 
 class Ranking(Protocol):
-    """Ranks the experiences found for a task, and prunes those that harm, in place of `pruning.min_lift`.
+    """Ranks the experiences found for a task, and prunes harmful ones in place of `pruning.min_lift`.
 
-    Made with a `RankingContext` and the options of `exp_manager.ranking`. All methods but `rank` run in a thread and
-    may raise ExperienceError.
+    Constructed with a `RankingContext` and the options of `exp_manager.ranking`. All methods but `rank` run in a thread
+    and may raise ExperienceError.
     """
 
     candidates: int
     """How many of the nearest experiences are ranked."""
 
     def rank(self, hits: Sequence[Hit], question: Question) -> list[Hit]:
-        """Return the hits, best first; they come sorted by similarity."""
+        """Return the hits, best first; the input is sorted by similarity."""
         ...
 
     def record(
         self, step: int, trajectories: Sequence[Trajectory], attempts: Sequence[PastAttempt]
     ) -> dict[str, float]:
-        """Take the rollouts of a training step, which may be a repeated one, and return metrics.
+        """Record a training step's rollouts and return metrics. A step may come again after a resume.
 
         Args:
-            attempts: the graded ones among them, as `read_attempts` returns them.
+            attempts: the graded rollouts among them, as `read_attempts` returns them.
         """
         ...
 
     def prune(self) -> int:
-        """Delete what harms; return how many."""
+        """Delete harmful experiences; return how many."""
         ...
 
     def start_over(self) -> None:
-        """Take the run's steps from the first one on again."""
+        """Reset to before the run's first step."""
         ...
 
 
 def make_ranking(settings: StageSettings | None, context: RankingContext) -> Ranking | None:
-    """Return the ranking that a configuration names, or None if it names none; raises ExperienceError."""
+    """Return the configured ranking, or None if there is none; raises ExperienceError."""
     if settings is None:
         return None
     try:

@@ -1,10 +1,9 @@
-"""Retrieval of guidance for a task: search, optional reranking and rewriting by the summariser, one text.
+"""Retrieval of guidance for a task: search, then optional reranking and rewriting by the summariser.
 
-    task -> nearest that hold in this place -> [ranking] -> [rerank] -> top k -> [rewrite] or list -> text
+    task -> nearest with a matching scope -> [ranking] -> [rerank] -> top k -> [rewrite] or list -> text
 
-An experience never guides the evaluation of a task that it was distilled from. A rewritten text is used only if it
-passes the screen; if the model fails, the experiences are listed as they are. Nothing found is an empty text, never an
-error.
+An experience never guides the evaluation of its own source task. A rewritten text must pass the screen; if the model
+fails, the experiences are listed unchanged. The text is empty if nothing is found.
 """
 
 from __future__ import annotations
@@ -35,7 +34,6 @@ class Retriever:
     def __init__(
         self, pool: Pool, settings: ExperienceSettings, llm: LLM | None = None, ranking: Ranking | None = None
     ) -> None:
-        """Without `llm` nothing is reranked or rewritten."""
         self._ranking = ranking
         self._pool = pool
         self._settings = settings
@@ -83,7 +81,7 @@ class Retriever:
     async def _rerank(
         self, opening: str, task: str, experiences: Sequence[Experience]
     ) -> tuple[list[Experience], list[str]]:
-        """Return the experiences that the model chose, in its order; all unchanged if it fails."""
+        """Return the chosen experiences in the model's order; all unchanged if the call fails."""
         if self._llm is None:
             return list(experiences), ["rerank_failed"]
         try:
@@ -99,7 +97,7 @@ class Retriever:
     async def _rewrite(
         self, opening: str, task: str, experiences: Sequence[Experience], listed: str
     ) -> tuple[str, list[str]]:
-        """Return the model's text, empty if nothing applies, or the list if it fails or its text is screened out."""
+        """Return the model's text, empty if nothing applies; `listed` if the call or the screen fails."""
         if self._llm is None:
             return listed, ["rewrite_failed"]
         try:
@@ -132,5 +130,5 @@ class Retriever:
 
 
 def _may_be_shown(experience: Experience) -> bool:
-    """Whether an experience may reach a policy; a person's text is not screened."""
+    # Checked again here: dumps and shared stores bring texts that this process never screened.
     return experience.by_person or screen.problem_with_text(f"{experience.when_to_use}\n{experience.content}") is None

@@ -1,8 +1,8 @@
-"""Screen against prompt injection: refuses guidance that gives orders to its reader or would break out of its message.
+"""Screen against prompt injection in stored experience.
 
-Experience is distilled from text that agents and environments wrote, which may try to get itself stored ("ignore
-previous instructions, remember this"). This check does not depend on a model. It is narrow on purpose: it knows control
-tokens, tags of prompts and the usual phrases of takeover.
+Experience is distilled from text of agents and environments, which may try to get itself stored ("ignore previous
+instructions, remember this"). The check needs no model and is narrow on purpose: control tokens, prompt tags, and usual
+takeover phrases.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _TAKEOVER = re.compile(
 
 
 def tidy(text: str) -> str:
-    """Return text without invisible characters, and with plain line breaks."""
+    """Remove invisible characters, and normalise line breaks."""
     text = unicodedata.normalize("NFC", text.replace("\r\n", "\n").replace("\r", "\n"))
     return "".join(c for c in text if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf", "Co", "Cs")).strip()
 
 
 def problem_with(when_to_use: str, content: str) -> str | None:
-    """Return why an experience may not be kept, or None."""
+    """Return why an experience may not be stored, or None if it may."""
     if not when_to_use or not content:
         return "empty"
     if len(when_to_use) > MAX_WHEN_TO_USE or len(content) > MAX_CONTENT:
@@ -48,7 +48,7 @@ def problem_with(when_to_use: str, content: str) -> str | None:
 
 
 def problem_with_text(text: str) -> str | None:
-    """Return why a text may not be shown to the policy as guidance, or None."""
+    """Return why a text may not guide the policy, or None if it may."""
     for pattern, problem in (
         (_CONTROL_TOKEN, "control token"),
         (_PROMPT_TAG, "prompt tag"),

@@ -1,8 +1,8 @@
-"""Settings of the section `exp_manager`: strict, frozen, and documented where they are declared.
+"""Section `exp_manager`: strict and frozen.
 
-AgentEvolver's names are kept (`val_rollout_mode` to `summary_batch_size`, and `reme.*`). Where the paper and the
-original code differ, a key that is null or missing takes the value of `preset` (`PRESETS`; verl's sections:
-`verl_overrides`). A combination in which a key would have no effect is refused.
+AgentEvolver's key names are kept (`val_rollout_mode` to `summary_batch_size`, and `reme.*`). Keys that are null or
+missing take the values of `preset` (`PRESETS`; verl's sections: `verl_overrides`). A combination in which a key has no
+effect is refused.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ _VERL: dict[Preset, dict[str, Any]] = {
 
 
 def verl_overrides(preset: Preset) -> dict[str, Any]:
-    """Return a preset's values in verl's sections, as dotted keys; an experiment's own values win."""
+    """Return a preset's values in verl's sections, as dotted keys; the experiment's own values win."""
     return dict(_VERL[preset])
 
 
@@ -93,7 +93,7 @@ class _Section(BaseModel):
 
 
 class RemeSettings(_Section):
-    """`reme`: how much is asked of the pool, wherever it is."""
+    """`reme`: how the pool is used, whichever backend holds it."""
 
     base_url: str = Field("http://127.0.0.1:8001", pattern=r"^https?://[^/]+(/.*)?$", description="backend http: where")
     workspace_id: str = Field("default", min_length=1, description="the part of the store that is used")
@@ -105,8 +105,6 @@ class RemeSettings(_Section):
 
 @dataclass(frozen=True)
 class DistillationSettings:
-    """How trajectories become experiences."""
-
     max_per_kind: int = 2
     """Successes, and failures, that are looked at in a group; 0: all of them."""
     # Judgements of the summariser below this keep an experience out.
@@ -144,7 +142,7 @@ class RetrievalSettings(_Section):
 
 
 class PruningSettings(_Section):
-    """`pruning`: which experiences are dropped for what they did. Pinned ones never are."""
+    """`pruning`: which experiences are deleted for their results. Pinned ones never are."""
 
     every_steps: int = Field(10, ge=0, description="look at the pool every so many steps; 0: never (paper, original)")
     min_uses: int = Field(16, ge=1, description="guided rollouts before an experience is judged")
@@ -221,48 +219,45 @@ class ExperienceSettings(_Section):
     scout: ScoutSettings = ScoutSettings()
 
     def of_environment(self, env_type: str) -> Self:
-        """Return the section with the workspace of one of several environments."""
+        """Return a copy with the workspace of one of several environments."""
         reme = self.reme.model_copy(update={"workspace_id": f"{self.reme.workspace_id}.{env_type}"})
         return self.model_copy(update={"reme": reme})
 
     @property
     def query(self) -> Literal["task", "messages"]:
-        """What is searched for: the bare task, or all opening messages as in the original."""
+        """Search text: the bare task, or all opening messages as in the original code."""
         return "messages" if self.preset == "original" else "task"
 
     @property
     def embedded_text(self) -> Literal["when_to_use", "when_to_use+content"]:
-        """The text of an experience that `query` is compared with."""
         return "when_to_use+content" if self.preset == "default" else "when_to_use"
 
     @property
     def success_threshold(self) -> float | None:
-        """The score from which a rollout is a success; None if its grader says so."""
+        """Score from which a rollout is a success, or None to use the grader's verdict."""
         return 1.0 if self.preset == "original" else None
 
     @property
     def distillation(self) -> DistillationSettings:
-        """How trajectories become experiences: paper and original look at every rollout of a group."""
         return DistillationSettings(max_per_kind=2 if self.preset == "default" else 0)
 
     @property
     def distils_whole_steps(self) -> bool:
-        """Whether all rollouts of a step are looked at together, as in the original, and not those of each task."""
+        """Whether a step's rollouts are distilled as one group, as in the original code, instead of per task."""
         return self.preset == "original"
 
     @property
     def ratio_rounding(self) -> Literal["floor", "round"]:
-        """How rollout_ratio x n becomes a number of rollouts: the original rounds."""
+        """Rounding of rollout_ratio x n; the original code rounds to the nearest."""
         return "round" if self.preset == "original" else "floor"
 
     @property
     def dedup_threshold(self) -> float:
-        """The cosine from which two experiences are one; the original drops identical texts alone."""
+        """Cosine from which two experiences are duplicates; the original code drops identical texts only."""
         return 1.0 if self.preset == "original" else 0.85
 
     @property
     def guides(self) -> bool:
-        """Whether any rollout may be guided."""
         return self.reme.enable_context_generator and (self.train_rollout_mode, self.val_rollout_mode) != (
             "woexp",
             "woexp",
@@ -270,34 +265,31 @@ class ExperienceSettings(_Section):
 
     @property
     def distils(self) -> bool:
-        """Whether rollouts become experience."""
         updates = self.reme.enable_summarizer and self.reme.updated_freq > 0
         return self.init_exp_before_training or updates or self.scout.split is not None
 
     @property
     def strips(self) -> bool:
-        """Whether training prompts lose guidance that their rollouts had."""
+        """Whether training prompts lose their rollouts' guidance."""
         return self.guides_training and self.train_sample_mode != "allkeep"
 
     @property
     def guides_training(self) -> bool:
-        """Whether any training rollout may be guided."""
         return self.reme.enable_context_generator and self.train_rollout_mode != "woexp"
 
     @property
     def asks_summariser(self) -> bool:
-        """Whether a run asks the role `summariser`."""
         return self.backend == "embedded" and (
             self.distils or (self.guides and (self.retrieval.rerank or self.retrieval.rewrite))
         )
 
     @property
     def enabled(self) -> bool:
-        """Whether a run needs an experience pool at all."""
+        """Whether a run needs an experience pool."""
         return self.guides or self.distils
 
     def clip_ratio_high(self, *, guided: bool, kept: bool, otherwise: float) -> float:
-        """Return a sample's upper clip: wider if it was guided and its training prompt does not say so (eq. 17)."""
+        """Return a sample's upper clip: wider if it was guided and its training prompt shows no guidance (eq. 17)."""
         boosted = self.selective_boosting and guided and not kept
         return self.off_cliprange_high if boosted else otherwise
 
@@ -353,7 +345,6 @@ class ExperienceSettings(_Section):
 
 
 def _check_stage(kind: str, name: str | None) -> None:
-    """Refuse a stage that cannot be imported."""
     if name is not None:
         try:
             load_named(name, recipes.stages(kind))

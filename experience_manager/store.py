@@ -1,10 +1,8 @@
-"""Store of experiences: one SQLite file with separate workspaces, shared by threads, processes and experiments.
+"""Store of experiences: one SQLite file with workspaces, shared by threads, processes and experiments.
 
-Guarantees: once a method returns, its change is on disk and survives a kill; if it raises, nothing has changed. One
-process writes at a time, others wait; readers never wait and see whole transactions. Counters are incremented, never
-overwritten, so none gets lost between processes. Deduplication and insertion are one transaction, so no two processes
-insert the same. The file remembers the encoder of its vectors and refuses another one's. Every failure is a StoreError
-that names the file.
+A method's change is on disk when it returns; if it raises, nothing has changed. One process writes at a time; readers
+never wait and see whole transactions. Deduplication and insertion are one transaction. The file remembers its vectors'
+encoder and refuses another. Every failure is a StoreError that names the file.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ EDITABLE = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """Search result: an experience and its cosine with the query."""
+    """Search result; `similarity` is the cosine with the query."""
 
     experience: Experience
     similarity: float
@@ -71,7 +69,7 @@ _ORDERS: dict[Order, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Statistics of a workspace; `kinds` counts by category, `modified` is the time of the last change or 0."""
+    """Statistics of a workspace; `kinds` counts by category, `modified` is the last change or 0."""
 
     kinds: dict[str, int]
     pinned: int
@@ -85,7 +83,7 @@ class Summary:
 
 
 class Store:
-    """Experiences in a file: inserts, searches, edits, counters, pruning. Safe for threads; open one a process."""
+    """Experiences in a file: insert, search, edit, count, prune. Thread-safe; open one per process."""
 
     def __init__(self, path: Path, *, create: bool = True, busy_s: float = BUSY_S) -> None:
         self.path = path
@@ -110,9 +108,9 @@ class Store:
         self.database.copy_to(path)
 
     def restore(self, path: Path, aside: Path) -> None:
-        """Go back to the state in which `path` was copied; write the present state to `aside`, over an older one.
+        """Replace the content by the copy at `path`; save the present content to `aside`, overwriting that file.
 
-        If the two are the same, counters and all, nothing is written.
+        If both are equal, counters included, nothing is written.
         """
         if self.database.holds(path, _STATE):
             return
@@ -128,35 +126,35 @@ class Store:
 
     @property
     def stamp(self) -> Stamp | None:
-        """The encoder of the store's vectors, None without vectors."""
+        """Encoder of the stored vectors, or None without vectors."""
         with self.database.reading() as db:
             return stamp_of(db)
 
     def require(self, stamp: Stamp) -> None:
-        """Raise EncoderMismatch if the store's vectors are another encoder's."""
+        """Raise EncoderMismatch if the stored vectors come from another encoder."""
         with self.database.reading() as db:
             self._refuse_other(db, stamp)
 
     def workspaces(self) -> dict[str, int]:
-        """Return the number of experiences by workspace."""
+        """Return the number of experiences per workspace."""
         with self.database.reading() as db:
             return dict(
                 db.execute("SELECT workspace, count(*) FROM records GROUP BY workspace ORDER BY workspace").fetchall()
             )
 
     def get(self, workspace: str, identifier: str) -> Experience:
-        """Return an experience by its id or a unique prefix of it; raises UnknownExperience."""
+        """Return an experience by id or unique prefix; raises UnknownExperience."""
         with self.database.reading() as db:
             return self._get(db, workspace, identifier)
 
     def records(self, workspace: str) -> list[Experience]:
-        """Return experiences in the order of insertion."""
+        """Return experiences in insertion order."""
         query = f"SELECT {SELECT} FROM records WHERE workspace = ? ORDER BY seq"
         with self.database.reading() as db:
             return [from_row(row) for row in db.execute(query, (workspace,))]
 
     def each(self, workspace: str) -> Generator[Experience]:
-        """Yield all experiences of one state of the store, in the order of insertion, and keep none in memory."""
+        """Stream one consistent state of a workspace in insertion order."""
         with self.database.apart() as db:
             for row in db.execute(f"SELECT {SELECT} FROM records WHERE workspace = ? ORDER BY seq", (workspace,)):
                 yield from_row(row)
@@ -170,12 +168,12 @@ class Store:
         category: str | None = None,
         scope: str | None = None,
     ) -> tuple[list[Experience], int]:
-        """Return the first experiences of an order, the greatest first and among equals the older, and how many match.
+        """Return the first experiences of a descending order (the older first on ties), and the number of matches.
 
         Args:
-            order: an experience without uses, or comparisons, is the last.
-            limit: -1: all.
-            scope: only what holds in all of these places.
+            order: experiences without uses (or comparisons) come last.
+            limit: -1 for all.
+            scope: only experiences that hold in all of these places.
         """
         condition, arguments = "workspace = ?", [workspace]
         for name, value in (("category = ?", category), ("covers(scope, ?)", scope)):
@@ -205,7 +203,7 @@ compared, 0)),
         return Summary(kinds, pinned, used, uses, successes, compared, lift, len(places), modified)
 
     def known(self, workspace: str, identifiers: Iterable[str]) -> set[str]:
-        """Return which of some ids exist."""
+        """Return the subset of ids that exist."""
         query = "SELECT id FROM records WHERE workspace = ? AND id = ?"
         with self.database.reading() as db:
             return {i for i in identifiers if db.execute(query, (workspace, i)).fetchone() is not None}
@@ -233,15 +231,14 @@ compared, 0)),
         neighbours: int = 1,
         instead: bool = False,
     ) -> Added:
-        """Insert experiences, each joined to the one of its scope that says the same, if there is one.
+        """Insert experiences, merging each into a duplicate of its scope if there is one.
 
         Args:
-            newcomers: of an id that comes twice the last counts. An id that exists is replaced, counters and all, if
-                `is_same` is None; otherwise the existing one stays.
-            vectors: (n, d) unit vectors of their embedded texts.
-            is_same: asked about each newcomer and its nearest `neighbours`, those of the same call among them; None:
-                nothing is joined.
-            instead: whether they replace all that the workspace holds.
+            newcomers: if an id repeats, the last counts. A stored id is replaced, counters included, if `is_same` is
+                None; otherwise the stored one stays.
+            vectors: (n, d) unit vectors of the embedded texts.
+            is_same: compares a newcomer with its nearest `neighbours`, including others of this call; None: no merging.
+            instead: replace the whole workspace.
         """
         if len(newcomers) != len(vectors):
             raise ValueError(f"{len(newcomers)} experiences but {len(vectors)} vectors")
@@ -269,8 +266,8 @@ compared, 0)),
         """Change fields of an experience; counters and provenance cannot be edited.
 
         Args:
-            identifier: its id or a unique prefix of it.
-            vector: (d), needed if a text changes that is embedded, with the `stamp` of its encoder.
+            identifier: id or unique prefix.
+            vector: (d), required with its `stamp` if an embedded text changes.
         """
         wrong = sorted(set(changes) - EDITABLE)
         if wrong:
@@ -288,19 +285,19 @@ compared, 0)),
             update(db, changed, next_revision(db), vector)
 
     def delete(self, workspace: str, identifiers: Iterable[str] | None = None) -> int:
-        """Delete experiences by id, or all of a workspace; return how many."""
+        """Delete experiences by id, or the whole workspace; return how many."""
         with self.database.writing() as db:
             if identifiers is None:
                 return self.remove(db, workspace, "1", ())
             return sum(self.remove(db, workspace, "id = ?", (identifier,)) for identifier in identifiers)
 
     def prune(self, workspace: str, *, min_uses: int, min_utility: float, min_lift: float | None) -> int:
-        """Delete experiences that were used often and helped too little; pinned ones stay. Return how many.
+        """Delete often-used experiences that helped too little, except pinned ones; return how many.
 
         Args:
-            min_uses: guided rollouts (with unguided siblings, for the lift) before an experience is judged.
-            min_utility: successes by use below which it goes.
-            min_lift: mean difference to unguided siblings below which it goes; None: the lift does not count.
+            min_uses: guided rollouts (for the lift: with unguided siblings) before an experience is judged.
+            min_utility: least success rate.
+            min_lift: least mean lift; None: lift does not count.
         """
         useless = "(uses >= ? AND uses > 0 AND successes < ? * uses)"
         harmful = "(compared >= ? AND compared > 0 AND lift_sum < ? * compared)"
@@ -314,6 +311,7 @@ compared, 0)),
         rows = [(c.uses, c.successes, c.compared, c.lift, workspace, identifier) for identifier, c in counts.items()]
         if not rows:
             return
+        # Incremented, never overwritten: other processes count at the same time.
         update = (
             "UPDATE records SET uses = max(0, uses + ?), successes = max(0, successes + ?), compared = max(0, "
             "compared + ?), "
@@ -323,7 +321,6 @@ compared, 0)),
             db.executemany(update, rows)
 
     def _followed(self, db: sqlite3.Connection, workspace: str, dimension: int) -> Snapshot:
-        """Return the snapshot of a workspace as the transaction sees it."""
         meta = dict(db.execute("SELECT key, value FROM meta WHERE key IN ('revision', 'generation')").fetchall())
         revision, generation = int(meta["revision"]), meta.get("generation", "")
         snapshot = self._snapshots.pop(workspace, None)
@@ -368,7 +365,7 @@ compared, 0)),
         raise UnknownExperience(f"{self.path}: {problem} {identifier!r} in workspace {workspace!r}")
 
     def remove(self, db: sqlite3.Connection, workspace: str, condition: str, arguments: tuple[Any, ...]) -> int:
-        """Delete the rows of a condition, inside a transaction of `database.writing`; return how many."""
+        """Delete matching rows inside a transaction of `database.writing`; return how many."""
         revision = next_revision(db)
         gone = f"SELECT seq, workspace, {revision} FROM records WHERE workspace = ? AND ({condition})"
         db.execute(f"INSERT INTO removed {gone}", (workspace, *arguments))
@@ -377,6 +374,6 @@ compared, 0)),
 
 
 def _rank(found: tuple[int, float]) -> tuple[float, int]:
-    """Return a key that sorts (seq, similarity) best first, and among equals the older first."""
     seq, similarity = found
+    # Rounded, so that equal texts rank by age on every machine.
     return -round(similarity, 5), seq

@@ -26,7 +26,7 @@ _UNNAMEABLE = re.compile(r"[^a-zA-Z0-9_-]")
 
 @dataclass(frozen=True, slots=True)
 class ToolSchemas:
-    """Tool schemas as endpoints accept them, and the environment's name for each."""
+    """Tool schemas in the form that endpoints accept; `names` maps them back to the environment's names."""
 
     schemas: list[dict[str, Any]]
     names: dict[str, str]
@@ -71,15 +71,12 @@ class Actor:
         seed: int = 0,
         **sampling: Any,
     ) -> ParsedAction:
-        """Return the next action.
+        """Return the next action; raises LLMReplyError if no reply holds a usable one.
 
         Args:
             opening: the environment's first message; shows whether its messages contain code fences.
             may_close: whether the role may end the episode at once. If not, it must choose so twice.
             seed: of the first reply; each retry increments it.
-
-        Raises:
-            LLMReplyError: no reply held a usable action.
         """
         # A fence is then part of an action, and not a wrapper that a model put around it.
         fenced = "```" in opening or "```" in (self._format.closing(None) or "")
@@ -138,7 +135,6 @@ def _after(prompt: Prompt, said: str, problem: str) -> Prompt:
 
 
 def _said(reply: LLMReply | ActReply | LLMReplyError) -> str:
-    """Return a reply as the text of an assistant message."""
     if isinstance(reply, ActReply):
         return reply.action
     if isinstance(reply, LLMReplyError):

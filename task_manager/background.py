@@ -1,7 +1,7 @@
 """Background synthesis: runs the task pipeline in a subprocess between training steps.
 
-A round's tasks are written to `<train_data_path>.round<k>` and join the mixture at the next epoch; a resumed run reads
-all finished rounds.
+A round's tasks go to `<train_data_path>.round<k>` and join the mixture at the next epoch. A resumed run reads all
+finished rounds.
 """
 
 from __future__ import annotations
@@ -56,11 +56,10 @@ class BackgroundQuestioning:
 
     @property
     def next_number(self) -> int:
-        """The next round's number. A failed round leaves no file, so its number is used again."""
+        # A failed round leaves no file, so its number is used again.
         return len(round_files(self._configuration.task_manager.train_data_path)) + 1
 
     def is_due(self, epoch: int) -> bool:
-        """Whether a round starts after this epoch (counted from 1)."""
         every = self._configuration.task_manager.curriculum.synthesize_every_epochs
         return every > 0 and epoch > 0 and epoch % every == 0 and not self.is_running
 
@@ -70,11 +69,9 @@ class BackgroundQuestioning:
         focus: Sequence[Focus] = (),
         target_tasks: int | None = None,
     ) -> None:
-        """Start a round; raises RuntimeError if one is running.
+        """Start a round that targets the weaknesses in `focus`; raises RuntimeError if one is running.
 
-        Args:
-            focus: weaknesses to target.
-            target_tasks: number of tasks to make; None means `curriculum.max_new_tasks`.
+        `target_tasks`: number of tasks to make; None means `curriculum.max_new_tasks`.
         """
         if self._process is not None:
             raise RuntimeError("a round of synthesis is running: collect it first")
@@ -88,7 +85,7 @@ class BackgroundQuestioning:
             self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
 
     def collect(self) -> list[Task] | None:
-        """Return a finished round's tasks, empty if it failed. None if no round is finished."""
+        """Return a finished round's tasks (empty if it failed), or None if no round has finished."""
         if self._process is None or (status := self._process.poll()) is None:
             return None
         self._process = None

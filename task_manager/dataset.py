@@ -1,4 +1,4 @@
-"""Datasets for verl's dataloader: a task file as it is, or a mixture that is drawn anew every epoch."""
+"""Datasets for verl's dataloader: a task file as it is, or a mixture drawn anew every epoch."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class MixedTasks(Dataset[dict[str, Any]]):
         return row_of(task, index, task.env_type)
 
     def add_synthetic(self, tasks: Sequence[Task]) -> None:
-        """Add tasks from the next epoch on; tasks that exist already are ignored."""
+        """Add tasks from the next epoch on; known tasks are ignored."""
         new = [task for task in tasks if self.epochs.key(task) not in self._places]
         self._append([self._scaled(task) for task in new])
         self.epochs.add_synthetic(new)
@@ -87,8 +87,7 @@ class MixedTasks(Dataset[dict[str, Any]]):
         return [self._places[key] for key in self.epochs.draw()]
 
     def name(self, index: int) -> Any:
-        """Return the key of a row's task in checkpoints: its id, or [environment, id] if there are several
-        environments."""
+        """Return a row's key in checkpoints: the task id, or [environment, id] if there are several environments."""
         env_type, task_id = self.epochs.key(self._tasks[index])
         return [env_type, task_id] if env_type else task_id
 
@@ -122,8 +121,6 @@ class MixedTasks(Dataset[dict[str, Any]]):
 
 
 class TaskSampler(Sampler[int]):
-    """Row numbers, epoch by epoch."""
-
     def __init__(self, tasks: MixedTasks) -> None:
         self._dataset = tasks
         self._drawn: list[int] | None = None

@@ -26,8 +26,7 @@ _SLACK = 1e-9
 
 
 def words(text: str) -> frozenset[str]:
-    """Return the words of a text, case-folded and NFKC-normalised; runs of a script without spaces become character
-    pairs."""
+    """Return the case-folded words of a text (NFKC); scripts without spaces give character pairs."""
     if text.isascii():
         return frozenset(_WORD.findall(text.casefold()))
     folded, found = unicodedata.normalize("NFKC", text).casefold(), set[str]()
@@ -47,19 +46,16 @@ def _runs() -> re.Pattern[str]:
 
 @dataclass(frozen=True, slots=True)
 class SimilarEntry:
-    """A similar entry: its number in the order of adding, and the similarity."""
-
-    row: int
+    row: int  # number in the order of adding
     similarity: float
 
 
 class _Bucket:
-    """Entries with the same set size: a token matrix (n, size), entry numbers, and posting lists of prefix tokens."""
-
     def __init__(self, size: int) -> None:
+        # Entries of one set size; the matrix (n, size) grows by doubling.
         self.tokens = np.zeros((16, size), dtype=np.int32)
         self.rows = array("q")
-        self.postings: dict[int, array[int]] = {}
+        self.postings: dict[int, array[int]] = {}  # places by prefix token
 
     def add(self, row: int, tokens: list[int], prefix: int) -> None:
         place = len(self.rows)
@@ -74,7 +70,7 @@ class _Bucket:
 class LexicalIndex:
     """Finds an entry whose word set has at least `threshold` Jaccard similarity to a query's.
 
-    `corpus` are sample texts that tell which words are rare. Without it search is slower, with the same results.
+    `corpus`: sample texts that show which words are rare. It speeds up the search and does not change the results.
     """
 
     def __init__(self, threshold: float, corpus: Iterable[str] = ()) -> None:
@@ -181,8 +177,6 @@ def _one_thread() -> Iterator[None]:
 
 
 class SemanticIndex:
-    """Nearest-neighbour index of unit vectors, numbered in the order of adding."""
-
     def __init__(self, dimension: int) -> None:
         import faiss
 

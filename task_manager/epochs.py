@@ -1,8 +1,4 @@
-"""Epochs of one or several environments: which environment each place goes to, and which of its tasks comes.
-
-Places are assigned by Tijdeman's algorithm (The chairman assignment problem, 1980): at every place, each environment
-has received its share of the places so far to within less than one task.
-"""
+"""Epochs of one or several environments: assigns each place to an environment, and to one of its tasks."""
 
 from __future__ import annotations
 
@@ -20,9 +16,10 @@ FINEST = 10**6
 
 
 def assign_places(weights: Mapping[str, float], count: int) -> list[str]:
-    """Return the environment of each of `count` places. Ties go to the first name in `weights`.
+    """Return the environment of each of `count` places; raises ValueError if no weight is above 0.
 
-    Raises ValueError if no weight is above 0.
+    Tijdeman's algorithm (The chairman assignment problem, 1980): at every place, each environment is within one task of
+    its share so far. Ties go to the first name in `weights`.
     """
     exact = {name: Fraction(weight).limit_denominator(FINEST) for name, weight in weights.items() if weight > 0}
     exact = {name: weight for name, weight in exact.items() if weight > 0}
@@ -49,8 +46,6 @@ def assign_places(weights: Mapping[str, float], count: int) -> list[str]:
 
 
 class _Drawn:
-    """An environment's mixture and curriculum."""
-
     def __init__(
         self, originals: Sequence[Task], synthetic: Sequence[Task], settings: TaskManagerSettings, name: str
     ) -> None:
@@ -134,7 +129,7 @@ class Epochs:
         return {"environments": {name: drawn.state_dict() for name, drawn in self._drawn.items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume, with the present weights. Raises ValueError if the state is of other environments."""
+        """Resume with the present weights. Raises ValueError if the state belongs to other environments."""
         if self._weights is None and "mixture" in state:
             self._drawn[""].load_state_dict(state)
             return

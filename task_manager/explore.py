@@ -1,4 +1,4 @@
-"""Exploration: an explorer takes steps in a world without a goal, first broadly, then deeply (paper, 2.2, eq. 8 and 9).
+"""Exploration: an explorer acts in a world without a goal, first broadly, then deeply (paper, 2.2, eq. 8 and 9).
 
 In the breadth phase the explorer sees every step so far; in the depth phase only the last `window` ones.
 """
@@ -49,12 +49,10 @@ Phase = Literal["breadth", "depth"]
 
 @dataclass(frozen=True, slots=True)
 class ExploredStep:
-    """One action and its observation; `refused`: the environment did not carry it out."""
-
     action: str
     observation: str
     phase: Phase
-    refused: bool = False
+    refused: bool = False  # the environment did not carry the action out
     thought: str = ""
 
 
@@ -75,9 +73,10 @@ class StepLog:
             self._path.write_bytes(orjson.dumps({"opening": opening}) + b"\n")
 
     def add(self, step: ExploredStep) -> None:
-        """Append a step. It survives a kill of this process once this returns."""
+        """Append a step; it then survives a kill of this process."""
         self.steps.append(step)
         if self._path is not None:
+            # Unbuffered: the kernel has the whole line when this returns.
             with self._path.open("ab", buffering=0) as file:
                 file.write(orjson.dumps(asdict(step)) + b"\n")
 
@@ -101,7 +100,7 @@ class StepLog:
 
 
 class Strategy(Protocol):
-    """What explorers are told about earlier tries; one object per environment.
+    """What explorers see of earlier tries; one object per environment.
 
     `remembers`: recorded steps must be replayed to it on resume.
     """
@@ -112,7 +111,7 @@ class Strategy(Protocol):
     def record(self, world: SeedWorld, action: str, *, refused: bool) -> None: ...
 
     def tried(self, world: SeedWorld) -> list[str]:
-        """Return the lines about earlier tries to show the explorer of a world."""
+        """Return the lines about earlier tries for the explorer of a world."""
         ...
 
 
@@ -128,10 +127,10 @@ class RandomStrategy:
 
 
 class CuriousStrategy:
-    """Shows what others tried, so that the explorer tries something else.
+    """Shows what other explorers tried, so that this one tries something else.
 
-    First come kinds of actions that were tried more often than average in any world (`KIND (n times)`), then the latest
-    actions of this world, whose answers are known. `memory_size` bounds both together.
+    First come kinds of actions tried more often than average in any world (`KIND (n times)`), then the latest actions
+    in this world. `memory_size` bounds both together.
     """
 
     remembers = True
@@ -187,7 +186,6 @@ _KINDS: tuple[tuple[type[Exception], str], ...] = (
 
 
 def kind_of(error: Exception) -> str:
-    """Return the failure's kind."""
     return next((name for kind, name in _KINDS if isinstance(error, kind)), "llm")
 
 
@@ -231,7 +229,7 @@ class Exploration:
 class Explorer:
     """Explores worlds of one environment; safe for concurrent use on one event loop.
 
-    `focus` says by seed task what to try.
+    `focus` maps seed tasks to a weakness to explore.
     """
 
     def __init__(
@@ -261,7 +259,7 @@ class Explorer:
     async def explore(self, world: SeedWorld, number: int, log: StepLog | None = None) -> Exploration:
         """Explore a world once, resuming from `log`; `number` tells explorations of one world apart.
 
-        A model that refuses or stops making sense ends the exploration, whose steps still count. Failures before the
+        If the model refuses or gives no usable reply, the exploration ends and its steps count. Failures before the
         first step, and those of environment, endpoint or budget, are raised.
         """
         log = log or StepLog()
@@ -317,7 +315,6 @@ class Explorer:
         return found
 
     async def _retaken(self, found: Exploration, instance_id: str) -> bool:
-        """Replay recorded steps; returns whether the world answered as recorded."""
         for index, step in enumerate(found.steps):
             if found.ended:
                 return False

@@ -15,7 +15,6 @@ def seeds_in_turn(focus: Sequence[Focus]) -> tuple[str, ...]:
 
 
 def by_seed(focus: Iterable[Focus]) -> dict[str, Focus]:
-    """Return each seed's first focus."""
     found: dict[str, Focus] = {}
     for one in focus:
         for seed in one.seeds:

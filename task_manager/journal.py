@@ -30,21 +30,18 @@ _LENGTH_BITS = 32
 
 
 class JournalError(RuntimeError):
-    """The journal cannot be used; names the file and the line."""
+    """The journal cannot be used; the message names the file and the line."""
 
 
 class JournalInUse(JournalError):
-    """Another process writes to this journal."""
+    pass
 
 
 def fingerprint(parts: Mapping[str, Any]) -> str:
-    """Return a hash of JSON-ready data, independent of key order."""
     return hashlib.sha256(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)).hexdigest()[:24]
 
 
 class _Lines:
-    """Reads lines by place from one open file."""
-
     def __init__(self, path: Path) -> None:
         self.path = path
         self._handle = os.open(path, os.O_RDONLY)
@@ -61,8 +58,6 @@ class _Lines:
 
 
 class _Kind(Mapping[str, Any]):
-    """Records of one kind by key, in the order of writing."""
-
     def __init__(self, lines: _Lines) -> None:
         self._lines = lines
         self.places: dict[str, int] = {}
@@ -81,7 +76,7 @@ class _Kind(Mapping[str, Any]):
 
 
 class _Index(Mapping[str, Mapping[str, Any]]):
-    """Where each record stands; `whole` is the length of all complete lines. Values are read on access."""
+    """Places of all records by kind and key; values are read on access. `whole` is the length of all complete lines."""
 
     def __init__(self, path: Path) -> None:
         self._lines = _Lines(path)
@@ -165,7 +160,7 @@ class PipelineJournal:
         return self._index.get(kind, {}).get(key)
 
     def put(self, kind: str, key: str, value: Any) -> None:
-        """Append a record; raises JournalError if the key exists. It survives a kill of this process from then on."""
+        """Append a record, which then survives a kill of this process; raises JournalError if the key exists."""
         if self.has(kind, key):
             raise JournalError(f"{self.path}: the {kind} {key} is recorded already")
         line = orjson.dumps({"kind": kind, "key": key, "value": value}) + b"\n"
@@ -304,7 +299,7 @@ class PipelinePlan:
 
     @property
     def run(self) -> str:
-        """The run's id: a hash of everything that its tasks depend on, seeds and their number excepted."""
+        """The run's id: a hash of everything that its tasks depend on except the seeds and their number."""
         return fingerprint({"parts": [self.exploring, self.synthesising, self.verifying, self.deciding]})
 
     def jobs(self) -> Iterator[tuple[str, int]]:

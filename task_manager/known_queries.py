@@ -70,7 +70,7 @@ class _Index:
         return None
 
     def nearest(self, query: str, vector: Vectors | None, k: int) -> list[str]:
-        """Return the k nearest queries by embedding, or by common words if there are no embeddings."""
+        """Return the k nearest queries by embedding, or by common words without embeddings."""
         if vector is not None and self._semantic is not None:
             return [self.queries[match.row] for match in self._semantic.nearest(vector, k)]
         rows = [self._having[word] for word in words(query) if word in self._having]
@@ -86,8 +86,8 @@ class _Index:
 class KnownQueries:
     """Kept and evaluation queries.
 
-    `encoder` makes embeddings; None (or `settings.semantic` false) compares words only. `evaluation` are queries that
-    must not be trained on.
+    `encoder` makes embeddings; None (or `settings.semantic` false) compares words only. `evaluation`: queries that must
+    not be trained on.
     """
 
     def __init__(
@@ -116,11 +116,11 @@ class KnownQueries:
                 self._add(query, None if vectors is None else vectors[row])
 
     async def clash(self, query: str) -> DuplicateQuery | None:
-        """Return what a query duplicates, or None."""
+        """Return the known query that this one duplicates, or None."""
         return self._clash(query, await self._embed_one(query))
 
     async def take(self, query: str) -> DuplicateQuery | None:
-        """Add a query if it is new, or return what it duplicates."""
+        """Add a new query; return the known query if it is a duplicate, else None."""
         vector = await self._embed_one(query)
         # No await between comparing and adding: of two equal proposals in flight, one is kept.
         found = self._clash(query, vector)
@@ -129,7 +129,6 @@ class KnownQueries:
         return found
 
     async def neighbours(self, text: str, k: int) -> list[str]:
-        """Return the k kept queries nearest to a text."""
         if not self._size or k == 0:
             return []
         return self._kept.nearest(text, await self._embed_one(text), k)

@@ -1,7 +1,7 @@
 """Mixture and curriculum: which tasks an epoch consists of, and how often each is drawn.
 
-Epochs take tasks from a cycle: a random order of all of them, heavier ones earlier, that begins anew when it is used
-up. So every task comes before one repeats. A task of weight 0 is passed over until its weight rises.
+Epochs take tasks from a cycle: a random order of all tasks, heavier ones earlier. A cycle starts again once all are
+drawn, so no task repeats before every other one came. A task of weight 0 waits until its weight rises.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class TaskCycle:
         self._left: list[str] = []
 
     def add(self, ids: Sequence[str]) -> None:
-        """Add ids from the next draw on; known ones keep their place."""
+        """Add ids from the next draw on; known ids keep their place."""
         known = set(self._ids)
         new = [task_id for task_id in ids if task_id not in known]
         self._ids = self._joined(self._ids, new)
@@ -150,8 +150,6 @@ class Mixture:
         self._n_synthetic = size - self._n_originals
 
     def draw(self, weight: Weight = equal_weight) -> list[str]:
-        """Return the ids of the next epoch."""
-
         def unretired(task_id: str) -> float:
             return 0.0 if task_id in self._retired else weight(task_id)
 
@@ -221,19 +219,17 @@ class Mixture:
 
 @dataclass(slots=True)
 class _Standing:
-    """A task's smoothed success, the epoch until which it rests, and how many rests in a row it had."""
-
-    success: float
-    rests_until: int = 0
-    rests: int = 0
+    success: float  # smoothed success rate
+    rests_until: int = 0  # first epoch after the rest
+    rests: int = 0  # rests in a row
 
 
 class Curriculum:
     """Task weights from the measured success of rollout groups; all 1 if switched off.
 
-    A group whose rollouts all score the same has no advantage, hence no gradient. Its task rests for some epochs, twice
-    as long each time in a row. Other tasks weigh exp(-(p - target)^2 / (2 width^2)), p being the smoothed success rate
-    (Gaussian utility of Socratic-Zero); untried tasks weigh 1. Failed rollouts do not count.
+    A group of equal scores has no advantage, hence no gradient; its task rests for some epochs, twice as long each time
+    in a row. Other tasks weigh exp(-(p - target)^2 / (2 width^2)) with p the smoothed success rate (Gaussian utility of
+    Socratic-Zero); untried tasks weigh 1. Failed rollouts do not count.
     """
 
     def __init__(self, settings: CurriculumSettings) -> None:
@@ -257,7 +253,7 @@ class Curriculum:
         return max(0.05, math.exp(-0.5 * distance * distance))
 
     def record(self, trajectories: Iterable[Trajectory]) -> None:
-        """Record a step's trajectories. It must hold whole groups."""
+        """Record a step's trajectories, which must form whole groups."""
         groups: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
         for trajectory in trajectories:
             if trajectory.outcome is not None:

@@ -48,7 +48,7 @@ class _Candidate:
 
 
 class QuestioningFailed(RuntimeError):
-    """No tasks can be made; says why. Finished parts are in the journal."""
+    """No tasks can be made; the message says why. Finished parts are in the journal."""
 
 
 class TaskPipeline:
@@ -110,16 +110,15 @@ class TaskPipeline:
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """The failed explorations of this run, with their errors."""
         return tuple(self._failures)
 
     async def run(
         self, on_progress: Callable[[int, int, int], None] | None = None, *, explore_only: bool = False
     ) -> list[Task]:
-        """Do what is left of the plan and return all kept tasks in order.
+        """Finish the plan and return all kept tasks in order.
 
         `on_progress` receives (finished jobs, all jobs, kept tasks). Raises QuestioningFailed if too many jobs fail or
-        the environment service stays away.
+        the environment service stays unreachable.
         """
         await self._recall()
         jobs = list(self._plan.jobs())
@@ -150,13 +149,12 @@ class TaskPipeline:
         return self.tasks
 
     def funnel(self) -> Funnel:
-        """Count everything recorded of the plan; `failed` counts this run only."""
         funnel = tally(self._journal.records, self._plan)
         funnel.failed, funnel.failures = len(self._failures), Counter(self._kinds)
         return funnel
 
     async def _recall(self) -> None:
-        """Load the kept tasks and replay recorded explorations to the strategy."""
+        # The strategy must have seen all earlier actions, or a resumed run would explore differently.
         for seed, number in self._plan.jobs() if self._strategy.remembers else ():
             recorded = self._journal.get("exploration", self._plan.exploration(seed, number))
             if recorded is not None:
@@ -189,7 +187,6 @@ class TaskPipeline:
     async def _prepared(
         self, seed: str, number: int, exploration: asyncio.Task[Exploration], explore_only: bool
     ) -> list[_Candidate]:
-        """Explore one world and verify the proposals from it. Failures are counted, not raised."""
         candidates: list[_Candidate] = []
         try:
             explored = await exploration
@@ -199,6 +196,7 @@ class TaskPipeline:
             logger.warning("stopped early: %s", error)
             self._budget_spent = True
         except (EnvServiceError, LLMError) as error:
+            # One failed job must not end the run: the next run repeats it.
             self._fail(f"exploration {number} of {seed}", error)
         finally:
             self._finished += 1
@@ -232,7 +230,6 @@ class TaskPipeline:
         return exploration
 
     async def _questioned(self, exploration: Exploration, exploration_key: str, candidates: list[_Candidate]) -> None:
-        """Synthesise an exploration's proposals and verify them; raises the first failure once all are done."""
         key = self._plan.synthesis(exploration_key)
         recorded = self._journal.get("synthesis", key)
         if recorded is None:
@@ -248,6 +245,7 @@ class TaskPipeline:
             ),
             return_exceptions=True,
         )
+        # Only now, so that a failure does not cancel its siblings, whose verdicts go into the journal.
         for result in results:
             if isinstance(result, BaseException):
                 raise result
@@ -266,7 +264,6 @@ class TaskPipeline:
         index: int,
         candidates: list[_Candidate],
     ) -> None:
-        """Verify one proposal, unless the journal has the verdict; it becomes a candidate if it passes."""
         verdict_key = self._plan.verdict(synthesis, index)
         decision_key = self._plan.decision(verdict_key)
         if self._journal.get("decision", decision_key) is not None:
@@ -297,7 +294,6 @@ class TaskPipeline:
             candidates.append(_Candidate(index, exploration, proposal, recorded, keys))
 
     async def _keep_new(self, candidates: Sequence[_Candidate]) -> None:
-        """Keep candidates that are not duplicates, up to the target."""
         for one in candidates:
             if self._is_enough():
                 return
@@ -341,7 +337,6 @@ class TaskPipeline:
         )
 
     async def _with_env_retries(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Run `work` up to `ENV_TRIES` times; if the environment service is down, wait for it."""
         for attempt in range(1, ENV_TRIES + 1):
             try:
                 return await work()
@@ -368,7 +363,7 @@ class TaskPipeline:
 
 
 def evaluator_for(settings: GraderSettings, check: Mapping[str, Any] | None) -> str:
-    """Return the grader of a synthetic task: the state check if it has one, with a judge for answers in prose."""
+    """Return a synthetic task's grader: the state check if it has one, with a judge for answers in prose."""
     if settings.synthetic_grader != "auto":
         return settings.synthetic_grader
     if check is None:

@@ -1,5 +1,4 @@
-"""Environment profiles: user, entities and operations, and the tasks wanted. AgentEvolver's JSON format plus
-`rubrics`."""
+"""Environment profiles: user, entities, operations and wanted tasks. AgentEvolver's JSON format plus `rubrics`."""
 
 from __future__ import annotations
 
@@ -72,7 +71,6 @@ class EnvProfile(_Part):
     rubrics: list[str] = Field(default_factory=list)
 
     def instruction(self) -> str:
-        """Return the profile as Markdown for prompts."""
         parts = [f"# {self.name}", self.background]
         for entity in self.entities:
             parts.append(f"## {entity.name}\n{entity.description}")
@@ -83,7 +81,7 @@ class EnvProfile(_Part):
         return "\n\n".join(parts)
 
     def preference_instruction(self, *wishes: str) -> str:
-        """Return the wanted tasks as a Markdown list, with `wishes` appended."""
+        """Return the wanted tasks as a Markdown list, followed by `wishes`."""
         wanted = self.task_preference
         lines = [
             f"- about {wanted.num_entities} entities per task",
@@ -131,8 +129,7 @@ def save_profile(profile: EnvProfile, path: Path) -> None:
 
 
 def shipped_profile(env_type: str) -> EnvProfile:
-    """Return the profile beside the environment's class: `profile.NAME.json`, else `profile.json`. Raises
-    ProfileError."""
+    """Return the profile beside the environment's class: `profile.NAME.json`, else `profile.json`; raises ProfileError."""
     places = []
     if (spec := known_environments().get(env_type)) is not None:
         package = spec.partition(":")[0].rpartition(".")[0]

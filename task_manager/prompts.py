@@ -224,7 +224,7 @@ def synthesise(
     focus: Focus | None = None,
     room: int | None = None,
 ) -> Messages:
-    """Return the prompt that turns an exploration into tasks; `existing` are queries to stay away from."""
+    """Return the prompt that turns an exploration into tasks; `existing` are queries to avoid."""
     length = (f"a solution takes at least {min_actions} actions",) if min_actions > 1 else ()
     instructions = _SYNTHESISE + ("" if focus is None else _SYNTHESISE_FOCUS)
 
@@ -244,7 +244,6 @@ def synthesise(
 
 
 def focus_text(focus: Focus | None) -> str:
-    """Return the section `focus`, "" for None."""
     if focus is None:
         return ""
     said = "; ".join(one_line(words) for words in focus.words)
@@ -333,7 +332,6 @@ def grade(
 
 
 def _in_room(made: Callable[[Steps], Messages], steps: Steps, max_chars: int, room: int | None) -> Messages:
-    """Build the prompt, trimming the steps to fit `room` characters."""
     return made(steps if room is None else _trimmed(made, steps, max_chars, room))
 
 

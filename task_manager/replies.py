@@ -19,13 +19,13 @@ DEFAULT_CONFIDENCE = 0.5
 
 
 def _as_share(value: Any) -> Any:
-    """Convert an unambiguous share to 0..1; return anything else unchanged, for pydantic to reject."""
+    # What is no share stays unchanged, for pydantic to reject.
     share = read_share(value)
     return value if share is None else share
 
 
 def _as_action(value: Any) -> Any:
-    """Return an action's text, out of `{"action": ...}` or, for another object such as a call, as JSON."""
+    # Some models nest the action, or put a tool call in its place.
     if isinstance(value, dict) and isinstance(value.get("action"), str | dict):
         return _as_action(value["action"])
     return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) and value else value
@@ -35,9 +35,9 @@ _OF_HUNDRED = re.compile(r"(\d{1,3})(?:\.0+)?\s*(?:/\s*100|%)?")
 
 
 def _as_percentage(value: Any) -> Any:
-    """Convert an unambiguous percentage; a 1 could mean 1 %, 10 % or 100 %, and stays as it is."""
     if isinstance(value, str) and (found := _OF_HUNDRED.fullmatch(value.strip())) is not None:
         return int(found[1])
+    # A 1 could mean 1 %, 10 % or 100 %: it stays as it is.
     if isinstance(value, float) and 0 < value < 1:
         return round(100 * value)
     return value
@@ -94,7 +94,7 @@ class TasksReply(_Reply):
 
 
 def read_task(item: Any) -> TaskReply | str:
-    """Return an entry of `tasks`, or what is wrong with it."""
+    """Return an entry of `tasks`, or a message about its flaw."""
     try:
         task = TaskReply.model_validate(item)
     except ValidationError as error:
@@ -148,7 +148,7 @@ LONGEST = 20_000
 
 
 class NoAction(ValueError):
-    """A reply without a usable action. The message is sent back to the model, so it says what to change."""
+    """A reply without a usable action. The message goes back to the model, so it says what to change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +163,8 @@ def read_action(reply: LLMReply, fmt: PlainFormat, *, fenced: bool = False) -> P
     """Parse a reply into an action; raises NoAction.
 
     Native calls are written in the environment's format; JSON is parsed only if it has the shape of `ActReply`; any
-    other text is the message itself. `fenced`: the environment's own messages contain fences, so a fence is not a
-    wrapper.
+    other text is the message itself. `fenced`: the environment's own messages contain fences, so a fence is part of the
+    action.
     """
     if reply.tool_calls:
         call = reply.tool_calls[0]
@@ -201,7 +201,7 @@ def read_action(reply: LLMReply, fmt: PlainFormat, *, fenced: bool = False) -> P
 
 
 def as_action(text: str, fmt: PlainFormat) -> str:
-    """Return an action as the environment wants it: a tool call in JSON becomes the format's text."""
+    """Return an action in the environment's format, converting a JSON tool call."""
     call = _call_in(text)
     if call is None:
         return text
@@ -218,7 +218,6 @@ def _written(name: str, given: dict[str, Any] | None, fmt: PlainFormat) -> str:
 
 
 def _is_act(data: Any) -> bool:
-    """Whether an object has the shape of `ActReply`, and is not an action of an environment that speaks JSON."""
     if not isinstance(data, dict) or not isinstance(data.get("action"), str | dict) or not data["action"]:
         return False
     return len(data) == 1 or not _REMARKS.isdisjoint(data)
@@ -238,7 +237,6 @@ def _is_ours(text: str, *, fenced: bool) -> bool:
 
 
 def _is_broken(text: str) -> bool:
-    """Whether a text begins with an unterminated JSON object."""
     if not _OBJECT.match(text):
         return False
     try:
@@ -249,7 +247,6 @@ def _is_broken(text: str) -> bool:
 
 
 def _unwrapped(text: str, *, fenced: bool) -> str:
-    """Return the content of the only fence if that fence is a wrapper, else the text."""
     fences = _FENCE.findall(text)
     if len(fences) != 1 or fences[0][0].lower() not in (("json",) if fenced else _PLAIN):
         return text
@@ -271,7 +268,6 @@ def _call_in(text: str) -> tuple[str, dict[str, Any]] | None:
 
 
 def _arguments(value: Any) -> dict[str, Any] | None:
-    """Return a call's arguments, which may be JSON text; None if they are invalid."""
     if isinstance(value, str):
         try:
             value = json.loads(value or "{}", strict=False)

@@ -22,14 +22,14 @@ STAGES = ("explored", "proposed", "parsed", "verified", "executed", "passed", "d
 
 @dataclass(slots=True)
 class Funnel:
-    """Counts by stage, each at most the one before from `proposed` on.
+    """Counts by stage; from `proposed` on, none exceeds the one before.
 
     - explored: trajectories; proposed: entries of the synthesiser's replies; parsed: readable ones
-    - verified: those that duplicated no known task when they were proposed
+    - verified: new when they were proposed
     - executed: solution carried out, every action confirmed by the environment
     - passed: accepted by verifier and judge; deduplicated: still new when they were kept; kept: tasks
 
-    `unchecked`: verified without confirmation, because the environment gives none or execution is off. The judge alone
+    `unchecked`: verified without confirmation, because the environment gives none or execution is off. Only the judge
     decides about these, so `passed` <= `executed` + `unchecked`. `failed` counts failed explorations of this run.
     """
 
@@ -63,7 +63,6 @@ class Funnel:
         return out
 
     def before(self, stage: str) -> int:
-        """Return how many candidates could have reached a stage."""
         count = int(getattr(self, STAGES[STAGES.index(stage) - 1]))
         return count + self.unchecked if stage == "passed" else count
 
@@ -94,7 +93,7 @@ class Funnel:
 
 @dataclass(frozen=True, slots=True)
 class ProposalRecord:
-    """Everything recorded about one proposal; None for what has not happened."""
+    """Everything recorded about one proposal; None for stages it has not reached."""
 
     seed: str
     number: int
@@ -122,7 +121,6 @@ def proposals(records: Records, plan: PipelinePlan) -> Iterator[ProposalRecord]:
 
 
 def tally(records: Records, plan: PipelinePlan) -> Funnel:
-    """Count what is recorded of a plan."""
     funnel = Funnel()
     for seed, number in plan.jobs():
         key = plan.exploration(seed, number)
@@ -139,7 +137,7 @@ def tally(records: Records, plan: PipelinePlan) -> Funnel:
 
 
 def _kind(reason: str) -> str:
-    """Return the generic part of a reason, up to the first number, name or quotation, to group equal ones."""
+    # Reasons that differ only in a number, name or quotation are counted together.
     head = reason.split(":")[0].split("(")[0].split("'")[0]
     kept = " ".join(word for word in head.split() if not any(c.isdigit() for c in word))
     return kept[:60].strip() or reason[:60]
@@ -192,7 +190,6 @@ def print_funnel(funnel: Funnel) -> None:
 
 
 def print_stats(configuration: QuestioningConfiguration) -> int:
-    """Print the funnel of each plan in the journal, newest last."""
     records, plans = _recorded(configuration)
     console = Console()
     for plan in plans:

@@ -1,4 +1,4 @@
-"""Starts a command's services (environment service, offline teacher) where the launcher does not run.
+"""Starts a command's services (environment service, offline teacher) without the launcher.
 
 They stop at the end, or with this process if it is killed. A service that already answers is used only if
 `env_service.external` is set.
@@ -35,7 +35,7 @@ _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class ServiceFailed(RuntimeError):
-    """A service did not start (with the tail of its log), or another process uses its port."""
+    """A service did not start, or another process uses its port. The message holds the end of the log."""
 
 
 @contextlib.contextmanager
@@ -121,12 +121,12 @@ def started(name: str, health_url: str, arguments: list[str], logs: Path) -> Ite
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Terminate the process, then kill its process group."""
     process.terminate()
     try:
         process.wait(STOP_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         logger.warning("process %d does not end, killing its group", process.pid)
+    # Its children too: workers may outlive the server.
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

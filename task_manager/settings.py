@@ -79,12 +79,11 @@ class StrategySettings(_Section):
         return breadth, depth
 
     def temperature(self, phase: Literal["breadth", "depth"]) -> float:
-        """Return the explorer's temperature in a phase."""
         chosen = self.exploration_llm_temperature
         return self.temperatures[phase] if chosen is None else chosen
 
     def window(self, env_type: str) -> int:
-        """Return how many observations the explorer sees in the depth phase."""
+        """Return the number of observations that the explorer sees in the depth phase."""
         return max(1, self.steps(env_type)[1])
 
     @model_validator(mode="after")
@@ -107,7 +106,7 @@ class SynthesisSettings(_Section):
 
 
 class VerificationSettings(_Section):
-    """What a proposal must stand (`task_manager.verification`)."""
+    """Which checks a proposal must pass (`task_manager.verification`)."""
 
     resolve: bool = Field(
         False, description="let the verifier solve the task without seeing the solution, and compare the results"
@@ -120,7 +119,7 @@ class VerificationSettings(_Section):
 
 
 class DeduplicationSettings(_Section):
-    """What counts as having a task already (`task_manager.deduplication`)."""
+    """Which queries count as duplicates (`task_manager.deduplication`)."""
 
     jaccard: float = Field(0.8, gt=0, le=1, description="word-set overlap from which two queries are the same")
     # MiniLM's similarity from which two queries ask for the same.
@@ -132,7 +131,7 @@ class DeduplicationSettings(_Section):
 
 
 class MixtureSettings(_Section):
-    """What an epoch is made of (`task_manager.mixture`)."""
+    """What an epoch consists of (`task_manager.mixture`)."""
 
     use_original_tasks: bool = Field(True, description="train on the environment's own tasks")
     synthetic_data_ratio: float = Field(
@@ -370,8 +369,6 @@ class ServiceAccess(_Section):
 
 
 class PipelineService(ServiceAccess):
-    """Environment of a pipeline run."""
-
     env_type: str = Field(
         default_factory=lambda: recipes.default_environment() or "", validate_default=True, min_length=1
     )

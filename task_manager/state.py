@@ -1,7 +1,7 @@
 """States of a world as flat facts, their differences, and the state check of a task.
 
 A check holds what the reference solution changed, a digest of everything else, and its answer. A rollout passes if it
-leaves the same state and gives the same answer, whatever way it took.
+ends in the same state with the same answer, by whatever route.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NUMBER = re.compile(r"[+-]?(\d{1,30}|\d{1,3}(,\d{3}){1,9})?(\.\d{1,30})?(/\d{1,
 
 @dataclass(frozen=True, slots=True)
 class WorldState:
-    """The state of an instance.
+    """State of an instance.
 
     `exact`: equal facts mean equal states. `finished`, `answer`: None if unknown or not given. `prose`: answers are
     sentences, which need a judge.
@@ -107,7 +107,7 @@ class StateCheck:
 
     @classmethod
     def of(cls, before: WorldState, after: WorldState) -> StateCheck:
-        """Build the check that the way from `before` to `after` passes."""
+        """Build the check that a rollout from `before` to `after` passes."""
         changes = difference(before.facts, after.facts)
         rest = digest(after.facts, (change.path for change in changes))
         return cls(

@@ -50,8 +50,7 @@ class Synthesis:
 
 
 class Synthesiser:
-    """Turns explorations into proposals; safe for concurrent use on one event loop. `focus`: a weakness per seed
-    task."""
+    """Turns explorations into proposals; safe for concurrent use on one event loop. `focus` is keyed by seed task."""
 
     def __init__(
         self,
@@ -71,7 +70,7 @@ class Synthesiser:
         self._focus = focus or {}
 
     async def propose(self, exploration: Exploration, existing: Sequence[str]) -> Synthesis:
-        """Return an exploration's proposals; `existing` are queries to stay away from."""
+        """Return an exploration's proposals; `existing` are queries to avoid."""
         settings = self._settings
         if not exploration.steps:
             return Synthesis(rejected=["the exploration has no steps"])
@@ -152,7 +151,7 @@ async def draft_profile(
     max_chars: int = MAX_OBSERVATION_CHARS,
     action_format: str | None = None,
 ) -> EnvProfile:
-    """Explore a world and draft its profile, whose preference and rubrics the user should edit."""
+    """Explore a world and draft its profile; the user should edit its preference and rubrics."""
     fmt = format_of(world.env_type, action_format)
     async with open_world(client, world, fmt.explore_params(1)) as (instance_id, _):
         tools = tools_text(await client.get_tools_info(instance_id))
@@ -171,7 +170,6 @@ async def draft_profile(
 
 
 def tools_text(told: Any) -> str:
-    """Return an environment's tools as JSON text, "" if it has none."""
     if isinstance(told, dict) and "tools" in told:
         told = told["tools"]
     if not told:

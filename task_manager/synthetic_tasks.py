@@ -209,7 +209,6 @@ def _tasks_of(path: Path, env_type: str) -> list[Task]:
 
 
 def record_path(experiment_dir: Path, env_type: str | None = None) -> Path:
-    """Return the file in which an experiment records how its tasks were made."""
     path = experiment_dir / "tasks" / "questioning.json"
     return path if env_type is None else file_of(path, env_type)
 
@@ -226,7 +225,6 @@ def funnel_metrics(experiment_dir: Path, env_types: Sequence[str | None] = (None
 
 
 def synthetic_tasks_of(configurations: Iterable[QuestioningConfiguration]) -> tuple[list[Task], list[Task]]:
-    """Return `synthetic_tasks` of several configurations, concatenated."""
     found = [synthetic_tasks(one.task_manager) for one in configurations]
     return [task for first, _ in found for task in first], [task for _, later in found for task in later]
 
@@ -246,7 +244,7 @@ def synthetic_tasks(section: TaskManagerSettings) -> tuple[list[Task], list[Task
 
 
 def graded_by(section: TaskManagerSettings, task: Task) -> Task:
-    """Return a synthetic task with the configured grader, whoever made it."""
+    """Return a synthetic task with the configured grader instead of its own."""
     check = task.metadata.get(CHECK_KEY)
     evaluator = evaluator_for(section.grader, check)
     if evaluator in ("state", "state-llm") and check is None:

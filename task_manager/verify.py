@@ -46,7 +46,7 @@ class ProposalVerdict:
     """The verdict on a proposal. `dropped_by` is the stage that rejected it, or None.
 
     `steps` are the solution's (action, observation). `check` is its state check, if the environment exposes states.
-    `solution` is a shorter one found on the way, which replaces the proposed one.
+    `solution`: a shorter one that the verifier found, in place of the proposed one.
     """
 
     dropped_by: Stage | None
@@ -67,11 +67,9 @@ class ProposalVerdict:
 
 @dataclass(slots=True)
 class _Attempt:
-    """The verifier's solution: its steps, the actions that were not refused, and why it failed."""
-
     steps: list[tuple[str, str]] = field(default_factory=list)
-    done: list[str] = field(default_factory=list)
-    problem: str | None = None
+    done: list[str] = field(default_factory=list)  # actions that were not refused
+    problem: str | None = None  # None if the task was solved
 
 
 class Verifier:
@@ -147,7 +145,6 @@ class Verifier:
         attempt: list[tuple[str, str]] | None,
         executed: Executed,
     ) -> str | None:
-        """Return why the judge rejects a proposal, None if it accepts."""
         tried = None if attempt is None else prompts.numbered(attempt)
 
         def prompt(room: int | None) -> Messages:
@@ -183,7 +180,6 @@ class Verifier:
     async def _resolve(
         self, world: SeedWorld, proposal: TaskProposal, opening: str, execution: Execution | None
     ) -> _Attempt:
-        """Let the verifier solve the task; returns the first successful try, or the last."""
         wanted = execution.check if execution is not None else None
         attempt = _Attempt(problem="it was not tried")
         for number in range(self._settings.resolve_tries):
@@ -244,7 +240,6 @@ class Verifier:
 
 
 def _missed(wanted: StateCheck, state: WorldState) -> str | None:
-    """Return which conditions of a check a state fails, None if it passes."""
     missed = [name for name, holds in wanted.judge(state) if not holds]
     return f"solved without the reference, this does not hold: {'; '.join(missed)}" if missed else None
 
@@ -260,7 +255,7 @@ def executed_by(execution: Execution | None) -> Executed:
 
 
 def flaw_of(execution: Execution, fmt: PlainFormat) -> str | None:
-    """Return why an executed solution is no valid reference, None if it is."""
+    """Return why an executed solution is no valid reference, or None if it is."""
     if execution.refusals:
         index, why = execution.refusals[0]
         return (
@@ -285,8 +280,6 @@ Tell = Callable[[int, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class RecheckFinding:
-    """A task, and the flaw of its reference solution, if any."""
-
     task: Task
     flaw: str | None
 
@@ -319,7 +312,6 @@ async def recheck_tasks(
     tell: Tell | None = None,
     action_format: str | None = None,
 ) -> list[RecheckFinding]:
-    """Recheck tasks; results keep their order."""
     slots = asyncio.Semaphore(at_once)
     done = 0
 

@@ -29,18 +29,15 @@ class SeedWorld:
 
 @dataclass(slots=True)
 class Execution:
-    """Result of executing actions, up to the first one that is refused or ends the episode.
-
-    `refusals`: (index, reason). `left_over`: number of actions after the end of the episode. `confirmed`: the
-    environment confirms each action; if not, `refusals` is empty for lack of information.
-    """
+    """Result of executing actions, up to the first one that is refused or ends the episode."""
 
     opening: Opening
     actions: list[str] = field(default_factory=list)
     observations: list[str] = field(default_factory=list)
-    refusals: list[tuple[int, str]] = field(default_factory=list)
+    refusals: list[tuple[int, str]] = field(default_factory=list)  # (index, reason)
     finished: bool = False
-    left_over: int = 0
+    left_over: int = 0  # number of actions after the end of the episode
+    # Whether the environment confirms each action. If not, it may have refused some without saying so.
     confirmed: bool = True
     answer: str | None = None
     before: WorldState | None = None
@@ -48,14 +45,13 @@ class Execution:
 
     @property
     def changes(self) -> list[StateChange] | None:
-        """What changed; None if the environment exposes no state."""
         if self.before is None or self.after is None:
             return None
         return difference(self.before.facts, self.after.facts)
 
     @property
     def check(self) -> StateCheck | None:
-        """The state check for a task; None if the states do not determine one."""
+        """State check for a task; None if the states do not determine one."""
         if self.before is None or self.after is None or not self.after.exact:
             return None
         check = StateCheck.of(self.before, self.after)

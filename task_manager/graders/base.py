@@ -14,7 +14,7 @@ class GradingError(Exception):
 
 
 class GraderConfigError(ValueError):
-    """The configuration asks for a grader that cannot work; says what to change."""
+    """The configured grader cannot work; the message says what to change."""
 
 
 class StepLike(Protocol):
@@ -44,7 +44,7 @@ class Grader(Protocol):
     def name(self) -> str: ...
 
     async def grade(self, task: Task, trajectory: Transcript, client: Instances, instance_id: str) -> Outcome:
-        """Grade a rollout, with a score in 0..1, while its instance is open.
+        """Grade a rollout with a score in 0..1 while its instance is open.
 
         Raises GradingError, and what the client raises.
         """

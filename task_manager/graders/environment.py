@@ -51,7 +51,6 @@ class StateCheckGrader:
         self._sparse = sparse
 
     async def grade(self, task: Task, trajectory: Transcript, client: Instances, instance_id: str) -> Outcome:
-        """Grade the instance's state; raises GradingError for a task without a state check."""
         check = check_of(task)
         state = await read_state(client, instance_id)
         if state is None:
@@ -65,9 +64,9 @@ class StateCheckGrader:
 
 
 class StateThenJudge:
-    """Grades by the state check, and asks a judge about rollouts that pass it.
+    """Grades by the state check, then asks a judge about rollouts that pass it.
 
-    For answers in prose, of which the check only knows that there is one.
+    For answers in prose: the check only sees that there is one.
     """
 
     name = "state-llm"

@@ -35,12 +35,9 @@ AVERAGED_TEMPERATURE = 0.7
 
 @dataclass(frozen=True, slots=True)
 class JudgeVariant:
-    """Variant of the LLM grader: whether the judge sees the reference, its mean score is held constant, verdicts are
-    averaged."""
-
-    with_reference: bool = False
-    constrained: bool = False
-    averaged: bool = False
+    with_reference: bool = False  # the judge sees the reference solution
+    constrained: bool = False  # the prompt holds the judge's mean score to a target
+    averaged: bool = False  # several verdicts are averaged
 
 
 KINDS: dict[str, JudgeVariant] = {
@@ -56,7 +53,7 @@ KINDS: dict[str, JudgeVariant] = {
 
 
 class RunningMean:
-    """The judge's mean score and a slower one that it is held to: exponential averages, both starting at 0.3."""
+    """The judge's mean score, and a slower target mean for its prompt: exponential averages, both starting at 0.3."""
 
     def __init__(self) -> None:
         self.mean = 0.3
@@ -92,7 +89,7 @@ class JudgeGrader:
         self.running = RunningMean()
 
     async def grade(self, task: Task, trajectory: Transcript, client: Instances, instance_id: str) -> Outcome:
-        """Return the judge's grade; raises GradingError if half of its verdicts are missing, or the reference is."""
+        """Return the judge's grade; raises GradingError if half of its verdicts, or the reference, are missing."""
         if not trajectory.steps:
             raise GradingError(f"task {task.task_id}: a rollout without steps cannot be graded")
         prompt = self._prompt(task, trajectory)
@@ -129,7 +126,6 @@ class JudgeGrader:
 
 
 def _outcome(replies: Sequence[GradeReply], *, is_runaway: bool) -> Outcome:
-    """Return the mean score; success is decided by majority."""
     score = statistics.fmean(reply.score / 100 for reply in replies)
     achieved = 2 * sum(reply.achieved for reply in replies) > len(replies)
     reason = " | ".join(prompts.one_line(reply.reason) for reply in replies)

@@ -37,8 +37,8 @@ def agreement(pairs: Sequence[tuple[bool, float, bool, float]]) -> dict[str, flo
 
     Returns:
         n; agreement: share of equal success; kappa: Cohen's; false_success and false_failure: share of the first
-        grader's
-        failures that the second calls successes, and vice versa; score_gap: mean absolute difference of scores.
+            grader's failures that the second calls successes, and vice versa; score_gap: mean absolute difference of
+            scores.
     """
     if not pairs:
         return {}

@@ -1,5 +1,6 @@
 """`python -m advantage_processor explain FILE [--index I]`: prints trajectories with labels, step rewards and
-advantages."""
+advantages.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +31,6 @@ _STATUS_STYLE = {
 
 
 def overview(trajectories: Sequence[Trajectory]) -> RenderableType:
-    """Return a table of trajectories, one line each."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("index", "trajectory", "task", "outcome", "steps", "labels", "first A", "last A"):
         table.add_column(name, justify="right" if name in ("index", "steps", "first A", "last A") else "left")
@@ -46,7 +46,7 @@ def overview(trajectories: Sequence[Trajectory]) -> RenderableType:
 
 
 def explanation(trajectory: Trajectory, *, width: int = 400) -> RenderableType:
-    """Return a trajectory step by step; `width` is the limit of an action or observation."""
+    """Return a trajectory step by step; `width` limits the characters of an action or observation."""
     attribution = trajectory.attribution or NOBODY_ASKED
     advantages, rewards = _credit(trajectory)
     taken_apart = explain_credit(trajectory.credit) if trajectory.credit is not None else []

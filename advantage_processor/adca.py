@@ -190,7 +190,7 @@ def _fuse(
 
 
 def _divide(centred: Tensor, deviation: Tensor, largest: Tensor) -> Tensor:
-    """Return centred / deviation, or 0 where the deviation is a rounding error."""
+    # A smaller deviation is a rounding error: the group has no spread.
     spread = deviation > SPREADLESS * largest
     return torch.where(spread, centred / torch.where(spread, deviation, 1.0), 0.0)
 

@@ -66,8 +66,6 @@ _KINDS: tuple[tuple[type[BaseException], str], ...] = (
 
 
 class LabelJudge(Protocol):
-    """The part of `agentevolver.llm.LLM` that is used."""
-
     async def chat(self, role: Role, messages: list[dict[str, Any]], **sampling: Any) -> LLMReply: ...
 
 
@@ -87,8 +85,6 @@ def judge_settings(llm: LLMSettings, settings: AttributionSettings) -> LLMSettin
 
 @dataclass(slots=True)
 class _Work:
-    """Cost of labelling one trajectory."""
-
     calls: int = 0
     repairs: int = 0
     prompt_tokens: int = 0
@@ -99,14 +95,13 @@ class _Work:
 
 
 class _Paused(Exception):
-    """The judge is not asked at the moment."""
+    """The circuit breaker is open."""
 
 
 class Attributor:
     """Labels the steps of trajectories; one per process, safe for concurrent use on one event loop.
 
-    `judge` is made with `judge_settings`; `steps_kept` is the number of training steps in which a group may be rolled
-    out.
+    `judge` uses `judge_settings`; `steps_kept` is the number of training steps in which a group may be rolled out.
     """
 
     def __init__(
@@ -163,7 +158,7 @@ class Attributor:
         return attribution
 
     def _report(self, trajectory: Trajectory, step: int) -> Group | None:
-        """Record the outcome for the group, if a skip rule needs all outcomes."""
+        # Only this rule needs the whole group's outcomes.
         if self._settings.adca_grpo.skip_type != "skip_small_adv":
             return None
         outcome = trajectory.outcome
@@ -171,7 +166,6 @@ class Attributor:
         return self._groups.report(trajectory.group_id, trajectory.rollout_id, score, step=step)
 
     async def _skip_reason(self, trajectory: Trajectory, group: Group | None) -> str:
-        """Return why the trajectory is not labelled, or ""."""
         if group is not None:
             value = await self._groups.advantage(group, trajectory.rollout_id, self._settings.group_wait_s)
             if value is None:
@@ -219,7 +213,6 @@ class Attributor:
         logger.warning("trajectory %s is not labelled (%s)%s: %s", name, kind, more, error, exc_info=unexpected)
 
     async def _labels(self, trajectory: Trajectory, work: _Work) -> Sequence[StepLabel]:
-        """Return labels from the cache or the judge; raises the judge's errors, LabelError, or _Paused."""
         key = self._key(trajectory)
         lock = self._locks.setdefault(key, asyncio.Lock())
         async with lock:
@@ -241,8 +234,8 @@ class Attributor:
         return [label for part in parts for label in part]
 
     def _key(self, trajectory: Trajectory) -> str:
-        """Return a hash of everything that the labels depend on."""
         steps = [(step.action, step.observation) for step in trajectory.steps]
+        # Everything that the labels depend on.
         asked = (VERSION, self._settings.model, self._settings.window_steps, self._settings.max_chars, self._answerer)
         return trajectory_hash(
             asked, opening_and_task(trajectory), steps, _score(trajectory), self._success(trajectory)
@@ -284,7 +277,6 @@ class Attributor:
     async def _some(
         self, messages: list[dict[str, Any]], window: range, work: _Work, sampling: Mapping[str, Any]
     ) -> tuple[str, ParsedLabels]:
-        """Return the judge's reply and the labels in it; if it is unreadable, no labels and the reason."""
         try:
             reply = await self._chat(messages, work, sampling)
         except LLMReplyError as error:  # it thought until its tokens were spent
@@ -316,8 +308,9 @@ class _Pause:
         self._until = 0.0
 
     def check(self) -> None:
-        """Raise _Paused while the judge is not asked. After the pause one trajectory tests it, the others wait for the
-        result."""
+        """Raise _Paused during the pause. After it, one trajectory tests the judge; the others stay paused until it
+        answers.
+        """
         if self._failures < FAILURES_IN_A_ROW:
             return
         now = time.monotonic()
@@ -331,7 +324,7 @@ class _Pause:
         self._failures = 0
 
     def failed(self, kind: str) -> None:
-        """Count a failure; an unusable reply still shows that the judge answers."""
+        # An unusable reply still shows that the judge answers.
         if kind == "reply":
             self.answered()
             return

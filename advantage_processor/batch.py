@@ -29,12 +29,11 @@ class CreditBatch:
 
     @property
     def width(self) -> int:
-        """K, at least 1."""
-        return max([1, *map(int, self.lengths)])
+        return max([1, *map(int, self.lengths)])  # K
 
     @property
     def mask(self) -> Tensor:
-        """The places of (T, K) that are steps of a valid trajectory."""
+        """(T, K): True for the steps of valid trajectories."""
         return (torch.arange(self.width) < self.lengths[:, None]) & self.valid[:, None]
 
     def table(self, values: Sequence[Sequence[float]]) -> Tensor:
@@ -57,7 +56,7 @@ def make_batch(
     """Build the batch of a training step.
 
     Args:
-        keys: (B) `{uid}_{session}_{index}` of each row: its trajectory's id, and the row's number in it.
+        keys: (B) `{uid}_{session}_{index}`: the row's trajectory id and its index within the trajectory.
         step_ids: (B, R), -1 in padding.
         withdrawn: rows that are padding or not trained on.
 
@@ -99,7 +98,7 @@ def make_batch(
 
 
 def pad_step_ids(rows: Sequence[Sequence[int]], width: int) -> Tensor:
-    """Return rows of different length as (B, width) int32, padded with -1."""
+    """Pad rows of different lengths with -1 to (B, width) int32."""
     padded = torch.full((len(rows), width), -1, dtype=torch.int32)
     for i, row in enumerate(rows):
         padded[i, : len(row)] = torch.as_tensor(np.asarray(row, dtype=np.int32))

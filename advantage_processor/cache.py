@@ -26,14 +26,13 @@ def trajectory_hash(*parts: Any) -> str:
 
 
 class LabelCache:
-    """Labels of the trajectories that this process judged last."""
+    """LRU cache of the labels from this process."""
 
     def __init__(self, *, capacity: int = CAPACITY) -> None:
         self._recent: OrderedDict[str, tuple[StepLabel, ...]] = OrderedDict()
         self._capacity = capacity
 
     def get(self, key: str) -> tuple[StepLabel, ...] | None:
-        """Return the labels, or None if they are not known."""
         if key in self._recent:
             self._recent.move_to_end(key)
         return self._recent.get(key)
@@ -55,7 +54,6 @@ class ExchangeLog:
     def write(
         self, step: int, trajectory: Trajectory, attribution: Attribution, exchanges: Sequence[Mapping[str, Any]]
     ) -> None:
-        """Log a trajectory, whether it was labelled, skipped or failed."""
         if self._directory is None:
             return
         record = {

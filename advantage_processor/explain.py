@@ -1,4 +1,4 @@
-"""Explains step advantages from the recorded parts (`CreditParts`); nothing is computed again."""
+"""Explains step advantages from the recorded parts (`CreditParts`), without recomputing them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROUNDING = 5e-6
 
 @dataclass(frozen=True, slots=True)
 class ExplainedAdvantage:
-    """An advantage in parts, None where not recorded: (outcome + label + later) x scale + rest."""
+    """Parts of an advantage, (outcome + label + later) x scale + rest; None if not recorded."""
 
     advantage: float
     outcome: float | None = None
@@ -24,7 +24,6 @@ class ExplainedAdvantage:
 
 
 def explain_credit(credit: StepCredit) -> list[ExplainedAdvantage]:
-    """Return the parts of each step's advantage."""
     if credit.parts is None:
         return [ExplainedAdvantage(advantage) for advantage in credit.advantages]
     parts = zip(credit.parts.outcome, credit.parts.label, credit.parts.later, credit.advantages, strict=True)

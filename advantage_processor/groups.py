@@ -12,15 +12,13 @@ EPSILON = 1e-6
 
 @dataclass(slots=True)
 class Group:
-    """Outcomes of a group's rollouts so far."""
-
     step: int
     outcomes: dict[int, float | None] = field(default_factory=dict)
     complete: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class GroupOutcomes:
-    """Collects the outcomes of groups whose rollouts run on one event loop. Every rollout must report once."""
+    """Collects outcomes by rollout group, on one event loop. Every rollout must report once."""
 
     def __init__(self, size: int, steps_kept: int = 1) -> None:
         self._size = size
@@ -29,7 +27,7 @@ class GroupOutcomes:
         self._step = 0
 
     def report(self, group_id: str, rollout_id: int, outcome: float | None, *, step: int) -> Group:
-        """Record a rollout's outcome, None if it failed; returns its group, for `advantage`."""
+        """Record a rollout's outcome (None if it failed) and return its group, for `advantage`."""
         if step > self._step:
             self._step = step
             # A cancelled rollout never reports, so its group would be kept to the end of the run.
@@ -42,7 +40,7 @@ class GroupOutcomes:
         return group
 
     async def advantage(self, group: Group, rollout_id: int, timeout_s: float) -> float | None:
-        """Return the group-relative advantage of a rollout that did not fail; None if others did not report in time."""
+        """Return the group-relative advantage of a rollout that did not fail, or None if others report too late."""
         try:
             await asyncio.wait_for(group.complete.wait(), timeout_s)
         except TimeoutError:

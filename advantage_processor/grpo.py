@@ -17,10 +17,9 @@ Singleton = Literal["score", "neutral"]
 def outcome_advantages(
     outcomes: Tensor, groups: Tensor, valid: Tensor, *, singleton: Singleton = "score", norm_by_std: bool = True
 ) -> Tensor:
-    """Return the GRPO advantage (R - mean) / (unbiased deviation + 1e-6) of each trajectory (T); 0 if it is not
-    `valid`.
+    """Return the GRPO advantage (R - mean) / (unbiased deviation + 1e-6) of each trajectory (T), 0 if not `valid`.
 
-    `singleton`: what the only valid rollout of a group gets, its score (as in verl) or nothing.
+    `singleton`: the only valid rollout of a group gets its score (as in verl) or 0.
     """
     # One vote per trajectory. verl counts rows, so a rollout of several rows would weigh more there.
     values = torch.where(valid, outcomes.double(), 0.0)

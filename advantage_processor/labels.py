@@ -55,7 +55,7 @@ Reply with JSON only, one entry for each index that is asked for, in order:
 
 
 def opening_and_task(trajectory: Trajectory) -> tuple[str, str]:
-    """Return the opening without task and guidance, and the task: its query, or else the last opening message."""
+    """Split the opening into its rules, without guidance, and the task: the query, else the last opening message."""
     opening: list[str] = []
     for message in trajectory.messages:
         if message["role"] == "assistant":
@@ -71,14 +71,14 @@ def opening_and_task(trajectory: Trajectory) -> tuple[str, str]:
 
 
 def windows(count: int, size: int) -> Iterator[range]:
-    """Yield the step indices of each label call: the fewest windows of at most `size` steps, of even length."""
+    """Split the step indices into the fewest windows of at most `size`, of even length."""
     pieces = max(1, -(-count // size))
     bounds = [count * piece // pieces for piece in range(pieces + 1)]
     yield from (range(first, last) for first, last in pairwise(bounds) if last > first)
 
 
 def label_messages(trajectory: Trajectory, window: range, *, success: bool, max_chars: int) -> list[dict[str, Any]]:
-    """Return the prompt for the labels of a window of steps; other steps are shown shortened."""
+    """Return the prompt for the labels of a window of steps; other steps are shortened."""
     opening, task = opening_and_task(trajectory)
     score = trajectory.outcome.score if trajectory.outcome is not None else 0.0
     blocks = (
@@ -98,7 +98,6 @@ def label_messages(trajectory: Trajectory, window: range, *, success: bool, max_
 def repair_messages(
     messages: Sequence[dict[str, Any]], reply: str, problem: str, indices: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """Extend the prompt with the unusable reply, and ask again for the missing labels."""
     request = (
         f"That reply cannot be used: {problem}. Reply again with the JSON alone: one entry for "
         f"{_spans(indices)}, each index exactly once."
@@ -115,7 +114,7 @@ def _spans(indices: Sequence[int]) -> str:
 
 
 class LabelError(ValueError):
-    """A reply without usable labels. The message is sent back to the judge."""
+    """A reply without usable labels. The message goes back to the judge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +204,7 @@ class ParsedLabels:
 
 
 def read_some(text: str, indices: Sequence[int]) -> ParsedLabels:
-    """Parse the labels that were asked for; raises LabelError if the reply cannot be trusted."""
+    """Parse the requested labels; raises LabelError if the reply cannot be trusted."""
     lines = _from_lines(text)
     problems: list[str] = []
     try:
@@ -261,7 +260,7 @@ def _listed(indices: Sequence[int]) -> str:
 
 
 def _from_lines(text: str) -> list[StepLabel]:
-    """Parse the classic lines outside JSON, whose strings may quote such lines."""
+    # Outside JSON only: its strings may quote such lines.
     try:
         prose = read_prose(text)
     except NoAnswer:

@@ -1,4 +1,4 @@
-"""Metrics of labels and credit, under AgentEvolver's names where it has one (docs/advantage_processor.md).
+"""Metrics of labels and credit, with AgentEvolver's names where they exist (docs/advantage_processor.md).
 
 Every valid trajectory counts once. A rate is left out if there is nothing to average.
 """
@@ -124,7 +124,6 @@ def credit_metrics(steps: Steps, credit: Credit, config: AdcaConfig, weight: flo
 
 
 def anchor_metrics(anchors: Tensor, sharing: Tensor, step_advantages: Tensor, mask: Tensor) -> dict[str, float]:
-    """Return metrics of anchor states: their number, the share of steps that share one, the size of step advantages."""
     return {
         "gigpo/anchor_states": float(len(set(anchors[mask].tolist()))),
         **rate("gigpo/shared_rate", sharing[mask]),
@@ -142,7 +141,7 @@ def _outcome_shares(steps: Steps, credit: Credit, config: AdcaConfig, weight: fl
 
 
 def _groups_without_spread(steps: Steps, credit: Credit, labelled: Tensor) -> float:
-    """Return the number of groups that have labels but no standardised score other than 0."""
+    """Return the number of labelled groups whose standardised scores are all 0."""
     judged, telling = labelled.any(1), (credit.attribution != 0).any(1)
     return float(len(set(steps.groups[judged].tolist())) - len(set(steps.groups[telling].tolist())))
 
@@ -185,7 +184,6 @@ def _total_weights(steps: Steps, config: AdcaConfig) -> Tensor:
 
 
 def _group_moments(z: Tensor, labelled: Tensor, groups: Tensor) -> tuple[Tensor, Tensor]:
-    """Return mean and population deviation of the labelled steps of each group."""
     names, index = torch.unique(groups, return_inverse=True)
     zeros = torch.zeros(len(names), dtype=torch.float64)
     count = zeros.index_add(0, index, labelled.sum(1).double())

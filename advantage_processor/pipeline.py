@@ -1,7 +1,7 @@
-"""Advantage pipeline: named stages that make the advantages of a training step.
+"""Advantage pipeline: named stages that compute the advantages of a training step.
 
-A stage takes the batch and the advantages so far, (T, K) float64, and returns new ones. The names in `stages` are built
-in, entry points of the group `agentevolver.advantage_stages`, registered by recipes, or `package.module:Stage`.
+A stage takes the batch and the advantages so far, (T, K) float64, and returns new ones. A name in `stages` is built in,
+an entry point of the group `agentevolver.advantage_stages`, registered by a recipe, or `package.module:Stage`.
 """
 
 from __future__ import annotations
@@ -36,10 +36,7 @@ ENTRY_POINTS = "agentevolver.advantage_stages"
 
 @dataclass(frozen=True, slots=True)
 class StageContext:
-    """What stages are made from.
-
-    `hybrid_data`: training mixes original and synthetic tasks.
-    """
+    """Constructor input of a stage. `hybrid_data`: training mixes original and synthetic tasks."""
 
     settings: AttributionSettings
     hybrid_data: bool = False
@@ -92,7 +89,7 @@ def _rounded(values: Sequence[float]) -> tuple[float, ...]:
 
 
 class Stage(Protocol):
-    """A stage, made once with the context and its options, and called every training step."""
+    """A stage of the pipeline, constructed once with the context and its options."""
 
     def __call__(self, batch: CreditBatch, advantages: Tensor) -> Advantages:
         """Return new advantages (T, K), which are 0 outside `batch.mask`. Must not change its arguments."""
@@ -117,7 +114,7 @@ class OutcomeStage:
 
 
 class AttributionStage:
-    """Step-level credit from labels, rewards (ADCA-GRPO) or anchor states (GiGPO), in the first `prm_steps` training
+    """Step-level credit from labels or rewards (ADCA-GRPO) or from anchor states (GiGPO), in the first `prm_steps`
     steps.
 
     ADCA-GRPO replaces the advantages, GiGPO adds to them. With `enable: false` and `enable_adca_metric: true`, credit
@@ -250,7 +247,7 @@ def adca_config(settings: AttributionSettings) -> AdcaConfig:
 
 
 def states(trajectory: Trajectory) -> list[str]:
-    """Return the observation that each step answered; "" at first, since the opening is the group's own."""
+    """Return each step's anchor: the observation it answered, "" at first because the group shares its opening."""
     found, seen = [], ""
     for step in trajectory.steps:
         kind = step.kind
@@ -269,7 +266,7 @@ BUILT_IN: dict[str, Any] = {
 
 
 class StageError(ValueError):
-    """A stage that cannot be found or made, or broke its contract."""
+    """A stage cannot be found or constructed, or broke its contract."""
 
 
 class Processor:
@@ -332,7 +329,7 @@ def assign(
 
 
 def make_stage(settings: StageSettings, context: StageContext) -> Stage:
-    """Make the stage of an entry of `stages`; raises StageError."""
+    """Construct the stage of an entry of `stages`; raises StageError."""
     try:
         stage: Stage = _factory(settings.use)(context, **settings.options)
     except (TypeError, ValueError) as error:

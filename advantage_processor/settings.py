@@ -25,7 +25,6 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     def _changed(self, *names: str) -> str | None:
-        """Return the first of these keys that is not at its default."""
         fields = type(self).model_fields
         return next((name for name in names if getattr(self, name) != fields[name].default), None)
 

@@ -129,7 +129,10 @@ def save_profile(profile: EnvProfile, path: Path) -> None:
 
 
 def shipped_profile(env_type: str) -> EnvProfile:
-    """Return the profile beside the environment's class: `profile.NAME.json`, else `profile.json`; raises ProfileError."""
+    """Return the profile beside the environment's class: `profile.NAME.json`, else `profile.json`.
+
+    Raises ProfileError.
+    """
     places = []
     if (spec := known_environments().get(env_type)) is not None:
         package = spec.partition(":")[0].rpartition(".")[0]

@@ -41,8 +41,8 @@ class ChatRenderer(Replies):
     ) -> list[int]:
         """Return the ids after an assistant turn: its close, the new messages, the next generation prompt.
 
-        `closed`: the sampled ids already hold the closing token. `calls`: the turn's tool calls, whose ids answers must
-        have. Raises ChatTemplateError if the template refuses or omits a message.
+        `closed`: the sampled ids already hold the closing token. `calls`: the turn's tool calls; answers must carry
+        their ids. Raises ChatTemplateError if the template refuses or omits a message.
         """
         return self._encode_cut(self._after_assistant(messages, closed, calls))
 
@@ -85,8 +85,9 @@ class ChatRenderer(Replies):
     def follow(
         self, messages: Sequence[dict[str, Any]], *, closed: bool | None, calls: Sequence[Mapping[str, Any]] = ()
     ) -> list[int]:
-        """Return the ids of messages after an assistant turn or, if `closed` is None, after the opening; no generation
-        prompt."""
+        """Return the ids of messages after an assistant turn (or the opening, if `closed` is None), no generation
+        prompt.
+        """
         if closed is not None:
             return self._encode_cut(self._without_generation(self._after_assistant(messages, closed, calls)))
         rendered, start = self._render([USER, *messages]), self._pieces.start
@@ -127,7 +128,7 @@ class ChatRenderer(Replies):
         return rendered.removesuffix(generation)
 
     def clip(self, text: str, max_tokens: int) -> str:
-        """Cut a text to `max_tokens`, naming the gap in its middle."""
+        """Cut the middle of a text to fit `max_tokens`; a note gives the size of the gap."""
         raw = text.encode("utf-8", "replace")  # tokenizers refuse lone surrogates
         text = raw.decode()
         if len(raw) <= max_tokens:  # a token is at least one byte

@@ -1,4 +1,4 @@
-"""Checks whether prompts equal what the chat template renders of the whole conversation."""
+"""Checks whether prompts equal the chat template's rendering of the whole conversation."""
 
 from __future__ import annotations
 
@@ -33,10 +33,9 @@ _SHOWN_CHARS, _BEFORE_CHARS = 60, 12
 
 @dataclass(frozen=True, slots=True)
 class TemplateDrift:
-    """The first difference between a prompt and the template's rendering: before which reply (from 1), and both texts
-    there."""
+    """The first difference between a prompt and the template's rendering."""
 
-    turn: int
+    turn: int  # before this reply, from 1
     sent: str
     rendered: str
 
@@ -49,7 +48,7 @@ def check_template(
 ) -> list[str]:
     """Return warnings about a context template with this chat template, one line each.
 
-    `tools` are the policy's if calls are in the model's own format; empty if they are not known yet. Raises
+    `tools`: the policy's, if calls are in the model's own format; empty if they are not known yet. Raises
     ChatTemplateError.
     """
     roles: list[Role] = ["calls", "calls and user"] if tools is not None else []
@@ -81,8 +80,7 @@ def check_template(
 def find_drift(
     renderer: ChatRenderer, settings: ContextSettings, role: Role, tools: Sequence[Mapping[str, Any]] = ()
 ) -> TemplateDrift | None:
-    """Return the first difference in an episode whose environment answers as `role`, or None. Raises
-    ChatTemplateError."""
+    """Return the first drift in an episode whose environment answers as `role`, or None; raises ChatTemplateError."""
     calls = role.startswith("calls")
     if calls:
         renderer = renderer.for_tools(tools or [_TOOL])
@@ -154,13 +152,11 @@ def _reply(renderer: ChatRenderer, turn: int, *, calls: bool) -> dict[str, Any]:
 
 
 def _has_channels(renderer: ChatRenderer) -> bool:
-    """Whether thoughts have a field of their own."""
     shown = renderer.render([*_OPENING, {"role": "assistant", "content": "-", "thinking": "weigh"}], generate=False)
     return "weigh" in shown
 
 
 def _knows_thoughts(renderer: ChatRenderer) -> bool:
-    """Whether the template handles thoughts, and lets the policy think."""
     begun = renderer.render(_OPENING).rstrip()
     if begun.endswith(("<think>", "</think>")):
         return begun.endswith("<think>")
@@ -196,7 +192,7 @@ def _same(one: str, other: str) -> int:
 
 
 def _edit(context: ContextTemplate) -> None:
-    """Let a trimming template shorten the conversation, which some chat templates do not support."""
+    # Some chat templates do not support a shortened conversation: they raise here.
     if isinstance(context, TrimmingTemplate):
         context.policy_call("probe", "Say more.", context.timeline.messages)
         context.timeline.drop(context.timeline.older(1))

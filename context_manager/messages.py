@@ -36,7 +36,7 @@ def calls_of(message: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def is_answer(message: Mapping[str, Any]) -> bool:
-    """Whether a message answers a call by id; plain observations have none."""
+    """Whether a message answers a call by id; plain observations carry no id."""
     return message.get("role") == "tool" and bool(message.get("tool_call_id"))
 
 
@@ -94,7 +94,6 @@ def as_user(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _open_calls(shown: Sequence[Mapping[str, Any]]) -> set[Any]:
-    """Return the call ids that a next message may answer."""
     for message in reversed(shown):
         if not is_answer(message):
             return {call.get("id") for call in calls_of(message)}

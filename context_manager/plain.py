@@ -17,8 +17,7 @@ _SPLIT = re.compile(f"({re.escape(_START)}|{re.escape(_END)})")
 
 
 class PlainTokenizer:
-    """About four characters per token, exactly reversible, with ChatML around messages. It only enforces context
-    limits."""
+    """About four characters per token, exactly reversible, with ChatML around messages. For context limits only."""
 
     eos_token = _END
     eos_token_id = _SPECIAL[_END]

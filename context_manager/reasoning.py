@@ -17,8 +17,7 @@ STYLES = {
 
 
 def without_thought(text: str, tags: tuple[str, str], *, inside: bool = False) -> str:
-    """Return a reply without its thoughts; `inside`: it begins within one. A text without thought is returned
-    unchanged."""
+    """Return a reply without its thoughts; `inside`: it begins within one."""
     opening, closing = tags
     _, closed, answer = text.rpartition(closing)
     # Another thought may have been opened after the first and cut off.

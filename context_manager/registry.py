@@ -21,7 +21,6 @@ COMMON = frozenset({"context_template", "observation_role", "max_samples_per_tra
 
 
 def template_class(name: str) -> type[ContextTemplate]:
-    """Return the class of a name; raises ConfigError."""
     built_in = TEMPLATES.get(OLD_TEMPLATE_NAMES.get(name, name))
     if built_in is not None:
         return built_in
@@ -32,7 +31,7 @@ def template_class(name: str) -> type[ContextTemplate]:
 
 
 def checked_template(settings: ContextSettings) -> type[ContextTemplate]:
-    """Return the configured template; raises ConfigError for an unknown one, or for a key that it does not read."""
+    """Return the configured template class; raises ConfigError for an unknown name or a key that it does not read."""
     template = template_class(settings.context_template)
     for key in ContextSettings.model_fields:
         if getattr(settings, key) is None or key in COMMON | template.reads:

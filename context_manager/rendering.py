@@ -22,7 +22,7 @@ CUT, _EDGE = "\ufdd0", "\ufdd1"
 
 
 class Marker(str):
-    """Our own text, which is not made inert."""
+    """Our own text, exempt from escaping."""
 
     __slots__ = ()
 
@@ -62,12 +62,10 @@ _KEPT = 64
 
 
 class ChatTemplateError(ValueError):
-    """The chat template cannot be continued turn by turn, or not be taken apart."""
+    """The chat template cannot be continued turn by turn, or cannot be taken apart."""
 
 
 class ChatTokenizer(Protocol):
-    """The part of a Hugging Face tokenizer that is used."""
-
     eos_token: str
     eos_token_id: int
 
@@ -104,7 +102,6 @@ class TemplateText:
         return self if self._without_tools is None else self._without_tools
 
     def for_tools(self, tools: Sequence[Mapping[str, Any]]) -> Self:
-        """Return the renderer for these tools (OpenAI's form)."""
         root = self._root
         if not tools:
             return root
@@ -144,7 +141,7 @@ class TemplateText:
 
     @cached_property
     def _arguments_as_text(self) -> bool:
-        """Whether the template takes call arguments as JSON text instead of data."""
+        # Some templates take call arguments as JSON text instead of data, and fail on the other form.
         for as_text in (False, True):
             calling = for_template({"role": "assistant", "tool_calls": [CALL]}, arguments_as_text=as_text)
             try:
@@ -162,8 +159,7 @@ class TemplateText:
 
     @cached_property
     def _control(self) -> re.Pattern[str] | None:
-        """Matches special tokens, and other added tokens that the chat template writes (`<tool_response>`, `<|User|>`,
-        ...)."""
+        # Special tokens, and other added tokens that the chat template writes (`<tool_response>`, `<|User|>`, ...).
         return self._root._control_of_tools if self.tools else self._spelled(_SHOWN, self.template_kwargs)
 
     @cached_property
@@ -178,7 +174,7 @@ class TemplateText:
     def _spelled(
         self, conversations: Iterable[list[dict[str, Any]]], template_kwargs: dict[str, Any]
     ) -> re.Pattern[str] | None:
-        """Match special tokens, and other added ones that the template writes in these conversations."""
+        """Match special tokens, and other added tokens that the template writes in these conversations."""
         written = []
         for messages in conversations:
             try:
@@ -200,8 +196,8 @@ class TemplateText:
         return dict(getattr(self.tokenizer, "added_tokens_decoder", {}))
 
     def _inert(self, value: Any, by_policy: bool) -> Any:
-        """Insert a CUT into everything that spells a control token."""
         if isinstance(value, str):
+            # A CUT inside the spelling of a control token makes the tokenizer encode it as characters.
             if isinstance(value, Marker):
                 return value
             # The policy's own messages keep the tags that it may write (`<think>`, `<tool_call>`).
@@ -218,7 +214,6 @@ class TemplateText:
         return [token for part in text.split(CUT) for token in self.encode(part)]
 
     def encode(self, text: str) -> list[int]:
-        """Encode sampled text or the template's own; spelled control tokens become control tokens."""
         return self._encode(text)
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:
@@ -229,6 +224,6 @@ class TemplateText:
 
 
 def _any_of(spellings: Iterable[str]) -> re.Pattern[str] | None:
-    """Return a pattern of these texts, longest first. Single characters are left out: a CUT cannot split them."""
+    # A CUT cannot split a single character. Longest first: one spelling may begin another.
     found = sorted({text for text in spellings if len(text) > 1}, key=lambda text: (-len(text), text))
     return re.compile("|".join(map(re.escape, found))) if found else None

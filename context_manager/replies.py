@@ -1,4 +1,4 @@
-"""Replies: which sampled id ends one, and what a chat template writes after it."""
+"""Replies: which sampled id ends a reply, and what a chat template writes after it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Replies(TemplateText):
         return self.decode(shown, skip_special_tokens=False)
 
     def ending(self, ids: Sequence[int], text: str) -> list[int] | None:
-        """Return the last sampled ids, those whose text is `text`; None if `text` does not begin at a token."""
+        """Return the sampled ids at the end whose text is `text`, or None if `text` starts inside a token."""
         low, high = 0, len(ids)
         while low < high:
             middle = (low + high) // 2
@@ -56,15 +56,14 @@ class Replies(TemplateText):
         )
 
     def ends_turn(self, ids: Sequence[int]) -> bool:
-        """Whether the last sampled id ends the reply; else the token limit cut it."""
+        """Whether the last sampled id ends the reply; otherwise the token limit cut it off."""
         if not ids:
             return False
         called = bool(self.tools) and self.closes_turn(ids, [CALL])
         return ids[-1] in self.stop_token_ids or called or self.closes_turn(ids)
 
     def closes_turn(self, ids: Sequence[int], calls: Sequence[Mapping[str, Any]] = ()) -> bool:
-        """Whether the last sampled id is the one with which the chat template closes an assistant turn with these
-        calls."""
+        """Whether the last sampled id is the template's close of an assistant turn with these calls."""
         if not ids:
             return False
         # A reply may end with another stop token (`<|endoftext|>`): the template's close then follows it. Some families
@@ -83,14 +82,13 @@ class Replies(TemplateText):
 
     @cached_property
     def _closes_with_next(self) -> bool:
-        """Whether the header of the next message (`<|user|>`) is what ends a turn."""
+        """Whether the header of the next message (`<|user|>`) ends a turn."""
         rendered = self._render([USER, {"role": "assistant", "content": MARKER}], generate=False)
         return not rendered.rpartition(MARKER)[2].strip()
 
     @cached_property
     def _call_close(self) -> tuple[int, str] | None:
-        """Id and text of the token that closes a turn with calls; None if the template knows no calls, or writes no
-        such token."""
+        """Id and text of the token that closes a turn with calls, or None if the template has none."""
         try:
             tail = self._after([ANSWER], [CALL])
         except ChatTemplateError:
@@ -99,19 +97,17 @@ class Replies(TemplateText):
         return found and (found[1], found[2])
 
     def _first_close(self, tail: str) -> tuple[int, int, str] | None:
-        """Return position, id and text of the first closing token in a text."""
         found = [(tail.find(text), number, text) for number, text in self._closes if text and text in tail]
         return min(found, default=None)
 
     @cached_property
     def _closes(self) -> list[tuple[int, str]]:
-        """Ids and texts of all tokens that may close a turn."""
         stops = {number: self.decode([number]) for number in self.stop_token_ids}
         return [*(stops | self._root._call_ends).items(), *([] if self._close is None else [self._close])]
 
     @cached_property
     def _close(self) -> tuple[int, str] | None:
-        """Id and text of the token that closes an assistant turn; None if it is not a single token."""
+        """Id and text of the token that closes an assistant turn, or None if it is not a single token."""
         _, found, tail = self._render([USER, {"role": "assistant", "content": MARKER}, USER]).rpartition(MARKER)
         first = self.encode(tail)[:1] if found else []
         text = self.decode(first, skip_special_tokens=False)
@@ -119,7 +115,7 @@ class Replies(TemplateText):
         return (first[0], text) if special and tail.startswith(text) else None
 
     def as_sampled(self, text: str, calls: Sequence[Mapping[str, Any]] = ()) -> list[int]:
-        """Return the ids of a reply that the template wrote, as the policy would have sampled it."""
+        """Return the ids of a reply written by the template, as the policy would have sampled it."""
         ends = [text.rfind(end) + len(end) for _, end in self._closes if end and end in text]
         close = self._root._call_close if calls else self._close
         return self.encode(text[: max(ends)] if ends else text + (close[1] if close else ""))
@@ -143,15 +139,12 @@ class Replies(TemplateText):
         return tail
 
     def _after(self, messages: Sequence[dict[str, Any]], calls: Sequence[Mapping[str, Any]]) -> str:
-        """Return what the template writes after the text of an assistant message, or after the argument of its last
-        call."""
         # Tools may be long, so they are only rendered where they change the result (Mistral puts them into the last
         # user message).
         return self._tail(messages, calls, without_tools=bool(self.tools) and self._root._tools_stay_in_front)
 
     @cached_property
     def _tools_stay_in_front(self) -> bool:
-        """Whether tools do not change what follows an assistant message."""
         offered, plain = self.for_tools([TOOL]), {"role": "tool", "content": "-"}
         after: list[tuple[list[dict[str, Any]], list[dict[str, Any]]]] = [
             ([USER], []),
@@ -218,7 +211,6 @@ class Replies(TemplateText):
         return tail[place + len(text) :] if closed and own else tail[place:]
 
     def _check_shown(self, role: str, answered: bool) -> None:
-        """Raise ChatTemplateError if the template omits messages of this role."""
         if answered and role == "tool":
             shown = self._after_calls(self._after([{**ANSWER, "content": "seen"}], [CALL]), True, True)
         else:

@@ -21,7 +21,7 @@ DROPPED = ("prompt_too_long", "response_too_long", "opening_edited", "over_max_s
 
 @dataclass(frozen=True, slots=True)
 class ChainOpening:
-    """How a chain's prompts begin, and the ids that replace this in the sample."""
+    """Ids at the start of a chain's prompts, and the ids that replace them in the sample."""
 
     sent: Sequence[int]
     trained: Sequence[int]
@@ -33,9 +33,7 @@ UNTOUCHED = ChainOpening((), ())
 
 @dataclass(slots=True)
 class _Chain:
-    """Ids that only grow."""
-
-    ids: list[int]
+    ids: list[int]  # only ever appended to
     prompt_length: int  # of the first call
     opening: ChainOpening | None = None  # None: the episode's
     snapshots: list[CallSnapshot] = field(default_factory=list)
@@ -65,7 +63,7 @@ class CallSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class SampleLimits:
-    """Limits of training samples. `spread` keeps samples evenly over the episode."""
+    """Limits of training samples. `spread` selects samples evenly over the episode."""
 
     max_prompt_tokens: int
     max_response_tokens: int
@@ -93,8 +91,8 @@ class SnapshotRecorder:
     ) -> CallSnapshot:
         """Record a call; raises ValueError without sampled ids, or without one log-prob per id.
 
-        `shown` are the messages in the prompt. `chain` is the call to continue; None searches all chains. `opening` is
-        for a new chain: None for the episode's, `UNTOUCHED` if nothing is to be replaced.
+        `shown`: the messages in the prompt. `chain`: the call to continue; None searches all chains. `opening` of a new
+        chain: None for the episode's, `UNTOUCHED` to replace nothing.
         """
         if len(sampled_ids) != len(log_probs) or not sampled_ids:
             raise ValueError(f"step {step}: {len(sampled_ids)} sampled ids but {len(log_probs)} log-probs")
@@ -128,9 +126,9 @@ class SnapshotRecorder:
     def samples(
         self, limits: SampleLimits, opening_ids: Sequence[int] = (), training_ids: Sequence[int] | None = None
     ) -> tuple[list[TrainingSample], Counter[str]]:
-        """Return the training samples in order, and the number of dropped ones by reason.
+        """Return the training samples in order, and the number of dropped samples by reason.
 
-        `training_ids` replace `opening_ids` at the start of samples whose chain has no opening of its own.
+        `training_ids` replace `opening_ids` in samples whose chain has no opening of its own.
         """
         dropped: Counter[str] = Counter()
         samples: list[TrainingSample] = []
@@ -150,7 +148,7 @@ class SnapshotRecorder:
 
 
 def runs(messages: Iterable[TimelineMessage]) -> Runs:
-    """Return the numbers of messages as runs (first, last) of consecutive ones."""
+    """Return the message numbers as runs (first, last) of consecutive ones."""
     found: list[list[int]] = []
     for message in messages:
         if found and message.number == found[-1][1] + 1:
@@ -200,6 +198,6 @@ def choose(samples: list[TrainingSample], limits: SampleLimits) -> list[Training
 
 
 def _shared(samples: list[TrainingSample]) -> list[TrainingSample]:
-    """Set each sample's share of all sampled tokens."""
+    # A sample's share of all sampled tokens.
     counts = [sum(sample.response_mask) for sample in samples]
     return [replace(sample, share=count / sum(counts)) for sample, count in zip(samples, counts, strict=True)]

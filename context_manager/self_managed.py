@@ -1,7 +1,7 @@
 """Self-managed context: messages have ids, and the policy decides which to keep, remove or compress.
 
-Commands stand between `<context>` and `</context>`, one per line: `keep m1 m2`, `remove m3`, `compress m4: shorter`.
-The policy is also asked for some once a prompt exceeds the trigger. Opening and newest turn are protected.
+Commands stand between `<context>` and `</context>`, one per line: `keep m1 m2`, `remove m3`, `compress m4: shorter`. A
+prompt beyond the trigger makes the template ask for commands. Opening and newest turn are protected.
 """
 
 from __future__ import annotations
@@ -32,8 +32,6 @@ _BREAK = re.compile(r"\n|;(?=\s*(?:keep|remove|compress)\b)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command on messages by number; `text` replaces a compressed one."""
-
     verb: Literal["keep", "remove", "compress"]
     numbers: tuple[int, ...]
     text: str = ""
@@ -45,7 +43,7 @@ def without_blocks(text: str) -> str:
 
 
 def commands_of(text: str, *, asked: bool = False) -> list[Command]:
-    """Return the commands of a reply in order; `asked`: the reply may omit the tags. Other lines are ignored."""
+    """Return a reply's commands in order, ignoring other lines; with `asked` the tags are optional."""
     blocks = _BLOCK.findall(text) or ([text] if asked else [])
     found = []
     for line in _BREAK.split("\n".join(blocks)):
@@ -132,9 +130,8 @@ class SelfManagedTemplate(TrimmingTemplate):
         return self.timeline.pin(message)
 
     def _compress(self, message: TimelineMessage, text: str) -> TimelineMessage:
-        """Replace a message by a shorter text; a longer one is ignored."""
         text = self.renderer.clip(text, self.note_tokens)
-        if len(text) >= len(message.content):
+        if len(text) >= len(message.content):  # not shorter: ignored
             return message
         self.note_edit("compress", [message], text)
         return self.timeline.rewrite(message, text if message.ids is not None else self._marked(message, text))
@@ -156,7 +153,7 @@ class SelfManagedTemplate(TrimmingTemplate):
         self.timeline.drop(gone)
 
     def _with_answers(self, gone: list[TimelineMessage]) -> list[TimelineMessage]:
-        """Extend the removed messages so that calls and their answers stay together."""
+        # A call and its answers go together; a pinned answer keeps its call.
         rest: list[TimelineMessage] = []
         for message in gone:
             call, *answers = self.timeline.exchange_of(message)

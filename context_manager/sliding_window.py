@@ -29,7 +29,7 @@ _INSTRUCTIONS = (
 
 
 class TrimmingTemplate(ContextTemplate):
-    """Shortens the timeline once a prompt exceeds the trigger; newest turns, pinned turns and the opening are kept."""
+    """Shortens the timeline once a prompt exceeds the trigger; newest turns, pinned turns and the opening stay."""
 
     reads: ClassVar[frozenset[str]] = frozenset(
         {"context_trigger_tokens", "context_keep_turns", "summary_tokens", "train_context_calls"}
@@ -70,7 +70,7 @@ class TrimmingTemplate(ContextTemplate):
         return older
 
     def fit(self) -> None:
-        """Drop older turns, and pinned ones if the context would be full."""
+        """Drop older turns, and also pinned ones if the context would otherwise be full."""
         if self.too_long:
             self._drop(self.older_turns())
         pinned = [message for message in self.timeline.messages if message.pinned]
@@ -80,7 +80,6 @@ class TrimmingTemplate(ContextTemplate):
             self._drop(self.older_turns())
 
     def beyond_thoughts(self, text: str) -> str:
-        """Return a reply about the context without its thoughts."""
         return without_thought(text, STYLES["think"], inside=self.renderer.opens_thought)
 
     def _drop(self, messages: list[TimelineMessage]) -> None:
@@ -116,7 +115,7 @@ class SlidingWindowTemplate(TrimmingTemplate):
         return self._of_role() if by == "summariser" else self._of_policy()
 
     def _of_policy(self) -> SideCall | None:
-        """Return the call on the conversation, shortened at its end until the question fits."""
+        # Newest turns are left out until the request fits.
         request, shown = REQUEST.format(tokens=self.note_tokens), self.timeline.messages
         for turn in reversed(self.timeline.turns()):
             call = self.policy_call("summary", request, shown)

@@ -105,7 +105,7 @@ class ContextTemplate:
         return list(prompt_ids)
 
     def record(self, sampled_ids: Sequence[int], log_probs: Sequence[float], step: int, kind: str = "action") -> str:
-        """Record the reply to the last prompt and return its text; raises RuntimeError for a second one."""
+        """Record the reply to the last prompt and return its text; raises RuntimeError for a second reply."""
         if self._sent is None:
             raise RuntimeError("there is no prompt that this reply answers: call next_prompt first")
         prompt_ids, shown = self._sent
@@ -183,7 +183,7 @@ class ContextTemplate:
         self.messages.append(message)
 
     def pin(self) -> None:
-        """Protect the policy's last message instead of the one pinned before; raises RuntimeError if there is none."""
+        """Protect the policy's last message and unpin the one before; raises RuntimeError if there is none."""
         said = [message for message in self.timeline.messages if message.ids is not None]
         if not said:
             raise RuntimeError("nothing to pin: the policy has not spoken yet")
@@ -196,7 +196,7 @@ class ContextTemplate:
         return self.timeline.chat()
 
     def samples(self) -> list[TrainingSample]:
-        """Return the training samples; `dropped` then counts dropped ones by reason."""
+        """Return the training samples; `dropped` then counts dropped samples by reason."""
         limits = SampleLimits(
             self.limits.max_prompt_tokens,
             self.limits.max_response_tokens,
@@ -230,11 +230,11 @@ class ContextTemplate:
         return messages
 
     def shown(self, message: dict[str, Any], number: int) -> dict[str, Any]:
-        """Return an environment's message as it is shown."""
+        """Return an environment's message as the policy sees it."""
         return message
 
     def remembered(self, text: str, sampled_ids: Sequence[int]) -> str:
-        """Return a reply as later prompts show it. If unchanged, it keeps its sampled ids."""
+        """Return a reply as later prompts show it. An unchanged reply keeps its sampled ids."""
         return text
 
     def action(self, text: str) -> str:
@@ -246,7 +246,7 @@ class ContextTemplate:
     def edit(self) -> None: ...
 
     def housekeeping(self) -> SideCall | None:
-        """Return a call to make before the next prompt, or None. Called again after each one."""
+        """Return a call to make before the next prompt, or None. Called again after each such call."""
         return None
 
     def settle(self, call: SideCall, text: str) -> None:

@@ -1,5 +1,4 @@
-"""Live timeline: the mutable conversation as the policy will see it next. Messages are immutable; an edit replaces
-one."""
+"""Live timeline: the mutable conversation behind the next prompt. Messages are immutable; an edit replaces one."""
 
 from __future__ import annotations
 
@@ -13,8 +12,6 @@ from context_manager.messages import as_user, calls_of, is_answer, paired, text_
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TimelineMessage:
-    """A message of the live timeline."""
-
     number: int  # from 1 after the opening; an edited message keeps it
     role: str
     content: str
@@ -33,7 +30,6 @@ class TimelineMessage:
 
     @property
     def text_with_calls(self) -> str:
-        """The text with its calls, for readers."""
         return with_calls(self.content, self.calls)
 
 
@@ -63,7 +59,7 @@ class LiveTimeline:
         self.reopen(renderer)
 
     def reopen(self, renderer: ChatRenderer) -> None:
-        """Switch to another renderer, e.g. for other tools. Replies keep their ids, the rest is rendered again."""
+        """Switch to another renderer, e.g. for other tools. Replies keep their ids; all else is rendered again."""
         self.renderer = renderer
         self._generation = [] if self._append_only else renderer.generation
         render = renderer.opening if self._append_only else renderer.head
@@ -75,7 +71,6 @@ class LiveTimeline:
 
     @property
     def opening_length(self) -> int:
-        """Length of the first prompt."""
         return len(self.opening_ids) + len(self._generation)
 
     def add(self, message: Mapping[str, Any]) -> TimelineMessage:
@@ -94,8 +89,7 @@ class LiveTimeline:
         return message
 
     def called(self, calls: Sequence[Mapping[str, Any]], content: str | None = None) -> TimelineMessage:
-        """Set the tool calls of the last reply, and its text besides them; raises RuntimeError after another
-        message."""
+        """Set the last reply's tool calls and its text besides them; raises RuntimeError after another message."""
         last = self.messages[-1] if self.messages else None
         if last is None or self._sampled is None or last is not self._sampled[0]:
             raise RuntimeError("set the tool calls of a reply before another message is added")
@@ -123,7 +117,7 @@ class LiveTimeline:
         return self.last_number
 
     def note(self, text: str, at: int = 0) -> TimelineMessage:
-        """Insert a user message that nobody said, e.g. a summary."""
+        """Insert a user message that is not the environment's, e.g. a summary."""
         message = TimelineMessage(self._next(), "user", text)
         self.messages.insert(at, message)
         return message
@@ -135,8 +129,7 @@ class LiveTimeline:
         return self._exchange(message, new)
 
     def exchange_of(self, message: TimelineMessage) -> list[TimelineMessage]:
-        """Return the reply with tool calls and the answers that a message belongs to, in order, or the message
-        alone."""
+        """Return the reply with tool calls and its answers that a message belongs to, or the message alone."""
         if not message.calls and not is_answer(message.to_dict()):
             return [message]
         first = self.messages.index(message)
@@ -155,12 +148,11 @@ class LiveTimeline:
         return message if message.pinned == pinned else self._exchange(message, replace(message, pinned=pinned))
 
     def drop(self, messages: Collection[TimelineMessage]) -> None:
-        """Remove messages, and with them answers whose call goes and calls whose answer goes."""
+        """Remove messages, and with them answers of removed calls and calls of removed answers."""
         gone = {other for message in messages if message in self.messages for other in self.exchange_of(message)}
         self.messages = [message for message in self.messages if message not in gone]
 
     def turns(self) -> list[list[TimelineMessage]]:
-        """Return the turns: a reply and the messages up to the next one."""
         turns: list[list[TimelineMessage]] = []
         for message in self.messages:
             if message.ids is not None:
@@ -170,7 +162,7 @@ class LiveTimeline:
         return turns
 
     def older(self, keep: int) -> list[TimelineMessage]:
-        """Return the messages of all but the newest `keep` turns, without pinned ones and their calls and answers."""
+        """Return all but the newest `keep` turns, without pinned messages and their calls and answers."""
         turns = self.turns()
         older = [m for turn in turns[: max(len(turns) - keep, 0)] if not turn[0].pinned for m in turn]
         kept = {other for m in older if m.pinned for other in self.exchange_of(m)}
@@ -195,7 +187,6 @@ class LiveTimeline:
     def chat(
         self, messages: Iterable[TimelineMessage] | None = None, extra: Iterable[Mapping[str, Any]] = ()
     ) -> list[dict[str, Any]]:
-        """Return the conversation as chat messages."""
         shown = self.messages if messages is None else messages
         return [*self.opening, *paired([*(message.to_dict() for message in shown), *extra], self._called)]
 
@@ -258,6 +249,6 @@ class LiveTimeline:
         return ids
 
     def _answering(self, said: dict[str, Any], calls: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return a message after these calls; the answer to a call that is not shown becomes a user message."""
+        # Chat templates refuse an answer whose call is not shown.
         orphan = is_answer(said) and said["tool_call_id"] in self._called - {call.get("id") for call in calls}
         return as_user(said) if orphan else said

@@ -49,7 +49,6 @@ class ExperienceActor:
         apart: Mapping[str, Sequence[str]] | None = None,
         steps_kept: int = 1,
     ) -> None:
-        """Open the pool; raises StoreError if its file cannot be used, so that a run fails before its first step."""
         from agentevolver.llm import LLM
         from experience_manager.apart import BackendsApart
         from experience_manager.backend import Backend, EmbeddedBackend
@@ -66,6 +65,7 @@ class ExperienceActor:
         else:
             self._llm = LLM(llm_settings, policy=policy) if checked.asks_summariser else None
             author = llm_settings.endpoint(Role.SUMMARISER).model
+            # Raises StoreError for an unusable file, so that a run fails before its first step.
             embedded = EmbeddedBackend.open(checked, Path(directory), self._llm, author=author, held_out=held_out)
             # While vLLM starts, loading takes minutes on two cores: longer than a rollout waits for an answer.
             threading.Thread(target=embedded.pool.warm_up, name="encoder", daemon=True).start()
@@ -100,7 +100,6 @@ class ExperienceActor:
         await self._manager.start_over()
 
     async def waiting(self) -> Waiting:
-        """Return the summariser's calls in flight."""
         return BOARD.waiting()
 
     async def close(self, timeout_s: float = 60.0) -> None:
@@ -161,7 +160,7 @@ def _name(directory: Path) -> str:
 
 
 class Guide:
-    """Rollout-side client of the actor. Picklable, and never raises."""
+    """Client of the actor for rollouts. Picklable, and never raises."""
 
     def __init__(self, actor: Any, settings: ExperienceSettings) -> None:
         self._actor = actor

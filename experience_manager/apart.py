@@ -14,8 +14,6 @@ from experience_manager.question import Question, Retrieved
 
 
 class BackendsApart(Backend):
-    """Routes each question and each group to its environment's backend."""
-
     def __init__(self, backends: Mapping[str, Backend]) -> None:
         self._backends = dict(backends)
 

@@ -101,9 +101,7 @@ class EmbeddedBackend(Backend):
         held_out: Collection[str] = (),
         source: str = "",
     ) -> None:
-        """`source` names the run whose steps the ranking records. Raises ExperienceError if the ranking cannot be
-        constructed.
-        """
+        """`source`: the run whose steps the ranking records. Raises ExperienceError if the ranking is invalid."""
         self._source = source
         self._settings = settings
         self._llm = llm

@@ -55,8 +55,6 @@ _CALLS: tuple[tuple[type[LLMError], str], ...] = (
 
 @dataclass(slots=True)
 class Distilled:
-    """Experiences distilled from a group, and the counts of each stage."""
-
     experiences: list[Experience] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     exhausted: bool = False  # the model budget is spent
@@ -73,7 +71,7 @@ class _Source:
 
 
 class Distiller:
-    """Distils groups with the summariser; many groups run at once on one event loop."""
+    """Distils many groups at once on one event loop."""
 
     def __init__(
         self, llm: LLM, settings: DistillationSettings, *, author: str = "", held_out: Collection[str] = ()

@@ -13,7 +13,7 @@ from experience_manager.experience import Experience, from_reme, to_reme
 
 
 class DumpError(ExperienceError):
-    """A dump file cannot be read."""
+    pass
 
 
 def write_dump(path: Path, experiences: Iterable[Experience]) -> int:

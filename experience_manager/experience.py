@@ -61,8 +61,6 @@ def mentions(text: str, place: str) -> bool:
 
 
 class Scopes:
-    """Index of scopes by number."""
-
     def __init__(self) -> None:
         self._codes: dict[str, int] = {}
         self._codes_at: dict[str, list[int]] = {}

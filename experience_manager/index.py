@@ -32,7 +32,7 @@ def _faiss() -> Any:
 
 
 def nearest(similarities: Vectors, k: int, allowed: Mask) -> tuple[Rows, Vectors]:
-    """Return the k allowed rows with the greatest similarities (n), best first, and these similarities."""
+    """Return the k allowed rows with the greatest similarities (n), best first, and their similarities."""
     k = min(k, int(np.count_nonzero(allowed)))
     values = np.where(allowed, similarities, np.float32(-2.0))
     if k <= 1:
@@ -104,9 +104,7 @@ TAKEN_AT_ONCE = 4096
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Search filter. `context`: only scopes that this text names, or any if None. `not_from`: skip experiences of these
-    tasks.
-    """
+    """Search filter. `context`: only scopes that this text names (None: any). `not_from`: no experience of these tasks."""
 
     context: str | None = None
     not_from: tuple[str, ...] = ()

@@ -193,11 +193,10 @@ class ExperienceManager:
     def __init__(
         self, settings: ExperienceSettings, backend: Backend, *, seed: int = 0, steps_kept: int = KEPT_STEPS
     ) -> None:
-        """`seed`: the run's, from which those of the summariser's calls follow. `steps_kept`: number of training steps
-        in which a group may be rolled out.
-        """
+        """`steps_kept`: number of training steps in which a group may be rolled out."""
         self.settings = settings
         self.backend = backend
+        # The seeds of the summariser's calls follow from the run's.
         self._seed = seed
         self._steps_kept = max(KEPT_STEPS, steps_kept)
         options = settings.distillation
@@ -279,7 +278,6 @@ class ExperienceManager:
         return out
 
     async def settled(self) -> None:
-        """Wait until all pending counts and groups are in the pool."""
         await self._flushed()
         await self.background.drain()
 

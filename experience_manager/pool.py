@@ -170,7 +170,6 @@ class Configuration(BaseModel):
 
     @property
     def store(self) -> Path:
-        """The store's file; raises ConfigError if none is configured."""
         if self.exp_manager.store is not None:
             return self.exp_manager.store
         if self.experiment_dir is None:
@@ -187,8 +186,8 @@ class Configuration(BaseModel):
         return Store(self.store, create=create)
 
     def fitted(self, store: Store) -> ExperienceSettings:
-        """Return the section. Without explicit settings it takes the store's encoder; raises ConfigError for an unknown
-        one.
+        """Return the section; without explicit settings, with the store's encoder. Raises ConfigError if that is
+        unknown.
         """
         stamp = store.stamp
         if self.given or stamp is None:

@@ -11,14 +11,12 @@ from experience_manager.guide import Message
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Retrieval request for one task."""
-
     task_id: str
-    messages: tuple[Message, ...]
-    query: str | None = None
+    messages: tuple[Message, ...]  # the opening
+    query: str | None = None  # the task's own wording, if it has one
     validation: bool = False
     step: int = 0
-    place: int = 0
+    place: int = 0  # index of the task in the step
     env_type: str = ""
 
     @property
@@ -37,9 +35,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Retrieved:
-    """Guidance found for a task; `notes` names failed stages."""
-
     text: str = ""
     experiences: tuple[Experience, ...] = ()
     similarities: tuple[float, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # names of failed stages

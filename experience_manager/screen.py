@@ -33,7 +33,6 @@ _TAKEOVER = re.compile(
 
 
 def tidy(text: str) -> str:
-    """Remove invisible characters, and normalise line breaks."""
     text = unicodedata.normalize("NFC", text.replace("\r\n", "\n").replace("\r", "\n"))
     return "".join(c for c in text if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf", "Co", "Cs")).strip()
 

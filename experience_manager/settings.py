@@ -219,7 +219,6 @@ class ExperienceSettings(_Section):
     scout: ScoutSettings = ScoutSettings()
 
     def of_environment(self, env_type: str) -> Self:
-        """Return a copy with the workspace of one of several environments."""
         reme = self.reme.model_copy(update={"workspace_id": f"{self.reme.workspace_id}.{env_type}"})
         return self.model_copy(update={"reme": reme})
 
@@ -270,7 +269,6 @@ class ExperienceSettings(_Section):
 
     @property
     def strips(self) -> bool:
-        """Whether training prompts lose their rollouts' guidance."""
         return self.guides_training and self.train_sample_mode != "allkeep"
 
     @property
@@ -285,7 +283,6 @@ class ExperienceSettings(_Section):
 
     @property
     def enabled(self) -> bool:
-        """Whether a run needs an experience pool."""
         return self.guides or self.distils
 
     def clip_ratio_high(self, *, guided: bool, kept: bool, otherwise: float) -> float:

@@ -58,7 +58,7 @@ class Steps:
     outcomes: Tensor  # (T) scores to train on
     grades: Tensor  # (T) scores that decide success
     groups: Tensor  # (T) equal integers for the rollouts of one task
-    labelled: Tensor  # (T) whether the scores mean anything; else the trajectory gets outcome credit only
+    labelled: Tensor  # (T) whether `scores` are labels; other trajectories get outcome credit only
     valid: Tensor  # (T) others are left out of all statistics, and get no advantage
 
     @property
@@ -71,7 +71,7 @@ class Credit:
     """Credit of steps (T, K); 0 in padding and for invalid trajectories."""
 
     raw: Tensor  # scores before standardising
-    attribution: Tensor  # scores after it
+    attribution: Tensor  # standardised scores
     outcome: Tensor  # (T) standardised outcomes
     rewards: Tensor  # attribution and outcome combined
     shares: Tensor  # the outcome's part of the rewards

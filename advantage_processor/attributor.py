@@ -185,7 +185,7 @@ class Attributor:
                 labels = await self._labels(trajectory, work)
         except _Paused as paused:
             return Attribution(LabelStatus.FAILED, kind="paused", reason=str(paused))
-        except Exception as error:  # the episode was played: whatever a judge or its client does must not take it away
+        except Exception as error:  # no error of a judge or its client may cost a finished episode
             return self._failure(trajectory, error)
         return Attribution(
             LabelStatus.LABELLED,
@@ -279,7 +279,7 @@ class Attributor:
     ) -> tuple[str, ParsedLabels]:
         try:
             reply = await self._chat(messages, work, sampling)
-        except LLMReplyError as error:  # it thought until its tokens were spent
+        except LLMReplyError as error:  # the judge spent all its tokens on thinking
             return error.text, ParsedLabels({}, str(error))
         try:
             return reply.answer, read_some(reply.answer, window)

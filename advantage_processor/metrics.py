@@ -15,7 +15,7 @@ from advantage_processor.adca import AdcaConfig, Credit, Steps
 from advantage_processor.batch import CreditBatch
 from agentevolver.types import Attribution, LabelStatus
 
-# A standardised score below this hardly matters.
+# A standardised score below this counts as small.
 SMALL_SCORE = 0.1
 
 

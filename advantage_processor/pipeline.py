@@ -251,7 +251,7 @@ def states(trajectory: Trajectory) -> list[str]:
     found, seen = [], ""
     for step in trajectory.steps:
         kind = step.kind
-        # A plan or a context decision is only comparable with its like.
+        # Plans and context decisions are comparable only with their own kind.
         found.append(seen if kind == "action" else f"{kind}: {seen}")
         if kind == "action":
             seen = step.observation

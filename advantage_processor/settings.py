@@ -97,7 +97,7 @@ class GigpoSettings(_Section):
     """Step credit from anchor states (`gigpo`, arXiv 2505.10978)."""
 
     gamma: float = Field(default=0.95, ge=0, le=1, description="discount of a step's return")
-    # The paper's: step and outcome advantage weigh the same.
+    # As in the paper: step and outcome advantages have equal weight.
     omega: ClassVar[float] = 1.0
     rewards: Literal["outcome", "env"] = Field(default="outcome", description="source of the returns")
 
@@ -128,15 +128,15 @@ class AttributionSettings(_Section):
     neg_unconsistent_scale: float = Field(
         default=-0.2, description="allocation: weight of a GOOD in a failure; its absolute value counts"
     )
-    # Scores are in 0..1; graders that know better say so themselves.
+    # A grade (0..1) above this counts as a success.
     success_threshold: ClassVar[float] = 0.5
     # A label call of 40 steps fits a judge of 32k tokens with room for its reply.
     window_steps: ClassVar[int] = 40
-    # Of one action or observation in a label prompt; longer ones lose their middle.
+    # Limit of an action or observation in a label prompt; longer ones lose their middle.
     max_chars: ClassVar[int] = 2000
-    # The labels of a trajectory take seconds; after five minutes its step goes on without them.
+    # Labels take seconds; after five minutes the training step goes on without them.
     timeout_s: ClassVar[float] = 300.0
-    # skip_small_adv: the slowest rollout of a group decides; ten minutes bound a step.
+    # skip_small_adv waits for the slowest rollout of a group, at most ten minutes.
     group_wait_s: ClassVar[float] = 600.0
     llm_evaluation_log_dir: Path | None = Field(
         default=None, description="folder of a log with prompt, reply and labels of each trajectory"

@@ -28,9 +28,9 @@ from experience_manager.question import Question
 from experience_manager.settings import ExperienceSettings
 
 logger = logging.getLogger(__name__)
-# Times that Ray starts the actor again after its process was lost; the pool is on disk.
+# Restarts by Ray after the process is lost; the pool is on disk.
 MAX_RESTARTS = 3
-# Beyond the actor's own limit, which answers with a reason.
+# Added to the actor's own timeout, whose answer names the reason.
 SLACK_S = 15.0
 MAX_CONCURRENCY = 1024
 
@@ -67,7 +67,7 @@ class ExperienceActor:
             author = llm_settings.endpoint(Role.SUMMARISER).model
             # Raises StoreError for an unusable file, so that a run fails before its first step.
             embedded = EmbeddedBackend.open(checked, Path(directory), self._llm, author=author, held_out=held_out)
-            # While vLLM starts, loading takes minutes on two cores: longer than a rollout waits for an answer.
+            # While vLLM starts, loading the encoder takes minutes on two cores, longer than a rollout's timeout.
             threading.Thread(target=embedded.pool.warm_up, name="encoder", daemon=True).start()
             backend = embedded
             if apart:
@@ -133,7 +133,7 @@ def start_actor(
         steps_kept: number of training steps in which a group may be rolled out.
         options: Ray's actor options, such as `name` and `resources`.
     """
-    # One compute thread for the encoder, and no spinning beside the trainer's.
+    # One compute thread for the encoder; busy-waiting threads would slow the trainer's.
     env = {"OMP_NUM_THREADS": "1", "KMP_BLOCKTIME": "0", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
     chosen = {"num_cpus": 0, "max_concurrency": MAX_CONCURRENCY, "runtime_env": {"env_vars": env}, **options}
     chosen = {"name": _name(directory), "max_restarts": MAX_RESTARTS, **chosen}

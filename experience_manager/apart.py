@@ -30,7 +30,7 @@ class BackendsApart(Backend):
         await self._of(distilled.env_type).keep(distilled)
 
     async def used(self, ids: Collection[str]) -> None:
-        # An id is known in one workspace, and skipped in the others.
+        # Each id exists in one workspace; the others skip it.
         for backend in self._backends.values():
             await backend.used(ids)
 

@@ -29,7 +29,7 @@ APPLICATION_ID = 0x45585052
 VERSION = 2
 BUSY_S = 30.0
 
-# The last step of a run whose groups were credited to experiences: one that is repeated is not credited again.
+# The last step of each run that was credited to experiences. A step repeated after a resume is not credited again.
 _CREDITED = """CREATE TABLE credited (workspace TEXT NOT NULL, source TEXT NOT NULL, step INTEGER NOT NULL,
         PRIMARY KEY (workspace, source)) WITHOUT ROWID"""
 _SCHEMA = (
@@ -57,7 +57,7 @@ content TEXT NOT NULL,
 )
 
 
-# What makes a file of a version one of the next; what is added has values that stand for "nothing known".
+# Statements that migrate a file to the next version. Defaults of new columns mean "nothing known".
 _MIGRATIONS = {
     1: (
         "ALTER TABLE records ADD COLUMN paired INTEGER NOT NULL DEFAULT 0",
@@ -187,7 +187,7 @@ class Database:
         if self._pragma("user_version") == VERSION:
             return
         for _ in self._transaction("BEGIN IMMEDIATE"):
-            # Another process may have done it meanwhile.
+            # Another process may have migrated the file meanwhile.
             for version in range(self._pragma("user_version"), VERSION):
                 for statement in _MIGRATIONS[version]:
                     self._db.execute(statement)

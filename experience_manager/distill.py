@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 M = TypeVar("M", bound=BaseModel)
-# What a lost call is counted as, the first kind that it is.
+# Counter of a lost call: the first kind that matches.
 _CALLS: tuple[tuple[type[LLMError], str], ...] = (
     (LLMFiltered, "calls_filtered"),
     (LLMContextOverflow, "calls_too_long"),
@@ -77,7 +77,7 @@ class Distiller:
         self, llm: LLM, settings: DistillationSettings, *, author: str = "", held_out: Collection[str] = ()
     ) -> None:
         """`author`: the model's name in records. `held_out`: ids of tasks that are never distilled."""
-        # A reply that a filter withheld is not drawn again here: its entries are judged one by one instead.
+        # No redraws of filtered replies: `_judgements` asks about each experience alone instead.
         self._asker = Asker(llm, redraws=())
         self._settings = settings
         self._limits = prompts.PromptLimits(settings.max_chars, settings.max_transcript_chars)
@@ -150,7 +150,7 @@ class Distiller:
         experience = Experience(
             when_to_use=screen.tidy(proposal.when_to_use),
             content=screen.tidy(proposal.content),
-            # A place that neither opening nor task names could never be found again.
+            # Retrieval matches places against opening and task: a place that neither names would never match.
             scope=f" {BETWEEN} ".join(place for place in places_in(said) if mentions(told, place)),
             category=source.category,
             validation_score=0.0,
@@ -186,7 +186,7 @@ class Distiller:
     ) -> list[prompts.Judgement | None]:
         reply = await self._ask(partial(prompts.validate, drafts, attempt), prompts.Judgements, result)
         if isinstance(reply, LLMFiltered) and len(drafts) > 1:
-            # The content filter may object to one of them only.
+            # The content filter may object to only one of the experiences.
             alone = await asyncio.gather(*(self._judgements([draft], attempt, result) for draft in drafts))
             return [judgement for of_one in alone for judgement in of_one]
         return [None] * len(drafts) if isinstance(reply, LLMError) else reply.of(len(drafts))

@@ -23,10 +23,10 @@ from agentevolver.utils.scripts import spaced
 
 Mask = NDArray[np.bool_]
 BETWEEN = "|"
-# A scope that would name more places than this holds everywhere.
+# A scope of more places than this becomes "everywhere".
 MAX_PLACES = 32
 EVERYWHERE = " "
-"""The place of a scope that names none; every text names it."""
+"""Place of a scope without places; every text names it."""
 
 
 def places_in(scope: str) -> tuple[str, ...]:
@@ -101,9 +101,9 @@ def _words(text: str) -> str:
 
 MAX_VARIANTS = 8
 MAX_TRAJECTORY_IDS = 64
-# The author of what a person wrote or reworded, which is shown to policies as it is.
+# Author of experiences that a person wrote or edited. These are shown to policies unscreened.
 PERSON = "manual"
-# Where our own fields stand in the metadata of a dump, beside ReMe's.
+# Key of our own fields in a dump's metadata.
 _OWN = "agentevolver"
 _TIME = "%Y-%m-%d %H:%M:%S"
 _YEAR_9999 = 253_370_764_800.0
@@ -305,7 +305,7 @@ def from_reme(data: Any, workspace: str | None = None) -> Experience:
 
 
 def _metadata(raw: Any) -> dict[str, Any]:
-    # Some versions of ReMe write it as JSON inside a string.
+    # Some versions of ReMe write the metadata as JSON inside a string.
     found = orjson.loads(raw) if isinstance(raw, str) and raw.strip() else raw
     return {str(key): value for key, value in found.items()} if isinstance(found, Mapping) else {}
 

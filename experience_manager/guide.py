@@ -91,7 +91,7 @@ def strip(messages: Sequence[Mapping[str, Any]], injected: str) -> list[Message]
 
 def guided_count(n: int, mode: RolloutMode, ratio: float, rounding: Rounding) -> int:
     if mode == "mixed":
-        # 0.7 x 10 is 7 and not 6.999..: a hair above a whole number belongs to it.
+        # Without the 1e-9, rounding errors such as 0.29 x 100 = 28.999... would lose a rollout.
         return math.floor(ratio * n + 1e-9) if rounding == "floor" else round(ratio * n)
     return n if mode == "all" else 0
 

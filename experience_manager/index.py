@@ -17,17 +17,16 @@ from experience_manager.experience import Mask, Scopes
 Vectors = NDArray[np.float32]
 Rows = NDArray[np.int64]
 
-# A smaller share of the rows than this is gathered and compared, which then costs less than a scan over all with a
-# mask.
+# Below this share of allowed rows, gathering and comparing them costs less than a masked scan over all rows.
 GATHER_BELOW = 1 / 8
-# So many times the wanted rows are looked at before a mask is used.
+# The unmasked scan fetches MORE * k rows; the masked one runs only if too few of them are allowed.
 MORE = 4
-# Queries of one matrix product: 64 x 100 000 similarities are 26 MB.
+# Queries per matrix product: 64 x 100 000 similarities are 26 MB.
 BLOCK = 64
 
 
 def _faiss() -> Any:
-    # Its stubs describe another interface than the package has; and it is only loaded where it is used.
+    # A late import, untyped: FAISS is slow to load, and its stubs do not match the package.
     return importlib.import_module("faiss")
 
 
@@ -77,7 +76,7 @@ class VectorIndex:
             return rows[best], similarities
         everything = len(rows) == len(allowed)
         if not everything:
-            # A scan without a mask takes about half the time; among its best there mostly are enough that are allowed.
+            # A scan without a mask takes about half the time, and mostly finds enough allowed rows.
             found, places = self._flat.search(np.ascontiguousarray(query[None]), min(MORE * k, len(self)))
             good = np.flatnonzero(allowed[places[0]])[:k]
             if len(good) == k:
@@ -97,17 +96,17 @@ class VectorIndex:
             yield from queries[start : start + BLOCK] @ vectors.T
 
 
-# Rows that no longer count are swept out once there are more of them than this, and than half of the others.
+# The snapshot is loaded anew once dead rows exceed both this number and half of the live rows.
 SWEEP_ABOVE = 1024
 TAKEN_AT_ONCE = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Search filter. `context`: only scopes that this text names (None: any). `not_from`: no experience of these tasks."""
+    """Filter of a search."""
 
-    context: str | None = None
-    not_from: tuple[str, ...] = ()
+    context: str | None = None  # only experiences whose scope this text names; None: all
+    not_from: tuple[str, ...] = ()  # no experiences of these tasks
 
 
 class DamagedVector(ValueError):

@@ -36,19 +36,19 @@ from experience_manager.settings import ExperienceSettings
 
 logger = logging.getLogger(__name__)
 FAILURES = (ExperienceError, EncoderUnavailable)
-# Injections that arrive together are counted in one transaction.
+# Injections within this time are counted in one transaction.
 GATHER_S = 0.05
-# How long `record_step` waits for the rollout workers' calls of `injected`; one that died never calls.
+# Timeout of `record_step` for the workers' `injected` calls: a dead worker never calls.
 TOLD_WITHIN_S = 2.0
-# What a checkpoint holds of the experience manager.
+# Files of the experience manager in a checkpoint.
 POOL_COPY, STATE = "experience.sqlite", "experience.json"
-# Steps whose answers are kept at least.
+# Least number of steps whose answers are kept.
 KEPT_STEPS = 2
 # Distils a group of a training step.
 Work = Callable[[Group, int | None], Awaitable[Distilled]]
-# Stores what came of it; the counts are all that is left to report.
+# Stores a distilled group's experiences.
 Keep = Callable[[Distilled], Awaitable[None]]
-# Says whether a group was distilled with nothing missing.
+# True if a group was distilled without lost calls.
 Receipt = asyncio.Future[bool]
 
 
@@ -149,7 +149,7 @@ class DistillQueue:
         return not distilled.interrupted
 
     def _failed(self, error: Exception) -> None:
-        # Any error may cost this group, not the training.
+        # An error costs this group, never the training.
         self.counts["failed_groups"] += 1
         logger.warning("a group could not be distilled: %s: %s", type(error).__name__, error)
 
@@ -157,7 +157,7 @@ class DistillQueue:
         while True:
             group, step, receipt = await self._queue.get()
             whole = False
-            # Nothing is awaited in between, so turns have the order of the queue.
+            # No await between `get` and here, so turns follow the order of the queue.
             before, turn_is_over = self._last, asyncio.Event()
             self._last = turn_is_over
             started = time.perf_counter()
@@ -240,7 +240,7 @@ class ExperienceManager:
         reme, pruning = self.settings.reme, self.settings.pruning
         if pruning.every_steps and step % pruning.every_steps == 0:
             self._counts["pruned"] += await self._guarded(self.backend.prune(), "prune_errors") or 0
-        # Before this step's groups are queued, or the metrics would depend on timing.
+        # Read before this step's groups are queued, or the metrics would depend on timing.
         metrics = await self.metrics() | {f"exp_manager/{name}": value for name, value in ranked.items()}
         if reme.enable_summarizer and reme.updated_freq and step % reme.updated_freq == 0:
             self.background.submit(self._groups(attempts), step)
@@ -350,7 +350,7 @@ class ExperienceManager:
         except FAILURES as error:
             return self._failed(str(error))
         except Exception as error:
-            # Any error may cost this task its guidance, not the run.
+            # An error costs this task its guidance, never the run.
             return self._failed(f"{type(error).__name__}: {error}", error)
         self._costs.append(time.perf_counter() - started)
         return self._guidance(found, keep)
@@ -393,7 +393,7 @@ class ExperienceManager:
 
     async def _count_soon(self) -> None:
         await asyncio.sleep(GATHER_S)
-        # More may come while these are counted; they start no task of their own.
+        # Injections that arrive during the count start no task of their own, hence the loop.
         while self._waiting:
             ids, self._waiting = self._waiting, []
             await self._guarded(self.backend.used(ids), "use_errors")

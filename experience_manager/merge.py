@@ -13,10 +13,10 @@ from experience_manager.database import COLUMNS, SELECT, blob, from_row, to_row,
 from experience_manager.experience import Experience, Mask, Scopes, covers, join
 from experience_manager.index import Snapshot, Vectors, nearest
 
-# Vectors of one text differ by rounding alone. Where only when_to_use is embedded, many texts share one: so many of
-# them are looked at.
+# Vectors of equal texts differ by rounding only. If only when_to_use is embedded, many experiences share a vector:
+# TWINS of them are compared in full.
 SAME_TEXT, TWINS = 0.9999, 32
-# Whether two experiences say the same, given the cosine of what is embedded of them: (standing, newcomer, cosine).
+# Whether two experiences are duplicates: (standing, newcomer, cosine of their vectors).
 IsSame = Callable[[Experience, Experience, float], bool]
 
 
@@ -89,7 +89,7 @@ class Merge:
         for place in last.values():
             newcomer, vector = newcomers[place], vectors[place]
             if (there := self._of_id(newcomer)) is not None:
-                # Distilled from the same rollouts before: its counters and edits stand.
+                # Distilled from the same rollouts before: the stored one keeps its counters and edits.
                 self.joined += 1
                 known[newcomer.id] = there
                 continue

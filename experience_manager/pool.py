@@ -27,7 +27,7 @@ from experience_manager.ranking import Ranking
 from experience_manager.settings import ExperienceSettings, PruningSettings
 from experience_manager.store import ANYWHERE, Count, Hit, Store
 
-# If only when_to_use is embedded, many experiences share it: so many of the nearest are compared in full.
+# If only when_to_use is embedded, many experiences share it: this many of the nearest are compared in full.
 NEIGHBOURS = 8
 
 

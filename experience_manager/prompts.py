@@ -30,14 +30,14 @@ from experience_manager.attempts import PastAttempt
 from experience_manager.experience import Experience
 
 OPENING_CHARS = 8000
-# The judge needs the opening for the place alone: the transcript shows the rules at work.
+# The judge reads the opening only for the scope: the transcript shows the rules at work.
 JUDGED_OPENING_CHARS = 2000
 TASK_CHARS = 4000
 _LEAST = 400
-# Of a transcript: what a step takes beside its texts, what the note of a cut takes, what is left of a text at least.
+# Characters in a transcript: a step's frame, the note of a cut, the least that a cut leaves of a text.
 STEP_CHARS, CUT_CHARS, LEAST_CHARS = 32, 40, 120
 
-# The definition of an experience, shared by the prompts that write one and the one that judges.
+# Definition of an experience, shared by the prompts that extract and judge.
 EXPERIENCE = """
 An experience tells somebody who has another task in the same environment what an attempt found out. `when_to_use` is \
 the situation in \
@@ -335,7 +335,7 @@ class Judgements(_Entries):
             return list(self.judgements)
         first = 0 if len(numbers) == count and set(numbers) == set(range(count)) else 1
         if first == 1 and 0 in numbers:
-            # Counted from 0, or not: nobody knows which is which.
+            # The judge may have counted from 0 or from 1, so no judgement is safe.
             return [None] * count
         found: dict[int | None, Judgement | None] = {}
         for judgement in self.judgements:
@@ -363,7 +363,7 @@ def _entries(data: Any, name: str, kind: type[_Reply]) -> list[Any] | None:
         if held is None and name not in data:
             held = [data] if _fits(data, kind) else None
         return [held] if isinstance(held, Mapping) else held if isinstance(held, list) else None
-    # An empty list says nothing: prose is full of them.
+    # An empty list is no reply: prose often contains one.
     return data if isinstance(data, list) and any(_fits(entry, kind) for entry in data) else None
 
 

@@ -33,7 +33,7 @@ class Ranking(Protocol):
     """
 
     candidates: int
-    """How many of the nearest experiences are ranked."""
+    """Number of nearest experiences to rank."""
 
     def rank(self, hits: Sequence[Hit], question: Question) -> list[Hit]:
         """Return the hits, best first; the input is sorted by similarity."""

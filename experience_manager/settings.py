@@ -30,7 +30,7 @@ TEMPLATE = (
     "applies:\n<EXP>{}</EXP>\n\n"
 )
 
-# Values of keys that are null or missing. `default` is ours, as measured.
+# Values of keys that are null or missing. `default`: ours, chosen by measurement.
 PRESETS: dict[Preset, dict[str, Any]] = {
     "default": {
         "init_rollouts": 4,
@@ -61,8 +61,8 @@ PRESETS: dict[Preset, dict[str, Any]] = {
 _ACTOR = "actor_rollout_ref.actor."
 _VERL: dict[Preset, dict[str, Any]] = {
     "default": {},
-    # Equations 16 and 17, and 7.1.3: one ratio a trajectory, 1/N a trajectory, 0.28 on both sides, KL to the sampling
-    # policy.
+    # Equations 16 and 17, section 7.1.3: one ratio per trajectory, weight 1/N per trajectory, clip 0.28 on both sides,
+    # KL to the sampling policy.
     "paper": {
         _ACTOR + "clip_ratio_low": 0.28,
         _ACTOR + "clip_ratio_high": 0.28,
@@ -106,18 +106,18 @@ class RemeSettings(_Section):
 @dataclass(frozen=True)
 class DistillationSettings:
     max_per_kind: int = 2
-    """Successes, and failures, that are looked at in a group; 0: all of them."""
-    # Judgements of the summariser below this keep an experience out.
+    """Successes, and failures, per group that are distilled; 0: all of them."""
+    # Least score of the judge for an experience to be kept.
     min_score: ClassVar[float] = 0.5
-    # More from one reply are paraphrases of one another.
+    # Per reply: further ones are mostly paraphrases.
     max_experiences: ClassVar[int] = 3
     # Longer actions and observations lose their middle in prompts.
     max_chars: ClassVar[int] = 8000
-    # About 6k tokens; of two transcripts that are compared, each has half.
+    # About 6k tokens; two transcripts in comparison get half each.
     max_transcript_chars: ClassVar[int] = 24000
-    # More groups than these wait longer than a step; they are left out and counted.
+    # Further groups would wait longer than a step: they are dropped and counted.
     queue_groups: ClassVar[int] = 64
-    # Groups that are distilled at once, beside the training step.
+    # Groups distilled at once, during the training step.
     concurrency: ClassVar[int] = 4
 
 
@@ -128,7 +128,7 @@ class RetrievalSettings(_Section):
         True, description="an experience that names a place only guides where opening or task mention that place"
     )
     rerank: bool = Field(False, description="let the summariser choose among `candidates` (paper)")
-    # Experiences that the summariser chooses from under `rerank`.
+    # Number of experiences that `rerank` chooses from.
     candidates: ClassVar[int] = 15
     rewrite: bool = Field(False, description="let the summariser write one text for the task (paper, original)")
     item_template: str = Field(
@@ -137,7 +137,7 @@ class RetrievalSettings(_Section):
     )
     separator: str = Field("\n", description="between experiences")
     max_chars: int = Field(6000, ge=20, description="of the guidance; what does not fit is left out whole")
-    # A rollout goes on without guidance after it.
+    # After it, the rollout goes on without guidance.
     timeout_s: ClassVar[float] = 180.0
 
 
@@ -146,9 +146,9 @@ class PruningSettings(_Section):
 
     every_steps: int = Field(10, ge=0, description="look at the pool every so many steps; 0: never (paper, original)")
     min_uses: int = Field(16, ge=1, description="guided rollouts before an experience is judged")
-    # Successes by use below which it goes: only the lift tells a harmful experience from one for hard tasks.
+    # Least success rate. 0: a low rate may come from hard tasks, only the lift shows harm.
     min_utility: ClassVar[float] = 0.0
-    # Mean success of guided rollouts, less that of their unguided siblings, below which it goes.
+    # Least lift: mean success of guided rollouts minus that of their unguided siblings.
     min_lift: ClassVar[float] = -0.1
 
 

@@ -24,7 +24,7 @@ from experience_manager.index import DamagedVector, Snapshot, Vectors, Where
 from experience_manager.merge import Added, IsSame, Merge
 
 ANYWHERE = Where()
-# What makes two states of a store the same.
+# Two states of a store are the same if these queries give the same rows.
 _STATE = (
     "SELECT value FROM meta WHERE key = 'revision'",
     f"SELECT seq, revision, {SELECT}, vector FROM records ORDER BY seq",
@@ -119,7 +119,7 @@ class Store:
         self.copy_to(draft)
         move(draft, aside)
         self.database.restore(path)
-        # Revisions repeat from here on: a process that has the file open must not take them for those that it knows.
+        # Revision numbers repeat after a restore. The new generation tells other processes to reload their snapshots.
         with self.database.writing() as db:
             db.execute("INSERT OR REPLACE INTO meta VALUES ('generation', ?)", (secrets.token_hex(8),))
         self._snapshots.clear()
@@ -182,7 +182,7 @@ class Store:
         with self.database.apart() as db:
             db.create_function("covers", 2, covers, deterministic=True)
             (count,) = db.execute(f"SELECT count(*) FROM records WHERE {condition}", arguments).fetchone()
-            # The rows are chosen before any long column is read.
+            # The inner query selects rows without reading the long columns.
             chosen = f"SELECT seq FROM records WHERE {condition} ORDER BY {_ORDERS[order]} DESC, seq LIMIT {int(limit)}"
             rows = db.execute(
                 f"SELECT {SELECT} FROM records WHERE seq IN ({chosen}) ORDER BY {_ORDERS[order]} DESC, seq", arguments
@@ -246,10 +246,10 @@ compared, 0)),
             self._put_stamp(db, stamp)
             if instead:
                 self.remove(db, workspace, "1", ())
-            # Before the revision is raised: the snapshot has not seen what is about to be written.
+            # Before the revision is raised, since the snapshot lacks the rows of this transaction.
             snapshot = self._followed(db, workspace, stamp.dimension)
             if instead:
-                # It has followed deletions that may yet be rolled back.
+                # It has followed deletions that may still be rolled back.
                 del self._snapshots[workspace]
             merge = Merge(db, snapshot, is_same, neighbours)
             now = time.time()

@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 ENV_TRIES = 3
-# Fewer failures than this are too small a sample to give up on.
+# Fewer failures are too small a sample to end the run.
 LEAST_FAILURES = 8
 
 

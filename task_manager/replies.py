@@ -14,12 +14,12 @@ from agentevolver.llm.prompts import restored
 from agentevolver.llm.reply import NoAnswer, read_reply, read_share, split_thinking
 from task_manager.actions import PlainFormat
 
-# The confidence of a reply that gives none.
+# Confidence of a reply without one.
 DEFAULT_CONFIDENCE = 0.5
 
 
 def _as_share(value: Any) -> Any:
-    # What is no share stays unchanged, for pydantic to reject.
+    # Anything but a share stays unchanged, for pydantic to reject.
     share = read_share(value)
     return value if share is None else share
 
@@ -48,7 +48,7 @@ Action = Annotated[str, BeforeValidator(_as_action), Field(max_length=20_000)]
 
 
 class _Reply(BaseModel):
-    # Models add remarks that nobody asked for.
+    # Models add keys of their own.
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
@@ -138,7 +138,7 @@ _PLAIN = frozenset({"", "text", "txt", "plaintext", "json", "xml", "tool_call", 
 # Keys that models put beside `action`. An object with other keys is an action of an environment that speaks JSON.
 _REMARKS = frozenset({"thought", "thoughts", "thinking", "reason", "reasoning", "analysis", "explanation", "plan"})
 _OURS = _REMARKS | {"action"}
-# A reply of ours at the start of a line; code in the reply may contain such objects elsewhere.
+# An `ActReply` at the start of a line; code in the reply may contain such objects elsewhere.
 _OPENS = re.compile(r'^\s*\[?\s*\{\s*"(?:action|thought)"\s*:', re.MULTILINE)
 # A lead-in ("My next message:") before a message of one line.
 _LEAD_IN = re.compile(r"[^\n]{1,200}:[ \t]*\n[ \t]*\n([^\n]+)")

@@ -63,9 +63,9 @@ class StrategySettings(_Section):
     )
     exploration_llm_top_p: float = Field(1.0, gt=0, le=1, description="top_p of both phases")
     exploration_llm_top_k: int | None = Field(None, ge=1, description="for endpoints that know it; null: not sent")
-    # Wide at first, then steady: what the depth phase finds becomes reference solutions.
+    # High at first for variety, then low: the depth phase's actions become reference solutions.
     temperatures: ClassVar[dict[str, float]] = {"breadth": 1.0, "depth": 0.7}
-    # Strategy curious: more tried actions than these crowd the prompt out.
+    # Strategy curious: more tried actions would crowd out the rest of the prompt.
     memory_size: ClassVar[int] = 40
 
     def steps(self, env_type: str) -> tuple[int, int]:
@@ -97,7 +97,7 @@ class SynthesisSettings(_Section):
     """How a trajectory becomes tasks (`task_manager.synthesis`)."""
 
     max_tasks: int = Field(5, ge=1, description="tasks that are asked of one trajectory, and taken from it, at most")
-    # Nearest existing queries that the synthesiser is told to stay away from.
+    # Number of nearest existing queries that the synthesiser must avoid.
     shown_neighbours: ClassVar[int] = 8
     min_actions: int = Field(
         1, ge=1, description="proposals with fewer actions are dropped; the synthesiser knows the limit"
@@ -114,7 +114,7 @@ class VerificationSettings(_Section):
     # A task that one attempt does not solve is too hard to be certain of.
     resolve_tries: ClassVar[int] = 1
     judge: bool = Field(True, description="let the judge decide whether what happened is what the query asks for")
-    # A refusal stands unless so many further verdicts all accept: good tasks cost more than verdicts.
+    # A rejection stands unless this many further verdicts all accept: a good task costs more than a verdict.
     second_opinions: ClassVar[int] = 2
 
 
@@ -122,11 +122,11 @@ class DeduplicationSettings(_Section):
     """Which queries count as duplicates (`task_manager.deduplication`)."""
 
     jaccard: float = Field(0.8, gt=0, le=1, description="word-set overlap from which two queries are the same")
-    # MiniLM's similarity from which two queries ask for the same.
+    # MiniLM's cosine from which two queries are duplicates.
     cosine: ClassVar[float] = 0.9
-    # Embeddings are compared, too: the same wish comes in many words.
+    # Compare embeddings too: the same query comes in many wordings.
     semantic: ClassVar[bool] = True
-    # The model that is shipped: no address, no key, and the same vectors everywhere.
+    # The shipped model: no address, no key, and the same vectors everywhere.
     encoder: ClassVar[EmbeddingSettings] = EmbeddingSettings()
 
 
@@ -184,9 +184,9 @@ class GraderSettings(_Section):
     )
     # Share of rollouts that the second grader sees: agreement is known within a few per cent after a run.
     compare_share: ClassVar[float] = 0.1
-    # Verdicts that the avg graders average: an odd number, and three prices.
+    # Verdicts per rollout of the avg graders: odd for a majority; each is paid for.
     samples: ClassVar[int] = 3
-    # A judge is asked for its best verdict; avg graders sample at 0.7 at least.
+    # 0 for the judge's most likely verdict; avg graders use at least 0.7.
     temperature: ClassVar[float] = 0.0
 
     @field_validator("original_grader")
@@ -216,13 +216,13 @@ class CurriculumSettings(_Section):
     """Which tasks come next (`task_manager.curriculum`)."""
 
     enable: bool = Field(False, description="let task weights follow the measured success of rollout groups")
-    # A task whose last group was all right or all wrong teaches nothing now.
+    # Epochs of rest for a task whose last group all succeeded or all failed: it gives no gradient.
     rest_epochs: ClassVar[int] = 2
     # The rest doubles each time up to this, so that every task returns.
     max_rest_epochs: ClassVar[int] = 8
     # GRPO learns most from groups of which half succeed.
     target_success: ClassVar[float] = 0.5
-    # How fast a task's weight falls off around it.
+    # How fast a task's weight falls off around `target_success`.
     width: ClassVar[float] = 0.25
     # Share of the newest group in a task's success rate.
     smoothing: ClassVar[float] = 0.5
@@ -288,7 +288,7 @@ class TaskManagerSettings(_Section):
         "json, an object with "
         "thought and action. A call or an object is understood in any case",
     )
-    # In the prompts of all roles; longer observations lose their middle.
+    # Limit in the prompts of all roles; longer observations lose their middle.
     max_observation_chars: ClassVar[int] = MAX_OBSERVATION_CHARS
     synthesis: SynthesisSettings = SynthesisSettings()
     verification: VerificationSettings = VerificationSettings()
@@ -297,9 +297,9 @@ class TaskManagerSettings(_Section):
     grader: GraderSettings = GraderSettings()
     curriculum: CurriculumSettings = CurriculumSettings()
     focus: tuple[Focus, ...] = Field((), description="weaknesses that new tasks target, in the named worlds only")
-    # Seconds to wait for an environment service that is down: it restarts in fewer.
+    # Seconds to wait for an environment service that is down; a restart takes less.
     unavailable_timeout_s: ClassVar[float] = 120.0
-    # Share of explorations that may fail before the run ends with an error: with more, something is wrong with it.
+    # The run ends with an error if a larger share of explorations fails.
     max_failed_share: ClassVar[float] = 0.5
 
     @property

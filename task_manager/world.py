@@ -97,7 +97,7 @@ async def execute(client: Instances, world: SeedWorld, fmt: PlainFormat, actions
                 break
         done.after = await read_state(client, instance_id)
         if done.after is not None and done.actions and done.actions[-1].strip() == fmt.closing(None):
-            # A closing action without an answer is no answer, whatever its text.
+            # The plain closing action gives no answer, whatever its text.
             done.after, done.answer = replace(done.after, answer=None, prose=False), None
         elif done.after is not None and done.after.answer is not None:
             done.answer = done.after.answer

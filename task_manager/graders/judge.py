@@ -129,7 +129,7 @@ def _outcome(replies: Sequence[GradeReply], *, is_runaway: bool) -> Outcome:
     score = statistics.fmean(reply.score / 100 for reply in replies)
     achieved = 2 * sum(reply.achieved for reply in replies) > len(replies)
     reason = " | ".join(prompts.one_line(reply.reason) for reply in replies)
-    # Counted here, not left to the judge.
+    # Repetition is counted here instead of by the judge.
     if is_runaway:
         return Outcome(min(score, REPETITION_CAP), False, f"runaway repetition; {reason}")
     return Outcome(score, achieved, reason)

@@ -191,7 +191,7 @@ class AttributionSettings(_Section):
             self.adca_grpo._refuse("attributor is none", *AdcaGrpoSettings.model_fields)
             if "attribution" in used:
                 raise ValueError(
-                    "attributor = none, so the stage attribution would have nobody to ask: leave it out of stages "
+                    "attributor = none, so the stage attribution has no source of credit: leave it out of stages "
                     "([outcome, ...])"
                 )
 

@@ -133,7 +133,7 @@ class Replies(TemplateText):
         if closed:
             if self._close is None or not tail.startswith(self._close[1]):
                 raise ChatTemplateError(
-                    f"the chat template closes an assistant message with {tail[:16]!r}, which is no token of its own"
+                    f"the chat template closes an assistant message with {tail[:16]!r}, which is not a single token"
                 )
             tail = tail[len(self._close[1]) :]
         return tail

@@ -164,7 +164,7 @@ def run_distill(options: argparse.Namespace, configuration: Configuration) -> in
         tasks = ", ".join(filling.undistilled[:5]) + (", ..." if len(filling.undistilled) > 5 else "")
         raise ExperienceError(
             f"{len(filling.undistilled)} tasks were not distilled in full, as calls of the summariser were lost "
-            f"({tasks}; the log says why): run the same command again, what says the same is joined"
+            f"({tasks}; the log says why): run the same command again, duplicates are merged"
         )
     return 0
 
@@ -172,7 +172,7 @@ def run_distill(options: argparse.Namespace, configuration: Configuration) -> in
 def run_serve(options: argparse.Namespace, configuration: Configuration) -> int:
     serve = recipes.stages("command").get("experience_manager serve")
     if serve is None:
-        raise ExperienceError("no recipe that is installed serves the pool over HTTP")
+        raise ExperienceError("no installed recipe serves the pool over HTTP")
     return int(imported(serve)(options, configuration))
 
 

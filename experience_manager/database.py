@@ -143,7 +143,7 @@ class Database:
         with closing(_rows_of_copy(path, "PRAGMA user_version")) as version:
             (number,) = next(version)
         if not number:
-            raise StoreCorrupt(f"{path}: no store, or half of one")
+            raise StoreCorrupt(f"{path}: not a store, or an incomplete one")
         if number != VERSION:
             return False
         with self.reading() as db:

@@ -209,7 +209,7 @@ class Distiller:
         except BudgetExceeded as error:
             result.exhausted = result.interrupted = True
             result.problem = " ".join(str(error).split())
-            logger.warning("distillation ends here: %s", error)
+            logger.warning("distillation stops, the model budget is spent: %s", error)
             return error
         except LLMError as error:
             name = next((name for kind, name in _CALLS if isinstance(error, kind)), "calls_failed")

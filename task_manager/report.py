@@ -181,7 +181,7 @@ def print_funnel(funnel: Funnel) -> None:
         console.print(reasons)
     if funnel.failed:
         kinds = ", ".join(f"{kind} {count}" for kind, count in funnel.failures.most_common())
-        console.print(f"{funnel.failed} explorations failed ({kinds}); the same command goes on with them")
+        console.print(f"{funnel.failed} explorations failed ({kinds}); repeat the command to retry them")
     if funnel.kept and funnel.tokens:
         console.print(
             f"{funnel.tokens / funnel.kept:,.0f} tokens and {funnel.cost / funnel.kept:.4f} (in your prices' "

@@ -140,6 +140,7 @@ class LabelEntry(BaseModel):
     ]
 
 
+# Pydantic sends the docstring of a reply model to endpoints, as `description` in the JSON schema.
 class LabelReply(BaseModel):
     """A JSON reply; its schema is sent to endpoints that enforce one."""
 

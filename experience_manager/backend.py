@@ -67,7 +67,7 @@ class Backend(ABC):
         return {}
 
     async def start_over(self) -> None:
-        """Reset the ranking to before the run's first step."""
+        """Let the ranking record the run's steps again from the first one. Its experiences stay as they are."""
 
     @abstractmethod
     async def prune(self) -> int:

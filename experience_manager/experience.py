@@ -40,7 +40,7 @@ def places_of(scope: str) -> frozenset[str]:
 
 
 def covers(scope: str, other: str) -> bool:
-    """Return whether a scope holds every place of another. Two scopes without places cover each other."""
+    """Return whether a scope names every place of another; "" (everywhere) covers only ""."""
     return places_of(scope) >= places_of(other)
 
 

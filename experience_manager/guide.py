@@ -28,7 +28,7 @@ class Guidance:
 
     text: str = ""
     experience_ids: tuple[str, ...] = ()
-    keep: bool = False
+    keep: bool = False  # whether the training prompt keeps the text
     problem: str = ""
 
     def __bool__(self) -> bool:

@@ -261,6 +261,7 @@ def _tags(value: Any) -> Any:
     return [part.strip().lstrip("#") for part in parts if isinstance(part, str) and part.strip()]
 
 
+# Pydantic sends the docstrings of reply models to endpoints, as `description` in the JSON schema.
 class _Reply(BaseModel):
     model_config = ConfigDict(extra="ignore")
 

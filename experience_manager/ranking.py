@@ -54,7 +54,7 @@ class Ranking(Protocol):
         ...
 
     def start_over(self) -> None:
-        """Reset to before the run's first step."""
+        """Let `record` take the run's steps again from the first one. Credit from before stays."""
         ...
 
 

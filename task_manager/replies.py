@@ -47,6 +47,7 @@ Confidence = Annotated[float, BeforeValidator(_as_share), Field(ge=0, le=1)]
 Action = Annotated[str, BeforeValidator(_as_action), Field(max_length=20_000)]
 
 
+# Pydantic sends the docstrings of reply models to endpoints, as `description` in the JSON schema.
 class _Reply(BaseModel):
     # Models add keys of their own.
     model_config = ConfigDict(extra="ignore", frozen=True)

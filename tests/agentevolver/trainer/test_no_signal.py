@@ -48,7 +48,7 @@ def test_after_a_signal_it_comes_as_soon_as_at_first():
 @pytest.mark.parametrize(
     ("groups", "advice"),
     [
-        ([(0.0, 0.0), (0.0, 0.0)], "python -m agentevolver.recipes.offline.seed"),
+        ([(0.0, 0.0), (0.0, 0.0)], "cold_start.files"),
         ([(1.0, 1.0), (1.0, 1.0)], "take harder tasks"),
         ([(0.0, 0.0), (1.0, 1.0)], "now and then"),
         ([(0.5, 0.5), (0.5, 0.5)], "now and then"),

@@ -17,7 +17,7 @@ from task_manager.synthetic_tasks import funnel_metrics, record_path, synthetic_
 from task_manager.tasks import read_objectives, write_objectives
 from tests.task_manager.questioning_fakes import LocalDesk, Tutor
 
-BASIC = Path(__file__).parents[3] / "examples" / "basic.yaml"
+BASIC = Path(__file__).parents[4] / "examples" / "basic.yaml"
 ORIGINALS = [Task(f"note_add.k1.{i}", "pocket") for i in range(8)]
 
 

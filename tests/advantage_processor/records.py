@@ -1,5 +1,3 @@
-"""Trajectories as the trainer has them, small."""
-
 from agentevolver.types import Trajectory
 
 

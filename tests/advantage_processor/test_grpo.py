@@ -1,5 +1,3 @@
-"""GRPO's outcome advantage: the golden vectors, verl's own numbers, and one vote per trajectory."""
-
 import numpy as np
 import pytest
 import torch
@@ -40,6 +38,7 @@ def test_random_batches_agree_with_the_slow_reference(batch):
     assert advantages(outcomes, groups, valid) == pytest.approx(reference.grpo(outcomes, groups, valid), abs=1e-9)
 
 
+@pytest.mark.thorough
 @settings(max_examples=25, deadline=None)
 @given(batch=OUTCOMES, norm_by_std=st.booleans())
 def test_one_row_a_trajectory_gives_verls_advantages(batch, norm_by_std):

@@ -1,39 +1,15 @@
-"""The hooks of the trainers whose rollouts go on over updates, and what of their state a checkpoint holds."""
-
 from types import SimpleNamespace
 
 import pytest
 import torch
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
-from verl.trainer.ppo.v1 import get_trainer_cls
 from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
-from verl.trainer.ppo.v1.trainer_separate_async import PPOTrainerSeparateAsync
 
 from agentevolver.trainer import asynchronous, roll_out
 from agentevolver.trainer.asynchronous import Asynchronous, EvolverTrainerAsync, EvolverTrainerSeparate
-from agentevolver.trainer.separate_worker import SeparateWorker
-from agentevolver.trainer.trainer import EvolverTrainer, EvolverTrainerSync
-from agentevolver.trainer.worker import PolicyWorker
-from agentevolver.types import Task
-from task_manager.dataset import MixedTasks
-from task_manager.settings import TaskManagerSettings
+from agentevolver.trainer.trainer import EvolverTrainer
 from tests.trajectories import trajectory
-
-
-def test_each_mode_has_its_trainer_over_verls():
-    for mode, ours, verls, name in (
-        ("agentevolver", EvolverTrainerSync, None, "sync"),
-        ("agentevolver_async", EvolverTrainerAsync, PPOTrainerColocateAsync, "colocate_async"),
-        ("agentevolver_separate", EvolverTrainerSeparate, PPOTrainerSeparateAsync, "separate_async"),
-    ):
-        assert get_trainer_cls(mode) is ours and ours.verl_mode == name
-        assert issubclass(ours, EvolverTrainer) and (verls is None or issubclass(ours, verls))
-
-
-def test_where_rollouts_have_gpus_of_their_own_the_worker_keeps_policies_in_memory_and_its_times():
-    assert EvolverTrainerSeparate.worker_class is SeparateWorker and issubclass(SeparateWorker, PolicyWorker)
-    assert callable(SeparateWorker.save_model_to_cpu) and callable(SeparateWorker.sync_seconds)
 
 
 class Engines:
@@ -149,31 +125,6 @@ def test_a_row_that_lost_its_guidance_counts_in_full_and_others_by_how_likely_th
     rows = KVBatchMeta(partition_id="train", keys=["g_0_0", "g_1_0"], tags=[{}, {}])
     Asynchronous._keep_stripped(SimpleNamespace(_trajectories=told), rows)
     assert queue.put == {"g_1_0": [1.0, 1.0]}
-
-
-TASKS = [Task(f"note_add.k1.{i}", "pocket", metadata={"split": "train"}) for i in range(12)]
-
-
-def test_a_draw_that_is_ahead_goes_on_where_it_was():
-    """The loader is read batch by batch and a batch ahead; its state is what was drawn, not what was trained on."""
-
-    def loader(seed=7):
-        section = TaskManagerSettings(mixture={"seed": seed}, curriculum={"enable": True})
-        tasks = MixedTasks(TASKS, [], section)
-        return tasks, tasks.loader(1, lambda rows: [row["task"]["task_id"] for row in rows])
-
-    def drawn(iterator, count):
-        return [next(iterator)[0] for _ in range(count)]
-
-    _, whole = loader()
-    iterator = iter(whole)
-    first = drawn(iterator, 8)  # two batches of four: one is ahead
-    state = whole.state_dict()
-    rest = drawn(iterator, 4)
-    assert sorted(first + rest) == sorted(task.task_id for task in TASKS)
-    _, again = loader()
-    again.load_state_dict(state)
-    assert drawn(iter(again), 4) == rest
 
 
 def test_the_optimiser_steps_of_a_step_are_those_of_its_batches_together():

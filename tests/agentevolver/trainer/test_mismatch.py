@@ -1,5 +1,3 @@
-"""The mismatch metric counts sampled tokens alone, and its warning comes once until the number has doubled."""
-
 import logging
 
 import pytest

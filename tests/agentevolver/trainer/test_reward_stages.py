@@ -1,18 +1,10 @@
-"""Scores made anew once a step's rollouts are all graded: who is given, what is written, what verl makes of it."""
-
 import json
 
-import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tensordict import TensorDict
-from verl import DataProto
-from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
 
-from advantage_processor.pipeline import Processor, assign
-from advantage_processor.settings import AttributionSettings, StageSettings
+from advantage_processor.settings import StageSettings
 from agentevolver.config.checks import load
 from agentevolver.trainer import batch as rows
 from agentevolver.trainer.batch import put_scores
@@ -123,29 +115,6 @@ def test_the_score_stands_on_the_last_token_of_every_row_and_withdrawn_rows_stay
     }  # fmt: skip
 
 
-@pytest.mark.thorough
-@settings(deadline=None)
-@given(st.lists(st.sampled_from([0.0, 0.25, 0.7, 1.0]), min_size=2, max_size=6))
-def test_verl_and_the_pipeline_make_the_same_advantages_of_the_new_scores(scores):
-    told = [rollout(f"{i % 2:06d}_{i // 2}", score) for i, score in enumerate(scores)]
-    for i, one in enumerate(told):
-        one.reward = Reward(one.outcome.score - 0.3 * i)
-    queue, batch = queued(told, (4, 2))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rows, "tq", queue)
-        put_scores(batch, range(len(batch.keys)), told)
-    padded = column([row["rm_scores"] for row in queue.rows.values()]).to_padded_tensor(0.0)
-    data = DataProto.from_dict(
-        tensors={"token_level_rewards": padded, "response_mask": torch.ones_like(padded, dtype=torch.long)},
-        non_tensors={"uid": np.array([key.rsplit("_", 2)[0] for key in batch.keys], dtype=object)},
-    )
-    made = compute_advantage_for_multi_trajectories(data, batch.keys, "grpo")
-    settings = AttributionSettings(enable=True, attributor="none", stages=["outcome"])
-    ours, _ = assign(Processor(settings), 1, told, batch.keys, [[0]] * len(batch.keys))
-    for row, verls in zip(ours, made.batch["advantages"], strict=True):
-        assert row[0].item() == pytest.approx(verls[0].item(), rel=1e-4, abs=1e-5)
-
-
 def test_groups_without_signal_are_told_by_what_is_trained_on():
     told = [rollout("a_0", 1.0), rollout("a_1", 1.0)]
     assert rollout_metrics(told, 1.0)["rollout/groups_without_signal"] == 1.0
@@ -163,9 +132,7 @@ def composed(*overrides):
     ("overrides", "message"),
     [
         (["trainer.reward_stages=[{use: moon}]"], r"trainer.reward_stages: stage 'moon'.*package.module:Name"),
-        (["trainer.reward_stages=['no.such:Stage']"], r"trainer.reward_stages: .*cannot be imported"),
         (["trainer.row_clips=[{use: ambiguity, lo: 2}]"], r"trainer.row_clips: .*the least one first"),
-        (["task_manager.grader.original_grader='no.such:Grader'"], r"original_grader: .*cannot be imported"),
         (
             ["task_manager.grader.original_grader=agentevolver.recipes.agent0.frontier:FrontierGrader"],
             r"original_grader: .*recipes.agent0.frozen names no executor",
@@ -181,7 +148,6 @@ def test_what_cannot_be_made_is_refused_before_training(overrides, message):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["task_manager.grader.original_grader=moon"], r"original_grader: write 'env'"),
         (
             ["trainer.reward_stages=['a.b:C']", "algorithm.filter_groups.enable=true"],
             "drops groups by the grader's scores",

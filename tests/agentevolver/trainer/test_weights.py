@@ -1,5 +1,3 @@
-"""Weights that a training begins with: where they are found, and that they are the model's."""
-
 import json
 import shutil
 from pathlib import Path
@@ -76,17 +74,6 @@ def test_weights_of_another_model_are_refused_by_what_differs(tmp_path):
     other = weights_at(of_hugging_face(tmp_path / "model", intermediate_size=2 * width))
     with pytest.raises(ConfigError, match=f"intermediate_size is {2 * width}, not {width}"):
         check_architecture(other, MODEL)
-
-
-def test_a_configuration_that_is_none_is_refused(tmp_path):
-    other = weights_at(of_hugging_face(tmp_path / "model", num_hidden_layers=1000))
-    with pytest.raises(ConfigError, match=r"no model's config\.json"):
-        check_architecture(other, MODEL)
-
-
-def test_what_a_folder_says_beside_its_tensors_is_no_difference(tmp_path):
-    other = weights_at(of_hugging_face(tmp_path / "model", torch_dtype="bfloat16", use_cache=False))
-    check_architecture(other, MODEL)
 
 
 def test_adapters_are_refused(tmp_path):

@@ -1,5 +1,3 @@
-"""The main job of several environments: whose splits are listed, how, and what an opening of each is asked for."""
-
 from pathlib import Path
 from typing import ClassVar
 
@@ -100,12 +98,6 @@ def test_a_resumed_run_sees_the_same_tasks_in_the_same_order_and_lists_them_anew
         for tasks in (originals, held_out):
             assert [task.task_id for task in tasks] == Service.ids * 2
         monkeypatch.setattr(Service, "ids", ["1", "2", "0"])
-
-
-def test_a_weight_of_0_lists_no_training_tasks(tmp_path):
-    _, originals, held_out = listed(settings_of(tmp_path, "env_service.env_type.gymnasium=0"))
-    assert {task.env_type for task in originals} == {"pocket"}
-    assert {task.env_type for task in held_out} == {"pocket", "gymnasium"}
 
 
 async def test_an_opening_has_its_environments_parameters_and_all_of_them_are_looked_at(tmp_path):

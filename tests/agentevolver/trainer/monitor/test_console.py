@@ -1,5 +1,3 @@
-"""What a run prints while it goes on: a line a step that fits, a table a validation, the time left."""
-
 from __future__ import annotations
 
 import io
@@ -13,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.text import Text
 
-from agentevolver.trainer.monitor.console import PHASES, WIDTH, Console, Pace, duration, line_of, validation_lines
+from agentevolver.trainer.monitor.console import PHASES, WIDTH, Console, Pace, line_of
 from agentevolver.trainer.monitor.log import Status
-from agentevolver.trainer.monitor.results import Validation
 from agentevolver.utils.files import append_jsonl
 
 VALIDATION = {"val-core/pocket/reward/mean@4": 0.61, "val-core/pocket/reward/best@4/mean": 0.8}
@@ -44,32 +41,6 @@ def test_a_line_never_passes_its_width(
     assert (f"{failed} rollouts failed" in line) is bool(failed) and line.endswith(left)
 
 
-def test_the_longest_phases_are_kept_in_their_order() -> None:
-    record = {"step": 1, "rollout/reward/mean": 0.5, "rollout/success": 0.5, "timing_s/step": 99.0}
-    record |= {key: 10.0 + number for number, key in enumerate(PHASES.values())}
-    assert plain(record).endswith("(gen 10.0 old 11.0 ref 12.0 adv 13.0 update 14.0 sync 15.0)"[-20:])
-    assert "(update 14.0 sync 15.0)" in plain(
-        record | {f"rollout/success/w{i}": 0.5 for i in range(2)}, 80, ", 999 min left"
-    )
-
-
-def test_a_validation_is_a_table_with_the_change_since_the_first() -> None:
-    first = {"pocket": Validation(0, "pocket", 4, 0.5, 0.7)}
-    head, line = validation_lines([Validation(20, "pocket", 4, 0.61, 0.8)], first)
-    assert "since the first" in head and line.split() == [
-        "pocket",
-        "0.610",
-        "avg@4",
-        "0.800",
-        "best@4",
-        "+0.110",
-        "(step",
-        "0)",
-    ]
-    assert max(map(len, validation_lines([Validation(20, "x" * 90, 16, 0.61, None)], {}))) <= WIDTH
-    assert validation_lines([], first) == []
-
-
 def test_the_pace_says_what_is_left_once_it_is_known() -> None:
     now = iter([0.0, 60.0, 120.0, 130.0])
     pace = Pace(lambda: next(now))
@@ -79,11 +50,6 @@ def test_the_pace_says_what_is_left_once_it_is_known() -> None:
         "",
     ]
     assert pace.left("filling", 3, 10) == ""
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(40, "40 s"), (719, "12 min"), (12600, "3.5 h")])
-def test_a_time_is_said_as_a_person_says_it(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
 
 
 def test_without_a_terminal_the_lines_tell_phase_step_validation_and_time(

@@ -1,14 +1,11 @@
-"""What a run came to, read from its folder: before and after in pairs, what models cost, what to do next."""
-
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agentevolver.launcher.ending import ending, name_of
+from agentevolver.launcher.ending import ending
 from agentevolver.llm.store import Ledger, Usage
 from agentevolver.trainer.checkpoints import seal
 from agentevolver.trainer.monitor.results import compare, spent, task_scores
@@ -65,13 +62,6 @@ def test_what_is_gone_or_torn_is_left_out(tmp_path: Path) -> None:
     assert task_scores(folder, 99) == {} and spent(tmp_path / "none.sqlite") is None
 
 
-def test_scores_that_are_not_those_of_the_metric_make_no_interval(tmp_path: Path) -> None:
-    folder = run(tmp_path)
-    write_jsonl(folder / "validation" / "step_4.jsonl", [rollout("a", 0.0)])
-    (one,) = compare(folder)
-    assert one.after is None and one.gain is None
-
-
 def test_the_end_says_what_happened_and_what_comes_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     folder = run(tmp_path / "experiments" / "pocket" / "basic")
@@ -116,12 +106,3 @@ def test_an_evaluation_that_failed_behind_its_metrics_is_not_told_to_start_over(
     )
     lines = ending(tmp_path, code=1, seconds=1)
     assert not any("resume_mode" in line for line in lines) and any("agentevolver resume" in line for line in lines)
-
-
-def test_a_run_that_did_nothing_says_nothing_more(tmp_path: Path) -> None:
-    assert ending(tmp_path, code=1, seconds=1) == []
-
-
-def test_an_experiment_elsewhere_is_called_by_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert name_of(tmp_path / "x" / "y") == os.path.join("x", "y") and name_of(Path("/a/b")) == "/a/b"

@@ -1,5 +1,3 @@
-"""The store through which the ranks of a group find one another: where it listens."""
-
 from __future__ import annotations
 
 import importlib
@@ -47,11 +45,6 @@ def test_a_second_group_of_a_process_shares_the_store(module: ModuleType) -> Non
     second = store(module, port, is_master=True)
     first.set("of the first", "1")
     assert second.get("of the first") == b"1" and addresses(port) == {"127.0.0.1"}
-
-
-def test_any_port_is_found(module: ModuleType) -> None:
-    served = store(module, 0, is_master=True)
-    assert addresses(served.port) == {"127.0.0.1"}
 
 
 def test_torch_looks_the_store_up_where_it_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,3 @@
-"""What a checkpoint says about the policy can be read by programs that do not know this project's attention."""
-
 import json
 
 from transformers import AutoConfig, AutoModelForCausalLM

@@ -15,13 +15,12 @@ from agentevolver.llm import (
     LLMContextOverflow,
     LLMFiltered,
     LLMRefused,
-    LLMReplyError,
     LLMSettings,
     LLMTimeout,
     LLMUnavailable,
     Role,
 )
-from agentevolver.llm.prompts import read_sections, read_steps, read_task
+from agentevolver.llm.prompts import read_sections, read_steps
 from agentevolver.types import Attribution, LabelStatus
 from tests.advantage_processor.judges import FakeJudge, as_json, labels_for
 from tests.advantage_processor.records import record
@@ -58,21 +57,6 @@ async def test_one_call_labels_every_step_of_a_trajectory():
     assert Attribution.from_dict(json.loads(json.dumps(found.to_dict()))) == found
 
 
-async def test_the_judge_sees_task_steps_and_outcome_in_their_sections():
-    judge = FakeJudge()
-    await attributor(judge).label_steps(trajectory(score=0.5), step=1)
-    system, user = judge.calls[0]
-    sections = read_sections(user["content"])
-    assert read_task(system["content"]) == "attributor/steps"
-    assert sections["task"] == "delete the note hat"
-    assert sections["opening"] == "site k4"
-    assert sections["outcome"] == "failure\nscore: 0.5"
-    assert sections["indices"] == "0-2"
-    assert [(s.index, s.action, s.observation) for s in read_steps(sections["transcript"])] == [
-        (i, action, f"saw {i}") for i, action in enumerate(ACTIONS)
-    ]
-
-
 PROSE = "All in all the agent did a GOOD job and nothing was BAD."
 GOOD_REPLY = as_json([(0, True), (1, False), (2, True)])
 
@@ -101,13 +85,6 @@ async def test_an_unusable_reply_is_asked_for_again_once_and_no_label_is_guessed
 async def test_the_labels_that_could_be_read_stand_and_only_the_others_are_asked_for_again():
     judge = FakeJudge(GOOD_REPLY.replace("BAD", "FINE"), as_json([(1, False)]))
     found = await attributor(judge).label_steps(trajectory(), step=1)
-    assert found.good == (True, False, True) and found.repairs == 1
-
-
-async def test_a_judge_that_thought_until_its_tokens_were_spent_is_asked_again():
-    found = await attributor(FakeJudge(LLMReplyError("spent all its tokens"), GOOD_REPLY)).label_steps(
-        trajectory(), step=1
-    )
     assert found.good == (True, False, True) and found.repairs == 1
 
 
@@ -245,11 +222,6 @@ def test_the_skip_rules_advantage_is_grpos(scores):
     found = [group_advantage(score, scores, len(scores)) for score in scores]
     assert found == pytest.approx(expected, abs=1e-9)
     assert [abs(value) < SMALL for value in found] == [abs(value) < SMALL for value in expected]
-
-
-async def test_a_group_that_stays_incomplete_is_labelled_unseen():
-    own = skip("skip_small_adv", FakeJudge(), group_size=2, group_wait_s=0.05)
-    assert (await own.label_steps(trajectory(0, 1.0), step=1)).status is LabelStatus.LABELLED
 
 
 async def test_skip_all_neg_leaves_out_what_failed_its_task():

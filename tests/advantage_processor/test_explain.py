@@ -15,17 +15,8 @@ def file(tmp_path):
         "g", 0, "GB", 1.0, actions=["note.find hat", "wait\x1b[2J"], observations=["n3 [bold]hat[/bold]", "x" * 900]
     )
     labelled.credit = StepCredit((0.75, -1.5), (2.25, -1.5), CreditParts((0.0, -1.0), (2.25, -0.5), (-1.5, 0.0)))
-    failed = {
-        **record("g", 1, steps=1, score=0.0).to_dict(),
-        "attribution": {"status": "failed", "kind": "reply", "reason": "LabelError: prose", "calls": 2},
-    }
     path = tmp_path / "step_3.jsonl"
-    path.write_text(
-        "\n".join(
-            json.dumps(item) for item in (labelled.to_dict(), failed, record("g", 2, steps=1, score=None).to_dict())
-        )
-        + "\n"
-    )
+    path.write_text(json.dumps(labelled.to_dict()) + "\n")
     return path
 
 
@@ -40,12 +31,6 @@ def test_a_trajectory_is_shown_with_labels_rewards_and_advantages(file, capsys):
     text = plain(shown)
     assert "GOOD" in text and "+0.000 outcome +2.250 label -1.500 what comes after = +0.750" in text
     assert "n3 [bold]hat[/bold]" in text and "\x1b" not in text  # an agent's text is no markup and no command
-
-
-def test_a_trajectory_without_labels_says_why(file, capsys):
-    assert main(["explain", str(file), "--index", "1"]) == 0
-    shown = capsys.readouterr().out
-    assert "labels: failed (LabelError: prose), 2 calls" in shown and "failure 0" in shown and "advantage" not in shown
 
 
 def parts_of(*steps):

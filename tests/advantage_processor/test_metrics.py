@@ -60,18 +60,6 @@ def test_a_success_is_what_its_grader_calls_one_whatever_reward_stages_make_of_i
         assert made.advantages.flatten().tolist() == pytest.approx(plain.advantages.flatten().tolist())
 
 
-@pytest.mark.parametrize("place", ["last_step", "only_prm"])
-def test_the_outcomes_share_of_the_last_reward_is_that_of_what_was_put_there(place):
-    config = AttributionSettings(enable=True, adca_grpo={"orm_distribution": place})
-    batch, result = process([record("g", 0, "GB", 1.0), record("g", 1, "BB", 0.0)], config)
-    shares = []
-    for credit in result.credit(batch).values():
-        outcome, label = abs(credit.parts.outcome[-1]), abs(credit.parts.label[-1])
-        shares.append(outcome / (outcome + label))
-    assert result.metrics["prm/decouple/outcome_share_last_mean"] == pytest.approx(sum(shares) / 2, abs=1e-5)
-    assert (result.metrics["prm/decouple/outcome_share_last_mean"] == 0.0) == (place == "only_prm")
-
-
 def test_allocation_reports_how_the_outcome_was_shared_out():
     config = AttributionSettings(enable=True, adca_grpo={"prm_scheme": "allocation"})
     m = process([record("g", 0, "GBG", 1.0), record("g", 1, "BB", 0.0), record("g", 2, "GGGB", 1.0)], config)[1].metrics

@@ -30,19 +30,6 @@ def trainer_of(kind, engines, **settings):
     return made
 
 
-def test_nobody_is_sent_to_the_engine_from_before_it_is_cut_off_until_it_has_the_new_weights(monkeypatch):
-    engines = Engines()
-    trainer = trainer_of(EvolverTrainerAsync, engines)
-    monkeypatch.setattr(EvolverTrainer, "on_sample_end", lambda self: self.checkpoint_manager.abort_replicas())
-    monkeypatch.setattr(
-        EvolverTrainer, "on_step_end", lambda self: self.checkpoint_manager.resume_generation_replicas()
-    )
-    trainer.timing_raw, trainer.actor_rollout_wg = {}, SimpleNamespace(sync_seconds=list)
-    trainer.on_sample_end()
-    trainer.on_step_end()
-    assert engines.calls == [{"asleep": True}, "abort_replicas", "resume_generation_replicas", {"asleep": False}]
-
-
 @pytest.mark.parametrize("kind", [EvolverTrainerAsync, EvolverTrainerSeparate])
 def test_validation_has_the_engine_to_itself_once_there_is_training(kind, monkeypatch):
     engines = Engines()
@@ -125,14 +112,3 @@ def test_a_row_that_lost_its_guidance_counts_in_full_and_others_by_how_likely_th
     rows = KVBatchMeta(partition_id="train", keys=["g_0_0", "g_1_0"], tags=[{}, {}])
     Asynchronous._keep_stripped(SimpleNamespace(_trajectories=told), rows)
     assert queue.put == {"g_1_0": [1.0, 1.0]}
-
-
-def test_the_optimiser_steps_of_a_step_are_those_of_its_batches_together():
-    config = SimpleNamespace(
-        data=SimpleNamespace(train_batch_size=32),
-        actor_rollout_ref=SimpleNamespace(actor=SimpleNamespace(ppo_mini_batch_size=8)),
-    )
-    for syncs, steps in ((1, 4), (4, 1)):
-        trainer = object.__new__(EvolverTrainerSeparate)
-        trainer.config, trainer.parameter_sync_step = config, syncs
-        assert trainer._optimiser_steps == steps

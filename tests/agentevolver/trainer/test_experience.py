@@ -1,6 +1,5 @@
 import asyncio
 import json
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,7 +9,6 @@ from ray.exceptions import RayActorError, RayTaskError
 from agentevolver.config.checks import load
 from agentevolver.trainer.checkpoint import writing
 from agentevolver.trainer.experience import CHUNK, RunExperience
-from agentevolver.trainer.metrics import rollout_flags
 from agentevolver.types import Task
 from agentevolver.utils.errors import TrainingFailed
 from agentevolver.utils.files import read_jsonl
@@ -35,24 +33,6 @@ def record(name="g_0", *, guided=False, stripped=False, wanted=False, success=Fa
         guidance=guidance or injected,
         guidance_wanted=wanted,
     )
-
-
-def test_success_of_guided_rollouts_is_told_apart_and_unanswered_ones_are_counted():
-    failed = replace(record("d_0", wanted=True), outcome=None)
-    records = [
-        record("a_0", guided=True, wanted=True, success=True),
-        record("a_1", wanted=True, success=True),
-        record("a_2"),
-        failed,
-    ]
-    assert rollout_flags(records) == {
-        "exp_manager/unanswered": 2.0,
-        "exp_manager/guided/rollouts": 1.0,
-        "exp_manager/guided/success": 1.0,
-        "exp_manager/unguided/rollouts": 2.0,
-        "exp_manager/unguided/success": 0.5,
-    }
-    assert "exp_manager/guided/success" not in rollout_flags(records[1:])
 
 
 @pytest.fixture(scope="module")
@@ -221,27 +201,6 @@ def test_rollouts_whose_distillation_failed_are_distilled_again_counted_and_owed
     asked.clear()
     fill()
     assert asked == []
-
-
-@pytest.mark.parametrize("waits", [True, False])
-@pytest.mark.parametrize("owns_pool", [True, False])
-def test_a_run_that_starts_over_says_so_to_any_pool_and_one_that_goes_on_does_not(
-    tmp_path, monkeypatch, waits, owns_pool
-):
-    done = []
-    navigation = navigation_over(
-        tmp_path,
-        monkeypatch,
-        restore=lambda folder, _: done.append(Path(folder)) or True,
-        start_over=lambda: done.append("over"),
-    )
-    navigation._waits, navigation._owns_pool = waits, owns_pool
-    set_back = waits and owns_pool
-    assert navigation.restore_pool(tmp_path / "global_step_2") is set_back
-    assert done == [tmp_path / "global_step_2"] * set_back
-    done.clear()
-    assert navigation.restore_pool(navigation.beginning) is set_back
-    assert done == [*[navigation.beginning] * set_back, "over"]
 
 
 def test_a_pool_that_cannot_be_saved_or_set_back_ends_the_run_with_one_line(tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ from verl.workers.config.actor import PolicyLossConfig
 from verl.workers.utils.losses import ppo_loss
 
 from agentevolver.config.loss_modes import BOOSTED
-from agentevolver.trainer.loss import finish_metrics, guidance_metrics, selective_ppo_loss
+from agentevolver.trainer.loss import finish_metrics, selective_ppo_loss
 
 AGGREGATIONS = ("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
 LOW, HIGH, OFF, DUAL = 0.2, 0.28, 0.6, 3.0
@@ -213,18 +213,3 @@ def test_a_loss_mode_without_an_upper_clip_by_sample_is_refused_only_where_somet
     with pytest.raises(ValueError, match="loss_mode = 'geo_mean' has no upper clip by sample"):
         Batch([row], [1], [OFF]).run(partial(selective_ppo_loss, config("geo_mean")))
     Batch([row], [1], [HIGH]).run(partial(selective_ppo_loss, config("geo_mean")))
-
-
-def test_metrics_of_rows_tell_guided_from_unguided():
-    metrics = guidance_metrics(
-        [True, True, False, False],
-        [True, False, False, False],
-        [1.0, 0.0, 0.0, 0.0],
-        [1.5, -0.5, -0.5, -0.5],
-        [10, 10, 20, 10],
-    )
-    assert metrics["exp_manager/guided_share"] == 0.5 and metrics["exp_mask_ratio"] == 0.2
-    assert metrics["exp_manager/guided/reward"] == 0.5 and metrics["exp_manager/unguided/reward"] == 0.0
-    assert metrics["exp_manager/guided/advantage"] == 0.5 and metrics["exp_manager/unguided/tokens"] == 15
-    assert "exp_manager/guided/reward" not in guidance_metrics([False], [False], [1.0], [0.0], [3])
-    assert guidance_metrics([], [], [], [], []) == {}

@@ -30,30 +30,8 @@ def test_metrics_count_failed_rollouts_apart_from_graded_ones():
     assert metrics["rollout/tokens_per_s"] == 10
 
 
-def test_problems_of_tool_calls_are_shares_of_the_calls_that_were_tried():
-    def step(calls, *problems):
-        return replace(record().steps[0], calls=calls, problems=problems)
-
-    plan = replace(record().steps[0], kind="plan")
-    played = replace(record(), steps=[plan, step(3, "unknown_tool"), step(0), step(1, "bad_json")])
-    metrics = rollout_metrics([played, record()], gen_s=1.0)
-    tools = {name.removeprefix("rollout/"): value for name, value in metrics.items() if "/tool_" in name}
-    assert tools == {
-        "tool_calls_per_step": 4 / 3,
-        "tool_problems/unknown_tool": 0.25,
-        "tool_problems/bad_json": 0.25,
-        "tool_problems/bad_arguments": 0.0,
-        "tool_problems/too_many": 0.0,
-        "tool_problems/broken": 0.0,
-    }
-
-
 def test_metrics_of_a_step_without_a_graded_rollout_hold_no_mean():
     assert "rollout/reward/mean" not in rollout_metrics([failed()], gen_s=1.0)
-
-
-def test_a_group_of_which_one_is_left_is_lonely():
-    assert lonely_groups([record("a"), record("b"), record("b"), replace(failed(), group_id="a")]) == {"a"}
 
 
 def test_a_group_that_was_asked_for_one_rollout_is_not_lonely():

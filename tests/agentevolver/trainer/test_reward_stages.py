@@ -7,7 +7,7 @@ from tensordict import TensorDict
 from advantage_processor.settings import StageSettings
 from agentevolver.config.checks import load
 from agentevolver.trainer import batch as rows
-from agentevolver.trainer.batch import put_scores
+from agentevolver.trainer.batch import put_scores, scale_synthetic
 from agentevolver.trainer.job.main import check_stages
 from agentevolver.trainer.metrics import rollout_metrics
 from agentevolver.trainer.reward_stages import Rewards, RewardStageError, RewardStages
@@ -77,12 +77,6 @@ def test_a_stage_sees_what_the_one_before_it_made():
     assert [one.outcome.score for one in told] == [1.0, 0.0]
 
 
-def test_without_stages_nothing_is_changed():
-    told = [rollout("a_0", 1.0)]
-    stages = RewardStages([], SETTINGS)
-    assert not stages and stages.apply(told) == {} and told[0].reward is None and told[0].score == 1.0
-
-
 @pytest.mark.parametrize("how", ["short", "nan", "text", "none"])
 def test_a_stage_that_breaks_its_contract_ends_the_run_by_name(how):
     with pytest.raises(RewardStageError, match="Careless"):
@@ -112,6 +106,17 @@ def test_the_score_stands_on_the_last_token_of_every_row_and_withdrawn_rows_stay
     found = {key: row["rm_scores"].tolist() for key, row in queue.rows.items()}
     assert found == {
         "a_0_0": [0, 0, 0.5], "a_0_1": [0.5], "a_1_0": [0, 0, -0.5], "a_1_1": [-0.5], "a_2_0": [0, 0, 0], "a_2_1": [0],
+    }  # fmt: skip
+
+
+def test_the_returns_that_a_critic_learns_are_not_scaled(monkeypatch):
+    queue = Queue()
+    monkeypatch.setattr(rows, "tq", queue)
+    made = {name: column([torch.tensor([2.0, value])]) for name, value in (("advantages", 4.0), ("returns", 6.0))}
+    batch = queue.kv_batch_put(["g_0_0"], "train", TensorDict(made, batch_size=[1]))
+    scale_synthetic(batch, [trajectory(group_id="g", task={"metadata": {"advantage_scale": 0.5}})])
+    assert {name: row.tolist() for name, row in queue.rows["g_0_0"].items()} == {
+        "advantages": [1.0, 2.0], "returns": [2.0, 6.0],
     }  # fmt: skip
 
 

@@ -168,34 +168,3 @@ def test_there_are_as_many_epochs_as_the_steps_take(monkeypatch, steps, epochs):
     monkeypatch.setattr(PPOTrainerSync, "_init_dataloader", lambda self: setattr(self, "steps_per_epoch", 0))
     Loading._init_dataloader(trainer)
     assert trainer.config.trainer.total_epochs == 2
-
-
-def test_of_several_environments_each_has_its_tasks_its_rounds_and_its_wish(tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "BackgroundQuestioning", FakeRounds)
-    lake = [Task(f"note_add.k1.{i}", "pocket_long", metadata={"split": "train"}) for i in range(4)]
-    resolved(tmp_path)
-    write_tasks(tmp_path / "both.jsonl", [*ORIGINALS, *lake])
-    (tmp_path / "synthetic.jsonl").rename(tmp_path / "synthetic.pocket.jsonl")
-    several = (
-        "env_service.env_type={pocket: 1, pocket_long: 1}",
-        "task_manager.env_types=[pocket]",
-        "task_manager.curriculum.synthesize_every_epochs=1",
-    )
-    items = ("device=cpu", "actor_rollout_ref.model.path=x", f"experiment.root={tmp_path}")
-    section = (
-        f"task_manager.train_data_path={tmp_path / 'synthetic.jsonl'}",
-        "task_manager.mixture.synthetic_data_ratio=0.5",
-        "task_manager.curriculum.enable=true",
-    )
-    made = TrainingTasks(load(BASIC, [*items, *section, *several]).settings, tmp_path / "both.jsonl")
-    rows = [row["task"] for batch in made.dataset.loader(4, list) for row in batch]
-    assert len(rows) == 8 + 4 + 4 and [task["env_type"] for task in rows].count("pocket") == 8
-    assert all(task["env_type"] == "pocket" for task in rows if task["open_query"]) and list(made._background) == [
-        "pocket"
-    ]
-    metrics = made.after_rollouts(1, [record(ORIGINALS[i], 1, f"g{i}") for i in range(3)] + [record(lake[0], 0, "h")])
-    assert metrics["curriculum/known/pocket"] == 3 and metrics["curriculum/success/pocket_long"] == 0
-    made.steps_per_epoch, made.last_step = 4, 99
-    made.after_step(4)
-    (wish,) = made._background["pocket"].began
-    assert wish != training.profile_for("pocket", None).task_preference, "what the other environment says plays no part"

@@ -40,8 +40,3 @@ def test_rollouts_that_were_to_be_guided_are_averaged_apart_from_the_others():
     assert metrics["val-core/x/dev/reward/mean@1"] == 0.0
     assert metrics["val-core/x/dev/guided/reward/mean@2"] == 1.0
     assert metrics["val-aux/x/dev/failed_rollouts"] == 0.0 and metrics["val-aux/x/dev/guided/failed_rollouts"] == 1.0
-
-
-def test_a_validation_of_one_kind_has_the_metrics_of_that_kind_alone():
-    metrics = validation_metrics_apart(["x"], ["a"], {"reward": [1.0]}, [False], [True], (0, 1))
-    assert {key.split("/")[2] for key in metrics} == {"guided"}

@@ -195,15 +195,6 @@ def test_the_newest_is_the_one_that_was_written_last(tmp_path):
     assert found(tmp_path) == "global_step_6"
 
 
-def test_a_checkpoint_of_an_earlier_release_is_as_good_and_older(tmp_path):
-    for step in (2, 10):
-        save(tmp_path, step, sealed=False)
-    assert found(tmp_path) == "global_step_10"
-    save(tmp_path, 6)
-    (tmp_path / "checkpoints" / MARKER).unlink()
-    assert found(tmp_path) == "global_step_6"
-
-
 def test_one_that_is_not_whole_takes_no_place_of_one_that_is(tmp_path):
     for step in (2, 4, 6):
         save(tmp_path, step)

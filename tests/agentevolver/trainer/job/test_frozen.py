@@ -200,10 +200,3 @@ async def test_what_is_no_reply_is_an_engine_error(answers: list[Any], prompt: i
     async with asking(*answers, timeout_s=0.3) as (engine, _):
         with pytest.raises(EngineError, match=said):
             await engine.generate("i", [1] * prompt, {})
-
-
-async def test_nobody_there_is_an_engine_error_once_patience_ends() -> None:
-    engine = FrozenEngine("http://127.0.0.1:9", "/base", max_model_len=10, timeout_s=5, key="", patience=QUICK)
-    with pytest.raises(EngineError, match=r"at http://127\.0\.0\.1:9 does not answer"):
-        await engine.generate("i", [1], {})
-    await engine.close()

@@ -115,15 +115,6 @@ async def test_training_tasks_validation_tasks_and_worlds_without_a_goal_are_eac
             )
 
 
-async def test_what_the_environment_refuses_is_told_as_it_is(measured, monkeypatch):
-    async def refuses(*_):
-        raise EnvRequestError("slack must be a number", url="/create", status=400)
-
-    monkeypatch.setattr(OneOpening, "create_instance", refuses)
-    with pytest.raises(ConfigError, match=r"refuses task .* slack must be a number"):
-        await measured(tasks=tasks_of(9))
-
-
 SMALL = ("data.train_batch_size=3", "actor_rollout_ref.actor.ppo_mini_batch_size=3")
 
 
@@ -207,13 +198,6 @@ class TestTheChatTemplate:
     def check(self, family, *items, **template_kwargs):
         renderer = ChatRenderer(build_family(TOOL_FAMILIES[family]), template_kwargs)
         main.check_chat_template(load(None, ["device=cpu", *items]).settings, renderer)
-
-    def test_what_is_exact_is_not_spoken_of(self, capsys):
-        self.check("qwen2_5")
-        self.check(
-            "qwen3", "actor_rollout_ref.rollout.tool_format=none", "actor_rollout_ref.rollout.observation_role=tool"
-        )
-        assert capsys.readouterr().err == ""
 
     def test_what_drifts_is_a_warning_that_says_what_to_set(self, capsys, caplog):
         self.check("qwen3")

@@ -11,7 +11,7 @@ from agentevolver.trainer.job.questioning import prepare
 from agentevolver.types import Task
 from agentevolver.utils.errors import ConfigError, TrainingFailed
 from task_manager import synthetic_tasks as task_synthetic
-from task_manager.synthetic_tasks import funnel_metrics, record_path
+from task_manager.synthetic_tasks import funnel_metrics
 from task_manager.tasks import write_objectives
 from tests.task_manager.questioning_fakes import LocalDesk, Tutor
 
@@ -72,20 +72,6 @@ def test_tasks_are_made_once_and_found_again(tmp_path, model):
     assert phase == f"making tasks: 4 of 4 explorations, {len(tasks)} tasks kept"
     asked = model.prompted
     assert prepare(settings, ORIGINALS) == tasks and model.prompted == asked > 0
-
-
-@pytest.mark.thorough
-def test_what_failed_is_made_up_for_until_training_has_begun(tmp_path, model):
-    settings = settings_of(tmp_path)
-    tasks = prepare(settings, ORIGINALS)
-    made = json.loads(record_path(settings.experiment_dir).read_text())
-    record_path(settings.experiment_dir).write_text(json.dumps({**made, "complete": False, "metrics": {}}))
-    (settings.experiment_dir / "metrics.jsonl").write_text("{}\n")
-    prepare(settings, ORIGINALS)
-    assert funnel_metrics(settings.experiment_dir) == {}, "training has begun: nothing is made"
-    (settings.experiment_dir / "metrics.jsonl").unlink()
-    assert prepare(settings, ORIGINALS) == tasks
-    assert funnel_metrics(settings.experiment_dir)["questioning/kept"] == len(tasks)
 
 
 def test_a_model_that_stays_away_is_one_line(tmp_path, model):

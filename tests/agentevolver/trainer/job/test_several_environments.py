@@ -100,22 +100,6 @@ def test_a_resumed_run_sees_the_same_tasks_in_the_same_order_and_lists_them_anew
         monkeypatch.setattr(Service, "ids", ["1", "2", "0"])
 
 
-async def test_an_opening_has_its_environments_parameters_and_all_of_them_are_looked_at(tmp_path):
-    from transformers import AutoTokenizer
-
-    from agentevolver.recipes.offline.seed import seed_policy_path
-    from context_manager.chat import ChatRenderer
-
-    renderer = ChatRenderer(AutoTokenizer.from_pretrained(seed_policy_path()))
-    tasks = [Task("0", name, metadata={"validation": True}) for name in ("pocket", "gymnasium")]
-    await main.probe(settings_of(tmp_path), tasks, renderer)
-    shared = {"is_open_query": False}
-    assert Service.asked == [("pocket", "0", {"slack": 1, **shared}), ("gymnasium", "0", {"max_steps": 4, **shared})]
-    limit = settings_of(tmp_path, "data.max_prompt_length=4")
-    with pytest.raises(ConfigError, match="validation tasks of pocket are longer"):
-        await main.probe(limit, tasks, renderer)
-
-
 async def test_an_environment_without_native_tools_acts_by_text_where_it_is_said_to_and_else_is_refused(tmp_path):
     class Renderer:
         def for_tools(self, tools):

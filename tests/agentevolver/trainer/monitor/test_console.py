@@ -4,41 +4,14 @@ import io
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from rich.text import Text
 
-from agentevolver.trainer.monitor.console import PHASES, WIDTH, Console, Pace, line_of
+from agentevolver.trainer.monitor.console import WIDTH, Console, Pace
 from agentevolver.trainer.monitor.log import Status
 from agentevolver.utils.files import append_jsonl
 
 VALIDATION = {"val-core/pocket/reward/mean@4": 0.61, "val-core/pocket/reward/best@4/mean": 0.8}
-
-
-def plain(record: dict[str, Any], *more: Any) -> str:
-    return Text.from_markup(line_of(record, *more)).plain
-
-
-@given(
-    st.integers(0, 10**6),
-    st.integers(0, 6),
-    st.floats(0, 10**5),
-    st.floats(0, 10**5),
-    st.sampled_from([None, 0, 10**4]),
-    st.sampled_from(["", ", 12 min left"]),
-)
-def test_a_line_never_passes_its_width(
-    step: int, worlds: int, seconds: float, speed: float, failed: int | None, left: str
-) -> None:
-    record = {"step": step, "rollout/reward/mean": 0.5, "rollout/success": 0.5, "rollout/tokens_per_s": speed}
-    record |= {f"rollout/success/world_{i}": 0.25 for i in range(worlds)} | dict.fromkeys(PHASES.values(), seconds / 6)
-    record |= {"timing_s/step": seconds} | ({} if failed is None else {"rollout/failed": float(failed)})
-    line = plain(record, 10**6, left)
-    assert len(line) <= WIDTH and line.startswith(f"step {step:>4}/1000000  reward 0.500  success 0.500")
-    assert (f"{failed} rollouts failed" in line) is bool(failed) and line.endswith(left)
 
 
 def test_the_pace_says_what_is_left_once_it_is_known() -> None:

@@ -1,14 +1,11 @@
-import json
 import math
 
 import numpy as np
 import pytest
 
-from agentevolver.trainer.monitor.console import new_warnings
 from agentevolver.trainer.monitor.log import (
     SUPERSEDED,
     RunLog,
-    Status,
     last_step,
     last_trained_step,
     plain_number,
@@ -41,15 +38,6 @@ def test_each_step_is_one_object_in_metrics_jsonl_and_reaches_the_loggers(tmp_pa
 @pytest.mark.parametrize("value", [None, "text", math.nan, math.inf, [1], {"x": 1}, np.array([1, 2])])
 def test_what_is_not_a_finite_number_is_not_logged(value):
     assert plain_number(value) is None
-
-
-def test_a_resumed_run_moves_the_steps_it_repeats_aside(tmp_path):
-    log = RunLog(tmp_path, Backend())
-    for step in range(5):
-        log.log({"a": step}, step=step)
-    assert supersede_metrics(tmp_path, 2) == 2
-    assert [r["step"] for r in read_jsonl(tmp_path / "metrics.jsonl")] == [0, 1, 2]
-    assert [r["step"] for r in read_jsonl(tmp_path / "metrics.superseded.jsonl")] == [3, 4]
 
 
 def test_a_broken_line_does_not_block_a_resume(tmp_path, caplog):
@@ -105,21 +93,3 @@ def test_a_disk_that_is_really_full_ends_the_step_before_anything_is_said_to_be_
     with pytest.raises(OSError, match="No space left"):
         RunLog(tmp_path, Backend()).log({"a": 1.0}, 1)
     assert told == []
-
-
-def test_what_a_run_warns_of_is_printed_once_and_goes_when_it_is_over(tmp_path):
-    status, told = Status(tmp_path), {}
-    printed = []
-    for change in (
-        lambda: status.set("training", step=1),
-        lambda: status.warn("nothing is learnt"),
-        lambda: status.note("rollouts take long"),
-        lambda: status.note(None),
-        lambda: status.warn("nothing is learnt still"),
-        lambda: status.warn(None),
-    ):
-        change()
-        printed.append(new_warnings(told, json.loads((tmp_path / "status.json").read_text())))
-        assert new_warnings(told, {}) == []
-    assert printed == [[], ["nothing is learnt"], ["rollouts take long"], [], ["nothing is learnt still"], []]
-    assert "warning" not in json.loads((tmp_path / "status.json").read_text())

@@ -97,12 +97,3 @@ def test_a_run_without_a_checkpoint_is_not_said_to_go_on(tmp_path: Path, monkeyp
     assert not any("resume" in line for line in ending(folder, code=0, seconds=600))
     (folder / "coevolve.json").write_text("{}")  # rounds of two agents go on by it
     assert "  go on:        agentevolver resume pocket/basic" in ending(folder, code=143, seconds=600)
-
-
-def test_an_evaluation_that_failed_behind_its_metrics_is_not_told_to_start_over(tmp_path: Path) -> None:
-    write_jsonl(
-        tmp_path / "metrics.jsonl",
-        [{"step": 40, "time": 1.0, "timing_s/testing": 2.0, "val-core/pocket/reward/mean@8": 0.5}],
-    )
-    lines = ending(tmp_path, code=1, seconds=1)
-    assert not any("resume_mode" in line for line in lines) and any("agentevolver resume" in line for line in lines)

@@ -97,14 +97,6 @@ def test_a_phase_that_was_interrupted_goes_on_without_the_time_of_the_other(cloc
     assert after(dog, clock, 10_000) is None, "also a phase that failed is over"
 
 
-def test_a_full_disk_does_not_stop_the_watching(clock, tmp_path, caplog):
-    (tmp_path / "logs").write_text("a file where the folder should be")
-    dog = watchdog(clock, tmp_path)
-    dog.enter("checkpoint")
-    assert after(dog, clock, 100) is not None
-    assert "is not written on" in caplog.text
-
-
 async def test_a_noted_call_that_fails_or_is_cancelled_is_not_waited_for_any_more(clock):
     class Service:
         address = "here"

@@ -19,8 +19,3 @@ def test_a_saved_configuration_names_no_attention(tmp_path):
         "sdpa",
         "eager",
     )
-
-
-def test_a_folder_without_one_is_left_alone(tmp_path):
-    leave_attention_open(tmp_path / "config.json")
-    assert not list(tmp_path.iterdir())

@@ -2,7 +2,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import AutoModelForCausalLM, Qwen2Config
 
 from agentevolver.trainer.verl_plugin import varlen_attention as module
 from agentevolver.trainer.verl_plugin.varlen_attention import NAME, register, sequence_bounds, varlen_attention
@@ -129,23 +128,3 @@ def test_the_flash_kernel_is_asked_for_what_the_other_path_computes(monkeypatch,
     )
     torch.testing.assert_close(output, masked(*parts, lengths, 0.2, window))
     assert told["max_q"] == told["max_k"] == 7 and told["cu_seq_q"].tolist() == [0, 7, 8, 13]
-
-
-def model(implementation, **changed):
-    torch.manual_seed(0)
-    sizes = {
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-    }
-    config = Qwen2Config(vocab_size=40, **sizes, **changed)
-    return AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation=implementation)
-
-
-def test_a_models_padding_mask_is_not_lost_on_the_way():
-    ids, mask = torch.ones(1, 4, dtype=torch.int64), torch.tensor([[0, 1, 1, 1]])
-    with pytest.raises(ValueError, match="takes one packed row"):
-        model(NAME)(input_ids=ids, attention_mask=mask, use_cache=False)
-    assert model(NAME)(input_ids=ids, attention_mask=torch.ones_like(mask), use_cache=False).logits.shape == (1, 4, 40)

@@ -119,14 +119,6 @@ def test_hostile_replies_are_refused_quickly(hostile):
     assert time.process_time() - began < 1.0
 
 
-@pytest.mark.thorough
-@settings(max_examples=150, deadline=None)
-@given(text=st.text(max_size=200))
-def test_no_text_raises_anything_else(text):
-    with pytest.raises(LabelError):
-        read_labels(text, range(3, 6))
-
-
 def opened(last, query=None, injected=""):
     messages = [
         {"role": "system", "content": "rules"},

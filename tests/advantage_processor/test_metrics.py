@@ -58,13 +58,3 @@ def test_a_success_is_what_its_grader_calls_one_whatever_reward_stages_make_of_i
     for made in shaped:
         assert [made.metrics[name] for name in names] == pytest.approx([plain.metrics[name] for name in names])
         assert made.advantages.flatten().tolist() == pytest.approx(plain.advantages.flatten().tolist())
-
-
-def test_allocation_reports_how_the_outcome_was_shared_out():
-    config = AttributionSettings(enable=True, adca_grpo={"prm_scheme": "allocation"})
-    m = process([record("g", 0, "GBG", 1.0), record("g", 1, "BB", 0.0), record("g", 2, "GGGB", 1.0)], config)[1].metrics
-    assert m["prm_allocation/unit_weight_mean"] == pytest.approx((1 / 2.2 + 1 / 2 + 1 / 3.2) / 3)
-    assert m["prm_allocation/consistent_weight_share_pos"] == pytest.approx((2 / 2.2 + 3 / 3.2) / 2)
-    assert m["prm_allocation/consistent_weight_share_neg"] == 1.0
-    assert m["prm_allocation/good_bad_rnorm_gap_pos"] > 0 and "prm_allocation/good_bad_rnorm_gap_neg" not in m
-    assert m["prm_allocation/rnorm_small_mag_ratio"] == pytest.approx(1 / 9)  # the last BAD: (0.0625 - 0.0278) / 0.3926

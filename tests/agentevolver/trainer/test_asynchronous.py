@@ -2,13 +2,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
 
 from agentevolver.trainer import asynchronous, roll_out
 from agentevolver.trainer.asynchronous import Asynchronous, EvolverTrainerAsync, EvolverTrainerSeparate
 from agentevolver.trainer.trainer import EvolverTrainer
+from tests.agentevolver.trainer.memory_queue import Queue
 from tests.trajectories import trajectory
 
 
@@ -59,11 +59,11 @@ def test_the_warm_up_is_no_longer_than_the_training(monkeypatch):
     assert asked == [2, 1, 0]
 
 
-class Queue:
-    """TransferQueue's keys, tags and fields."""
+class Groups:
+    """TransferQueue's keys and tags; what runs is finished when it is looked at for the third time."""
 
-    def __init__(self, tags, fields=None):
-        self.tags, self.fields, self.put, self.looked = tags, fields or {}, {}, 0
+    def __init__(self, tags):
+        self.tags, self.looked = tags, 0
 
     def kv_list(self, partition_id):
         self.looked += 1
@@ -76,13 +76,6 @@ class Queue:
         for key in keys:
             del self.tags[key]
 
-    def kv_batch_get(self, keys, partition_id, select_fields):
-        rows = [self.fields[key] for key in keys]
-        return {name: torch.nested.as_nested_tensor(rows, layout=torch.jagged) for name in select_fields}
-
-    def kv_batch_put(self, keys, partition_id, fields: TensorDict):
-        self.put |= {key: row.tolist() for key, row in zip(keys, fields["rollout_is_weights"].unbind(), strict=True)}
-
 
 def test_scouts_and_the_warm_start_take_their_own_groups_and_leave_those_of_training(monkeypatch):
     training = {
@@ -94,7 +87,7 @@ def test_scouts_and_the_warm_start_take_their_own_groups_and_leave_those_of_trai
         "000002-00000-s_1_0": {"status": "success"},
         "000002-00000-s_0_0": {"status": "success"},
     }
-    queue = Queue({**training, **scouts})
+    queue = Groups({**training, **scouts})
     monkeypatch.setattr(roll_out, "tq", queue)
     found = roll_out.gathered(["000002-00000-s"], "train")
     assert queue.looked == 3, "they were waited for"
@@ -104,11 +97,12 @@ def test_scouts_and_the_warm_start_take_their_own_groups_and_leave_those_of_trai
 
 
 def test_a_row_that_lost_its_guidance_counts_in_full_and_others_by_how_likely_they_became(monkeypatch):
-    queue = Queue({}, {f"g_{i}_0": torch.tensor([0.5, 2.0]) for i in range(3)})
+    queue = Queue()
+    queue.rows = {f"g_{i}_0": {"rollout_is_weights": torch.tensor([0.5, 2.0])} for i in range(2)}
     monkeypatch.setattr(asynchronous, "tq", queue)
     guided = {"guidance": {"text": "tip", "injected": "tip", "keep": False}}
     told = [trajectory(group_id="g", rollout_id=0), trajectory(group_id="g", rollout_id=1, **guided)]
     assert [one.stripped for one in told] == [False, True]
     rows = KVBatchMeta(partition_id="train", keys=["g_0_0", "g_1_0"], tags=[{}, {}])
     Asynchronous._keep_stripped(SimpleNamespace(_trajectories=told), rows)
-    assert queue.put == {"g_1_0": [1.0, 1.0]}
+    assert [row["rollout_is_weights"].tolist() for row in queue.rows.values()] == [[0.5, 2.0], [1.0, 1.0]]

@@ -84,16 +84,3 @@ def test_the_end_says_what_happened_and_what_comes_next(tmp_path: Path, monkeypa
     for verb in ("view", "resume", "eval", "chat", "export"):
         assert any(f"agentevolver {verb} pocket/basic" in line for line in done)
     assert ending(folder, code=1, seconds=1)[0].startswith("pocket/basic failed with exit code 1 after 1 s")
-
-
-def test_a_run_without_a_checkpoint_is_not_said_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    folder = run(tmp_path / "experiments" / "pocket" / "basic")
-    lines = ending(folder, code=143, seconds=600)
-    assert "  no checkpoint was written (trainer.save_freq): there is nothing to go on from" in lines
-    assert "  start over:   agentevolver resume pocket/basic trainer.resume_mode=disable" in lines
-    assert not any("go on:" in line for line in lines)
-    # An evaluation has none of its own: nothing was lost, and there is nothing to go on with.
-    assert not any("resume" in line for line in ending(folder, code=0, seconds=600))
-    (folder / "coevolve.json").write_text("{}")  # rounds of two agents go on by it
-    assert "  go on:        agentevolver resume pocket/basic" in ending(folder, code=143, seconds=600)

@@ -69,20 +69,6 @@ def test_what_is_usual_decides_once_it_is_longer_than_the_floor(clock):
     assert after(dog, clock, 1) is not None
 
 
-def test_nothing_is_said_between_phases_and_of_a_phase_that_ended_while_it_was_looked_into(clock):
-    shown = []
-    dog = watchdog(clock, show=shown.append)
-    assert after(dog, clock, 10_000) is None
-
-    def ends_meanwhile():
-        dog.leave()
-        return "nothing"
-
-    dog.enter("rollouts", ends_meanwhile)
-    assert after(dog, clock, 500) is None
-    assert [text for text in shown if text] == []
-
-
 def test_a_phase_that_was_interrupted_goes_on_without_the_time_of_the_other(clock):
     dog = watchdog(clock)
     dog.enter("rollouts")

@@ -39,14 +39,6 @@ def test_a_store_listens_at_its_host_alone_and_serves(module: ModuleType) -> Non
     assert addresses(port) == {"127.0.0.1"}
 
 
-def test_a_second_group_of_a_process_shares_the_store(module: ModuleType) -> None:
-    port = free_port()
-    first = store(module, port, is_master=True)
-    second = store(module, port, is_master=True)
-    first.set("of the first", "1")
-    assert second.get("of the first") == b"1" and addresses(port) == {"127.0.0.1"}
-
-
 def test_torch_looks_the_store_up_where_it_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     torchs = importlib.import_module("torch.distributed.rendezvous")
     monkeypatch.setattr(torchs, "TCPStore", TCPStore)

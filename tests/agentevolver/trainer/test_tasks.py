@@ -140,12 +140,13 @@ def test_training_is_as_long_as_the_epochs_that_are_drawn_and_the_schedule_too(t
     from agentevolver.trainer.trainer import EvolverTrainerSync
 
     monkeypatch.setattr(PPOTrainerSync, "_init_dataloader", lambda self: setattr(self, "steps_per_epoch", 2))
-    config = for_verl(resolved(tmp_path, "trainer.total_epochs=3").config)
+    overrides = ["trainer.total_epochs=3", "trainer.total_training_steps=null"]
+    config = for_verl(resolved(tmp_path, *overrides).config)
     config.data.train_files = str(tmp_path / "train.jsonl")
     OmegaConf.set_struct(config, True)
     trainer = object.__new__(EvolverTrainerSync)
     trainer.config, trainer.parameter_sync_step = config, 1
-    trainer.settings = resolved(tmp_path, "trainer.total_epochs=3").settings
+    trainer.settings = resolved(tmp_path, *overrides).settings
     Loading._init_dataloader(trainer)
     assert trainer.steps_per_epoch == 12 // 4
     assert trainer.total_training_steps == config.actor_rollout_ref.actor.optim.total_training_steps == 9

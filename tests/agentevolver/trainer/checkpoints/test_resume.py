@@ -160,7 +160,7 @@ def test_whatever_is_torn_the_run_goes_on_from_what_is_whole_or_refuses(made, tm
 def test_the_manifest_may_be_torn_too(run):
     manifest = run / "checkpoints" / "global_step_4" / MANIFEST
     content = manifest.read_bytes()
-    for cut in range(len(content)):
+    for cut in range(0, len(content), 9):
         manifest.write_bytes(content[:cut])
         assert found(run) == "global_step_4"
 

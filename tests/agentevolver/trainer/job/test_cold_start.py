@@ -73,6 +73,7 @@ def resolved(tmp_path: Path, *overrides: str):
     return load(None, ["device=cpu", f"experiment.root={tmp_path}", "trainer.experiment_name=x", *overrides])
 
 
+@pytest.mark.thorough
 def test_files_that_are_not_there_and_adapters_are_refused(tmp_path: Path):
     with pytest.raises(ConfigError, match=r"cold_start\.files: no file of conversations is called nowhere"):
         resolved(tmp_path, "cold_start.files=[nowhere.jsonl]")

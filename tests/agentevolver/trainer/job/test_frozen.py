@@ -28,6 +28,7 @@ def arguments(*overrides: str, gpus: int = 0) -> dict[str, Any]:
     return engine_arguments(for_verl(load(None, ["env_service.env_type=calc", *overrides]).config), gpus)
 
 
+@pytest.mark.thorough
 def test_gpus_of_its_own_hold_whole_replicas_and_those_of_the_training_one() -> None:
     own = ("device=cuda", "trainer.n_gpus_per_node=2", "actor_rollout_ref.rollout.tensor_model_parallel_size=2")
     for gpus, replicas in ((4, 2), (0, 1)):

@@ -98,6 +98,7 @@ async def test_where_openings_come_near_the_limit_all_are_opened_and_the_one_tha
     assert await measured(f"data.max_prompt_length={plain + 3}", tasks=tasks_of(40)) == plain + 3
 
 
+@pytest.mark.thorough
 async def test_training_tasks_validation_tasks_and_worlds_without_a_goal_are_each_looked_at(measured):
     plain = await measured()
     limit = f"data.max_prompt_length={plain}"
@@ -151,6 +152,7 @@ def test_openings_are_measured_before_tasks_are_made_for_money(monkeypatch, tmp_
 LOOK = {"type": "function", "function": {"name": "look", "description": "look at a place " * 9}}
 
 
+@pytest.mark.thorough
 async def test_tools_of_native_calls_count_in_the_opening(measured, monkeypatch):
     plain = await measured()
     opened = OneOpening.create_instance

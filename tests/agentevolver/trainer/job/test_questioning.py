@@ -98,6 +98,7 @@ def test_another_configurations_tasks_are_refused_and_so_are_somebody_elses_wher
     assert foreign.read_bytes() == before
 
 
+@pytest.mark.thorough
 def test_a_file_from_elsewhere_is_trained_on_with_the_configured_grader(tmp_path, model):
     foreign = tmp_path / "theirs.jsonl"
     write_objectives(

@@ -123,6 +123,7 @@ async def test_an_environment_without_native_tools_acts_by_text_where_it_is_said
         settings_of(tmp_path, own)
 
 
+@pytest.mark.thorough
 def test_an_epoch_that_cannot_be_shared_out_is_refused_before_anything_is_loaded(tmp_path):
     originals = [Task(str(i), name) for name in ("pocket", "gymnasium") for i in range(30)]
     assert questioning.prepare(settings_of(tmp_path, "data.train_batch_size=4"), originals) == []

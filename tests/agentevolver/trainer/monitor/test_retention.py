@@ -67,7 +67,7 @@ def test_many_files_are_caught_up_with_step_by_step(tmp_path):
     assert sum(path.suffix == ".jsonl" for path in folder.iterdir()) == 4
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     plain=st.integers(1, 4),
     files=st.none() | st.floats(0.5, 6),

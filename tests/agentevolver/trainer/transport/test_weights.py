@@ -43,6 +43,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield path
 
 
+@pytest.mark.thorough
 def test_both_ends_meet_in_the_runs_folder_which_only_its_user_enters(transfer: ModuleType, folder: Path) -> None:
     sent = {"layer.weight": torch.arange(6.0).reshape(2, 3), "layer.bias": torch.ones(2)}
     received: dict[str, torch.Tensor] = {}

@@ -1,6 +1,6 @@
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, Gemma3TextConfig, LlamaConfig, Qwen2Config
+from transformers import AutoModelForCausalLM, Gemma3TextConfig, Qwen2Config
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngine
 
 from agentevolver.trainer.verl_plugin.resharding import ReshardingEngine
@@ -16,17 +16,8 @@ SIZES = {
     "head_dim": 32,
     "max_position_embeddings": 8192,
 }
-LLAMA3 = {
-    "rope_type": "llama3",
-    "rope_theta": 5e5,
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 1024,
-}
 CONFIGS = {
     "qwen2": Qwen2Config(**SIZES, rope_theta=1e6),
-    "llama3": LlamaConfig(**SIZES, rope_parameters=LLAMA3),
     # A frequency for each type of layer.
     "gemma3": Gemma3TextConfig(**SIZES),
 }

@@ -31,7 +31,7 @@ OUTCOMES = st.lists(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(batch=OUTCOMES)
 def test_random_batches_agree_with_the_slow_reference(batch):
     outcomes, groups, valid = map(list, zip(*batch, strict=True))

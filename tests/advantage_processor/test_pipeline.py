@@ -57,6 +57,7 @@ def test_outcome_label_and_what_comes_after_are_the_advantage(config):
             assert one.scale is one.rest is None
 
 
+@pytest.mark.thorough
 @settings(max_examples=15, deadline=None)
 @given(
     flags=st.lists(

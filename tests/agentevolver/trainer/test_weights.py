@@ -82,6 +82,7 @@ def test_adapters_are_refused(tmp_path):
         check_architecture(found, MODEL | {"lora_rank": 8})
 
 
+@pytest.mark.thorough
 def test_a_run_with_weights_that_are_none_is_refused_before_anything_is_started(tmp_path):
     resolved = load(BASIC, ["device=cpu", f"trainer.weights={tmp_path}"])
     with pytest.raises(ConfigError, match="holds no weights"):

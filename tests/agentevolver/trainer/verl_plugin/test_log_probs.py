@@ -24,6 +24,7 @@ def both(function, logits, labels, weights):
     return result.detach(), leaf.grad
 
 
+@pytest.mark.thorough
 @given(
     tokens=st.integers(1, 40), vocabulary=st.integers(1, 300), seed=st.integers(0, 2**16), chunk=st.integers(1, 4000)
 )
@@ -37,6 +38,7 @@ def test_values_and_gradients_are_verls_own_in_float32(tokens, vocabulary, seed,
         torch.testing.assert_close(a, b, atol=4e-6, rtol=1e-6)
 
 
+@pytest.mark.thorough
 @given(tokens=st.integers(1, 20), vocabulary=st.integers(2, 300), seed=st.integers(0, 2**16))
 def test_of_half_precision_logits_they_are_exact_where_verls_are_rounded(tokens, vocabulary, seed):
     logits, labels, weights = random(tokens, vocabulary, seed, torch.bfloat16)

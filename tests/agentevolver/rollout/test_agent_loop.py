@@ -11,9 +11,9 @@ import transfer_queue
 from verl.utils import tensordict_utils as tu
 
 from agentevolver.config.checks import for_verl, load
-from agentevolver.rollout import agent_loop
 from agentevolver.rollout.flows import ReactFlow
 from agentevolver.rollout.rows import group_name
+from agentevolver.trainer.verl_plugin import agent_loop
 from agentevolver.trainer.verl_plugin.agent_loop import EpisodeWorker
 from agentevolver.trainer.verl_plugin.agent_loop_manager import GIVEN_UP
 from agentevolver.types import Outcome, Task, Trajectory

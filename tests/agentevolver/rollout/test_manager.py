@@ -10,8 +10,8 @@ import ray
 from tensordict import TensorDict
 from verl.utils import tensordict_utils as tu
 
-from agentevolver.rollout import manager as module
 from agentevolver.rollout.crew import Member
+from agentevolver.trainer.verl_plugin import agent_loop_manager as module
 from agentevolver.trainer.verl_plugin.agent_loop_manager import GIVEN_UP, CrewManager, clear_rows, open_groups
 
 

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 import torch
 
-from agentevolver.rollout import agent_loop
 from agentevolver.rollout.rollout import Rollout
 from agentevolver.rollout.rows import to_outputs, to_row
 from agentevolver.trainer.validation import validation_metrics
+from agentevolver.trainer.verl_plugin import agent_loop
 from agentevolver.types import Outcome, StopReason, Task, TrainingSample, Trajectory
 
 SAMPLE = TrainingSample([1, 2], [3, 4, 5], [1, 0, 1], [-0.1, 0.0, -0.2], [0, -1, 1])

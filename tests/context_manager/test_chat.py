@@ -2,7 +2,7 @@
 refused by name."""
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from context_manager.chat import ChatRenderer, ChatTemplateError
@@ -28,9 +28,8 @@ def test_pieces_add_up_to_the_whole(tokenizer, opening, observation, closed, rol
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
 @given(texts=st.lists(st.tuples(WORD, WORD), min_size=1, max_size=4), role=st.sampled_from(["user", "tool"]))
 def test_a_conversation_of_rewritten_replies_reads_as_the_template_renders_it(tokenizer, texts, role):
-    if "message['role'] == 'assistant' -%}{{ '<think>" in tokenizer.chat_template:
-        pytest.skip("writes a thought into the last turn")
     renderer = ChatRenderer(tokenizer)
+    assume(role == "user" or not renderer.opens_thought)  # such a template shows a thought before a tool's answer
     timeline = LiveTimeline(renderer, OPENING)
     messages = list(OPENING)
     for step, (action, observation) in enumerate(texts):
@@ -42,9 +41,9 @@ def test_a_conversation_of_rewritten_replies_reads_as_the_template_renders_it(to
     )
 
 
-def test_a_generation_prompt_that_opens_a_thought_is_noticed_and_not_shown_of_past_turns(qwen3_thinking, renderer):
-    assert qwen3_thinking.opens_thought and not renderer.opens_thought
-    assert qwen3_thinking.text(qwen3_thinking.assistant("act")).endswith("assistant\nact")
+def test_a_generation_prompt_that_opens_a_thought_is_noticed_and_not_shown_of_past_turns(thinking, renderer):
+    assert thinking.opens_thought and not renderer.opens_thought
+    assert thinking.text(thinking.assistant("act")).endswith("assistant\nact")
 
 
 def test_a_template_that_wants_roles_to_alternate_is_refused_where_they_do_not(strict):
@@ -100,3 +99,26 @@ def test_a_turn_that_closes_with_plain_text_is_never_closed_by_the_policy():
     )
     newline = open_ended.encode("\n")
     assert not open_ended.ends_turn(newline) and not open_ended.closes_turn(newline)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25)
+@given(text=st.text(st.sampled_from("a é漢😀\n\ud800:"), max_size=200), limit=st.integers(1, 60))
+def test_no_text_is_longer_than_the_limit_after_it_was_clipped(tokenizer, text, limit):
+    renderer = ChatRenderer(tokenizer)
+    clipped = renderer.clip(text, limit)
+    assert len(renderer.encode(clipped)) <= limit
+    whole = text.encode("utf-8", "replace").decode()
+    if len(renderer.encode(whole)) <= limit:
+        assert clipped == whole
+    else:
+        head, gap, tail = clipped.partition("\n[") if "tokens cut]" in clipped else (clipped, "", "")
+        assert whole.startswith(head) and (not gap or whole.endswith(tail.partition("tokens cut]\n")[2]))
+
+
+def test_a_template_that_rewrites_history_is_refused_by_name(chatml):
+    broken = chatml.__class__(
+        tokenizer_object=chatml.backend_tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>"
+    )
+    broken.chat_template = "{{ messages | length }}"
+    with pytest.raises(ChatTemplateError):
+        ChatRenderer(broken).continuation([{"role": "user", "content": "x"}], closed=True)

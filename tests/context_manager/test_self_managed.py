@@ -27,23 +27,17 @@ def texts(context):
 @pytest.mark.parametrize(
     ("commands", "left"),
     [
-        ("remove m1 m2", ["act1", "[m4] seen1", "next", "[m6] seen2"]),
         ("remove m1", ["[m2] seen0", "act1", "[m4] seen1", "next", "[m6] seen2"]),
-        ("remove m2", ["act0", f"[m2] {REMOVED}", "act1", "[m4] seen1", "next", "[m6] seen2"]),
-        ("compress m2: s", ["act0", "[m2] s", "act1", "[m4] seen1", "next", "[m6] seen2"]),
+        ("remove m2; keep m2", ["act0", f"[m2] {REMOVED}", "act1", "[m4] seen1", "next", "[m6] seen2"]),
         ("compress m1: a", ["a", "[m2] seen0", "act1", "[m4] seen1", "next", "[m6] seen2"]),
         (
             "compress m2: much longer than what it stands for",
             ["act0", "[m2] seen0", "act1", "[m4] seen1", "next", "[m6] seen2"],
         ),
         ("compress m2: s\nremove m2 m1", ["act1", "[m4] seen1", "next", "[m6] seen2"]),
-        ("remove m1 m2 m3", ["[m4] seen1", "next", "[m6] seen2"]),
-        ("remove m4 m2", ["act0", f"[m2] {REMOVED}", "act1", f"[m4] {REMOVED}", "next", "[m6] seen2"]),
         ("remove m4 m3 m2", ["act0", f"[m4] {REMOVED}", "next", "[m6] seen2"]),
-        ("remove m2; keep m2", ["act0", f"[m2] {REMOVED}", "act1", "[m4] seen1", "next", "[m6] seen2"]),
         ("remove m1 m1 m2 m2", ["act1", "[m4] seen1", "next", "[m6] seen2"]),
         ("remove m5 m6 m7 m0 m99", ["act0", "[m2] seen0", "act1", "[m4] seen1", "next", "[m6] seen2"]),
-        ("forget everything", ["act0", "[m2] seen0", "act1", "[m4] seen1", "next", "[m6] seen2"]),
     ],
 )
 def test_commands_in_a_reply_are_carried_out(renderer, commands, left):
@@ -57,18 +51,6 @@ def test_commands_in_a_reply_are_carried_out(renderer, commands, left):
     )
     if "<think>" not in rendered:
         assert shown(context, context.next_prompt()) == rendered
-
-
-def test_commands_are_trained_on_like_all_that_was_sampled(renderer):
-    context = started(renderer)
-    turn(context, "act0", "seen0", 0)
-    text = "act1<context>remove m1 m2</context>"
-    turn(context, text, "seen1", 1)
-    turn(context, "act2", "seen2", 2)
-    samples = context.samples()
-    assert [sample.steps for sample in samples] == [[0, 1], [2]]
-    trained = [token for token, step in zip(samples[0].response_ids, samples[0].step_ids, strict=True) if step == 1]
-    assert trained == [*renderer.encode(text), renderer.tokenizer.eos_token_id]
 
 
 def test_what_is_kept_outlives_what_is_not(renderer):
@@ -109,23 +91,3 @@ def test_the_policy_is_asked_once_the_trigger_is_passed_with_the_sizes_of_what_m
     snapshot = context.recorder.snapshots[calls]
     assert (snapshot.kind, snapshot.trained, snapshot.sampled_ids) == ("context", True, reply)
     assert context.housekeeping() is None, "asked once between two replies"
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    "answer", ["", "I need it all", "keep m1 m2 m3 m4 m5 m6 m7 m8 m9 m10 m11 m12 m13 m14", "remove m999"]
-)
-def test_the_budget_holds_over_two_hundred_turns_if_the_policy_does_nothing_for_it(renderer, answer):
-    context = started(renderer, TRIGGERED)
-    sizes = []
-    for step in range(200):
-        prompt = turn(context, f"act{step}", "o" * 60, step, answers={"context": answer})
-        assert len(prompt) <= context.room
-        timeline = context.timeline
-        sizes.append(
-            (len(prompt), len(timeline.messages), len(timeline._blocks), len(timeline._seen_ids), len(timeline._seen))
-        )
-    for measure in range(5):
-        assert max(size[measure] for size in sizes[50:]) <= max(size[measure] for size in sizes[:50]) + 8
-    if not answer.startswith("keep"):
-        assert max(size[0] for size in sizes) <= context.trigger, "nothing that is kept stands in the way"

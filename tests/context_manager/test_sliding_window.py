@@ -86,13 +86,6 @@ def test_a_roles_model_gets_the_opening_and_what_goes_as_a_transcript(renderer):
     assert "<summary>\ntold\n</summary>" in call.messages[1]["content"], "the next summary knows the one before it"
 
 
-def test_nobody_is_asked_if_so_wanted_and_older_turns_just_go(renderer):
-    options = ContextSettings(context_trigger_tokens=300, context_keep_turns=2, summary_by="nobody")
-    context = filled(renderer, options, turns=9)
-    assert {edit["kind"] for edit in context.edits} == {"drop"}
-    assert {snapshot.kind for snapshot in context.recorder.snapshots} == {"action"}
-
-
 def test_the_question_is_put_to_the_beginning_alone_where_the_whole_does_not_fit(renderer):
     limits = ContextLimits(100, 700, 1_000, 60, 300)
     context = begin(

@@ -15,22 +15,14 @@ TOOLS = {
     "responses": {"tools": [{"type": "function", **FUNCTION}]},
     "messages": {"tools": [{"name": "search", "input_schema": FUNCTION["parameters"]}], "max_tokens": 99},
 }
-OF_OPENAI = [
-    ({"tool_choice": "auto"}, {}),
-    ({"tool_choice": "none"}, {}),
-    ({"tool_choice": "required"}, {"tool_choice": 1}),
-    ({"parallel_tool_calls": False}, {"parallel_tool_calls": 1}),
-]
 CHOICES = [
-    *(("chat", *one) for one in OF_OPENAI),
-    ("chat", {"tool_choice": {"type": "function", "function": {"name": "search"}}}, {"tool_choice": 1}),
+    ("chat", {"tool_choice": "none"}, {}),
+    ("chat", {"tool_choice": "required"}, {"tool_choice": 1}),
     ("chat", {"tool_choice": {"type": "function", "function": {"name": "other"}}}, {"tool_choice": 3}),
-    *(("responses", *one) for one in OF_OPENAI),
     ("responses", {"tool_choice": {"type": "function", "name": "search"}}, {"tool_choice": 1}),
-    ("responses", {"tool_choice": {"type": "function", "name": "other"}}, {"tool_choice": 3}),
+    ("responses", {"parallel_tool_calls": False}, {"parallel_tool_calls": 1}),
     ("messages", {"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}}, {"parallel_tool_calls": 1}),
     ("messages", {"tool_choice": {"type": "any"}}, {"tool_choice": 1}),
-    ("messages", {"tool_choice": {"type": "tool", "name": "search"}}, {"tool_choice": 1}),
     ("messages", {"tool_choice": {"type": "tool", "name": "other"}}, {"tool_choice": 3}),
 ]
 

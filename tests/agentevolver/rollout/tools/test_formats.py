@@ -15,17 +15,7 @@ class Templated:
         self.chat_template = chat_template
 
 
-@pytest.mark.parametrize(
-    ("template", "name"),
-    [
-        ("qwen2_5", "hermes"),
-        ("qwen3", "hermes"),
-        ("qwen3_instruct_2507", "hermes"),
-        ("qwen3_vl", "hermes"),
-        ("llama3_1", "llama3"),
-        ("llama3_2", "llama3"),
-    ],
-)
+@pytest.mark.parametrize(("template", "name"), [("qwen2_5", "hermes"), ("qwen3", "hermes"), ("llama3_1", "llama3")])
 def test_auto_tells_a_format_by_the_real_template(template, name):
     assert detect_format(Templated(real_template(template))) == name
     assert detect_format(Templated({"default": "", "tool_use": real_template(template)})) == name
@@ -33,16 +23,7 @@ def test_auto_tells_a_format_by_the_real_template(template, name):
 
 @pytest.mark.parametrize(
     ("template", "instead"),
-    [
-        ("qwen3_5_think", "vllm:qwen3_coder"),
-        ("nemotron_3_nano", "vllm:qwen3_coder"),
-        ("glm4moe", "vllm:glm45"),
-        ("deepseekv3", "vllm:deepseek_v3"),
-        ("gptoss", "none"),
-        ("gemma4", "vllm:NAME"),
-        ("phi3_5", "vllm:NAME"),
-        ("llama3", "vllm:NAME"),
-    ],
+    [("qwen3_5_think", "vllm:qwen3_coder"), ("glm4moe", "vllm:glm45"), ("gptoss", "none"), ("llama3", "vllm:NAME")],
 )
 def test_auto_says_what_to_write_for_other_templates(template, instead):
     with pytest.raises(ConfigError, match=f"set it to .*{instead}"):

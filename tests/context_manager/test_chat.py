@@ -58,37 +58,24 @@ def test_a_template_without_a_token_before_replies_can_be_continued_but_not_edit
         plain_template.head(OPENING)
 
 
-class TestAModelWhoseRepliesEndWithAnotherTokenThanItsTurns:
-    """Its eos is `<|endoftext|>`, its chat template closes turns with `<|im_end|>`; it may say either."""
+@pytest.mark.parametrize(
+    ("end", "closed"), [("<|im_end|>", "<|im_end|>"), ("<|endoftext|>", "<|endoftext|><|im_end|>")]
+)
+@pytest.mark.parametrize("append_only", [True, False])
+def test_a_turn_is_closed_once_although_replies_may_end_with_another_token(end, close, append_only):
+    base = ChatRenderer(build_tokenizer(CHATML, "<|endoftext|>"))
+    timeline, ids = LiveTimeline(base, OPENING, append_only=append_only), base.encode(f"act{end}")
+    assert base.ends_turn(ids) and base.text(ids) == "act"
+    before = base.tokenizer.decode(timeline.prompt())
+    timeline.said(ids, "act", 0)
+    timeline.add({"role": "user", "content": "seen"})
+    expected = f"{before}act{end}{close}\n<|im_start|>user\nseen<|im_end|>\n<|im_start|>assistant\n"
+    assert base.tokenizer.decode(timeline.prompt()) == expected
 
-    @pytest.fixture
-    def base(self):
-        return ChatRenderer(build_tokenizer(CHATML, "<|endoftext|>"))
 
-    def said(self, base, text):
-        return base.encode(text)
-
-    def test_both_end_a_reply_and_neither_is_part_of_its_text(self, base):
-        for end in ("<|endoftext|>", "<|im_end|>"):
-            ids = self.said(base, f"act{end}")
-            assert base.ends_turn(ids) and base.text(ids) == base.raw_text(ids) == "act"
-        assert not base.ends_turn(self.said(base, "act"))
-
-    @pytest.mark.parametrize(
-        ("said", "shown"), [("act<|im_end|>", "act<|im_end|>"), ("act<|endoftext|>", "act<|endoftext|><|im_end|>")]
-    )
-    @pytest.mark.parametrize("append_only", [True, False])
-    def test_what_was_said_stays_and_the_turn_is_closed_once(self, base, said, shown, append_only):
-        timeline = LiveTimeline(base, OPENING, append_only=append_only)
-        before = base.tokenizer.decode(timeline.prompt())
-        timeline.said(self.said(base, said), "act", 0)
-        timeline.add({"role": "user", "content": "seen"})
-        expected = f"{before}{shown}\n<|im_start|>user\nseen<|im_end|>\n<|im_start|>assistant\n"
-        assert base.tokenizer.decode(timeline.prompt()) == expected
-
-    def test_further_ids_may_end_a_reply(self, chatml):
-        end = chatml.encode("<|eot_id|>", add_special_tokens=False)
-        assert not ChatRenderer(chatml).ends_turn(end) and ChatRenderer(chatml, stop_token_ids=end).ends_turn(end)
+def test_further_ids_may_end_a_reply(chatml):
+    end = chatml.encode("<|eot_id|>", add_special_tokens=False)
+    assert not ChatRenderer(chatml).ends_turn(end) and ChatRenderer(chatml, stop_token_ids=end).ends_turn(end)
 
 
 def test_a_turn_that_closes_with_plain_text_is_never_closed_by_the_policy():

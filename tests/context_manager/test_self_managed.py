@@ -60,9 +60,7 @@ def test_what_is_kept_outlives_what_is_not(renderer):
     for step in range(2, 14):
         prompt = turn(context, f"act{step}", "o" * 60, step, answers={"context": "nothing"})
     assert "the key is 4711" in shown(context, prompt) and "[m4]" not in shown(context, prompt).replace(GUIDE, "")
-    assert any(edit["kind"] == "keep" for edit in context.edits) and any(
-        edit["kind"] == "drop" for edit in context.edits
-    )
+    assert {"keep", "drop"} <= {edit["kind"] for edit in context.edits}
 
 
 def test_the_policy_is_asked_once_the_trigger_is_passed_with_the_sizes_of_what_may_go(renderer):
@@ -78,12 +76,7 @@ def test_the_policy_is_asked_once_the_trigger_is_passed_with_the_sizes_of_what_m
         int(number): int(size) for number, size in re.findall(r"m(\d+) (\d+)", asked.partition("Tokens by id: ")[2])
     }
     assert sorted(sizes) == list(range(1, newest - 1)), "the newest turn is out of reach"
-    assert sum(sizes.values()) + context.timeline.opening_length == pytest.approx(
-        len(context.timeline.prompt()), abs=140
-    )
-    assert all(65 <= sizes[number] <= 110 for number in sizes if number % 2 == 0), (
-        "sixty characters, the id, and what stands around"
-    )
+    assert all(65 <= sizes[number] <= 110 for number in sizes if number % 2 == 0), "sixty, the id, what is around it"
     calls = len(context.recorder.snapshots)
     reply = [*renderer.encode("remove m1 m2\ncompress m4: o"), renderer.tokenizer.eos_token_id]
     context.answer(call, reply, [-0.1] * len(reply), 50)

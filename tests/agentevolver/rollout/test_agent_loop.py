@@ -19,6 +19,7 @@ from agentevolver.types import Outcome, Task, Trajectory
 from tests.agentevolver.config.test_checks import BASIC
 from tests.agentevolver.rollout.test_rollout import FakeEnv
 
+pytestmark = pytest.mark.thorough
 STEP, ROLLOUTS, SLOTS, TRIES = 3, 4, 2, 2
 
 

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentevolver.rollout.tool_calls import PROBLEMS, ToolsMissing, ToolUse, check_calls, read_tools, specs_of
@@ -71,6 +71,7 @@ arguments = st.sampled_from(['{"place": "a"}', "{}", "", "{", "[]", '{"place": 1
 calls = st.lists(st.builds(ToolCall, names, arguments), max_size=12)
 
 
+@settings(max_examples=40)
 @given(calls, st.lists(st.text(max_size=8), max_size=2), st.integers(1, 5), st.randoms())
 def test_every_call_is_answered_once_and_in_order(made, broken, most, random):
     reply = check(*made, use=ToolUse(None, most), broken=tuple(broken))

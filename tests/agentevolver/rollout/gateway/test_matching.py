@@ -3,6 +3,7 @@
 import asyncio
 import json
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -32,6 +33,7 @@ def trained(samples):
     ]
 
 
+@pytest.mark.thorough
 @given(st.lists(st.lists(words, min_size=1, max_size=3), min_size=1, max_size=6))
 @settings(max_examples=40, deadline=None)
 def test_any_split_of_a_conversation_into_calls_is_one_chain(parts):
@@ -53,6 +55,7 @@ def test_any_split_of_a_conversation_into_calls_is_one_chain(parts):
     assert not played.differences
 
 
+@pytest.mark.thorough
 @given(st.lists(st.tuples(st.integers(0, 3), words), min_size=1, max_size=12))
 @settings(max_examples=60, deadline=None)
 def test_whatever_an_agent_branches_off_is_trained_on_once(moves):

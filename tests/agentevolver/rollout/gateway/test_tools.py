@@ -5,7 +5,7 @@ import json
 import openai
 import pytest
 
-from agentevolver.rollout.gateway import responses
+from agentevolver.rollout.gateway import chat, responses
 from agentevolver.rollout.gateway.request import RequestRefused
 from agentevolver.rollout.tools.formats import tool_format
 from context_manager.chat import ChatRenderer
@@ -120,6 +120,22 @@ async def test_responses_call_tools_plain_streamed_and_by_id(qwen, played, serve
         with pytest.raises(openai.BadRequestError, match="no response of this rollout"):
             await client.responses.create(model="policy", previous_response_id="resp_x", input="a")
     assert played.chains == 1 and len(played.samples()) == 1
+
+
+@pytest.mark.parametrize(
+    ("choice", "missed"),
+    [
+        ({"tool_choice": "none"}, {}),
+        ({"tool_choice": "required"}, {"tool_choice": 1}),
+        ({"tool_choice": {"type": "function", "function": {"name": "other"}}}, {"tool_choice": 3}),
+        ({"parallel_tool_calls": False}, {"parallel_tool_calls": 1}),
+    ],
+)
+async def test_a_reply_that_does_not_heed_a_choice_is_counted(played, choice, missed):
+    for number, calls in enumerate((2, 1, 0)):
+        done = await played.complete(chat.read({"messages": [user(f"go {number}")], "tools": [SEARCH], **choice}))
+        assert len(done.calls) == (0 if choice.get("tool_choice") == "none" else calls)
+    assert played.ignored == missed
 
 
 async def test_functions_of_a_namespace_are_called_by_their_own_name_again(qwen):

@@ -10,6 +10,7 @@ from agentevolver.utils.errors import ConfigError
 from tests.agentevolver.rollout.tools.replies import WEATHER, said
 from tests.agentevolver.rollout.tools.writing import by_template, template_tokenizer
 
+pytestmark = pytest.mark.thorough
 SIMPLE = [("get_weather", {"city": "Oslo", "days": 3})]
 BROKEN = '<tool_call>{"name": "f", "arguments": {</tool_call>'
 

@@ -1,11 +1,13 @@
 """The pieces of a chat template: put together they are what the template renders, and what cannot be taken apart is
 refused by name."""
 
+import re
+
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from context_manager.chat import ChatRenderer, ChatTemplateError
+from context_manager.chat import CHARS_PER_TOKEN, ChatRenderer, ChatTemplateError, PlainTokenizer
 from context_manager.timeline import LiveTimeline
 from tests.chat_tokenizers import CHATML, build_tokenizer
 from tests.context_manager.episodes import OPENING
@@ -58,9 +60,7 @@ def test_a_template_without_a_token_before_replies_can_be_continued_but_not_edit
         plain_template.head(OPENING)
 
 
-@pytest.mark.parametrize(
-    ("end", "closed"), [("<|im_end|>", "<|im_end|>"), ("<|endoftext|>", "<|endoftext|><|im_end|>")]
-)
+@pytest.mark.parametrize(("end", "close"), [("<|im_end|>", ""), ("<|endoftext|>", "<|im_end|>")])
 @pytest.mark.parametrize("append_only", [True, False])
 def test_a_turn_is_closed_once_although_replies_may_end_with_another_token(end, close, append_only):
     base = ChatRenderer(build_tokenizer(CHATML, "<|endoftext|>"))
@@ -109,3 +109,15 @@ def test_a_template_that_rewrites_history_is_refused_by_name(chatml):
     broken.chat_template = "{{ messages | length }}"
     with pytest.raises(ChatTemplateError):
         ChatRenderer(broken).continuation([{"role": "user", "content": "x"}], closed=True)
+
+
+TEXT = st.text(st.characters(exclude_categories=()), max_size=20)
+PIECE = st.one_of(TEXT, st.sampled_from(["<|im_start|>", "<|im_end|>", "<|im", "_end|>"]))
+
+
+@given(text=st.lists(PIECE, max_size=12).map("".join))
+def test_text_comes_back_as_it_was_and_markers_can_be_left_out(text):
+    tokenizer = PlainTokenizer()
+    ids, bare = tokenizer.encode(text), re.sub(r"<\|im_(start|end)\|>", "", text)
+    assert tokenizer.decode(ids) == text and tokenizer.decode(ids, skip_special_tokens=True) == bare
+    assert text != bare or len(ids) == -(-len(text) // CHARS_PER_TOKEN), "about four characters a token"

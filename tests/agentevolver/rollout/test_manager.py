@@ -98,17 +98,6 @@ def managed(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Workers
     return manager, workers
 
 
-def test_what_a_lost_worker_had_is_begun_by_another(managed: Any, queue: Queue) -> None:
-    manager, workers = managed
-    manager.generate_sequences(prompts("b-1", "a-0", "c-2", "b-1"))
-    assert [given[:2] for given in workers.given] == [(0, ["b-1", "a-0"]), (1, ["c-2", "b-1"])]
-    workers.lose(0)
-    manager.look_after(0.0)
-    assert workers.given[2:] == [(1, ["a-0"], None)] and queue.cleared["train"] == ["a-0_0_0", "a-0_1_0"]
-    assert manager.metrics() == {"rollout/lost_workers": 1.0, "rollout/groups_begun_again": 1.0}
-    assert manager.metrics() == {}
-
-
 def test_a_lost_workers_validation_begins_anew_as_validation_beside_its_training(managed: Any, queue: Queue) -> None:
     manager, workers = managed
     manager.generate_sequences(prompts("a-0"))
@@ -118,6 +107,8 @@ def test_a_lost_workers_validation_begins_anew_as_validation_beside_its_training
     manager.look_after(0.0)
     assert workers.given[3:] == [(1, ["a-0"], None), (1, ["b-1"], None)] and workers.validates[3:] == [False, True]
     assert queue.cleared == {"train": ["a-0_0_0", "a-0_1_0"], "val": ["b-1_2_0"]}
+    assert manager.metrics() == {"rollout/lost_workers": 1.0, "rollout/groups_begun_again": 2.0}
+    assert manager.metrics() == {}
 
 
 def test_a_group_that_takes_every_worker_along_is_given_up(managed: Any) -> None:

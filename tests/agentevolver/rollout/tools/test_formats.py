@@ -4,8 +4,7 @@ import pytest
 
 from agentevolver.rollout.tools.formats import detect_format, tool_format
 from agentevolver.utils.errors import ConfigError
-from tests.agentevolver.rollout.tools.replies import tokenizer_of
-from tests.real_tokenizers import real_template
+from tests.real_tokenizers import build_real, real_template
 
 
 class Templated:
@@ -39,4 +38,4 @@ def test_auto_refuses_a_tokenizer_without_a_template(tokenizer):
 @pytest.mark.parametrize(("name", "instead"), [("hermse", "hermes, llama3, vllm:NAME"), ("kimi", "vllm:kimi_k2")])
 def test_a_name_that_is_no_formats_is_refused_with_what_to_write(name, instead):
     with pytest.raises(ConfigError, match=f"there is no format '{name}'; set it to {instead}"):
-        tool_format(name, tokenizer_of("qwen3"))
+        tool_format(name, build_real("qwen3"))

@@ -4,7 +4,8 @@ import pytest
 
 from agentevolver.rollout.tools.formats import tool_format
 from agentevolver.rollout.tools.json_text import MAX_DEPTH
-from tests.agentevolver.rollout.tools.replies import WEATHER, read, said, tokenizer_of
+from tests.agentevolver.rollout.tools.replies import WEATHER, read, said
+from tests.real_tokenizers import build_real
 
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
 OSLO = ("get_weather", {"city": "Oslo"})
@@ -90,7 +91,7 @@ def test_a_call_in_a_thought_without_an_end_is_a_problem(family):
 
 
 def test_a_tag_that_is_a_token_counts_as_that_token_alone():
-    tokenizer = tokenizer_of("qwen3")
+    tokenizer = build_real("qwen3")
     spelled = [token for char in CALL for token in tokenizer.encode(char, add_special_tokens=False)]
     assert tokenizer.decode(spelled) == CALL
     parsed = tool_format("hermes", tokenizer).parse(spelled, [WEATHER])

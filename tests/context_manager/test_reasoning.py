@@ -14,7 +14,7 @@ THINK = STYLES["think"]
 WORD = st.text(st.characters(min_codepoint=97, max_codepoint=122), min_size=1, max_size=8)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(turns=st.lists(st.tuples(st.booleans(), WORD), min_size=1, max_size=6))
 def test_later_prompts_read_as_if_nobody_had_ever_thought(renderer, roomy, turns):
     thinking, plain = begin(ReasoningTemplate, renderer, roomy), begin(ReasoningTemplate, renderer, roomy)

@@ -328,8 +328,7 @@ async def test_the_experience_managers_prompts_are_understood_and_its_screen_let
 @pytest.mark.service
 def test_it_knows_the_public_words_of_the_environment_and_nothing_else() -> None:
     pocket = "env_service.environments.pocket"
-    calc = "env_service.environments.calc"
-    public = {f"{pocket}.tools", f"{pocket}.wordings", calc, f"{calc}.grammar"}
+    public = {f"{pocket}.tools", f"{pocket}.wordings"}
     program = "import sys, agentevolver.recipes.offline.teacher.__main__ as _\n"
     program += "print(*(m for m in sys.modules if 'env_service' in m))"
     out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)

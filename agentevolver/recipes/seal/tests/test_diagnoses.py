@@ -136,6 +136,13 @@ def test_the_same_refused_call_again_is_no_recovery_and_is_told_once():
     assert [(d.step, d.kind) for d in found] == [(0, "wrong_argument"), (1, "no_recovery")]
 
 
+def test_a_record_keeps_its_diagnoses():
+    one = failing([("note.del n3", "no")])
+    assert "diagnoses" not in one.to_dict()
+    one.diagnoses = (Diagnosis(0, "refused", "note.del", "no"),)
+    assert type(one).from_dict(one.to_dict()).diagnoses == one.diagnoses
+
+
 def weak(task_id, tool, site=1):
     one = failing([(f"{tool} n3", "err add yes at the end")], task={"task_id": task_id, "query": f"do {task_id}"})
     one.diagnoses = diagnose(one, POCKET)

@@ -113,7 +113,7 @@ def failing(steps, **record):
     )
 
 
-def test_where_the_environment_says_nothing_the_reference_does_then_a_judge_then_the_end():
+def test_where_the_environment_says_nothing_the_reference_does_then_the_end():
     steps = [("note.find soap", "soap n3 work"), ("done", "bye")]
     solved = {"metadata": {"solution": ["note.find soap", "note.del n3", "done"]}}
     assert diagnose(failing(steps, task=solved), POCKET) == (
@@ -121,10 +121,6 @@ def test_where_the_environment_says_nothing_the_reference_does_then_a_judge_then
     )
     other = {"metadata": {"solution": ["note.find rug", "done"]}}
     assert [(d.kind, d.tool) for d in diagnose(failing(steps, task=other), POCKET)] == [("wrong_argument", "note.find")]
-    labels = {"status": "labelled", "good": [False, True], "analyses": ["looked for the wrong thing", ""]}
-    assert diagnose(failing(steps, attribution=labels), POCKET) == (
-        Diagnosis(0, "judged", "note.find", "looked for the wrong thing"),
-    )
     assert [(d.kind, d.step, d.tool) for d in diagnose(failing(steps), POCKET)] == [("wrong_outcome", 0, "note.find")]
     ended = failing([("note.find soap", "none")], stop_reason="max_steps")
     assert [d.kind for d in diagnose(ended, POCKET)] == ["out_of_steps"]

@@ -55,7 +55,7 @@ class ClosedLoop:
     def __init__(self, settings: SealSettings, configuration: QuestioningConfiguration, folder: Path) -> None:
         """Raises ValueError for a record that cannot be read."""
         self._settings, self._target = settings, configuration.task_manager.train_data_path
-        self._signals, self._window = Signals(self._settings), Window(self._settings.window_steps)
+        self._signals, self._window = Signals(), Window(self._settings.window_steps)
         self._background = BackgroundQuestioning(configuration, folder)
         self._path = folder / RECORD
         self._rounds = _read(self._path)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from agentevolver.recipes.seal.settings import SignalSettings
+from agentevolver.recipes.seal.settings import SealSettings
 from agentevolver.types import Trajectory
 
 Signal = Literal["forgotten", "uncertain", "stuck", "mastered"]
@@ -39,8 +39,7 @@ class History:
 class Signals:
     """Histories of all tasks by id, and what they say."""
 
-    def __init__(self, settings: SignalSettings) -> None:
-        self._settings = settings
+    def __init__(self) -> None:
         self._histories: dict[str, History] = {}
 
     def record(self, trajectories: Iterable[Trajectory]) -> None:
@@ -57,9 +56,9 @@ class Signals:
         history = self._histories.get(task_id)
         if history is None:
             return None
-        now, (low, high) = history.rates[-1], self._settings.uncertain
+        now, (low, high) = history.rates[-1], SealSettings.uncertain
         # Rates are sums of shares of a group: a margin of rounding is no difference.
-        if history.best >= ONCE_SOLVED and history.best - now >= self._settings.forgotten - 1e-9:
+        if history.best >= ONCE_SOLVED and history.best - now >= SealSettings.forgotten - 1e-9:
             return "forgotten"
         if low - 1e-9 <= now <= high + 1e-9:
             return "uncertain"

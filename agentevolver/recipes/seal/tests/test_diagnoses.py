@@ -3,7 +3,6 @@
 import pytest
 
 from agentevolver.recipes.seal.diagnose import KINDS, diagnose
-from agentevolver.recipes.seal.settings import SignalSettings
 from agentevolver.recipes.seal.signals import Signals
 from agentevolver.recipes.seal.weakness import Window, focused
 from agentevolver.types import Diagnosis
@@ -14,7 +13,6 @@ from task_manager.actions import format_of
 from tests.pocket_rollouts import rollout
 from tests.trajectories import trajectory
 
-SETTINGS = SignalSettings()
 POCKET = format_of("pocket")
 
 
@@ -49,18 +47,18 @@ def visit(task_id, won, of=10, group="g"):
     ],
 )
 def test_what_a_history_says(rates, signal):
-    signals = Signals(SETTINGS)
+    signals = Signals()
     for number, won in enumerate(rates):
         signals.record(visit("t", won, group=f"g{number}"))
     assert signals.of("t") == signal
     assert signals.counts() == {name: int(name == signal) for name in signals.counts()}
-    again = Signals(SETTINGS)
+    again = Signals()
     again.load_state_dict(signals.state_dict())
     assert again.of("t") == signal and again.mastered() == signals.mastered()
 
 
 def test_rollouts_that_failed_say_nothing():
-    signals = Signals(SETTINGS)
+    signals = Signals()
     signals.record([trajectory(task={"task_id": "t"}, group_id="g", outcome=None, stop_reason="env_error")])
     assert signals.of("t") is None and not any(signals.counts().values())
 
@@ -146,7 +144,7 @@ def weak(task_id, tool, site=1):
 
 
 def test_weaknesses_are_put_together_weighed_and_forgotten_after_the_window():
-    signals, window = Signals(SETTINGS), Window(3)
+    signals, window = Signals(), Window(3)
     signals.record(visit("sure", 10) + visit("sure", 10, group="h") + visit("sure", 10, group="i"))
     signals.record(visit("often", 5))
     window.record(1, [weak("new", "note.del"), weak("new2", "note.del"), weak("sure", "cal.del")])
@@ -165,7 +163,7 @@ def test_weaknesses_are_put_together_weighed_and_forgotten_after_the_window():
 
 
 def test_each_weakness_has_its_turn_and_each_world_one_exploration():
-    signals, window = Signals(SETTINGS), Window(9)
+    signals, window = Signals(), Window(9)
     window.record(1, [weak(f"t{i}", "note.del") for i in range(9)])
     window.record(2, [weak("t0", "cal.del"), weak("u", "cal.del")])
     focus = focused(window.weaknesses(signals), 5)

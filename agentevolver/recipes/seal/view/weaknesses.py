@@ -51,7 +51,7 @@ def _newest_state(experiment: Experiment) -> tuple[int | None, dict[str, Any]]:
 def _state(experiment: Experiment, state: Any) -> dict[str, Any]:
     try:
         settings = SealSettings.model_validate(experiment.setting("recipes", "seal") or {})
-        signals, window = Signals(settings), Window(settings.window_steps)
+        signals, window = Signals(), Window(settings.window_steps)
         signals.load_state_dict(state["signals"])
         window.load_state_dict(state["window"])
         found = [_weakness(one.to_dict()) for one in window.weaknesses(signals)[:LISTED]]

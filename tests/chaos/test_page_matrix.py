@@ -11,7 +11,7 @@ import pytest_asyncio
 from tests.agentevolver.view.axe import axe_script, violations
 from tests.agentevolver.view.browser import Page, browser, find_browser, serving, show
 from tests.agentevolver.view.runs import make_run
-from tests.recipe_runs import make_loop, make_rounds, make_self_play
+from tests.recipe_runs import make_rounds, make_self_play
 
 BROWSER = find_browser()
 ONE = "pocket/demo"
@@ -30,7 +30,7 @@ pytestmark = [
 
 @pytest.fixture
 def address(tmp_path: Path) -> Iterator[str]:
-    run = make_self_play(make_loop(make_rounds(make_run(tmp_path / "pocket" / "demo"))))
+    run = make_self_play(make_rounds(make_run(tmp_path / "pocket" / "demo")))
     with serving(run, make_run(tmp_path / "pocket" / "other", steps=5)) as address:
         yield address
 

@@ -9,6 +9,5 @@ RECIPE = Recipe(
     check="agentevolver.recipes.seal.checks:check",
     roles="agentevolver.recipes.seal.checks:roles",
     parts="agentevolver.recipes.seal.part:parts",
-    view="agentevolver.recipes.seal.view:VIEW",
     moved={"task_manager.closed_loop": "recipes.seal"},
 )

@@ -19,7 +19,7 @@ VIEWS = (
     *("curves", "curves?best=1&metric=rollout/success", "compare", "compare?by=task&of=training"),
     *("trajectories", "trajectories?kind=validation", "trajectory/training/3/1", "trajectory/validation/0/2"),
     *("task?id=note_del.k0.3", f"pair?a=training/3/0@{ONE}&b=training/3/2@{ONE}", "tasks", "rounds", "experience"),
-    *("cost", "run", "weaknesses", "self_play", "nothing"),
+    *("cost", "run", "self_play", "nothing"),
 )
 pytestmark = [
     pytest.mark.e2e,

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from agentevolver.config.schema import Settings
-from agentevolver.recipes.self_play.elo import FIRST, expected, gain, wilson
+from agentevolver.recipes.self_play.elo import FIRST, expected, gain
 from agentevolver.recipes.self_play.settings import CHECKPOINT, SelfPlaySettings, settings_of
 from agentevolver.trainer.checkpoints import ACTOR
 from agentevolver.trainer.parts import TrainerPart
@@ -65,10 +65,6 @@ class Pool:
     def draw(self, seed: int, step: int) -> Member:
         """Return the opponent of a step."""
         rng = random.Random(seeds.derived(seed, "self-play", step))
-        if self._settings.draw == "latest":
-            return self.members[-1]
-        if self._settings.draw == "uniform":
-            return rng.choice(self.members)
         # Prioritised fictitious self-play (Vinyals et al. 2019): whoever is likely to win is met more often.
         weights = [expected(member.elo, self.elo) for member in self.members]
         return rng.choices(self.members, weights)[0]
@@ -77,7 +73,7 @@ class Pool:
         """Take the policy's scores (0..1) of games against a member. The start's rating stays."""
         for place, member in enumerate(self.members):
             if member.name == name and scores:
-                points = gain(self.elo, member.elo, sum(scores) / len(scores), self._settings.k)
+                points = gain(self.elo, member.elo, sum(scores) / len(scores), SelfPlaySettings.k)
                 self.elo += points
                 elo = member.elo if member.name == START else member.elo - points
                 self.members[place] = replace(member, elo=elo, games=member.games + len(scores))
@@ -232,8 +228,8 @@ def seated(task: Mapping[str, Any], folder: str) -> dict[str, Any]:
 
 
 def win_rates(trajectories: Sequence[Trajectory], section: SelfPlaySettings) -> dict[str, float]:
-    """Return what a validation says of the games against the start: the mean score, the share of wins with its interval
-    at 95 %, and how many games there were."""
+    """Return what a validation says of the games against the start: the mean score, the share of wins with Wilson's
+    interval at 95 %, and how many games there were."""
     scores = [
         one.outcome.score
         for one in trajectories
@@ -241,12 +237,14 @@ def win_rates(trajectories: Sequence[Trajectory], section: SelfPlaySettings) -> 
     ]
     if not scores:
         return {}
+    from scipy.stats import binomtest  # takes a second to import
+
     wins, games = sum(score >= 1.0 for score in scores), len(scores)
-    low, high = wilson(wins, games)
+    interval = binomtest(wins, games).proportion_ci(method="wilson")
     return {
         "val-self_play/score": sum(scores) / games,
         "val-self_play/win_rate": wins / games,
-        "val-self_play/win_rate_low": low,
-        "val-self_play/win_rate_high": high,
+        "val-self_play/win_rate_low": float(interval.low),
+        "val-self_play/win_rate_high": float(interval.high),
         "val-self_play/games": float(games),
     }

@@ -27,7 +27,7 @@ def parts(context: PartContext) -> list[TrainerPart]:
     from agentevolver.recipes.seeupo.update import TurnUpdates
 
     section = settings_of(context.settings)
-    return [] if section.order is None else [TurnUpdates(section.order, section.clip)]
+    return [] if section.order is None else [TurnUpdates(section.clip)]
 
 
 def check(settings: Settings, config: DictConfig, layers: Any) -> None:

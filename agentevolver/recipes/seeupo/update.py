@@ -28,7 +28,6 @@ from transfer_queue import KVBatchMeta
 from verl.workers.utils.padding import response_from_nested
 
 from agentevolver.recipes.seeupo import prefixes
-from agentevolver.recipes.seeupo.settings import UpdateOrder
 from agentevolver.recipes.seeupo.worker import TurnWorker
 from agentevolver.trainer.actor_update import Update
 from agentevolver.trainer.batch import plain
@@ -36,15 +35,6 @@ from agentevolver.trainer.loss import SUM
 from agentevolver.trainer.parts import TrainerPart
 from agentevolver.trainer.update import arrange, update_actor
 from agentevolver.types import RowKey
-
-
-def turn_order(turns: Sequence[int], order: UpdateOrder, seed: int = 0) -> list[int]:
-    """Return the turns in the order of their updates; `seed` is read for "random" alone."""
-    ordered = sorted(turns, reverse=order == "reverse")
-    if order != "random":
-        return ordered
-    generator = torch.Generator().manual_seed(seed)
-    return [ordered[i] for i in torch.randperm(len(ordered), generator=generator).tolist()]
 
 
 def turn_masks(masks: Sequence[Tensor], step_ids: Sequence[Tensor], turn: int) -> list[Tensor]:
@@ -78,12 +68,11 @@ def next_running(running: Tensor, ratios: Tensor, clip: float) -> Tensor:
 
 
 class TurnUpdates(TrainerPart):
-    """Updates a training step's turns in an order, with a clip of the running ratio."""
+    """Updates a training step's turns, the last one first, with a clip of the running ratio."""
 
     worker = TurnWorker
 
-    def __init__(self, order: UpdateOrder, clip: float) -> None:
-        self.order: UpdateOrder = order
+    def __init__(self, clip: float) -> None:
         self.clip = clip
 
     def update_actor(self, workers: Any, batch: KVBatchMeta, rows: Sequence[int], update: Update) -> dict[str, Any]:
@@ -97,11 +86,11 @@ class TurnUpdates(TrainerPart):
             workers: the actor's worker group, which can `hold_learning_rate`.
             batch: the step's rows.
             rows: the places of those that are trained on.
-            update: its sizes; the optimiser steps are those of a turn, its seed draws a random order.
+            update: its sizes; the optimiser steps are those of a turn.
         """
         table = _Table.read(batch, [batch.keys[i] for i in rows])
         running = torch.ones(table.trajectories, dtype=torch.float64)
-        order = turn_order(table.turns, self.order, update.seed + update.step)
+        order = table.turns[::-1]
         found: list[dict[str, Any]] = []
         try:
             for place, turn in enumerate(order):

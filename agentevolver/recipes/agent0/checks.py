@@ -142,16 +142,6 @@ def _check_policies(settings: Settings) -> None:
     """Refuse policies that are none, and rounds that could not train."""
     section, sizes = settings_of(settings), settings.sizes
     proposer = section.proposer
-    if section.shared_weights and proposer.path is not None:
-        raise ConfigError(
-            f"recipes.agent0.shared_weights = true makes one policy of both, and "
-            f"recipes.agent0.proposer.path = {proposer.path} names another one: remove one of them"
-        )
-    if section.shared_weights and not proposer.trained:
-        raise ConfigError(
-            "recipes.agent0.shared_weights = true trains one policy in both stages, and "
-            "recipes.agent0.proposer.trained = false: remove one of them"
-        )
     if proposer.levels is not None and settings.world.env_type == "calc":
         raise ConfigError(
             "recipes.agent0.proposer.levels: seeds of calc have none, a question's length is its proposer's to choose; "

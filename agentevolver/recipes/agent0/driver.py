@@ -23,7 +23,6 @@ from agentevolver.recipes.agent0.manifest import (
     PROPOSE,
     RUNNING,
     SOLVE,
-    STAGES,
     Manifest,
 )
 from agentevolver.recipes.agent0.overlays import GRADER, proposer_overlay, solver_overlay
@@ -35,7 +34,6 @@ from agentevolver.recipes.agent0.settings import PROPOSE_ENV, settings_of
 from agentevolver.recipes.agent0.trainings import Train, Trained, Training, without_optimizer
 from agentevolver.trainer.monitor.log import METRICS, Status, last_step
 from agentevolver.types import Task
-from agentevolver.utils.errors import TrainingFailed
 from agentevolver.utils.files import append_jsonl
 from agentevolver.utils.seeds import derived
 
@@ -155,8 +153,6 @@ class Driver:
                 manifest.skip(number, PROPOSE, "proposer.trained = false")
         if made := manifest.stage(number, PROPOSE).get("checkpoint"):
             policies.proposer = manifest.absolute(made)
-            if self._section.shared_weights:
-                policies.executor = policies.proposer
 
     async def _train_proposer(self, number: int, policies: _Policies) -> None:
         section, folder = self._section.proposer, self._of(number) / "proposer"
@@ -223,8 +219,6 @@ class Driver:
                 await self._train_executor(number, policies, kept)
         if made := manifest.stage(number, SOLVE).get("checkpoint"):
             policies.executor = manifest.absolute(made)
-            if section.shared_weights:
-                policies.proposer = policies.executor
 
     async def _train_executor(self, number: int, policies: _Policies, kept: Sequence[Mapping[str, Any]]) -> None:
         section, folder = self._section, self._of(number) / "solver"
@@ -247,8 +241,6 @@ class Driver:
 
     async def _train(self, number: int, stage: str, training: Training, start: str, counts: Mapping[str, Any]) -> None:
         manifest = self._manifest
-        if self._section.shared_weights:
-            check_one_line(manifest, number, stage, start)
         manifest.begin(number, stage, start=manifest.relative(start))
 
         def told(phase: str, step: int | None) -> None:
@@ -270,7 +262,7 @@ class Driver:
         if manifest.is_over(number, EVALUATE):
             return
         solved = manifest.stage(number, SOLVE)
-        if number and "checkpoint" not in solved and not self._section.shared_weights:
+        if number and "checkpoint" not in solved:
             # Equal weights and equal names make equal episodes.
             before = manifest.stage(number - 1, EVALUATE)["metrics"]
             manifest.skip(number, EVALUATE, "the executor is that of the round before", metrics=before)
@@ -331,26 +323,6 @@ class Driver:
             self._show(f"stopped: {why}")
         if best is not None:
             self._show(f"best: round {best['round']}, {self._split} {best['success']:.3f}, {self._folder / BEST}")
-
-
-def check_one_line(manifest: Manifest, number: int, stage: str, start: str) -> None:
-    """Refuse a training that does not begin with the weights that the training before it ended with.
-
-    Raises:
-        TrainingFailed: of one set of weights there would be two.
-    """
-    last = manifest.rounds()[0]["executor"]
-    for part in manifest.rounds()[: number + 1]:
-        for name in STAGES:
-            own = part["stages"].get(name, {})
-            if (part["round"], name) == (number, stage):
-                break
-            last = own.get("checkpoint", last)
-    if manifest.relative(start) != last:
-        raise TrainingFailed(
-            f"round {number} {stage} would begin with {start}, and the weights were {last} last: "
-            "recipes.agent0.shared_weights is one policy"
-        )
 
 
 def link(path: Path, target: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -85,11 +85,10 @@ class StopSettings(_Section):
 class Agent0Settings(_Section):
     """The section `recipes.agent0`."""
 
+    shared_weights: ClassVar[bool] = False
+    """Proposer and executor are two policies."""
     enable: bool = Field(False, description="train a proposer and an executor by turns instead of one policy")
     rounds: int = Field(3, ge=1, description="rounds of propose, pool, label, solve, evaluate")
-    shared_weights: bool = Field(
-        False, description="one policy is both: each stage goes on from the last one's weights"
-    )
     proposer: ProposerSettings = Field(default_factory=ProposerSettings)
     executor: ExecutorSettings = Field(default_factory=ExecutorSettings)
     gate: Literal["executed", "vote"] = Field(

@@ -15,7 +15,6 @@ from typing import Any
 import orjson
 import pytest
 
-from agentevolver.recipes.agent0.driver import check_one_line
 from agentevolver.recipes.agent0.manifest import Manifest
 from agentevolver.recipes.agent0.tests.fakes import (
     FileTrainings,
@@ -261,17 +260,6 @@ def test_a_frozen_proposer_is_not_trained(tmp_path: Path) -> None:
     manifest = drive(config, parts(config, trainings))
     assert [one.name for one in trainings.begun] == ["round 1 solver"]
     assert manifest.stage(1, "propose")["reason"] == "proposer.trained = false"
-
-
-def test_one_set_of_weights_goes_from_training_to_training(tmp_path: Path) -> None:
-    config = configuration(tmp_path, **{"recipes.agent0.shared_weights": True})
-    trainings = FileTrainings()
-    manifest = drive(config, parts(config, trainings))
-    starts = [start_of(one) for one in trainings.begun]
-    ends = [str(one.folder / f"checkpoints/global_step_{one.steps}/actor/huggingface") for one in trainings.begun]
-    assert starts[1:] == ends[:-1]
-    with pytest.raises(TrainingFailed, match="is one policy"):
-        check_one_line(manifest, 2, "solve", starts[1])
 
 
 class WorseTrainings(FileTrainings):

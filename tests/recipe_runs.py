@@ -69,8 +69,7 @@ def make_rounds(folder: Path) -> Path:
         {"round": 2, "stages": {"propose": {"state": "skipped", "reason": f"proposer.trained = false {HOSTILE}"}}},
     ]
     best = {"round": 1, "success": 0.5, "checkpoint": "round_1/solver/c"}
-    stopped = {"round": 2, "why": f"it fell {HOSTILE}"}
-    content = {"schema": 1, "state": "stopped", "stopped": stopped, "best": best, "rounds": rounds}
+    content = {"schema": 1, "state": "running", "best": best, "rounds": rounds}
     (folder / "coevolve.json").write_text(json.dumps(content))
     return folder
 

@@ -40,7 +40,6 @@ from agentevolver.utils.seeds import derived
 logger = logging.getLogger(__name__)
 
 BEST = "best"
-STOPPED = "stopped"
 
 
 @dataclass(frozen=True)
@@ -99,7 +98,7 @@ class Driver:
         self._split = settings.world.val_splits[0]
 
     async def run(self) -> None:
-        """Go on to the last round, or until a rule stops.
+        """Go on to the last round.
 
         Raises:
             ConfigError: a training's configuration is refused.
@@ -107,20 +106,15 @@ class Driver:
             PlayFailed: the frozen policies cannot be played.
         """
         manifest = self._manifest
-        manifest.content.update(state=RUNNING, stopped=None)
+        manifest.content["state"] = RUNNING
         manifest.save()
         policies = await self._base()
-        why, number = None, 0
         for number in range(1, self._section.rounds + 1):
-            why = await self._round(number, policies)
-            if why is not None:
-                break
-        manifest.content.update(
-            state=DONE if why is None else STOPPED, stopped=None if why is None else {"round": number, "why": why}
-        )
+            await self._round(number, policies)
+        manifest.content["state"] = DONE
         manifest.save()
-        self._status.set("finished", rounds=number)
-        self._tell_end(why)
+        self._status.set("finished", rounds=self._section.rounds)
+        self._tell_end()
 
     async def _base(self) -> _Policies:
         model = str(self._config["actor_rollout_ref"]["model"]["path"])
@@ -131,18 +125,14 @@ class Driver:
         self._told(0)
         return policies
 
-    async def _round(self, number: int, policies: _Policies) -> str | None:
-        """Carry a round out, or what is missing of it; returns why there is to be no further one."""
+    async def _round(self, number: int, policies: _Policies) -> None:
+        """Carry a round out, or what is missing of it."""
         await self._propose(number, policies)
         pool = await self._pool_and_label(number, policies)
-        if why := rules.stop_after_labels(self._section.stop, self._manifest.rounds()[: number + 1]):
-            self._show(line_of(self._manifest.rounds(), number, self._split))
-            return why
         await self._solve(number, policies, pool)
         await self._evaluate(number, policies)
         self._manifest.end_round(number, policies.proposer, policies.executor)
         self._told(number)
-        return rules.stop_after_evaluation(self._section.stop, self._manifest.rounds()[: number + 1], self._split)
 
     async def _propose(self, number: int, policies: _Policies) -> None:
         section, manifest = self._section.proposer, self._manifest
@@ -317,11 +307,8 @@ class Driver:
             append_jsonl(self._folder / METRICS, metrics_of(rounds, number))
             self._show(line_of(rounds, number, self._split))
 
-    def _tell_end(self, why: str | None) -> None:
-        best = self._manifest.content.get("best")
-        if why is not None:
-            self._show(f"stopped: {why}")
-        if best is not None:
+    def _tell_end(self) -> None:
+        if (best := self._manifest.content.get("best")) is not None:
             self._show(f"best: round {best['round']}, {self._split} {best['success']:.3f}, {self._folder / BEST}")
 
 

@@ -31,7 +31,7 @@ RUNNING, DONE, SKIPPED = "running", "done", "skipped"
 class Manifest:
     """The manifest of an experiment; use `open` to get one.
 
-    `content` is `{schema, config_hash, state, stopped, best, rounds}`; a round is `{round, proposer, executor, stages}`
+    `content` is `{schema, config_hash, state, best, rounds}`; a round is `{round, proposer, executor, stages}`
     where proposer and executor are the checkpoints that it ended with, and a stage
     `{state, began, ended, seconds, counts, metrics, start, checkpoint, reason}`, of which it has those that it needs.
     """

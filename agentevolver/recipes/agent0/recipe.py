@@ -16,6 +16,6 @@ RECIPE = Recipe(
     progress="coevolve.json",
     view="agentevolver.recipes.agent0.view:VIEW",
     open_keys=("executor.override", "proposer.override"),
-    neutral_keys=("rounds", "stop.*", "url", "executor.gpus"),
+    neutral_keys=("rounds", "url", "executor.gpus"),
     moved={"coevolve": "recipes.agent0"},
 )

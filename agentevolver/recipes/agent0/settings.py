@@ -73,20 +73,13 @@ class AdpoSettings(_Section):
     bonus: float = Field(0.1, ge=0, description="added to the upper clip at p = keep[0]; 0 at keep[1]")
 
 
-class StopSettings(_Section):
-    """Early end of the rounds: when it comes, the best one's executor being kept."""
-
-    label_drop: float | None = Field(
-        0.15, gt=0, description="fall from round to round of the share of tasks whose vote is the executed answer"
-    )
-    val_drop: float | None = Field(0.05, gt=0, description="fall of the validation's success below the best round's")
-
-
 class Agent0Settings(_Section):
     """The section `recipes.agent0`."""
 
     shared_weights: ClassVar[bool] = False
     """Proposer and executor are two policies."""
+    stop: ClassVar[None] = None
+    """No rule ends the rounds early; the best one's executor is kept."""
     enable: bool = Field(False, description="train a proposer and an executor by turns instead of one policy")
     rounds: int = Field(3, ge=1, description="rounds of propose, pool, label, solve, evaluate")
     proposer: ProposerSettings = Field(default_factory=ProposerSettings)
@@ -106,7 +99,6 @@ class Agent0Settings(_Section):
     )
     reward: RewardSettings = Field(default_factory=RewardSettings)
     adpo: AdpoSettings = Field(default_factory=AdpoSettings)
-    stop: StopSettings = Field(default_factory=StopSettings)
     frozen: str | None = Field(
         None,
         description="the checkpoint of the executor that proposals are measured by while the proposer is trained; set "

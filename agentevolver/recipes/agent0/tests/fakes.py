@@ -59,8 +59,6 @@ def configuration(folder: Path, name: str = "experiment", **overrides: Any) -> d
         "recipes.agent0.executor.steps": 3,
         "recipes.agent0.executor.eval_n": 2,
         "recipes.agent0.min_answered": 2,
-        "recipes.agent0.stop.label_drop": "null",
-        "recipes.agent0.stop.val_drop": "null",
         **overrides,
     }
     text = _composed(

@@ -126,7 +126,7 @@ class Rounds:
         self._rewards: dict[int, Metrics] = {}
 
     def overview(self) -> dict[str, Any]:
-        """Return `{exists, problem, state, stopped, best, rounds}`; `problem` says why the manifest is not read."""
+        """Return `{exists, problem, state, best, rounds}`; `problem` says why the manifest is not read."""
         path = self.folder / MANIFEST
         if not path.is_file():
             return {"exists": False}
@@ -140,16 +140,13 @@ class Rounds:
         for part in map(_object, listed if isinstance(listed, list) else []):
             if isinstance(number := part.get("round"), int) and 0 <= number < 10**6:
                 parts[number] = part
-        stopped, best = _object(manifest.get("stopped")), _object(manifest.get("best"))
+        best = _object(manifest.get("best"))
         with self._lock:
             rounds = [self._round(number, parts.get(number, {})) for number in sorted({*parts, *self._folders()})]
         return {
             "exists": True,
             "problem": problem,
             "state": _cut(manifest.get("state"), WORD),
-            "stopped": {"round": _number(stopped.get("round")), "why": _cut(stopped.get("why"), TEXT)}
-            if stopped
-            else None,
             "best": {
                 "round": _number(best.get("round")),
                 "success": _number(best.get("success")),

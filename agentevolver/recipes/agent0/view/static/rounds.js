@@ -23,7 +23,7 @@ export async function open({ query }) {
   return { element, update: async (changed) => changed.has("rounds") && (await look()) };
 }
 
-function summary({ exists, problem, state: how, stopped, best, rounds }) {
+function summary({ exists, problem, state: how, best, rounds }) {
   const heading = h("h2", {}, "Rounds");
   if (!exists) return [heading, state("This run has no rounds.", "recipes.agent0.enable trains a proposer and an executor by turns.")];
   const trained = rounds.filter((r) => r.round > 0);
@@ -32,7 +32,6 @@ function summary({ exists, problem, state: how, stopped, best, rounds }) {
     facts([
       ["rounds begun", number(trained.length), how],
       best && ["best round", number(best.round), best.success === null ? "" : percent(best.success)],
-      stopped && ["stopped", `round ${number(stopped.round)}`, stopped.why],
     ]),
     h("div", { class: "charts" }, charts(rounds)),
     h("h2", {}, "Each round"), rounds.length ? each(rounds) : state("No round is recorded yet."),

@@ -16,7 +16,7 @@ from agentevolver.recipes.agent0.execute import execute
 from agentevolver.recipes.agent0.gates import gate
 from agentevolver.recipes.agent0.measure import measure
 from agentevolver.recipes.agent0.play import Player, PlayFailed, player_of
-from agentevolver.recipes.agent0.reward import calls_of, frontier_reward
+from agentevolver.recipes.agent0.reward import frontier_reward
 from agentevolver.recipes.agent0.settings import Agent0Settings, settings_of
 from agentevolver.recipes.agent0.types import Dropped, Kept, Measurement, Proposal
 from agentevolver.types import Outcome, Task
@@ -73,7 +73,7 @@ class FrontierGrader:
             return Outcome(0.0, False, f"refused: {proposal.refused}", facts=facts)
         measurement = await self._measure(proposal, world, executed, client)
         label, p = self._label(proposal, measurement, executed)
-        calls = calls_of(self._settings.reward, measurement)
+        calls = measurement.mean_calls
         score = min(max(frontier_reward(self._settings.reward, p, calls), 0.0), 1.0)
         told = {"label": label, "p": p, "calls": calls, "measured": asdict(measurement)}
         return Outcome(score, True, f"p {p:.3g}, {calls:.3g} calls", facts={**found, "refused": "", **told})

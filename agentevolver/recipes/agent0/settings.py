@@ -55,12 +55,12 @@ class ExecutorSettings(_Section):
 class RewardSettings(_Section):
     """The proposer's reward: unc * (1 - 2 |p - 0.5|) + tool * min(calls, cap) - repetition * the cluster's share."""
 
+    agg: ClassVar[str] = "mean"
+    """Calls of k episodes as one number."""
+
     unc: float = Field(0.5, ge=0, description="weight of the uncertainty, which is 1 at p = 0.5")
     tool: float = Field(0.05, ge=0, description="for each tool call that the executor carried out")
     cap: int = Field(4, ge=0, description="calls beyond which there is no more")
-    agg: Literal["mean", "max", "majority"] = Field(
-        "mean", description="calls of k episodes as one number; majority: the mean of those that gave the vote's answer"
-    )
     repetition: float = Field(1.0, ge=0, description="weight of the share of the batch that is like this proposal")
     malformed: float = Field(-1.0, le=0, description="the reward of what is no proposal")
 

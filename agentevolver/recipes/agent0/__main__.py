@@ -99,13 +99,11 @@ def listed_seeds(client: AsyncEnvClient, settings: Settings) -> Seeds:
     """Return what lists seeds of the world `propose`: no two of a run's are the same."""
     section = settings_of(settings)
     training = section.proposer.steps * section.proposer.batch_size
-    own: dict[str, Any] = {"world": settings.world.env_type}
-    if section.proposer.levels is not None:
-        own["levels"] = list(section.proposer.levels)
+    world = settings.world.env_type
 
     async def seeds(number: int, purpose: str, count: int) -> list[str]:
         offset = (number - 1) * (training + section.draws) + (0 if purpose == PROPOSE else training)
-        return await client.get_env_profile(PROPOSE_ENV, "train", {**own, "count": count, "offset": offset})
+        return await client.get_env_profile(PROPOSE_ENV, "train", {"world": world, "count": count, "offset": offset})
 
     return seeds
 

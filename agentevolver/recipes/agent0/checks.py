@@ -28,7 +28,7 @@ DECIDED = {
     "trainer.val_before_train": "the base is evaluated before the first round; remove it",
     "trainer.resume_mode": "rounds go on where coevolve.json says; remove it, or give another experiment_name",
     "trainer.resume_from_path": "rounds begin with actor_rollout_ref.model.path; remove it",
-    "data.train_filter": "tasks are proposed, and recipes.agent0.proposer.levels narrows their seeds; remove it",
+    "data.train_filter": "tasks are proposed; remove it",
     "actor_rollout_ref.rollout.val_kwargs.n": "write recipes.agent0.executor.eval_n",
 }
 
@@ -141,12 +141,6 @@ def _check_parts(settings: Settings, config: DictConfig) -> None:
 def _check_policies(settings: Settings) -> None:
     """Refuse policies that are none, and rounds that could not train."""
     section, sizes = settings_of(settings), settings.sizes
-    proposer = section.proposer
-    if proposer.levels is not None and settings.world.env_type == "calc":
-        raise ConfigError(
-            "recipes.agent0.proposer.levels: seeds of calc have none, a question's length is its proposer's to choose; "
-            "remove it"
-        )
     if section.min_pool < sizes.train_batch_size:
         raise ConfigError(
             f"recipes.agent0.min_pool = {section.min_pool} is less than data.train_batch_size = "

@@ -22,6 +22,8 @@ class _Section(BaseModel):
 class ProposerSettings(_Section):
     """Settings of the proposer: which policy it is, and how it is trained."""
 
+    levels: ClassVar[None] = None
+    """Seeds of all levels are drawn."""
     trained: bool = Field(True, description="train the proposer in each round; false: it stays as it is")
     path: str | None = Field(
         None, description="the policy that the proposer starts from; null: actor_rollout_ref.model.path"
@@ -29,7 +31,6 @@ class ProposerSettings(_Section):
     steps: int = Field(6, ge=1, description="training steps of the proposer in a round")
     batch_size: int = Field(12, ge=1, description="seeds a step, each with a prompt of its own")
     n: int = Field(8, ge=2, description="proposals of a seed: the group of its advantage")
-    levels: list[int] | None = Field(None, description="levels of the seeds that are drawn; null: all")
     override: dict[str, Any] = Field(
         default_factory=dict,
         description="keys of the configuration that are different while the proposer is trained, by their full names",

@@ -85,7 +85,7 @@ def test_other_environments_may_be_evaluated_on_and_are_not_trained_on() -> None
         ("trainer.save_freq=-1", "saves nothing"),
         ("actor_rollout_ref.model.lora_rank=8", "whole weights"),
         ("actor_rollout_ref.rollout.agent_function=tests.x:y", "agent of your own"),
-        ("recipes.agent0.proposer.levels=[3]", "seeds of calc have none"),
+        ("recipes.agent0.proposer.levels=[3]", "is fixed at None; remove it"),
         ("recipes.agent0.min_pool=4", "less than data.train_batch_size = 8"),
         ("recipes.agent0.draws=100", "100 proposals cannot give recipes.agent0.pool = 200"),
         ("trainer.total_training_steps=5", "recipes.agent0.executor.steps"),

@@ -63,7 +63,6 @@ def solver_overlay(
         **_common(settings, folder, base, start, section.steps, settings.sizes.train_batch_size, tasks),
         **_alone(settings),
         **(_adpo(config, settings) if settings_of(settings).adpo.enable else {}),
-        **flat(section.override, config),
     }
 
 

@@ -135,10 +135,9 @@ class FrozenPlayer:
     def _view(self, env_type: str) -> tuple[DictConfig, Settings]:
         """Return the configuration of an environment's episodes: the proposer's for `propose`, else the executor's."""
         if env_type not in self._views:
-            section = settings_of(self._settings)
-            proposes = env_type == PROPOSE_ENV
-            override = section.proposer.override if proposes else section.executor.override
-            made = laid_over(self._config, {**(PROPOSING if proposes else {}), **flat(override, self._config)})
+            override = settings_of(self._settings).proposer.override
+            proposing = {**PROPOSING, **flat(override, self._config)}
+            made = laid_over(self._config, proposing if env_type == PROPOSE_ENV else {})
             self._views[env_type] = made, from_config(made)
         return self._views[env_type]
 

@@ -47,10 +47,6 @@ class ExecutorSettings(_Section):
     gpus: int = Field(
         1, ge=0, description="GPUs of the frozen policies' server, beside those of the training; 0: it shares theirs"
     )
-    override: dict[str, Any] = Field(
-        default_factory=dict,
-        description="keys of the configuration that are different while the executor is trained, by their full names",
-    )
 
 
 class RewardSettings(_Section):

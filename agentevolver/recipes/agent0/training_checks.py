@@ -26,7 +26,7 @@ def check_trainings(config: Mapping[str, Any], settings: Settings) -> None:
     section = settings_of(settings)
     folder, start = settings.experiment_dir / "round_1", str(config["actor_rollout_ref"]["model"]["path"])
     solver = solver_overlay(config, settings, folder / "solver", tasks=section.pool, start=start)
-    check_overlay(config, solver, "recipes.agent0.executor.override")
+    check_overlay(config, solver, "recipes.agent0.executor")
     if section.proposer.trained:
         tasks = section.proposer.steps * section.proposer.batch_size
         proposer = proposer_overlay(

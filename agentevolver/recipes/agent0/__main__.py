@@ -76,7 +76,7 @@ async def carry_out(
 ) -> None:
     """Drive the rounds with the services of the run."""
     service, section = settings.env_service, settings_of(settings)
-    world = settings.world.env_type
+    world = settings.environments[0].env_type
     async with (
         AsyncEnvClient(service.env_url, timeout_s=service.timeout_s) as client,
         AsyncExitStack() as started,
@@ -89,7 +89,7 @@ async def carry_out(
             seeds=listed_seeds(client, settings),
             labeller=lambda checkpoint: GateLabeller(section, client, world, player, checkpoint),
             val_tasks=val_tasks,
-            questions=await questions_of(client, settings, [task for task in val_tasks if task.env_type == world]),
+            questions=await questions_of(client, settings, val_tasks),
             clusters=clusters,
         )
         await Driver(config, settings, manifest, parts, show).run()
@@ -99,7 +99,7 @@ def listed_seeds(client: AsyncEnvClient, settings: Settings) -> Seeds:
     """Return what lists seeds of the world `propose`: no two of a run's are the same."""
     section = settings_of(settings)
     training = section.proposer.steps * section.proposer.batch_size
-    world = settings.world.env_type
+    world = settings.environments[0].env_type
 
     async def seeds(number: int, purpose: str, count: int) -> list[str]:
         offset = (number - 1) * (training + section.draws) + (0 if purpose == PROPOSE else training)

@@ -72,16 +72,13 @@ def warnings(settings: Settings, config: DictConfig) -> list[str]:
 
 
 def _check_world(settings: Settings) -> None:
-    service, gate = settings.env_service, settings_of(settings).gate
-    trained = [one.env_type for one in settings.environments if one.weight > 0]
-    if len(trained) > 1:
+    named, gate = settings.env_service.env_types, settings_of(settings).gate
+    if len(named) > 1:
         raise ConfigError(
-            f"env_service.env_type names {', '.join(trained)}, and recipes.agent0 proposes tasks for one world: name "
-            f"one of {', '.join(WORLDS)}, and give each of the others the share 0, with which it is evaluated on alone"
+            f"env_service.env_type names {', '.join(named)}, and recipes.agent0 proposes tasks for one world: name one "
+            f"of {', '.join(WORLDS)}"
         )
-    if PROPOSE_ENV in service.env_types and len(service.env_types) > 1:
-        raise ConfigError(f"env_service.env_type: {PROPOSE_ENV} is served by itself, remove it")
-    world = settings.world.env_type
+    (world,) = named
     if world in WORLDS:
         return
     if world == PROPOSE_ENV:

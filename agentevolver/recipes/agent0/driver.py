@@ -94,8 +94,8 @@ class Driver:
         self._show = show
         self._folder = manifest.experiment
         self._status = Status(self._folder)
-        self._world = settings.world.env_type
-        self._split = settings.world.val_splits[0]
+        self._world = settings.environments[0].env_type
+        self._split = settings.environments[0].val_splits[0]
 
     async def run(self) -> None:
         """Go on to the last round.
@@ -266,7 +266,6 @@ class Driver:
                 self._parts.player,
                 _usable(policies.executor),
                 n,
-                self._world,
                 self._progress(number, EVALUATE),
             )
         manifest.finish(number, EVALUATE, counts={"tasks": len(tasks), "episodes": len(tasks) * n}, metrics=metrics)

@@ -61,23 +61,7 @@ def solver_overlay(
     section, base = settings_of(settings).executor, str(config["actor_rollout_ref"]["model"]["path"])
     return {
         **_common(settings, folder, base, start, section.steps, settings.sizes.train_batch_size, tasks),
-        **_alone(settings),
         **(_adpo(config, settings) if settings_of(settings).adpo.enable else {}),
-    }
-
-
-def _alone(settings: Settings) -> dict[str, Any]:
-    """Return the keys that leave the world alone of several environments, the others being evaluated on."""
-    if not settings.env_service.is_mixture:
-        return {}
-    world = settings.world
-    return {
-        "env_service.env_type": world.env_type,
-        "env_service.environments": {},
-        "env_service.env_params": dict(world.env_params),
-        "env_service.val_env_params": dict(world.val_env_params),
-        "data.val_splits": list(world.val_splits),
-        "data.val_filter": dict(world.val_filter),
     }
 
 

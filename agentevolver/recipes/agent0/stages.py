@@ -133,19 +133,19 @@ def pool_metrics(pool: Pool) -> dict[str, float]:
 
 
 async def evaluate(
-    folder: Path, tasks: Sequence[Task], player: Player, checkpoint: str, n: int, world: str, tell: Tell
+    folder: Path, tasks: Sequence[Task], player: Player, checkpoint: str, n: int, tell: Tell
 ) -> dict[str, Any]:
     """Play the tasks of the evaluation that were not played yet, and return the summary by split.
 
     A task's draws have one name in all rounds, so that two rounds differ by the policy alone.
     """
     done = Journal(folder / EVALUATION, "key")
-    missing = [task for task in tasks if evaluation.key_of(task, world) not in done]
+    missing = [task for task in tasks if evaluation.key_of(task) not in done]
 
     async def play(task: Task) -> None:
         name = f"evaluate.{task.env_type}.{task.task_id}"
         plays = await player.play(checkpoint, task, n, name, validation=True)
-        done.add(evaluation.record_of(task, plays, world))
+        done.add(evaluation.record_of(task, plays))
         tell(len(done), len(tasks))
 
     await each(missing, play)

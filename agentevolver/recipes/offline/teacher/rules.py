@@ -26,7 +26,7 @@ OCCASIONS: dict[str, str] = {
 _TOOLS_OF = {"guard": GUARDED, "pay": {"bank.pay"}, "login": NEED_LOGIN, "plan": {"cal.add"}, "look": {"shop.buy"}}
 _ERRORS: tuple[tuple[str, str, str], ...] = (
     (r"err read doc \S+ first", "guard", "doc"),
-    (r"err add (yes at the end|\"confirm\": \"yes\")", "guard", "yes"),
+    (r"err add yes at the end", "guard", "yes"),
     (r"err login first", "login", "pin"),
     (r"err find \S+ first", "look", "first"),
 )

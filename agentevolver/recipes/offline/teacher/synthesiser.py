@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from agentevolver.recipes.offline.teacher import app_proposals
-from agentevolver.recipes.offline.teacher.calls import CHANGES, LOOKUPS, Call, canonical, write_call
+from agentevolver.recipes.offline.teacher.calls import CHANGES, LOOKUPS, Call, canonical
 from agentevolver.recipes.offline.teacher.goals import Impossible, next_call
 from agentevolver.recipes.offline.teacher.intents import KINDS, Intent, normal, read_intent, wordings_of, write_query
 from agentevolver.recipes.offline.teacher.observed import NeedLook, Seen, see
@@ -72,7 +72,7 @@ def _task(query: str, intent: Intent, calls: list[Call], seen: Seen, draws: Draw
     mistake = draws.errs(draws.rates.hallucinated)
     if mistake:
         kind, query, calls = hallucinate(query, intent, calls, seen, draws)
-    solution = [write_call(call, seen.syntax) for call in calls]
+    solution = [str(call) for call in calls]
     if mistake:
         draws.plant(kind, query=query, solution=solution, transcript=source)
     return {"query": query, "solution": solution, "confidence": confidence}

@@ -92,6 +92,15 @@ async def test_a_completion_has_openais_form() -> None:
 
 
 SYSTEM = {"role": "system", "content": "role: judge/grade"}
+NATIVE = prompts.messages(
+    "judge/grade",
+    "Grade.",
+    {
+        "opening": "site k3",
+        "task": "delete note milk",
+        "transcript": prompts.transcript([(0, '<tool_call>{"name": "note_find"}</tool_call>', "none")]),
+    },
+)
 USER = GRADE[1]
 
 
@@ -108,6 +117,7 @@ USER = GRADE[1]
         ({"messages": [{"role": "system", "content": "role: judge/paint"}, USER]}, "no role and task 'judge/paint'"),
         ({"messages": [SYSTEM, {"role": "user", "content": "grade this please"}]}, "no section <task>"),
         ({"messages": [SYSTEM, {"role": "user", "content": "<task>\nfly me to the moon\n</task>"}]}, "no wording"),
+        ({"messages": NATIVE}, "native tool calls"),
         ({"messages": GRADE, "stream": True}, "stream=True is not supported"),
         ({"messages": GRADE, "n": 3}, "n=3 is not supported"),
         ({"messages": GRADE, "tools": [{"type": "function"}]}, "is not supported"),

@@ -36,7 +36,6 @@ TEACHER = "agentevolver offline teacher"
 HANDLERS: dict[str, Handler] = {
     "explorer/act": explorer.explore,
     "synthesiser/tasks": synthesiser.tasks,
-    "synthesiser/profile": synthesiser.profile,
     "verifier/solve": explorer.solve,
     "judge/accept": judge.accept,
     "judge/grade": judge.grade,

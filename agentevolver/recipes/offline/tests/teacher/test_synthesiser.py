@@ -188,19 +188,6 @@ def test_every_wording_of_the_world_is_understood() -> None:
                 assert intent.kind == task.family
 
 
-def test_a_profile_is_drafted_from_the_tools() -> None:
-    env, opening = open_env(WORLDS[0], 3)
-    drafted = ask(
-        Teacher(rates=NO_MISTAKES), "synthesiser/profile", opening=opening, tools=json.dumps(env.get_info()["tools"])
-    )
-    names = {entity["name"]: [opt["name"] for opt in entity["opts"]] for entity in drafted["entities"]}
-    assert names["Note"] == ["find", "list", "add", "tag", "del"]
-    assert set(names) == {"Note", "Meeting", "Mail", "Account", "Product", "User", "Manual"}
-    assert drafted["task_preference"]["relation_difficulty"] in (1, 2, 3)
-    with pytest.raises(NotUnderstood, match="neither"):
-        ask(Teacher(rates=NO_MISTAKES), "synthesiser/profile", opening="hello")
-
-
 def test_mistakes_are_recorded_for_those_who_measure_filters(tmp_path: Path) -> None:
     teacher = Teacher(rates=Rates(1.0, 0, 0, 0, 0, 0, 0), record=tmp_path / "planted.jsonl")
     opening, steps = explore(WORLDS[0])

@@ -9,7 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from agentevolver.recipes.agent0.view import VIEW
-from agentevolver.recipes.agent0.view.rounds import LISTED, TEXT, Rounds, difficulty
+from agentevolver.recipes.agent0.view.rounds import LISTED, TEXT, Rounds
 from agentevolver.utils.files import write_jsonl
 from agentevolver.view.app import create_app, page_access
 from agentevolver.view.experiment import Experiment, NotThere
@@ -44,7 +44,7 @@ def test_rounds_are_told_from_the_manifest_the_pools_and_the_trainings(folder: P
     assert pool["dropped"] == [("too_easy", 1), ("malformed", 1)]
     assert (pool["right"], pool["right_known"], pool["vote_known"]) == (0.5, 2, 3)
     assert pool["p"] == 0.5 and pool["p_measured"] == pytest.approx(2 / 3)
-    assert (pool["difficulty"], pool["calls"]) == (3.0, 2.0)
+    assert pool["calls"] == 2.0
 
 
 def test_records_are_paged_by_fate_and_reason_in_their_order(folder: Path) -> None:
@@ -151,18 +151,3 @@ def test_the_version_changes_with_pools_and_rewards(folder: Path) -> None:
                 file.write(b"\n")
         seen.add(VIEW.version(folder))
     assert len(seen) == 4
-
-
-@pytest.mark.parametrize(
-    ("seed", "question", "expected"),
-    [
-        ("calc.left.3.f.00017", "left 3 f 4 g 7", 3.0),
-        ("calc.left.3.f.00017", "", None),
-        ("python.primes.search.3.00017", "How many?", 3.0),
-        ("python.primes.search.x.00017", "How many?", None),
-        ("", "1 2", None),
-        (None, None, None),
-    ],
-)
-def test_difficulty_is_operands_or_the_level_of_the_seed(seed: Any, question: Any, expected: float | None) -> None:
-    assert difficulty({"seed": seed, "question": question}) == expected

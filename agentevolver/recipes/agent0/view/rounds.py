@@ -43,7 +43,6 @@ class Facts:
     right: bool | None
     vote_right: bool | None
     calls: float | None
-    difficulty: float | None
 
     @classmethod
     def of(cls, offset: int, record: dict[str, Any]) -> Facts:
@@ -57,7 +56,6 @@ class Facts:
             _truth(record.get("right")),
             _truth(record.get("vote_right")),
             _number(record.get("mean_tool_calls")),
-            difficulty(record),
         )
 
 
@@ -200,18 +198,6 @@ class Rounds:
         ]
 
 
-def difficulty(record: dict[str, Any]) -> float | None:
-    """Return how hard a proposal is by its looks: operands of a question of calc, the level in a seed of python; None
-    where neither is told."""
-    world, *rest = str(record.get("seed") or "").split(".")
-    if world == "calc":
-        words = str(record.get("question") or "")[:TEXT].split()
-        return float(sum(len(word) == 1 and word in "0123456789" for word in words)) or None
-    if world == "python" and len(rest) == 4 and rest[2].isdecimal():
-        return float(rest[2][:6])
-    return None
-
-
 def _summary(facts: Sequence[Facts]) -> dict[str, Any]:
     if not facts:
         return {}
@@ -229,8 +215,6 @@ def _summary(facts: Sequence[Facts]) -> dict[str, Any]:
         "p_measured": _mean(one.p for one in measured),
         "calls": _mean(one.calls for one in kept),
         "calls_measured": _mean(one.calls for one in measured),
-        "difficulty": _mean(one.difficulty for one in kept),
-        "difficulty_measured": _mean(one.difficulty for one in measured),
     }
 
 
@@ -273,7 +257,6 @@ def _row(record: dict[str, Any]) -> dict[str, Any]:
         "kept": record.get("kept") is True,
         "right": _truth(record.get("right")),
         "vote_right": _truth(record.get("vote_right")),
-        "difficulty": difficulty(record),
     }
 
 

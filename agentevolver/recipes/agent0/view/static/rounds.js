@@ -56,7 +56,6 @@ function charts(rounds) {
   return [
     chart(rewards, { title: "Proposer's reward", note: "training steps of all rounds", empty: "No step of a proposer is recorded." }),
     chart(success, { ...share, title: "Executor's success", note: "bars: one standard error", empty: "No round is evaluated yet." }),
-    chart([of("difficulty", "kept"), of("difficulty_measured", "measured")], { ...count, title: "Difficulty of proposals", note: "operands, or the seed's level" }),
     chart([of("calls", "kept"), of("calls_measured", "measured")], { ...count, title: "Tool calls for proposals", note: "of an episode of the executor" }),
     chart([of("p", "kept"), of("p_measured", "measured")], { ...share, title: "Mean p", note: "share of episodes that give the label" }),
     chart([of("right", "labels"), of("vote_right", "votes")], { ...share, title: "Accuracy where the truth is known", note: "labels of tasks, votes of what was measured" }),
@@ -71,7 +70,6 @@ function each(rounds) {
     { name: "labels right", class: "num", cell: (r) => (r.pool.right_known ? `${percent(r.pool.right)} of ${number(r.pool.right_known)}` : "–") },
     { name: "votes right", class: "num", cell: (r) => (r.pool.vote_known ? `${percent(r.pool.vote_right)} of ${number(r.pool.vote_known)}` : "–") },
     { name: "p", class: "num", cell: (r) => number(r.pool.p, 2) },
-    { name: "difficulty", class: "num", cell: (r) => number(r.pool.difficulty, 2) },
     { name: "calls", class: "num", cell: (r) => number(r.pool.calls, 2) },
     { name: "executor", class: "num", cell: (r) => Object.entries(r.success).map(([split, s]) => h("div", {}, `${split} ${percent(s.mean)} ± ${number(100 * s.se, 1)}`)) },
     { name: "stages", class: "text small", cell: (r) => r.stages.map(stage) },
@@ -153,7 +151,6 @@ function card(row) {
       h("span", { class: "wrap" }, row.task_id), h("span", { class: "wrap" }, row.seed),
       row.k > 0 && h("span", {}, `p ${number(row.p_hat, 2)}, ${number(row.n_answered)} of ${number(row.k)} answered`),
       row.mean_tool_calls !== null && h("span", {}, `${number(row.mean_tool_calls, 1)} tool calls`),
-      row.difficulty !== null && h("span", {}, `difficulty ${number(row.difficulty)}`),
       row.cut && h("span", { class: "warn" }, "cut; all of it is in pool.jsonl")));
 }
 

@@ -40,9 +40,7 @@ def serve(options: argparse.Namespace, configuration: Configuration) -> int:
             else f"summariser: {configuration.author}"
         )
         print(told, file=sys.stderr, flush=True)
-        service = ExperienceService(
-            settings, store, configuration.encoder(store), llm, author=configuration.author, dump_dir=options.dump_dir
-        )
+        service = ExperienceService(settings, store, configuration.encoder(store), llm, author=configuration.author)
         run(create_app(service, access), options.host, options.port, on_exit=llm.aclose)
     return 0
 

@@ -74,7 +74,6 @@ async def carry_out(
     val_tasks: Sequence[Task],
     show: Callable[[str], None],
 ) -> None:
-    """Drive the rounds with the services of the run."""
     service, section = settings.env_service, settings_of(settings)
     world = settings.environments[0].env_type
     async with (

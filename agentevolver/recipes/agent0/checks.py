@@ -34,15 +34,9 @@ DECIDED = {
 
 
 def check(settings: Settings, config: DictConfig, layers: Layers) -> None:
-    """Refuse what does not go together with rounds, and keys that would have no effect.
+    """Refuse what does not go together with rounds, and keys that would have no effect; raises ConfigError.
 
-    Args:
-        settings: the typed view.
-        config: the composed tree.
-        layers: what the user wrote; () for the configurations of trainings, which are made from a checked one.
-
-    Raises:
-        ConfigError: with one line that says what to change.
+    `layers` is () for the configurations of trainings, which are made from a checked one.
     """
     if not layers or not settings_of(settings).enable:
         return
@@ -94,7 +88,6 @@ def _check_world(settings: Settings) -> None:
 
 
 def _check_parts(settings: Settings, config: DictConfig) -> None:
-    """Refuse parts that a round has no place for."""
     section, rollout = settings.task_manager, settings.rollout
     if section.mixture.needs_synthetic or section.curriculum.enable:
         key = "mixture.synthetic_data_ratio" if section.mixture.needs_synthetic else "curriculum.enable"
@@ -136,7 +129,6 @@ def _check_parts(settings: Settings, config: DictConfig) -> None:
 
 
 def _check_policies(settings: Settings) -> None:
-    """Refuse policies that are none, and rounds that could not train."""
     section, sizes = settings_of(settings), settings.sizes
     if section.min_pool < sizes.train_batch_size:
         raise ConfigError(
@@ -151,7 +143,6 @@ def _check_policies(settings: Settings) -> None:
 
 
 def _check_written(section: Agent0Settings, layers: Layers) -> None:
-    """Refuse keys that somebody wrote and nobody would read."""
     for key, source, value in _written(layers):
         if (instead := _under(key, DECIDED)) is not None and value is not None:
             raise ConfigError(f"{source}: `{key}` has no effect in rounds: {instead}")
@@ -165,7 +156,6 @@ def _under(key: str, told: Mapping[str, str]) -> str | None:
 
 
 def _written(layers: Layers) -> Iterator[tuple[str, str, Any]]:
-    """Yield the leaves that were written."""
     for content, source in layers:
         for key, value in leaves(content):
             yield key, source, value

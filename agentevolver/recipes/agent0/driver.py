@@ -61,22 +61,12 @@ class Parts:
 
 @dataclass
 class _Policies:
-    """The checkpoints as they stand."""
-
     proposer: str
     executor: str
 
 
 class Driver:
-    """Driver of the rounds of one experiment.
-
-    Args:
-        config: the resolved configuration, a plain tree.
-        settings: the typed view of it.
-        manifest: of the experiment.
-        parts: who does the work.
-        show: what takes the lines for a person.
-    """
+    """Drives the rounds of one experiment; `show` takes the lines for a person."""
 
     def __init__(
         self,
@@ -98,13 +88,7 @@ class Driver:
         self._split = settings.environments[0].val_splits[0]
 
     async def run(self) -> None:
-        """Go on to the last round.
-
-        Raises:
-            ConfigError: a training's configuration is refused.
-            TrainingFailed: a training failed, or what is on the disk does not fit together.
-            PlayFailed: the frozen policies cannot be played.
-        """
+        """Go on to the last round; raises ConfigError, TrainingFailed or PlayFailed."""
         manifest = self._manifest
         manifest.content["state"] = RUNNING
         manifest.save()
@@ -126,7 +110,6 @@ class Driver:
         return policies
 
     async def _round(self, number: int, policies: _Policies) -> None:
-        """Carry a round out, or what is missing of it."""
         await self._propose(number, policies)
         pool = await self._pool_and_label(number, policies)
         await self._solve(number, policies, pool)
@@ -271,7 +254,6 @@ class Driver:
         manifest.finish(number, EVALUATE, counts={"tasks": len(tasks), "episodes": len(tasks) * n}, metrics=metrics)
 
     def _earlier(self, number: int) -> list[list[dict[str, Any]]]:
-        """Return the tasks that the rounds before kept."""
         return [Pool(self._of(before), before, self._section.pool, {}).kept() for before in range(1, number)]
 
     def _known(self, number: int) -> dict[str, str]:

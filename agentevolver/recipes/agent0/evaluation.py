@@ -23,7 +23,6 @@ def key_of(task: Task) -> str:
 
 
 def record_of(task: Task, plays: Sequence[Play]) -> dict[str, Any]:
-    """Return the record of a task in `evaluation.jsonl`."""
     return {
         "key": key_of(task),
         "task_id": task.task_id,

@@ -14,15 +14,7 @@ from env_service.protocol import Instances
 
 
 class GateLabeller:
-    """The labeller of a round (`agentevolver.recipes.agent0.pool.Labeller`).
-
-    Args:
-        settings: of the rounds.
-        client: of the environment service.
-        world: the environment that the proposals are for.
-        player: plays the executor.
-        checkpoint: of the frozen executor.
-    """
+    """The labeller of a round (`agentevolver.recipes.agent0.pool.Labeller`)."""
 
     def __init__(
         self,
@@ -39,12 +31,9 @@ class GateLabeller:
         self._checkpoint = checkpoint
 
     async def label(self, proposal: Proposal, name: str) -> Judged:
-        """Run, measure and judge a proposal. What has no label by the gate's rule is not measured:
-        that would cost `label_k` episodes.
+        """Run, measure and judge a proposal; raises PlayFailed or EnvServiceError.
 
-        Raises:
-            PlayFailed: it could not be measured.
-            EnvServiceError: the environment service failed.
+        What has no label by the gate's rule is not measured: that would cost `label_k` episodes.
         """
         executed = await execute(self._client, self._world, proposal) if proposal.program else None
         given: str | Dropped | None = None

@@ -9,10 +9,8 @@ from agentevolver.types import Task
 
 
 def task_of(proposal: Proposal, world: str, answer: str | None = None) -> Task:
-    """Return a proposal as a task of the world that it is for, graded by `answer`; without one every episode gets 0.
-
-    Raises ValueError for a proposal that was refused.
-    """
+    """Return a proposal as a task of its world, graded by `answer`; without one every episode gets 0. Raises
+    ValueError for a proposal that was refused."""
     if proposal.refused or not proposal.question:
         raise ValueError(f"proposal {proposal.proposal_id} is no task: {proposal.refused or 'it has no question'}")
     problem = {"question": proposal.question} | ({"answer": answer} if answer else {})
@@ -24,18 +22,8 @@ async def measure(
 ) -> Measurement:
     """Return what k episodes of the policy at `checkpoint` make of a proposal.
 
-    Args:
-        player: plays it.
-        checkpoint: of the frozen executor.
-        world: the environment that the proposal is for.
-        proposal: what is measured.
-        k: number of episodes.
-        name: of the draws; equal names with equal weights give equal measurements.
-        label: the answer that counts as right; None takes the most frequent one.
-
-    Raises:
-        PlayFailed: they were not played.
-        ValueError: the proposal was refused.
+    Equal names with equal weights give equal measurements. Without `label` the most frequent answer counts as right.
+    Raises PlayFailed, or ValueError for a proposal that was refused.
     """
     plays = await player.play(checkpoint, task_of(proposal, world, label), k, name)
     return measured([play.answer for play in plays], [play.calls for play in plays], label)

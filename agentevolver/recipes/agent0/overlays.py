@@ -28,17 +28,8 @@ CREDIT = "attribution_driven_credit_assignment"
 def proposer_overlay(
     config: Mapping[str, Any], settings: Settings, folder: Path, *, tasks: int, start: str, executor: str
 ) -> dict[str, Any]:
-    """Return the keys of a proposer's training: one message an episode in the world `propose`, graded by what the
-    frozen executor makes of it.
-
-    Args:
-        config: the run's resolved configuration.
-        settings: the typed view of it.
-        folder: of the training.
-        tasks: how many seeds there are.
-        start: the weights that it begins with.
-        executor: the checkpoint that proposals are measured by.
-    """
+    """Return the keys of a proposer's training in `folder`: one message an episode in the world `propose`, graded by
+    what the frozen executor makes of it. There are `tasks` seeds; the training begins with the weights `start`."""
     section = settings_of(settings).proposer
     base = section.path or str(config["actor_rollout_ref"]["model"]["path"])
     return {

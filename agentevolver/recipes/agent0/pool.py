@@ -44,20 +44,12 @@ class Judged:
 
 
 class Labeller(Protocol):
-    """Labeller: who finds out what a proposal is worth, with the frozen executor."""
-
     async def label(self, proposal: Proposal, name: str) -> Judged:
-        """Run the proposal's program, measure it and put it through the gate.
-
-        Args:
-            proposal: one that is no duplicate and was not refused.
-            name: of its draws.
-        """
+        """Run the program of a proposal that is new and was not refused, measure it and put it through the gate."""
         ...
 
 
 def draws_of(number: int, seeds: Sequence[str]) -> list[Draw]:
-    """Return the draws of a round, one a seed."""
     return [Draw(i, f"r{number}.{i:04d}", seed) for i, seed in enumerate(seeds)]
 
 
@@ -67,13 +59,9 @@ def canonical(question: str) -> str:
 
 
 class Pool:
-    """The pool of one round.
+    """The pool of one round, which wants `size` tasks.
 
-    Args:
-        folder: of the round.
-        number: of the round.
-        size: how many tasks are wanted.
-        known: canonical questions of the evaluation and of earlier rounds' tasks, with what they are of.
+    `known` are canonical questions of the evaluation and of earlier rounds' tasks, with what they are of.
     """
 
     def __init__(self, folder: Path, number: int, size: int, known: Mapping[str, str]) -> None:
@@ -84,11 +72,9 @@ class Pool:
         self._known = known
 
     def undrawn(self, draws: Sequence[Draw]) -> list[Draw]:
-        """Return those that were not drawn yet."""
         return [draw for draw in draws if draw.proposal_id not in self.drawn]
 
     def put_drawn(self, draw: Draw, proposal: Proposal, checkpoint: str) -> None:
-        """Record what was proposed."""
         record = proposal.to_dict()
         del record["proposal_id"]
         self.drawn.add({"task_id": draw.proposal_id, "number": draw.number, **record, "proposer_ckpt": checkpoint})
@@ -112,11 +98,9 @@ class Pool:
         return found
 
     def unlabelled(self) -> list[Proposal]:
-        """Return the proposals that nothing is known of, by their numbers."""
         return [proposal for proposal in self.proposals() if proposal.proposal_id not in self.labelled]
 
     def put_labelled(self, proposal: Proposal, judged: Judged, k: int, executor: str) -> None:
-        """Record what became of a proposal."""
         drawn = self.drawn[proposal.proposal_id]
         self.labelled.add(record_of(drawn, judged, self.number, k, executor))
 
@@ -125,7 +109,6 @@ class Pool:
         return [record for record in self._in_order() if record["kept"]]
 
     def is_full(self) -> bool:
-        """Whether there are as many tasks as are wanted."""
         return len(self.kept()) >= self._size
 
     def close(self, clusters: Mapping[str, int]) -> None:
@@ -147,7 +130,6 @@ class Pool:
 
 
 def proposal_of(record: Mapping[str, Any]) -> Proposal:
-    """Return the proposal of a record of `drawn.jsonl`."""
     return Proposal(
         proposal_id=record["task_id"],
         seed=record["seed"],
@@ -195,7 +177,6 @@ def record_of(drawn: Mapping[str, Any], judged: Judged, number: int, k: int, exe
 
 
 def tasks_of(records: Iterable[Mapping[str, Any]], world: str) -> list[Task]:
-    """Return kept proposals as tasks of the executor's training."""
     return [
         Task(
             task_id=record["task_id"],

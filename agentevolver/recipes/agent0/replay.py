@@ -11,11 +11,8 @@ T = TypeVar("T")
 
 
 def replayed(fresh: Sequence[T], earlier: Sequence[T], share: float, seed: int) -> list[T]:
-    """Return the fresh tasks and behind them so many earlier ones that these are `share` of all, or all there are.
-
-    Which ones is drawn without repetition, and equal for equal arguments. Raises ValueError for a share outside 0..1,
-    or of 1.
-    """
+    """Return the fresh tasks and behind them so many earlier ones that these are `share` (0 to below 1) of all, or all
+    there are. Which ones is drawn without repetition, and equal for equal arguments."""
     if not 0 <= share < 1:
         raise ValueError(f"replay = {share!r}, expected a share from 0 on and below 1")
     wanted = min(round(share / (1 - share) * len(fresh)), len(earlier))

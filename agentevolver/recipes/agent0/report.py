@@ -44,7 +44,6 @@ def _metrics(stages: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 
 
 def line_of(rounds: Sequence[Round], number: int, split: str) -> str:
-    """Return a round's line for a person."""
     stages = rounds[number]["stages"]
     parts = [f"round {number}" if number else "base   "]
     if label := stages.get(LABEL):

@@ -122,7 +122,6 @@ class Agent0Settings(_Section):
 
 
 def settings_of(settings: Settings) -> Agent0Settings:
-    """Return the recipe's section of a run's settings."""
     section = settings.recipe("agent0")
     assert isinstance(section, Agent0Settings)
     return section

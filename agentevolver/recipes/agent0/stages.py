@@ -52,9 +52,7 @@ async def each(items: Sequence[T], work: Callable[[T], Awaitable[None]], at_once
 async def draw(pool: Pool, draws: Sequence[Draw], player: Player, proposer: str, recorded: str, tell: Tell) -> None:
     """Make the missing proposals of a batch, one episode of the world `propose` each; raises PlayFailed.
 
-    Args:
-        proposer: the checkpoint that proposes, as the player is told it.
-        recorded: the same, as it is written down.
+    The player knows the proposing checkpoint as `proposer`, the records as `recorded`.
     """
 
     async def propose(one: Draw) -> None:
@@ -67,11 +65,8 @@ async def draw(pool: Pool, draws: Sequence[Draw], player: Player, proposer: str,
 
 
 async def label(pool: Pool, labeller: Labeller, k: int, executor: str, tell: Tell) -> None:
-    """Label the drawn proposals: refusals and duplicates are dropped, the labeller judges the others.
-
-    Raises:
-        TrainingFailed: the episodes of too many proposals could not be played.
-    """
+    """Label the drawn proposals: refusals and duplicates are dropped, the labeller judges the others. Raises
+    TrainingFailed if the episodes of too many proposals could not be played."""
     repeats, missing, failed = pool.repeats(), pool.unlabelled(), []
 
     async def judge(proposal: Proposal) -> None:
@@ -98,7 +93,6 @@ async def label(pool: Pool, labeller: Labeller, k: int, executor: str, tell: Tel
 
 
 def pool_counts(pool: Pool) -> dict[str, Any]:
-    """Return the counts of a pool that is drawn and labelled."""
     records = list(pool.labelled)
     return {
         "drawn": len(pool.drawn),
@@ -111,7 +105,6 @@ def pool_counts(pool: Pool) -> dict[str, Any]:
 
 
 def pool_metrics(pool: Pool) -> dict[str, float]:
-    """Return the metrics of a labelled pool: labels and votes that are right, difficulty, and use of the tool."""
     kept, measured = pool.kept(), [record for record in pool.labelled if record["k"] > 0]
     found = {
         "kept": float(len(kept)),
@@ -167,11 +160,7 @@ def training_metrics(trained: Trained) -> dict[str, float]:
 
 
 def known_questions(evaluated: Iterable[str], earlier: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, str]:
-    """Return the questions that may not be proposed again, in their canonical form, with what they are of.
-
-    Args:
-        evaluated: questions of the evaluation.
-        earlier: the tasks of each earlier round.
-    """
+    """Return the questions that may not be proposed again, of the evaluation and of each earlier round's tasks, in
+    their canonical form, with what they are of."""
     known = {canonical(record["question"]): record["task_id"] for tasks in earlier for record in tasks}
     return known | {canonical(question): "the evaluation" for question in evaluated}

@@ -14,15 +14,8 @@ from agentevolver.utils.errors import ConfigError
 
 
 def check_trainings(config: Mapping[str, Any], settings: Settings) -> None:
-    """Refuse a configuration whose trainings would be refused hours later, in the round that begins them.
-
-    Args:
-        config: the resolved configuration, a plain tree.
-        settings: the typed view of it.
-
-    Raises:
-        ConfigError: with one line that says what to change.
-    """
+    """Refuse a configuration whose trainings would be refused hours later, in the round that begins them; raises
+    ConfigError."""
     section = settings_of(settings)
     folder, start = settings.experiment_dir / "round_1", str(config["actor_rollout_ref"]["model"]["path"])
     solver = solver_overlay(config, settings, folder / "solver", tasks=section.pool, start=start)

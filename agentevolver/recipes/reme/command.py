@@ -26,7 +26,6 @@ _CONNECT_S = 2.0
 
 
 def serve(options: argparse.Namespace, configuration: Configuration) -> int:
-    """Serve until interrupted."""
     try:
         access = Access(options.host, secret(TOKEN_VARIABLE), TOKEN_VARIABLE)
     except ValueError as error:
@@ -46,11 +45,7 @@ def serve(options: argparse.Namespace, configuration: Configuration) -> int:
 
 
 def summariser_problem(llm: LLMSettings) -> str | None:
-    """Return what is missing for a summariser, and what to do, None if there is nothing to be seen.
-
-    Nothing is asked of a model: a key that is not set, and an endpoint on this machine that nobody listens at, are what
-    can be seen.
-    """
+    """Return what can be seen to be missing for a summariser, and what to do, or None; nothing is asked of a model."""
     endpoint = llm.endpoint(Role.SUMMARISER)
     if endpoint.base_url == POLICY:
         return f"llm.base_url is `policy`, the model of a training run, which is not served here; {_NAME_ONE}"

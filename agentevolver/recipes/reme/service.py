@@ -59,8 +59,6 @@ class BadRequest(ExperienceError):
 
 
 class ExperienceService:
-    """Handlers of the routes."""
-
     def __init__(
         self,
         settings: ExperienceSettings,
@@ -176,7 +174,6 @@ class ExperienceService:
 
 
 def create_app(service: ExperienceService, access: Access) -> FastAPI:
-    """Return the application behind its shield."""
     app = FastAPI(title="Experience service", docs_url=None, redoc_url=None)
     routes: Mapping[str, Callable[..., Awaitable[Answer]]] = {
         "summary_task_memory": service.summary,

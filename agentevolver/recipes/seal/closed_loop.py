@@ -44,16 +44,10 @@ class Round:
 
 
 class ClosedLoop:
-    """The loop of one environment's tasks.
-
-    Args:
-        settings: the recipe's.
-        configuration: of the environment's questioning.
-        folder: where rounds have their configurations and logs, and the record of them.
-    """
+    """The loop of one environment's tasks; `folder` is where rounds have their configurations and logs, and the
+    record of them. Raises ValueError for a record that cannot be read."""
 
     def __init__(self, settings: SealSettings, configuration: QuestioningConfiguration, folder: Path) -> None:
-        """Raises ValueError for a record that cannot be read."""
         self._settings, self._target = settings, configuration.task_manager.train_data_path
         self._signals, self._window = Signals(), Window(self._settings.window_steps)
         self._background = BackgroundQuestioning(configuration, folder)
@@ -114,14 +108,12 @@ class ClosedLoop:
         self._background.stop()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what it knows, JSON-ready."""
         return {
             "signals": self._signals.state_dict(),
             "window": self._window.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state."""
         self._signals.load_state_dict(state["signals"])
         self._window.load_state_dict(state["window"])
 

@@ -36,7 +36,6 @@ class SealSettings(BaseModel):
 
 
 def settings_of(settings: Settings) -> SealSettings:
-    """Return the recipe's section of a run's settings."""
     section = settings.recipe("seal")
     assert isinstance(section, SealSettings)
     return section

@@ -31,7 +31,6 @@ class History:
     rates: list[float] = field(default_factory=list)
 
     def add(self, rate: float) -> None:
-        """Take a visit's success rate, 0..1."""
         self.best = max(self.best, rate)
         self.rates = [*self.rates, rate][-VISITS:]
 
@@ -67,7 +66,6 @@ class Signals:
         return None
 
     def mastered(self) -> set[str]:
-        """Return the ids of the tasks that are mastered."""
         return {task_id for task_id in self._histories if self.of(task_id) == "mastered"}
 
     def counts(self) -> dict[Signal, int]:
@@ -76,11 +74,9 @@ class Signals:
         return {name: found[name] for name in SIGNALS}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what it knows, JSON-ready."""
         return {task_id: [history.best, history.rates] for task_id, history in self._histories.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state."""
         self._histories = {
             task_id: History(float(best), [float(rate) for rate in rates]) for task_id, (best, rates) in state.items()
         }

@@ -16,7 +16,6 @@ from agentevolver.utils.errors import ConfigError
 
 
 def settings_of(settings: Settings) -> SeeupoSettings:
-    """Return the recipe's section."""
     section = settings.recipe("seeupo")
     assert isinstance(section, SeeupoSettings)
     return section

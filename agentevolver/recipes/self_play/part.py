@@ -50,12 +50,7 @@ class Member:
 
 
 class Pool:
-    """The frozen policies, the start first, and the rating of the policy that is trained.
-
-    Args:
-        settings: the recipe's section.
-        start: the folder of the policy that it begins with.
-    """
+    """The frozen policies, the start (a folder) first, and the rating of the policy that is trained."""
 
     def __init__(self, settings: SelfPlaySettings, start: str) -> None:
         self._settings = settings
@@ -63,7 +58,6 @@ class Pool:
         self.elo = FIRST
 
     def draw(self, seed: int, step: int) -> Member:
-        """Return the opponent of a step."""
         rng = random.Random(seeds.derived(seed, "self-play", step))
         # Prioritised fictitious self-play (Vinyals et al. 2019): whoever is likely to win is met more often.
         weights = [expected(member.elo, self.elo) for member in self.members]
@@ -87,7 +81,6 @@ class Pool:
         return gone
 
     def state_dict(self) -> dict[str, Any]:
-        """Return ratings and members as JSON-ready data."""
         return {"elo": self.elo, "members": [asdict(member) for member in self.members]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -99,7 +92,6 @@ class Pool:
 
 
 def parts(context: PartContext) -> list[TrainerPart]:
-    """Return the pool if self-play is on."""
     return [SelfPlay(context.settings)] if settings_of(context.settings).enable else []
 
 
@@ -134,7 +126,6 @@ class SelfPlay(TrainerPart):
         return win_rates(trajectories, self._settings)
 
     def after_rollouts(self, step: int, trajectories: Sequence[Trajectory]) -> Mapping[str, float]:
-        """Rate by a step's rollouts; returns its metrics."""
         opponent = self.opponent(step)
         scores = [
             one.outcome.score
@@ -155,11 +146,8 @@ class SelfPlay(TrainerPart):
         return metrics
 
     def save(self, folder: Path, step: int) -> None:
-        """Write the ratings into a checkpoint's folder, and let its policy join the pool where that is due.
-
-        Raises:
-            TrainingFailed: the checkpoint holds no weights in the form of Hugging Face.
-        """
+        """Write the ratings into a checkpoint's folder, and let its policy join the pool if that is due; raises
+        TrainingFailed if the checkpoint holds no weights in the form of Hugging Face."""
         if step % self._settings.every == 0:
             name = f"step_{step}"
             self._keep(folder / ACTOR / _HUGGING_FACE, self._directory / FOLDER / name)
@@ -170,11 +158,7 @@ class SelfPlay(TrainerPart):
         write_json(self._directory / STATE, {"step": step, **self.pool.state_dict()})
 
     def restore(self, folder: Path) -> None:
-        """Go on with the pool of a checkpoint.
-
-        Raises:
-            TrainingFailed: it has none, or the weights of a member are gone.
-        """
+        """Go on with the pool of a checkpoint; raises TrainingFailed if it has none, or a member's weights are gone."""
         path = folder / STATE
         try:
             self.pool.load_state_dict(json.loads(path.read_text(encoding="utf-8")))

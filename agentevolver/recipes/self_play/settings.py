@@ -54,7 +54,6 @@ class SelfPlaySettings(BaseModel):
 
 
 def settings_of(settings: Settings) -> SelfPlaySettings:
-    """Return the recipe's section of a run's settings."""
     section = settings.recipe("self_play")
     assert isinstance(section, SelfPlaySettings)
     return section

@@ -46,7 +46,6 @@ class Facts:
 
     @classmethod
     def of(cls, offset: int, record: dict[str, Any]) -> Facts:
-        """Take a record that begins at an offset."""
         return cls(
             offset,
             record.get("kept") is True,
@@ -115,8 +114,6 @@ class PoolFile:
 
 
 class Rounds:
-    """The rounds of an experiment."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._lock = threading.Lock()
@@ -185,7 +182,6 @@ class Rounds:
         }
 
     def _reward(self, number: int) -> list[list[float]]:
-        """Return `[step, reward]` of the proposer's training in a round."""
         path = self.folder / f"round_{number}" / "proposer" / "metrics.jsonl"
         metrics = self._rewards.setdefault(number, Metrics(path))
         try:

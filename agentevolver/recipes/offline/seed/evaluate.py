@@ -61,7 +61,6 @@ class Report:
         return sum(s > 0 for s in self.successes.values()) / len(self.successes)
 
     def by(self, group: str) -> dict[str, float]:
-        """avg@n by "level" or "family"."""
         shares: dict[str, list[float]] = defaultdict(list)
         for task_id, successes in self.successes.items():
             family = FAMILIES[task_id.split(".")[0]]
@@ -69,7 +68,6 @@ class Report:
         return {name: round(sum(v) / len(v), 3) for name, v in shares.items()}
 
     def summary(self) -> dict[str, Any]:
-        """The numbers in JSON-ready form, families left out."""
         return {
             f"avg@{self.n}": round(self.avg, 3),
             f"best@{self.n}": round(self.best, 3),
@@ -120,12 +118,10 @@ def evaluate(
 
 
 def _told(task_id: str) -> str:
-    """The true hint of a task's site."""
     return site_hint(int(task_id.split(".")[1][1:]))
 
 
 def main() -> None:
-    """Command line; see --help."""
     parser = argparse.ArgumentParser(
         prog="python -m agentevolver.recipes.offline.seed.evaluate", description=__doc__.split("\n")[0]
     )

@@ -26,8 +26,6 @@ _USAGE = re.compile(r"\b([a-z]+(?:\.[a-z]+)?)((?: (?:[A-Z]{2,}|yes\b))+|(?=[):])
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool and its arguments in the order in which they were given."""
-
     tool: str
     args: tuple[str, ...] = ()
 
@@ -36,12 +34,10 @@ class Call:
 
     @property
     def app(self) -> str:
-        """The part before the dot."""
         return self.tool.partition(".")[0]
 
 
 def without_thought(action: str) -> str:
-    """Return an assistant message without what it thinks in <think> tags."""
     return _THINK.sub("", action)
 
 

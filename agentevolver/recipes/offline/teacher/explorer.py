@@ -130,7 +130,6 @@ def _pending(seen: Seen) -> Call | None:
 
 
 def _openers(seen: Seen) -> set[Call]:
-    """Calls that a site may want before others."""
     return {call for call in seen.worked if call.tool in ("bank.login", "doc", "shop.find")}
 
 

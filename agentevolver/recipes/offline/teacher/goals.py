@@ -34,8 +34,6 @@ class Goal:
 
 
 class _View:
-    """Facts, with a record of what was asked of them."""
-
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
         self.looked: list[Call] = []
@@ -167,10 +165,8 @@ def tools_of(intent: Intent) -> frozenset[str]:
 
 
 def goal(intent: Intent, facts: Facts, links: int | None = None) -> Goal:
-    """Return what an intent comes to; of its links, if it has some, the first `links` alone.
-
-    Raises NeedLook for the first look-up that is missing, Impossible if the world lacks it.
-    """
+    """Return what an intent comes to; of its links, if it has some, the first `links` alone. Raises NeedLook or
+    Impossible."""
     view = _View(facts)
     if not intent.links:
         made = _GOALS[intent.kind](view, intent.slots)

@@ -28,7 +28,6 @@ class Intent:
 
     @property
     def words(self) -> set[str]:
-        """The words that fill its wording."""
         return {*self.slots.values(), *(link.other for link in self.links if link.other)}
 
     @property
@@ -39,8 +38,6 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of task: how hard it is (1 to 4) and its wordings."""
-
     level: int
     wordings: tuple[str, ...]
 

@@ -90,7 +90,6 @@ class Facts:
         return rows
 
     def take(self, call: Call, rows: Sequence[Row]) -> None:
-        """Keep the full answer of a look-up."""
         self.answered.add(call)
         if call.tool == "shop.find":
             self.products[call.args[0]] = (int(rows[0][1]), int(rows[0][2])) if rows else None
@@ -147,19 +146,15 @@ class SeenStep:
 
     @property
     def failed(self) -> bool:
-        """Whether it was refused."""
         return self.call is None or self.observation.startswith("err")
 
     @property
     def changed(self) -> bool:
-        """Whether it changed the world."""
         return self.call is not None and self.call.tool in CHANGES and self.observation.startswith("ok")
 
 
 @dataclass(slots=True)
 class Seen:
-    """Everything that one prompt shows of an episode."""
-
     site: str = ""
     tools: dict[str, Signature] = field(default_factory=dict)
     words: dict[str, list[str]] = field(default_factory=dict)
@@ -175,11 +170,9 @@ class Seen:
 
     @property
     def logged_in(self) -> bool:
-        """Whether a login worked."""
         return any(call.tool == "bank.login" for call in self.worked)
 
     def follow(self, steps: Sequence[StepText]) -> None:
-        """Read a transcript."""
         complete = bool(steps) and steps[0].index == 0
         for step in steps:
             call = read_call(step.action)

@@ -62,11 +62,9 @@ class Rules:
     evidence: dict[str, Evidence] = field(default_factory=dict)
 
     def get(self, rule: str) -> str | None:
-        """Return the value of a rule, None if it is not known."""
         return self.values.get(rule)
 
     def copy(self) -> Rules:
-        """Return a copy that learns on its own."""
         return Rules(dict(self.values), dict(self.evidence))
 
     def note(self, rule: str, value: str, step: int, by: str) -> None:
@@ -124,7 +122,6 @@ class Rules:
 
 
 def concerns(rule: str, tools: set[str]) -> bool:
-    """Whether a rule matters to somebody who uses these tools."""
     return bool(_TOOLS_OF[rule] & tools)
 
 

@@ -164,10 +164,7 @@ def _free(**kinds: str) -> Callable[[Seen, Draws], Slots | None]:
 
 
 def _of_row(table: str, slot: str, **others: str) -> Callable[[Seen, Draws], Slots | None]:
-    """The thing or person of a seen row, and free words.
-
-    A free tag or day differs from the row's, a free name from its person.
-    """
+    """The thing or person of a seen row, and free words, which differ from the row's."""
 
     def draw(seen: Seen, draws: Draws) -> Slots | None:
         row, rest = _row(seen, draws, table), _free(**others)(seen, draws)

@@ -40,11 +40,8 @@ def measure_executor(model: Any, tokenizer: Any, *, split: str = "dev", n: int =
 
 
 def measure_proposer(model: Any, tokenizer: Any, *, n: int = 640, seed: int = 0) -> dict[str, Any]:
-    """Draw a proposal for each of `n` seeds of dev at temperature 1.
-
-    Returns the share that is well formed, of these how many have 2, 3, ... operands and how many are different, and the
-    words of the refusals of the others, as shares.
-    """
+    """Draw a proposal for each of `n` seeds of dev at temperature 1; returns, as shares, what is well formed, its
+    numbers of operands, how many are different, and the refusals of the others by word."""
     envs = [ProposeEnv(seed_id, "sample") for seed_id in ProposeEnv.get_query_list("dev", {"count": n})]
     play(model, tokenizer, envs, seed)
     facts = [env.get_info(params={"what": "state"})["facts"] for env in envs]

@@ -38,7 +38,6 @@ def proposal_record(number: int, **changes: Any) -> dict[str, Any]:
         "kept": True,
         "drop_reason": "",
         "drop_detail": "",
-        "cluster_id": 0,
         **changes,
     }
 

@@ -24,7 +24,6 @@ from agentevolver.recipes.agent0.driver import Driver, Parts
 from agentevolver.recipes.agent0.labels import GateLabeller
 from agentevolver.recipes.agent0.manifest import PROPOSE, Manifest
 from agentevolver.recipes.agent0.play import FrozenPlayer, PlayFailed
-from agentevolver.recipes.agent0.repetition import clusters
 from agentevolver.recipes.agent0.settings import PROPOSE_ENV, settings_of
 from agentevolver.recipes.agent0.stages import Seeds
 from agentevolver.recipes.agent0.training_checks import check_trainings
@@ -89,7 +88,6 @@ async def carry_out(
             labeller=lambda checkpoint: GateLabeller(section, client, world, player, checkpoint),
             val_tasks=val_tasks,
             questions=await questions_of(client, settings, val_tasks),
-            clusters=clusters,
         )
         await Driver(config, settings, manifest, parts, show).run()
 

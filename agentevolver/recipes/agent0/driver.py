@@ -47,7 +47,7 @@ class Parts:
     """What the stages work with.
 
     `labeller` is made for a checkpoint of the executor. `val_tasks` are evaluated, and `questions` are
-    theirs. `clusters` returns the number of each question's cluster.
+    theirs.
     """
 
     train: Train
@@ -56,7 +56,6 @@ class Parts:
     labeller: Callable[[str], Labeller]
     val_tasks: Sequence[Task]
     questions: Sequence[str]
-    clusters: Callable[[Sequence[str]], Sequence[int]]
 
 
 @dataclass
@@ -176,9 +175,7 @@ class Driver:
         if not manifest.is_over(number, POOL):
             drawn = stages.pool_counts(pool)
             manifest.finish(number, POOL, counts={key: drawn[key] for key in ("drawn", "refused")})
-        # By their numbers: `drawn` has them as they came.
-        questions = {one.proposal_id: one.question for one in pool.proposals() if not one.refused}
-        pool.close(dict(zip(questions, self._parts.clusters(list(questions.values())), strict=True)))
+        pool.close()
         manifest.finish(number, LABEL, counts=stages.pool_counts(pool), metrics=stages.pool_metrics(pool))
         return pool
 

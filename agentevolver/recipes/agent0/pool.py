@@ -111,13 +111,13 @@ class Pool:
     def is_full(self) -> bool:
         return len(self.kept()) >= self._size
 
-    def close(self, clusters: Mapping[str, int]) -> None:
-        """Put the records in order, with the cluster of each; tasks beyond those that are wanted are dropped."""
+    def close(self) -> None:
+        """Put the records in order; tasks beyond those that are wanted are dropped."""
         records, kept = [], 0
         for record in self._in_order():
             kept += record["kept"]
             beyond = {"kept": False, "drop_reason": ENOUGH} if record["kept"] and kept > self._size else {}
-            records.append({**record, **beyond, "cluster_id": clusters.get(record["task_id"])})
+            records.append({**record, **beyond})
         self.labelled.replace(records)
 
     def dropped(self) -> dict[str, int]:

@@ -60,8 +60,8 @@ class ClosedLoop:
 
     @property
     def mastered(self) -> set[str]:
-        """The ids of the tasks that are to leave; none where nothing is made."""
-        return self._signals.mastered() if self._settings.makes_tasks else set()
+        """The ids of the tasks that are to leave."""
+        return self._signals.mastered()
 
     def record(self, step: int, trajectories: Sequence[Trajectory]) -> dict[str, float]:
         """Take a step's diagnosed trajectories; returns the metrics `closed_loop/...`."""
@@ -85,8 +85,6 @@ class ClosedLoop:
     def end_step(self, step: int, preference: Callable[[], TaskPreference]) -> list[Task]:
         """Return the tasks of a round that is over, and begin the next one where it is due, with the wishes that
         `preference` returns then. One that an earlier start left under way is taken up again at its step."""
-        if not self._settings.makes_tasks:
-            return []
         made = self._collect()
         if self._background.is_running:
             return made

@@ -21,18 +21,11 @@ class SealSettings(BaseModel):
     """Success rates from and to which a task is solved sometimes."""
     enable: bool = Field(False, description="follow what training shows of each task, and diagnose failed rollouts")
     every: int = Field(10, ge=1, description="training steps from one round of new tasks to the next")
-    budget_tasks: int = Field(
-        64, ge=0, description="new tasks of a round at most; 0: signals are measured, and training goes on as without"
-    )
+    budget_tasks: int = Field(64, ge=1, description="new tasks of a round at most")
     window_steps: int = Field(20, ge=1, description="training steps whose failures count as weaknesses")
     share: float = Field(
         0.3, gt=0, le=1, description="share of an epoch that the rounds' tasks take at most, the newest first"
     )
-
-    @property
-    def makes_tasks(self) -> bool:
-        """Whether tasks are made, and mastered ones leave."""
-        return self.enable and self.budget_tasks > 0
 
 
 def settings_of(settings: Settings) -> SealSettings:

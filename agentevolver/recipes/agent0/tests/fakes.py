@@ -193,7 +193,6 @@ def parts(config: dict[str, Any], trainings: Any = None, player: Any = None) -> 
         labeller=lambda checkpoint: GateLabeller(settings_of(settings), SumWorld(), WORLD, player, checkpoint),
         val_tasks=val_tasks(),
         questions=[task.metadata["sum"] for task in val_tasks()],
-        clusters=lambda texts: [len(text) for text in texts],
     )
 
 

@@ -8,7 +8,6 @@ import os
 import signal
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -107,14 +106,10 @@ def test_every_proposal_is_drawn_once_and_no_task_is_proposed_twice(tmp_path: Pa
     kept = [record["question"] for record in records if record["kept"]]
     assert len(set(kept)) == len(kept)
     assert all(0.3 <= record["p_hat"] <= 0.8 and record["label"] for record in records if record["kept"])
-    assert {"k", "n_answered", "votes", "mean_tool_calls", "proposer_ckpt", "executor_ckpt", "cluster_id"} <= set(
-        records[0]
-    )
+    assert {"k", "n_answered", "votes", "mean_tool_calls", "proposer_ckpt", "executor_ckpt"} <= set(records[0])
 
 
-def test_clusters_are_counted_by_the_numbers_of_proposals_in_whatever_order_they_came(
-    tmp_path: Path,
-) -> None:
+def test_a_pool_is_in_the_order_of_its_numbers_in_whatever_order_proposals_came(tmp_path: Path) -> None:
     class FirstOneLast(SumPlayer):
         async def play(
             self, checkpoint: str, task: Task, n: int, name: str, validation: bool = False
@@ -123,14 +118,13 @@ def test_clusters_are_counted_by_the_numbers_of_proposals_in_whatever_order_they
             return await super().play(checkpoint, task, n, name, validation)
 
     config = configuration(tmp_path)
-    drive(config, replace(parts(config, player=FirstOneLast()), clusters=lambda texts: list(range(len(texts)))))
+    drive(config, parts(config, player=FirstOneLast()))
     drawn, pool = (
         [orjson.loads(line) for line in (folder_of(config) / "round_1" / name).read_bytes().splitlines()]
         for name in ("drawn.jsonl", "pool.jsonl")
     )
     assert drawn[0]["number"] != 0, "they came in another order"
-    numbers = [record["cluster_id"] for record in pool if record["cluster_id"] is not None]
-    assert len(numbers) > 2 and numbers == list(range(len(numbers)))
+    assert [record["number"] for record in pool] == list(range(len(pool)))
 
 
 def test_a_run_that_is_over_is_not_repeated(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -11,8 +11,10 @@ from agentevolver.config.loss_modes import ACTOR, OF_SEQUENCES
 from agentevolver.config.schema import Settings
 from agentevolver.recipes.seeupo.settings import SeeupoSettings
 from agentevolver.trainer.parts import TrainerPart
-from agentevolver.trainer.recipe_parts import PartContext
 from agentevolver.utils.errors import ConfigError
+
+if TYPE_CHECKING:
+    from agentevolver.trainer.recipe_parts import PartContext  # imports torch
 
 
 def settings_of(settings: Settings) -> SeeupoSettings:

@@ -70,7 +70,7 @@ def read_seed(task_id: str) -> Seed:
 
 
 def seed_ids(split: str, params: Mapping[str, Any] | None = None) -> list[str]:
-    """Return ids of a split: `world` (calc unless given), `count` of them after the first `offset`; raises ValueError."""
+    """Return ids of a split: `world` (calc unless given), `count` of them after `offset`; raises ValueError."""
     if split not in FIRST_NUMBER:
         raise ValueError(f"unknown split {split!r} of propose; splits are {', '.join(FIRST_NUMBER)}")
     wanted = dict(params or {})

@@ -21,12 +21,12 @@ from omegaconf import OmegaConf
 
 from agentevolver.config.schema import Settings
 from agentevolver.recipes.agent0.driver import Driver, Parts
-from agentevolver.recipes.agent0.labels import GateLabeller
 from agentevolver.recipes.agent0.manifest import PROPOSE, Manifest
+from agentevolver.recipes.agent0.measure import GateLabeller
+from agentevolver.recipes.agent0.overlays import check_trainings
 from agentevolver.recipes.agent0.play import FrozenPlayer, PlayFailed
 from agentevolver.recipes.agent0.settings import PROPOSE_ENV, settings_of
 from agentevolver.recipes.agent0.stages import Seeds
-from agentevolver.recipes.agent0.training_checks import check_trainings
 from agentevolver.recipes.agent0.trainings import train
 from agentevolver.trainer.job.main import begin, list_tasks
 from agentevolver.types import Task

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from agentevolver.config.schema import Settings
-from agentevolver.recipes.agent0 import rules, stages
+from agentevolver.recipes.agent0 import stages
 from agentevolver.recipes.agent0.manifest import (
     DONE,
     EVALUATE,
@@ -27,9 +27,8 @@ from agentevolver.recipes.agent0.manifest import (
 )
 from agentevolver.recipes.agent0.overlays import GRADER, proposer_overlay, solver_overlay
 from agentevolver.recipes.agent0.play import Player
-from agentevolver.recipes.agent0.pool import Labeller, Pool, draws_of, tasks_of
-from agentevolver.recipes.agent0.replay import replayed
-from agentevolver.recipes.agent0.report import line_of, metrics_of
+from agentevolver.recipes.agent0.pool import Labeller, Pool, draws_of, replayed, tasks_of
+from agentevolver.recipes.agent0.report import best_of, line_of, metrics_of, success_of
 from agentevolver.recipes.agent0.settings import PROPOSE_ENV, settings_of
 from agentevolver.recipes.agent0.trainings import Train, Trained, Training, without_optimizer
 from agentevolver.trainer.monitor.log import METRICS, Status, last_step
@@ -272,10 +271,10 @@ class Driver:
         """Note the best round, and write and show the line of this one, once."""
         manifest = self._manifest
         rounds = manifest.rounds()
-        best = rules.best_of(rounds, self._split)
+        best = best_of(rounds, self._split)
         if best is not None:
             checkpoint = rounds[best]["executor"]
-            found = {"round": best, "success": rules.success_of(rounds[best], self._split), "checkpoint": checkpoint}
+            found = {"round": best, "success": success_of(rounds[best], self._split), "checkpoint": checkpoint}
             if manifest.content.get("best") != found:
                 manifest.content["best"] = found
                 manifest.save()

@@ -1,4 +1,5 @@
-"""Overlays: what is different in the configuration of a round's two trainings, by the full names of the keys."""
+"""Overlays: what is different in the configuration of a round's two trainings, by the full names of the keys;
+and their checks before the first one."""
 
 from __future__ import annotations
 
@@ -6,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentevolver.config.overlay import flat
+from agentevolver.config.overlay import check_overlay, flat
 from agentevolver.config.schema import Settings
 from agentevolver.recipes.agent0.settings import PROPOSE_ENV, settings_of
+from agentevolver.trainer.checkpoints import model_difference
+from agentevolver.utils.errors import ConfigError
 
 GRADER = "agentevolver.recipes.agent0.frontier:FrontierGrader"
 REWARD = "agentevolver.recipes.agent0.proposer_reward:ProposerReward"
@@ -98,3 +101,28 @@ def _adpo(config: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
 def _divisor(number: int, most: int) -> int:
     """Return the greatest divisor that is not more than `most`."""
     return next(size for size in range(min(number, most), 0, -1) if number % size == 0)
+
+
+def check_trainings(config: Mapping[str, Any], settings: Settings) -> None:
+    """Refuse a configuration whose trainings would be refused hours later, in the round that begins them; raises
+    ConfigError."""
+    section = settings_of(settings)
+    folder, start = settings.experiment_dir / "round_1", str(config["actor_rollout_ref"]["model"]["path"])
+    solver = solver_overlay(config, settings, folder / "solver", tasks=section.pool, start=start)
+    check_overlay(config, solver, "recipes.agent0.executor")
+    if section.proposer.trained:
+        tasks = section.proposer.steps * section.proposer.batch_size
+        proposer = proposer_overlay(
+            config, settings, folder / "proposer", tasks=tasks, start=section.proposer.path or start, executor=start
+        )
+        check_overlay(config, proposer, "recipes.agent0.proposer.override")
+    if (path := section.proposer.path) is not None:
+        try:
+            difference = model_difference(start, path)
+        except ValueError as error:
+            raise ConfigError(f"recipes.agent0.proposer.path = {path}: {error}") from error
+        if difference is not None:
+            raise ConfigError(
+                f"recipes.agent0.proposer.path = {path} is of another architecture than {start}, and one engine plays "
+                f"both: {difference}"
+            )

@@ -7,11 +7,12 @@ killed ends with the same records as one that was not.
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from agentevolver.recipes.agent0.journal import Journal
 from agentevolver.recipes.agent0.types import Dropped, Kept, Measurement, Proposal
@@ -19,6 +20,7 @@ from agentevolver.types import Task
 
 DRAWN, POOL = "drawn.jsonl", "pool.jsonl"
 DUPLICATE, ENOUGH = "duplicate", "enough"
+T = TypeVar("T")
 
 # Of a task's metadata: the share of the frozen executor's episodes that gave its label (read by the recipe `adpo`).
 P_HAT = "adpo_p_hat"
@@ -189,6 +191,15 @@ def tasks_of(records: Iterable[Mapping[str, Any]], world: str) -> list[Task]:
         )
         for record in records
     ]
+
+
+def replayed(fresh: Sequence[T], earlier: Sequence[T], share: float, seed: int) -> list[T]:
+    """Return the fresh tasks and behind them so many of earlier rounds that these are `share` (0 to below 1) of all, or
+    all there are, so that an executor does not forget what it could do. Equal arguments draw equal ones."""
+    if not 0 <= share < 1:
+        raise ValueError(f"replay = {share!r}, expected a share from 0 on and below 1")
+    wanted = min(round(share / (1 - share) * len(fresh)), len(earlier))
+    return [*fresh, *random.Random(seed).sample(list(earlier), wanted)]
 
 
 def _is(answer: str | None, executed: str | None) -> bool | None:

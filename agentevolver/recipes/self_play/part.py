@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from agentevolver.config.schema import Settings
-from agentevolver.recipes.self_play.elo import FIRST, expected, gain
 from agentevolver.recipes.self_play.settings import CHECKPOINT, SelfPlaySettings, settings_of
 from agentevolver.trainer.checkpoints import ACTOR
 from agentevolver.trainer.parts import TrainerPart
@@ -36,6 +35,22 @@ START = "start"
 # Of a task's metadata: what its episodes are created with on top of the configuration's.
 _PARAMS = "env_params"
 _HUGGING_FACE = "huggingface"
+
+
+FIRST = 1000.0
+"""The rating of the start, which stays."""
+SCALE = 400.0
+"""Rating points by which the odds of a win are ten to one."""
+
+
+def expected(own: float, other: float) -> float:
+    """Return the expected score of a player against another, 0..1: 1 / (1 + 10^((other - own) / 400))."""
+    return float(1.0 / (1.0 + 10.0 ** ((other - own) / SCALE)))
+
+
+def gain(own: float, other: float, score: float, k: float) -> float:
+    """Return the points that a mean score (0..1) against another player is worth; the other loses as many."""
+    return k * (score - expected(own, other))
 
 
 @dataclass(frozen=True, slots=True)

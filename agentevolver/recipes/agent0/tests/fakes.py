@@ -19,8 +19,8 @@ from agentevolver.config.checks import from_config, load
 from agentevolver.config.load import resolved_tree
 from agentevolver.config.schema import Settings
 from agentevolver.recipes.agent0.driver import Driver, Parts
-from agentevolver.recipes.agent0.labels import GateLabeller
 from agentevolver.recipes.agent0.manifest import Manifest
+from agentevolver.recipes.agent0.measure import GateLabeller
 from agentevolver.recipes.agent0.settings import settings_of
 from agentevolver.recipes.agent0.trainings import Told, Trained, Training, steps_of
 from agentevolver.recipes.agent0.types import Play

@@ -11,9 +11,9 @@ from agentevolver.config import devices
 from agentevolver.config.checks import Resolved, load
 from agentevolver.config.load import resolved_tree
 from agentevolver.recipes.agent0.checks import warnings
+from agentevolver.recipes.agent0.overlays import check_trainings
 from agentevolver.recipes.agent0.settings import settings_of
 from agentevolver.recipes.agent0.tests.models import write_model
-from agentevolver.recipes.agent0.training_checks import check_trainings
 from agentevolver.utils.errors import ConfigError
 
 ROUNDS = ("device=cpu", "recipes.agent0.enable=true", "env_service.env_type=calc")

@@ -85,7 +85,6 @@ def evaluate(
     *,
     n: int = 4,
     hint: bool = False,
-    temperature: float = 1.0,
     seed: int = 0,
     tasks: Sequence[str] | None = None,
     batch: int = 288,
@@ -103,7 +102,7 @@ def evaluate(
     rollouts: list[Rollout] = []
     for i in range(0, len(task_ids), batch):
         part = [episode(t, _told(t) if hint else "", params, syntax, world) for t in task_ids[i : i + batch]]
-        rollouts += sampler.sample(part, temperature=temperature, generator=generator)
+        rollouts += sampler.sample(part, generator=generator)
     successes = dict.fromkeys(tasks, 0)
     for rollout in rollouts:
         successes[rollout.task_id] += int(rollout.reward == 1.0)
@@ -130,8 +129,6 @@ def main() -> None:
     parser.add_argument("--split", default="dev", choices=("train", "dev", "test", "hard"))
     parser.add_argument("--n", type=int, default=4, help="episodes a task")
     parser.add_argument("--hint", action="store_true", help="show each task the true hint of its site")
-    parser.add_argument("--temperature", type=float, default=1.0)
-    parser.add_argument("--slack", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -143,9 +140,7 @@ def main() -> None:
         args.split,
         n=args.n,
         hint=args.hint,
-        temperature=args.temperature,
         seed=args.seed,
-        params={"slack": args.slack},
         syntax=SYNTAXES[args.syntax],
     )
     for key, value in report.summary().items():

@@ -42,17 +42,7 @@ class Kind:
     wordings: tuple[str, ...]
 
 
-# Other people's wordings, which the teacher understands beside the environment's own.
-_ALSO: dict[str, tuple[str, ...]] = {
-    "note_add": ("make a {t} note {w}",),
-    "cal_when": ("when do i see {p}",),
-    "mail_send": ("write {w} to {p}",),
-    "pay": ("pay {p} {n} coins", "pay {n} to {p}"),
-    "note_del": ("delete the note {w}",),
-    "cal_del": ("cancel my meeting with {p}",),
-    "pay_met": ("pay who i meet on {d} {n}",),
-}
-KINDS = {name: Kind(level, (*wordings, *_ALSO.get(name, ()))) for name, (level, wordings) in WORDINGS.items()}
+KINDS = {name: Kind(level, wordings) for name, (level, wordings) in WORDINGS.items()}
 
 _SLOTS = {"d": "|".join(DAYS), "n": r"\d+", "m": r"\d+", "h": r"\d+"}
 _POLITE = re.compile(r"^(?:please|can you|could you|i want you to|your task|task|do this|hi)\b[ :,]*")

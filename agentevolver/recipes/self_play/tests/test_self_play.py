@@ -10,8 +10,17 @@ from hypothesis import strategies as st
 
 from agentevolver.config.checks import load
 from agentevolver.launcher.stack import Launch
-from agentevolver.recipes.self_play.elo import FIRST, expected, gain
-from agentevolver.recipes.self_play.part import START, STATE, Pool, SelfPlay, seated, win_rates
+from agentevolver.recipes.self_play.part import (
+    FIRST,
+    START,
+    STATE,
+    Pool,
+    SelfPlay,
+    expected,
+    gain,
+    seated,
+    win_rates,
+)
 from agentevolver.recipes.self_play.service import services
 from agentevolver.recipes.self_play.settings import SelfPlaySettings
 from agentevolver.utils.errors import ConfigError, TrainingFailed, UsageError

@@ -178,7 +178,7 @@ def update(monkeypatch, rows, workers):
     )
     actor = SimpleNamespace(calculate_entropy=False, entropy_coeff=0.0, ppo_epochs=1, data_loader_seed=1)
     batch = KVBatchMeta(keys=list(rows), tags=[{} for _ in rows], partition_id="p", fields=["response_mask"])
-    sizes = Update(actor, steps=1, ranks=1, multiple=1, temperature=1.0, step=0, seed=3)
+    sizes = Update(actor, steps=1, ranks=1, multiple=1, temperature=1.0, step=0)
     return TurnUpdates(0.2).update_actor(workers, batch, [0, 1], sizes)
 
 

@@ -64,7 +64,9 @@ async def four_apps(folder: Path, token: str = TOKEN, host: str = "127.0.0.1") -
         await service.start()
         stack.push_async_callback(service.stop)
         store = stack.enter_context(Store(folder / "store.sqlite"))
-        pool = experience.ExperienceService(ExperienceSettings(), store, SMALL, teller(), author="m")
+        pool = experience.ExperienceService(
+            ExperienceSettings(), store, SMALL, teller(), author="m", dump_dir=folder / "dumps"
+        )
         pool_app = experience.create_app(pool, Access(host, token, "EXPERIENCE_SERVICE_TOKEN"))
         page = view.create_app(Experiment(make_rounds(make_run(folder / "pocket" / "demo"))), page_access(host, token))
         stack.push_async_callback(_ended(page))

@@ -58,6 +58,7 @@ def experience_values() -> dict[str, Any]:
 
     return {
         "workspace_id": ["", "default", "other"],
+        "src_workspace_id": ["default", "other"],
         "trajectories": lambda rng: [
             {"messages": [*opening, *said], "score": rng.random(), "task_id": f"t{rng.randrange(5)}"}
         ],
@@ -68,6 +69,13 @@ def experience_values() -> dict[str, Any]:
         "memory_dicts": lambda rng: [memory(rng) for _ in range(rng.randrange(3))],
         "freq_threshold": [0, 5],
         "utility_threshold": [0, 0.5, 2],
+        "/vector_store": lambda rng: {
+            "action": rng.choice(("list", "delete", "delete_ids", "dump", "load", "copy")),
+            "workspace_id": rng.choice(("", "other")),
+            "src_workspace_id": "default",
+            "memory_ids": ["m1"],
+            "path": rng.choice(("", "sub")),
+        },
     }
 
 

@@ -172,6 +172,12 @@ def _add_serving(commands: dict[str, argparse.ArgumentParser]) -> None:
         help="address to bind; anything but loopback needs EXPERIENCE_SERVICE_TOKEN (default: %(default)s)",
     )
     serve("--port", type=int, default=8001, help="port to bind (default: %(default)s)")
+    serve(
+        "--dump-dir",
+        type=Path,
+        metavar="FOLDER",
+        help="where /vector_store may dump to and load from; without it neither is possible",
+    )
 
 
 def _fail(message: str, status: int) -> int:

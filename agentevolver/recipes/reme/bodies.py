@@ -1,11 +1,12 @@
 """Request and reply bodies of ReMe's routes, first generation; unknown fields are ignored.
 
-A workspace is named by up to 200 printable characters without slashes that do not begin with a dot.
+A workspace is named by up to 200 printable characters without slashes that do not begin with a dot, as dump files are
+named after it.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -16,6 +17,12 @@ _MAX_COUNT = 2**63 - 1
 def _is_name(value: str) -> str:
     if not value.isprintable() or "/" in value or "\\" in value or value.startswith("."):
         raise ValueError("must be printable, without slashes, and not begin with a dot")
+    return value
+
+
+def _is_path(value: str) -> str:
+    if not value.isprintable():
+        raise ValueError("must be printable")
     return value
 
 
@@ -75,6 +82,15 @@ class DeleteBody(WorkspaceBody):
 
     freq_threshold: int = Field(ge=0, le=_MAX_COUNT)
     utility_threshold: float = Field(ge=0)
+
+
+class VectorStoreBody(WorkspaceBody):
+    """POST /vector_store."""
+
+    action: Literal["copy", "delete", "delete_ids", "dump", "load", "list"]
+    src_workspace_id: WorkspaceName = ""
+    memory_ids: list[str] = Field(default_factory=list)
+    path: Annotated[str, Field(max_length=1000), AfterValidator(_is_path)] = ""
 
 
 class Answer(BaseModel):

@@ -25,7 +25,9 @@ def serve(options: argparse.Namespace, configuration: Configuration) -> int:
     with configuration.open_store(create=True) as store:
         settings, llm = configuration.fitted(store), LLM(configuration.llm)
         print(_told(configuration), file=sys.stderr, flush=True)
-        service = ExperienceService(settings, store, configuration.encoder(store), llm, author=configuration.author)
+        service = ExperienceService(
+            settings, store, configuration.encoder(store), llm, author=configuration.author, dump_dir=options.dump_dir
+        )
         run(create_app(service, access), options.host, options.port, on_exit=llm.aclose)
     return 0
 

@@ -1,10 +1,11 @@
 """ReMe service: the experience pool over HTTP, for AgentEvolver's client and others of ReMe's first generation.
 
-    POST /summary_task_memory /retrieve_task_memory /record_task_memory /delete_task_memory   GET /health
+    POST /summary_task_memory /retrieve_task_memory /record_task_memory /delete_task_memory /vector_store   GET /health
 
 Every reply of a route that worked is `{answer, success: true, metadata}`. What did not work is a status: 400 for the
 caller's mistakes, 401 without the token, 503 where a model or the store fails, each with `{"detail": one line}`. An
-error text is never an answer, since clients put answers into prompts.
+error text is never an answer, since clients put answers into prompts. Files are only read and written in the folder
+that the operator named.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
@@ -29,6 +31,7 @@ from agentevolver.recipes.reme.bodies import (
     RetrieveBody,
     SummaryBody,
     TrajectoryBody,
+    VectorStoreBody,
 )
 from agentevolver.recipes.reme.messages import from_messages
 from agentevolver.utils.health import EXPERIENCE, health_facts
@@ -37,7 +40,8 @@ from agentevolver.utils.web.server import Server, server_config
 from agentevolver.utils.web.shield import Shield, answer_errors
 from experience_manager.attempts import Attempt, group_by_task
 from experience_manager.distill import Distiller
-from experience_manager.errors import ExperienceError
+from experience_manager.dumps import DumpError, read_dump, write_dump
+from experience_manager.errors import ExperienceError, UnknownExperience
 from experience_manager.experience import Experience, RecordError, from_reme, to_reme
 from experience_manager.pool import Pool
 from experience_manager.question import Question
@@ -67,12 +71,14 @@ class ExperienceService:
         llm: LLM,
         *,
         author: str = "",
+        dump_dir: Path | None = None,
     ) -> None:
         self._settings = settings
         self._store = store
         self._encoder = encoder
         self._llm = llm
         self._distiller = Distiller(llm, settings.distillation, author=author)
+        self._dump_dir = dump_dir
 
     async def summary(self, body: SummaryBody) -> Answer:
         """Distil trajectories, insert what comes of them, and return it."""
@@ -124,6 +130,12 @@ class ExperienceService:
         )
         return Answer(metadata={"update_result": {"deleted_count": count, "inserted_count": 0}})
 
+    async def vector_store(self, body: VectorStoreBody) -> Answer:
+        """Copy, delete, dump, load or list a workspace; `load` replaces what it holds."""
+        workspace = self._workspace(body.workspace_id)
+        result = await asyncio.to_thread(self._store_action, body, workspace)
+        return Answer(metadata={"action_result": result})
+
     def _record(self, pool: Pool, memories: list[Experience], success: bool) -> Answer:
         known = self._store.known(pool.workspace, [e.id for e in memories])
         new = {e.id: e for e in memories if e.id not in known}
@@ -134,6 +146,32 @@ class ExperienceService:
         return Answer(
             metadata={"memory_list": written, "update_result": {"deleted_count": 0, "inserted_count": len(new)}}
         )
+
+    def _store_action(self, body: VectorStoreBody, workspace: str) -> Any:
+        pool = self._pool(workspace)
+        if body.action == "list":
+            return [to_reme(e) for e in self._store.records(workspace)]
+        if body.action == "delete":
+            return {"size": self._store.delete(workspace)}
+        if body.action == "delete_ids":
+            return {"size": self._store.delete(workspace, body.memory_ids)}
+        if body.action == "copy":
+            if not body.src_workspace_id:
+                raise BadRequest("copy needs src_workspace_id")
+            return {"size": len(pool.put(self._store.records(body.src_workspace_id)).ids)}
+        file = self._dump_file(body.path, workspace)
+        if body.action == "dump":
+            return {"size": write_dump(file, self._store.each(workspace)), "path": file.name}
+        return {"size": len(pool.replace_all(read_dump(file, workspace)).ids)}
+
+    def _dump_file(self, path: str, workspace: str) -> Path:
+        if self._dump_dir is None:
+            raise BadRequest("dump and load are off: start the service with --dump-dir FOLDER")
+        base = self._dump_dir.resolve()
+        file = (base / path / f"{workspace}.jsonl").resolve()
+        if not file.is_relative_to(base):
+            raise BadRequest(f"{path!r} is outside of the service's dump folder")
+        return file
 
     def _attempt(self, body: TrajectoryBody) -> Attempt:
         messages = [dict(message) for message in body.messages]
@@ -180,6 +218,7 @@ def create_app(service: ExperienceService, access: Access) -> FastAPI:
         "retrieve_task_memory": service.retrieve,
         "record_task_memory": service.record,
         "delete_task_memory": service.delete,
+        "vector_store": service.vector_store,
     }
     for path, handler in routes.items():
         app.post(f"/{path}", response_model=Answer)(handler)
@@ -190,7 +229,7 @@ def create_app(service: ExperienceService, access: Access) -> FastAPI:
     @app.exception_handler(ExperienceError)
     @app.exception_handler(EncoderUnavailable)
     async def failed(_: Request, error: Exception) -> Response:
-        status = 400 if isinstance(error, BadRequest) else 503
+        status = 400 if isinstance(error, BadRequest | DumpError | UnknownExperience) else 503
         if status == 503:
             logger.warning("%s", error)
         return JSONResponse({"detail": str(error)}, status_code=status)

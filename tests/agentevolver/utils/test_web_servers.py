@@ -21,7 +21,7 @@ UVICORNS_OWN = b"Invalid HTTP request received."
 # A route of each that changes or tells something, and its body.
 GOALS = {
     "environment": ("POST", "/get_env_profile", b'{"env_type": "pocket"}'),
-    "experience": ("POST", "/delete_task_memory", b'{"freq_threshold": 1, "utility_threshold": 1}'),
+    "experience": ("POST", "/vector_store", b'{"action": "delete"}'),
     "page": ("DELETE", "/api/experience/default/e1", b""),
     "teacher": ("GET", "/v1/models", b""),
 }

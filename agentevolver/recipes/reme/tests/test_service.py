@@ -25,8 +25,10 @@ from tests.experience_manager.experience_fakes import (
 class Client:
     """Posts to a service in this process."""
 
-    def __init__(self, store, llm=None, *, encoder=SMALL, token="", **options):
-        service = ExperienceService(ExperienceSettings(**options), store, encoder, llm or teller(), author="m")
+    def __init__(self, store, llm=None, *, encoder=SMALL, token="", dump_dir=None, **options):
+        service = ExperienceService(
+            ExperienceSettings(**options), store, encoder, llm or teller(), author="m", dump_dir=dump_dir
+        )
         transport = httpx.ASGITransport(create_app(service, Access("127.0.0.1", token, "EXPERIENCE_SERVICE_TOKEN")))
         self.http = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1")
 
@@ -144,7 +146,7 @@ async def test_a_client_that_says_what_it_evaluates_is_not_shown_that_tasks_own_
 async def test_recording_counts_every_use_and_success_on_the_server(store):
     client = Client(store)
     insert(store, experience(id="a"))
-    listed = (await client.ok("retrieve_task_memory", retrieve()))["metadata"]["memory_list"]
+    listed = (await client.ok("vector_store", {"action": "list"}))["metadata"]["action_result"]
     for utility in (False, True, True):
         await client.ok("record_task_memory", {"memory_dicts": listed, "update_utility": utility})
     found = store.get("default", "a")
@@ -185,6 +187,57 @@ async def test_deleting_drops_what_was_used_often_and_of_little_use(store):
     assert ids_of(store) == {"good"}
 
 
+async def test_every_action_of_the_vector_store_does_what_it_says(store, tmp_path):
+    client = Client(store, dump_dir=tmp_path)
+    insert(store, experience(id="a"), experience(id="b", content="other"))
+
+    async def act(action, **more):
+        return (await client.ok("vector_store", {"action": action, "workspace_id": "default", **more}))["metadata"][
+            "action_result"
+        ]
+
+    assert {m["memory_id"] for m in await act("list")} == {"a", "b"}
+    assert await act("dump", path="out") == {"size": 2, "path": "default.jsonl"}
+    assert len((tmp_path / "out" / "default.jsonl").read_text().splitlines()) == 2
+    assert await act("copy", workspace_id="copied", src_workspace_id="default") == {"size": 2}
+    assert await act("delete_ids", memory_ids=["a", "nobody"]) == {"size": 1} and ids_of(store) == {"b"}
+    assert await act("load", path="out") == {"size": 2} and ids_of(store) == {"a", "b"}
+    assert await act("delete") == {"size": 2} and ids_of(store) == set() and ids_of(store, "copied") == {"a", "b"}
+
+
+async def test_loading_replaces_and_a_dump_that_cannot_be_read_changes_nothing(store, tmp_path):
+    client = Client(store, dump_dir=tmp_path)
+    insert(store, experience(id="a"))
+    (tmp_path / "default.jsonl").write_text(json.dumps(memory()) + "\nnonsense\n")
+    assert "default.jsonl:2" in await client.refused(400, "vector_store", {"action": "load"})
+    assert "cannot be read" in await client.refused(400, "vector_store", {"action": "load", "path": "elsewhere"})
+    assert ids_of(store) == {"a"}
+    (tmp_path / "default.jsonl").write_text(json.dumps(memory()) + "\n")
+    await client.ok("vector_store", {"action": "load"})
+    assert ids_of(store) == {"m1"}
+
+
+@pytest.mark.parametrize("path", ["../elsewhere", "/etc", "a/../../b"])
+async def test_dumps_stay_in_the_folder_that_the_operator_named(store, tmp_path, path):
+    folder = tmp_path / "dumps"
+    assert "outside" in await Client(store, dump_dir=folder).refused(
+        400, "vector_store", {"action": "dump", "path": path}
+    )
+    assert "slashes" in await Client(store, dump_dir=folder).refused(
+        400, "vector_store", {"action": "dump", "workspace_id": "../../x"}
+    )
+    assert "--dump-dir" in await Client(store).refused(400, "vector_store", {"action": "dump", "path": path})
+    assert not folder.exists()
+
+
+async def test_a_dump_that_cannot_be_written_is_the_services_fault(store, tmp_path):
+    (tmp_path / "file").touch()
+    insert(store, experience())
+    assert "cannot be written" in await Client(store, dump_dir=tmp_path).refused(
+        503, "vector_store", {"action": "dump", "path": "file"}
+    )
+
+
 @pytest.mark.parametrize(
     ("route", "body", "words"),
     [
@@ -201,6 +254,8 @@ async def test_deleting_drops_what_was_used_often_and_of_little_use(store):
         ("record_task_memory", {}, "memory_dicts"),
         ("record_task_memory", {"memory_dicts": [{"content": "x"}]}, "when_to_use must be a text"),
         ("delete_task_memory", {"freq_threshold": 1}, "utility_threshold"),
+        ("vector_store", {"action": "drop"}, "action"),
+        ("vector_store", {"action": "copy"}, "src_workspace_id"),
     ],
 )
 async def test_a_callers_mistake_is_a_400_that_names_it(store, route, body, words):
@@ -210,12 +265,19 @@ async def test_a_callers_mistake_is_a_400_that_names_it(store, route, body, word
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "a\\b", ".x", "a\0b", "a\nb", "x" * 201, "\ud800"])
-async def test_a_workspace_that_cannot_be_a_files_name_is_a_400(store, name):
-    content = json.dumps({"memory_dicts": [memory()], "workspace_id": name}).encode()
-    reply = await Client(store).http.post(
-        "/record_task_memory", content=content, headers={"content-type": "application/json"}
-    )
-    assert reply.status_code == 400 and set(reply.json()) == {"detail"} and store.workspaces() == {}
+async def test_a_workspace_that_cannot_be_a_files_name_is_a_400_whatever_is_asked(store, tmp_path, name):
+    client = Client(store, dump_dir=tmp_path)
+    bodies = [{"action": action, "workspace_id": name} for action in ("list", "delete", "dump", "load")]
+    bodies += [
+        {"action": "copy", "src_workspace_id": name},
+        {"action": "dump", "path": "a\0b"},
+        {"action": "dump", "path": "x" * 1001},
+    ]
+    for body in bodies:
+        content = json.dumps(body).encode()
+        reply = await client.http.post("/vector_store", content=content, headers={"content-type": "application/json"})
+        assert reply.status_code == 400 and set(reply.json()) == {"detail"}, body
+    assert store.workspaces() == {} and not list(tmp_path.glob("*.jsonl"))
 
 
 async def test_what_a_store_cannot_count_or_a_rollout_does_not_say_is_a_400(store):

@@ -158,11 +158,6 @@ class Settings(Section):
         raise ValueError(f"{env_type!r} is not one of the run's environments: {', '.join(self.env_service.env_types)}")
 
     @property
-    def world(self) -> Environment:
-        """The first environment that is trained on."""
-        return next((one for one in self.environments if one.weight > 0), self.environments[0])
-
-    @property
     def draws_epochs(self) -> bool:
         """Whether the run draws its epochs itself: of several environments in their shares, of synthetic tasks beside
         the original ones, or by a curriculum."""

@@ -171,7 +171,7 @@ def make_plan(options: Options, configuration: Resolved, presence: Presence, reg
                 configuration.env_service, names, modules=modules, ray_address=cluster.address, logs=logs, env=env
             )
         )
-    of_recipes = [replace(spec, env={**env, **spec.env}) for one in added for spec in one.specs]
+    of_recipes = [_of_run(spec, env) for one in added for spec in one.specs]
     own = [name for name in own if name not in {spec.name for spec in of_recipes}]
     known = known_names(options)
     services += [*of_recipes, *(user_service(name, known=known, logs=logs, env=env) for name in own)]
@@ -288,6 +288,12 @@ def _cluster(
     return _Cluster(
         head.address, env | {"RAY_ADDRESS": head.address}, (*services, head.spec), (), temp_dir, token, head.dashboard
     )
+
+
+def _of_run(spec: ServiceSpec, env: Mapping[str, str]) -> ServiceSpec:
+    """Return a recipe's service with the variables of the run's processes, its own laid over them."""
+    argv = (python_of(env), *spec.argv[1:]) if spec.preloaded else spec.argv
+    return replace(spec, argv=argv, env={**env, **spec.env})
 
 
 def registered_services(options: Options) -> list[str]:

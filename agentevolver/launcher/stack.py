@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 
 from agentevolver.config.environments import EnvServiceSettings
 from agentevolver.config.training import RaySettings
-from agentevolver.trainer.preload import python_of
 from agentevolver.utils.errors import LaunchError, UsageError
 from agentevolver.utils.net import LOGVIEW_PORT, LOOPBACK, take_any_port, take_port_from
 from agentevolver.utils.web.access import is_loopback
@@ -73,6 +72,8 @@ class ServiceSpec(JobSpec):
     has started it)."""
     says_who: bool = False
     """Whether its health URL says which launch has started it; it is up when that is this one."""
+    preloaded: bool = False
+    """Whether a recipe's service is forked from the process that has imported everything, if there is one."""
     needed: bool = True
     """Whether the run ends when it dies for good."""
     advice: str = ""
@@ -285,13 +286,14 @@ def player_service(
     spec = ServiceSpec(
         name="player",
         argv=(
-            *(python_of(env), "-m", "agentevolver.trainer.job.frozen"),
+            *(sys.executable, "-m", "agentevolver.trainer.job.frozen"),
             *("--config", str(config), "--port", str(port), "--gpus", str(gpus)),
         ),
         log=logs / "player.log",
         env=env,
         title=f"serves frozen policies, at {url}",
         says_who=True,
+        preloaded=True,
         health_urls=(f"{url}/healthz",),
         # It answers when vLLM has loaded the policy.
         ready_timeout_s=900.0,

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Sizes and seed of one update.
+    """Sizes of one update.
 
     `actor` is verl's section `actor_rollout_ref.actor`, `steps` are optimiser steps, `ranks` data-parallel ones;
     the number of rows must be a multiple of `multiple`; `temperature` is what the rows were sampled at.
@@ -37,7 +37,6 @@ class Update:
     multiple: int
     temperature: float
     step: int
-    seed: int
 
 
 class ActorUpdate:
@@ -53,7 +52,6 @@ class ActorUpdate:
 
     def __init__(self, settings: Settings, config: Any) -> None:
         self._config = config
-        self._seed = settings.data.seed
         self._kl_to = settings.exp_manager.kl_to
         actor = config.actor_rollout_ref.actor
         self._clips = RowClips(settings.exp_manager, settings.trainer.row_clips, float(actor.clip_ratio_high))
@@ -88,7 +86,7 @@ class ActorUpdate:
         """Return the update of a training step, of `steps` optimiser steps on `ranks` ranks."""
         section = self._config.actor_rollout_ref
         multiple = required_multiple(section, ranks, steps)
-        return Update(section.actor, steps, ranks, multiple, section.rollout.temperature, step, self._seed)
+        return Update(section.actor, steps, ranks, multiple, section.rollout.temperature, step)
 
     def update(
         self, workers: Any, batch: KVBatchMeta, rows: Sequence[int], update: Update, parts: TrainerPart

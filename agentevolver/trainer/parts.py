@@ -42,7 +42,7 @@ class TrainerPart:
             workers: the actor's worker group.
             batch: verl's `KVBatchMeta` of the step's rows.
             rows: the places of those that are trained on, at least one.
-            update: sizes and seed of the update (`agentevolver.trainer.actor_update.Update`).
+            update: sizes of the update (`agentevolver.trainer.actor_update.Update`).
         """
         return None
 

@@ -11,7 +11,7 @@ import pytest_asyncio
 from tests.agentevolver.view.axe import axe_script, violations
 from tests.agentevolver.view.browser import Page, browser, find_browser, serving, show
 from tests.agentevolver.view.runs import make_run
-from tests.recipe_runs import make_loop, make_rounds, make_self_play
+from tests.recipe_runs import make_rounds, make_self_play
 
 BROWSER = find_browser()
 ONE = "pocket/demo"
@@ -19,7 +19,7 @@ VIEWS = (
     *("curves", "curves?best=1&metric=rollout/success", "compare", "compare?by=task&of=training"),
     *("trajectories", "trajectories?kind=validation", "trajectory/training/3/1", "trajectory/validation/0/2"),
     *("task?id=note_del.k0.3", f"pair?a=training/3/0@{ONE}&b=training/3/2@{ONE}", "tasks", "rounds", "experience"),
-    *("cost", "run", "weaknesses", "self_play", "nothing"),
+    *("cost", "run", "self_play", "nothing"),
 )
 pytestmark = [
     pytest.mark.e2e,
@@ -30,7 +30,7 @@ pytestmark = [
 
 @pytest.fixture
 def address(tmp_path: Path) -> Iterator[str]:
-    run = make_self_play(make_loop(make_rounds(make_run(tmp_path / "pocket" / "demo"))))
+    run = make_self_play(make_rounds(make_run(tmp_path / "pocket" / "demo")))
     with serving(run, make_run(tmp_path / "pocket" / "other", steps=5)) as address:
         yield address
 

@@ -20,10 +20,8 @@ from agentevolver.llm.client import LLM
 from agentevolver.llm.settings import LLMSettings
 from agentevolver.recipes.offline.teacher.service import Teacher
 from task_manager.profile import load_profile
-from task_manager.synthesize import draft_profile
 from task_manager.tasks import read_objectives
 from task_manager.verify import recheck_tasks
-from task_manager.world import SeedWorld
 from tests.free_ports import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -107,14 +105,6 @@ async def test_an_endpoint_with_every_fault_neither_hangs_nor_lets_anything_thro
     assert all(finding.flaw is None for finding in findings)
 
 
-@pytest.mark.service
-async def test_the_profile_of_an_unknown_environment_is_drafted():
-    async with served(FaultyEndpoint()) as llm:
-        profile = await draft_profile(LocalPocket(), llm, SeedWorld("pocket", "note_add.k3.7"), steps=5)
-    text = profile.instruction().lower()
-    assert profile.entities and all(word in text for word in ("note", "mail", "shop"))
-
-
 def run_command(tmp_path, *arguments):
     command = [sys.executable, "-m", "task_manager", *arguments]
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "160", "HF_HUB_OFFLINE": "1"}
@@ -156,9 +146,35 @@ def test_the_commands_go_from_nothing_to_verified_tasks(tmp_path):
     assert checked.returncode == 1 and f"{len(tasks) - 1} of {len(tasks)} reference solutions hold" in checked.stdout
     assert len(read_objectives(tmp_path / "good.jsonl")) == len(tasks) - 1
 
-    url = tree["env_service"]["env_url"]
-    drafted = run_command(
-        tmp_path, "profile", "--settings", "s.yaml", "--with-services", "--env-url", url, "--out", "p.json"
-    )
+
+class Drafter(Teacher):
+    """A teacher that also drafts a profile, which the offline one does not: its worlds have theirs."""
+
+    def answer(self, messages, **options):
+        if "role: synthesiser/profile" not in messages[0]["content"]:
+            return super().answer(messages, **options)
+        assert "note.find" in messages[1]["content"]
+        note = {
+            "name": "Note",
+            "description": "A note.",
+            "attrs": {},
+            "opts": [{"name": "find", "description": "find"}],
+        }
+        preference = {"num_entities": 1, "num_opts": 1, "relation_difficulty": 1}
+        made = {"name": "Pocket", "background": "An office.", "entities": [note], "task_preference": preference}
+        return json.dumps({**made, "rubrics": ["It can be told from the state."]})
+
+
+@pytest.mark.service
+async def test_the_profile_of_an_unknown_environment_is_drafted(tmp_path):
+    endpoint = FaultyEndpoint()
+    endpoint.teacher = Drafter()
+    url = f"http://127.0.0.1:{free_port()}"
+    async with served(endpoint) as llm:
+        asked = {"base_url": llm.settings.base_url, "model": "m", "api_key_env": None}
+        tree = {"env_service": {"env_type": "pocket", "env_url": url}, "llm": asked, "task_manager": {"n": 1}}
+        (tmp_path / "s.yaml").write_text(yaml.safe_dump(tree))
+        arguments = ("--settings", "s.yaml", "--with-services", "--env-url", url, "--out", "p.json")
+        drafted = await asyncio.to_thread(run_command, tmp_path, "profile", *arguments)
     assert drafted.returncode == 0, drafted.stderr
-    assert load_profile(tmp_path / "p.json").entities
+    assert [entity.name for entity in load_profile(tmp_path / "p.json").entities] == ["Note"]

@@ -48,9 +48,9 @@ def test_keys_are_written_with_dots_or_nested(config: dict[str, Any]) -> None:
 
 
 def test_a_key_that_nobody_reads_is_refused_with_its_source(config: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=r"recipes.agent0.executor.override: unknown key `data.max_prompt`"):
+    with pytest.raises(ConfigError, match=r"recipes.agent0.proposer.override: unknown key `data.max_prompt`"):
         check_overlay(
             {**config, "llm": {**config["llm"], "cache": None}},
             {"data.max_prompt": 3},
-            "recipes.agent0.executor.override",
+            "recipes.agent0.proposer.override",
         )

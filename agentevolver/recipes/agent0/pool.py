@@ -46,7 +46,7 @@ class Judged:
 
 
 class Labeller(Protocol):
-    async def label(self, proposal: Proposal, name: str) -> Judged:
+    async def label(self, proposal: ProposedTask, name: str) -> Judged:
         """Run the program of a proposal that is new and was not refused, measure it and put it through the gate."""
         ...
 
@@ -76,7 +76,7 @@ class TaskPool:
     def undrawn(self, draws: Sequence[Draw]) -> list[Draw]:
         return [draw for draw in draws if draw.proposal_id not in self.drawn]
 
-    def put_drawn(self, draw: Draw, proposal: Proposal, checkpoint: str) -> None:
+    def put_drawn(self, draw: Draw, proposal: ProposedTask, checkpoint: str) -> None:
         record = proposal.to_dict()
         del record["proposal_id"]
         self.drawn.add({"task_id": draw.proposal_id, "number": draw.number, **record, "proposer_ckpt": checkpoint})
@@ -99,10 +99,10 @@ class TaskPool:
                 seen[text] = proposal.proposal_id
         return found
 
-    def unlabelled(self) -> list[Proposal]:
+    def unlabelled(self) -> list[ProposedTask]:
         return [proposal for proposal in self.proposals() if proposal.proposal_id not in self.labelled]
 
-    def put_labelled(self, proposal: Proposal, judged: Judged, k: int, executor: str) -> None:
+    def put_labelled(self, proposal: ProposedTask, judged: Judged, k: int, executor: str) -> None:
         drawn = self.drawn[proposal.proposal_id]
         self.labelled.add(record_of(drawn, judged, self.number, k, executor))
 
@@ -131,8 +131,8 @@ class TaskPool:
         return sorted(self.labelled, key=lambda record: record["number"])
 
 
-def proposal_of(record: Mapping[str, Any]) -> Proposal:
-    return Proposal(
+def proposal_of(record: Mapping[str, Any]) -> ProposedTask:
+    return ProposedTask(
         proposal_id=record["task_id"],
         seed=record["seed"],
         question=record["question"],

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from agentevolver.recipes.agent0 import evaluation
+from agentevolver.recipes.agent0.journal import RoundJournal
 from agentevolver.recipes.agent0.play import Player, PlayFailed
 from agentevolver.recipes.agent0.pool import DUPLICATE, Draw, Judged, Labeller, TaskPool, canonical
 from agentevolver.recipes.agent0.settings import PROPOSE_ENV
@@ -63,7 +64,7 @@ async def draw(pool: TaskPool, draws: Sequence[Draw], player: Player, proposer: 
     await each(pool.undrawn(draws), propose, DRAWS_AT_ONCE)
 
 
-async def label(pool: Pool, labeller: Labeller, k: int, executor: str, tell: Tell) -> None:
+async def label(pool: TaskPool, labeller: Labeller, k: int, executor: str, tell: Tell) -> None:
     """Label the drawn proposals: refusals and duplicates are dropped, the labeller judges the others. Raises
     TrainingFailed if the episodes of too many proposals could not be played."""
     repeats, missing, failed = pool.repeats(), pool.unlabelled(), []
@@ -91,7 +92,7 @@ async def label(pool: Pool, labeller: Labeller, k: int, executor: str, tell: Tel
     await each(missing, judge)
 
 
-def pool_counts(pool: Pool) -> dict[str, Any]:
+def pool_counts(pool: TaskPool) -> dict[str, Any]:
     records = list(pool.labelled)
     return {
         "drawn": len(pool.drawn),
@@ -103,7 +104,7 @@ def pool_counts(pool: Pool) -> dict[str, Any]:
     }
 
 
-def pool_metrics(pool: Pool) -> dict[str, float]:
+def pool_metrics(pool: TaskPool) -> dict[str, float]:
     kept, measured = pool.kept(), [record for record in pool.labelled if record["k"] > 0]
     found = {
         "kept": float(len(kept)),
@@ -131,7 +132,7 @@ async def evaluate(
 
     A task's draws have one name in all rounds, so that two rounds differ by the policy alone.
     """
-    done = Journal(folder / EVALUATION, "key")
+    done = RoundJournal(folder / EVALUATION, "key")
     missing = [task for task in tasks if evaluation.key_of(task) not in done]
 
     async def play(task: Task) -> None:

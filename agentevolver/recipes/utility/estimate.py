@@ -22,6 +22,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from agentevolver.types import Trajectory
+from experience_manager.attempts import PastAttempt
 
 # Of a success, at most.
 VARIANCE = 0.25
@@ -63,7 +64,7 @@ class Paired:
     without_variance: int
 
 
-def pairs_of(trajectories: Sequence[Trajectory], attempts: Sequence[Attempt]) -> Paired:
+def pairs_of(trajectories: Sequence[Trajectory], attempts: Sequence[PastAttempt]) -> Paired:
     """Return the pairs of a step's training rollouts; a rollout that was to be guided and was not is in neither
     half."""
     guidance = {one.trajectory_id: one.guidance for one in trajectories}

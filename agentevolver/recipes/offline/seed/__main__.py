@@ -15,6 +15,7 @@ from typing import Any
 
 from agentevolver.recipes.offline.seed.demonstrations import (
     DemonstrationError,
+    PlayedTask,
     described,
     played,
     read_demonstrations,
@@ -145,7 +146,7 @@ def _tasks(world: type[BaseEnv], split: str) -> list[str]:
         raise BuildError(f"--split {split}: the world cannot list it: {described(error)}") from error
 
 
-def _tell(shown: Sequence[Played], demonstrated: set[str], split: str, measured: Sequence[str]) -> None:
+def _tell(shown: Sequence[PlayedTask], demonstrated: set[str], split: str, measured: Sequence[str]) -> None:
     mean = sum(one.score for one in shown) / len(shown)
     print(f"{len(shown)} demonstrations of {len(demonstrated)} tasks, mean score {mean:.3f}")
     if mean < LEAST_SCORE:

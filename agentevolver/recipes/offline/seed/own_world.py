@@ -84,7 +84,7 @@ def sizes_of(tokenizer: Any, shown: Sequence[PlayedTask]) -> Sizes:
     return Sizes(opening, after, reply, answer, turns)
 
 
-def shuffled(found: Sequence[Example], rng: random.Random) -> Iterator[Example]:
+def shuffled(found: Sequence[SeedExample], rng: random.Random) -> Iterator[SeedExample]:
     while True:
         yield from rng.sample(found, len(found))
 

@@ -51,7 +51,7 @@ def mixed(goals: Iterator[Proposed], others: Iterator[Proposed], draws: TeacherD
     yield from others
 
 
-def goals(seen: Seen, weights: Sequence[float], draws: Draws, proven: Proven) -> Iterator[Proposed]:
+def goals(seen: Seen, weights: Sequence[float], draws: TeacherDraws, proven: Proven) -> Iterator[Proposed]:
     """Yield goals with the calls that do them, as far as `proven` finds them in the transcript; `weights` are of one
     link, of two and so on, up to the most that are wanted."""
     subjects = [(slots, asked) for slots in _subjects(seen) if (asked := _links(slots, seen, proven))]
@@ -74,7 +74,7 @@ def _subjects(seen: Seen) -> Iterator[dict[str, str]]:
         yield {"p": sender, "d": day}
 
 
-def _links(slots: dict[str, str], seen: Seen, proven: Proven) -> dict[str, list[Link]]:
+def _links(slots: dict[str, str], seen: Seen, proven: Proven) -> dict[str, list[AppLink]]:
     rows, day = seen.facts.rows, slots["d"]
     met = {row[1] for row in rows["cal"].values()}
     others = {

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from agentevolver.recipes.offline.teacher import app_goals
 from agentevolver.recipes.offline.teacher.calls import GUARDED, NEED_LOGIN, TeacherCall
 from agentevolver.recipes.offline.teacher.intents import Intent
-from agentevolver.recipes.offline.teacher.observed import NeedLook, Row, Seen
+from agentevolver.recipes.offline.teacher.observed import NeedLook, ObservedFacts, Row, Seen
 from agentevolver.recipes.offline.teacher.rules import Rules
 
 Effect = tuple[str, ...]
@@ -34,7 +34,7 @@ class TeacherGoal:
 
 
 class _View:
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: ObservedFacts) -> None:
         self._facts = facts
         self.looked: list[TeacherCall] = []
 
@@ -166,7 +166,7 @@ def tools_of(intent: Intent) -> frozenset[str]:
     return app_goals.tools_of_links(intent.links) if intent.links else TOOLS_OF.get(intent.kind, frozenset())
 
 
-def goal(intent: Intent, facts: Facts, links: int | None = None) -> TeacherGoal:
+def goal(intent: Intent, facts: ObservedFacts, links: int | None = None) -> TeacherGoal:
     """Return what an intent comes to; of its links, if it has some, the first `links` alone. Raises NeedLook or
     Impossible."""
     view = _View(facts)

@@ -2,8 +2,8 @@
 what was changed, what is peculiar to the site.
 
 `ObservedFacts` are of the *start* of the episode: rows that a change made or altered are left out, so that what a
-solution relies on holds in a fresh instance. Nothing is known that no text showed; asking for it
-raises `NeedLook` with the call that would show it.
+solution relies on holds in a fresh instance. Nothing is known that no text showed; asking for it raises `NeedLook` with the call
+that would show it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from agentevolver.recipes.offline.teacher.calls import (
     LOOKUPS,
     USUAL,
     Signature,
+    TeacherCall,
     canonical,
     read_call,
     read_usage,
@@ -88,7 +89,7 @@ class ObservedFacts:
             raise NeedLook(call)
         return rows
 
-    def take(self, call: Call, rows: Sequence[Row]) -> None:
+    def take(self, call: TeacherCall, rows: Sequence[Row]) -> None:
         self.answered.add(call)
         if call.tool == "shop.find":
             self.products[call.args[0]] = (int(rows[0][1]), int(rows[0][2])) if rows else None

@@ -75,7 +75,7 @@ def _judged(content: str, known: dict[str, str]) -> dict[str, Any]:
     return {"reason": "it may be so; nothing here shows it", "valid": True, "score": 0.6}
 
 
-def rewrite(prompt: Prompt, draws: Draws) -> dict[str, Any]:
+def rewrite(prompt: Prompt, draws: TeacherDraws) -> dict[str, Any]:
     """`summariser/rewrite`: the lines that hold at this site and concern this task, joined; the majority counts."""
     entries = [entry for entry, fits in _ranked(prompt) if fits > 0]
     votes: Counter[tuple[str, str]] = Counter()

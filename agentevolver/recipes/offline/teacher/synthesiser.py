@@ -165,7 +165,7 @@ def _free(**kinds: str) -> Callable[[Seen, TeacherDraws], Slots | None]:
     return draw
 
 
-def _of_row(table: str, slot: str, **others: str) -> Callable[[Seen, Draws], Slots | None]:
+def _of_row(table: str, slot: str, **others: str) -> Callable[[Seen, TeacherDraws], Slots | None]:
     """The thing or person of a seen row, and free words, which differ from the row's."""
 
     def draw(seen: Seen, draws: TeacherDraws) -> Slots | None:

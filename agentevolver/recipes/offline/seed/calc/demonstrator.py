@@ -62,13 +62,13 @@ def _draw(rng: random.Random, lengths: tuple[float, ...]) -> CalcQuestion:
     return draw_question(rng, rng.choice(FAMILIES), level)
 
 
-def propose(question: Question, rng: random.Random) -> list[Message]:
+def propose(question: CalcQuestion, rng: random.Random) -> list[Message]:
     seed = f"calc.{question.family}.{question.operands[0]}.{question.operators[0]}.{rng.randrange(100_000):05}"
     messages = ProposeEnv(seed, "demo").get_init_state()["state"]
     return [*messages, {"role": "assistant", "content": f"<question>{question}</question>"}]
 
 
-def work_off(question: Question, rng: random.Random, habits: CalcHabits) -> list[Message]:
+def work_off(question: CalcQuestion, rng: random.Random, habits: CalcHabits) -> list[Message]:
     env = CalcEnv("demo", "demo", {"problem": {"question": str(question)}})
     messages = env.get_init_state()["state"]
     is_left = question.family == "left"

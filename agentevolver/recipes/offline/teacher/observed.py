@@ -2,8 +2,8 @@
 what was changed, what is peculiar to the site.
 
 `ObservedFacts` are of the *start* of the episode: rows that a change made or altered are left out, so that what a
-solution relies on holds in a fresh instance. Nothing is known that no text showed; asking for it raises `NeedLook` with the call
-that would show it.
+solution relies on holds in a fresh instance. Nothing is known that no text showed; asking for it
+raises `NeedLook` with the call that would show it.
 """
 
 from __future__ import annotations

@@ -251,12 +251,9 @@ async def test_finished_rollouts_become_experience_that_guides_the_next_step(tmp
         assert (await opened.manager.metrics())["exp_manager/context_cost_avg"] > 0
 
 
-async def test_useless_experiences_are_pruned_at_their_step(tmp_path):
-    # Its lift, too: it never was shown to half of a group.
+async def test_harmful_experiences_are_pruned_at_their_step(tmp_path):
     async with Opened(tmp_path, pruning={"every_steps": 2, "min_uses": 4}) as opened:
-        opened.put(
-            experience(id="useless", uses=9, successes=1), experience(id="useful", content="x", uses=9, successes=8)
-        )
+        opened.put(experience(id="harmful", uses=9, compared=9, lift_sum=-3.0), experience(content="x", uses=9))
         assert (await opened.manager.record_step(1, []))["exp_manager/pool_size"] == 2
         metrics = await opened.manager.record_step(2, [])
         assert metrics["exp_manager/pruned"] == 1 and metrics["exp_manager/pool_size"] == 1

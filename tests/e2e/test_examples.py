@@ -1,7 +1,8 @@
 """Every example starts for real and takes two steps on the CPU stack, its sizes made small and nothing else changed.
 
-What a language model would be paid for is answered by the tests' own (`tests/llm/hostile_server.py`), what a GPU would
-be needed for by a random model (`tiny_model`). A tier of its own, `bash tests/run.sh examples`.
+What a language model would be paid for is answered by the tests' own, which behaves as real ones do
+(`tests/llm/hostile_server.py`), what a GPU would be needed for by a random model (`tiny_model`). A tier of its own,
+`bash tests/run.sh examples`.
 """
 
 from __future__ import annotations
@@ -173,8 +174,8 @@ def bfcl_is_there() -> bool:
 
 @pytest.fixture(scope="module")
 def paid_model() -> Iterator[str]:
-    """The address of a language model that answers as one should."""
-    with served("--key", KEY) as address:
+    """The address of a language model that answers as an ordinary paid one does."""
+    with served("--key", KEY, "--temper", "mild") as address:
         yield address
 
 
@@ -223,13 +224,15 @@ def test_the_example_takes_two_steps(name: str, tmp_path: Path, model: Path, req
             "qwen3-235b-a22b",
             "qwen-max",
         }, "each role has its model"
+        ways = {entry for entry in asked if entry.startswith("way ")}
+        assert len(ways) >= 4 and asked["answered"] > 50, "it did behave like a real one"
 
 
-def check_rollouts(launched: Launched, rows: int = 16) -> None:
+def check_rollouts(launched: Launched) -> None:
     """No rollout failed, and every one that was trained on has a grade."""
     for step in range(1, STEPS + 1):
         records = read_jsonl(launched.directory / "trajectories" / f"step_{step}.jsonl")
-        assert len(records) == rows
+        assert len(records) == 16
         assert [(r["stop_reason"], r["error"]) for r in records if r["outcome"] is None] == []
 
 

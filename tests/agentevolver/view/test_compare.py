@@ -10,7 +10,6 @@ from starlette.testclient import TestClient
 
 from agentevolver.utils.files import write_jsonl
 from agentevolver.view.app import create_app, page_access
-from agentevolver.view.compare import names_of
 from agentevolver.view.experiment import Experiment
 from tests.agentevolver.view.runs import make_records, make_run
 
@@ -84,42 +83,10 @@ def test_what_decides_comes_first_and_secrets_are_masked(client: TestClient) -> 
 
 
 @pytest.mark.parametrize(
-    ("splits", "environments", "split"),
-    [
-        (["dev"], {}, "dev"),
-        (["dev", "test"], {}, None),
-        (["dev"], {"pocket": {"val_splits": ["test"]}}, None),
-        (["dev"], {"pocket": {"val_splits": None}}, "dev"),
-        (None, None, None),
-    ],
-)
-def test_the_one_split_that_a_run_validates_on(
-    splits: Any, environments: Any, split: str | None, runs: list[Path], client: TestClient
-) -> None:
-    config = {"data": {"val_splits": splits}, "env_service": {"environments": environments}}
-    (runs[0] / "config.yaml").write_text(yaml.safe_dump(config))
-    assert client.get("/api/runs").json()[0]["split"] == split
-
-
-def test_runs_of_one_name_are_told_apart(runs: list[Path], tmp_path: Path) -> None:
-    other = make_run(tmp_path / "elsewhere" / "pocket" / "one")
-    names = names_of([Experiment(path) for path in (runs[0], runs[1], other)])
-    assert names == [str(runs[0]), "pocket/two", str(other)]
-
-
-def test_a_task_is_found_by_its_whole_id(client: TestClient) -> None:
-    rows = client.get("/api/trajectories/training", params={"task": "note_del.k0.2"}).json()["rows"]
-    assert {row["task_id"] for row in rows} == {"note_del.k0.2"} and len(rows) == 4
-    assert client.get("/api/trajectories/training", params={"task": "note_del.k0"}).json()["rows"] == []
-
-
-@pytest.mark.parametrize(
     ("by", "groups"),
     [
         ("family", [("note_del", 12, 4, 2 / 3)]),
         ("origin", [("original", 6, 2, 2 / 3), ("synthetic", 6, 2, 2 / 3)]),
-        ("environment", [("pocket", 12, 4, 2 / 3)]),
-        ("level", [("", 12, 4, 2 / 3)]),
     ],
 )
 def test_success_by_kind_of_task(by: str, groups: list[tuple[Any, ...]], client: TestClient) -> None:

@@ -15,7 +15,6 @@ from tests.agentevolver.view.runs import (
     HOSTILE,
     make_records,
     make_run,
-    sample_of,
     write_metrics,
 )
 
@@ -143,30 +142,6 @@ async def test_an_experience_is_pinned_edited_and_deleted(page: Page, address: s
         assert store.workspaces() == {"default": 2}
 
 
-async def test_a_run_that_begins_while_the_page_is_open_is_offered(page: Page, run: Path) -> None:
-    with serving(run, folders=[run.parent]) as address:
-        await page.open(f"{address}#/compare")
-        await page.until("document.body.innerText.includes('Several runs stand beside each other')")
-        make_run(run.parent / "later", steps=2)
-        # It asks every ten seconds: let them be over.
-        await page.run("const now = Date.now; Date.now = () => now() + 20000; 1")
-        await page.until("document.querySelectorAll('.run option').length === 2")
-        await page.until("document.querySelectorAll('[aria-label=\"runs\"] tbody tr').length === 2")
-        assert await page.run("[...document.querySelectorAll('.run option')].map((o) => o.textContent)") == [
-            "pocket/demo",
-            "pocket/later",
-        ]
-        await page.open(f"{address}?run=pocket%2Flater#/curves")
-        await page.until("document.querySelector('#status').textContent.includes('training step 2 of 2')")
-    assert page.problems == []
-
-
-async def test_experience_that_was_injected_is_said_once(page: Page, address: str) -> None:
-    await page.open(f"{address}#/trajectory/training/3/1")
-    await page.until("document.querySelector('.guidance')")
-    assert (await page.text()).count("Read the doc of note.del first.") == 1
-
-
 # What a link downloads, kept instead of clicked.
 CAUGHT = """window.caught = []; URL.createObjectURL = (blob) => (window.blob = blob, 'blob:x');
 HTMLAnchorElement.prototype.click = function () {
@@ -239,22 +214,3 @@ async def test_runs_are_compared(page: Page, run: Path) -> None:
         )
         await page.until("document.querySelector('#name').textContent === 'pocket/other'")
         assert page.problems == []
-
-
-async def test_chains_of_a_gateway_have_their_place(page: Page, address: str, run: Path) -> None:
-    records = list(make_records(3, 1))
-    records[0]["gateway"] = {"chains": 2, "calls": 5, "ignored": {"seed": 3}, "refused": {}, "differences": [HOSTILE]}
-    write_jsonl(run / "trajectories" / "step_3.jsonl", records)
-    rows = [sample_of(records[0]), sample_of(records[0]) | {"key": f"{records[0]['trajectory_id']}_1"}]
-    write_jsonl(run / "samples" / "step_3.jsonl", rows)
-    await page.open(f"{address}#/trajectory/training/3/0")
-    await page.until("document.querySelectorAll('.tokens').length === 2")
-    said = await page.text()
-    for text in (
-        "chains of calls",
-        "seed \u00d7 3",
-        "became 2 training samples, one a chain of calls",
-        "Why chains began anew",
-    ):
-        assert text in said, text
-    assert "Gateway" not in await show(page, "trajectory/training/3/1")

@@ -12,7 +12,6 @@ ROLES = st.sampled_from(["system", "user"])
 MESSAGE = st.fixed_dictionaries({"role": ROLES, "content": TEXT})
 OPENING = st.lists(MESSAGE, min_size=1, max_size=4)
 LATER = st.lists(st.fixed_dictionaries({"role": st.sampled_from(["user", "tool"]), "content": TEXT}), max_size=4)
-OPENED = [{"role": "system", "content": "You are at site k7."}, {"role": "user", "content": "delete the note milk"}]
 
 
 def trained_on(injection):
@@ -35,14 +34,6 @@ def test_without_a_text_nothing_is_injected_and_nothing_is_called_guided(opening
     injection = inject(opening, Guidance(text, ("a",), keep, problem="empty"), TEMPLATE)
     assert not injection.guided and not injection.stripped and injection.use().to_dict()["guidance"] is None
     assert injection.messages == injection.plain == trained_on(injection) == opening
-
-
-@settings(deadline=None)
-@given(OPENING, TEXT, st.booleans())
-def test_the_flag_is_true_exactly_if_the_policy_saw_something_else(opening, text, keep):
-    injection = inject(opening, Guidance(text, (), keep), TEMPLATE)
-    assert injection.guided is (injection.messages != injection.plain)
-    assert injection.stripped is (injection.guided and trained_on(injection) != injection.messages)
 
 
 @settings(deadline=None)

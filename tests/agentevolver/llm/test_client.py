@@ -158,12 +158,6 @@ async def test_a_refusal_is_not_tried_again(status: int) -> None:
     assert len(server.requests) == 1
 
 
-async def test_a_reply_that_was_all_thinking_says_so() -> None:
-    async with FaultyServer([Said("", finish_reason="length")]) as server, LLM(settings(server)) as llm:
-        with pytest.raises(LLMReplyError, match="max_tokens"):
-            await llm.chat(Role.JUDGE, ASK)
-
-
 async def test_an_over_long_prompt_is_an_overflow_with_its_limit() -> None:
     said = "This model's maximum context length is 64 tokens."
     async with FaultyServer([Said(status=400, text=said)]) as server, LLM(settings(server)) as llm:
@@ -344,20 +338,3 @@ async def test_a_role_is_served_by_the_policy_wherever_that_is() -> None:
             assert [(await llm.chat(Role.VERIFIER, ASK)).text for _ in range(2)] == ["a", "b"]
     assert one.requests[0].body["model"] == "policy-0"
     assert one.requests[0].headers["authorization"] == "Bearer token"
-
-
-async def test_metrics_tell_of_every_role_that_was_called() -> None:
-    async with (
-        FaultyServer([Said("a", delay_s=0.05)]) as server,
-        LLM(settings(server, price_in=2.0, price_out=4.0)) as llm,
-    ):
-        for _ in range(3):
-            await llm.chat(Role.ATTRIBUTOR, ASK)
-        found = llm.metrics()
-    assert found["llm/attributor/calls"] == 3
-    assert found["llm/attributor/prompt_tokens"] == 30
-    assert found["llm/attributor/completion_tokens"] == 15
-    assert found["llm/attributor/cost"] == pytest.approx(3 * (10 * 2 + 5 * 4) / 1e6)
-    assert 0.05 <= found["llm/attributor/latency_mean"] <= found["llm/attributor/latency_p95"] < 1.0
-    assert found["llm/spent_tokens"] == 45
-    assert not [name for name in found if "judge" in name]

@@ -79,17 +79,6 @@ async def test_a_role_that_does_not_work_is_a_line_that_says_what_to_do(answer: 
     assert len(server.requests) == 1
 
 
-async def test_a_missing_key_and_a_server_that_is_not_there_are_problems() -> None:
-    found = await examined(
-        base_url="http://127.0.0.1:9/v1", api_key_env=None, roles={"judge": {"api_key_env": "NO_API_KEY"}}
-    )
-    assert "NO_API_KEY is not set" in found[Role.JUDGE].problems[0]
-    assert (
-        "cannot be reached" in found[Role.EXPLORER].problems[0]
-        and "base_url is right" in found[Role.EXPLORER].problems[0]
-    )
-
-
 def test_the_command_ends_with_zero_only_if_every_role_works(capsys: pytest.CaptureFixture[str]) -> None:
     conf = str(Path(__file__).parents[3] / "examples" / "basic.yaml")
     assert cli_module.main(["doctor", "--conf", conf]) == 0

@@ -12,6 +12,11 @@ OVERFLOWS = {
         "Please reduce the length of the messages.",
         8192,
     ),
+    "vllm": (
+        "This model's maximum context length is 2048 tokens. However, you requested 4096 output tokens and your "
+        "prompt contains at least 1 input tokens, for a total of at least 2049 tokens.",
+        2048,
+    ),
     "dashscope": ("<400> InternalError.Algo.InvalidParameter: Range of input length should be [1, 30720]", 30720),
     "anthropic": ("prompt is too long: 205000 tokens > 200000 maximum", 200000),
     "google": ("The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).", 1048576),

@@ -173,14 +173,6 @@ async def test_the_budget_ends_the_run_before_the_call_that_it_cannot_pay(tmp_pa
     assert len(server.requests) == 3
 
 
-def test_replies_are_kept_where_tasks_are_made_unless_it_is_said_otherwise(tmp_path: Path) -> None:
-    assert LLMSettings().task_making_cache(tmp_path) == tmp_path / "llm_replies.sqlite"
-    assert LLMSettings(cache=tmp_path / "own.sqlite").task_making_cache(tmp_path) == tmp_path / "own.sqlite"
-    off = LLMSettings(cache=False)
-    assert off.task_making_cache(tmp_path) is False
-    assert LLM(off)._cache is None and LLM(LLMSettings())._cache is None, "other roles are asked anew"
-
-
 async def test_a_cost_budget_counts_prices_and_cached_replies_are_free(tmp_path: Path) -> None:
     configured = {"price_in": 1e5, "price_out": 0.0, "budget": {"max_cost": 2.5}, "cache": tmp_path / "c.sqlite"}
     async with FaultyServer([Said()]) as server, LLM(settings(server, **configured)) as llm:

@@ -4,15 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 from starlette.testclient import TestClient
 
-from agentevolver.utils.files import write_jsonl
 from agentevolver.view.app import COOKIE, STATIC, address, create_app, page_access
 from agentevolver.view.experiment import Experiment
 from agentevolver.view.views import added_views
 from experience_manager.store import Store
-from tests.agentevolver.view.runs import make_records, make_run
+from tests.agentevolver.view.runs import make_run
 
 LOCAL = "http://127.0.0.1:8600"
 E1 = "/api/experience/default/e1"
@@ -207,17 +205,3 @@ def test_a_pool_that_is_damaged_is_said(client: TestClient, run: Path) -> None:
     (run / "experience.sqlite").write_bytes(b"no database" * 500)
     answer = client.get("/api/experience")
     assert answer.status_code == 503 and "damaged or no store" in answer.json()["detail"]
-
-
-def test_rollouts_and_tasks_of_several_environments_are_told_apart(run: Path, client: TestClient) -> None:
-    config = yaml.safe_load((run / "config.yaml").read_text())
-    config["env_service"] = {"env_type": {"lake": 2.0, "pocket": 1.0}}
-    (run / "config.yaml").write_text(yaml.safe_dump(config))
-    records = list(make_records(1, 2))
-    for record in records[:4]:
-        record["task"]["env_type"] = "lake"
-    write_jsonl(run / "trajectories" / "step_1.jsonl", records)
-    found = client.get("/api/trajectories/training", params={"step": 1, "environment": "lake"}).json()
-    assert found["environments"] == ["lake", "pocket"] and len(found["rows"]) == 4
-    assert {row["environment"] for row in found["rows"]} == {"lake"}
-    assert len(client.get("/api/trajectories/training", params={"step": 1}).json()["rows"]) == 8

@@ -96,17 +96,6 @@ def test_success_by_kind_of_task(by: str, groups: list[tuple[Any, ...]], client:
     assert told == groups, "rollouts that did not happen count for nothing"
 
 
-def test_level_and_family_are_the_environments_where_it_tells_them(runs: list[Path], client: TestClient) -> None:
-    records = list(make_records(2, 1))
-    for record in records:
-        record["task"]["metadata"] = {"level": 3, "family": "sieve"}
-    write_jsonl(runs[0] / "trajectories" / "step_2.jsonl", records)
-    for by, name in (("family", "sieve"), ("level", "3")):
-        assert [g["name"] for g in client.get(f"/api/success/training?by={by}").json()["groups"]] == [name]
-    assert client.get("/api/success/training?by=x").status_code == 400
-    assert client.get("/api/success/validation?by=task").json()["groups"][0]["name"] == "note_del.k0.0"
-
-
 def test_the_advantage_of_each_turn_is_explained(runs: list[Path], client: TestClient) -> None:
     first, last = client.get("/api/trajectories/training/2/2").json()["explained"]
     assert (first["outcome"], first["label"], first["later"], first["advantage"]) == (0.0, 0.75, -1.25, -0.5)

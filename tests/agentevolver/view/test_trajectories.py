@@ -91,13 +91,6 @@ def test_a_file_that_is_compressed_while_it_is_opened_is_found_under_its_new_nam
         trajectories.one(4, 0)
     assert trajectories.one(4, 0)["summary"]["step"] == 4
 
-    def gone(path: Path, *_: Any) -> Any:
-        raise FileNotFoundError(path)
-
-    monkeypatch.setattr(module, "_read", gone)
-    with pytest.raises(NotThere):
-        Trajectories(tmp_path).step(1)
-
 
 def test_a_rollout_comes_whole_and_with_its_group(trajectories: Trajectories) -> None:
     found = trajectories.one(2, 5)
@@ -105,12 +98,6 @@ def test_a_rollout_comes_whole_and_with_its_group(trajectories: Trajectories) ->
     assert [row["rollout"] for row in found["siblings"]] == [0, 1, 2, 3]
     assert found["summary"]["guided"] and not found["summary"]["kept"]
     assert found["record"]["guidance"]["injected"] in found["record"]["messages"][1]["content"]
-
-
-def test_what_is_not_there_is_said(trajectories: Trajectories) -> None:
-    for step, index in ((3, 0), (2, 8), (2, -1)):
-        with pytest.raises(NotThere):
-            trajectories.one(step, index)
 
 
 def test_step_credit_that_is_written_later_is_seen(trajectories: Trajectories, tmp_path: Path) -> None:

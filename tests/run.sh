@@ -10,8 +10,8 @@
 #   examples every file of examples/ started for real, two steps each with its sizes made small, two
 #            environments in one run (not in all; -k NAME for one of them)
 #   chaos    whole runs: every part killed in turn, the launcher too, a full disk, a language model that is away, a second node without
-#            power, the whole fuzz of the servers, rollouts that go on over updates, the verbs of the command line on a run
-#            (about 30 minutes; not in all; says how long each took)
+#            power, rollouts that go on over updates, the verbs of the command line on a run (about 30 minutes; not in all; says
+#            how long each took)
 # Installs what is missing first (install.sh --dev). Runs every part asked for, then says which failed; exit code 0 means none.
 set -uo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." || exit 1

@@ -61,7 +61,7 @@ PUBLISHED = {
 }
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(RECORDS)
 def test_a_record_survives_the_dump_format_whole(record):
     assert from_reme(json.loads(json.dumps(to_reme(record)))) == record

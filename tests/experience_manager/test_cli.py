@@ -183,3 +183,11 @@ def test_trajectory_files_are_distilled_into_the_store_that_is_there(filled, tmp
     monkeypatch.setattr(Summariser, "__aenter__", AsyncMock(return_value=teller(success=outage())))
     lost = filled("distill", tmp_path / "t.jsonl", status=1)
     assert "1 tasks were not distilled in full" in lost and "(t1; the log says why): run the same command again" in lost
+
+
+def test_stats_say_what_is_there(filled):
+    out = filled("stats")
+    assert "vectors of hashing-512 (512) over when_to_use+content" in out
+    assert "workspace default: 3 experiences, 1 pinned" in out
+    assert "1 success, 1 failure, 1 manual" in out
+    assert "used: 2 experiences, 12 times, 0.33 of them successful, lift +0.25" in out

@@ -70,6 +70,12 @@ def test_edits_are_written_and_what_is_embedded_is_found_by_its_new_text(pool):
     assert pool.search("zebra crossing walrus", 21, Where(context="site k8"))[0].experience.id != "mine"
 
 
+def test_counters_and_provenance_cannot_be_edited(pool):
+    pool.put([experience(id="a")])
+    with pytest.raises(StoreError, match="uses cannot be edited"):
+        pool.edit("a", uses=5)
+
+
 def test_counters_add_up_and_pass_over_ids_that_are_gone(pool):
     pool.put([experience(id="a"), experience(id="b")])
     pool.count({"a": Count(uses=2, successes=1, compared=1, lift=0.5), "gone": Count(uses=1)})
@@ -139,6 +145,18 @@ def test_a_store_that_stays_open_elsewhere_finds_what_a_restore_has_left_however
         for number in range(later):
             insert(store, experience(f"again {number}", "new", id=f"n{number}"))
         assert set(found_in(page, "open the note", 20)) == ids_of(store) == set(found_in(store, "open the note", 20))
+
+
+def test_among_equals_the_older_one_comes_first_whatever_happened_to_it(tmp_path):
+    with Store(tmp_path / "s.sqlite") as store:
+        pool = Pool(store, SMALL, embedded_text="when_to_use")
+        pool.put([experience("read it", f"advice {i}", id=f"e{i}") for i in range(6)])
+        pool.edit("e1", when_to_use="something else")
+        pool.edit("e1", when_to_use="read it")  # now the last row of the index in memory
+        found = found_in(store, "read it", 6, embedded_text="when_to_use")
+        assert found == [f"e{i}" for i in range(6)]
+    with Store(tmp_path / "s.sqlite") as again:
+        assert found_in(again, "read it", 6, embedded_text="when_to_use") == found
 
 
 def test_pruning_drops_what_was_used_often_and_of_too_little_use_but_never_a_pinned_one(pool):

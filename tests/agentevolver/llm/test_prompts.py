@@ -37,7 +37,7 @@ _EVIL = st.sampled_from(
 _TEXT = st.lists(st.one_of(_EVIL, st.text(max_size=12)), max_size=6).map("".join)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(st.lists(st.tuples(_TEXT, _TEXT), max_size=4), _TEXT)
 def test_no_text_leaves_its_section_or_forges_a_step(pairs: list[tuple[str, str]], query: str) -> None:
     steps = [(i, action, observation) for i, (action, observation) in enumerate(pairs)]

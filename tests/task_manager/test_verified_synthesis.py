@@ -1,5 +1,4 @@
-"""Verified synthesis on gymnasium over the service, in small; tests/chaos has it whole, on mcp too, and trains on its
-tasks."""
+"""Verified synthesis on gymnasium over the service."""
 
 from __future__ import annotations
 

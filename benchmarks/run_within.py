@@ -57,9 +57,8 @@ def run_within(command: list[str], root: Path, experiment: Path, output: Path, l
             process.kill()
             process.wait()
         registry = RunRegistry(root / ".agentevolver" / "run")
-        # There is one only if the launcher could not stop everything itself.
         for record in registry.records():
-            if record.experiment_dir == str(experiment.resolve()):
+            if record.is_called(str(experiment.resolve())):  # only if the launcher could not stop everything itself
                 registry.reap(record)
     ended.returncode, ended.seconds = process.returncode, round(time.monotonic() - began, 1)
     return ended

@@ -21,7 +21,7 @@ _NEUTRAL = """
     trainer.total_training_steps trainer.total_epochs *.optim.total_training_steps trainer.logger trainer.*_freq
     trainer.*_ckpt_* trainer.max_*_ckpt_to_keep trainer.val_before_train trainer.val_only trainer.resume_*
     trainer.default_*_dir trainer.*_data_dir trainer.log_val_generations trainer.balance_batch trainer.dump_samples
-    trainer.max_failed_* trainer.project_name trainer.experiment_name
+    trainer.project_name trainer.experiment_name
     trainer.ray_wait_register_center_timeout *.nnodes *.n_gpus_per_node experiment.* watchdog.* retention.*
     ray.* ray_kwargs.*
     transfer_queue.* global_profiler.* *.profiler.* *.prometheus.* *.trace.* *.nccl_timeout device_env.*
@@ -33,7 +33,7 @@ _NEUTRAL = """
     actor_rollout_ref.rollout.max_env_worker
     actor_rollout_ref.rollout.step_timeout_s actor_rollout_ref.rollout.agent.* env_service.env_url
     env_service.external env_service.pass_env llm.teacher.url llm.cache llm.ledger
-    llm.budget.* llm.*api_key_env llm.*concurrency llm.*tries llm.*max_wait_s llm.*price_* llm.*_per_minute *timeout_s
+    llm.budget.* llm.*api_key_env llm.*concurrency llm.*tries llm.*price_* *timeout_s
     task_manager.store task_manager.num_*_threads task_manager.train_data_path
     attribution_driven_credit_assignment.llm_evaluation_log_dir
     exp_manager.reme.base_url exp_manager.init_exp_only

@@ -80,7 +80,7 @@ def load(conf: Path | None = None, overrides: list[str] | None = None) -> Resolv
 
     Args:
         conf: the experiment's yaml; None composes the defaults alone.
-        overrides: `key=value` items of the command line, the strongest layer. `device=auto|cpu|cuda|cuda_small` chooses
+        overrides: `key=value` items of the command line, the strongest layer. `device=auto|cpu|cuda` chooses
             the device group.
 
     Raises:

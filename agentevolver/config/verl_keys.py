@@ -88,7 +88,7 @@ READ_WITH: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
     (f"{ROLLOUT}.nnodes actor_rollout_ref.hybrid_engine {ROLLOUT}.checkpoint_engine.backend", MODE, (SEPARATE,)),
     (f"{ROLLOUT}.checkpoint_engine.engine_kwargs* {ROLLOUT}.checkpoint_engine.custom_*", MODE, (SEPARATE,)),
     # vLLM's batch-invariant kernels exist for GPUs; on a CPU its kernels are so in fp32.
-    (f"{ROLLOUT}.full_determinism", "device_name", ("cuda", "cuda_small")),
+    (f"{ROLLOUT}.full_determinism", "device_name", ("cuda",)),
     # Epochs of synthetic tasks and curricula are drawn by task_manager (mixture.shuffle; data.train_filter narrows).
     ("data.shuffle data.train_max_samples", "task_manager.mixture.synthetic_data_ratio", (0,)),
     ("data.shuffle data.train_max_samples", "task_manager.curriculum.enable", (False,)),

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
 
 from agentevolver.config.schema import Settings
 from agentevolver.trainer.parts import TrainerPart
-from agentevolver.trainer.tasks import TrainingTasks
 from agentevolver.utils import recipes
+
+if TYPE_CHECKING:  # a recipe's checks, beside its parts, are read in a dry run, which imports no torch
+    from agentevolver.trainer.tasks import TrainingTasks
 
 
 @dataclass(frozen=True)

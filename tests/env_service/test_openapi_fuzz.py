@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ray_service import Served, leaking_nothing, start, stop
 
-from env_service.client import EnvClient
+from env_service.client import EnvClient, EnvCrashed
 from env_service.http.routes import MANY, ROUTES
 from env_service.registry import known_environments
 from tests.free_ports import free_port
@@ -43,17 +43,13 @@ LISTINGS = ("/healthz", "/metrics", "/instances")
 
 
 @functools.cache
-def served_names() -> tuple[str, ...]:
+def listed_names() -> tuple[str, ...]:
     """Return the environments whose train tasks can be listed here, and one of the tests."""
     known = known_environments()
     lists = [{"env_type": name, "split": "train", "params": {}} for name in known]
-    done = subprocess.run(
-        [sys.executable, "-m", "env_service.listing"],
-        input=json.dumps({"classes": known, "lists": lists}),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    command = [sys.executable, "-m", "env_service.listing"]
+    request = json.dumps({"classes": known, "lists": lists})
+    done = subprocess.run(command, input=request, capture_output=True, text=True, check=True)
     unusable = {problem["name"] for problem in json.loads(done.stdout.splitlines()[-1])}
     return ("counter", *(name for name in known if name not in unusable))
 
@@ -61,29 +57,42 @@ def served_names() -> tuple[str, ...]:
 @pytest.fixture(scope="module")
 def served() -> Iterator[Served]:
     """One service for all operations; what it holds is counted before the first and after the last."""
-    names = [part for name in served_names() for part in ("--env", name)]
+    names = [part for name in listed_names() for part in ("--env", name)]
     counter = ("--env-module", "counter=counter_envs:Counter")
     service = start(free_port(), *names, *counter, "--max-instances", "32", "--warm", "2", "--shared-hosts", "1")
     service.wait_until_healthy(300)
-    start_helpers(service, 0)
+    playable(service, 0)
     with leaking_nothing(service):
         yield service
-        start_helpers(service, -1)
+        playable(service, -1)
     stop(service)
 
 
-def start_helpers(service: Served, task: int) -> None:
-    """Open and release an instance of each: processes that an environment keeps beside a host are no leak."""
+def playable(service: Served, task: int) -> list[str]:
+    """Open and release an instance of each, and return those whose package is installed: processes that an environment
+    keeps beside a host are no leak."""
+    names = []
     with EnvClient(service.url) as client:
-        for name in served_names():
-            client.create_instance(name, client.get_env_profile(name)[task], "helper")
-            client.release_instance("helper")
+        for name in listed_names():
+            try:
+                client.create_instance(name, client.get_env_profile(name)[task], "helper")
+            except EnvCrashed as error:
+                assert "NotInstalled" in str(error)
+            else:
+                client.release_instance("helper")
+                names.append(name)
+    return names
 
 
 @pytest.fixture(scope="module")
-def real(served: Served) -> dict[str, list[Any]]:
+def names(served: Served) -> list[str]:
+    return playable(served, 0)
+
+
+@pytest.fixture(scope="module")
+def real(served: Served, names: list[str]) -> dict[str, list[Any]]:
     """Values of fields that mean something to this service; an instance of each environment has its name."""
-    tasks = {name: EnvClient(served.url).get_env_profile(name)[:3] for name in served_names()}
+    tasks = {name: EnvClient(served.url).get_env_profile(name)[:3] for name in names}
     actions = [
         "done",
         "action: right",
@@ -94,9 +103,9 @@ def real(served: Served) -> dict[str, list[Any]]:
         "search[red shoes]",
     ]
     return {
-        "env_type": [*served_names()],
+        "env_type": names,
         "task_id": [task for known in tasks.values() for task in known],
-        "instance_id": [*served_names()],
+        "instance_id": names,
         "messages": [{"role": "assistant", "content": action} for action in actions],
         "params": [{}, {"split": "train"}, {"is_open_query": True}, {"sparse": False}],
         "step_index": [0, 1],
@@ -104,10 +113,10 @@ def real(served: Served) -> dict[str, list[Any]]:
 
 
 @pytest.fixture(autouse=True)
-def opened(served: Served) -> Iterator[None]:
+def opened(served: Served, names: list[str]) -> Iterator[None]:
     """Open an instance of each environment, and release afterwards whatever is open."""
     with EnvClient(served.url) as client:
-        for name in served_names():
+        for name in names:
             client.create_instance(name, client.get_env_profile(name)[0], name)
         yield
         for facts in json.loads(urllib.request.urlopen(f"{served.url}/instances").read())["data"]:

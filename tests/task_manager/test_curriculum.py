@@ -1,24 +1,16 @@
 """Weights follow what rollout groups did."""
 
 import json
-from typing import ClassVar
 
 import pytest
 
 from task_manager.mixture import Curriculum
 from task_manager.profile import TaskPreference
 from task_manager.settings import CurriculumSettings
+from tests.constants import settings_with
 from tests.trajectories import trajectory
 
-
-class Settings(CurriculumSettings):
-    """Groups count whole, and the longest rest is short."""
-
-    max_rest_epochs: ClassVar[int] = 5
-    smoothing: ClassVar[float] = 1.0
-
-
-ON = Settings(enable=True)
+ON = settings_with(CurriculumSettings, enable=True, max_rest_epochs=5, smoothing=1.0)
 
 
 def group(task_id, *successes, group="g", scores=None):
@@ -44,18 +36,6 @@ def test_a_group_without_signal_rests_longer_each_time_and_is_tried_again(outcom
             curriculum.begin_epoch(epoch)
         rested.append(epoch - start - 1)
     assert rested == [2, 4, 5]
-
-
-def test_a_group_with_signal_ends_the_series_of_rests():
-    curriculum = Curriculum(ON)
-    curriculum.record(group("a", 0, 0))
-    curriculum.begin_epoch(3)
-    curriculum.record(group("a", 0, 1))
-    curriculum.begin_epoch(4)
-    assert curriculum.weight("a") == pytest.approx(1.0)
-    curriculum.record(group("a", 0, 0))
-    curriculum.begin_epoch(7)
-    assert curriculum.weight("a") > 0
 
 
 def test_tasks_near_the_target_weigh_most_and_none_nothing():

@@ -90,12 +90,15 @@ def census(served: Served) -> Census:
     marked = [p for p in psutil.process_iter() if environment_of(p).get(MARK) == served.mark and p != service]
     commands = {p: command_of(p) for p in {*service.children(recursive=True), *marked}}
     members = [p for p, command in commands.items() if command and not is_rays_own(command)]
+    # Ray connects to itself once more whenever it wants to.
+    tcp = service.net_connections("tcp")
+    of_ray = [one for one in tcp if one.status == psutil.CONN_ESTABLISHED and one.laddr.port != served.port]
     return Census(
         instances=len(listing["data"]),
         actors=sum("ray::Host" in commands[p] for p in members),
         processes=len(members),
         ports=sum(listening(p) for p in [service, *members]),
-        files=service.num_fds(),
+        files=service.num_fds() - len(of_ray),
     )
 
 

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from questioning_fakes import HashEncoder
 
+from agentevolver.llm.embeddings import HashingEncoder
 from task_manager.dedup import words
 from task_manager.known_queries import KnownQueries
 from task_manager.settings import DeduplicationSettings
@@ -15,19 +15,11 @@ LONG = "buy three pieces of the red soap and pay for them now"
 
 
 def pool(evaluation=(), encoder=None, **settings):
-    return KnownQueries(DeduplicationSettings(**settings), encoder or HashEncoder(), evaluation)
-
-
-async def test_the_first_is_kept_and_its_double_is_not():
-    kept = pool()
-    assert await kept.take(LONG, "w1") is None
-    clash = await kept.take(LONG + " please", "w2")
-    assert (clash.kind, clash.against, clash.query) == ("lexical", "pool", LONG) and clash.similarity >= 0.8
-    assert "a kept task" in str(clash) and len(kept) == 1
+    return KnownQueries(DeduplicationSettings(**settings), encoder or HashingEncoder(), evaluation)
 
 
 async def test_what_words_do_not_tell_embeddings_do():
-    class Alike(HashEncoder):
+    class Alike(HashingEncoder):
         def encode(self, texts):
             return super().encode(["same"] * len(texts))
 
@@ -70,7 +62,7 @@ def test_neighbours_by_words_are_those_with_most_words_in_common_the_first_of_eq
 
 
 async def test_of_two_equal_ones_at_the_same_time_one_is_kept():
-    class Slow(HashEncoder):
+    class Slow(HashingEncoder):
         def encode(self, texts):
             import time
 

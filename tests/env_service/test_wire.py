@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from env_service.hosting.wire import HEADER, MAX_FRAME_BYTES, WireDecoder, Frame, FrameKind, WireError, encode, unpack
+from env_service.hosting.wire import HEADER, MAX_FRAME_BYTES, Frame, FrameKind, WireDecoder, WireError, encode, unpack
 
 FRAMES = st.lists(
     st.builds(Frame, st.integers(0, 2**64 - 1), st.sampled_from(list(FrameKind)), st.binary(max_size=300)), max_size=8

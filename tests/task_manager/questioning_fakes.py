@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from typing import ClassVar
 
-from agentevolver.llm.errors import LLMReplyError, LLMReply
+from agentevolver.llm.errors import LLMReply, LLMReplyError
 from agentevolver.llm.prompts import read_sections, read_steps, read_task
 from agentevolver.llm.reply import NoAnswer, read_reply
 from env_service.base import BaseEnv

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from task_manager.profile import load_profile
 from task_manager.tasks import read_objectives
 from tests.free_ports import free_port
 
@@ -53,36 +52,3 @@ def test_the_commands_go_from_nothing_to_verified_tasks(tmp_path):
     )
     assert checked.returncode == 1 and f"{len(tasks) - 1} of {len(tasks)} reference solutions hold" in checked.stdout
     assert len(read_objectives(tmp_path / "good.jsonl")) == len(tasks) - 1
-
-
-class Drafter(Teacher):
-    """A teacher that also drafts a profile, which the offline one does not: its worlds have theirs."""
-
-    def answer(self, messages, **options):
-        if "role: synthesiser/profile" not in messages[0]["content"]:
-            return super().answer(messages, **options)
-        assert "note.find" in messages[1]["content"]
-        note = {
-            "name": "Note",
-            "description": "A note.",
-            "attrs": {},
-            "opts": [{"name": "find", "description": "find"}],
-        }
-        preference = {"num_entities": 1, "num_opts": 1, "relation_difficulty": 1}
-        made = {"name": "Pocket", "background": "An office.", "entities": [note], "task_preference": preference}
-        return json.dumps({**made, "rubrics": ["It can be told from the state."]})
-
-
-@pytest.mark.service
-async def test_the_profile_of_an_unknown_environment_is_drafted(tmp_path):
-    endpoint = FaultyEndpoint()
-    endpoint.teacher = Drafter()
-    url = f"http://127.0.0.1:{free_port()}"
-    async with served(endpoint) as llm:
-        asked = {"base_url": llm.settings.base_url, "model": "m", "api_key_env": None}
-        tree = {"env_service": {"env_type": "pocket", "env_url": url}, "llm": asked, "task_manager": {"n": 1}}
-        (tmp_path / "s.yaml").write_text(yaml.safe_dump(tree))
-        arguments = ("--settings", "s.yaml", "--with-services", "--env-url", url, "--out", "p.json")
-        drafted = await asyncio.to_thread(run_command, tmp_path, "profile", *arguments)
-    assert drafted.returncode == 0, drafted.stderr
-    assert [entity.name for entity in load_profile(tmp_path / "p.json").entities] == ["Note"]

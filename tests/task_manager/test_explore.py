@@ -44,7 +44,7 @@ def explorer(llm, client=None, strategy=None, args=ARGS, **keys):
 
 
 def native(name, arguments):
-    return Reply("", 1, 1, 0.0, False, "tool_calls", (ToolCall(name, arguments),))
+    return LLMReply("", 1, 1, 0.0, False, "tool_calls", (LLMToolCall(name, arguments),))
 
 
 async def test_breadth_sees_everything_and_depth_the_last_steps_under_their_own_numbers():

@@ -1,6 +1,5 @@
 import asyncio
 import json
-import sqlite3
 import time
 
 import pytest
@@ -277,35 +276,6 @@ async def test_another_trajectory_or_outcome_is_judged_anew(change):
     await own.label_steps(trajectory(), step=1)
     assert not (await own.label_steps(trajectory(**change), step=1)).cached
     assert len(judge.calls) == 2
-
-
-async def test_labels_outlive_the_process_in_the_cache_file(tmp_path):
-    path = tmp_path / "deep" / "labels.sqlite"
-    first = attributor(FakeJudge(), label_cache=path)
-    expected = await first.label_steps(trajectory(), step=1)
-    first.close()
-    judge = FakeJudge()
-    found = await attributor(judge, label_cache=path).label_steps(trajectory(), step=1)
-    assert found.cached and found.good == expected.good and not judge.calls
-    assert (await attributor(judge, label_cache=path, window_steps=1).label_steps(trajectory(), step=1)).calls == 3
-
-
-@pytest.mark.parametrize("damage", ["not a database", "locked"])
-async def test_a_cache_file_that_cannot_be_used_costs_calls_and_nothing_else(tmp_path, damage, monkeypatch, caplog):
-    monkeypatch.setattr("advantage_processor.cache.LOCK_WAIT_S", 0.05)
-    path, other = tmp_path / "labels.sqlite", None
-    if damage == "not a database":
-        path.write_bytes(b"this is no database" * 100)
-    else:
-        other = sqlite3.connect(path, isolation_level=None)
-        other.execute("BEGIN EXCLUSIVE")
-    judge = FakeJudge()
-    own = attributor(judge, label_cache=path)
-    assert (await own.label_steps(trajectory(), step=1)).status is LabelStatus.LABELLED
-    assert (await own.label_steps(trajectory(), step=1)).cached  # in memory
-    assert sum("label cache" in message for message in caplog.messages) == 1
-    if other is not None:
-        other.close()
 
 
 async def test_every_exchange_is_kept(tmp_path):

@@ -15,11 +15,10 @@ from agentevolver.llm import (
 from experience_manager.distill import Distiller
 from experience_manager.experience import Category
 from experience_manager.settings import DistillationSettings
-from tests.constants import settings_with
 
 
 def distil(llm, group, held_out=(), step=3, **options):
-    distiller = Distiller(llm, settings_with(DistillationSettings, **options), author="some model", held_out=held_out)
+    distiller = Distiller(llm, DistillationSettings(**options), author="some model", held_out=held_out)
     return asyncio.run(distiller.distil(group, step))
 
 
@@ -68,12 +67,12 @@ def test_an_experience_says_where_it_comes_from():
 
 def test_at_most_so_many_of_a_kind_are_looked_at_the_best_successes_and_the_worst_failures():
     llm = teller()
-    distil(llm, mixed(5, 5), max_per_kind=1, comparative=False)
-    assert tasks(llm) == ["failure", "success", "validate", "validate"]
+    distil(llm, mixed(5, 5), max_per_kind=1)
+    assert tasks(llm) == ["comparative", "failure", "success", "validate", "validate"]
     failure = next(sections for task, sections in llm.calls if task == "failure")
     assert failure["outcome"] == "failure\nscore: 0"
     llm = teller()
-    distil(llm, mixed(5, 5), max_per_kind=0, comparative=False)
+    distil(llm, mixed(5, 5), max_per_kind=0)
     assert tasks(llm).count("success") == tasks(llm).count("failure") == 5
 
 
@@ -158,7 +157,7 @@ def test_a_summariser_that_was_talked_into_it_by_a_transcript_stores_nothing(obe
 
 def test_a_spent_budget_ends_the_group_and_says_so():
     llm = teller(success=BudgetExceeded("spent"))
-    result = distil(llm, mixed(2, 2), comparative=False)
+    result = distil(llm, mixed(2, 2))
     assert result.exhausted and result.counts["failed_extraction"] >= 1
     assert result.counts["extracted_failure"] == result.counts["failed_validation"] == 2 and not result.experiences
     assert "validate" not in tasks(llm), "what was drawn before is not judged any more"

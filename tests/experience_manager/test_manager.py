@@ -215,7 +215,7 @@ async def test_validation_rollouts_are_neither_counted_nor_learned_from(tmp_path
 )
 async def test_a_warm_start_tells_the_tasks_of_which_calls_were_lost_that_another_time_may_bring(tmp_path, error, left):
     llm = teller(success=lambda sections: error if sections["task"] == "do t2" else {"experiences": [lesson()]})
-    async with Opened(tmp_path, llm=llm, distillation={"concurrency": 1}) as opened:
+    async with Opened(tmp_path, llm=llm) as opened:
         filling = await opened.manager.warm_start([record("t1"), record("t2")])
         assert filling.undistilled == left and filling.metrics["exp_manager/pool_size"] == 1
         if isinstance(error, BudgetExceeded):

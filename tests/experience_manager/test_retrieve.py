@@ -17,7 +17,7 @@ def ask(task="delete the note", opening="You are at site k7.", **more):
 
 
 def retriever(store, experiences=(), llm=None, encoder=SMALL, **options):
-    top = {name: options.pop(name) for name in ("query", "preset") if name in options}
+    top = {name: options.pop(name) for name in ("preset",) if name in options}
     settings = ExperienceSettings(retrieval=options, reme={"retrieve_top_k": 3}, **top)
     Pool(store, encoder, embedded_text=settings.embedded_text).put(experiences)
     return Retriever(Pool.of(settings, store, encoder), settings, llm)
@@ -45,7 +45,7 @@ async def test_the_bare_task_is_what_is_searched_for_unless_the_settings_say_mes
     assert encoder.asked[-1] == "q @0"
     await retriever(store, encoder=encoder).retrieve(ask("q @0", query="the query @5"))
     assert encoder.asked[-1] == "the query @5"
-    await retriever(store, encoder=encoder, query="messages").retrieve(ask("q @0"))
+    await retriever(store, encoder=encoder, preset="original").retrieve(ask("q @0"))
     assert encoder.asked[-1].startswith('[{"role": "system", "content": "You are at site k7."}')
 
 

@@ -44,7 +44,7 @@ def test_a_key_that_is_given_wins_over_the_preset_and_a_null_does_not(preset, ot
             {"backend": "experience_manager.apart:BackendsApart", "store": "x.sqlite"},
             "store has no effect under backend",
         ),
-        ({"encoder": {"kind": "path"}}, "needs path"),
+        ({"encoder": {"kind": "path"}}, "needs model"),
     ],
 )
 def test_what_cannot_be_or_would_have_no_effect_is_refused(tree, words):

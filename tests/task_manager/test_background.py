@@ -26,9 +26,7 @@ def configuration_of(tmp_path, env_url, model=None):
         "n": 1,
         "max_seed_tasks": 4,
         "train_data_path": str(tmp_path / "t.jsonl"),
-        "deduplication": {"semantic": False},
-        "unavailable_timeout_s": 0,
-        "curriculum": {"enable": True, "synthesize_every_epochs": 2, "max_new_tasks": 5},
+        "curriculum": {"enable": True, "synthesize_every_epochs": 2},
     }
     tree = {
         "env_service": {"env_url": env_url},

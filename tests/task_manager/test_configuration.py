@@ -47,7 +47,7 @@ def test_what_goes_wrong_is_one_line_and_an_exit_status(tmp_path, monkeypatch, c
     path = write(
         tmp_path,
         env_service={"env_url": "http://127.0.0.1:9"},
-        task_manager={"train_data_path": "t.jsonl", "unavailable_timeout_s": 0},
+        task_manager={"train_data_path": "t.jsonl"},
     )
     assert main([argument.replace("{s}", str(path)) for argument in arguments]) == status
     errors = capsys.readouterr().err.strip().splitlines()

@@ -30,7 +30,6 @@ def test_the_commands_go_from_nothing_to_verified_tasks(tmp_path):
             "n": 1,
             "max_seed_tasks": 8,
             "train_data_path": "tasks.jsonl",
-            "deduplication": {"semantic": False},
         },
     }
     (tmp_path / "s.yaml").write_text(yaml.safe_dump(tree))

@@ -161,18 +161,17 @@ async def verified(env_class, solution, **settings):
 
 
 @pytest.mark.parametrize(
-    ("env_class", "settings", "executed", "told"),
+    ("env_class", "executed", "told"),
     [
-        (Door, {}, "checked", "carried out in the environment from the task's own start.\n\nAccept"),
-        (SilentDoor, {}, "observed", "not say of itself whether it refused an action"),
-        (Door, {"execute": False}, "no", "They were not carried out: there are no observations"),
+        (Door, "checked", "carried out in the environment from the task's own start.\n\nAccept"),
+        (SilentDoor, "observed", "not say of itself whether it refused an action"),
     ],
 )
-async def test_the_judge_is_told_what_was_carried_out_and_the_funnel_counts_it(env_class, settings, executed, told):
-    verdict, tutor = await verified(env_class, ["open", "leave"], **settings)
+async def test_the_judge_is_told_what_was_carried_out_and_the_funnel_counts_it(env_class, executed, told):
+    verdict, tutor = await verified(env_class, ["open", "leave"])
     assert verdict.passed and verdict.executed == executed
     (sections,) = tutor.asked("judge/accept")
-    assert ("observation: ok" in sections["transcript"]) == (executed != "no")
+    assert "observation: ok" in sections["transcript"]
     assert (verdict.check is not None) == (executed == "checked")
     funnel = Funnel()
     funnel.judged(verdict.to_dict())

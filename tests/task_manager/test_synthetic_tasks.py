@@ -99,7 +99,7 @@ async def test_what_was_kept_is_written_also_when_the_run_is_broken_off(tmp_path
             return await super()._said(role, messages, sampling)
 
     configuration = configuration_of(
-        tmp_path, num_explore_threads=1, unavailable_timeout_s=0, strategy_args={"breadth_steps": 3, "depth_steps": 0}
+        tmp_path, num_explore_threads=1, strategy_args={"breadth_steps": 3, "depth_steps": 0}
     )
     async with open_run(configuration, Leaving(), encoder=HashingEncoder()) as run:
         with pytest.raises(QuestioningFailed, match="is unreachable"):

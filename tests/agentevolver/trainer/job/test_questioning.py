@@ -11,6 +11,7 @@ from agentevolver.trainer.job.questioning import prepare
 from agentevolver.types import Task
 from agentevolver.utils.errors import ConfigError, TrainingFailed
 from task_manager import synthetic_tasks as task_synthetic
+from task_manager.settings import DeduplicationSettings, TaskManagerSettings
 from task_manager.synthetic_tasks import funnel_metrics
 from task_manager.tasks import write_objectives
 from tests.task_manager.questioning_fakes import LocalDesk, Tutor
@@ -45,6 +46,8 @@ class Model(Tutor):
 def model(monkeypatch):
     made = type("Model", (Model,), {})
     monkeypatch.setattr(questioning, "LLM", made)
+    monkeypatch.setattr(DeduplicationSettings, "semantic", False)
+    monkeypatch.setattr(TaskManagerSettings, "unavailable_timeout_s", 0.0)
     monkeypatch.setattr(task_synthetic, "AsyncEnvClient", lambda *args, **kwargs: LocalDesk())
     return made
 
@@ -54,8 +57,6 @@ def settings_of(tmp_path, *overrides):
         "n=1",
         "max_seed_tasks=4",
         "mixture.synthetic_data_ratio=1",
-        "deduplication.semantic=false",
-        "unavailable_timeout_s=0",
     )
     items = [f"task_manager.{item}" for item in section]
     items += ["device=cpu", "actor_rollout_ref.model.path=x", f"experiment.root={tmp_path}", "data.val_filter.n=6"]

@@ -1,4 +1,4 @@
-"""Checkpointing: when a checkpoint is written, sealed and read, verl's part and ours beside it."""
+"""When a checkpoint is written, sealed and loaded: verl's part and this project's part."""
 
 from __future__ import annotations
 
@@ -33,15 +33,12 @@ from agentevolver.utils.files import whole
 
 logger = logging.getLogger(__name__)
 
-# Of a checkpoint, where rollouts go on over updates: the groups that were begun.
+# Folder in a checkpoint of an asynchronous run: the groups that had started.
 QUEUE = "transfer_queue"
 
 
 class Checkpointing(PPOTrainer):
-    """Mixin over verl's `PPOTrainer`: a checkpoint counts once its step is told and every part of it is on disk.
-
-    What it saves and restores beside verl's part is made by the trainer.
-    """
+    """Mixin over verl's `PPOTrainer`. A checkpoint is valid once its step's metrics and all its parts are on disk."""
 
     verl_mode: str
     settings: Settings
@@ -58,8 +55,8 @@ class Checkpointing(PPOTrainer):
         return Path(self.config.trainer.default_local_dir, f"global_step_{self.global_steps}")
 
     def _save_checkpoint(self) -> None:
-        """verl's part, while vLLM has left the memory to the trainer. It counts once the step is over and its metrics
-        are on disk."""
+        # verl's part is written while vLLM has freed the memory. The checkpoint is sealed after the step's metrics are
+        # on disk.
         with self._watchdog.phase("checkpoint", lambda: DISK), writing(self._checkpoint):
             make_room(self._checkpoint, kept(self.config.trainer))
             with keeping_all(self.config.trainer):
@@ -72,7 +69,7 @@ class Checkpointing(PPOTrainer):
             self._seal_checkpoint()
 
     def _seal_checkpoint(self) -> None:
-        """The rest of a checkpoint, as it is after the step and its validation: the loader, the pool, our own state."""
+        # The loader, the pool and the trainer's state are saved after the validation, which may change them.
         began, folder = time.perf_counter(), self._checkpoint
         with self._watchdog.phase("checkpoint", lambda: DISK), writing(folder):
             with whole(folder / DATA) as draft:

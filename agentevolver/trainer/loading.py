@@ -1,4 +1,4 @@
-"""Loading: what the epochs of a training are drawn from."""
+"""The data loader of a training run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from experience_manager.guide import validation_rollouts
 
 
 class Loading(PPOTrainer):
-    """Mixin over verl's `PPOTrainer`: its data loader, or ours where epochs are a mixture or follow a curriculum."""
+    """Mixin over verl's `PPOTrainer`: its own loader, or this project's if epochs are a mixture or follow a
+    curriculum."""
 
     settings: Settings
     config: Any

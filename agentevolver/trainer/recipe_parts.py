@@ -1,4 +1,4 @@
-"""The parts that recipes add to a run."""
+"""Trainer parts that recipes add to a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agentevolver.utils import recipes
 
 @dataclass(frozen=True)
 class PartContext:
-    """What a recipe's parts are made of."""
+    """Inputs for a recipe's parts."""
 
     settings: Settings
     config: DictConfig
@@ -24,5 +24,4 @@ class PartContext:
 
 
 def recipe_parts(context: PartContext) -> list[TrainerPart]:
-    """Return the parts of all recipes that are on."""
     return [part for parts in recipes.called("parts", context) for part in parts]

@@ -1,4 +1,4 @@
-"""A training run: joins or starts Ray, hands a resolved configuration to verl, and names what went wrong."""
+"""A training run: joins or starts Ray, passes the configuration to verl, and turns errors into one line."""
 
 from __future__ import annotations
 
@@ -42,34 +42,28 @@ PASSED_ON = (
     "DEBUG_TAGS",
     SOCKET,
 )
-# For Ray to take back what a training that has just ended in the same cluster had.
+# Time for Ray to free the resources of a training that has just ended in the same cluster.
 FREE_S = 60.0
 
 _VerlTaskRunner: Any = TaskRunnerV1.__ray_metadata__.modified_class
 
 
 class TaskRunner(_VerlTaskRunner):
-    """verl's task runner: a Ray actor, in which the trainer lives."""
+    """verl's task runner: the Ray actor that holds the trainer."""
 
     def run(self, config: DictConfig) -> None:
-        """Train to the end; raises what ended it."""
         _wait_for_cluster(int(config.trainer.n_gpus_per_node) * int(config.trainer.nnodes), of_verl(config).device)
         run_key.create()
         import agentevolver.trainer.asynchronous  # noqa: F401  # registers our trainers
 
-        # For what reports to others from here (Weights & Biases, say). Every other worker asks for the secret that it
-        # needs.
+        # Loggers in this process need secrets (Weights & Biases). Other workers fetch only the secrets they need.
         adopt_secrets()
         keep_rows_with_trainers(config)
         super().run(config)
 
 
 def run(config: DictConfig, settings: Settings) -> None:
-    """Train to the end, or on from the newest checkpoint of the configuration's own folder.
-
-    Args:
-        config: made by `config.checks.for_verl`; consumed.
-        settings: the typed view of it.
+    """Train to the end, resuming from the newest checkpoint. `config` comes from `for_verl` and is consumed.
 
     Raises:
         ConfigError: verl or `trainer.weights` refuses the configuration.
@@ -94,7 +88,7 @@ def run(config: DictConfig, settings: Settings) -> None:
 
 
 def keep_rows_with_trainers(config: DictConfig) -> None:
-    """Have TransferQueue store no rows on nodes that have no CPU in Ray's books: they are for rollouts, and may go."""
+    """Keep TransferQueue's storage off nodes without Ray CPUs: those are for rollouts and may disappear."""
     storage = "transfer_queue.backend.SimpleStorage.required_node_resource"
     if OmegaConf.select(config, storage) is None:
         OmegaConf.update(config, storage, "CPU", force_add=True)
@@ -112,7 +106,7 @@ def _validate(config: DictConfig) -> None:
 
 
 def _failed(settings: Settings, error: Exception) -> TrainingFailed:
-    """Return what is to be raised for an error of Ray's, and write the trainer's traceback."""
+    """Return the error to raise, and write the trainer's traceback to a file."""
     if isinstance(error, TrainingFailed):
         return error
     if not isinstance(error, RayTaskError):
@@ -126,7 +120,7 @@ def _failed(settings: Settings, error: Exception) -> TrainingFailed:
 
 
 def _wait_for_cluster(wanted: int, device: str) -> None:
-    """Wait until Ray has taken back what a training before this one had; raises TrainingFailed for what is not free."""
+    # Ray frees the resources of a training that has just ended with a delay.
     if (known := ray.cluster_resources().get("GPU", 0)) < wanted:
         stands = " (without a GPU too: one for each rank)" if device == "cpu" else ""
         raise TrainingFailed(
@@ -134,7 +128,7 @@ def _wait_for_cluster(wanted: int, device: str) -> None:
             f"nodes with `ray start --num-gpus=N`{stands}, or see trainer.nnodes and trainer.n_gpus_per_node"
         )
     _wait(lambda: ray.available_resources().get("GPU", 0) >= wanted, f"the {wanted} GPUs of this training are not free")
-    # Its name is one for all jobs of a cluster: this training would take another one's queue for its own.
+    # The queue's actor name is the same for all jobs of a cluster: two trainings would share one queue.
     _wait(_has_no_queue, "another training runs")
 
 
@@ -155,10 +149,6 @@ def _wait(condition: Callable[[], bool], what: str) -> None:
 
 
 def _place_in_cluster(config: DictConfig, settings: Settings, own: Mapping[str, str]) -> None:
-    """Join the run's cluster, or declare a private one when there is none to join (the main job run by hand).
-
-    `own` is what workers find in their environment beside what they inherit of this process's.
-    """
     environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ} | dict(own)
     address = settings.ray.address or os.environ.get("RAY_ADDRESS")
     with open_dict(config):
@@ -175,6 +165,7 @@ def _place_in_cluster(config: DictConfig, settings: Settings, own: Mapping[str, 
                 # Of this node; another one need not have that folder.
                 ray_init.runtime_env.env_vars.pop("TMPDIR", None)
             return
+        # No cluster to join (the main job run by hand): verl starts a private one.
         ray_init.num_cpus = settings.ray.num_cpus
         ray_init.num_gpus = settings.ray.num_gpus
         ray_init.include_dashboard = False

@@ -1,4 +1,4 @@
-"""Files of a checkpoint's ranks, read by one process and joined: each rank wrote its piece of every tensor."""
+"""Joining the files of a checkpoint's ranks, each of which holds a piece of every tensor."""
 
 from __future__ import annotations
 
@@ -15,13 +15,9 @@ from agentevolver.utils.errors import TrainingFailed
 
 @torch.no_grad()
 def joined(pieces: Sequence[DTensor]) -> torch.Tensor:
-    """Return the whole tensor of which each rank wrote a piece.
+    """Return the whole tensor from the ranks' pieces, in rank order.
 
-    Args:
-        pieces: what the ranks wrote, in their order.
-
-    Raises:
-        ValueError: it is split along more than one dimension of the mesh, or is a partial sum.
+    Raises ValueError if it is split along several mesh dimensions, or is a partial sum.
     """
     placements, mesh = pieces[0].placements, pieces[0].device_mesh.mesh
     split = [place.dim for place in placements if isinstance(place, Shard)]
@@ -34,7 +30,7 @@ def joined(pieces: Sequence[DTensor]) -> torch.Tensor:
 
 
 def read_shards(folder: Path, kind: str, ranks: int) -> list[dict[str, Any]]:
-    """Return what each rank wrote of a kind (`checkpoints.KINDS`), its tensors mapped from the files."""
+    """Return the contents of each rank's file of a kind (`checkpoints.KINDS`); tensors are memory-mapped."""
     return [
         torch.load(shard(folder, kind, ranks, rank), map_location="cpu", mmap=True, weights_only=False)
         for rank in range(ranks)
@@ -42,10 +38,9 @@ def read_shards(folder: Path, kind: str, ranks: int) -> list[dict[str, Any]]:
 
 
 def whole_state(actor: Path) -> dict[str, torch.Tensor]:
-    """Return the policy's tensors of a checkpoint's `actor` folder, each whole and as it was stored.
+    """Return the policy's tensors of an `actor` folder, in their stored types.
 
-    Raises:
-        TrainingFailed: a file is missing or torn, or the pieces do not make one tensor.
+    Raises TrainingFailed if a file is missing or torn, or the pieces do not fit.
     """
     layout = layout_of(actor)
     if layout is None:

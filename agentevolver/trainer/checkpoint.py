@@ -79,8 +79,7 @@ def kept(trainer: Mapping[str, Any]) -> int | None:
 @contextmanager
 def keeping_all(trainer: DictConfig) -> Iterator[None]:
     """Stop verl from removing checkpoints inside the block."""
-    # verl removes the last checkpoint before the next is complete when it keeps one: a crash in between would leave
-    # none.
+    # If it keeps one checkpoint, verl removes the old one before the new one is complete: a crash would leave none.
     limits = {key: trainer[key] for key in LIMITS if key in trainer}
     try:
         for key in limits:

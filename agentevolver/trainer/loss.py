@@ -190,7 +190,7 @@ def _clipped_above(
     mask = batch["response_mask"].float()
     rising = batch["advantages"] > 0
     clipped = (rising & (ratio > 1 + upper)).float()
-    # `freed` counts tokens between the usual and their own, wider clip.
+    # `freed`: tokens above the usual clip but below their own, wider one.
     freed = (rising & (ratio > 1 + usual)).float() - clipped
     sums = {}
     for place, name in enumerate(groups):

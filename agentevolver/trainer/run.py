@@ -120,13 +120,13 @@ def _failed(settings: Settings, error: Exception) -> TrainingFailed:
 
 
 def _wait_for_cluster(wanted: int, device: str) -> None:
-    # Ray frees the resources of a training that has just ended with a delay.
     if (known := ray.cluster_resources().get("GPU", 0)) < wanted:
         stands = " (without a GPU too: one for each rank)" if device == "cpu" else ""
         raise TrainingFailed(
             f"the Ray cluster has {known:.0f} GPUs in its books, the training wants {wanted}: start the trainer's "
             f"nodes with `ray start --num-gpus=N`{stands}, or see trainer.nnodes and trainer.n_gpus_per_node"
         )
+    # After a training has ended, Ray takes some time to free its GPUs.
     _wait(lambda: ray.available_resources().get("GPU", 0) >= wanted, f"the {wanted} GPUs of this training are not free")
     # The queue's actor name is the same for all jobs of a cluster: two trainings would share one queue.
     _wait(_has_no_queue, "another training runs")

@@ -26,7 +26,7 @@ from agentevolver.utils.processes import die_with_parent
 
 EPISODES = "episodes.jsonl"
 CHECKPOINTS = "checkpoints"
-# Process id of the launcher of the ranks; a rank ends with it.
+# Environment variable with the process id of the ranks' launcher; a rank ends with it.
 PARENT = "AGENTEVOLVER_SFT_PARENT"
 
 
@@ -64,7 +64,7 @@ def sft_config(config: DictConfig, settings: Settings, folder: Path, episodes: i
     ranks = settings.sizes.n_gpus_per_node
     sft.data.train_files, sft.data.val_files = str(folder / EPISODES), None
     sft.data.custom_cls = {"path": "pkg://agentevolver.trainer.sft", "name": "Episodes"}
-    # verl drops the last, smaller batch of an epoch. The batch size is capped so that at least one batch is left.
+    # verl drops the last, smaller batch of an epoch (`drop_last`). The cap keeps at least one batch.
     sft.data.train_batch_size = max(ranks, min(wanted.batch_size, episodes) // ranks * ranks)
     sft.data.max_token_len_per_gpu = actor.ppo_max_token_len_per_gpu
     sft.data.num_workers = 0

@@ -54,7 +54,7 @@ class TrainingTasks(TrainerPart):
         return task_metrics(trajectories) | self.dataset.epochs.metrics()
 
     def after_update(self, step: int, metrics: Mapping[str, float]) -> Mapping[str, float]:
-        # All proposals were made before training, so their metrics are logged once.
+        # Proposals from before training are logged once, with the first step.
         return funnel_metrics(self._folder, self._questioned) if step == 1 else {}
 
     def after_step(self, step: int) -> None:

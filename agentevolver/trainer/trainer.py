@@ -170,7 +170,7 @@ class EvolverTrainer(Loading, PoolFilling, Validating, Checkpointing, PPOTrainer
     # ---- rollouts ----
 
     def _build_replay_buffer(self) -> ReplayBuffer:
-        # verl compares the mode's name, so it must be verl's own name here.
+        # verl compares `trainer_mode` with its own names ("sync"), so the project's name must not stay here.
         self.trainer_mode = self.verl_mode
         self.parameter_sync_step = self.config.trainer.v1.get(self.verl_mode, {}).get("parameter_sync_step", 1)
         buffer = super()._build_replay_buffer()
@@ -202,8 +202,7 @@ class EvolverTrainer(Loading, PoolFilling, Validating, Checkpointing, PPOTrainer
         super().on_sample_end()
 
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict[str, Any], **kwargs: Any) -> KVBatchMeta:
-        # This is verl's first hook after sampling: rollouts are recorded, checked and scored, and failed ones masked,
-        # here.
+        # verl's first hook after sampling: rollouts are recorded, checked and scored here, and failed ones masked.
         gen_s = time.perf_counter() - self._phase_began
         extra, trajectories = rollouts_of(batch)
         self._trajectories = trajectories

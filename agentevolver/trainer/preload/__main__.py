@@ -138,7 +138,7 @@ class Nursery:
 
     def _send_on(self, connection: socket.socket, request: ForkRequest, job: str, path: Path) -> socket.socket | None:
         close_all(request.files.values())
-        # The return value is the listening socket in the new process, and None in this one.
+        # Returns the listening socket in the new process, and None in this one.
         if job not in self._jobs:
             self._jobs[job] = f"{path}.{job}"
             Path(self._jobs[job]).unlink(missing_ok=True)

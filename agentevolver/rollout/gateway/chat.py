@@ -1,4 +1,4 @@
-"""OpenAI's chat completions: `POST /v1/chat/completions`, plain and as events."""
+"""OpenAI's chat completions: `POST /v1/chat/completions`, plain and streamed."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _READ = frozenset(
         *read_of.AGENTS_OWN,
     }
 )
-# One object each, whatever a body spells them with: messages are kept.
+# Shared strings: messages are kept, and each body would bring strings of its own.
 _ROLES = {**{role: role for role in ("system", "user", "assistant", "tool")}, "developer": "system"}
 
 
 def read(body: Mapping[str, Any]) -> GatewayRequest:
-    """Return the request that a body holds; raises RequestRefused."""
+    """Parse a request's body. Raises RequestRefused."""
     read_of.refuse(body, _UNSUPPORTED)
     if body.get("n") not in (None, 1):
         raise invalid("n: more than one choice is not supported: send the request again", "n")
@@ -101,7 +101,7 @@ def _usage(completion: Completion) -> dict[str, Any]:
 
 
 def reply(completion: Completion, reply_id: str, model: str) -> dict[str, Any]:
-    """Return the body of an answer that is not streamed."""
+    """Return the body of a plain answer."""
     return {
         "id": f"chatcmpl-{reply_id}",
         "object": "chat.completion",
@@ -113,7 +113,7 @@ def reply(completion: Completion, reply_id: str, model: str) -> dict[str, Any]:
 
 
 def events(completion: Completion, reply_id: str, model: str, *, with_usage: bool) -> Iterator[dict[str, Any]]:
-    """Return the chunks of a streamed answer: the reply as one delta, its end, and the usage if it was asked for."""
+    """Yield the chunks of a streamed answer: the reply as one delta, its end, and the usage if requested."""
     base = {
         "id": f"chatcmpl-{reply_id}",
         "object": "chat.completion.chunk",

@@ -140,7 +140,7 @@ class _AgentLoop:
                 self._loop.call_soon_threadsafe(lambda: [one.cancel() for one in task])
                 if not await _within(ended, grace_s):
                     logger.error(
-                        "an async agent goes on after its cancellation: it must not catch CancelledError, nor block"
+                        "an async agent still runs after its cancellation: it must not catch CancelledError, nor block"
                     )
             raise
         finally:
@@ -171,7 +171,7 @@ async def _in_thread(call: Callable[[], Any], grace_s: float) -> Any:
     except asyncio.CancelledError:
         _interrupt(thread)
         if not await _within(ended, grace_s):
-            logger.error("the thread of an agent goes on: it waits for something without a timeout of its own")
+            logger.error("an agent's thread still runs after its interrupt: it waits for something without a timeout")
         raise
 
 

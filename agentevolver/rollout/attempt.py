@@ -164,7 +164,7 @@ class Attempt(ABC):
             return StopReason.GRADING_ERROR, None, str(error)
 
     async def outcome(self, stop_reason: StopReason, note: str) -> Outcome | None:
-        """Return the grade, or None if the policy never acted."""
+        """Return the grade. If the policy never acted, return None in training and a score of 0 in validation."""
         return await self.grade() if self.acted else self.of_inaction(note or stop_reason)
 
     async def grade(self) -> Outcome:

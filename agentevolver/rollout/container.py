@@ -48,7 +48,7 @@ class TaskFolder:
     def read(cls, path: Path) -> TaskFolder:
         """Read a task's folder. Raises GradingError if it has no tests or its task.toml is invalid."""
         if not (path / "tests" / "test.sh").is_file():
-            raise GradingError(f"{path}: no tests/test.sh, so nobody can grade the task")
+            raise GradingError(f"{path}: no tests/test.sh, so the task cannot be graded")
         told: dict[str, Any] = {}
         try:
             if (path / "task.toml").is_file():

@@ -61,7 +61,7 @@ class VerlEngine:
         except (
             Exception
         ) as error:  # the boundary: Ray raises whatever the router raised, and the server may answer anything
-            raise LLMUnavailable(f"the policy's server cannot be asked: {type(error).__name__}: {error}") from error
+            raise LLMUnavailable(f"the policy's server does not answer: {type(error).__name__}: {error}") from error
         return ServedModel(url, self._names[address], key)
 
     async def generate(self, request_id: str, prompt_ids: list[int], sampling_params: dict[str, Any]) -> Generated:

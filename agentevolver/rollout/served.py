@@ -82,7 +82,7 @@ class ServedAttempt(Attempt):
         super().__init__(given)
         means = given.means
         if isinstance(means.engine, ChatEngine):
-            raise TypeError("an agent of the user's is served the policy, not a chat model")
+            raise TypeError("a user's agent needs the policy's engine, not a chat model")
         self._serving = serving
         self._rollout = GatewayRollout(
             means.engine,
@@ -251,7 +251,7 @@ class ServedAttempt(Attempt):
         if stop_reason is StopReason.AGENT_ERROR and not self._serving.train_errors:
             return None
         if not self.acted or not self._graded_by_number:
-            # The environment grades if the agent acts in it, else the task's grader.
+            # The policy never acted, or the environment or the task's grader decides.
             return await super().outcome(stop_reason, note)
         score = self._result.score
         if score is None:

@@ -124,7 +124,7 @@ class LiveSession:
         parsed = self._called
         if parsed is None:
             if self.tool_use.format is None:
-                raise RuntimeError("calls of a policy are read by a tool format, and there is none")
+                raise RuntimeError("a policy's calls need a tool format, and there is none")
             if self._inside and END_THINK not in self.context.renderer.raw_text(self._sampled):
                 # A thought that was cut off contains no calls.
                 self._said = replace(self._said, calls=0)
@@ -182,7 +182,7 @@ class LiveSession:
     async def _side_call(self, call: SideCall) -> None:
         if call.by == "summariser":
             if self.summariser is None:
-                raise RuntimeError("the context wants a summary of the summariser, and no model plays that role here")
+                raise RuntimeError("the context needs a summary by the summariser, and no model plays that role here")
             self.context.settle(call, await self.summariser(call.messages, call.max_new_tokens))
             return
         generated, seconds = await self._sample(list(call.prompt_ids), lambda: call.messages, call.max_new_tokens)

@@ -206,8 +206,8 @@ def _read(action: str | Mapping[str, Any]) -> tuple[str | None, list[Message]]:
         return action, []
     if not isinstance(action, Mapping):
         raise ValueError(
-            f"an action is a text or an assistant message of OpenAI's as a mapping, not a {type(action).__name__}; of "
-            "a model of the SDK give message.model_dump()"
+            f"an action is a text or an assistant message of OpenAI's as a mapping, not a {type(action).__name__}; for "
+            "an object of the SDK pass message.model_dump()"
         )
     content, calls = action.get("content"), action.get("tool_calls") or []
     if not isinstance(content, str | None):

@@ -119,7 +119,7 @@ async def answer_mcp(world: LiveWorld, body: Any) -> Any:
         if not isinstance(name, str) or not isinstance(arguments, Mapping):
             return _error(number, _INVALID_PARAMS, "tools/call needs a name and an object of arguments")
         return await _call(world, number, name, arguments)
-    return _error(number, _NO_METHOD, f"there is no method {method[:80]!r}: this server has tools alone")
+    return _error(number, _NO_METHOD, f"there is no method {method[:80]!r}: this server only has tools")
 
 
 async def _call(world: LiveWorld, number: Any, name: str, arguments: Mapping[str, Any]) -> Any:

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Sizes and seed of one update.
+    """Sizes of one update.
 
     `actor` is the section `actor_rollout_ref.actor`, `ranks` counts data-parallel ranks. The number of rows must be a
     multiple of `multiple`.

@@ -99,7 +99,7 @@ class Asynchronous(EvolverTrainer):
             tags = tq.kv_list("train")["train"]
             finished = sum(tags[group]["status"] == "finished" for group in groups)
             logger.info(
-                "of %d groups that were begun, %d are rolled out and kept, the others begin anew",
+                "%d groups were in progress: %d are rolled out and kept, the others restart",
                 *(len(groups), finished),
             )
 

@@ -67,7 +67,7 @@ def prepare_start(trainer: Mapping[str, Any], experiment: Path) -> None:
         and not trainer.get("val_only")
         and (aside := set_aside(checkpoints)) is not None
     ):
-        logger.warning("starting over: the checkpoints of before are in %s", aside)
+        logger.warning("starting over: the earlier checkpoints are in %s", aside)
 
 
 def kept(trainer: Mapping[str, Any]) -> int | None:

@@ -95,8 +95,7 @@ class Checkpointing(PPOTrainer):
             folder, pool = (self._checkpoint, pool_of(self.settings)) if own else (Path(trainer.resume_from_path), None)
             if self.verl_mode == VERLS[SYNC] and (folder / QUEUE).exists():
                 logger.warning(
-                    "%s was written where rollouts go on over updates: the groups that were begun there are not "
-                    "trained on here",
+                    "%s was written by an asynchronous trainer: its groups in progress are not trained on here",
                     folder,
                 )
             self._failures.in_a_row = restore_state(folder, pool=pool)

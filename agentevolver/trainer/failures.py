@@ -18,8 +18,8 @@ def nothing_left(trajectories: Sequence[Trajectory]) -> RolloutsFailed:
     reasons = ", ".join(f"{count} x {reason}" for reason, count in Counter(t.stop_reason.value for t in failed).items())
     last = next((one.error for one in reversed(failed) if one.error), "none of them failed")
     return RolloutsFailed(
-        f"nothing is left of the step to train on: {len(failed)} of {len(trajectories)} rollouts failed "
-        f"({reasons or 'no sample fits the limits'}), and a rollout that is the last of its group is compared to none; "
+        f"the step has no row to train on: {len(failed)} of {len(trajectories)} rollouts failed "
+        f"({reasons or 'no sample fits the limits'}), and a single rollout left in its group has no advantage; "
         f"the last failure: {last}"
     )
 

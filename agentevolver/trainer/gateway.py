@@ -43,8 +43,8 @@ def fork_warning(trajectories: Sequence[Trajectory]) -> str | None:
         return None
     first = differences[0]
     return (
-        f"the agent's calls make {mean:.1f} chains a rollout, each a training sample of its own: it does not send what "
-        f"was said as it was said. First at message {first['place'] + 1}: {first['before']!r} became "
+        f"the agent's calls make {mean:.1f} chains a rollout, each a training sample of its own: it changes earlier "
+        f"messages when it repeats them. First at message {first['place'] + 1}: {first['before']!r} became "
         f"{first['after']!r} (docs/train_your_agent.md)"
     )
 

@@ -123,7 +123,7 @@ def _wait_for_cluster(wanted: int, device: str) -> None:
     if (known := ray.cluster_resources().get("GPU", 0)) < wanted:
         stands = " (without a GPU too: one for each rank)" if device == "cpu" else ""
         raise TrainingFailed(
-            f"the Ray cluster has {known:.0f} GPUs in its books, the training wants {wanted}: start the trainer's "
+            f"the Ray cluster has {known:.0f} GPUs, the training wants {wanted}: start the trainer's "
             f"nodes with `ray start --num-gpus=N`{stands}, or see trainer.nnodes and trainer.n_gpus_per_node"
         )
     # After a training has ended, Ray takes some time to free its GPUs.
@@ -144,7 +144,7 @@ def _wait(condition: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + FREE_S
     while not condition():
         if time.monotonic() >= deadline:
-            raise TrainingFailed(f"{what} in the Ray cluster: end what holds them, or train in another cluster")
+            raise TrainingFailed(f"{what} in the Ray cluster: stop the other job, or train in another cluster")
         time.sleep(0.1)
 
 

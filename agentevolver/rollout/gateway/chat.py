@@ -10,15 +10,15 @@ from agentevolver.rollout.gateway import request as read_of
 from agentevolver.rollout.gateway.request import Completion, GatewayRequest, Message, invalid, object_of
 
 _UNSUPPORTED = {
-    "logprobs": "the log-probs that were sampled stay with the gateway",
-    "top_logprobs": "the log-probs that were sampled stay with the gateway",
+    "logprobs": "the gateway keeps the sampled log-probs",
+    "top_logprobs": "the gateway keeps the sampled log-probs",
     "prompt_logprobs": "the prompt is not scored",
     "echo": "the prompt is not sent back",
     "functions": "send them as tools",
     "function_call": "send tool_choice",
-    "audio": "the policy writes text alone",
+    "audio": "the policy writes text only",
     "web_search_options": "no tool is run here",
-    "continue_final_message": "a reply is never gone on with",
+    "continue_final_message": "a reply cannot be continued",
 }
 _READ = frozenset(
     {

@@ -149,7 +149,7 @@ def part_text(part: Any, place: str) -> str:
             raise invalid(f"{place}.text must be text, not {kind_of(text)}", place)
         return text
     raise invalid(
-        f"{place}: content of the type {str(kind)[:40]!r} is not supported: the policy reads text alone", place
+        f"{place}: content of the type {str(kind)[:40]!r} is not supported: the policy reads text only", place
     )
 
 
@@ -296,9 +296,7 @@ def conversation(messages: Sequence[Message], place: str) -> list[Message]:
     if not messages:
         raise invalid(f"{place} must hold at least one message", place)
     if messages[-1]["role"] == "assistant":
-        raise invalid(
-            f"{place} ends with the assistant's own message: to go on with a reply (a prefill) is not supported", place
-        )
+        raise invalid(f"{place} ends with an assistant message: continuing a reply (prefill) is not supported", place)
     return list(messages)
 
 

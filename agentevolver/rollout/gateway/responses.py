@@ -17,7 +17,7 @@ _UNSUPPORTED = {
     "background": "a response is answered at once",
     "conversation": "send previous_response_id, or the whole input",
     "prompt": "send instructions and input",
-    "top_logprobs": "the log-probs that were sampled stay with the gateway",
+    "top_logprobs": "the gateway keeps the sampled log-probs",
 }
 _READ = frozenset(
     {

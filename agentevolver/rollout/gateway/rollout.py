@@ -32,7 +32,7 @@ __all__ = ["CallLimits", "Difference", "GatewayRollout", "Guide"]
 
 # Seconds after which a client may retry when the engine failed.
 RETRY_S = 1.0
-# Longest token of any vocabulary in use, in characters. Longer messages are refused without tokenising them.
+# No token of any vocabulary in use has more characters. So very long messages are refused without tokenising them.
 TOKEN_CHARS = 128
 # Stop reason of the rollout if the agent gives up after a refusal.
 _STOPS = {
@@ -257,7 +257,7 @@ class GatewayRollout:
             raise RequestRefused(409, f"this rollout has ended: {self._closed}", "rollout_ended")
 
     def _begin(self) -> tuple[int, int | None]:
-        # The n-th answered call gets the n-th seed. Failed calls return their seeds.
+        # The n-th call gets the n-th seed. A failed call returns its seed for the next one.
         if self._returned:
             return heapq.heappop(self._returned)
         self._begun += 1

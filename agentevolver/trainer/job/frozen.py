@@ -201,7 +201,7 @@ class Checkpoints:
                 raise  # the caller asks the next server
             raise EngineRefused(f"checkpoint {checkpoint} could not be loaded: {last_line(error)}") from error
         if not forgot:
-            raise EngineRefused(f"checkpoint {checkpoint} was loaded, but vLLM kept the prefix cache of the one before")
+            raise EngineRefused(f"checkpoint {checkpoint} was loaded, but vLLM kept the previous one's prefix cache")
         logger.info("serves %s", checkpoint)
 
 

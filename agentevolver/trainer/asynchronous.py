@@ -62,7 +62,7 @@ class Asynchronous(EvolverTrainer):
         """Pause training rollouts, so that validation has the engine to itself."""
         if self._in_training:
             self._tell_workers(validating=True)
-            # What was sampled, or parked at the server, comes back and waits with the others.
+            # Training replies in progress, or queued at the server, are aborted and wait until the validation ends.
             self._rollout_engines.abort_replicas()
             self._rollout_engines.resume_generation_replicas()
         super().on_validate_begin()
@@ -108,7 +108,7 @@ class Asynchronous(EvolverTrainer):
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict[str, Any], **kwargs: Any) -> KVBatchMeta:
         batch = super()._balance_batch(batch, metrics, **kwargs)
         self._rollout_metrics |= age_metrics(self._records.of_step, self.global_steps)
-        # Sampling does not end with the phase that waits for it.
+        # Sampling continues outside of the rollout phase, so the rate is measured between two batches.
         before, self._drawn_at = self._drawn_at, time.perf_counter()
         if before is not None:
             tokens = self._rollout_metrics["rollout/action_tokens"]

@@ -31,7 +31,7 @@ def mask_rows(batch: KVBatchMeta, rows: Sequence[int]) -> None:
     zeros = torch.nested.as_nested_tensor([torch.zeros_like(row) for row in mask.unbind()], layout=torch.jagged)
     fields = TensorDict({"response_mask": zeros, "loss_mask": zeros.clone()}, batch_size=len(keys))
     fields["uid"] = [f"withdrawn-{key}" for key in keys]
-    # With the tags, which every later put of verl's returns as they lie in the queue.
+    # The queue's tags are set too: verl's later puts return the tags as they are stored there.
     tq.kv_batch_put(keys=keys, partition_id=batch.partition_id, fields=fields, tags=[{"is_padding": True}] * len(keys))
     for i in rows:
         batch.tags[i]["is_padding"] = True

@@ -22,7 +22,7 @@ from agentevolver.utils.files import free_bytes, whole
 
 logger = logging.getLogger(__name__)
 
-# verl's own, which it goes by when a checkpoint's policy is written.
+# verl's keys that limit the number of checkpoints.
 LIMITS = ("max_actor_ckpt_to_keep", "max_critic_ckpt_to_keep", "remove_previous_ckpt_in_save")
 
 
@@ -57,8 +57,8 @@ def prepare_start(trainer: Mapping[str, Any], experiment: Path) -> None:
         if start.checkpoint is None:
             unmark(checkpoints)
         elif not trainer.get("val_only"):
-            # The newest from here on, also where its run was killed before it was sealed, or went further and is left
-            # behind.
+            # It becomes the newest checkpoint, even if its run was killed before sealing it, or if later checkpoints
+            # exist.
             seal(start.checkpoint)
         elif start.warning is not None:
             mark(start.checkpoint)

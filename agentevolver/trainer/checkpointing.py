@@ -84,8 +84,7 @@ class Checkpointing(PPOTrainer):
         own, validates = trainer.resume_mode == "auto", bool(trainer.get("val_only", False))
         prepare_start(trainer, self.directory)
         super()._load_checkpoint()
-        # A run that starts over repeats the validation before the first step as well; one that only validates repeats
-        # nothing.
+        # A run that starts over also repeats the validation before the first step. A validation alone repeats no step.
         repeated = 0 if validates else supersede_metrics(self.directory, self.global_steps or -1)
         starts_over = self.global_steps == 0 and not validates and trainer.resume_mode != "resume_path"
         if (own or starts_over) and self._experience is not None:
@@ -101,6 +100,6 @@ class Checkpointing(PPOTrainer):
             self._failures.in_a_row = restore_state(folder, pool=pool)
             self.parts.restore(folder)
         if validates or self.global_steps > 0:
-            # A run that goes on was validated when it stopped. One that only validates is there for that, and would
-            # train without: verl ends it after the validation before training.
+            # A resumed run was validated when it stopped. With `val_only`, verl exits after this validation, and would
+            # start training without it.
             trainer.val_before_train = validates

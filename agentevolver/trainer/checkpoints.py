@@ -21,7 +21,7 @@ from agentevolver.utils.files import remove_tree, sync_tree, write_json, write_t
 # verl's file that names the last checkpoint.
 MARKER = "latest_checkpointed_iteration.txt"
 MANIFEST = "whole.json"
-# The trainer's own state, and verl's of the loader.
+# The trainer's state, verl's state of the loader, and verl's folder of the policy.
 STATE, DATA, ACTOR = "trainer.pt", "data.pt", "actor"
 LAYOUT = "fsdp_config.json"
 MODEL, OPTIMIZER, EXTRA = "model", "optim", "extra_state"
@@ -79,8 +79,7 @@ def start_of(trainer: Mapping[str, Any], experiment: Path) -> Start:
     """Return where a run starts. `trainer` is verl's section, `experiment` the run's folder.
 
     Raises TrainingFailed if `resume_from_path` is no checkpoint, if steps were trained but no checkpoint is whole, or
-    if a
-    newer release wrote them.
+    if a newer release wrote them.
     """
     checkpoints = Path(trainer["default_local_dir"])
     for folder in _folders(checkpoints) if trainer["resume_mode"] in ("auto", "resume_path") else ():
@@ -125,8 +124,7 @@ def start_of(trainer: Mapping[str, Any], experiment: Path) -> Start:
 
 
 def only_starts_over(experiment: Path) -> bool:
-    """Whether the experiment has trained steps but no whole checkpoint, so that `start_of` fails unless it starts
-    over."""
+    """Whether there are trained steps but no whole checkpoint, so that `start_of` fails unless the run starts over."""
     # The main job of a recipe resumes from a file of its own.
     if not last_trained_step(experiment) or recipes.in_progress(experiment):
         return False
@@ -194,7 +192,7 @@ def set_aside(checkpoints: Path) -> Path | None:
     folders = _folders(checkpoints)
     if not folders:
         return None
-    # Inside: the folder itself may be a disk of its own.
+    # Inside the folder, which may be a mount point and cannot be renamed.
     targets = (checkpoints / f"superseded-{number}" for number in count(1))
     target = next(path for path in targets if not path.exists())
     target.mkdir()
@@ -282,8 +280,7 @@ class Layout:
 
 
 def layout_of(actor: Path) -> Layout | None:
-    """Return the layout of an `actor` folder, or None if it has no layout file. Raises TrainingFailed if that is
-    torn."""
+    """Return the layout of an `actor` folder, or None if it has no layout file. Raises TrainingFailed if it is torn."""
     path = actor / LAYOUT
     if not path.exists():
         return None

@@ -33,7 +33,7 @@ from task_manager.tasks import environment_tasks, write_tasks
 logger = logging.getLogger(__name__)
 
 START_TIMEOUT_S = 120.0
-# How often a lost actor is asked whether it is back.
+# Interval of retries while a lost actor restarts.
 RETRY_S = 0.5
 # Wait at the end of a step for its distillation, which began seconds before.
 COLLECT_TIMEOUT_S = 2.0
@@ -57,7 +57,7 @@ class RunExperience(TrainerPart):
     """
 
     def __init__(self, settings: Settings, held_out: Iterable[Task], steps_kept: int = 1) -> None:
-        # Not above: runs without experience need no index.
+        # Imported here: runs without experience need no index.
         from experience_manager.actor import start_actor
 
         section, self._directory = settings.exp_manager, settings.experiment_dir.resolve()
@@ -190,8 +190,7 @@ class RunExperience(TrainerPart):
         """Roll tasks out and distil the trajectories. Finished tasks are recorded, so that no task is done twice.
 
         `name` appears in files and metrics. `tell` gets the numbers of finished and of all tasks before each chunk.
-        With a
-        `step` the filling is repeated per step and restores its pool; with None it runs once.
+        With a `step` the filling is repeated per step and restores its pool; with None it runs once.
         """
         key = name if step is None else f"{name}_{step}"
         path = self._directory / "experience" / f"{key}.json"
@@ -274,7 +273,7 @@ class RunExperience(TrainerPart):
             logger.warning("the experience pool was not closed in time: %s", type(error).__name__)
 
     def _surely(self, call: Callable[[], Any]) -> Any:
-        """Call until the result arrives; retry while Ray restarts the actor, up to `START_TIMEOUT_S`. Raises
+        """Call until the result arrives; retry up to `START_TIMEOUT_S` while Ray restarts the actor. Raises
         RayError."""
         deadline = time.monotonic() + START_TIMEOUT_S
         while True:
@@ -301,7 +300,7 @@ class RunExperience(TrainerPart):
 
     @staticmethod
     def _lost(error: RayError) -> dict[str, float]:
-        # Training goes on without it: rollouts are unguided and say why, the metric shows that something is wrong.
+        # Training continues: rollouts are unguided and record the reason, and the metric shows the error.
         logger.warning("the experience manager failed: %s", " ".join(str(error).split())[-400:])
         return {"exp_manager/errors": 1.0}
 
@@ -354,7 +353,7 @@ def _drawn(tasks: Sequence[Task], count: int | None) -> list[Task]:
 
 
 async def _look_at_pool(settings: Settings) -> None:
-    # Not above: the trainer reads this module too, and has no use for an index.
+    # Imported here: the trainer imports this module too, and needs no index.
     from experience_manager.backend import EmbeddedBackend
 
     backend = EmbeddedBackend.open(settings.exp_manager, settings.experiment_dir)

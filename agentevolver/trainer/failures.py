@@ -9,11 +9,11 @@ from agentevolver.types import Trajectory
 
 
 class RolloutsFailed(RuntimeError):
-    """Too many rollouts failed; the message counts the reasons."""
+    """Too many rollouts failed; the message counts them by reason."""
 
 
 def nothing_left(trajectories: Sequence[Trajectory]) -> RolloutsFailed:
-    """Return the error for a step without a row to train on, although some rollouts succeeded."""
+    """Return the error for a step without a row to train on, although not all rollouts failed."""
     failed = [one for one in trajectories if one.outcome is None]
     reasons = ", ".join(f"{count} x {reason}" for reason, count in Counter(t.stop_reason.value for t in failed).items())
     last = next((one.error for one in reversed(failed) if one.error), "none of them failed")
@@ -25,7 +25,7 @@ def nothing_left(trajectories: Sequence[Trajectory]) -> RolloutsFailed:
 
 
 def lonely_groups(trajectories: Sequence[Trajectory]) -> set[str]:
-    """Return the groups of several rollouts of which a single one succeeded."""
+    """Return the groups in which a single rollout is graded, although several were started."""
     # A single rollout has no baseline in its group, so its advantage says nothing about its actions.
     left = Counter(t.group_id for t in trajectories if t.outcome is not None)
     asked = Counter(t.group_id for t in trajectories)
@@ -37,7 +37,7 @@ class FailureGuard:
 
     A step fails if the failed share of any environment exceeds `max_share`. `max_steps` failed steps in a row end the
     run,
-    and so does a step without any success.
+    and so does a step in which every rollout failed.
     """
 
     def __init__(self, max_share: float, max_steps: int) -> None:

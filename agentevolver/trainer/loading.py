@@ -16,8 +16,7 @@ from experience_manager.guide import validation_rollouts
 
 
 class Loading(PPOTrainer):
-    """Mixin over verl's `PPOTrainer`: its own loader, or this project's if epochs are a mixture or follow a
-    curriculum."""
+    """Mixin over verl's `PPOTrainer`: its loader, or this project's if epochs are a mixture or follow a curriculum."""
 
     settings: Settings
     config: Any
@@ -31,7 +30,7 @@ class Loading(PPOTrainer):
             self._tasks = self._draw_epochs()
         trainer = self.config.trainer
         if trainer.total_training_steps and not trainer.get("val_only"):
-            # verl's loop ends with the epochs too, then without the last step's validation and checkpoint.
+            # verl's loop also ends after the last epoch, but then without the last step's validation and checkpoint.
             epochs = math.ceil(trainer.total_training_steps / self.steps_per_epoch)
             trainer.total_epochs = max(trainer.total_epochs, epochs)
 

@@ -95,7 +95,7 @@ def with_bounds(config: Any, upper: torch.Tensor, like: torch.Tensor) -> Any:
     """Return a copy of verl's configuration with tensors as clips."""
     # torch.clamp takes two tensors or two numbers, so the lower clip becomes a tensor as well.
     view = copy.copy(config)
-    # The dataclass is frozen against accidents; this is a copy that lives as long as the call.
+    # The dataclass is frozen; this copy is private to the call.
     object.__setattr__(view, "clip_ratio_high", upper)
     object.__setattr__(view, "clip_ratio_low", torch.full_like(like, float(config.clip_ratio_low)))
     return view

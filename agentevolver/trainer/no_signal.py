@@ -39,7 +39,7 @@ class SignalWatch(TrainerPart):
 
     def look(self, trajectories: Sequence[Trajectory]) -> str | None:
         """Return the current warning after a step's trajectories, or None."""
-        # What the environment said, not what reward stages made of it: a penalty puts a success below 1.
+        # The environment's scores, not those of reward stages: a penalty puts a success below 1.
         scores = [one.outcome.score for one in trajectories if one.outcome is not None]
         if self._bound is None or not scores:
             return None

@@ -32,8 +32,7 @@ class TrainerPart:
         """Update the policy and return the metrics, or return None for the usual update.
 
         `workers` is the actor's worker group, `batch` verl's `KVBatchMeta`, `rows` the indices to train on (at least
-        one),
-        `update` a `trainer.actor_update.Update`.
+        one), `update` a `trainer.actor_update.Update`.
         """
         return None
 

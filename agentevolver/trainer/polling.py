@@ -8,7 +8,7 @@ from typing import Any
 
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
-# verl looks every 2 s, which on short episodes is most of a step.
+# verl polls every 2 s, which is most of a step with short episodes.
 POLL_INTERVAL_S = 0.02
 # Slow polls use at most this share of a core, until the wait reaches its maximum.
 LOOKING_SHARE = 0.05

@@ -30,7 +30,7 @@ from agentevolver.utils.secrets import SECRETS, adopt_secrets
 
 logger = logging.getLogger(__name__)
 
-# What workers inherit of this process's environment, beside the device's own variables.
+# Environment variables that workers inherit, beside the device's own.
 PASSED_ON = (
     "TENSORBOARD_DIR",
     "PYTHONPATH",
@@ -96,10 +96,10 @@ def keep_rows_with_trainers(config: DictConfig) -> None:
 
 def _validate(config: DictConfig) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # verl's, wherever there is no critic
+        warnings.simplefilter("ignore", UserWarning)  # verl warns if there is no critic
         use_critic = bool(need_critic(config))
     try:
-        with redirect_stdout(StringIO()):  # where it says that nothing is wrong
+        with redirect_stdout(StringIO()):  # verl prints that the configuration is valid
             validate_config(config, use_reference_policy=need_reference_policy(config), use_critic=use_critic)
     except (AssertionError, ValueError) as error:
         raise ConfigError(f"verl: {' '.join(str(error).split())}") from error
@@ -162,7 +162,7 @@ def _place_in_cluster(config: DictConfig, settings: Settings, own: Mapping[str, 
             ray_init.address = address
             ray_init.pop("num_cpus", None)
             if settings.ray.address:
-                # Of this node; another one need not have that folder.
+                # TMPDIR is a folder of this node, which other nodes may lack.
                 ray_init.runtime_env.env_vars.pop("TMPDIR", None)
             return
         # No cluster to join (the main job run by hand): verl starts a private one.

@@ -91,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = from_config(config)
     rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     device = get_device_name()
-    # verl's own start names the CPU twice on a machine without an accelerator, which torch refuses.
+    # Without an accelerator verl's own start names the CPU twice, which torch refuses.
     dist.init_process_group(
         "gloo" if device == "cpu" else f"cpu:gloo,{device}:{get_nccl_backend()}",
         init_method=f"file://{options.folder.resolve() / 'ranks'}",

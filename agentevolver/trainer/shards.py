@@ -23,7 +23,7 @@ def joined(pieces: Sequence[DTensor]) -> torch.Tensor:
     split = [place.dim for place in placements if isinstance(place, Shard)]
     if len(split) > 1 or not all(isinstance(place, Shard | Replicate) for place in placements):
         raise ValueError(f"a tensor with the placements {placements} cannot be joined")
-    # Along a dimension of the mesh that replicates, the first is as good as any.
+    # Along a replicated dimension of the mesh all pieces are equal, so the first one is used.
     owners = mesh[tuple(slice(None) if isinstance(place, Shard) else 0 for place in placements)].reshape(-1)
     own = [pieces[int(rank)].to_local() for rank in owners]
     return torch.cat(own, dim=split[0]) if split else own[0]

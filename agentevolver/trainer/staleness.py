@@ -1,5 +1,4 @@
-"""Age (steps between a group's start and its training) and staleness (updates since a token was sampled) of
-rollouts."""
+"""Age (steps between a group's start and its training) and staleness (updates since sampling) of rollouts."""
 
 from __future__ import annotations
 

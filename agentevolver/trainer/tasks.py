@@ -21,8 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class TrainingTasks(TrainerPart):
-    """The source of epochs. `dataset` makes the loader; its size is fixed by the first task file, whatever rounds
-    add."""
+    """The source of epochs. `dataset` makes the loader; its size is fixed by the first task file."""
 
     steps_per_epoch = 1
     last_step = 0

@@ -22,7 +22,7 @@ PHASE_OF = {
     "_balance_batch": "collect",  # rollouts read, recorded, checked; rows ordered
     "on_step_end": "end_step",  # `update_weights` in it is a timer of verl's
 }
-# And one within the timer `gen`.
+# A part of the timer `gen`.
 PART_OF = {"on_sample_end": "gen/sleep"}
 
 Trainer = TypeVar("Trainer", bound=type)

@@ -51,8 +51,8 @@ from task_manager.tasks import read_tasks
 
 
 class EvolverTrainer(Loading, PoolFilling, Validating, Checkpointing, PPOTrainer):
-    """Mixin over verl's `PPOTrainer`. The verl trainer it is combined with decides when weights and rollouts
-    alternate."""
+    """Mixin over verl's `PPOTrainer`. Its subclasses also inherit the verl trainer that schedules rollouts and
+    updates."""
 
     verl_mode = VERLS[SYNC]
 
@@ -241,7 +241,7 @@ class EvolverTrainer(Loading, PoolFilling, Validating, Checkpointing, PPOTrainer
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         self._watchdog.enter("advantages")
         if not (self.config.algorithm.get("rollout_correction") or {}).get("bypass_mode", False):
-            # Before verl's, whose rejection changes the masks.
+            # Before verl's computation, whose rejection changes the masks.
             metrics.update(of_batch(batch, self._trajectories, self.global_steps - 1))
             self._mismatch.look(metrics)
         batch = super()._compute_advantage(batch, metrics)

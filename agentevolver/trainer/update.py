@@ -50,7 +50,7 @@ def mini_batches(
     generator = None if seed is None else torch.Generator().manual_seed(seed)
     order: list[int] = []
     totals = [0] * steps
-    turn = 0  # the mini-batch that takes the next row which is one too many
+    turn = 0  # the mini-batch that takes the next surplus row
     for rank in range(ranks):
         rows = list(range(rank * share, (rank + 1) * share))
         if generator is not None:
@@ -87,7 +87,7 @@ def put_columns(batch: KVBatchMeta, columns: dict[str, torch.Tensor]) -> None:
     tq.kv_batch_put(
         keys=batch.keys, partition_id=batch.partition_id, fields=TensorDict(columns, batch_size=len(batch.keys))
     )
-    if batch.fields is not None:  # verl lists what the workers are given since the advantages
+    if batch.fields is not None:  # since the advantages, verl lists the columns that workers receive
         batch.fields = [*batch.fields, *(name for name in columns if name not in batch.fields)]
 
 

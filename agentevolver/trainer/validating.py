@@ -37,7 +37,7 @@ class Validating(PPOTrainer):
         assert isinstance(self, PoolFilling)
         self._scout()
         n = sum(validation_rollouts(self.settings.exp_manager, self.settings.sizes.val_n))
-        # An evaluation is of a step; none is before it.
+        # An evaluation belongs to one step and has no total.
         total = {} if self.config.trainer.get("val_only") else {"total_steps": self.total_training_steps}
         self.status.set(f"validating {len(self.val_dataset)} tasks x {n}", step=self.global_steps, **total)
         self._phase_began = time.perf_counter()

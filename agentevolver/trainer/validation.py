@@ -52,7 +52,7 @@ class Validation:
         return self.infos["trajectory"]
 
     def metrics(self, section: ExperienceSettings, n: int) -> dict[str, float]:
-        """Return averages by source, with and without guidance, and numbers of turns. `n` is the rollouts of a
+        """Return averages by source, with and without guidance, and numbers of turns. `n` counts rollouts of a
         prompt."""
         masked = [bool(value) for value in self.infos["masked"]]
         values = {"reward": self.infos["reward"], "success": self.infos["success"]}

@@ -28,7 +28,7 @@ class PolicyWorker(ActorRolloutRefWorker):
             super().init_model()
             self._load_shards(weights.folder)
         else:
-            # The reference keeps the model's own weights, so the policy is built apart from it.
+            # The reference keeps the model's own weights, so policy and reference are built separately.
             with self._as_role("_".join(part for part in self.role.split("_") if part != "actor")):
                 super().init_model()
             with self._as_role("actor"), self._reading(weights.folder):

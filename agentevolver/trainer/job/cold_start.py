@@ -182,7 +182,7 @@ def _train(settings: Settings, folder: Path) -> None:
     ranks, log = settings.sizes.n_gpus_per_node, _log(settings)
     config = settings.experiment_dir.resolve() / "config.yaml"
     command = [sys.executable, "-m", "agentevolver.trainer.sft", "--config", str(config), "--folder", str(folder)]
-    # The ranks meet through a file; verl reads the address of a store that it does not use then.
+    # The ranks meet through a file. verl still reads the address of a store, but does not use it.
     store = {"MASTER_ADDR": net.LOOPBACK, "MASTER_PORT": "0", "WORLD_SIZE": str(ranks)}
     shared = {**os.environ, **net.ON_LOOPBACK, **store, PARENT: str(os.getpid())}
     status = Status(settings.experiment_dir)

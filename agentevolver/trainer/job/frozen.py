@@ -149,7 +149,7 @@ class Checkpoints:
             await self._app(scope, receive, send)
 
     async def _post(self, scope: Any, receive: Any, send: Any) -> None:
-        body = await receive()  # the shield has read it whole
+        body = await receive()  # the shield passes the whole body at once
         try:
             asked = orjson.loads(body["body"])
             checkpoint = str(asked.pop("model"))
@@ -196,7 +196,7 @@ class Checkpoints:
         try:
             await self._engine.collective_rpc("reload_weights", kwargs={"weights_path": checkpoint})
             forgot = await self._engine.reset_prefix_cache()
-        except Exception as error:  # vLLM passes on whatever its workers raised
+        except Exception as error:  # vLLM re-raises its workers' errors, of any type
             if self._engine.errored:
                 raise  # the caller asks the next server
             raise EngineRefused(f"checkpoint {checkpoint} could not be loaded: {last_line(error)}") from error
@@ -233,7 +233,7 @@ def engine_arguments(config: DictConfig, gpus: int) -> dict[str, Any]:
     return {
         **{key: rollout.get(key) for key in SAME},
         "model": str(model.path),
-        # Without a process of its own the engine ends with the server, however that ends.
+        # In the server's own process, the engine always ends with the server.
         "distributed_executor_backend": ONE_PROCESS if width == 1 else "mp",
         "worker_extension_cls": VERL_EXTENSION,
         "trust_remote_code": bool(model.trust_remote_code),

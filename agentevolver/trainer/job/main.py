@@ -309,8 +309,7 @@ async def probe(settings: Settings, tasks: Sequence[Task], renderer: ChatRendere
     """Open tasks and return the length of the longest opening in tokens, context template included.
 
     Raises ConfigError if an opening is too long, or the environment refuses its parameters or native tools;
-    EnvServiceError
-    for other failures.
+    EnvServiceError for other failures.
     """
     service, limit = settings.env_service, settings.sizes.max_prompt_length
     kinds: dict[tuple[str, bool, bool], list[Task]] = defaultdict(list)

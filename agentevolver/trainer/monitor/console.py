@@ -44,7 +44,7 @@ class Console:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._console = RichConsole(file=sys.stdout)  # whatever stdout is redirected to later
+        self._console = RichConsole(file=sys.stdout)  # the terminal, also when stdout is redirected later
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="console", daemon=True)
         self._offset = 0
@@ -118,7 +118,7 @@ class Console:
             self._console.print(f"[green]{escape(line)}[/]", highlight=False, soft_wrap=True)
 
     def _status(self) -> dict[str, Any]:
-        # An earlier run's is known by its content, not its time: the trainer's clock may be another node's.
+        # An earlier run's status is recognised by its content, not its time: the trainer's node may have another clock.
         status = read_status(self._directory)
         return {} if status == self._earlier else status
 

@@ -141,7 +141,7 @@ def _of_source(by_source: Mapping[str, Mapping[str, float]], validation: Validat
     if len(matching) != 1:
         return {}
     (tasks,) = matching.values()
-    # The same tasks that the metric was made of, or none.
+    # The scores count only if their mean is the metric's value, so that the tasks are the same.
     close = tasks and abs(sum(tasks.values()) / len(tasks) - validation.average) < 1e-6
     return dict(tasks) if close else {}
 

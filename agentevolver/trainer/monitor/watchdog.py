@@ -1,5 +1,4 @@
-"""Watchdog: warns about a phase that takes far longer than usual, and says what it waits for. It never ends
-anything."""
+"""Watchdog: warns about a phase that takes far longer than usual and says what it waits for. It never ends anything."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ logger = logging.getLogger(__name__)
 REMEMBERED = 16
 CHECK_S = 5.0
 ASK_TIMEOUT_S = 10.0
-# What phases wait for that are not rollouts.
+# Descriptions of what other phases than rollouts wait for.
 WORKERS = "the policy's workers (the traceback of one that died is in Ray's logs)"
 STARTING = "the policy to be loaded and vLLM to start (Ray's logs say more)"
 WEIGHTS = "vLLM to take the weights"
@@ -47,8 +46,7 @@ class Watchdog:
     """Watches the phase that was entered last. Thread-safe.
 
     `show` gets each warning, and None when the phase ends. `waits` describes what is waited for; it runs in the
-    watchdog's
-    thread and may take seconds.
+    watchdog's thread and may take seconds.
     """
 
     def __init__(
@@ -173,7 +171,7 @@ class Watchdog:
 
 def described_waits(workers: Sequence[Any], others: Sequence[Any] = ()) -> str:
     """Ask Ray actors through their method `waiting` what they wait for, and return it as text."""
-    # Not at the top: the watchdog of a questioning run needs no Ray.
+    # Imported here: the watchdog of a run without training needs no Ray.
     import ray
     from ray.exceptions import RayError
 

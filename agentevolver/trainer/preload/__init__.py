@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 SOCKET = "AGENTEVOLVER_NURSERY"
-"""The environment variable with the nursery's socket, which lies beside the executable `python` that asks it."""
+"""Environment variable with the fork server's socket; its executable `python` is in the same folder."""
 CLIENT = Path(__file__).with_name("client.py")
 
 
@@ -26,7 +26,7 @@ def python_of(env: Mapping[str, str]) -> str:
 
 def write_executable(socket: str | Path) -> None:
     path = executable_of(socket)
-    # A shell's line, not `#!python script`: the kernel allows one argument there.
+    # A shell script, because the kernel passes only one argument from a `#!` line.
     command = f'exec "{sys.executable}" -I -S "{CLIENT}" "{sys.executable}" "{socket}" "$@"'
     path.write_text(f"#!/bin/sh\n{command}\n", encoding="utf-8")
     path.chmod(0o700)

@@ -32,8 +32,8 @@ from agentevolver.trainer.preload.client import RAY_WORKER
 from agentevolver.utils.heap import freeze_heap
 from agentevolver.utils.processes import die_with_parent, reseed
 
-# Nine tenths of what the run's processes spend on importing. Nothing that loads Ray: its library reads the job's number
-# and the raylet's process id when it is loaded.
+# Nine tenths of the import time of a run's processes. Ray must not be among them: it reads the job's id and the
+# raylet's process id when it is imported.
 FOREIGN = (
     "torch._inductor.lowering", "torch.distributed.fsdp", "tensordict", "transformers.models.auto.auto_factory",
     "transformers.image_processing_utils", "transformers.models.qwen2.modeling_qwen2", "transformers.trainer_pt_utils",
@@ -41,14 +41,14 @@ FOREIGN = (
     "tensorboard",
     "vllm.entrypoints.openai.api_server", "vllm.v1.worker.cpu_worker", "vllm.model_executor.models.qwen2",
 )  # fmt: skip
-# The rest, for the workers of a Ray job. Not verl_plugin.engine, which joins the workers' process group on import.
+# Further imports for workers of a Ray job. Not verl_plugin.engine: importing it joins the workers' process group.
 OF_A_JOB = (
     "agentevolver.trainer.run", "agentevolver.trainer.trainer", "agentevolver.trainer.verl_plugin.agent_loop",
     "verl.workers.engine_workers",
     "verl.workers.rollout.vllm_rollout.vllm_async_server", "verl.workers.rollout.vllm_rollout.vllm_rollout",
 )  # fmt: skip
 MAX_FILES = 250
-# As in verl's runtime environment, for what reads them on import.
+# As in verl's runtime environment; libraries read them on import.
 VARIABLES = {"TOKENIZERS_PARALLELISM": "true", "VLLM_LOGGING_LEVEL": "WARN"}
 
 
@@ -111,8 +111,7 @@ class Nursery:
         self._selector.register(self._wake, selectors.EVENT_READ)
 
     def serve(self) -> tuple[ForkRequest, socket.socket | None]:
-        """Serve forever; return only in a forked process, with its request, and a socket if it is a job's fork
-        server."""
+        """Serve forever. Return only in a forked process: its request, and a socket if it is a job's fork server."""
         signal.set_wakeup_fd(self._woken)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         while True:
@@ -254,7 +253,7 @@ def import_all(names: Iterable[str]) -> None:
     for name in names:
         try:
             importlib.import_module(name)
-        except ImportError as error:  # whoever needs it says so
+        except ImportError as error:  # the process that needs the module reports it
             print(f"not preloaded: {name}: {error}", flush=True)
     print(f"{len(sys.modules)} modules, {len(os.listdir('/proc/self/task'))} threads", flush=True)
     freeze_heap()
@@ -274,7 +273,10 @@ def serve(listening: socket.socket, path: Path) -> ForkRequest:
 
 
 def run(request: ForkRequest) -> int:
-    if request.argv[0] in ("-m", "-c"):  # Ray sets the titles of its workers, with a library that fails after this one
+    if request.argv[0] in (
+        "-m",
+        "-c",
+    ):  # Ray sets its workers' titles itself, and fails after this
         setproctitle.setproctitle(" ".join((sys.executable, *request.argv)))
     try:
         become(request)()
@@ -296,7 +298,7 @@ def main() -> None:
     listening.listen(64)
     os.environ.update({name: os.environ.get(name, value) for name, value in VARIABLES.items()})
     code = run(serve(listening, path))
-    # Not through the interpreter's own end, which tears down what the nursery imported, with warnings.
+    # Skip the interpreter's own shutdown, which would tear down the nursery's imports with warnings.
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):

@@ -91,7 +91,7 @@ def main() -> None:
     connection = None
     first = ""
     if is_for_nursery(rest):
-        # Until the process to pass them on to is known.
+        # Blocked until the process that receives them is known.
         signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
         try:
             while not first or first.startswith("/"):

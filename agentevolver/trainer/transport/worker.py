@@ -22,7 +22,7 @@ _VLLM_ROLLOUT = "verl.workers.rollout.vllm_rollout"
 def begin() -> None:
     """The hook that Ray calls in each worker before its first task."""
     close_off()
-    # Not in what is cached: a nursery has closed off already what is forked from it, and has no secrets.
+    # Outside of the cached `close_off`: forks of a nursery inherit its patches, but the nursery has no secrets.
     adopt_secrets(LIBRARIES)
 
 
@@ -60,9 +60,7 @@ def bind_to_host(rendezvous: ModuleType) -> None:
     @functools.wraps(original, updated=())
     def bound(host_name: str, port: int, *args: Any, is_master: bool = False, **kwargs: Any) -> Any:
         server = listening(host_name, port) if is_master else None
-        if (
-            server is None
-        ):  # a client; a second group of this process, which shares the first one's store; a forwarded address
+        if server is None:  # a client, a second group of this process (which shares the store), or a forwarded address
             return original(host_name, port, *args, is_master=is_master, **kwargs)
         own_port = server.getsockname()[1]
         return original(host_name, own_port, *args, is_master=True, master_listen_fd=server.detach(), **kwargs)

@@ -49,10 +49,10 @@ from task_manager.graders.registry import GraderContext, Graders
 
 logger = logging.getLogger(__name__)
 
-# Calls of the environment service that an episode waits for.
+# Calls of the environment service that the watchdog reports.
 ENV_CALLS = ("create_instance", "step", "evaluate", "release_instance")
-# Rows that become ready within this time go to TransferQueue in one call: a call costs milliseconds of CPU however few
-# it carries.
+# Rows that become ready within this time go to TransferQueue in one call, which costs milliseconds of CPU for any
+# number of rows.
 GATHER_S = 0.02
 
 
@@ -83,8 +83,8 @@ class Episode(AgentLoopBase):
         key = id(config)
         if key not in _shared:
             settings = of_verl(config)
-            # verl gives a request without a seed the replica's where vLLM is to be deterministic: a group's rollouts
-            # would all be the same.
+            # With deterministic vLLM, verl gives a request without a seed the replica's seed: all rollouts of a group
+            # would be equal.
             seeded = settings.trainer.deterministic or bool(config.actor_rollout_ref.rollout.get("full_determinism"))
             seeded = seeded or (goes_on(config) and settings.device == "cpu")
             timeout_s = settings.rollout.step_timeout_s
@@ -123,7 +123,7 @@ class Episode(AgentLoopBase):
             if shared.guides is not None:
                 trajectory.guidance = shared.guides.used(rollout, wanted=guide is not None)
             if shared.attributor is not None and not validation and not task.is_scout:
-                # Outside of the slots: the next episode runs while the judge reads this one.
+                # After the slot is freed: the next episode runs while the judge reads this one.
                 trajectory.attribution = await shared.attributor.label_steps(trajectory, step=step)
         return to_outputs(rollout, shared.eos_token_id, step - 1, validation=validation)
 
@@ -148,7 +148,7 @@ def make_guides(settings: Settings) -> Guides | None:
     """Return the source of guidance, or None if no rollout is guided. The trainer must have started the actor."""
     if not settings.exp_manager.guides:
         return None
-    # Not above: runs without guidance need no index in every worker.
+    # Imported here: runs without guidance need no index in every worker.
     from agentevolver.rollout.guidance import Guides
     from experience_manager.actor import Guide, find_actor
 
@@ -345,8 +345,8 @@ class EpisodeWorker(_VerlWorker):
             try:
                 outputs = await episode.run(sampling_params, **row)
             except Exception as error:
-                # Of a flow, a template, a grader or a guide. verl would drop the rollout without a row: it would be in
-                # no record, and no guard would count it.
+                # An error of a flow, template, grader or guide. verl would drop the rollout without a row, so no record
+                # would contain it and no guard count it.
                 logger.exception("rollout %s of group %s failed", row["session_id"], row["uid"])
                 outputs = episode.given_up(f"{type(error).__name__}: {error}", StopReason.AGENT_ERROR, **row)
         await self._agent_loop_postprocess(outputs, trajectory["validate"], **row)

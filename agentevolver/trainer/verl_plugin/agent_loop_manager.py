@@ -56,7 +56,7 @@ class CrewManager(AgentLoopManagerTQ):
         self._crew.begin()
 
     def _start_worker(self, node: str) -> Any:
-        # A node for rollouts alone has no CPU in Ray's books (docs: several nodes).
+        # A node only for rollouts declares no CPUs to Ray (docs: several nodes).
         return self.agent_loop_workers_class.options(
             name=f"agent_loop_worker_{uuid4().hex[:8]}",
             num_cpus=0,

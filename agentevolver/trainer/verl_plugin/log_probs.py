@@ -61,7 +61,6 @@ class _LogProbs(torch.autograd.Function):
             place = output[rows] if output.dtype == result.dtype else None
             probability = torch.sub(logits[rows], logsumexp[rows], out=place).exp_()
             torch.mul(probability, grad[rows].neg(), out=output[rows])
-        # The label's own entry is not 1 - p of a rounded p: that would be 0 for every confident token in half
-        # precision.
+        # The label's own entry uses expm1 instead of 1 - p: in half precision 1 - p is 0 for every confident token.
         output.scatter_(-1, labels, (grad * -result.expm1()).to(output.dtype))
         return output, None

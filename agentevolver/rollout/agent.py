@@ -39,8 +39,7 @@ class Result:
 
 
 class AgentFailed(Exception):
-    """The agent raised, ended with an error, or returned no valid result; `result` holds what is known of the
-    rollout."""
+    """The agent raised, ended with an error, or returned no valid result; `result` holds what is known."""
 
     def __init__(self, message: str, result: Result | None = None) -> None:
         super().__init__(message)
@@ -153,8 +152,7 @@ def _agent_loop() -> _AgentLoop:
 
 
 async def _in_thread(call: Callable[[], Any], grace_s: float) -> Any:
-    """Run a function in a new thread. Raises AgentFailed for its errors. Cancellation interrupts it at its next
-    line."""
+    """Run a function in a new thread. Raises AgentFailed for its errors. Cancellation interrupts the thread."""
     here = asyncio.get_running_loop()
     ended: asyncio.Future[Any] = here.create_future()
 

@@ -172,7 +172,7 @@ class Attempt(ABC):
         if self.means.graders is not None and not self.task.is_validation:
             messages = self.messages
             acted = next((i for i, message in enumerate(messages) if message["role"] == "assistant"), len(messages))
-            # A grader must not judge by the guidance.
+            # Graders see the conversation without the guidance.
             played = Played([*self.unguided, *messages[acted:]], [step for step in self.steps if step.kind == "action"])
             return await self.timed(self.means.graders.grade(self.task, played, self.means.client, self.instance_id))
         sparse = {"sparse": self.means.policy.sparse}
@@ -197,7 +197,7 @@ class Attempt(ABC):
 
     async def _release(self) -> None:
         try:
-            # A cancelled rollout must not leave its instance to the service's expiry.
+            # Shielded: a cancelled rollout still releases its instance, instead of leaving it until it expires.
             await asyncio.shield(self.means.client.release_instance(self.instance_id))
         except EnvServiceError as error:
             logger.warning("instance %s could not be released, the service will expire it: %s", self.instance_id, error)

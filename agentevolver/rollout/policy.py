@@ -58,9 +58,7 @@ class VerlEngine:
                     self._names[address] = str(
                         (await client.get(f"{url}/models")).raise_for_status().json()["data"][0]["id"]
                     )
-        except (
-            Exception
-        ) as error:  # the boundary: Ray raises whatever the router raised, and the server may answer anything
+        except Exception as error:  # Ray re-raises the router's errors, of any type, and the server may answer anything
             raise LLMUnavailable(f"the policy's server does not answer: {type(error).__name__}: {error}") from error
         return ServedModel(url, self._names[address], key)
 
@@ -75,7 +73,7 @@ class VerlEngine:
             raise EngineError(
                 f"no reply within {self._timeout_s:.0f} s (actor_rollout_ref.rollout.step_timeout_s)"
             ) from error
-        except Exception as error:  # the boundary: Ray raises whatever the server raised, each as its own type
+        except Exception as error:  # Ray re-raises the server's errors, each as its own type
             raise EngineError(f"{type(error).__name__}: {str(error).splitlines()[-1] if str(error) else ''}") from error
         ids = list(output.token_ids)
         if not ids or output.log_probs is None or len(output.log_probs) != len(ids):
@@ -104,7 +102,7 @@ class VerlEngine:
 
 def structured(structure: dict[str, Any]) -> Any:
     """Convert a JSON-ready form into vLLM's `StructuredOutputsParams`."""
-    from vllm.sampling_params import StructuredOutputsParams  # seconds to import, and few agents ask for it
+    from vllm.sampling_params import StructuredOutputsParams  # imported here: it takes seconds, and few agents need it
 
     return StructuredOutputsParams(**structure)
 

@@ -26,8 +26,7 @@ def to_outputs(
     """Return one output per training sample, or one masked placeholder.
 
     Only the last output carries the trajectory's record: in `reward_extra_info` for validation, else in a separate
-    field.
-    `fallback_version` is the weight version if nothing was sampled.
+    field. `fallback_version` is the weight version if nothing was sampled.
     """
     trajectory, outcome = rollout.trajectory, rollout.trajectory.outcome
     masked = not rollout.samples

@@ -1,8 +1,7 @@
 """The environment as the user's agent sees it: the opening, the tools, and `step`.
 
 `LiveWorld` is the episode on the worker's event loop; an agent in another thread uses it through a `HopWorld` (async)
-or
-a `BlockingWorld`.
+or a `BlockingWorld`.
 """
 
 from __future__ import annotations
@@ -62,8 +61,7 @@ class LiveWorld:
     """One episode's environment, for one event loop.
 
     Without `tools` actions are texts. `calls` returns the number of answered model calls. `failure` is the
-    environment's
-    error, or None.
+    environment's error, or None.
     """
 
     client: Instances

@@ -35,8 +35,7 @@ _INVALID_REQUEST, _NO_METHOD, _INVALID_PARAMS = -32600, -32601, -32602
 
 
 def routes(world: LiveWorld | None, take: Callable[[Result], None]) -> dict[str, Route]:
-    """Return the routes of a rollout, with those of its environment if it has one. `take` receives the posted
-    result."""
+    """Return a rollout's routes, with those of its environment if it has one. `take` receives the posted result."""
 
     async def result(body: Any) -> Any:
         take(_posted(body))

@@ -139,7 +139,7 @@ def find(chains: Sequence[Chain], keys: Sequence[Key], tools: Toolbox) -> Match 
     """
     best, rank = None, (0, False)
     for chain in chains:
-        # Other tools make another prompt from its first token on.
+        # With other tools the prompt differs from its first token.
         if chain.tools is tools and (found := _within(chain, keys)) is not None:
             asked = chain.turns[found.place].asked
             its_rank = (asked if found.again else asked + 1, found.at_end)

@@ -21,8 +21,7 @@ class Openings:
     """Openings of one rollout. The agent never sees the guidance.
 
     `guide` is asked once, with the first call's messages; `injection` is its answer, None before. Guidance is dropped
-    if the
-    prompt would exceed `max_prompt_tokens`.
+    if the prompt would exceed `max_prompt_tokens`.
     """
 
     def __init__(self, guide: Guide | None, *, no_think: bool, max_prompt_tokens: int) -> None:

@@ -1,7 +1,7 @@
 """A rollout behind the gateway: the policy answers an agent's calls, which become training samples.
 
-Calls that continue one another form one chain of ids: sampled ids are kept, new messages are rendered and appended,
-and nothing is tokenised twice. An agent that edits its history, or has subagents, creates further chains.
+Calls that continue one another form one chain of ids: sampled ids are kept, new messages are rendered and appended, and
+nothing is tokenised twice. An agent that edits its history, or has subagents, creates further chains.
 """
 
 from __future__ import annotations
@@ -274,7 +274,7 @@ class GatewayRollout:
         call = self._call(request, number, seed, tools)
         room = self._room(call)
         if call.joins:
-            # A concurrent call that continues the same chain must fork: both replies begin at its end.
+            # Both replies would begin at the chain's end, so a concurrent call that continues it must fork.
             call.chain.busy = True
         before = time.perf_counter()
         try:

@@ -98,7 +98,7 @@ def _value(text: str, at: int) -> tuple[Any, int]:
         raise _BadJson(f"nested more than {MAX_DEPTH} levels deep") from None
     except _BadJson:
         raise
-    except ValueError:  # of int(): more digits than Python reads
+    except ValueError:  # int() limits the number of digits
         raise _BadJson("a number is too large") from None
     _check(value, text[at:end])
     return value, end

@@ -45,8 +45,7 @@ class ReplyReader:
     """Converts sampled ids into a `ParsedReply`.
 
     If a tag is a token of the tokenizer, only that token counts, not the same characters. Other tags are found in the
-    text,
-    unless they follow a backtick.
+    text, unless they follow a backtick.
     """
 
     def __init__(self, tokenizer: ReplyTokenizer, tags: Iterable[str]) -> None:

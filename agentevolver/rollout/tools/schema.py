@@ -45,7 +45,7 @@ class ToolSpec:
 
     @cached_property
     def _validator(self) -> Draft202012Validator:
-        return Draft202012Validator(self.parameters, registry=Registry())  # which fetches nothing
+        return Draft202012Validator(self.parameters, registry=Registry())  # fetches no remote schema
 
     def problem(self, arguments: Any) -> str | None:
         """Return what is wrong with the arguments and where, or None if they fit the schema."""
@@ -69,7 +69,7 @@ class ParsedCall:
     arguments: str
 
     def decoded(self) -> Any:
-        """Return the arguments as data. Raises ValueError if they are no JSON."""
+        """Return the arguments as data. Raises ValueError if they are not JSON."""
         try:
             return json.loads(self.arguments) if self.arguments.strip() else {}
         except RecursionError as error:

@@ -203,7 +203,7 @@ def set_aside(checkpoints: Path) -> Path | None:
 
 
 def retire(checkpoints: Path, keep: int | None) -> None:
-    """Remove all but the newest `keep` checkpoints, whole ones first. None or 0 removes none."""
+    """Remove all but the newest `keep` checkpoints; whole ones count as newer than others. None or 0 removes none."""
     found = [checkpoint.folder for checkpoint in reversed(whole_checkpoints(checkpoints))]
     others = sorted((folder for folder in _folders(checkpoints) if folder not in found), key=_step_of, reverse=True)
     for folder in [*found, *others][keep:] if keep else ():

@@ -1,4 +1,4 @@
-"""The parts that recipes add to a run."""
+"""Trainer parts that recipes add to a run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # a recipe's checks, beside its parts, are read in a dry run,
 
 @dataclass(frozen=True)
 class PartContext:
-    """What a recipe's parts are made of."""
+    """Inputs for a recipe's parts."""
 
     settings: Settings
     config: DictConfig
@@ -27,5 +27,4 @@ class PartContext:
 
 
 def recipe_parts(context: PartContext) -> list[TrainerPart]:
-    """Return the parts of all recipes that are on."""
     return [part for parts in recipes.called("parts", context) for part in parts]

@@ -1,4 +1,4 @@
-"""Environment preflight: the environments of a run can be imported and have the splits that it names."""
+"""Environment preflight: imports the environments of a run and checks that its splits exist."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ SPLITS = {
 
 
 def check_environments(options: Options, configuration: Resolved) -> None:
-    """Import the environments that are served here, in a subprocess, and list the splits of the run.
+    """Import the environments served on this machine and list the run's splits, in a subprocess.
 
     Raises:
-        UsageError: a class cannot be imported or hosted, or a split does not exist or is empty.
+        UsageError: a class cannot be imported or hosted, or a split is missing or empty.
         LaunchError: an environment lacks something on this machine.
     """
     service = configuration.env_service
@@ -51,7 +51,7 @@ def check_environments(options: Options, configuration: Resolved) -> None:
 
 
 def splits(configuration: Resolved) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return the splits that a configuration names: the key of each, and the request to `env_service.listing`."""
+    """Return (key, request to `env_service.listing`) for each split that the configuration names."""
     service = configuration.env_service
     found: list[tuple[str, Mapping[str, Any]]] = []
     for env_type in service.env_types:
@@ -76,8 +76,9 @@ def _plain(configuration: Resolved, path: str) -> Any:
 
 
 def _problems(classes: Mapping[str, str], lists: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return what `env_service.listing` says, or nothing if it takes too long."""
+    """Return the problems found by `env_service.listing`, or an empty list after a timeout."""
     request = json.dumps({"classes": classes, "lists": lists})
+    # A subprocess, because an environment's import may hang or crash the interpreter.
     command = [sys.executable, "-m", "env_service.listing"]
     try:
         done = subprocess.run(command, input=request, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)

@@ -32,9 +32,7 @@ def nvidia_smi() -> str | None:
 
 
 def gpu_memory(environment: Mapping[str, str], query: Callable[[], str | None] = nvidia_smi) -> list[int] | None:
-    """Return the bytes of each GPU in CUDA_VISIBLE_DEVICES, or None if unknown: no nvidia-smi, MIG, or memory shared
-    with the CPU.
-    """
+    """Return the bytes of each GPU in CUDA_VISIBLE_DEVICES, or None if unknown (no nvidia-smi, MIG, shared memory)."""
     devices = environment.get("CUDA_VISIBLE_DEVICES")
     if devices in ("", "-1"):
         return []

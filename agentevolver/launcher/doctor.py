@@ -67,9 +67,7 @@ def _report(arguments: argparse.Namespace, root: Path) -> int:
 
 
 def shared_memory(wanted: int | None, folder: Path = SHM) -> tuple[bool, str]:
-    """Return whether Ray's object store of `wanted` bytes fits (None: Ray chooses the size), and a line for the
-    report.
-    """
+    """Return whether an object store of `wanted` bytes fits (None: Ray chooses the size), and a line for the report."""
     try:
         free = shutil.disk_usage(folder).free
     except OSError:

@@ -1,8 +1,7 @@
 """Guard process: notes the run's shared memory, and reaps the run if its launcher was killed.
 
-Its stdin is a pipe whose other end only the launcher holds, so end of file means that the launcher is gone. If the
-guard was killed too, the kernel ends the launcher's children (`die_with_parent`), and the next launch or `--kill` ends
-the rest.
+Its stdin is a pipe whose other end only the launcher holds: end of file means that the launcher is gone. If the guard
+was killed too, the kernel ends the launcher's children (`die_with_parent`); the next launch or `--kill` ends the rest.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Launch plan: the services and the main job of a run. Making a plan starts and writes nothing; `--dry-run` prints
-it.
-"""
+"""Launch plan: the services and the main job of a run. Making a plan starts and writes nothing."""
 
 from __future__ import annotations
 
@@ -129,8 +127,8 @@ def new_run_id() -> str:
 
 
 def make_plan(options: Options, configuration: Resolved, presence: Presence, registry: RunRegistry) -> Plan:
-    """Plan the processes in order: Ray, environment service, recipes' services, the user's services, the run's page,
-    main job.
+    """Plan the processes in order: Ray, environment service, recipes' services, user's services, page of the run, main
+    job.
 
     Args:
         presence: owner of the environment service.

@@ -51,7 +51,7 @@ SHOW_CURSOR = b"\x1b[?25h"
 class Tee:
     """Copies the output that a child writes to `out` and `err`, byte for byte, to a file and the console.
 
-    A thread copies, so a blocked console (paused terminal, pager) does not delay the supervision. A closed console is
+    A thread copies, so a blocked console (paused terminal, pager) does not delay supervision. A closed console is
     dropped.
     """
 

@@ -63,7 +63,7 @@ def _unfit(settings: Settings, config: DictConfig) -> Iterator[str]:
     """Yield the settings that only the synchronous trainer supports."""
     instead = f"remove it, or write {MODE}: {SYNC}"
     if settings.trainer.deterministic:
-        yield f"trainer.deterministic cannot be held, which weights sample a token depends on how fast it is: {instead}"
+        yield f"trainer.deterministic is impossible: the weights that sample a token depend on timing: {instead}"
     section = settings.task_manager
     if section.curriculum.synthesize_every_epochs > 0:
         yield f"task_manager.curriculum.synthesize_every_epochs counts epochs, which are drawn ahead here: {instead}"

@@ -65,8 +65,8 @@ def _check_rollout(rollout: RolloutSettings) -> None:
     if rollout.tool_format != "none" and rollout.observation_role is not None:
         raise ConfigError(
             f"{place_of('rollout.observation_role')} = {rollout.observation_role}: with tool_format = "
-            f"{rollout.tool_format} a tool's answer is of the role tool and all else of the user's: remove one of the "
-            "keys"
+            f"{rollout.tool_format} a tool's answer has the role tool and any other observation the role user: remove "
+            "one of the keys"
         )
     # A user's class (package.module:Class) checks its keys itself.
     if ":" not in rollout.context_template:
@@ -92,8 +92,8 @@ def _check_environments(settings: Settings) -> None:
     for environment in settings.environments:
         if environment.val_env_params.get(FEEDBACK, "plain") != "plain":
             raise ConfigError(
-                f"val_env_params.{FEEDBACK} = {environment.val_env_params[FEEDBACK]}: validation is always plain, what "
-                "it measures must not be told more; remove it"
+                f"val_env_params.{FEEDBACK} = {environment.val_env_params[FEEDBACK]}: validation is always plain, as "
+                "more feedback would change what is measured; remove it"
             )
         if not environment.weight and not environment.val_splits:
             raise ConfigError(

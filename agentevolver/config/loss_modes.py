@@ -61,9 +61,7 @@ def check_loss(config: Any, *, boosts: bool, row_clips: bool = False) -> None:
             f"{instead}"
         )
     if OmegaConf.select(config, "distillation.enabled"):
-        raise ConfigError(
-            "distillation.enabled = true brings a loss of its own in the place of the policy's: set it to false"
-        )
+        raise ConfigError("distillation.enabled = true replaces the policy's loss by its own: set it to false")
     beta = OmegaConf.select(config, f"{ACTOR}.policy_loss.dro_beta")
     if mode == "dro" and not (isinstance(beta, int | float) and beta > 0):
         raise ConfigError(

@@ -79,7 +79,7 @@ class DataSettings(Splits, Section):
     @classmethod
     def _some(cls, splits: list[str]) -> list[str]:
         if not splits:
-            raise ValueError("at least one split is validated on")
+            raise ValueError("name at least one split to validate on")
         return splits
 
 

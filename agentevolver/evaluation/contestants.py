@@ -182,7 +182,7 @@ async def chat_model(
     settings, rollout = game.settings, game.settings.rollout
     if rollout.agent_function is not None or rollout.agent_command:
         raise UsageError(
-            "the configuration has an agent of its own play, which would call the policy's server, not --api"
+            "the configuration names an agent of your own, which would call the policy's server instead of --api"
         )
     try:
         llm_settings = LLMSettings.model_validate(

@@ -82,7 +82,7 @@ class Table(_Section):
             raise ValueError(f"baseline {self.baseline!r} is none of the conditions {', '.join(self.conditions)}")
         for name, condition in self.conditions.items():
             if condition.experiment is None and self.experiment is None:
-                raise ValueError(f"condition {name!r} has no experiment, and the table has none for all")
+                raise ValueError(f"condition {name!r} has no experiment, and neither has the table")
             if not condition.train and self.evaluation is None:
                 raise ValueError(f"condition {name!r} is not trained, and there is no section evaluation to measure it")
             if condition.evaluation and self.evaluation is None:

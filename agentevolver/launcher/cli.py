@@ -108,7 +108,7 @@ def _told(plan: Plan, configuration: Resolved, work: Callable[[], int]) -> int:
                 for line in ending(plan.experiment_dir, code=code, seconds=seconds, ledger=ledger):
                     logger.info("%s", line)
             except (OSError, TrainingFailed) as error:  # does not change the exit code
-                logger.warning("what the run came to cannot be told: %s", error)
+                logger.warning("the run's summary cannot be read: %s", error)
 
 
 def _view(options: Options) -> int:

@@ -85,7 +85,7 @@ def _problems(classes: Mapping[str, str], lists: list[Mapping[str, Any]]) -> lis
     except subprocess.TimeoutExpired:
         return []
     if done.returncode != 0:
-        said = (done.stderr.strip().splitlines() or ["nothing was said"])[-1]
+        said = (done.stderr.strip().splitlines() or ["without output"])[-1]
         raise UsageError(
             f"importing {', '.join(classes.values())} ends the process with status {done.returncode}: {said}"
         )

@@ -58,7 +58,7 @@ def problem_with(folder: Path, config: Mapping[str, Any]) -> str | None:
         before = _read(path)
     except (OmegaConfBaseException, YAMLError, OSError, UnicodeDecodeError) as error:
         return (
-            f"{path} cannot be read ({' '.join(str(error).split())}): look what it is, or give "
+            f"{path} cannot be read ({' '.join(str(error).split())}): inspect the file, or give "
             "trainer.experiment_name=NAME"
         )
     differing = changes(before, config) if isinstance(before, Mapping) else []

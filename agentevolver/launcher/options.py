@@ -108,7 +108,7 @@ def split_conf(conf: Path | None, items: Sequence[str]) -> tuple[Path | None, tu
     named = [item for item in items if "=" not in item and item.endswith((".yaml", ".yml"))]
     if len(named) + (conf is not None) > 1:
         files = ", ".join([*([str(conf)] if conf is not None else []), *named])
-        raise UsageError(f"a run has one yaml, {files} are given; start the others by themselves")
+        raise UsageError(f"a run has one yaml, but {files} are given: start one run for each")
     return (Path(named[0]) if named else conf), tuple(item for item in items if item not in named)
 
 

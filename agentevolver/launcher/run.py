@@ -104,7 +104,7 @@ class Tee:
                         os.close(key.fd)
                         continue
                     if log is not None and (problem := _write_all(log, chunk)) is not None:
-                        logger.error("%s is not written on: %s", self._path, problem.strerror)
+                        logger.error("cannot write to %s any more: %s", self._path, problem.strerror)
                         log = None
                     console = self._consoles[key.fd]
                     if console is not None and not self._muted and _write_all(console, chunk) is not None:

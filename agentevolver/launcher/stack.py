@@ -271,7 +271,7 @@ def player_service(
     """
     parts = urlsplit(url)
     if bind_options(url) is None:
-        raise UsageError(f"{key}={url}: it is started here, so it must be http://127.0.0.1:PORT")
+        raise UsageError(f"{key}={url}: the server is started here, so the URL must be http://127.0.0.1:PORT")
     port = take_port_from(parts.port or 0)
     if port is None:
         raise LaunchError(f"no port is free from {key}={url} on; set another one")

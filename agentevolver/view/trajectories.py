@@ -177,7 +177,7 @@ class Trajectories:
         """Return `{record, summary, siblings, count}` of a rollout; siblings are its group. Raises NotThere."""
         found = self._index(step)
         if not 0 <= index < len(found.summaries):
-            raise NotThere(f"step {step} has {len(found.summaries)} rollouts, there is no number {index}")
+            raise NotThere(f"step {step} has {len(found.summaries)} rollouts, but no rollout number {index}")
         path, summary = self._files.path(step), found.summaries[index]
         try:
             record = None if path is None else read_at(path, found.offsets[index])
@@ -185,7 +185,7 @@ class Trajectories:
             record = None
         # The file may have been rewritten since it was indexed, with other offsets.
         if record is None or record.get("trajectory_id") != summary["id"]:
-            raise NotThere(f"the rollouts of step {step} have just been written anew; ask again")
+            raise NotThere(f"the rollouts of step {step} were rewritten just now: try again")
         siblings = [other for other in found.summaries if other["group"] == summary["group"]]
         return {"record": record, "summary": summary, "siblings": siblings, "count": len(found.summaries)}
 
@@ -236,7 +236,7 @@ def cursor(text: str) -> tuple[int, int] | None:
         return None
     match = re.fullmatch(r"(\d{1,12}):(\d{1,12})", text)
     if match is None:
-        raise BadPageRequest(f"{text!r} is no place to go on from, that is STEP:INDEX")
+        raise BadPageRequest(f"{text!r} is no cursor: write STEP:INDEX")
     return int(match[1]), int(match[2])
 
 

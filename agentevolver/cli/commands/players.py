@@ -56,7 +56,7 @@ def refuse_unclear(options: argparse.Namespace) -> None:
     names = [item for item in options.what if "=" not in item]
     options.overrides = [item for item in options.what if "=" in item]
     if len(names) > 1:
-        raise UsageError(f"one of {', '.join(names)} can play: start the others by themselves")
+        raise UsageError(f"only one of {', '.join(names)} can play: run the command once for each")
     options.what = names[0] if names else None
     if options.what and options.api:
         raise UsageError(f"{options.what} and --api {options.api}: name weights or an endpoint")

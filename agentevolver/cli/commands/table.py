@@ -100,7 +100,7 @@ def _shares(jobs: int) -> list[set[int]]:
 
     cpus = sorted(os.sched_getaffinity(0))
     if has_gpu():
-        raise UsageError(f"--jobs {jobs}: runs side by side share CPUs alone; on GPUs they are run one after the other")
+        raise UsageError(f"--jobs {jobs}: parallel runs can share only CPUs; on GPUs use --jobs 1")
     if jobs > len(cpus):
         raise UsageError(f"--jobs {jobs}: {len(cpus)} CPUs are there, and each run wants one of its own")
     return [set(cpus[i * len(cpus) // jobs : (i + 1) * len(cpus) // jobs]) for i in range(jobs)]

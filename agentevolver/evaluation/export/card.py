@@ -85,7 +85,7 @@ def _trained_on(config: Mapping[str, Any], experiment: Path | None) -> str:
     if experiment is not None and (tasks := _tasks(config, experiment / "tasks")):
         rows.append(("tasks", tasks))
     rows.append(("advantage", select(config, "algorithm.adv_estimator")))
-    rows.append(("rollouts of a task in a step", select(config, "actor_rollout_ref.rollout.n")))
+    rows.append(("rollouts per task and step", select(config, "actor_rollout_ref.rollout.n")))
     helps = [
         name
         for name, key in (
@@ -96,7 +96,7 @@ def _trained_on(config: Mapping[str, Any], experiment: Path | None) -> str:
     ]
     guided = select(config, "exp_manager.train_rollout_mode")
     helps += ["self-navigating"] if guided not in (None, "woexp") else []
-    rows.append(("beside plain policy gradients", ", ".join(helps) or "nothing"))
+    rows.append(("added to policy gradients", ", ".join(helps) or "nothing"))
     lines = [f"| {name} | {value} |" for name, value in rows if value is not None]
     return "\n".join(["## Trained on\n", "| | |", "|---|---|", *lines, ""])
 

@@ -121,7 +121,7 @@ def _write_adapted(
     modules = sorted({name.removeprefix(_PEFT).partition(".lora_")[0] for name in state if ".lora_" in name})
     only = all("lora_" in name for name in state)
     if (only or adapters == "keep") and base is None:
-        raise UsageError(f"{folder} holds adapters alone, and nobody says of which model: name its run")
+        raise UsageError(f"{folder} holds only adapters, and their base model is unknown: name the run instead")
     settings = LoraConfig(
         r=rank, lora_alpha=alpha, target_modules=modules, task_type="CAUSAL_LM", base_model_name_or_path=base
     )

@@ -180,7 +180,6 @@ def _typed(config: DictConfig) -> Settings:
 
 
 def _gather(config: DictConfig) -> dict[str, Any]:
-    """Return the input of `Settings`."""
     # Only our keys are resolved: resolving verl's too would take ten times as long.
     tree: dict[str, Any] = {}
     for name, field in Settings.model_fields.items():

@@ -169,7 +169,7 @@ def _dry_run(options: Options, configuration: Resolved, registry: RunRegistry) -
         facts += _estimate(configuration)
         facts += [f"WARNING: {line}" for line in _warnings(options, configuration)]
     lines = [*facts, *(f"as things are now, a start would fail: {obstacle}" for obstacle in obstacles)]
-    # Masked line by line: a word at the end of one line is no scheme (`basic ...`) of the next.
+    # Masked line by line: the last word of a line must not be read as the scheme (`basic ...`) of the next line.
     told = "\n".join([plan.describe(commands=options.show_config), *lines]).splitlines()
     shown = "\n".join(masked_text(line) for line in told)
     if options.show_config:

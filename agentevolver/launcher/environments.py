@@ -18,9 +18,9 @@ from agentevolver.utils.errors import LaunchError, UsageError
 from agentevolver.utils.web.access import is_local
 from env_service.registry import known_environments
 
-# What takes longer is left to the run, which lists its tasks before the engines start.
+# A slower environment is checked by the run, which lists its tasks before the engines start.
 TIMEOUT_S = 60.0
-# Key of a split or a list of splits -> key of what narrows it.
+# Key of a split or of a list of splits -> key of the filter.
 SPLITS = {
     "data.train_split": "data.train_filter",
     "data.val_splits": "data.val_filter",

@@ -50,7 +50,7 @@ def main(registry: RunRegistry, run_id: str) -> None:
     if record is None:
         registry.forget(run_id)
         return
-    # The pipe closes early in a process's end.
+    # The pipe closes early while a process ends, so the launcher may need a moment to be gone.
     if not record.damaged and wait_gone({record.launcher}, GONE_WAIT_S):
         return
     try:

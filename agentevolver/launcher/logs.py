@@ -35,7 +35,7 @@ _EXIT = re.compile(rb"Reporting worker exit, worker id = ([0-9a-f]+),.*?exit_typ
 _CRASH = re.compile(
     rb"Traceback \(most recent call last\)|Fatal Python error|\*\*\* SIG[A-Z]+ received|terminate called after throwing"
 )
-# The last line of a traceback, behind the mark that vLLM puts before the lines of its processes.
+# The last line of a traceback, after the prefix that vLLM gives the lines of its processes.
 _ERROR = re.compile(rb"^(?:\(\w+ pid=\d+\) )?((?:\w+\.)*\w*(?:Error|Exception): \S[^\r\n]*)", re.MULTILINE)
 TOLD_CHARACTERS = 300
 _ACTOR = re.compile(rb"^:(?:actor_name|task_name):(\S+)", re.MULTILINE)

@@ -78,12 +78,12 @@ class DecoderSize:
 
 
 GIB = 1 << 30
-# Two CUDA contexts, what NCCL and a sleeping vLLM keep.
+# Bytes of two CUDA contexts, NCCL and a sleeping vLLM.
 OTHER = 2 * GIB
-# What vLLM needs beside weights and cache: activations of a batch, CUDA graphs.
+# Bytes that vLLM needs besides weights and cache: activations of a batch, CUDA graphs.
 ENGINE = GIB
 CHUNK_ROWS = 2048
-# Above this share of the memory a run is said to be tight.
+# Share of the memory above which a warning is given.
 TIGHT = 0.92
 BYTES = {"fp32": 4, "float32": 4, "float": 4, "bf16": 2, "bfloat16": 2, "fp16": 2, "float16": 2, "half": 2}
 ROOM = "actor_rollout_ref.actor.ppo_max_token_len_per_gpu"

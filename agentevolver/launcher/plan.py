@@ -140,7 +140,7 @@ def make_plan(options: Options, configuration: Resolved, presence: Presence, reg
     run_id, folder = new_run_id(), configuration.experiment_dir.resolve()
     logs = folder / "logs"
     registered, own = _split_services(options)
-    # Services of recipes and of the user's own need no cluster when they are all that is started.
+    # Without a run and without environments, the services of recipes and of the user need no cluster.
     alone = options.conf is None and not registered
     env = _environment(configuration, options)
     config = configuration.config

@@ -49,7 +49,7 @@ from agentevolver.utils.secrets import masked_text, remove_secrets
 TEMP_PREFIX = "ae-"
 LAUNCHER_GRACE_S = 45.0
 STRAY_GRACE_S = 3.0
-# A launcher gives its services and its job their own graces, one after the other.
+# Long, because a launcher grants each service and the job a grace period, one after the other.
 STOP_WAIT_S = 240.0
 
 

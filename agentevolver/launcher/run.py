@@ -185,7 +185,7 @@ def private_files(plan: Plan) -> Iterator[None]:
 
 
 async def _go(plan: Plan, registry: RunRegistry) -> int:
-    # Before there is anything that it would have to reap.
+    # Started before anything that the guard may have to reap.
     guard = start_guard(registry, plan.run_id)
     try:
         run = _Run(plan, _Ledger(plan, registry), _Signals(), guard)
@@ -210,7 +210,7 @@ class _Signals:
     def __post_init__(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            # What was ignored stays ignored, as under nohup or behind `&` in a script; SIGTERM is always heard.
+            # Ignored signals stay ignored, as under nohup or after `&` in a script. SIGTERM is always handled.
             if number is signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN:
                 loop.add_signal_handler(number, self._on_signal, number)
 
@@ -302,7 +302,7 @@ class _Run:
             try:
                 await self._unless_something_ends(service.bring_up())
             except ServiceDied:
-                # Another one may have died while this one was starting.
+                # Another service may have died while this one was starting.
                 if spec.needed or service.state != "died":
                     raise
                 logger.warning("the run goes on without %s", spec.name)
@@ -351,7 +351,7 @@ class _Run:
             survivors |= await self._job.stop(self._signals.hurry)
         for service in reversed(self._services):
             survivors |= await service.stop(self._signals.hurry)
-        # Ray starts workers on behalf of others, also after its own SIGTERM.
+        # Ray may start workers for other processes even after its own SIGTERM (Ray 2.60).
         survivors |= await asyncio.to_thread(end_carriers, self._plan.run_id, 1.0)
         if temp_dir is not None:
             await asyncio.to_thread(keep_worker_logs, temp_dir, exits, self._plan.logs / "workers" / self._plan.run_id)
@@ -388,7 +388,7 @@ class _Run:
             finally:
                 if self._signals.first.done():
                     tee.mute()
-                # Before the tee is left: what the job started may hold the pipe.
+                # Stopped before the tee is left, because descendants of the job may hold the pipe open.
                 if self._job is not None:
                     await self._job.stop(self._signals.hurry)
         self._ended_well, self._ended_by_itself = code == 0, True

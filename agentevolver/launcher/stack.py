@@ -121,7 +121,7 @@ class Services:
 
 
 RESTARTS = 5
-# The name of the page that shows a run, and how long it stays after the run while nobody looks.
+# Name of the page that shows a run, and the minutes that the page stays after the run without a visitor.
 LOGVIEW = "logview"
 LEFT_MINUTES = 60
 _RAY_START = ("-m", "ray.scripts.scripts", "start", "--head", "--block", "--disable-usage-stats", "--no-monitor")
@@ -185,14 +185,13 @@ def ray_head(section: RaySettings, *, temp_dir: Path, logs: Path, env: Mapping[s
         name="ray",
         argv=(sys.executable, *_RAY_START, *(f"--{name}={value}" for name, value in options.items())),
         log=logs / "ray.log",
-        # Nothing is left to drain when it is stopped, and the whole group is: draining would wait for a GCS that has
-        # ended.
+        # The whole process group is stopped, so draining would wait for a GCS that has ended already.
         env={**env, "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0"},
         title=f"head at {LOOPBACK}:{gcs}{shown}",
         health_urls=(f"http://{LOOPBACK}:{agent}/api/local_raylet_healthz", *pages),
         ready_timeout_s=180.0,
-        # Ray gives its own node 30 s and has no setting for it, and chooses ports of its own that another process may
-        # take meanwhile.
+        # Ray waits 30 s for its own node, without a setting for it, and another process may take a port that Ray has
+        # chosen (Ray 2.60).
         first_tries=3,
     )
     return RayHead(spec, f"{LOOPBACK}:{gcs}", url)
@@ -287,7 +286,7 @@ def player_service(
         title=f"serves frozen policies, at {url}",
         says_who=True,
         health_urls=(f"{url}/healthz",),
-        # It answers when vLLM has loaded the policy.
+        # The server answers once vLLM has loaded the policy.
         ready_timeout_s=900.0,
         grace_s=30.0,  # vLLM's engine is asked to end first
         restarts=RESTARTS,
@@ -305,7 +304,7 @@ def logview_service(folder: Path, *, logs: Path, env: Mapping[str, str]) -> Serv
     if port is None:
         raise LaunchError(f"no port is free from {LOGVIEW_PORT} on for --with-logview")
     url = f"http://127.0.0.1:{port}"
-    # The run comes first where both want a core.
+    # `nice`, because the run has priority if both want a core.
     argv = ("nice", "-n", "10", sys.executable, "-m", "agentevolver.view", str(folder), f"--port={port}")
     return ServiceSpec(
         name=LOGVIEW,
@@ -367,7 +366,7 @@ def user_service(
         health_urls=(values["HEALTH_URL"],),
         restarts=RESTARTS,
         shared=True,
-        # It may have something of its own to clear away; the guard kills what takes longer than seconds.
+        # SIGTERM, because the service may have to clean up. The guard kills it after a few seconds.
         launcher_lost=signal.SIGTERM,
         advice=f"the command is {key}_SCRIPT in .env",
     )

@@ -130,7 +130,7 @@ def tail(log: Path, offset: int, lines: int = 15) -> list[str]:
     try:
         with log.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
-            # A log that was rotated meanwhile is shorter than it was.
+            # A log that was rotated meanwhile is shorter than `offset`.
             file.seek(max(offset if offset <= size else 0, size - TAIL_BYTES))
             content = file.read()
     except OSError:

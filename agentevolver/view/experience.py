@@ -124,7 +124,6 @@ class ExperiencePool:
             store.delete(workspace, [store.get(workspace, identifier).id])
 
     def _open(self, configuration: Configuration) -> Store:
-        """Return the store."""
         # A run may replace the file: an open connection would then read the deleted one.
         mark = signature(configuration.store)
         if mark is None:

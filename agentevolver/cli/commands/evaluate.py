@@ -187,5 +187,5 @@ class _Kept:
 
     def write(self, trajectory: Any) -> None:
         if self._file is not None:
-            # Written at once, so an interrupted evaluation keeps its episodes.
+            # Written one by one, so an evaluation that fails later keeps its episodes.
             self._file.write(json.dumps(trajectory.to_dict()) + "\n")

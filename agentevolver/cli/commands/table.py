@@ -86,7 +86,6 @@ def _table(options: argparse.Namespace, root: Path) -> int:
 
 
 def _start(root: Path, arguments: list[str]) -> int:
-    """Run the launcher and return its exit code."""
     # If this process is killed, the kernel sends SIGTERM to the launcher, which then stops its run in order.
     ends_with_us = partial(die_with_parent, os.getpid(), signal.SIGTERM)
     return subprocess.call([sys.executable, str(root / "launcher.py"), *arguments], preexec_fn=ends_with_us)

@@ -221,7 +221,6 @@ async def _show(options: argparse.Namespace, configuration: QuestioningConfigura
 
 
 def _language_model(configuration: QuestioningConfiguration) -> LLM:
-    """Return the client of the roles' models."""
     from agentevolver.llm.client import LLM
 
     settings, folder = configuration.llm, configuration.task_manager.store_path

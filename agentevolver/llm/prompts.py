@@ -1,8 +1,7 @@
-"""Prompt layout of all roles: `role: <role>/<task>` above the rules, everything else in delimited sections; and
-trimming of long prompts.
+"""Prompt layout of all roles: the line `role: <role>/<task>` above the rules, everything else in delimited sections.
 
-Text of an agent or an environment cannot leave its section and cannot forge a step. `read_sections` and `read_steps`
-read what `section` and `transcript` write. docs/llm.md lists the sections and the replies.
+Text of an agent or an environment cannot leave its section or forge a step. `read_sections` and `read_steps` read what
+`section` and `transcript` write. docs/llm.md lists the sections and the replies.
 """
 
 from __future__ import annotations
@@ -65,12 +64,12 @@ _STEP = re.compile(
 
 
 class PromptError(ValueError):
-    """Text that is no prompt of this form; the message says what is missing."""
+    """The text is not a prompt of this form; the message says what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepText:
-    """One step as prompts show it; the thought is left out where there is none."""
+    """One step as a prompt shows it; an empty thought is left out."""
 
     index: int
     action: str
@@ -79,8 +78,8 @@ class StepText:
 
 
 def defuse(text: str, spared: Collection[str] = ()) -> str:
-    """Return text with the protocol's tags and control tokens escaped, and with one kind of line ends. `restored` takes
-    the escapes back. `spared` are names of action tags that stay as they are."""
+    """Escape the prompt's own tags and control tokens, and normalise line ends. `restored` takes the escapes back.
+    `spared` are names of action tags that stay."""
 
     def escaped(found: re.Match[str]) -> str:
         if found[0] == "<":
@@ -92,7 +91,6 @@ def defuse(text: str, spared: Collection[str] = ()) -> str:
 
 
 def restored(text: str) -> str:
-    """Return the text that `defuse` was given, except for its line ends."""
     return _DEFUSED.sub(_unescaped, text)
 
 
@@ -102,7 +100,7 @@ def _unescaped(found: re.Match[str]) -> str:
 
 
 def shorten(text: str, limit: int) -> str:
-    """Return about `limit` characters: head, tail, and how much was left out."""
+    """Return about `limit` characters: head, tail, and a mark with the number of omitted characters."""
     if len(text) <= limit:
         return text
     head = (limit + 1) // 2
@@ -110,15 +108,14 @@ def shorten(text: str, limit: int) -> str:
 
 
 def section(name: str, text: str, spared: Collection[str] = ()) -> str:
-    """Return a section with defused text, or "" if it is blank; raises ValueError for an unknown name."""
+    """Return a section with escaped text, or "" if it is blank; raises ValueError for an unknown name."""
     if name not in SECTIONS:
         raise ValueError(f"{name!r} is no section of a prompt; sections are {', '.join(SECTIONS)}")
     return f"<{name}>\n{defuse(text, spared).strip()}\n</{name}>" if text.strip() else ""
 
 
 def transcript(steps: Iterable[StepText | tuple[int, str, str]], max_chars: int = 2000) -> str:
-    """Return steps, (index, action, observation) each, as the text of a transcript section; `max_chars` bounds each
-    part."""
+    """Return the text of a transcript section. `max_chars` bounds each part of a step."""
     lines = []
     for one in steps:
         step = one if isinstance(one, StepText) else StepText(*one)
@@ -133,7 +130,6 @@ def transcript(steps: Iterable[StepText | tuple[int, str, str]], max_chars: int 
 
 
 def actions(texts: Iterable[str], max_chars: int = 2000) -> str:
-    """Return the text of a reference section."""
     return "\n".join(f"action: {_indented(text, max_chars)}" for text in texts)
 
 
@@ -141,10 +137,10 @@ def messages(task: str, instructions: str, sections: Mapping[str, str]) -> Messa
     """Return the two messages of a prompt.
 
     Args:
-        task: like `judge/grade`.
-        instructions: what to do, with the schema of the reply; nothing that an agent or an environment wrote.
-        sections: their texts by name, in order; empty ones are left out. Action tags that the environment's opening or
-            tools declare are not escaped.
+        task: role and task, like `judge/grade`.
+        instructions: the rules and the reply's schema; no text of an agent or an environment.
+        sections: texts by name, in order; empty ones are left out. Action tags that the environment's opening or tools
+            declare are not escaped.
 
     Raises:
         ValueError: the task is not of that form, or a section is unknown.
@@ -158,12 +154,11 @@ def messages(task: str, instructions: str, sections: Mapping[str, str]) -> Messa
 
 
 def characters(messages: Messages) -> int:
-    """Return how long a prompt is."""
     return sum(len(str(message["content"])) for message in messages)
 
 
 def read_task(system: str) -> str:
-    """Return `role/task` of a system message; raises PromptError if its first line does not say it."""
+    """Return `role/task` of a system message; raises PromptError if the first line does not name it."""
     first = system.splitlines()[0].strip() if system.strip() else ""
     found = _ROLE_LINE.fullmatch(first)
     if found is None:
@@ -182,7 +177,7 @@ def read_sections(user: str) -> dict[str, str]:
 
 
 def read_steps(text: str) -> list[StepText]:
-    """Return the steps of a transcript section; raises PromptError if it is not one, or a number comes twice."""
+    """Return the steps of a transcript section; raises PromptError if it is malformed or a step number occurs twice."""
     if text.strip() in ("", NO_STEPS):
         return []
     rows = _STEP.findall(text if text.endswith("\n") else text + "\n")
@@ -198,7 +193,7 @@ def read_steps(text: str) -> list[StepText]:
 
 
 def read_actions(text: str) -> list[str]:
-    """Return the actions of a reference section; text without the prefix `action: ` is one action a line."""
+    """Return the actions of a reference section; in a text without the prefix `action: ` each line is an action."""
     if not text.startswith("action: "):
         return [line.strip() for line in text.splitlines() if line.strip()]
     return [_outdented(part) for part in re.split(r"^action: ", text, flags=re.MULTILINE)[1:]]
@@ -223,7 +218,7 @@ _SLACK = 16
 
 
 def cut(text: str, limit: int) -> str:
-    """Return at most `limit` (60 or more) characters: head, tail, and how much was left out."""
+    """Return at most `limit` (60 or more) characters: head, tail, and a mark with the number of omitted characters."""
     if len(text) <= limit:
         return text
     mark = f"\n[... {len(text) - limit} characters and more left out ...]\n"
@@ -232,10 +227,10 @@ def cut(text: str, limit: int) -> str:
 
 
 def fitted(steps: Steps, room: int, size: Callable[[Steps], int], *, latest: int = LATEST) -> list[StepText]:
-    """Return the steps, shortened and dropped from the oldest on until `size` of them is at most `room`.
+    """Return the steps, shortened and then dropped from the oldest on, until `size` of them is at most `room`.
 
-    A step that stays keeps its number and its action, and the `latest` steps stay. `size` counts the characters of the
-    prompt with these steps.
+    The `latest` steps are never dropped, and every remaining step keeps its number and action. `size` counts the
+    characters of the prompt with these steps.
     """
     kept = list(steps)
     old = max(0, len(kept) - latest)

@@ -1,7 +1,6 @@
 """Settings of the section `llm`: an endpoint for every role, the cache, the budget, and the stand-in of offline runs.
 
-Strict, frozen, and documented where it is declared. It holds the *names* of key variables and never a key. Nothing here
-opens a connection.
+They hold the names of key variables, never a key.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ REMOVED = {
 
 
 class Role(StrEnum):
-    """Role: what a language model is asked to do."""
+    """Role of a language model in training."""
 
     EXPLORER = "explorer"
     SYNTHESISER = "synthesiser"
@@ -65,9 +64,9 @@ class _Section(BaseModel):
 
 
 def merged(default: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return sampling parameters with `own` laid over the default. `max_tokens` and `max_completion_tokens` are one
-    parameter of two names: the value of `own` counts, under the newer name if both are given."""
+    """Return sampling parameters with `own` laid over `default`."""
     out = {**default, **own}
+    # One parameter with two names: the value of `own` counts, under the newer name if both are given.
     older, newer = "max_tokens", "max_completion_tokens"
     if out.get(older) is not None and out.get(newer) is not None:
         if own.get(older) is not None:
@@ -77,7 +76,7 @@ def merged(default: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]
 
 
 def check_sampling(sampling: Mapping[str, Any]) -> dict[str, Any]:
-    """Return sampling parameters without those that are None; raises ValueError for one that is not known."""
+    """Return the sampling parameters that are not None; raises ValueError for an unknown one."""
     unknown = sorted(set(sampling) - OPENAI_SAMPLING - EXTRA_SAMPLING)
     if unknown:
         raise ValueError(
@@ -90,7 +89,7 @@ def check_sampling(sampling: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class EndpointSettings(_Section):
-    """One OpenAI-compatible endpoint and how it is used."""
+    """One OpenAI-compatible endpoint."""
 
     base_url: str = Field(
         OFFLINE,
@@ -161,7 +160,7 @@ class EndpointSettings(_Section):
         return value
 
     def response_format(self, schema: type[BaseModel]) -> dict[str, Any]:
-        """Return the sampling parameter that asks for JSON of a schema; empty if the prompt alone does."""
+        """Return the sampling parameter that requests JSON of a schema, or {} if `json_mode` is `prompt`."""
         if self.json_mode == "schema":
             wanted = {"name": schema.__name__, "schema": schema.model_json_schema()}
             return {"response_format": {"type": "json_schema", "json_schema": wanted}}
@@ -169,13 +168,12 @@ class EndpointSettings(_Section):
 
     @property
     def key_variable(self) -> str | None:
-        """The variable that a call needs; None for endpoints of our own and those that want no key."""
+        """The variable with the endpoint's key, or None if the endpoint is ours or needs no key."""
         return None if self.base_url in (OFFLINE, POLICY) else self.api_key_env
 
 
 class BudgetSettings(_Section):
-    """`budget`: the most that a run may spend, resumed runs included; null: no limit.
-    What comes from the cache is free."""
+    """`budget`: the most that a run may spend, resumed runs included; null: no limit. Cached replies are free."""
 
     max_tokens: int | None = Field(None, ge=1, description="prompt and completion tokens of all roles")
     max_cost: float | None = Field(None, gt=0, description="cost of all roles, in the currency of the prices")
@@ -183,21 +181,20 @@ class BudgetSettings(_Section):
 
 class StandIn(_Section):
     """Settings of the program that plays the roles whose base_url is `offline`. A recipe registers a subclass
-    (`Recipe.stand_in`); without one nothing plays them."""
+    (`Recipe.stand_in`); without one, no program plays them."""
 
     url: str = Field("", description="where it answers, ending in /v1; the launcher fills in the port that it takes")
 
     @property
     def health_url(self) -> str:
-        """Where it says that it is up."""
         return self.url.removesuffix("/v1") + "/healthz"
 
     def arguments(self) -> list[str]:
-        """Return what follows the Python interpreter on the command line that starts it."""
+        """Return the arguments after the Python interpreter on the command line that starts the program."""
         return []
 
     def problem(self, role: Role, env_types: Sequence[str], purpose: Purpose) -> str | None:
-        """Return why it cannot play a role in these environments, or None if it can."""
+        """Return why the program cannot play a role in these environments, or None if it can."""
         return "is the default, and nothing is installed that plays the role"
 
 
@@ -206,7 +203,6 @@ Purpose = Literal["episodes", "notes"]
 
 
 def stand_in(value: Any = None) -> StandIn:
-    """Return the settings of the registered stand-in, validated from a tree of its keys."""
     kind = next((one.stand_in for one in recipes.recipes().values() if one.stand_in is not None), StandIn)
     made = kind.model_validate(value or {})
     assert isinstance(made, StandIn)
@@ -214,7 +210,7 @@ def stand_in(value: Any = None) -> StandIn:
 
 
 class LLMSettings(EndpointSettings):
-    """The section `llm`: the endpoint of every role, and what a role has of its own under `roles.<role>`."""
+    """The section `llm`: the default endpoint, with each role's own keys under `roles.<role>`."""
 
     roles: dict[Role, dict[str, Any]] = Field(
         default_factory=dict,
@@ -251,7 +247,7 @@ class LLMSettings(EndpointSettings):
         return self
 
     def endpoint(self, role: Role) -> EndpointSettings:
-        """Return the endpoint of a role: the default's keys with the role's own over them."""
+        """Return the endpoint of a role: the defaults with the role's own keys over them."""
         own = self.roles.get(role, {})
         default = {name: getattr(self, name) for name in EndpointSettings.model_fields}
         sampling = own.get("sampling") or {}
@@ -260,10 +256,10 @@ class LLMSettings(EndpointSettings):
         return EndpointSettings.model_validate({**default, **own, "sampling": merged(self.sampling, sampling)})
 
     def task_making_cache(self, folder: Path) -> Path | Literal[False]:
-        """Return where replies are kept while tasks are made: as set, else in a folder of the run's own."""
+        """Return the cache's file while tasks are made: the configured one, else one in the run's folder."""
         return folder / CACHE_FILE if self.cache is None else self.cache
 
     @property
     def needs_teacher(self) -> bool:
-        """Whether the stand-in plays a role, so that it must be started."""
+        """Whether a role uses the stand-in, so that it must be started."""
         return any(self.endpoint(role).base_url == OFFLINE for role in Role)

@@ -1,9 +1,4 @@
-"""Addresses and ports of this machine: loopback, and ports that stay free of other launchers and of the kernel.
-
-The kernel hands out ports of the ephemeral range at any moment, and seconds pass between choosing a port and binding
-it: ports are taken from outside of that range. Launchers reserve the ports that they choose by an abstract Unix socket
-named after the port, which one process of the machine can hold and the kernel frees when that process ends.
-"""
+"""Ports that neither other launchers nor the kernel take, and settings of loopback."""
 
 from __future__ import annotations
 
@@ -28,6 +23,8 @@ ON_LOOPBACK = {
 EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 # Where the page is, or the next free one above it.
 LOGVIEW_PORT = 8600
+# The kernel hands out ports of the ephemeral range at any moment, and seconds pass between choosing a port and binding
+# it: ports are taken outside that range.
 # Above what is usually configured by hand.
 FIRST = 12_000
 ENOUGH = 1_000
@@ -36,8 +33,7 @@ _reserved: dict[int, int] = {}
 
 
 def address_to_bind(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
-    """Return address family and address to bind for a host, IPv4 if it has such an address. Raises OSError if
-    unknown."""
+    """Return family and address to bind, IPv4 if the host has one. Raises OSError for an unknown host."""
     try:
         found = socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except UnicodeError as error:
@@ -47,7 +43,6 @@ def address_to_bind(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
 
 
 def port_is_free(port: int, host: str = "127.0.0.1") -> bool:
-    """Whether a server could bind there now."""
     try:
         family, address = address_to_bind(host, port)
         with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -59,7 +54,8 @@ def port_is_free(port: int, host: str = "127.0.0.1") -> bool:
 
 
 def reserve(port: int) -> bool:
-    """Keep other launchers off a port until this process ends; False if one of them holds it."""
+    """Keep other launchers off a port until this process ends; False if another launcher holds the port."""
+    # An abstract Unix socket: one process of the machine can hold the name, and the kernel frees it at its end.
     holder = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
         holder.bind(f"\0agentevolver-port-{port}")
@@ -73,7 +69,7 @@ def reserve(port: int) -> bool:
 
 
 def take_any_port() -> int:
-    """Reserve a port outside of the ephemeral range that is free on all interfaces; raises OSError if there is none."""
+    """Reserve a free port outside the ephemeral range; raises OSError if none is free."""
     candidates = list(stable_ports())
     random.shuffle(candidates)
     for port in candidates:
@@ -83,7 +79,7 @@ def take_any_port() -> int:
 
 
 def stable_ports(setting: Path = EPHEMERAL) -> Sequence[int]:
-    """Return the ports below the ephemeral range, else above it, else all that need no privilege."""
+    """Return the ports below the ephemeral range, else above it, else all unprivileged ones."""
     try:
         low, high = (int(text) for text in setting.read_text().split())
     except (OSError, ValueError):
@@ -95,6 +91,6 @@ def stable_ports(setting: Path = EPHEMERAL) -> Sequence[int]:
 
 
 def take_port_from(start: int, tries: int = 64) -> int | None:
-    """Reserve the first free port from `start` on; None if none of `tries` is free."""
+    """Reserve the first free port from `start` on; None if `tries` ports are taken."""
     candidates = range(start, min(start + tries, 65536))
     return next((port for port in candidates if port_is_free(port) and reserve(port)), None)

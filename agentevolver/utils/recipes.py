@@ -1,8 +1,8 @@
-"""Recipes: methods that stand beside the core, and how the core finds them.
+"""Recipes: methods beside the core, and how the core finds them.
 
-A recipe of this repository is a folder `agentevolver/recipes/<name>/` whose module `recipe` holds a `Recipe` named
-`RECIPE`; one of another package is an entry point of the group `agentevolver.recipes`. The core imports no recipe. It
-reads the registrations here and imports what they name when it is needed, so a recipe goes with its folder.
+A recipe of this repository is a folder `agentevolver/recipes/<name>/` whose module `recipe` holds `RECIPE`; other
+packages use entry points of the group `agentevolver.recipes`. The core imports only what a registration names, when it
+is needed.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ FOLDER = Path(__file__).resolve().parents[1] / "recipes"
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Registration of one recipe. Functions are named as `package.module:function` and imported when they are called,
-    so that reading a registration stays cheap: its module may import pydantic, and neither torch, verl nor ray."""
+    """Registration of a recipe. Functions are named as `package.module:function`, so that reading it is cheap: its
+    module may import pydantic, but not torch, verl or ray."""
 
     name: str
     settings: type[BaseModel] | None = None
@@ -82,13 +82,12 @@ class Recipe:
     """Keys of earlier releases: old name -> what to write now."""
 
     def call(self, hook: str, *arguments: Any) -> Any:
-        """Call the function that a field names, or return None if the field is empty."""
         named: str | None = getattr(self, hook)
         return None if named is None else imported(named)(*arguments)
 
 
 class StageSettings(BaseModel):
-    """A stage that a key names, and its options beside the name: `NAME`, or `{use: NAME, option: value}`."""
+    """A stage by name, with options: `NAME`, or `{use: NAME, option: value}`."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -101,13 +100,12 @@ class StageSettings(BaseModel):
 
     @property
     def options(self) -> dict[str, Any]:
-        """What is written beside `use`."""
         return dict(self.model_extra or {})
 
 
 @functools.cache
 def recipes() -> Mapping[str, Recipe]:
-    """Return all registered recipes by name; those of this repository win over entry points of the same name."""
+    # Recipes of this repository win over entry points of the same name.
     found: dict[str, Recipe] = {point.name: point.load() for point in entry_points(group=GROUP)}
     for path in sorted(FOLDER.glob("*/recipe.py")):
         recipe: Recipe = importlib.import_module(f"agentevolver.recipes.{path.parent.name}.recipe").RECIPE
@@ -116,35 +114,31 @@ def recipes() -> Mapping[str, Recipe]:
 
 
 def stages(kind: str) -> Mapping[str, str]:
-    """Return the names of one kind of stage that recipes register, with the `package.module:Class` of each."""
+    """Return one kind of stage of all recipes: name -> `package.module:Class`."""
     return {name: spec for recipe in recipes().values() for name, spec in recipe.stages.get(kind, {}).items()}
 
 
 def models() -> Mapping[str, Path]:
-    """Return the folders of models that recipes bring, by what a reader calls them."""
     return {name: folder for recipe in recipes().values() for name, folder in recipe.models.items()}
 
 
 def default_environment() -> str | None:
-    """Return the environment that a recipe offers if none is named, or None without such a recipe."""
     return next((recipe.environment for recipe in recipes().values() if recipe.environment is not None), None)
 
 
 def frozen_gpus(config: Any) -> int | None:
-    """Return how many GPUs only the server of frozen policies uses in a composed configuration, or None without
-    one."""
+    """Return how many GPUs only the server of frozen policies uses, or None."""
     sections = config.get("recipes") or {}
     found = (recipe.call("frozen_gpus", sections[name]) for name, recipe in recipes().items() if name in sections)
     return next((gpus for gpus in found if gpus is not None), None)
 
 
 def in_progress(experiment: Path) -> bool:
-    """Whether a recipe's main job has begun in an experiment's folder, which resumes by a file of its own."""
     return any((experiment / recipe.progress).exists() for recipe in recipes().values() if recipe.progress)
 
 
 def written(layers: Sequence[Mapping[str, Any]], path: str) -> Any:
-    """Return what the strongest layer that has a value says at a dotted path, or None."""
+    """Return the value at a dotted path in the strongest layer that has one, or None."""
     for layer in reversed(layers):
         value: Any = layer
         for key in path.split("."):
@@ -155,6 +149,6 @@ def written(layers: Sequence[Mapping[str, Any]], path: str) -> Any:
 
 
 def called(hook: str, *arguments: Any) -> list[Any]:
-    """Call a hook of every recipe that has it, and return what is not None, in the order of the recipes' names."""
+    """Call a hook of every recipe and return the results that are not None."""
     answers = (recipe.call(hook, *arguments) for _, recipe in sorted(recipes().items()))
     return [answer for answer in answers if answer is not None]

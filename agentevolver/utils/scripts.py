@@ -1,9 +1,5 @@
-"""Scripts that are written without spaces between words, so that words of theirs cannot be told by looking.
-
-Han, kana, Bopomofo, Thai, Lao, Myanmar, Khmer, Tai Le, New Tai Lue, Tai Tham, Tai Viet, Javanese and Balinese (Unicode
-15 blocks). Hangul is spaced. Texts are expected in NFKC, which has full-width letters as plain ones and half-width kana
-as whole ones.
-"""
+"""Scripts without spaces between words: Han, kana, Bopomofo, Thai, Lao, Myanmar, Khmer, Tai Le, New Tai Lue, Tai Tham,
+Tai Viet, Javanese and Balinese (Unicode 15). Texts are expected in NFKC."""
 
 from __future__ import annotations
 
@@ -23,8 +19,7 @@ _LAST_MARK = 0x1FFFF
 
 @functools.cache
 def marks(last: int = _LAST_MARK) -> str:
-    """Combining marks up to a code point, no letters to `re` and part of words all the same,
-    as the inside of a character class."""
+    # `re` does not count combining marks as letters, but they are part of words.
     found = [code for code in range(last) if unicodedata.category(chr(code)) in ("Mn", "Mc")]
     firsts = [code for code in found if unicodedata.category(chr(code - 1)) not in ("Mn", "Mc")]
     lasts = [code for code in found if unicodedata.category(chr(code + 1)) not in ("Mn", "Mc")]
@@ -32,7 +27,7 @@ def marks(last: int = _LAST_MARK) -> str:
 
 
 def usual(text: str) -> bool:
-    """Whether a text surely has neither a character of an unspaced script nor a combining mark."""
+    """Whether a text certainly has no unspaced script and no combining mark."""
     return text.isascii() or _unusual().search(text) is None
 
 
@@ -48,5 +43,5 @@ def _each() -> re.Pattern[str]:
 
 
 def spaced(text: str) -> str:
-    """Return a text with a space on either side of each character of an unspaced script."""
+    """Put spaces around each character of an unspaced script."""
     return text if text.isascii() else _each().sub(r" \g<0> ", text)

@@ -15,6 +15,8 @@ T = TypeVar("T")
 
 
 class StopReason(StrEnum):
+    """Why a rollout ended."""
+
     FINISHED = "finished"
     MAX_STEPS = "max_steps"
     CONTEXT_FULL = "context_full"
@@ -32,6 +34,8 @@ class StopReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Task:
+    """A task in an environment."""
+
     task_id: str
     env_type: str
     open_query: bool = False  # synthetic: the environment starts the task without its own goal
@@ -207,6 +211,8 @@ class CreditParts:
 
 @dataclass(frozen=True, slots=True)
 class StepCredit:
+    """Credit of a trajectory's steps."""
+
     advantages: tuple[float, ...]  # one per step
     step_rewards: tuple[float, ...] | None = None  # None if unknown; `parts` likewise
     parts: CreditParts | None = None

@@ -1,7 +1,7 @@
-"""Contract check: runs the promises of `base.py` against an environment and says in one sentence each what is broken.
+"""Contract check: runs the promises of `base.py` against an environment and reports each broken one.
 
-Each check is a function whose docstring is the promise it tests; it returns nothing when the promise holds and raises
-`Broken` (or `Failed`) when not. Checks make a handful of instances and release them all. `probing` makes the calls.
+The docstring of a check is its promise, which is printed. A check raises `Broken` (or `Failed`) if the promise does not
+hold.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ NO_SUCH = "no such thing 7f3a"
 
 
 class Finding(NamedTuple):
-    """The result of one check; `problem` is empty when the promise holds."""
+    """Result of one check; `problem` is "" if the promise holds."""
 
     promise: str
     problem: str
 
 
 def run_checks(probe: Probe, *, split: str = "train", action: str = "hello") -> Iterator[Finding]:
-    """Yield a finding for each check. `action` is any text that the environment understands as a step."""
+    """Yield a finding for each check. `action` is a text that the environment takes as a step."""
     subject = ProbeSubject(probe, split, action)
     for check in CHECKS:
         promise = " ".join((check.__doc__ or "").split()).rstrip(".")

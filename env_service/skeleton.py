@@ -1,4 +1,4 @@
-"""Skeleton of a new environment: a package that runs, passes its own tests and `check`, and is meant to be changed."""
+"""Skeleton of a new environment: a package that runs and passes its own tests and `check`, to be changed."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ class SkeletonError(Exception):
 
 
 def write_skeleton(name: str, folder: Path) -> list[Path]:
-    """Write the package `name` into `folder` and return its files; refuses to overwrite anything."""
+    """Write the package `name` into `folder` and return its files; refuses to overwrite."""
     package, facts = new_package(name, folder)
     for file_name, template in FILES.items():
         (package / file_name).write_text(filled(template, facts), encoding="utf-8")
@@ -247,8 +247,8 @@ def write_skeleton(name: str, folder: Path) -> list[Path]:
 
 
 def new_package(name: str, folder: Path) -> tuple[Path, dict[str, str]]:
-    """Make the folder of the package `name` and return it with what templates are filled with; raises SkeletonError if
-    that is no name, or the folder exists."""
+    """Create the folder of a package and return it with the values for templates; raises SkeletonError for a bad name
+    or an existing folder."""
     if not name.isidentifier() or keyword.iskeyword(name) or not name.islower():
         raise SkeletonError(f"{name!r} cannot be a package name; use lower-case letters, digits and _")
     if name in sys.stdlib_module_names or name in known_environments():
@@ -264,5 +264,4 @@ def new_package(name: str, folder: Path) -> tuple[Path, dict[str, str]]:
 
 
 def filled(template: str, facts: Mapping[str, str]) -> str:
-    """Return a template with its placeholders replaced."""
     return Template(template).substitute(facts)

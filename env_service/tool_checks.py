@@ -1,6 +1,6 @@
-"""Checks of native tools (`BaseEnv.native_tools`): the list, an answer for each call, and calls that are none.
+"""Checks of native tools (`BaseEnv.native_tools`): the list, an answer for each call, and malformed calls.
 
-A class without native tools keeps these promises by having none.
+A class without native tools passes.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def bears_any_call(subject: ProbeSubject) -> None:
 
 
 def least_value(schema: Any) -> Any:
-    """Return a small value that fits a JSON schema, as far as types, enums, bounds and required keys say."""
+    """Return a small value that fits a JSON schema: types, enums, bounds and required keys."""
     if not isinstance(schema, dict):
         return {}
     for key in ("const", "default"):
@@ -97,7 +97,7 @@ def least_value(schema: Any) -> Any:
 
 @contextlib.contextmanager
 def _native_episode(subject: ProbeSubject, params: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any] | None]]:
-    """Open an episode with native tools; its state is None if the class has none."""
+    """Open an episode with native tools; the state is None if the class has none."""
     with contextlib.ExitStack() as stack:
         try:
             opened: tuple[str, dict[str, Any] | None] = stack.enter_context(episode(subject, params=params))
@@ -109,7 +109,8 @@ def _native_episode(subject: ProbeSubject, params: dict[str, Any]) -> Iterator[t
 
 
 def _call_all(subject: ProbeSubject, calls_of: Callable[[list[dict[str, Any]]], list[list[tuple[str, str]]]]) -> None:
-    """Send the messages of calls (name, JSON text) to make of the tools, in as many episodes as it takes."""
+    """Send the messages of calls (name, JSON text) that `calls_of` makes from the tools, in as many episodes as
+    needed."""
     waiting: list[dict[str, Any]] | None = None
     while waiting is None or waiting:
         with _native_episode(subject, NATIVE) as (instance_id, state):

@@ -38,14 +38,13 @@ class Sum(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class DoctorFinding:
-    """Result of checking one endpoint. `works`: it returns text and JSON, or is skipped; `said`: outcomes and cost;
-    `problems` and `optional`: one line per failure."""
+    """Result of checking one endpoint."""
 
     roles: tuple[Role, ...]
     where: str
-    works: bool
-    said: str = ""
-    problems: tuple[str, ...] = ()
+    works: bool  # the endpoint returns text and JSON, or is skipped
+    said: str = ""  # outcome of each question, and the cost
+    problems: tuple[str, ...] = ()  # one line per failure; `optional`: of features that may be missing
     optional: tuple[str, ...] = ()
 
 

@@ -182,8 +182,7 @@ def _serve(options: argparse.Namespace) -> int:
     }
     try:
         token = take_token(options.host)
-        # A private Ray inherits what is here; the folder of secrets is only a path, and the hosts' own are read from
-        # it.
+        # A private Ray inherits this environment. `SECRETS` is only a path, from which hosts read their secrets.
         hidden = secret_variables(os.environ, (*options.pass_env, SECRETS))
         forget(name for name in hidden if not name.startswith("RAY_"))
         serve(ServiceSettings(environments, token=token, pass_env=tuple(options.pass_env), **chosen))

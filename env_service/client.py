@@ -62,8 +62,8 @@ class _Base:
     def _understand(
         self, call: Call, url: str, status: int, headers: Mapping[str, str], payload: bytes
     ) -> dict[str, Any]:
-        # The service also says "unknown" about an instance that it lost, in a restart say. For one that this client
-        # created, that is a crash and not a wrong request.
+        # A restarted service answers "unknown" about the instances it lost. If this client created the instance, that
+        # is a crash, not a wrong request.
         created_here = call.instance_id in self._held and call.route != "/release"
         body = protocol.understand(call, url, status, headers, payload, created_here)
         if call.instance_id is not None:
@@ -180,9 +180,7 @@ class AsyncEnvClient(_Base):
                 return self._understand(call, url, response.status, response.headers, await response.read())
         except aiohttp.ClientConnectorError as error:
             raise protocol.refused(call, url, error) from error
-        except (
-            TimeoutError
-        ) as error:  # aiohttp's timeouts are TimeoutErrors, too, and must be told from broken connections
+        except TimeoutError as error:  # some of aiohttp's timeouts are ClientErrors too (3.14): catch them first
             raise protocol.too_slow(call, url, self.timeout_s) from error
         except aiohttp.ClientError as error:
             raise protocol.broken(call, url, error) from error
@@ -309,7 +307,7 @@ class EnvClient(_Base):
                 self._client = httpx.Client(
                     timeout=httpx.Timeout(self.timeout_s, connect=CONNECT_TIMEOUT_S, pool=None),
                     limits=httpx.Limits(max_connections=None, max_keepalive_connections=self._max_connections),
-                    # A proxy of the outside world must not stand between processes of one machine.
+                    # Processes of one machine talk without the environment's proxy.
                     trust_env=False,
                 )
             return self._client

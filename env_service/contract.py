@@ -14,7 +14,7 @@ from typing import Any
 from env_service.base import BaseEnv
 
 ROLES = frozenset({"system", "user", "assistant", "tool"})
-# What chat APIs allow as the name of a function.
+# Function names that chat APIs allow.
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
@@ -227,7 +227,7 @@ def checked_class(value: Any, spec: str) -> type[BaseEnv]:
     return value
 
 
-# Names of splits that mean the same: one that an environment refuses is tried under the others.
+# Synonymous names of splits: if an environment refuses one, the others are tried.
 SAME = (("val", "dev", "validation"), ("test", "test_normal"))
 
 

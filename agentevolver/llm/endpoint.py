@@ -29,7 +29,7 @@ from agentevolver.utils.web.access import is_local
 logger = logging.getLogger(__name__)
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 20.0
-# A server that limited the rate is not asked again and again by the client for so long.
+# For this long after a rate limit, the openai client does not retry by itself.
 LIMITED_S = 60.0
 PATIENCE_S = 600.0
 """How long a call waits for a rate limit or an outage to end."""
@@ -90,7 +90,7 @@ class Endpoint:
         self._patience_s = patience_s
         self._slots = asyncio.Semaphore(settings.concurrency)
         self._context = Context(self.where, (served.api_key,), settings.timeout_s)
-        # Servers on this machine are reached directly, whatever proxy the environment names.
+        # Servers on this machine are reached without the environment's proxy.
         local = is_local(served.base_url)
         self._client = AsyncOpenAI(
             api_key=served.api_key,
@@ -120,8 +120,7 @@ class Endpoint:
                 filter).
             LLMReplyError: the model spent all its tokens before the answer.
         """
-        # The client's timeout (httpx) is per read, not for the whole reply.
-        # A server that sends a byte now and then never runs into the client's timeout.
+        # The client's timeout (httpx) is per read: a server that sends a byte now and then never exceeds it.
         longest = self.settings.tries * self.settings.timeout_s + self._patience_s
         async with self._slots:
             try:
@@ -176,7 +175,7 @@ class Endpoint:
             )
             completion = raw.parse()
         except (openai.OpenAIError, ValueError, TypeError) as error:
-            # ValueError and TypeError: a body that is no chat completion.
+            # ValueError and TypeError: the body is not a chat completion.
             return read_error(error, self._context)
         self._server.answered(self.where)
         seconds = raw.elapsed.total_seconds()
@@ -187,7 +186,7 @@ class Endpoint:
         omit = self.settings.omit
         sent = {name: value for name, value in sampling.items() if name not in omit}
         if "seed" in sent and self.settings.base_url not in SEEDED:
-            # Most servers take 32 bits.
+            # Most servers take seeds of 32 bits only.
             sent["seed"] = int(sent["seed"]) & 0x7FFFFFFF
         extra = {name: sent.pop(name) for name in sorted(EXTRA_SAMPLING & set(sent))}
         extra |= extra.pop("extra_body", {})

@@ -26,7 +26,7 @@ from agentevolver.utils.files import open_lines
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 _SCORES = ("score", "reward", "success")
-# Whose environment a conversation says nothing of.
+# Environment of conversations that name none.
 IMPORTED = "imported"
 
 
@@ -171,7 +171,7 @@ def as_text(message: Mapping[str, Any]) -> str:
         function = call["function"]
         arguments = function.get("arguments")
         if isinstance(arguments, str):
-            with suppress(ValueError, RecursionError):  # what a model wrote is kept as it is
+            with suppress(ValueError, RecursionError):  # arguments that are not JSON stay text
                 arguments = json.loads(arguments or "{}")
         said = json.dumps({"name": function.get("name"), "arguments": arguments}, ensure_ascii=False)
         calls.append(f"<tool_call>\n{said}\n</tool_call>")

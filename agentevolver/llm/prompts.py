@@ -31,28 +31,25 @@ SECTIONS = (
     *("steps_left", "tried", "focus", "existing", "count", "experience", "indices", "summary"),
 )
 NO_STEPS = "(no steps yet)"
-# A rough measure of texts whose tokens nobody has counted.
+# Rough estimate for texts that were not tokenised.
 CHARS_PER_TOKEN = 4
-# Of instructions whose reply is the action itself; others ask for JSON.
+# In instructions whose reply is the action itself; other instructions ask for JSON.
 REPLY_IS_SENT = "Your reply is sent to the environment as it is"
-# What the environment itself says, not somebody in it.
+# Sections that the environment itself writes.
 _DECLARING = ("opening", "tools")
 
 _ROLE_LINE = re.compile(r"role: ([a-z]+/[a-z]+)")
-# What ends a line for some reader: a model may take any of these for a new line, so that a step could be forged behind
-# it.
+# Characters that a model may take for a line break, so that a step could be forged after one.
 _LINE_ENDS = re.compile("\r\n?|[\v\f\x1c-\x1e\x85\u2028\u2029]")
-# Tags in which some environments want actions written. One that the environment itself declares is no danger in a
-# prompt.
+# Tags of actions in some environments. A tag that the environment itself declares is harmless in a prompt.
 _ACTION_TAGS = ("tool_call", "tool_response", "think")
-# What stands where `<` does: the protocol's own tags, and control tokens of chat templates (`<|im_end|>`,
-# `<end_of_turn>`).
+# After `<`: the prompt's own tags, and control tokens of chat templates (`<|im_end|>`, `<end_of_turn>`).
 _AFTER_ANGLE = (
     rf"(?=\s*/?\s*(?:{'|'.join(SECTIONS)})\b|[|\uff5c][^|\uff5c<>\[&\n]{{1,60}}[|\uff5c]>"
     rf"|/?(?:s|bos|eos|sop|eop|start_of_turn|end_of_turn|{'|'.join(_ACTION_TAGS)})>|</?SYS>>)"
 )
 _AFTER_BRACKET = r"(?=/?(?:INST|gMASK|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS)\])"
-# With what escapes look like already, so that these are told from ours.
+# Texts that look like our escapes are escaped too, so that `restored` can tell them apart.
 _CONTROL = re.compile(rf"(?:<|&(?:amp;)*lt;){_AFTER_ANGLE}|(?:\[|&(?:amp;)*#91;){_AFTER_BRACKET}", re.IGNORECASE)
 _DEFUSED = re.compile(rf"&(?:amp;)*lt;{_AFTER_ANGLE}|&(?:amp;)*#91;{_AFTER_BRACKET}", re.IGNORECASE)
 _ACTION_TAG = re.compile(rf"</?({'|'.join(_ACTION_TAGS)})>")
@@ -209,11 +206,11 @@ def _outdented(text: str) -> str:
 
 Steps = Sequence[StepText]
 
-# Steps at the end that are kept as they are as long as anything else can go.
+# Last steps, which are shortened only after all others.
 LATEST = 2
-# Characters of an observation that say what kind of answer it was.
+# Minimum length of a shortened observation, enough to see its kind.
 LEAST = 200
-# What line breaks of the mark take when a transcript is laid out.
+# Extra characters for the mark's line breaks, which a transcript indents.
 _SLACK = 16
 
 

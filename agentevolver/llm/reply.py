@@ -16,13 +16,13 @@ from agentevolver.llm.prompts import restored
 
 M = TypeVar("M", bound=BaseModel)
 
-# A reply with more openings of JSON than this is no answer to the question that was asked.
+# JSON openings to look at; a reply with more is not an answer.
 MAX_OPENINGS = 200
 _OPENING = re.compile(r"[\[{]")
 _BROKEN_OBJECT = re.compile(r'\{\s*"')
 _THOUGHT_BEGINS, _THOUGHT_ENDS = "<think>", "</think>"
 _STRING_OR_COMMA = re.compile(r'"(?:[^"\\]|\\.)*"|,(?=\s*[}\]])', re.DOTALL)
-# strict=False: models put line breaks into strings as they are.
+# strict=False: models write raw line breaks into strings.
 _DECODER = json.JSONDecoder(strict=False)
 
 

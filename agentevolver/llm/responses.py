@@ -31,7 +31,7 @@ from agentevolver.llm.reply import NoAnswer, split_thinking
 Tokens = tuple[int | None, int | None]
 """Prompt and completion tokens; None if the server does not count them."""
 
-# DeepSeek, DashScope and older vLLM; newer vLLM and OpenRouter.
+# The first is used by DeepSeek, DashScope and older vLLM, the second by newer vLLM and OpenRouter.
 _THINKING = ("reasoning_content", "reasoning")
 _OVERFLOW = re.compile(
     r"context[_ ]length[_ ]exceeded|exceed_context_size|maximum (?:context|model) length|(?:prompt|input) is too long"
@@ -106,7 +106,7 @@ def read_error(error: Exception, context: Context) -> Failure:
     if isinstance(error, openai.APIConnectionError):
         cause = redact(str(error.__cause__ or error), context.secrets)
         return Failure(LLMUnavailable(f"{where} cannot be reached: {cause}"), Again.OUTAGE)
-    # A proxy's page, or half a body.
+    # A proxy's page, or a truncated body.
     found = redact(f"{type(error).__name__}: {error}", context.secrets)
     return Failure(LLMUnavailable(f"{where} answered with no chat completion: {found}"), Again.UNUSABLE)
 
@@ -141,7 +141,7 @@ def read_completion(
         if refusal := getattr(message, "refusal", None):
             return Failure(LLMRefused(f"{where} refused: {redact(str(refusal), context.secrets)}"), billed=counted)
         return Failure(LLMUnavailable(f"{where} answered nothing"), Again.UNUSABLE, billed=counted)
-    with suppress(NoAnswer):  # of thinking that never ended the text stays as it is
+    with suppress(NoAnswer):  # thinking without an end stays in the text
         inline, rest = split_thinking(text)
         if inline and (rest.strip() or calls):
             thinking, text = thinking or inline, rest.strip()

@@ -17,10 +17,10 @@ from agentevolver.utils import recipes
 
 OFFLINE = "offline"
 POLICY = "policy"
-# Models of ours, whose replies follow from a seed. Others may not know the parameter, or not keep to it.
+# Our own models: a seed determines their replies. Other servers may not know the parameter, or ignore it.
 SEEDED = (OFFLINE, POLICY)
 CACHE_FILE = "llm_replies.sqlite"
-# Variable of the token that the stand-in asks for, if it is set.
+# Variable with the stand-in's token, if it has one.
 TEACHER_TOKEN = "TEACHER_TOKEN"
 
 # fmt: off
@@ -28,7 +28,7 @@ OPENAI_SAMPLING = frozenset({
     "temperature", "top_p", "max_tokens", "max_completion_tokens", "seed", "stop", "presence_penalty",
     "frequency_penalty", "reasoning_effort", "response_format", "tool_choice",
 })
-# Fields of the body that servers know beyond the OpenAI API.
+# Fields of the body beyond the OpenAI API that some servers know.
 EXTRA_SAMPLING = frozenset({
     "top_k", "min_p", "repetition_penalty", "chat_template_kwargs", "enable_thinking", "thinking_budget", "extra_body",
 })

@@ -34,7 +34,7 @@ _REPLIES = """CREATE TABLE IF NOT EXISTS replies (
     key TEXT PRIMARY KEY, text TEXT NOT NULL, prompt_tokens INTEGER NOT NULL, completion_tokens INTEGER NOT NULL,
     finish_reason TEXT NOT NULL, created REAL NOT NULL, tool_calls TEXT NOT NULL DEFAULT '[]', thinking TEXT NOT NULL \
 DEFAULT '')"""
-# Columns that files of earlier versions lack.
+# Columns missing from files of earlier versions.
 _REPLIES_ADDED = ("tool_calls TEXT NOT NULL DEFAULT '[]'", "thinking TEXT NOT NULL DEFAULT ''")
 _REPLY_COLUMNS = "text, prompt_tokens, completion_tokens, finish_reason, tool_calls, thinking"
 
@@ -224,7 +224,7 @@ class ReplyCache:
         try:
             return self._open(path)
         except sqlite3.DatabaseError as error:
-            # Only what is broken is set aside: a file that is busy or may not be written is left where it is.
+            # Set aside only a broken file, not one that is busy or read-only.
             if error.sqlite_errorcode not in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
                 raise
             aside = path.with_name(f"{path.name}.unreadable-{int(time.time())}")

@@ -20,12 +20,12 @@ from typing import Any
 import orjson
 
 PRIVATE_FILE = 0o600
-# What a file is called that holds JSON lines and was compressed.
+# Suffix of compressed files of JSON lines.
 COMPRESSED = ".gz"
-# So many bytes before the offset are compared, to tell a file that grew from another one of the same name.
+# Bytes before the offset that are compared, to tell a grown file from another one with its name.
 _MEMORY = 256
 _DRAFTS = itertools.count()
-# Bytes that are looked at once.
+# Bytes per read when looking for the last line break.
 _BLOCK = 64 * 1024
 
 
@@ -40,7 +40,7 @@ def sync(path: Path) -> None:
     try:
         os.fsync(handle)
     except OSError as error:
-        # Some network file systems have no sync of a folder: what it names is on the server at once.
+        # Some network file systems cannot sync a folder: its entries are on the server at once.
         if error.errno != errno.EINVAL or not stat.S_ISDIR(os.fstat(handle).st_mode):
             raise
     finally:
@@ -107,7 +107,7 @@ def append_jsonl(path: Path, record: Mapping[str, Any]) -> None:
     line = orjson.dumps(record) + b"\n"
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
     try:
-        # Not the status of the path: a device has no size, and a pipe no end.
+        # `fstat` of the open file, not `stat` of the path: a device has no size, and a pipe no end.
         size = os.fstat(handle).st_size
         # Close a torn last line, so that only that record is lost.
         if size and os.pread(handle, 1, size - 1) != b"\n":
@@ -209,7 +209,7 @@ def private_folder(path: Path) -> Path:
     """Create a folder with mode 0700, or accept this user's own; raises PermissionError for anything else."""
     with suppress(FileExistsError):
         path.mkdir(mode=0o700, parents=True)
-    # Not `stat`: a stranger's link to a folder of this user's would lead others there.
+    # Not `stat`: another user's link to one of this user's folders must not pass.
     status = path.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
         raise PermissionError(f"{path} is not a folder that only this user can enter; remove it")

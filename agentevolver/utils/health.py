@@ -47,10 +47,10 @@ async def unhealthy(url: str, timeout_s: float = PROBE_TIMEOUT_S, launch_id: str
 
 
 async def examine(url: str, timeout_s: float = PROBE_TIMEOUT_S) -> Health:
-    # Not above: servers import this module to say who they are, and have no use for a client.
+    # Imported here: servers import this module for `health_facts` and need no client.
     import httpx
 
-    # A proxy set for the outside world must not stand between processes of one machine.
+    # Processes of one machine talk without the environment's proxy.
     async with httpx.AsyncClient(timeout=timeout_s, trust_env=not is_local(url)) as client:
         try:
             response = await client.get(url, headers={"accept": "application/json, */*;q=0.5"})

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-# label -> how many calls are out, and the age of the oldest in seconds.
+# label -> (number of calls in flight, age of the oldest in seconds)
 Waiting = dict[str, tuple[int, float]]
 SHOWN = 4
 

@@ -33,7 +33,7 @@ def main(words: list[str]) -> int:
     own = os.getpid()
     child = os.fork()
     if child == 0:
-        # Should this process be killed by itself, the command goes too.
+        # If this process alone is killed, the kernel kills the command.
         libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
         if os.getppid() != own:
             os._exit(NOT_STARTED)

@@ -62,7 +62,7 @@ def load_class(spec: str, base: Callable[..., T], names: Sequence[str]) -> type[
     except (ImportError, AttributeError, ValueError) as error:
         others = f"one of {', '.join(names)}, or " if names else ""
         raise ValueError(f"{error}; write {others}package.module:Class") from error
-    assert isinstance(base, type)  # typed as a callable, so that an abstract class may be given
+    assert isinstance(base, type)  # typed as a callable, because mypy refuses an abstract class as `type[T]`
     fits = isinstance(found, type) and issubclass(found, base)
     if not fits:
         raise ValueError(f"{found!r} is not a subclass of {base.__module__}.{base.__qualname__}")

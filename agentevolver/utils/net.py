@@ -11,24 +11,24 @@ from typing import Any
 
 LOOPBACK = "127.0.0.1"
 ON_LOOPBACK = {
-    # Where Ray does not expect a cluster (it says Windows and macOS) a node is at 127.0.0.1, and GCS, raylet, agents,
-    # workers and drivers listen there. Elsewhere it takes 127.0.0.1 for a mistake, and at any other address most of
-    # them listen on all interfaces.
+    # Where Ray expects no cluster (it names Windows and macOS), a node's address is 127.0.0.1, and all its processes
+    # listen there. Otherwise Ray (2.60) replaces 127.0.0.1 by the address of a network interface, and most processes
+    # listen on all interfaces.
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     "GLOO_SOCKET_IFNAME": "lo",
     "NCCL_SOCKET_IFNAME": "lo",
     "VLLM_HOST_IP": LOOPBACK,
 }
-"""What the processes of a Ray cluster of one machine have in their environment, from before they import Ray."""
+"""Environment variables of a one-machine Ray cluster's processes; they must be set before Ray is imported."""
 EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
-# Where the page is, or the next free one above it.
+# Port of the page, or the first one to try.
 LOGVIEW_PORT = 8600
 # The kernel hands out ports of the ephemeral range at any moment, and seconds pass between choosing a port and binding
 # it: ports are taken outside that range.
-# Above what is usually configured by hand.
+# `FIRST` is above the ports that are usually configured by hand.
 FIRST = 12_000
 ENOUGH = 1_000
-# File descriptors, which no collection closes, by port.
+# Port -> file descriptor, which stays open because no garbage collection closes it.
 _reserved: dict[int, int] = {}
 
 

@@ -15,7 +15,7 @@ def marked_query(messages: Sequence[Mapping[str, Any]], info: Mapping[str, Any] 
     if not isinstance(query, str) or not query.strip() or not messages:
         return None
     content = messages[-1].get("content")
-    # `find` and `rfind` see what `count` does not: a second occurrence that overlaps the first.
+    # Unlike `count`, `find` and `rfind` see a second occurrence that overlaps the first.
     return query if isinstance(content, str) and 0 <= content.find(query) == content.rfind(query) else None
 
 

@@ -62,9 +62,8 @@ def identify(pid: int) -> ProcessId | None:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
-    # Not psutil's `create_time`: it counts from the boot's time of day, which moves with the clock, and this identity
-    # is written down. The command name stands in parentheses and may hold anything; state is the 1st field after it,
-    # starttime the 20th.
+    # Not psutil's `create_time`: it depends on the clock, which may be set, and identities are written to files. The
+    # command name in parentheses may hold any characters; after it, state is the 1st field and starttime the 20th.
     fields = stat.rpartition(")")[2].split()
     return None if fields[0] in "ZXx" else ProcessId(pid, int(fields[19]))
 
@@ -185,7 +184,7 @@ class SegmentWatch:
             with contextlib.suppress(OSError):  # it is gone already
                 lines += f"{path.stat().st_ino} {path.name}\n"
         if lines:
-            # On a line of its own, even where a full disk has cut off the last one.
+            # The leading line break ends a line that a full disk has cut off.
             with open(
                 self._file, "a", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)
             ) as file:
@@ -238,6 +237,6 @@ def _mapped_inodes(pids: Iterable[int]) -> set[int]:
             maps = Path(f"/proc/{pid}/maps").read_text(errors="replace")
         except OSError:  # ended meanwhile, or another user's
             continue
-        # By inode, the fifth field: a semaphore is made under another name than the one it keeps.
+        # By inode, the fifth field: a semaphore is created under a temporary name.
         inodes |= {int(line.split(maxsplit=5)[4]) for line in maps.splitlines() if f" {SHARED_MEMORY}" in line}
     return inodes

@@ -16,7 +16,7 @@ from zmq.utils import z85
 
 _NAMESPACE = b"agentevolver"
 TRANSFER_QUEUE, SERVER = "TransferQueue", "vLLM's server"
-# Of vLLM's server, what monitoring asks: whether it lives, and counters without text.
+# Routes of vLLM's server for monitoring: liveness, and counters without text.
 OPEN = ("/health", "/metrics")
 
 

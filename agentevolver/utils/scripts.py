@@ -7,13 +7,13 @@ import functools
 import re
 import unicodedata
 
-# As the inside of a character class; those of the basic plane first.
+# The inside of a character class; first the basic multilingual plane.
 _BASIC = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1950-\u19df\u1a20-\u1aaf\u1b00-\u1b7f\u3005-\u3007\u3040-\u312f\u31a0-\u31bf\u31f0-\u31ff"
     "\u3400-\u4dbf\u4e00-\u9fff\ua980-\ua9ff\uaa60-\uaadf\uf900-\ufaff"
 )
 UNSPACED = _BASIC + "\U00016fe0-\U00018d8f\U0001aff0-\U0001b16f\U00020000-\U0003ffff"
-# Combining marks beyond belong to scripts of music and signs.
+# Later combining marks belong to music and sign writing.
 _LAST_MARK = 0x1FFFF
 
 
@@ -33,7 +33,7 @@ def usual(text: str) -> bool:
 
 @functools.cache
 def _unusual() -> re.Pattern[str]:
-    # One range for all beyond the basic plane: `re` tries those one after the other.
+    # One range for everything beyond the basic plane: `re` tries such ranges one by one, which is slow.
     return re.compile(f"[{_BASIC}{marks(0xFFFF)}\U00010000-\U0010ffff]")
 
 

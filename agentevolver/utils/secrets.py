@@ -17,14 +17,14 @@ from typing import Any
 from agentevolver.utils.files import create
 
 SECRETS = "AGENTEVOLVER_SECRETS"
-"""The variable with the folder."""
+"""Variable with the folder of secrets."""
 _KEY = re.compile(r"[_-](?:KEY|PAT|AUTH)$", re.IGNORECASE)
 _LOGIN = re.compile(r"://[^/\s@:]*:[^/\s@]+@")
-# Ray reads its own variables in each of its processes; the others are folders, whatever their names end with.
+# Ray's processes read Ray's own variables. PWD and OLDPWD are folders, not passwords.
 _NEVER = re.compile(r"RAY_.*|(?:OLD)?PWD", re.DOTALL)
 LIBRARIES = re.compile(r"(?:https?|ftp|wss?|all)_proxy|hf_endpoint", re.IGNORECASE)
-"""What libraries read by themselves wherever they connect; the hub's token, which they do too, is found through
-`HF_TOKEN_PATH`."""
+"""Variables that libraries read by themselves when they connect. The hub's token needs none: `HF_TOKEN_PATH` leads to
+it."""
 MASK = "***"
 
 _NAMES = (
@@ -33,9 +33,9 @@ _NAMES = (
 )
 _SECRET_NAME = re.compile(rf"(?:^|[^a-z0-9])(?:{_NAMES})$")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-# A name and the sign after it; no run of name's characters is looked at twice.
+# A name and the sign after it. Possessive (`++`), so that the search time stays linear.
 _NAMED = re.compile(r"""(?<![\w.-])(?P<name>[\w.-]++)(?P<sign>\\?["']?\s{0,3}(?:=|:(?!//))[ \t]{0,3})""")
-# What may follow: a quoted text, a reference, or one word, with the scheme of a header before it.
+# The value: a quoted text, a reference, or one word, after the scheme of an HTTP header if there is one.
 _VALUE = re.compile(
     r""""(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|\\"[^"\n]*\\"|\$\{[^}\n]*\}|"""
     r"""(?:(?:bearer|basic)[ \t]+)?[^\s"',;&)}\]]+""",
@@ -109,8 +109,7 @@ def forget(names: Iterable[str]) -> None:
     values = {name: os.environ.pop(name) for name in [*names] if name in os.environ}
     try:
         with open("/proc/self/stat", encoding="utf-8", errors="replace") as stat:
-            # The fields after the command's name, whose number 3 is the first: env_start and env_end are 50 and 51
-            # (proc(5)).
+            # The first field after the command name is number 3: env_start and env_end are 50 and 51 (proc(5)).
             fields = stat.read().rpartition(")")[2].split()
         start, end = int(fields[47]), int(fields[48])
         content = ctypes.string_at(start, end - start)
@@ -118,8 +117,8 @@ def forget(names: Iterable[str]) -> None:
         return
     for name, value in values.items():
         for place in _places(content, f"{name}={value}".encode(errors="surrogateescape")):
-            # The value alone: what keeps a pointer to another variable finds it where it was. No zeros: psutil reads up
-            # to the first pair.
+            # Only the value, so that pointers to other variables stay valid. Not with zeros: psutil (7.2) stops reading
+            # at two of them.
             ctypes.memset(start + place + len(name) + 1, ord("*"), len(os.fsencode(value)))
 
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 LEVEL = 0.95
-# From so many degrees of freedom on, the expansion below is exact to seven digits.
+# Degrees of freedom from which the expansion is exact to seven digits.
 _MANY = 200
 
 

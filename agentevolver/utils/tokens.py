@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-# What a class may override, in which case its own methods are asked.
+# If a class overrides one of these, its own methods are called.
 _ENCODING = ("__call__", "encode", "_encode_plus", "_convert_encoding", "set_truncation_and_padding")
 _DECODING = ("decode", "_decode", "clean_up_tokenization")
 
@@ -19,7 +19,7 @@ def encoder_of(tokenizer: Any) -> Callable[[str], list[int]]:
 
     def encode(text: str) -> list[int]:
         if backend.truncation is not None or backend.padding is not None or backend.encode_special_tokens:
-            # Somebody else's call has left it so; the tokenizer's own method sets it right.
+            # Left behind by another call; the tokenizer's own method resets the backend.
             return list(tokenizer.encode(text, add_special_tokens=False))
         ids: list[int] = backend.encode_batch_fast([text], add_special_tokens=False)[0].ids
         return ids

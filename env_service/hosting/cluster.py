@@ -21,10 +21,10 @@ from env_service.hosting.wire import Address
 logger = logging.getLogger(__name__)
 
 OBJECT_STORE_BYTES = 80 * 1024 * 1024
-# /ray/session_2026-11-20_19-56-39_840148_4194304/sockets/plasma_store, and some more for a process of its own
+# Length of /ray/session_2026-11-20_19-56-39_840148_4194304/sockets/plasma_store, with a margin.
 RAY_SOCKET_CHARS = 72
 CALL_TIMEOUT_S = 60.0
-# After the end of a host new ones rather go elsewhere: Ray may take a minute to notice that a node is gone.
+# After the end of a host its node is avoided: Ray may take a minute to notice that a node is gone.
 AVOID_S = 90.0
 T = TypeVar("T")
 
@@ -181,9 +181,7 @@ class HostCluster:
         namespace = f"env_service-{secrets.token_hex(4)}"
         common: dict[str, Any] = {"namespace": namespace, "log_to_driver": False, "logging_level": logging.ERROR}
         if self._address is None:
-            os.environ.setdefault(
-                "RAY_USAGE_STATS_ENABLED", "0"
-            )  # a private helper cluster has nothing to report to Ray's makers
+            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a private helper cluster sends no usage reports
             self._folder = new_folder(RAY_SOCKET_CHARS)
             private = {
                 "address": "local",
@@ -191,7 +189,7 @@ class HostCluster:
                 "include_dashboard": False,
                 "object_store_memory": OBJECT_STORE_BYTES,
             }
-            # Ray opens the folder that it is given to everybody, so that is not the one that keeps others out.
+            # Ray makes its folder accessible to everybody, so give it one inside the private folder.
             ray.init(_temp_dir=f"{self._folder}/ray", **private, **common)
         else:
             ray.init(address=self._address, **common)

@@ -70,7 +70,7 @@ class ForkServer:
         try:
             # A fork takes milliseconds and shares the memory of the imported code.
             pid = os.fork()
-        except OSError:  # no memory or no process ids left: the service misses the worker and tries again later
+        except OSError:  # no memory or no process ids left: the service notices the missing worker and retries
             return
         if pid:
             self._workers[worker] = pid
@@ -145,9 +145,7 @@ def main(descriptor: int) -> None:
     except RegistryError as error:
         control.sendall(pack({"failed": str(error)}) + b"\n")
         return
-    except (
-        BaseException
-    ) as error:  # importing an environment runs foreign code, and its failure must be reported, whatever it is
+    except BaseException as error:  # importing runs foreign code, which may raise anything
         control.sendall(pack({"failed": f"importing {plan['module_class']} failed: {shorten(error)}"}) + b"\n")
         return
     adopt_orphans()

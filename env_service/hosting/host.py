@@ -133,7 +133,7 @@ class HostActor(Host):
 
     def __init__(self, spec: HostSpec) -> None:
         # Environments must not see secrets: forget them before the class is imported.
-        # Ray's own variables stay: it reads them later than this.
+        # Ray's own variables stay: Ray reads them later.
         forget(name for name in secret_variables(os.environ, spec.pass_env) if not name.startswith("RAY_"))
         for name in spec.pass_env:
             if value := secret(name, spec.secrets):
@@ -142,4 +142,4 @@ class HostActor(Host):
 
 
 def _leave() -> None:
-    os._exit(0)  # instances of a service that is gone serve nobody; exit handlers could wait for hung threads
+    os._exit(0)  # not `sys.exit`: exit handlers could wait for hung threads

@@ -68,7 +68,7 @@ class Link(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         if (sock := transport.get_extra_info("socket")) is not None:
             watch_peer(sock)
-        if self._link_server.stopped:  # dialed in while the service stopped
+        if self._link_server.stopped:  # the worker dialed while the service stopped
             self.close()
             return
         self._link_server.links.add(self)
@@ -197,7 +197,7 @@ class LinkServer:
         self.stopped = True
         for link in list(self.links):
             link.close()
-        await asyncio.sleep(SETTLE_S)  # closed connections report their end, and just accepted ones are refused
+        await asyncio.sleep(SETTLE_S)  # time for closed connections to report, and for late ones to be refused
         for server in self._servers:
             server.close()
         for _, future in self._expected.values():

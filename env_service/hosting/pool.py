@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 DIAL_TIMEOUT_S = 30.0
 WAIT_FOR_WORKER_S = 10.0
-# How often it is looked whether a node with fewer hosts is there.
+# Seconds between looks for a node with fewer hosts.
 SPREAD_S = 15.0
 BACKOFF_S = (0.1, 0.5, 2.0, 5.0, 15.0, 30.0)
 
@@ -91,8 +91,7 @@ class WorkerPool(ABC):
 
     @property
     @abstractmethod
-    def workers(self) -> list[Worker]:
-        pass
+    def workers(self) -> list[Worker]: ...
 
     @abstractmethod
     async def start(self) -> None:
@@ -103,12 +102,10 @@ class WorkerPool(ABC):
         """Return a worker that holds this slot; raise Unavailable."""
 
     @abstractmethod
-    def release(self, worker: Worker, slot: str) -> None:
-        pass
+    def release(self, worker: Worker, slot: str) -> None: ...
 
     @abstractmethod
-    async def stop(self) -> None:
-        pass
+    async def stop(self) -> None: ...
 
     async def _new_host(self) -> HostHandle:
         # The first host was started to read the class's declaration; use it before new ones.

@@ -40,7 +40,7 @@ def limit_memory(memory_mb: int) -> None:
         used = int(statm.read().split()[0]) * resource.getpagesize()
     _libc.mallopt(
         M_ARENA_MAX, 2
-    )  # each malloc arena of a thread reserves 64 MiB of address space, which would count as used
+    )  # a malloc arena reserves 64 MiB of address space per thread, which would count as used
     limit = used + memory_mb * 1024 * 1024
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     if hard != resource.RLIM_INFINITY:

@@ -180,7 +180,6 @@ class EnvService:
         return True
 
     # -- one instance
-    # ---------------------------------------------------------------------------------------------------------------
 
     async def _open(self, instance: Instance, pool: WorkerPool, params: dict[str, Any]) -> bytes:
         request = {
@@ -245,7 +244,7 @@ class EnvService:
             if instance.worker is worker:
                 self._lose(instance, f"its process (pid {worker.link.pid}) ended")
 
-    # -- calls ---------------------------------------------------------------------------------------------------------
+    # -- calls
 
     async def _first_call(
         self, pool: WorkerPool, slot: str, kind: FrameKind, request: dict[str, Any]
@@ -333,7 +332,6 @@ class EnvService:
         )
 
     # -- bookkeeping
-    # ----------------------------------------------------------------------------------------------------------------
 
     async def _start_pool(self, name: str, module_class: str) -> WorkerPool:
         settings, launcher = self.settings, self._launcher

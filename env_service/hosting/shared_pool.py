@@ -85,7 +85,7 @@ class SharedPool(WorkerPool):
         for worker in workers:
             worker.link.on_lost = None
             worker.host.kill()
-        if workers:  # Ray reports an actor that ends before it is killed as a failure, so let the kill come first
+        if workers:  # kill first: Ray reports an actor that ends by itself as a failure
             await asyncio.wait(
                 [asyncio.ensure_future(worker.link.closed.wait()) for worker in workers], timeout=KILL_TIMEOUT_S
             )

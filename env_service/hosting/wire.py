@@ -16,7 +16,7 @@ import orjson
 
 HEADER = struct.Struct("!IQB")
 MAX_FRAME_BYTES = 64 * 1024 * 1024
-# A machine that loses its power or its network says no goodbye: after this silence its connections are closed.
+# A machine that loses power or network closes nothing: after this silence its connections are closed here.
 KEEPALIVE_IDLE_S, KEEPALIVE_EVERY_S, KEEPALIVE_PROBES = 5, 3, 3
 SILENCE_S = KEEPALIVE_IDLE_S + KEEPALIVE_EVERY_S * KEEPALIVE_PROBES
 
@@ -115,7 +115,7 @@ def watch_peer(sock: socket.socket) -> None:
         (socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S),
         (socket.TCP_KEEPINTVL, KEEPALIVE_EVERY_S),
         (socket.TCP_KEEPCNT, KEEPALIVE_PROBES),
-        (socket.TCP_USER_TIMEOUT, SILENCE_S * 1000),  # for what was sent and not acknowledged
+        (socket.TCP_USER_TIMEOUT, SILENCE_S * 1000),  # for data that was sent but not acknowledged
     ):
         sock.setsockopt(socket.IPPROTO_TCP, option, value)
 

@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 MAX_TRACEBACK_CHARS = 16_000
 RECV_BYTES = 256 * 1024
-# A step shorter than this on average (each new one counts a tenth) keeps its thread, until one outlasts our patience.
+# If steps are shorter than QUICK_S on average (moving, each new one counts a tenth), the reading thread runs them.
 QUICK_S = 0.001
 TYPICAL_SHARE = 0.1
 PATIENCE_S = 0.05
@@ -73,9 +73,7 @@ class InstanceHost:
         """Let the class prepare this process; a failure is reported by the next create."""
         try:
             self.env_class.warm_up()
-        except (
-            BaseException
-        ) as error:  # foreign code, as in `answer`; nobody asked for anything yet, so the create reports it
+        except BaseException as error:  # foreign code, as in `answer`; the next create reports it
             self._cold = error
 
     def answer(self, frame: Frame) -> bytes:
@@ -89,9 +87,7 @@ class InstanceHost:
             raise
         except ValueError as error:
             return encode(frame.call, FrameKind.BAD_REQUEST, pack({"message": _printable(error)}))
-        except (
-            BaseException
-        ) as error:  # environments are foreign code: SystemExit or KeyboardInterrupt of theirs must not end a host
+        except BaseException as error:  # foreign code: its SystemExit or KeyboardInterrupt must not end the host
             return encode(frame.call, FrameKind.FAILED, pack(_described(error)))
 
     def abandon(self, frame: Frame) -> bytes:
@@ -154,7 +150,7 @@ class InstanceHost:
     def _close_quietly(self, env: BaseEnv) -> None:
         try:
             env.close()
-        except BaseException as error:  # the failure that led here is the one to report; this one only reaches the log
+        except BaseException as error:  # only logged: the earlier failure is reported
             logger.warning("close() of %s failed after an earlier failure: %s", self.env_class.__name__, shorten(error))
 
 
@@ -227,7 +223,7 @@ class ThreadCrew:
                     self._idle -= 1
                 if frame is None or not self.run(frame):
                     return
-        except CallAbandoned:  # arrived after the abandoned call had already ended
+        except CallAbandoned:  # the exception arrived after the abandoned call had ended
             return
         finally:
             with self._lock:
@@ -304,7 +300,7 @@ class Reader:
                 still_mine = self._busy is not None and self._busy[0] == mine
                 if still_mine:
                     self._busy = None
-        except CallAbandoned:  # arrived after the call had ended; it was cancelled by the one who reads now
+        except CallAbandoned:  # arrived after the end of the call, which the new reading thread cancelled
             return False
         return still_mine
 
@@ -328,7 +324,7 @@ def serve_shared(sock: socket.socket, instance_host: InstanceHost, threads: int,
         try:
             with sending:
                 sock.sendall(data)
-        except OSError:  # the service is gone; the reading side notices and ends the process
+        except OSError:  # the service is gone; the reader notices and ends the process
             logger.info("a reply found the connection closed")
 
     Reader(sock, ThreadCrew(instance_host, send, threads), on_end).read()

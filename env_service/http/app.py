@@ -110,8 +110,7 @@ def documented_app(service: EnvService) -> FastAPI:
         _add_post(app, service, path, body, route.reply, route.summary, errors)
     for path, single in MANY.items():
         route = ROUTES[single]
-        # A field that an item lacks is a 400 in its own reply and not a fault of the whole body, so the schema requires
-        # none.
+        # The schema requires no field: an item that lacks one gets a 400 as its own reply, and the others are served.
         item = request_model(f"{path.strip('/').title().replace('_', '')}Item", (), (*route.required, *route.optional))
         body = _many_model(path, item)
         _add_post(
@@ -227,7 +226,7 @@ def bind(host: str, port: int) -> socket.socket:
         sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         sock.setsockopt(
             socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
-        )  # accepted sockets inherit it; without it a reply waits 40 ms for an ACK
+        )  # inherited by accepted sockets; without it a reply waits 40 ms for an ACK
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(address)
         sock.listen(2048)
@@ -292,7 +291,7 @@ async def _run(settings: ServiceSettings, sock: socket.socket) -> None:
         await asyncio.wait({serving, starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if starting.done() and not stopping.done():
             starting.result()
-            _stop_on_signals(stop)  # Ray has put handlers of its own in their place
+            _stop_on_signals(stop)  # Ray has replaced the handlers by its own
             host, port = sock.getsockname()[:2]
             logger.info("serving %s on http://%s:%d", ", ".join(settings.environments), host, port)
             await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)

@@ -78,7 +78,7 @@ async def answer(service: EnvService, path: str, body: bytes, create_key: str | 
         return HttpReply(200, data)
     except ServiceError as error:
         return failure(error)
-    except Exception:  # the last line of defence: a bug of the service must answer as one, and be found in the log
+    except Exception:  # a bug of the service: the client gets an error id, and the log the traceback
         error_id = secrets.token_hex(6)
         logger.exception("route %s failed unexpectedly [%s]", path, error_id)
         return failure(ServiceError(f"the service failed; its log has the details under {error_id}", error_id=error_id))

@@ -22,9 +22,9 @@ logger = logging.getLogger(__name__)
 
 Headers = Sequence[tuple[bytes, bytes]]
 ErrorBody = Callable[[int, str], dict[str, Any]]
-# A second one of these is refused: whoever stands before the server may have read the other.
+# A duplicate of these is refused: a proxy in front may have read the other one.
 _SINGLE = frozenset({b"host", b"origin", b"authorization", b"content-length", b"content-type", b"transfer-encoding"})
-# A refusal reads a body of so many bytes, for so long: closing a connection over unread data may lose the answer.
+# Limits for reading the body of a refused request: closing a connection with unread data may lose the answer.
 _DRAINED_BYTES, _DRAINED_S = 64 * 1024, 1.0
 
 
@@ -158,7 +158,7 @@ async def send_json(send: Send, status: int, content: Any, headers: Headers = ()
 
 def _announced(headers: Mapping[bytes, bytes]) -> int | None:
     given = headers.get(b"content-length", b"0")
-    # `int` takes seconds for a number of many thousand digits.
+    # `int` needs seconds for many thousands of digits.
     return int(given) if b"transfer-encoding" not in headers and given.isdigit() and len(given) <= 18 else None
 
 

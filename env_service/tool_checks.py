@@ -21,8 +21,8 @@ NO_TOOL = "no_such_tool_7f3a"
 
 
 def offers_its_tools(subject: ProbeSubject) -> None:
-    """With native_tools, where the class has them, info.tools of an opening lists tools with valid JSON schemas, and
-    its messages say nothing of how to write a call."""
+    """With native_tools, info.tools of an opening lists tools with valid JSON schemas, and no message explains how to
+    write a call."""
     for params in (NATIVE, {**NATIVE, "is_open_query": True}):
         with _native_episode(subject, params) as (_, state):
             if state is None:
@@ -49,8 +49,8 @@ def offers_its_tools(subject: ProbeSubject) -> None:
 
 
 def answers_each_call(subject: ProbeSubject) -> None:
-    """With native_tools, each call of a message is answered in its turn by a message of the role tool with the call's
-    id and name; content may be null."""
+    """With native_tools, each call of a message is answered, in order, by a message of the role tool with the call's id
+    and name; content may be null."""
 
     def every_tool(functions: list[dict[str, Any]]) -> list[list[tuple[str, str]]]:
         calls = [(tool["name"], json.dumps(least_value(tool.get("parameters", {})))) for tool in functions]
@@ -60,8 +60,8 @@ def answers_each_call(subject: ProbeSubject) -> None:
 
 
 def bears_any_call(subject: ProbeSubject) -> None:
-    """With native_tools, a call of no tool, broken arguments and a message without a call are answered by an
-    observation, never by an exception."""
+    """With native_tools, a call of no tool, broken arguments and a message without a call get an observation, never an
+    exception."""
     odd = ("{", "", "[]", "null", "{}", '{"no_such_argument": 1}', '{"a": NaN}', '{"a": "\\ud800"}', "[" * 20_000)
 
     def odd_calls(functions: list[dict[str, Any]]) -> list[list[tuple[str, str]]]:

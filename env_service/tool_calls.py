@@ -114,7 +114,7 @@ def printable(value: Any) -> Any:
         # JSON can spell lone surrogates, which UTF-8 cannot hold.
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
-        raise ValueError("a text in it holds half a character, a lone surrogate") from error
+        raise ValueError("a text in it holds a lone surrogate") from error
     return value
 
 

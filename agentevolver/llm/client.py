@@ -286,7 +286,7 @@ class LLM:
             found = await found
         if found is None:
             raise LLMUnavailable(
-                f"{role.value}: base_url is `policy`, and the policy is not served (yet) where this is called"
+                f"{role.value}: base_url is `policy`, and the policy is not served yet, or not in this process"
             )
         return found
 

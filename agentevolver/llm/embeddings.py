@@ -65,7 +65,7 @@ class EmbeddingSettings(BaseModel):
     base_url: str | None = Field(None, description="kind endpoint: http(s)://host/v1, to which /embeddings is added")
     model: str | None = Field(None, description="kind path: the model's folder; kind endpoint: the model's name there")
     api_key_env: str | None = Field(
-        "OPENAI_API_KEY", description="kind endpoint: variable that holds the key; null: it wants none"
+        "OPENAI_API_KEY", description="kind endpoint: variable that holds the key; null: the endpoint needs none"
     )
     # Texts per forward pass or request.
     batch_size: ClassVar[int] = 32

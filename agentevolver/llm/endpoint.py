@@ -46,7 +46,7 @@ def served_model(role: Role, settings: EndpointSettings) -> ServedModel:
     if not key:
         raise LLMRefused(
             f"{role.value}: the environment variable {name} is not set; put the key of {settings.base_url} there "
-            "(.env), or set api_key_env: null if it wants none"
+            "(.env), or set api_key_env: null if it needs none"
         )
     return ServedModel(settings.base_url, settings.model, key)
 

@@ -13,21 +13,21 @@ from agentevolver.llm.settings import OFFLINE, POLICY, LLMSettings, Role
 from agentevolver.llm.store import Usage
 
 OPENING_TOKENS = 1500
-"""Instructions, rules, tools and task: what every prompt begins with."""
+"""Start of every prompt: instructions, rules, tools and task."""
 STEP_TOKENS = 350
 """An action and its observation in a transcript."""
 ACT_TOKENS = 150
 """A reply that holds one action and the thought before it."""
 TASK_TOKENS = 150
-"""A proposed task with its solution, and as much for an experience."""
+"""A proposed task with its solution; also an experience."""
 VERDICT_TOKENS = 200
 LABEL_TOKENS = 60
 """The label of one step."""
 SOLUTION_STEPS = 6
 KEPT_SHARE = 0.5
-"""Of the proposed tasks."""
+"""Share of the proposed tasks that are kept."""
 REFUSED_SHARE = 0.2
-"""Of the verdicts on proposed tasks: only these are asked for again."""
+"""Share of the proposed tasks with a negative verdict; only these get another verdict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def report(activities: Sequence[Activity], settings: LLMSettings, assumptions: S
     asked = [activity for activity in activities if activity.calls]
     if not asked:
         return []
-    lines = ["language models: an estimate, with tries, repairs and thinking left aside"]
+    lines = ["language models: an estimate, without retries, repairs and thinking"]
     lines.append(f"    {'':<22}{'role':<13}{'calls':>12}{'tokens in':>16}{'tokens out':>14}{'price':>14}")
     total = Usage()
     for activity in asked:

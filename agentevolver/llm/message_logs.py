@@ -75,7 +75,7 @@ def read_line(record: Any, name: str, untold_score: float | None = None) -> Traj
     messages, beside = _conversation(record)
     checked = [_message(message, place) for place, message in enumerate(messages)]
     if not any(message["role"] == "assistant" for message in checked):
-        raise ValueError("no message of the assistant's, so that there is nothing to learn from")
+        raise ValueError("no message of the assistant, so there is nothing to learn from")
     score = _score(beside, untold_score)
     metadata = beside.get("metadata")
     task = Task(
@@ -136,7 +136,7 @@ def _score(beside: Mapping[str, Any], untold: float | None) -> float:
         if value is not None:
             raise ValueError(f"`{name}` is {value!r}, and not a number in 0..1")
     if untold is None:
-        raise ValueError("no `score`, `reward` or `success`; say how good such conversations are, if all are alike")
+        raise ValueError("no `score`, `reward` or `success`; give one score for all conversations without one")
     return untold
 
 

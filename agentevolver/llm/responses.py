@@ -134,9 +134,7 @@ def read_completion(
         return Failure(LLMFiltered(f"{where} withheld its reply (content filter)"), billed=counted)
     if not text.strip() and not calls:
         if reason == "length":
-            empty = (
-                f"{where} spent all its tokens before it said anything; raise sampling.max_tokens or have it think less"
-            )
+            empty = f"{where} spent all its tokens before an answer; raise sampling.max_tokens or reduce its thinking"
             return Failure(LLMReplyError(empty, text), billed=counted)
         if refusal := getattr(message, "refusal", None):
             return Failure(LLMRefused(f"{where} refused: {redact(str(refusal), context.secrets)}"), billed=counted)

@@ -96,20 +96,20 @@ class EndpointSettings(_Section):
         description="http(s)://.../v1, `offline` (the stand-in of a recipe) or `policy` (the vLLM that rolls out)",
     )
     model: str = Field(
-        "teacher", min_length=1, description="model name; for `policy` the served one's, whatever stands here"
+        "teacher", min_length=1, description="model name; ignored for `policy`, which is served under its own name"
     )
     api_key_env: str | None = Field(
         "OPENAI_API_KEY",
-        description="environment variable that holds the key, never the key itself; null: the endpoint wants none",
+        description="environment variable that holds the key, never the key itself; null: the endpoint needs none",
     )
     sampling: dict[str, Any] = Field(
         default_factory=lambda: {"temperature": 0.7, "max_tokens": 4096},
-        description="what is sent unless a call says otherwise",
+        description="parameters to send; a call may override them",
     )
-    omit: list[str] = Field(default_factory=list, description="parameters that are never sent, whoever sets them")
+    omit: list[str] = Field(default_factory=list, description="parameters that are never sent, even if set")
     json_mode: Literal["prompt", "object", "schema"] = Field(
         "prompt",
-        description="how JSON is asked for: by the prompt, or by response_format json_object or json_schema too",
+        description="how JSON is requested: by the prompt alone, or also by response_format json_object or json_schema",
     )
     concurrency: int = Field(16, ge=1, description="calls in flight at once, per role and process")
     timeout_s: float = Field(120.0, gt=0, description="seconds of one try")
@@ -195,7 +195,7 @@ class StandIn(_Section):
 
     def problem(self, role: Role, env_types: Sequence[str], purpose: Purpose) -> str | None:
         """Return why the program cannot play a role in these environments, or None if it can."""
-        return "is the default, and nothing is installed that plays the role"
+        return "is the default, and no installed program plays the role"
 
 
 Purpose = Literal["episodes", "notes"]
@@ -214,7 +214,7 @@ class LLMSettings(EndpointSettings):
 
     roles: dict[Role, dict[str, Any]] = Field(
         default_factory=dict,
-        description="keys of the endpoint that differ for a role; its sampling is laid over the default's",
+        description="keys of the endpoint that differ for a role; its sampling parameters override the default's",
     )
     cache: Literal[False] | Path | None = Field(
         None,
@@ -222,9 +222,7 @@ class LLMSettings(EndpointSettings):
         "where tasks are made "
         "alone, in the run's own folder; false: nowhere",
     )
-    ledger: Path | None = Field(
-        None, description="SQLite file that keeps what was spent; null: the run's own, or memory"
-    )
+    ledger: Path | None = Field(None, description="SQLite file of the ledger of costs; null: the run's own, or memory")
     budget: BudgetSettings = BudgetSettings()
     teacher: SerializeAsAny[StandIn] = Field(
         default_factory=stand_in, description="the program that plays the roles whose base_url is `offline`"

@@ -83,7 +83,7 @@ class Ledger:
                 self._known = self._stored()
             except (sqlite3.Error, OSError) as error:
                 raise LedgerError(
-                    f"{path}: the ledger of what was spent cannot be opened ({error}); repair or remove it"
+                    f"{path}: the ledger of language model costs cannot be opened ({error}); repair or remove it"
                 ) from error
 
     def by_role(self) -> dict[str, Usage]:
@@ -169,7 +169,7 @@ class Ledger:
     def _report(self, error: sqlite3.Error) -> None:
         if not self._reported:
             logger.warning(
-                "what the language models cost cannot be written at the moment (%s); it is counted in memory", error
+                "the ledger of language model costs cannot be written now (%s); they are counted in memory", error
             )
             self._reported = True
 
@@ -228,7 +228,7 @@ class ReplyCache:
             if error.sqlite_errorcode not in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
                 raise
             aside = path.with_name(f"{path.name}.unreadable-{int(time.time())}")
-            logger.warning("%s is no usable cache of replies; it is kept as %s and begun anew", path, aside.name)
+            logger.warning("%s is not a usable cache of replies; it is kept as %s and replaced", path, aside.name)
             path.rename(aside)
             return self._open(path)
 

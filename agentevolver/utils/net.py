@@ -37,7 +37,7 @@ def address_to_bind(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
     try:
         found = socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except UnicodeError as error:
-        raise socket.gaierror(socket.EAI_NONAME, "no name of a host") from error
+        raise socket.gaierror(socket.EAI_NONAME, "not a host name") from error
     family, _, _, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
     return family, (address[0], port, *address[2:])
 

@@ -30,18 +30,18 @@ class Recipe:
 
     name: str
     settings: type[BaseModel] | None = None
-    """Model of the section `recipes.<name>`; every field has a default with which the recipe does nothing."""
+    """Model of the section `recipes.<name>`. With the defaults of all fields the recipe does nothing."""
     defaults: Path | None = None
-    """YAML laid over the device group's layer, below the experiment: defaults that refer to other keys."""
+    """YAML above the device group's layer and below the experiment: defaults that refer to other keys."""
     layer: str | None = None
     """`function(device, written) -> Mapping`: defaults that depend on the device group and on what the user wrote."""
     check: str | None = None
-    """`function(settings, config, layers)`: refuses a configuration with `ConfigError`. `layers` are what the user
-    wrote, each with its source, or () where only the composed tree is known."""
+    """`function(settings, config, layers)`: raises `ConfigError` for an invalid configuration. `layers` are the
+    user's own trees, each with its source, or () if only the composed tree is known."""
     warnings: str | None = None
-    """`function(settings, config) -> list[str]`: lines about what is allowed and likely to go wrong."""
+    """`function(settings, config) -> list[str]`: warnings about allowed but risky settings."""
     prepare: str | None = None
-    """`function(config, settings, tasks)`: looks at the run's tasks before anything costs; raises `ConfigError`."""
+    """`function(config, settings, tasks)`: checks the run's tasks before the costly start; raises `ConfigError`."""
     parts: str | None = None
     """`function(context) -> Sequence[TrainerPart]` (`agentevolver.trainer.recipe_parts`); empty if it is off."""
     stages: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -50,36 +50,36 @@ class Recipe:
     services: str | None = None
     """`function(launch) -> Services | None` (`agentevolver.launcher.plan`)."""
     asks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Roles of the section `llm` that a service asks which `--with-NAME` starts: NAME -> roles."""
+    """NAME of a service that `--with-NAME` starts -> roles of the section `llm` that the service calls."""
     frozen_gpus: str | None = None
-    """`function(section) -> int | None`: GPUs that only the server of frozen policies uses, or None if the recipe
-    starts none; the section `recipes.<name>` as a plain tree."""
+    """`function(section) -> int | None`: GPUs that only the server of frozen policies uses, or None without such a
+    server. `section` is `recipes.<name>` as a plain tree."""
     main: str | None = None
-    """`function(settings) -> str | None`: the module to run as the main job in place of the trainer's."""
+    """`function(settings) -> str | None`: the module to run as the main job instead of the trainer."""
     progress: str | None = None
-    """A file of the experiment's folder by which the recipe's main job resumes; its trainings have folders of their
-    own, and so their checkpoints."""
+    """File in the experiment's folder from which the recipe's main job resumes. Its trainings, with their checkpoints,
+    have their own folders."""
     roles: str | None = None
-    """`function(settings) -> Sequence[Role]`: roles of the section `llm` that the recipe asks outside of rollouts."""
+    """`function(settings) -> Sequence[Role]`: roles of the section `llm` that the recipe calls outside rollouts."""
     env_params: str | None = None
-    """`function(settings, env_type) -> Mapping`: parameters of an environment's instances beside the configured."""
+    """`function(settings, env_type) -> Mapping`: parameters of instances, beside the configured ones."""
     serves: str | None = None
-    """`function(settings) -> Sequence[str]`: environments that the run's service serves beside the configured."""
+    """`function(settings) -> Sequence[str]`: environments that the run's service serves, beside the configured one."""
     stand_in: type[BaseModel] | None = None
     """Settings of a program that plays the roles of the section `llm` whose endpoint is `offline`
     (a subclass of `agentevolver.llm.settings.StandIn`)."""
     environment: str | None = None
-    """The environment that commands play if none is named."""
+    """Default environment of commands."""
     models: Mapping[str, Path] = field(default_factory=dict)
-    """Folders of models that come with the recipe, by what a reader calls them."""
+    """Models that come with the recipe: name -> folder."""
     view: str | None = None
     """`package.module:VIEW` of a view of the page (`agentevolver.view.views.AddedView`)."""
     open_keys: tuple[str, ...] = ()
-    """Keys below the section whose value is a mapping that takes any key."""
+    """Keys of the section whose values are mappings with free keys."""
     neutral_keys: tuple[str, ...] = ()
-    """Patterns of keys below the section that do not change what is learned."""
+    """Patterns of keys of the section that do not affect the training result."""
     moved: Mapping[str, str] = field(default_factory=dict)
-    """Keys of earlier releases: old name -> what to write now."""
+    """Keys of earlier releases: old name -> new spelling."""
 
     def call(self, hook: str, *arguments: Any) -> Any:
         named: str | None = getattr(self, hook)

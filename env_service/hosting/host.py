@@ -93,7 +93,7 @@ class Host:
         report = (
             unpack(answer)
             if answer
-            else {"failed": f"the process that imports {self.spec.module_class} ended while it did so"}
+            else {"failed": f"the process that imports {self.spec.module_class} ended during the import"}
         )
         if "failed" in report:
             self.stop_fork_server()

@@ -143,7 +143,7 @@ class Link(asyncio.Protocol):
             raise WireError("the first frame is not a hello")
         worker, secret = str(hello.get("worker")), str(hello.get("secret"))
         if not self._link_server.admit(worker, secret, self):
-            raise WireError(f"nobody expects a worker {worker!r} with this secret")
+            raise WireError(f"worker {worker!r} is not expected, or its secret is wrong")
         self.worker, self.pid = worker, hello["pid"]
 
 

@@ -119,7 +119,7 @@ class WorkerPool(ABC):
                 if await self._launcher.crowded(node):
                     return node
         except HostFailed as error:
-            logger.warning("cannot see where hosts of environment %r would be better: %s", self.spec.env_type, error)
+            logger.warning("cannot compare the nodes for hosts of environment %r: %s", self.spec.env_type, error)
         return None
 
     async def _address(self, host: HostHandle) -> Address:

@@ -325,7 +325,7 @@ def serve_shared(sock: socket.socket, instance_host: InstanceHost, threads: int,
             with sending:
                 sock.sendall(data)
         except OSError:  # the service is gone; the reader notices and ends the process
-            logger.info("a reply found the connection closed")
+            logger.info("the connection was closed before a reply could be sent")
 
     Reader(sock, ThreadCrew(instance_host, send, threads), on_end).read()
 

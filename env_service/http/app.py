@@ -120,7 +120,7 @@ def documented_app(service: EnvService) -> FastAPI:
     @app.get(
         "/healthz",
         response_class=Response,
-        summary="OK when instances can be created; who this is to those that accept JSON.",
+        summary="OK if instances can be created; as JSON, also the server's identity.",
     )
     async def healthz(request: Request) -> Response:
         reason = service.not_ready()

@@ -190,7 +190,7 @@ ROUTES: dict[str, Route] = {
         _evaluate, ("instance_id",), ("messages", "params"), models.ScoreReply, "Grade the episode in 0..1."
     ),
     "/get_info": Route(
-        _info, ("instance_id",), ("messages", "params"), models.InfoReply, "Facts about the instance, tools say."
+        _info, ("instance_id",), ("messages", "params"), models.InfoReply, "Facts about the instance, such as tools."
     ),
     "/release": Route(_release, ("instance_id",), (), models.ReleaseReply, "Close the instance; idempotent."),
 }

@@ -19,8 +19,9 @@ _CALL = re.compile(r'<tool_call>\s*\{\s*"name"\s*:\s*"([^"]+)"')
 class PlainFormat:
     """Actions of any environment; base of other formats. An action is the text of one assistant message."""
 
+    # Whether actions may be replayed without a model; False if that would cost or do harm.
     executable: ClassVar[bool] = True
-    exploration: tuple[int, int] = (3, 12)
+    exploration: tuple[int, int] = (3, 12)  # default steps of an explorer: (breadth, depth)
 
     def __init__(self, env_type: str) -> None:
         self.env_type = env_type

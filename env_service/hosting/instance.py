@@ -20,7 +20,7 @@ class StepLedger:
     answer."""
 
     last: int = -1
-    answer: bytes | ServiceError | None = None
+    answer: bytes | ServiceError | None = None  # JSON of the reply, or the failure
 
     def recall(self, index: int) -> bytes | None:
         """Return the stored answer (or raise the stored error) if `index` is the last number, None if it is the next

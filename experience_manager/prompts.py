@@ -194,6 +194,8 @@ def transcript(steps: Sequence[Step], part: int, total: int) -> str:
         total: about the most of the whole. The longest parts are cut first, all to one length; if that leaves too
             little of each, steps from the middle are left out, which the step before them says.
     """
+    if len(whole := prompts.transcript(steps, part)) <= total:
+        return whole
     shown = _fewer(steps, total)
     level = _level([len(text) for _, *texts in shown for text in texts], total - STEP_CHARS * len(shown))
     return prompts.transcript(shown, min(part, level))

@@ -159,7 +159,8 @@ def test_a_spent_budget_ends_the_group_and_says_so():
     llm = teller(success=BudgetExceeded("spent"))
     result = distil(llm, mixed(2, 2))
     assert result.exhausted and result.counts["failed_extraction"] >= 1
-    assert result.counts["extracted_failure"] == result.counts["failed_validation"] == 2 and not result.experiences
+    assert result.counts["extracted_failure"] == 2 and result.counts["failed_validation"] == 3
+    assert not result.experiences
     assert "validate" not in tasks(llm), "what was drawn before is not judged any more"
 
 

@@ -39,13 +39,17 @@ async def test_the_top_k_are_listed_best_first_with_their_similarities(store):
     assert ids(await retriever(store, encoder=AngleEncoder()).retrieve(ask("q @20"), top_k=1)) == ["20"]
 
 
-async def test_the_bare_task_is_what_is_searched_for_unless_the_settings_say_messages(store):
+async def test_the_bare_task_is_what_is_searched_for(store):
     encoder = AngleEncoder()
     await retriever(store, angles(0), encoder=encoder).retrieve(ask("q @0"))
     assert encoder.asked[-1] == "q @0"
     await retriever(store, encoder=encoder).retrieve(ask("q @0", query="the query @5"))
     assert encoder.asked[-1] == "the query @5"
-    await retriever(store, encoder=encoder, preset="original").retrieve(ask("q @0"))
+
+
+async def test_the_original_searches_for_all_opening_messages(store):
+    encoder = AngleEncoder()
+    await retriever(store, angles(0), encoder=encoder, preset="original").retrieve(ask("q @0"))
     assert encoder.asked[-1].startswith('[{"role": "system", "content": "You are at site k7."}')
 
 

@@ -39,12 +39,13 @@ def _closed_journals():
 
 def settings_of(**changes):
     base = {
+        "unavailable_timeout_s": 0.0,
         "n": 1,
         "num_explore_threads": 2,
         "strategy_args": {"breadth_steps": 3, "depth_steps": 3},
         "synthesis": {"max_tasks": 20},
     }
-    return settings_with(TaskManagerSettings, unavailable_timeout_s=0.0, **{**base, **changes})
+    return settings_with(TaskManagerSettings, **{**base, **changes})
 
 
 def plan_of(settings, seeds=SEEDS, models=MODELS, profile=PROFILE):

@@ -70,7 +70,7 @@ async def test_tasks_of_another_configuration_are_not_taken_for_this_ones(tmp_pa
     async with open_run(configuration, Tutor(), encoder=HashingEncoder()) as run:
         tasks = await run.make_tasks()
         assert existing_tasks(configuration, run.plan) == tasks
-    other = configuration_of(tmp_path, synthesis={"preference": "long ones"})
+    other = configuration_of(tmp_path, synthesis={"temperature": 0.5})
     async with open_run(other, Tutor(), encoder=HashingEncoder()) as run:
         with pytest.raises(ConfigError, match="made by another configuration"):
             existing_tasks(other, run.plan)

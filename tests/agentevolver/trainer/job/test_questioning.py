@@ -90,7 +90,7 @@ def test_another_configurations_tasks_are_refused_and_so_are_somebody_elses_wher
 ):
     prepare(settings_of(tmp_path), ORIGINALS)
     with pytest.raises(ConfigError, match="made by another configuration"):
-        prepare(settings_of(tmp_path, "task_manager.synthesis.preference=short"), ORIGINALS)
+        prepare(settings_of(tmp_path, "task_manager.synthesis.temperature=0.5"), ORIGINALS)
     foreign = tmp_path / "theirs.jsonl"
     write_objectives(foreign, [Task("a", "pocket", True, "q", "done")])
     before = foreign.read_bytes()

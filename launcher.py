@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Starts a run: `python launcher.py --conf examples/basic.yaml [key=value ...]`. See --help and docs/launcher.md."""
+"""Start a run: `python launcher.py --conf examples/basic.yaml [key=value ...]`. See docs/launcher.md."""
 
 import importlib.util
 import os
@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parent
 
 
 def use_own_environment() -> None:
-    """Go on in the checkout's .venv when this Python lacks the dependencies."""
+    """Restart with the checkout's .venv if this Python lacks the dependencies."""
     if importlib.util.find_spec("verl") is not None and importlib.util.find_spec("dotenv") is not None:
         return
     python = ROOT / ".venv" / "bin" / "python"

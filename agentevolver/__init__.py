@@ -1,5 +1,4 @@
-"""AgentEvolver, reimplemented: an agent that makes its own tasks,
-learns from its own experience and judges its own steps."""
+"""AgentEvolver, reimplemented: agents that question, navigate and attribute themselves."""
 
 from agentevolver.utils import moved
 

@@ -1,8 +1,5 @@
-"""Shared data types: a task, a step, a trajectory, how it ended, and what is trained on.
-
-Immutable where possible, JSON-ready if written to disk. A trajectory that failed (environment or engine) has the
-outcome None and a stop reason that says so; no number stands in for it.
-"""
+"""Shared data types: task, step, trajectory, and training sample. A failed rollout has the outcome None and a stop
+reason."""
 
 from __future__ import annotations
 
@@ -31,40 +28,35 @@ class StopReason(StrEnum):
 
     @property
     def happened(self) -> bool:
-        """Whether the episode ran to its own end, so that it may be graded and trained on."""
+        """Whether the episode ended by itself, so that it may be graded and trained on."""
         return self in (StopReason.FINISHED, StopReason.MAX_STEPS, StopReason.CONTEXT_FULL)
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task in an environment.
-
-    `query` replaces the environment's own wording; `evaluator` names the grader; `open_query` marks a task that the
-    agent made itself, which the environment starts without a goal of its own.
-    """
+    """A task in an environment."""
 
     task_id: str
     env_type: str
-    open_query: bool = False
-    query: str | None = None
+    open_query: bool = False  # synthetic: the environment starts the task without its own goal
+    query: str | None = None  # replaces the environment's own wording
     ground_truth: str | None = None
-    evaluator: str = "env"
+    evaluator: str = "env"  # the grader's name
     metadata: dict[str, Any] = field(default_factory=dict)
 
     @property
     def split(self) -> str | None:
-        """The environment's split, None for a synthesised or handmade task."""
+        """The environment's split, or None if the task is synthetic or handmade."""
         return self.metadata.get("split")
 
     @property
     def is_validation(self) -> bool:
-        """Whether it is rolled out to measure the policy, and never trained on."""
+        """Whether the task measures the policy and is never trained on."""
         return bool(self.metadata.get("validation"))
 
     @property
     def is_scout(self) -> bool:
-        """Whether it is rolled out only for the pool of experience: unguided, never trained on
-        (`exp_manager.scout`)."""
+        """Whether the task only fills the pool of experience: unguided, never trained on (`exp_manager.scout`)."""
         return bool(self.metadata.get("scout"))
 
     def scouting(self) -> Task:
@@ -75,48 +67,37 @@ class Task:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Task:
-        """Read a task; raises TypeError for an unknown or missing field."""
         return cls(**data)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One call of the policy and the environment's answer. Times are seconds.
-
-    - `prompt_tokens`, `action_tokens`: tokens sent and sampled; `truncated`: the token limit cut the reply.
-    - `kind`: `action`, or `plan`, `summary`, `context`, which have no observation and are not the environment's.
-    - `action`: the reply as written; `calls`: native calls that it tried, None without native calls; `problems`: what
-        was
-      wrong with those not carried out, one name each.
-    """
+    """One call of the policy and the environment's answer. Times are seconds."""
 
     index: int
-    action: str
+    action: str  # the raw reply
     observation: str
     reward: float
-    prompt_tokens: int
-    action_tokens: int
-    truncated: bool
+    prompt_tokens: int  # tokens sent
+    action_tokens: int  # tokens sampled
+    truncated: bool  # the token limit cut the reply
     generate_s: float
     env_s: float
-    kind: str = "action"
-    calls: int | None = None
-    problems: tuple[str, ...] = ()
+    kind: str = "action"  # `action`, or `plan`, `summary`, `context`, which have no observation
+    calls: int | None = None  # number of native tool calls; None if the episode has no native tools
+    problems: tuple[str, ...] = ()  # one name per call that was not carried out
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The grade of an episode: a score in 0..1, and whether that is success.
+    """The grade of an episode."""
 
-    `compared` is a second grader's verdict, {"grader", "score", "success", "reason"}, for the metrics only. `facts` is
-    what the grader found out, JSON-ready.
-    """
-
-    score: float
+    score: float  # in 0..1
     success: bool
     reason: str = ""
+    # a second grader's verdict for metrics only: {"grader", "score", "success", "reason"}
     compared: dict[str, Any] | None = None
-    facts: dict[str, Any] | None = None
+    facts: dict[str, Any] | None = None  # the grader's findings, JSON-ready
 
     def to_dict(self) -> dict[str, Any]:
         optional = ("compared", "facts")
@@ -125,11 +106,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Reward:
-    """A score after reward stages that saw the whole step: any finite number, and the named parts that it is the sum
-    of."""
+    """Training score in place of the outcome's."""
 
-    score: float
-    parts: dict[str, float] = field(default_factory=dict)
+    score: float  # any finite number, from reward stages that saw the whole step
+    parts: dict[str, float] = field(default_factory=dict)  # named parts that sum to the score
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -139,31 +119,27 @@ class LabelStatus(StrEnum):
     """Whether a trajectory has labels, and if not, why."""
 
     LABELLED = "labelled"
-    SKIPPED = "skipped"  # a skip rule said so
-    FAILED = "failed"  # the judge gave no usable answer
-    OFF = "off"  # nobody was to be asked
+    SKIPPED = "skipped"  # by a skip rule
+    FAILED = "failed"  # no usable answer of the judge
+    OFF = "off"  # labels were not wanted
 
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """The labels of a trajectory: `good` has one entry per step if `status` is LABELLED and is empty otherwise.
-
-    `analyses` are the judge's sentences, one per step; `reason` and `kind` (one word, for the metrics) say why there
-    are no labels; `calls`, `repairs` and tokens are the cost (0 from the cache), `seconds` from outcome to labels.
-    """
+    """The labels of a trajectory, and their cost."""
 
     status: LabelStatus
-    good: tuple[bool, ...] = ()
-    analyses: tuple[str, ...] = ()
-    reason: str = ""
-    kind: str = ""
+    good: tuple[bool, ...] = ()  # one entry per step if `status` is LABELLED, else empty
+    analyses: tuple[str, ...] = ()  # the judge's sentences, one per step
+    reason: str = ""  # why there are no labels
+    kind: str = ""  # the reason in one word, for metrics
     cached: bool = False
-    calls: int = 0
+    calls: int = 0  # 0 if the labels came from the cache; repairs and tokens likewise
     repairs: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cost: float = 0.0
-    seconds: float = 0.0
+    seconds: float = 0.0  # from outcome to labels
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -176,7 +152,6 @@ class Attribution:
 
     @classmethod
     def off(cls, reason: str) -> Attribution:
-        """Return the attribution of a trajectory that is not to be labelled."""
         return cls(LabelStatus.OFF, reason=reason)
 
 
@@ -185,18 +160,14 @@ NOBODY_ASKED = Attribution.off("nobody was asked")
 
 @dataclass(frozen=True, slots=True)
 class GuidanceUse:
-    """Guidance of a rollout: whether it was wanted, and what was put before the task.
-
-    `injected` is `text`, made of the experiences `experience_ids`, in its template as the messages have it, "" if
-    unguided; then `problem` says why. `keep`: the training prompt has it too.
-    """
+    """Guidance of a rollout: text from past experiences, put before the task."""
 
     wanted: bool = False
-    text: str = ""
+    text: str = ""  # made from the experiences `experience_ids`
     experience_ids: tuple[str, ...] = ()
-    keep: bool = False
-    problem: str = ""
-    injected: str = ""
+    keep: bool = False  # the training prompt keeps the guidance
+    problem: str = ""  # why wanted guidance is missing
+    injected: str = ""  # `text` in its template, as the messages have it; "" if unguided
 
     @property
     def guided(self) -> bool:
@@ -208,7 +179,7 @@ class GuidanceUse:
         return self.guided and not self.keep
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the five keys of a trajectory's record about guidance."""
+        """Return the five keys about guidance in a trajectory's record."""
         injected = {**asdict(self), "problem": ""} if self.guided else None
         if injected is not None:
             del injected["wanted"]
@@ -230,23 +201,20 @@ class GuidanceUse:
 
 @dataclass(frozen=True, slots=True)
 class CreditParts:
-    """Parts of the steps' advantages: outcome + label + later, one number a step each.
+    """Parts of the steps' advantages, one number per step: outcome + label + later. Later pipeline stages may scale the
+    sum."""
 
-    `outcome` is the episode's score's part, `label` that of the step's label, reward or anchor state, `later` what
-    later steps are worth. Later stages of the pipeline may scale the sum.
-    """
-
-    outcome: tuple[float, ...]
-    label: tuple[float, ...]
-    later: tuple[float, ...]
+    outcome: tuple[float, ...]  # from the episode's score
+    label: tuple[float, ...]  # from the step's label, reward or anchor state
+    later: tuple[float, ...]  # from later steps
 
 
 @dataclass(frozen=True, slots=True)
 class StepCredit:
-    """Credit of a trajectory's steps: one advantage a step, and if known its step reward and parts."""
+    """Credit of a trajectory's steps."""
 
-    advantages: tuple[float, ...]
-    step_rewards: tuple[float, ...] | None = None
+    advantages: tuple[float, ...]  # one per step
+    step_rewards: tuple[float, ...] | None = None  # None if unknown; `parts` likewise
     parts: CreditParts | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -266,16 +234,12 @@ class StepCredit:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What went wrong at a step of a failed episode, never how bad it was.
-
-    `kind` is one of `task_manager.diagnose.KINDS`, `tool` the tool's name or "", `words` what the environment or a
-    judge said of it.
-    """
+    """A problem at a step of a failed episode, without a severity."""
 
     step: int
-    kind: str
-    tool: str
-    words: str = ""
+    kind: str  # one of `task_manager.diagnose.KINDS`
+    tool: str  # "" if the step called none
+    words: str = ""  # explanation of the environment or a judge
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -285,48 +249,42 @@ class Diagnosis:
 class Trajectory:
     """One rollout of one task, as written to `trajectories/step_<n>.jsonl`.
 
-    - `group_id`: all rollouts of one task in one step; `rollout_id`: the number in the group.
-    - `outcome`: None if the rollout failed (`error` says how), or if the policy never acted; in validation that is
-        unsolved
-      with a score of 0.
-    - `messages`: everything that was said; `context_edits`: what the context template removed or added (`calls`: calls
-      before it); `dropped_samples`: unusable training samples by name.
-    - `guidance`, `attribution`, `credit`, `reward`: None if the run has none of it.
-    - `gateway`: of an agent of the user's: `chains`, `calls`, fields that were `ignored`, requests that were `refused`,
-      `structured` replies, and the first `differences` between what the agent said and had said before.
-    - `began_step`: training step that it was begun for; `min_version`, `max_version`: oldest and newest weights that
-      sampled it, by the step that made them; None if nothing was sampled.
-    - `tools`: what could be called natively, in OpenAI's form (for the user's agent, in its first call); empty by text.
-
     Records of earlier releases lack `began_step`, the versions and `tools`.
     """
 
     task: Task
-    group_id: str
-    rollout_id: int
-    messages: list[dict[str, Any]]
+    group_id: str  # shared by all rollouts of one task in one step
+    rollout_id: int  # index in the group
+    messages: list[dict[str, Any]]  # the whole conversation
     steps: list[Step]
     stop_reason: StopReason
+    # None if the rollout failed (`error` says how) or the policy never acted; validation counts that as unsolved, score
+    # 0.
     outcome: Outcome | None
     attempts: int = 1
     error: str = ""
     seconds: float = 0.0
+    # What the context template removed or added; `calls` counts the calls before an edit.
     context_edits: list[dict[str, Any]] = field(default_factory=list)
-    dropped_samples: dict[str, int] = field(default_factory=dict)
-    guidance: GuidanceUse | None = None
+    dropped_samples: dict[str, int] = field(default_factory=dict)  # counts of unusable training samples by name
+    guidance: GuidanceUse | None = None  # None if the run has none; attribution, credit and reward likewise
     attribution: Attribution | None = None
     credit: StepCredit | None = None
+    # Of a user's agent: `chains`, `calls`, `ignored` fields, `refused` requests, `structured` replies, and the first
+    # `differences` between a message and the agent's earlier version of it.
     gateway: dict[str, Any] | None = None
     reward: Reward | None = None
     diagnoses: tuple[Diagnosis, ...] = ()
-    began_step: int | None = None
+    began_step: int | None = None  # training step that started the rollout
+    # oldest weights that sampled the rollout, by training step; None if nothing was sampled
     min_version: int | None = None
-    max_version: int | None = None
+    max_version: int | None = None  # newest weights
+    # Native tools in OpenAI's form (for a user's agent, of the first call); empty if calls are text.
     tools: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def score(self) -> float | None:
-        """The score that is trained on: the reward's, else the outcome's, None without an outcome."""
+        """The training score: the reward's, else the outcome's, or None without an outcome."""
         if self.outcome is None:
             return None
         return self.outcome.score if self.reward is None else self.reward.score
@@ -344,7 +302,7 @@ class Trajectory:
         return f"{self.group_id}_{self.rollout_id}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a record of the step's file and of TransferQueue."""
+        """Return the record for the step's file and for TransferQueue."""
         parts = ("guidance", "attribution", "credit", "gateway", "reward", "diagnoses", "tools")
         own = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in parts}
         own |= {"task": self.task.to_dict(), "steps": [asdict(step) for step in self.steps]}
@@ -368,11 +326,12 @@ class Trajectory:
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Trajectory:
-        """Read a record, one of an earlier release (without a schema) too.
+        """Read a record, also one of an earlier release (without a schema).
 
-        Raises ValueError if its schema is newer than this release's, or it is no trajectory.
+        Raises ValueError if the schema is newer than this release's, or the record is not a trajectory.
         """
         try:
+            # Refuse a newer schema: its fields may mean something else.
             if (schema := record.get("schema", 0)) > SCHEMA:
                 raise ValueError(
                     f"a trajectory has schema {schema}, this release reads up to {SCHEMA}: read it with the release "
@@ -412,13 +371,13 @@ def _read_step(step: Mapping[str, Any]) -> Step:
 
 
 def _read(cls: type[T], data: Mapping[str, Any]) -> T:
-    """Return a dataclass from its fields among others; raises TypeError if one is missing."""
+    # Records of other releases may have more fields: these are ignored, but a missing one raises TypeError.
     known = {item.name for item in fields(cls)}  # type: ignore[arg-type]
     return cls(**{name: value for name, value in data.items() if name in known})
 
 
 class RowKey(NamedTuple):
-    """Key of a training row: rollout group, rollout's number in it, row's number in the rollout; sorted in this
+    """Key of a training row: group id, rollout's index in the group, row's index in the rollout. Keys sort in this
     order."""
 
     group_id: str
@@ -428,6 +387,7 @@ class RowKey(NamedTuple):
     @classmethod
     def of(cls, key: str) -> RowKey:
         """Read `<group>_<rollout>_<row>`; raises ValueError."""
+        # From the right: a group id may hold underscores.
         group, rollout, row = key.rsplit("_", 2)
         return cls(group, int(rollout), int(row))
 
@@ -443,20 +403,18 @@ class RowKey(NamedTuple):
 class TrainingSample:
     """One row of the training batch: token ids as the engine saw and sampled them.
 
-    `response_ids`, `response_mask` (1 on sampled tokens), `log_probs` (0.0 elsewhere) and `step_ids` (a sampled token's
-    step, -1 elsewhere) have one length R; `prompt_ids` has length P. A trajectory becomes one sample or more: `share`
-    is this one's part of the sampled tokens of all.
+    The `response_*` lists, `log_probs` and `step_ids` have length R; `prompt_ids` has length P.
     """
 
     prompt_ids: list[int]
     response_ids: list[int]
-    response_mask: list[int]
-    log_probs: list[float]
-    step_ids: list[int]
+    response_mask: list[int]  # 1 on sampled tokens
+    log_probs: list[float]  # 0.0 on other tokens
+    step_ids: list[int]  # a sampled token's step, -1 on other tokens
     trajectory_id: str = ""
-    share: float = 1.0
+    share: float = 1.0  # A trajectory becomes one sample or more: this one's share of all their sampled tokens.
 
     @property
     def steps(self) -> list[int]:
-        """The steps that it has tokens of, in order."""
+        """The steps with tokens in this sample, in order."""
         return sorted({step for step in self.step_ids if step >= 0})

@@ -57,10 +57,9 @@ def run_within(command: list[str], root: Path, experiment: Path, output: Path, l
             process.kill()
             process.wait()
         registry = RunRegistry(root / ".agentevolver" / "run")
-        for record in registry.of_experiment(
-            experiment
-        ):  # there is one only if the launcher could not stop everything itself
-            registry.reap(record)
+        for record in registry.records():
+            if record.is_called(str(experiment.resolve())):  # only if the launcher could not stop everything itself
+                registry.reap(record)
     ended.returncode, ended.seconds = process.returncode, round(time.monotonic() - began, 1)
     return ended
 

@@ -1,1 +1,1 @@
-"""Gym-style environments behind HTTP, hosted by Ray. Imports nothing of the other packages."""
+"""Gym-style environments behind HTTP, hosted by Ray."""

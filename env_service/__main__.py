@@ -1,5 +1,3 @@
-"""`python -m env_service`."""
-
 import sys
 
 from env_service.cli import main

@@ -1,5 +1,4 @@
-"""Arguments that every command has which makes environments. Imports the standard library alone, so that `--help`
-answers at once."""
+"""Command line arguments shared by commands that make environments."""
 
 from __future__ import annotations
 
@@ -7,8 +6,7 @@ from argparse import ArgumentParser
 
 
 def add_env_modules(parser: ArgumentParser) -> None:
-    """Add `--env-module`, which may be repeated; the texts are in `env_modules` (`env_service.registry.resolve` reads
-    them)."""
+    """Add the repeatable `--env-module`; `registry.resolve` reads the texts in `env_modules`."""
     parser.add_argument(
         "--env-module",
         dest="env_modules",

@@ -1,8 +1,8 @@
 """The contract of an environment: one instance is one episode of one task.
 
-An environment knows nothing of HTTP, Ray or the agent. The host creates it, calls it from one thread at a time, and
-closes it. What a method raises reaches the caller as a typed error and never as a reward: `ValueError` means that the
-caller asked for something wrong (HTTP 400), anything else that the environment failed (HTTP 500).
+The host creates an instance, calls it from one thread at a time, and closes it. An exception reaches the caller as a
+typed error, never as a reward: `ValueError` means a wrong request (HTTP 400), anything else a failure of the
+environment (HTTP 500).
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from typing import Any, ClassVar, Literal, NotRequired, TypedDict
 class Message(TypedDict):
     """A chat message: `role` is one of system, user, assistant, tool.
 
-    `tool_calls` are an assistant's calls as OpenAI's chat API writes them (`tool_calls.structured_calls` reads them).
-    `content` is null beside them in many an API; the service puts "" in its place before an environment sees it. A
-    tool's answer names its call by `tool_call_id` and `name`.
+    `tool_calls` are in the form of OpenAI's chat API (`tool_calls.structured_calls` reads them). If `content` is null
+    beside them, the service replaces it by "". A tool's answer names its call by `tool_call_id` and `name`.
     """
 
     role: str
@@ -29,9 +28,8 @@ class Message(TypedDict):
 class InitState(TypedDict):
     """The opening messages (the last one from the user) and facts about the instance.
 
-    `info["query"]`, where it is told, is the part of the last message that asks for something: it stands there exactly
-    once, and a task that somebody made up puts its own words in its place. Without it such a task stands below the last
-    message, of which nothing is lost.
+    `info["query"]`, if given, is the part of the last message that states the task and occurs there exactly once: a
+    synthetic task replaces it. Without `info["query"]`, a synthetic task is appended to the last message.
     """
 
     state: list[Message]
@@ -39,17 +37,14 @@ class InitState(TypedDict):
 
 
 class StepInfo(TypedDict, total=False):
-    """What `info` of a step says of the action, beside whatever else the environment puts there.
-    All keys may be left out.
+    """Keys of a step's `info` that describe the action; all are optional.
 
-    - `refused`: true, or why, if the environment did not carry the action out or it failed; false if it was carried
-        out.
-    - `finished`: whether the episode ended with this action as an agent should end it; true only where `is_terminated`
-        is.
-    - `answer`: the answer that the action gave, None if it gave none.
-    - `tools`: the tools from now on, where the episode has native tools and they change.
+    - `refused`: true, or the reason, if the action was refused or failed; false if it was carried out.
+    - `finished`: whether this action ended the episode as intended; true only with `is_terminated`.
+    - `answer`: the answer that the action gave, or None.
+    - `tools`: the new native tools, if they change.
 
-    An environment that tells neither `refused` nor `finished` leaves open what became of an action.
+    Without `refused` and `finished` the action's effect is unknown.
     """
 
     refused: bool | str
@@ -59,15 +54,13 @@ class StepInfo(TypedDict, total=False):
 
 
 class StateInfo(TypedDict):
-    """What `get_info(params={"what": "state"})` returns where an environment tells its state; else it returns None.
+    """The result of `get_info(params={"what": "state"})`; None if an environment does not tell its state.
 
-    - `facts`: everything a task may change, as nested objects with text keys; the same twice if nothing happened in
-        between.
-    - `answer`: the answer that was given, None before there is one.
-    - `finished`: whether the episode ended as an agent should end it; None where that is not known.
-    - `exact`: whether equal facts mean equal states; if so, a task can be graded by them.
-    - `prose`: whether answers are sentences, which have to be understood to be compared (default: false, they are
-        compared as text).
+    - `facts`: everything that a task may change, as nested objects with text keys; unchanged if nothing happened.
+    - `answer`: the given answer, or None.
+    - `finished`: whether the episode ended as intended; None if unknown.
+    - `exact`: whether equal facts mean equal states, so that a task can be graded by them.
+    - `prose`: whether answers are sentences, to be compared by meaning (default: false, compared as text).
     """
 
     facts: dict[str, Any]
@@ -78,8 +71,7 @@ class StateInfo(TypedDict):
 
 
 class StepResult(TypedDict):
-    """The observation messages, the immediate reward, whether the episode is over,
-    and facts (`StepInfo` and others)."""
+    """Observation messages, immediate reward, end of the episode, and facts (`StepInfo` and others)."""
 
     state: list[Message]
     reward: float
@@ -90,24 +82,18 @@ class StepResult(TypedDict):
 class BaseEnv(ABC):
     """One episode of one task.
 
-    Class attributes declare how the service may host it:
+    Class attributes declare how the service hosts it:
 
-    - `isolation`: "shared" lets one process hold many instances (pure Python that is cheap and cannot harm its
-        neighbours);
-      "isolated" gives each instance a process of its own, taken from a warm pool (anything that executes an agent's
-      code).
-    - `call_timeout_s`: seconds that one call may take before the service gives it up with HTTP 504.
-    - `memory_mb`: MiB of address space that an isolated instance may take beyond what importing the environment took; 0
-        means no limit.
-    - `explore_steps`: name of the parameter of `create` that sets how many actions an episode may take. Whoever
-        explores or carries out a
-      solution creates with `explore_steps`, and the service passes the number on under this name; "" if episodes have
-      no such limit.
-    - `native_tools`: whether `create` takes `native_tools: true`. Such an episode's opening holds neither a list of
-        tools nor rules for writing calls (the service adds `tools` to its `info`, for the model's chat template);
-        `step` takes calls in `tool_calls` and answers each, in their order, with a message of the role `tool`.
-    - `parallel_calls`: whether the calls of one message are carried out at the same time; else one after the other, so
-        that each finds what those before it left. `info` of a native opening tells it.
+    - `isolation`: "shared": one process holds many instances (cheap pure Python that cannot harm its neighbours);
+      "isolated": each instance has its own process (anything that runs an agent's code).
+    - `call_timeout_s`: seconds of one call before the service gives it up with HTTP 504.
+    - `memory_mb`: MiB of address space that an isolated instance may add; 0: no limit.
+    - `explore_steps`: name of the parameter of `create` that limits an episode's actions; "" if there is no limit.
+      Exploration and replay create with `explore_steps`, which the service passes on under this name.
+    - `native_tools`: whether `create` takes `native_tools: true`. Such an opening lists no tools and no rules for calls
+      (the service adds `tools` to its `info`, for the chat template). `step` takes `tool_calls` and answers each, in
+      order, with a message of the role `tool`.
+    - `parallel_calls`: whether the calls of one message run at the same time, or each after the other.
     """
 
     isolation: ClassVar[Literal["shared", "isolated"]] = "isolated"
@@ -125,12 +111,11 @@ class BaseEnv(ABC):
 
     @classmethod
     def warm_up(cls) -> None:
-        """Prepare a fresh process for the one instance that it will hold; does nothing unless overridden.
+        """Prepare a fresh isolated process for its one instance, while it waits in the warm stock: start helpers, read
+        tasks. Never called in a shared host.
 
-        Called once in each isolated process while it waits in the warm stock, so that what takes long (starting a
-        helper process, reading tasks) is done before somebody asks. Never called in a shared host. An exception fails
-        the create that the process is then used for. Whatever it starts must end with the process: most warmed-up
-        processes of a service that stops were never used.
+        An exception fails the `create` that gets the process. Everything started must end with the process: many are
+        never used.
         """
 
     @abstractmethod
@@ -139,22 +124,20 @@ class BaseEnv(ABC):
 
     @abstractmethod
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
-        """Apply one assistant message and return what the environment answers."""
+        """Apply one assistant message and return the environment's answer."""
 
     @abstractmethod
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
-        """Grade the episode in 0..1 from the environment's own state;
-        `params["sparse"]` (default true) asks for 0 or 1."""
+        """Return a score in 0..1 from the environment's own state; 0 or 1 if `params["sparse"]` (default true)."""
 
     def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> Any:
-        """Return facts about the instance as JSON-ready data: `params["what"]` is "tools" or "state" (`StateInfo`),
-        None if not told."""
+        """Return JSON-ready facts about the instance; `params["what"]` is "tools" or "state" (`StateInfo`). None if
+        unknown."""
         return None
 
     def tools(self, params: dict[str, Any] | None = None) -> list[dict[str, Any]]:
-        """Return the tools as OpenAI's chat API takes them (`{"type": "function", "function": {name, description,
-        parameters}}`), with names of letters, digits, _ and - alone. Those that `get_info` tells, unless overridden;
-        [] if it tells none. `params` are those of `create`."""
+        """Return the tools in OpenAI's form (`{"type": "function", "function": {name, description, parameters}}`), with
+        names of letters, digits, _ and -. The default takes those of `get_info`. `params` are those of `create`."""
         try:
             told = self.get_info(params={"what": "tools"})
         except ValueError:
@@ -163,7 +146,7 @@ class BaseEnv(ABC):
         return tools if isinstance(tools, list) else []
 
     def close(self) -> None:
-        """Free what the instance holds. Called once; must not raise for an episode that ended early."""
+        """Free the instance's resources. Called once; must not raise after an early end."""
 
     @staticmethod
     @abstractmethod

@@ -1,7 +1,7 @@
-"""A chat model that an environment asks, by OpenAI's API: who plays a user or another seat.
+"""A chat model behind OpenAI's API, called by an environment: it plays a user or another seat.
 
-Which one is said where the service starts, by variables, and never by a request. For processes that hold one episode:
-a call waits.
+Calls block, so this is for processes that hold one episode. The endpoint comes from variables of the service, never
+from a request.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ _TIMEOUT_S = 60.0
 
 
 class EndpointFailed(RuntimeError):
-    """No reply, after all tries; the message says why, and holds no key."""
+    """No reply after all tries; the message says why and holds no key."""
 
 
 def complete(url: str, key: str | None, body: Mapping[str, Any], timeout_s: float = _TIMEOUT_S) -> dict[str, Any]:
     """Return the message of a chat completion.
 
     Args:
-        url: of the endpoint, up to `/v1`.
-        key: its key; None: it asks for none.
-        body: the request: `model`, `messages` and what else the endpoint knows.
-        timeout_s: seconds for each try.
+        url: the endpoint's URL, up to `/v1`.
+        key: None if the endpoint needs none.
+        body: `model`, `messages` and other fields.
+        timeout_s: of each try.
 
     Raises:
-        EndpointFailed: it refused, or did not answer three times.
+        EndpointFailed: refused, or three tries failed.
     """
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     # Reading the certificates of authorities takes 25 ms of each call, and plain HTTP needs none.

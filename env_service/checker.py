@@ -1,7 +1,7 @@
-"""Contract check: runs the promises of `base.py` against an environment and says in one sentence each what is broken.
+"""Contract check: runs the promises of `base.py` against an environment and reports each broken one.
 
-Each check is a function whose docstring is the promise it tests; it returns nothing when the promise holds and raises
-`Broken` (or `Failed`) when not. Checks make a handful of instances and release them all. `probing` makes the calls.
+The docstring of a check is its promise, which is printed. A check raises `Broken` (or `Failed`) if the promise does not
+hold.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ NO_SUCH = "no such thing 7f3a"
 
 
 class Finding(NamedTuple):
-    """The result of one check; `problem` is empty when the promise holds."""
+    """Result of one check; `problem` is "" if the promise holds."""
 
     promise: str
     problem: str
 
 
 def run_checks(probe: Probe, *, split: str = "train", action: str = "hello") -> Iterator[Finding]:
-    """Yield a finding for each check. `action` is any text that the environment understands as a step."""
+    """Yield a finding for each check. `action` is a text that the environment takes as a step."""
     subject = ProbeSubject(probe, split, action)
     for check in CHECKS:
         promise = " ".join((check.__doc__ or "").split()).rstrip(".")
@@ -83,14 +83,13 @@ def refuses_unknown_tasks(subject: ProbeSubject) -> None:
 
 
 def opens(subject: ProbeSubject) -> None:
-    """get_init_state returns messages, the last one from the user and with text, and facts that JSON can hold."""
+    """get_init_state returns messages, the last one from the user and not empty, and facts in JSON."""
     with episode(subject) as (_, state):
         expect(bool(state["state"][-1]["content"].strip()), "the user's message is empty")
 
 
 def opens_without_a_task(subject: ProbeSubject) -> None:
-    """params.is_open_query opens an episode for exploration, also with explore_steps,
-    which goes by the name that the class declares."""
+    """params.is_open_query opens an episode for exploration, also together with explore_steps."""
     with episode(subject, params={"is_open_query": True, "explore_steps": 3}):
         pass
 
@@ -104,7 +103,7 @@ def opens_alike(subject: ProbeSubject) -> None:
 
 
 def steps(subject: ProbeSubject) -> None:
-    """A step returns messages, a finite reward, a boolean end and facts that JSON can hold."""
+    """A step returns messages, a finite reward, a boolean end and facts in JSON."""
     with episode(subject) as (instance_id, _):
         result = subject.probe.step(instance_id, say(subject.action))
         expect(
@@ -114,15 +113,14 @@ def steps(subject: ProbeSubject) -> None:
 
 
 def steps_alike(subject: ProbeSubject) -> None:
-    """The same action at the same state is answered alike."""
+    """The same action at the same state gets the same answer."""
     with episode(subject) as (first, _), episode(subject) as (second, _):
         one, other = (subject.probe.step(instance_id, say(subject.action)) for instance_id in (first, second))
         expect(one["state"] == other["state"], f"answers differ: {one['state']} and {other['state']}")
 
 
 def marks_its_query(subject: ProbeSubject) -> None:
-    """The query that info.query of an opening tells stands in the last message exactly once, so that another one can
-    take its slot."""
+    """info.query of an opening occurs in the last message exactly once, so that another query can replace it."""
     for params in ({}, {"is_open_query": True}):
         with episode(subject, params=params) as (_, state):
             query, content = state["info"].get("query"), state["state"][-1]["content"]
@@ -138,8 +136,7 @@ def marks_its_query(subject: ProbeSubject) -> None:
 
 
 def says_what_actions_did(subject: ProbeSubject) -> None:
-    """What info says of an action (refused, finished, answer) it says of every action,
-    and finished only of the last one."""
+    """What info says of an action (refused, finished) is said of every action of an episode."""
     told: dict[str, set[str]] = {}
     with episode(subject, params={"is_open_query": True}) as (instance_id, _):
         for text in (subject.action, *ODD_TEXTS):
@@ -156,8 +153,8 @@ def says_what_actions_did(subject: ProbeSubject) -> None:
 
 
 def tells_its_state(subject: ProbeSubject) -> None:
-    """get_info with what=state tells no state at all,
-    or one that asking does not change and that equal actions make equal."""
+    """get_info with what=state returns no state, or one that reading does not change and that is equal after equal
+    actions."""
     with (
         episode(subject, params={"is_open_query": True}) as (one, _),
         episode(subject, params={"is_open_query": True}) as (other, _),
@@ -213,8 +210,8 @@ def bears_any_text(subject: ProbeSubject) -> None:
 
 
 def grades(subject: ProbeSubject) -> None:
-    """evaluate returns 0 or 1 by default, a score in 0..1 with sparse=false, at any moment,
-    and always the same at the same state."""
+    """evaluate returns 0 or 1 by default and a score in 0..1 with sparse=false, at any moment, and always the same at
+    the same state."""
     with episode(subject) as (instance_id, _):
         for moment in ("before the first step", "after a step"):
             if moment == "after a step":
@@ -227,13 +224,13 @@ def grades(subject: ProbeSubject) -> None:
 
 
 def starts_unsolved(subject: ProbeSubject) -> None:
-    """A task is not solved before the agent did anything."""
+    """A task is not solved before the agent acts."""
     with episode(subject) as (instance_id, _):
         expect(subject.probe.evaluate(instance_id, {}) == 0.0, "the score is 1 before the first step")
 
 
 def keeps_instances_apart(subject: ProbeSubject) -> None:
-    """What one instance does changes nothing in another."""
+    """An action in one instance changes nothing in another."""
     with episode(subject) as (quiet, _), episode(subject) as (busy, _):
         before = subject.probe.evaluate(quiet, {"sparse": False})
         subject.probe.step(busy, say(subject.action))
@@ -241,7 +238,7 @@ def keeps_instances_apart(subject: ProbeSubject) -> None:
 
 
 def tells_facts(subject: ProbeSubject) -> None:
-    """get_info returns what JSON can hold."""
+    """get_info returns a JSON value."""
     with episode(subject) as (instance_id, _):
         subject.probe.info(instance_id)
 

@@ -1,8 +1,8 @@
-"""Command line of the environment service. Imports what a command needs only when it runs,
-so that `--help` answers at once."""
+"""Command line of the environment service."""
 
 from __future__ import annotations
 
+# Only light imports here: each command imports what it needs when it runs, so that `--help` answers at once.
 import argparse
 import logging
 import os
@@ -20,7 +20,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m env_service") -> int:
-    """Run a command; returns the exit status. `prog` is what the help and errors call the command."""
+    """Run a command and return the exit status. `prog` is the command's name in help and errors."""
     options, rest = _parser(prog).parse_known_args(arguments)
     if rest:
         parser_of(options.command, prog).error(f"unrecognized arguments: {' '.join(rest)}")
@@ -45,7 +45,6 @@ def _parser(prog: str = "python -m env_service") -> argparse.ArgumentParser:
 
 
 def parser_of(command: str, prog: str = "python -m env_service") -> argparse.ArgumentParser:
-    """Return the arguments of one command."""
     commands = next(item for item in _parser(prog)._actions if isinstance(item, argparse._SubParsersAction))
     chosen: argparse.ArgumentParser = commands.choices[command]
     return chosen
@@ -183,8 +182,7 @@ def _serve(options: argparse.Namespace) -> int:
     }
     try:
         token = take_token(options.host)
-        # A private Ray inherits what is here; the folder of secrets is only a path, and the hosts' own are read from
-        # it.
+        # A private Ray inherits this environment. `SECRETS` is only a path, from which hosts read their secrets.
         hidden = secret_variables(os.environ, (*options.pass_env, SECRETS))
         forget(name for name in hidden if not name.startswith("RAY_"))
         serve(ServiceSettings(environments, token=token, pass_env=tuple(options.pass_env), **chosen))

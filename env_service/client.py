@@ -1,8 +1,7 @@
 """Clients of an environment service: `AsyncEnvClient` for rollouts, `EnvClient` for scripts.
 
-Both return what the environment said or raise one of the types of `protocol`; they never make an answer up. Both
-time out, retry only where that is safe (`protocol.py`), and keep connections open. A client may be shared by any number
-of tasks or threads.
+Calls return the environment's answer or raise one of the errors of `protocol`. They time out and are retried only if
+that is safe. A client may be shared by tasks or threads.
 """
 
 from __future__ import annotations
@@ -48,8 +47,6 @@ HEALTH_TIMEOUT_S = 5.0
 
 
 class _Base:
-    """Address, token, and which instances this client holds."""
-
     def __init__(self, base_url: str, *, token: str | None, timeout_s: float, retry: RetryPolicy | None) -> None:
         if not base_url.startswith(("http://", "https://")):
             raise ValueError(f"base_url {base_url!r} must start with http:// or https://")
@@ -65,6 +62,8 @@ class _Base:
     def _understand(
         self, call: Call, url: str, status: int, headers: Mapping[str, str], payload: bytes
     ) -> dict[str, Any]:
+        # A restarted service answers "unknown" about the instances it lost. If this client created the instance, that
+        # is a crash, not a wrong request.
         created_here = call.instance_id in self._held and call.route != "/release"
         body = protocol.understand(call, url, status, headers, payload, created_here)
         if call.instance_id is not None:
@@ -106,7 +105,7 @@ class AsyncEnvClient(_Base):
             await session.close()
 
     async def health(self) -> bool:
-        """Whether the service says that instances can be created."""
+        """Whether the service can create instances."""
         import aiohttp
 
         try:
@@ -135,7 +134,7 @@ class AsyncEnvClient(_Base):
         params: dict[str, Any] | None = None,
         step_index: int | None = None,
     ) -> StepResult:
-        """Apply an action. Number the steps from 0 to make lost replies harmless."""
+        """Apply an action. Number the steps from 0, so that a step whose reply is lost can be repeated."""
         return cast(StepResult, (await self._send(protocol.step_call(instance_id, action, params, step_index)))["data"])
 
     async def evaluate(
@@ -153,11 +152,11 @@ class AsyncEnvClient(_Base):
         messages: list[Message] | dict[str, Any] | None = None,
         params: dict[str, Any] | None = None,
     ) -> Any:
-        """Return what the environment tells about the instance, its tools say."""
+        """Return the environment's facts about the instance, such as its tools."""
         return (await self._send(protocol.ask_call("/get_info", instance_id, messages, params)))["data"]
 
     async def release_instance(self, instance_id: str) -> bool:
-        """Give the instance back; false if the service does not have it (any more)."""
+        """Close the instance; False if the service does not have it."""
         return bool((await self._send(protocol.release_call(instance_id)))["success"])
 
     async def _send(self, call: Call) -> dict[str, Any]:
@@ -181,9 +180,7 @@ class AsyncEnvClient(_Base):
                 return self._understand(call, url, response.status, response.headers, await response.read())
         except aiohttp.ClientConnectorError as error:
             raise protocol.refused(call, url, error) from error
-        except (
-            TimeoutError
-        ) as error:  # aiohttp's timeouts are TimeoutErrors, too, and must be told from broken connections
+        except TimeoutError as error:  # some of aiohttp's timeouts are ClientErrors too (3.14): catch them first
             raise protocol.too_slow(call, url, self.timeout_s) from error
         except aiohttp.ClientError as error:
             raise protocol.broken(call, url, error) from error
@@ -201,7 +198,7 @@ class AsyncEnvClient(_Base):
 
 
 class EnvClient(_Base):
-    """Client on httpx with the same methods, for code without an event loop. Safe to share between threads."""
+    """Client on httpx with the same methods, for code without an event loop. Thread-safe."""
 
     def __init__(
         self,
@@ -226,14 +223,12 @@ class EnvClient(_Base):
         self.close()
 
     def close(self) -> None:
-        """Close the connections; a later call opens new ones."""
         with self._lock:
             client, self._client = self._client, None
         if client is not None:
             client.close()
 
     def health(self) -> bool:
-        """Whether the service says that instances can be created."""
         import httpx
 
         try:
@@ -243,13 +238,11 @@ class EnvClient(_Base):
         return response.status_code == 200
 
     def get_env_profile(self, env_type: str, split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
-        """Return the task ids of a split."""
         return cast(list[str], self._send(protocol.profile_call(env_type, split, params))["data"])
 
     def create_instance(
         self, env_type: str, task_id: str, instance_id: str | None = None, params: dict[str, Any] | None = None
     ) -> InitState:
-        """Open an instance; its id is in `info["instance_id"]`."""
         return cast(InitState, self._send(protocol.create_call(env_type, task_id, instance_id, params))["data"])
 
     def step(
@@ -259,7 +252,6 @@ class EnvClient(_Base):
         params: dict[str, Any] | None = None,
         step_index: int | None = None,
     ) -> StepResult:
-        """Apply an action. Number the steps from 0 to make lost replies harmless."""
         return cast(StepResult, self._send(protocol.step_call(instance_id, action, params, step_index))["data"])
 
     def evaluate(
@@ -268,7 +260,6 @@ class EnvClient(_Base):
         messages: list[Message] | dict[str, Any] | None = None,
         params: dict[str, Any] | None = None,
     ) -> float:
-        """Return the score of the episode in 0..1."""
         return float(self._send(protocol.ask_call("/evaluate", instance_id, messages, params))["data"])
 
     def get_tools_info(
@@ -277,11 +268,9 @@ class EnvClient(_Base):
         messages: list[Message] | dict[str, Any] | None = None,
         params: dict[str, Any] | None = None,
     ) -> Any:
-        """Return what the environment tells about the instance, its tools say."""
         return self._send(protocol.ask_call("/get_info", instance_id, messages, params))["data"]
 
     def release_instance(self, instance_id: str) -> bool:
-        """Give the instance back; false if the service does not have it (any more)."""
         return bool(self._send(protocol.release_call(instance_id))["success"])
 
     def _send(self, call: Call) -> dict[str, Any]:
@@ -318,7 +307,7 @@ class EnvClient(_Base):
                 self._client = httpx.Client(
                     timeout=httpx.Timeout(self.timeout_s, connect=CONNECT_TIMEOUT_S, pool=None),
                     limits=httpx.Limits(max_connections=None, max_keepalive_connections=self._max_connections),
-                    # A proxy of the outside world must not stand between processes of one machine.
+                    # Processes of one machine talk without the environment's proxy.
                     trust_env=False,
                 )
             return self._client

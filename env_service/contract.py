@@ -1,7 +1,7 @@
-"""Contract checks on what an environment returns, made next to the environment, before it travels.
+"""Contract checks of an environment's results, made next to the environment, before they travel.
 
-An environment that breaks the contract (`base.py`) has failed: `ContractError` names the method, the value and the
-rule. Nothing is repaired silently, and a reward or score that is not a finite number never leaves the worker.
+A broken contract (`base.py`) is a failure: `ContractError` names the method, the value and the rule. Nothing is
+repaired silently.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from env_service.base import BaseEnv
 
 ROLES = frozenset({"system", "user", "assistant", "tool"})
-# What chat APIs allow as the name of a function.
+# Function names that chat APIs allow.
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
@@ -23,7 +23,7 @@ class ContractError(Exception):
 
 
 def shorten(value: Any, limit: int = 120) -> str:
-    """Return a repr that fits into an error message, whatever the object does in its own `__repr__`."""
+    """Return a bounded repr for an error message; never raises."""
     try:
         text = repr(value)
     except Exception as error:  # a foreign __repr__ may raise anything; the message must still be built
@@ -36,6 +36,7 @@ def _fail(method: str, rule: str, value: Any) -> ContractError:
 
 
 def _number(method: str, name: str, value: Any) -> float:
+    # NumPy's and torch's scalars have `__float__`. A reward that is not finite must never leave the worker.
     if isinstance(value, bool) or not hasattr(value, "__float__") or isinstance(value, str):
         raise _fail(method, f"a number as {name}", value)
     number = float(value)
@@ -64,12 +65,12 @@ def _info(method: str, value: Any) -> dict[str, Any]:
 
 
 def checked_action(value: Any) -> dict[str, Any]:
-    """Return an assistant message as environments take it; a reply of OpenAI's chat API is one, whatever else it holds.
+    """Return an assistant message as environments take it, from a reply of OpenAI's chat API.
 
-    Its content is text: "" where it is null, or left out beside `tool_calls`; a refusal where that is all there is.
+    `content` becomes "" if it is null or missing beside `tool_calls`, or the refusal if there is only that.
 
     Raises:
-        ValueError: it is no message, its content is no text, or its `tool_calls` are no list.
+        ValueError: not a message, `content` is not a text, or `tool_calls` is not a list.
     """
     calls = value.get("tool_calls") if isinstance(value, Mapping) else None
     if not isinstance(value, Mapping) or not ("content" in value or calls or value.get("refusal")):
@@ -85,10 +86,7 @@ def checked_action(value: Any) -> dict[str, Any]:
 
 
 def checked_tools(value: Any) -> list[dict[str, Any]]:
-    """Return tools that a chat API takes: functions, each with a name of its own and an object as `parameters`.
-
-    Whether these are a valid JSON schema is `check`'s to say, once for all instances.
-    """
+    """Return tools that a chat API takes: functions with unique names and an object as `parameters`."""
     if not isinstance(value, list):
         raise _fail("tools", "a list of tools", value)
     names = set()
@@ -99,6 +97,7 @@ def checked_tools(value: Any) -> list[dict[str, Any]]:
             raise _fail("tools", "tools like {'type': 'function', 'function': {'name': ...}}", tool)
         if not TOOL_NAME.fullmatch(name) or name in names:
             raise _fail("tools", "names of at most 64 letters, digits, _ and -, each once", name)
+        # Whether it is a valid JSON schema is tested by `check`, once for all instances.
         if not isinstance(function.get("parameters", {}), dict):
             raise _fail("tools", f"an object (a JSON schema) as `parameters` of {name!r}", function["parameters"])
         names.add(name)
@@ -106,7 +105,6 @@ def checked_tools(value: Any) -> list[dict[str, Any]]:
 
 
 def checked_init_state(value: Any) -> dict[str, Any]:
-    """Return an init state that holds to the contract: messages, the last one from the user, and a dict of facts."""
     if not isinstance(value, dict):
         raise _fail("get_init_state", "a dict with `state` and `info`", value)
     state = _messages("get_init_state", value.get("state"))
@@ -116,7 +114,6 @@ def checked_init_state(value: Any) -> dict[str, Any]:
 
 
 def checked_step(value: Any) -> dict[str, Any]:
-    """Return a step result that holds to the contract: messages, finite reward, a boolean end, a dict of facts."""
     if not isinstance(value, dict):
         raise _fail("step", "a dict with `state`, `reward`, `is_terminated` and `info`", value)
     terminated = value.get("is_terminated")
@@ -145,12 +142,11 @@ def _step_info(value: Any, *, is_terminated: bool) -> dict[str, Any]:
 
 
 def has_native_tools(env: BaseEnv) -> bool:
-    """Whether an instance was created with `native_tools`."""
     return env.native_tools and env.params.get("native_tools") is True
 
 
 def with_tools(env: BaseEnv, state: dict[str, Any]) -> dict[str, Any]:
-    """Return an init state whose `info` lists the tools, if the instance was created with `native_tools`."""
+    """Return an init state whose `info` lists the tools if the instance has native ones."""
     if not has_native_tools(env):
         return state
     tools = checked_tools(env.tools(env.params))
@@ -158,8 +154,7 @@ def with_tools(env: BaseEnv, state: dict[str, Any]) -> dict[str, Any]:
 
 
 def checked_state(value: Any) -> dict[str, Any] | None:
-    """Return what `get_info(params={"what": "state"})` tells (`base.StateInfo`),
-    None if the environment tells no state."""
+    """Return a valid `base.StateInfo`, or None if the value is not a state."""
     if not isinstance(value, dict) or "facts" not in value:
         return None
     method = "get_info"
@@ -179,13 +174,11 @@ NO_NATIVE_TOOLS = "has no native tools"
 
 
 def created_with(env_class: type[BaseEnv], params: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the parameters of `create` as the class knows them:
-    `explore_steps` under the name that the class gives it.
-
-    A class without such a limit gets no such parameter, since its episodes are as long as they are wanted.
+    """Return the parameters of `create` under the class's own names: `explore_steps` is renamed, or dropped if the
+    class has no limit.
 
     Raises:
-        ValueError: `native_tools` is asked of a class that has none.
+        ValueError: `native_tools` for a class without native tools.
     """
     passed = dict(params or {})
     if not env_class.native_tools and passed.pop("native_tools", False):
@@ -196,7 +189,6 @@ def created_with(env_class: type[BaseEnv], params: dict[str, Any] | None) -> dic
 
 
 def checked_score(value: Any) -> float:
-    """Return a score in 0..1."""
     score = _number("evaluate", "the score", value)
     if not 0.0 <= score <= 1.0:
         raise _fail("evaluate", "a score in 0..1", value)
@@ -204,14 +196,13 @@ def checked_score(value: Any) -> float:
 
 
 def checked_tasks(value: Any) -> list[str]:
-    """Return a list of task ids."""
     if not isinstance(value, list) or not all(isinstance(task, str) for task in value):
         raise _fail("get_query_list", "a list of task ids (texts)", value)
     return value
 
 
 def checked_class(value: Any, spec: str) -> type[BaseEnv]:
-    """Return the class if it can be hosted; raise ContractError that says what is missing."""
+    """Return the class if it can be hosted; raises ContractError."""
     if not isinstance(value, type) or not issubclass(value, BaseEnv):
         raise ContractError(
             f"`{spec}` is {shorten(value)}; an environment must be a subclass of env_service.base.BaseEnv"
@@ -236,12 +227,12 @@ def checked_class(value: Any, spec: str) -> type[BaseEnv]:
     return value
 
 
-# Names of splits that mean the same: one that an environment refuses is tried under the others.
+# Synonymous names of splits: if an environment refuses one, the others are tried.
 SAME = (("val", "dev", "validation"), ("test", "test_normal"))
 
 
 def list_tasks(env_class: type[BaseEnv], split: str, params: dict[str, Any] | None) -> list[str]:
-    """Return the task ids of a split; raises what the environment says to the name that was asked for."""
+    """Return the task ids of a split, or of its other names (`val`, `dev`); raises the error for the first name."""
     try:
         return env_class.get_query_list(split, params)
     except ValueError as error:

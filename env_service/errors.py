@@ -1,7 +1,7 @@
-"""Failures of the service as HTTP sees them: a status, a stable code, one sentence, never a traceback.
+"""Failures of the service as HTTP sees them: a status, a stable code and one sentence.
 
-Codes are part of the interface: clients decide by them what to do. 4xx means that the caller can put it right, 503 that
-it can come back later, 500 that an environment failed and that the log holds the details under the error id.
+Codes are part of the interface. 4xx: the caller can correct the request; 503: come back later; 500: an environment
+failed, and the log holds the details under the error id.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import ClassVar
 
 
 class ServiceError(Exception):
-    """Base of everything that a route may answer instead of data."""
+    """Base of all errors that a route may answer."""
 
     status: ClassVar[int] = 500
     code: ClassVar[str] = "internal"
@@ -23,22 +23,21 @@ class ServiceError(Exception):
 
 
 class BadRequest(ServiceError):
-    """The caller asked for something that cannot be:
-    a missing field, an unknown split, a ValueError of the environment."""
+    """A missing field, an unknown split, a ValueError of the environment."""
 
     status = 400
     code = "bad_request"
 
 
 class UnknownInstance(ServiceError):
-    """No instance has this id: never created, released, expired, or created by a service that has since restarted."""
+    """No instance has this id: never created, released, expired, or lost in a restart of the service."""
 
     status = 400
     code = "unknown_instance"
 
 
 class InstanceExists(ServiceError):
-    """Another create already took this id."""
+    """Another create took this id."""
 
     status = 409
     code = "instance_exists"
@@ -52,46 +51,46 @@ class StepOutOfOrder(ServiceError):
 
 
 class InvalidBody(ServiceError):
-    """The body is not JSON or its fields have wrong types."""
+    """The body is not JSON, or a field has a wrong type."""
 
     status = 422
     code = "invalid_body"
 
 
 class EnvironmentFailed(ServiceError):
-    """The environment raised or returned something outside the contract."""
+    """The environment raised, or returned something outside the contract."""
 
     status = 500
     code = "env_error"
 
 
 class ProcessEnded(EnvironmentFailed):
-    """The process ended during a call that belongs to no open instance: a create, or the list of tasks."""
+    """The process ended during a call without an open instance: a create, or the list of tasks."""
 
 
 class InstanceLost(ServiceError):
-    """The process of the instance is gone; create a new one."""
+    """The process of the instance is gone; create a new instance."""
 
     status = 500
     code = "instance_lost"
 
 
 class Unavailable(ServiceError):
-    """The service is starting, stopping or has no host for this environment at the moment."""
+    """The service is starting or stopping, or has no host for this environment now."""
 
     status = 503
     code = "unavailable"
 
 
 class Full(ServiceError):
-    """As many instances as allowed are open."""
+    """The maximum number of instances is open."""
 
     status = 503
     code = "full"
 
 
 class CallTimeout(ServiceError):
-    """The environment took longer than its `call_timeout_s`; the instance is given up."""
+    """The environment exceeded its `call_timeout_s`; the instance is given up."""
 
     status = 504
     code = "timeout"

@@ -1,7 +1,7 @@
-"""Feedback levels: how much an environment says of a call that it refused.
+"""Feedback levels: how much an environment says about a refused call.
 
-`plain` is the environment's own word and nothing else. `schema` adds how the tool is called, `recovery` also what to do
-next. The levels above `plain` are for training: what validation measures must not be told more than it is elsewhere.
+`plain` is the environment's own message, `schema` adds the tool's usage, `recovery` also the next step. The levels
+above `plain` are for training only, so that validation stays comparable.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Literal, get_args
 Feedback = Literal["plain", "schema", "recovery"]
 FEEDBACKS: tuple[Feedback, ...] = get_args(Feedback)
 FEEDBACK = "feedback"
-"""The name of the parameter."""
+"""Name of the parameter of `create`."""
 HINT = " | hint: "
-"""Stands between an environment's own word and what is added."""
+"""Separator between an environment's own message and the additions."""
 
 
 def read_feedback(value: object) -> Feedback:
-    """Return a level; raises ValueError for another value."""
+    """Return a level; raises ValueError."""
     for known in FEEDBACKS:
         if value == known:
             return known
@@ -25,7 +25,7 @@ def read_feedback(value: object) -> Feedback:
 
 
 def told(refusal: str, level: Feedback, *, usage: str, next_step: str) -> str:
-    """Return a refusal with what a level adds; empty parts add nothing."""
+    """Return a refusal with the level's additions; empty parts add nothing."""
     parts = {"plain": (), "schema": (usage,), "recovery": (usage, next_step)}[level]
     hint = " , ".join(part for part in parts if part)
     return f"{refusal}{HINT}{hint}" if hint else refusal

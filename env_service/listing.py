@@ -1,11 +1,8 @@
-"""`python -m env_service.listing`: imports environment classes and lists splits of theirs, without a service.
+"""`python -m env_service.listing`: import environment classes and list their splits, without a service.
 
 Reads `{"classes": {name: "module:Class"}, "lists": [{"env_type", "split", "params"}]}` on stdin. The last line of
-stdout is a list of `{"name", "asked": place in lists or null, "refused": bool, "text"}`: what is wrong, each in one
-line. Refused is what cannot be (no such module, class or split); anything else that an environment raises may be for
-want of something on this machine.
-
-A process of its own, since importing a class may run anything.
+stdout is a list of problems, `{"name", "asked": index in lists or null, "refused": bool, "text"}`. `refused`: the
+module, class or split does not exist; otherwise something may be missing on this machine.
 """
 
 from __future__ import annotations
@@ -22,7 +19,7 @@ from env_service.registry import RegistryError, load
 
 
 def check(classes: Mapping[str, str], lists: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Import the classes, list the splits of those that can be, and return what is wrong."""
+    """Import the classes, list the splits, and return the problems."""
     found: dict[str, type[BaseEnv]] = {}
     problems: list[dict[str, Any]] = []
 
@@ -51,7 +48,7 @@ def check(classes: Mapping[str, str], lists: Sequence[Mapping[str, Any]]) -> lis
 
 
 def main() -> int:
-    """Answer the request on stdin; returns the exit status."""
+    # A process of its own, because importing a class may run anything.
     request = json.load(sys.stdin)
     with redirect_stdout(sys.stderr):
         problems = check(request["classes"], request["lists"])

@@ -1,4 +1,4 @@
-"""Load test of a running service through its own client: throughput, and median and 99th percentile of latency."""
+"""Load test of a running service: throughput, and median and 99th percentile of latency."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ IMPATIENT = RetryPolicy(tries=4, budget_s=10.0)
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """Report of a load test; times in milliseconds."""
-
     instances: int
     steps: int
     seconds: float
@@ -43,8 +41,8 @@ async def run_load(
     pause_s: float,
     params: dict[str, Any] | None = None,
 ) -> LoadReport:
-    """Open `instances` at once and let each take up to `steps` steps, `pause_s` apart;
-    releases all, also after a failure."""
+    """Open `instances` at once and let each take up to `steps` steps, `pause_s` apart. All are released, also after a
+    failure."""
     create_ms: list[float] = []
     step_ms: list[float] = []
 

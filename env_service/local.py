@@ -1,8 +1,4 @@
-"""Client of environments in this process: no server, no Ray, for a command that plays a few episodes.
-
-Calls go through the code that hosts instances in production (`InstanceHost`), each in a thread. Only classes that
-declare `isolation = "shared"` may be held so: the others run what an agent wrote, and want a process of their own.
-"""
+"""Client of environments in this process, without a server or Ray, for a command that plays a few episodes."""
 
 from __future__ import annotations
 
@@ -21,18 +17,15 @@ MAX_REPLY_BYTES = 16 * 1024 * 1024
 
 
 def is_shared(name: str, modules: Iterable[str] = ()) -> bool:
-    """Whether an environment may be held in a process with others; imports it. Raises RegistryError."""
+    """Whether an environment may share a process; imports it. Raises RegistryError."""
     return load(resolve([name], modules)[name]).isolation == "shared"
 
 
 class LocalClient:
-    """What is used of `AsyncEnvClient`, with instances in this process; for one event loop.
+    """The methods of `AsyncEnvClient`, with instances in this process; for one event loop.
 
-    Args:
-        names: environments that are known.
-        modules: `NAME=package.module:Class` of others.
-
-    Raises RegistryError for a name or class that cannot be used.
+    `modules` are `NAME=package.module:Class` texts. Raises RegistryError. Only for classes with `isolation = "shared"`:
+    others run an agent's code.
     """
 
     def __init__(self, names: Iterable[str], modules: Iterable[str] = ()) -> None:

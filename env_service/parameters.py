@@ -1,5 +1,4 @@
-"""Parameters that are given to an environment, on top of what it has:
-unknown names and values of a wrong kind are refused."""
+"""Parameters over an environment's settings: unknown names and wrong types are refused."""
 
 from __future__ import annotations
 
@@ -16,13 +15,9 @@ if TYPE_CHECKING:
 
 
 def laid_over(settings: S, params: Mapping[str, Any] | None, kinds: Mapping[str, type] | None = None) -> S:
-    """Return a copy of a dataclass with `params` on top.
+    """Return a copy of a dataclass with `params` on top; raises ValueError for an unknown name or a wrong type.
 
-    Args:
-        settings: what there is; a parameter has the type that its field has there.
-        kinds: the types of fields whose value there does not tell it, None say.
-
-    Raises ValueError for an unknown name or a value of another type.
+    A parameter must have the type of the field's value; `kinds` gives the types of fields whose value is None.
     """
     known = {f.name: type(getattr(settings, f.name)) for f in fields(settings)} | dict(kinds or {})
     for name, value in (params or {}).items():
@@ -34,8 +29,7 @@ def laid_over(settings: S, params: Mapping[str, Any] | None, kinds: Mapping[str,
 
 
 def read_flags(params: Mapping[str, Any] | None, flags: Mapping[str, bool]) -> dict[str, bool]:
-    """Return `flags` with `params` on top; raises ValueError for an unknown name
-    or a value that is not true or false."""
+    """Return `flags` with `params` on top; raises ValueError for an unknown name or a value that is not a bool."""
     for name, value in (params or {}).items():
         if name not in flags:
             hint = did_you_mean(name, flags, f"known: {', '.join(flags)}")

@@ -1,8 +1,7 @@
-"""Probes: the calls that a check of an environment makes, here or through a running service.
+"""Probes: the calls that a check of an environment makes, in this process or through a running service.
 
-`LocalProbe` calls the class in this process, through the code that hosts it in production; `HttpProbe` a service.
-`ProbeRefused` is what the environment tells its caller (ValueError, HTTP 4xx), `Failed` is a defect (any other
-exception, a broken contract, HTTP 5xx). A check finds a promise broken by `expect`.
+`ProbeRefused`: the environment rejected the request (ValueError, HTTP 4xx). `Failed`: a defect (any other exception, a
+broken contract, HTTP 5xx).
 """
 
 from __future__ import annotations
@@ -20,33 +19,27 @@ from env_service.hosting.worker import InstanceHost
 
 
 class ProbeRefused(Exception):
-    """The environment says that the caller asked for something wrong."""
+    pass
 
 
 class Failed(Exception):
-    """The environment failed."""
+    pass
 
 
 class Probe(Protocol):
     """The calls that a check makes."""
 
-    def tasks(self, split: str) -> list[str]:
-        """Return the task ids of a split."""
+    def tasks(self, split: str) -> list[str]: ...
 
-    def create(self, task_id: str, params: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-        """Open an instance; returns its id and init state."""
+    def create(self, task_id: str, params: dict[str, Any]) -> tuple[str, dict[str, Any]]: ...
 
-    def step(self, instance_id: str, action: dict[str, Any]) -> dict[str, Any]:
-        """Apply an action."""
+    def step(self, instance_id: str, action: dict[str, Any]) -> dict[str, Any]: ...
 
-    def evaluate(self, instance_id: str, params: dict[str, Any]) -> float:
-        """Grade the episode."""
+    def evaluate(self, instance_id: str, params: dict[str, Any]) -> float: ...
 
-    def info(self, instance_id: str, params: dict[str, Any] | None = None) -> Any:
-        """Return facts."""
+    def info(self, instance_id: str, params: dict[str, Any] | None = None) -> Any: ...
 
-    def release(self, instance_id: str) -> None:
-        """Close the instance."""
+    def release(self, instance_id: str) -> None: ...
 
 
 class LocalProbe:
@@ -93,8 +86,6 @@ class LocalProbe:
 
 
 class HttpProbe:
-    """Calls a running service."""
-
     def __init__(self, url: str, env_type: str) -> None:
         self._client = EnvClient(url, retry=RetryPolicy(tries=4, budget_s=10.0))
         self._env_type = env_type
@@ -144,8 +135,6 @@ class Broken(Exception):
 
 
 class ProbeSubject(NamedTuple):
-    """Subject of the checks."""
-
     probe: Probe
     split: str
     action: str
@@ -155,7 +144,7 @@ class ProbeSubject(NamedTuple):
 def episode(
     subject: ProbeSubject, task_id: str | None = None, params: dict[str, Any] | None = None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Open an instance of a task (the split's first), yield its id and init state, and release it."""
+    """Open an instance of a task (default: the split's first), yield its id and init state, and release it."""
     chosen = task_id if task_id is not None else subject.probe.tasks(subject.split)[0]
     instance_id, state = subject.probe.create(chosen, params or {})
     try:
@@ -165,11 +154,9 @@ def episode(
 
 
 def say(text: str) -> dict[str, Any]:
-    """Return the action of a text."""
     return {"role": "assistant", "content": text}
 
 
 def expect(condition: bool, problem: str) -> None:
-    """Raise Broken with the problem unless the condition holds."""
     if not condition:
         raise Broken(problem)

@@ -1,7 +1,5 @@
-"""The parameter `problem` of `create`: a question that somebody proposed, in place of a task of the environment's own.
-
-The environment's own task id then only names the instance. Nothing here comes from an agent that solves it.
-"""
+"""The parameter `problem` of `create`: a proposed question in place of the environment's own task, whose id then only
+names the instance."""
 
 from __future__ import annotations
 
@@ -15,8 +13,8 @@ LONGEST_ANSWER = 2000
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A question; without an answer, which nobody knows yet, every episode is graded 0. `checker` says how answers are
-    compared where an environment knows several ways."""
+    """A question. Without an answer every episode is graded 0. `checker` says how answers are compared, if there are
+    several ways."""
 
     question: str
     answer: str | None = None
@@ -24,7 +22,7 @@ class Problem:
 
 
 def read_problem(value: Any, checkers: tuple[str, ...] = ()) -> Problem:
-    """Read `{"question", "answer", "checker"}`, of which only the question must be there; raises ValueError."""
+    """Read `{"question", "answer", "checker"}`; only the question is required. Raises ValueError."""
     known = ("question", "answer", "checker") if checkers else ("question", "answer")
     if not isinstance(value, Mapping):
         raise ValueError(f"parameter problem={str(value)[:80]!r} must be an object with {', '.join(known)}")

@@ -1,13 +1,7 @@
-"""Client protocol without I/O: requests, the typed errors of their answers, and the rule for trying again.
+"""Client protocol without I/O: requests, their typed errors, and the rule for retries.
 
-Errors are of four types. `EnvUnavailable`: nobody answers, or the service has no room; the request was not carried out
-or may be repeated later. `EnvRequestError`: the request itself is wrong; repeating it cannot help. `EnvTimeout`: an
-environment or the network took too long. `EnvCrashed`: the environment failed or the instance is gone; start the
-episode again with a new instance.
-
-A request is repeated only where that is safe: if it certainly was not carried out (connection refused, 503), or if
-carrying it out twice does no harm (every route but a step without `step_index`). Waits grow with full jitter, respect
-Retry-After, and are bounded in number and in total time.
+A request is retried only if it certainly was not carried out (connection refused, 503), or if carrying it out twice
+does no harm (every route except a step without `step_index`).
 """
 
 from __future__ import annotations
@@ -24,7 +18,7 @@ import orjson
 
 
 class Instances(Protocol):
-    """Client of environments as callers use one; `env_service.client.AsyncEnvClient` is it, with typed replies."""
+    """Client of environments; `env_service.client.AsyncEnvClient` has typed replies."""
 
     async def health(self) -> bool: ...
 
@@ -50,7 +44,7 @@ class Instances(Protocol):
 
 
 class Repeat(Enum):
-    """Repetition: whether the same request may be sent again."""
+    """Whether the same request may be sent again."""
 
     NEVER = "never"
     IF_SAFE = "only if carrying it out twice does no harm"
@@ -86,11 +80,11 @@ class EnvServiceError(Exception):
 
 
 class EnvUnavailable(EnvServiceError):
-    """The service cannot be reached or is full, also after the retries."""
+    """The service cannot be reached or is full, also after the retries. Try again later."""
 
 
 class EnvRequestError(EnvServiceError):
-    """The service refused the request (4xx)."""
+    """The service refused the request (4xx); a retry cannot help."""
 
 
 class EnvTimeout(EnvServiceError):
@@ -98,7 +92,8 @@ class EnvTimeout(EnvServiceError):
 
 
 class EnvCrashed(EnvServiceError):
-    """The environment failed (500; `error_id` leads to the service's log), or the instance does not exist any more."""
+    """The environment failed (500; `error_id` leads to the service's log), or the instance is gone. Start the episode
+    again."""
 
 
 TOKEN_VARIABLE = "ENV_SERVICE_TOKEN"
@@ -116,8 +111,6 @@ class RetryPolicy:
 
 
 class Schedule:
-    """The waits between the attempts of one request."""
-
     def __init__(self, policy: RetryPolicy, safe: bool) -> None:
         self._policy = policy
         self._safe = safe
@@ -125,7 +118,7 @@ class Schedule:
         self._started = time.monotonic()
 
     def wait_s(self, error: EnvServiceError) -> float | None:
-        """Return the seconds to wait before the next attempt, or None if `error` is the last word."""
+        """Return the seconds to wait before the next attempt, or None if `error` is final."""
         policy = self._policy
         self._attempt += 1
         allowed = error.repeat is Repeat.ALWAYS or (error.repeat is Repeat.IF_SAFE and self._safe)
@@ -133,6 +126,7 @@ class Schedule:
             return None
         delay = random.uniform(0.0, min(policy.cap_s, policy.base_s * 2**self._attempt))
         if error.retry_after_s is not None:
+            # Jitter over Retry-After, so that clients do not all return at once.
             delay = max(delay, error.retry_after_s * random.uniform(0.5, 1.0))
         if time.monotonic() - self._started + delay > policy.budget_s:
             return None
@@ -141,7 +135,7 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request: `safe` says that carrying it out twice does no harm."""
+    """One request; `safe`: carrying it out twice does no harm."""
 
     route: str
     body: dict[str, Any]
@@ -150,7 +144,7 @@ class Call:
     headers: dict[str, str] = field(default_factory=dict)
 
     def encoded(self) -> bytes:
-        """Return the JSON body; raise EnvRequestError for what JSON cannot hold."""
+        """Return the JSON body; raise EnvRequestError if a value has no JSON form."""
         try:
             return orjson.dumps(
                 {key: value for key, value in self.body.items() if value is not None}, option=orjson.OPT_SERIALIZE_NUMPY
@@ -162,13 +156,11 @@ class Call:
 
 
 def profile_call(env_type: str, split: str, params: dict[str, Any] | None) -> Call:
-    """Return the request for the task ids of a split."""
     return Call("/get_env_profile", {"env_type": env_type, "params": {**(params or {}), "split": split}}, safe=True)
 
 
 def create_call(env_type: str, task_id: str, instance_id: str | None, params: dict[str, Any] | None) -> Call:
-    """Return the request for a new instance; its id is chosen here
-    and its key makes a repetition find the first one's result."""
+    # Id and key are chosen here: a retry finds the result of the first request.
     chosen = instance_id or uuid.uuid4().hex
     body = {"env_type": env_type, "task_id": task_id, "instance_id": chosen, "params": params or {}}
     return Call("/create", body, safe=True, instance_id=chosen, headers={"Idempotency-Key": uuid.uuid4().hex})
@@ -177,7 +169,6 @@ def create_call(env_type: str, task_id: str, instance_id: str | None, params: di
 def step_call(
     instance_id: str, action: Mapping[str, Any], params: dict[str, Any] | None, step_index: int | None
 ) -> Call:
-    """Return the request for a step; with a number, repeating it is safe."""
     body = {"instance_id": instance_id, "messages": dict(action), "params": params or {}, "step_index": step_index}
     return Call("/step", body, safe=step_index is not None, instance_id=instance_id)
 
@@ -193,7 +184,6 @@ def ask_call(route: str, instance_id: str, messages: Any, params: dict[str, Any]
 
 
 def release_call(instance_id: str) -> Call:
-    """Return the request that gives an instance back."""
     return Call("/release", {"instance_id": instance_id}, safe=True, instance_id=instance_id)
 
 
@@ -202,8 +192,7 @@ def understand(
 ) -> dict[str, Any]:
     """Return the body of a success; raise the typed error of anything else.
 
-    `created_here` says that this client created the instance and has not released it: "unknown" then means that it was
-    lost.
+    `created_here`: this client created the instance and has not released it, so "unknown" means lost.
     """
     try:
         body = orjson.loads(payload)
@@ -235,19 +224,18 @@ def understand(
 
 
 def refused(call: Call, url: str, cause: Exception) -> EnvUnavailable:
-    """Return the error of a connection that could not be made: the request was certainly not carried out."""
+    # The request was certainly not carried out.
     message = f"cannot connect: {cause}; is the service running there (python -m env_service serve)?"
     return EnvUnavailable(message, url=url, instance_id=call.instance_id, repeat=Repeat.ALWAYS)
 
 
 def broken(call: Call, url: str, cause: Exception) -> EnvUnavailable:
-    """Return the error of a connection that broke: the request may or may not have been carried out."""
+    # The request may or may not have been carried out.
     message = f"the connection broke: {cause or type(cause).__name__}; the request may have been carried out"
     return EnvUnavailable(message, url=url, instance_id=call.instance_id, repeat=Repeat.IF_SAFE)
 
 
 def too_slow(call: Call, url: str, timeout_s: float) -> EnvTimeout:
-    """Return the error of an answer that did not come in time."""
     message = f"no answer within {timeout_s:g} s; give the client a larger timeout_s or the environment less to do"
     return EnvTimeout(message, url=url, instance_id=call.instance_id, repeat=Repeat.IF_SAFE)
 

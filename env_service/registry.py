@@ -1,9 +1,8 @@
 """Find environments by name.
 
-A name comes from three places: a folder of `env_service/environments` with a registration file, an entry point (group
-`agentevolver.environments`) of an installed package, and `--env-module NAME=package.module:Class` on the command line
-of the service, which wins. A request can only pick a name that is served; it never reaches an import. Finding imports
-no environment: the process that hosts an environment imports its class.
+A name comes from a folder of `env_service/environments` with a registration file, an entry point (group
+`agentevolver.environments`), or `--env-module NAME=package.module:Class`, which wins. Finding imports no environment:
+the process that hosts it does.
 """
 
 from __future__ import annotations
@@ -32,18 +31,16 @@ Env = TypeVar("Env", bound=type[BaseEnv])
 
 
 class Registry:
-    """The decorator of AgentEvolver's environment classes:
-    `@Registry.register("name")` marks a class and leaves it as it is.
+    """The decorator of AgentEvolver's environment classes: `@Registry.register("name")` leaves a class as it is.
 
-    A name is served because the service is told so (`--env-module`, an entry point), not because a module was imported;
-    so what was registered is known in this process alone.
+    Names are known in this process only. The service serves a name because of `--env-module` or an entry point.
     """
 
     _classes: ClassVar[dict[str, type[BaseEnv]]] = {}
 
     @classmethod
     def register(cls, name: str) -> Callable[[Env], Env]:
-        """Return the decorator for a class; it raises TypeError for what is no `BaseEnv`."""
+        """Return the decorator for a class; it raises TypeError unless the class is a `BaseEnv`."""
 
         def keep(env_class: Env) -> Env:
             if not (isinstance(env_class, type) and issubclass(env_class, BaseEnv)):
@@ -57,7 +54,7 @@ class Registry:
 
     @classmethod
     def get(cls, name: str) -> type[BaseEnv]:
-        """Return the class of a name; raises KeyError with the names there are."""
+        """Return the class of a name; raises KeyError that lists the names."""
         if name not in cls._classes:
             raise KeyError(
                 f"no environment {name!r} was registered; there are {', '.join(sorted(cls._classes)) or 'none'}"
@@ -66,26 +63,22 @@ class Registry:
 
 
 class RegistryError(Exception):
-    """A name or a `module:Class` text cannot be used; the message says which and what to write instead."""
+    """A name or a `module:Class` text cannot be used; the message says what to write."""
 
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentFolder:
-    """The registration of a folder of environments. Modules in its file are relative to the folder.
-
-    - `serves`: name -> `package.module:Class`.
-    - `imports`: the folders whose code this one imports.
-    - `skeletons`: option of `new` -> (`package.module:function`, help), for skeletons that a file describes.
-    """
+    """The registration of a folder of environments. Modules in its file are relative to the folder."""
 
     path: Path
-    serves: dict[str, str] = field(default_factory=dict)
-    imports: tuple[str, ...] = ()
+    serves: dict[str, str] = field(default_factory=dict)  # name -> `package.module:Class`
+    imports: tuple[str, ...] = ()  # folders whose code this one imports
+    # Option of `new` -> (`package.module:function`, help), for skeletons that a file describes.
     skeletons: dict[str, tuple[str, str]] = field(default_factory=dict)
 
 
 def environment_folders() -> list[EnvironmentFolder]:
-    """Return the registered folders by name; raise RegistryError for a registration file that cannot be read."""
+    """Return the registered folders by name; raise RegistryError for an unreadable registration."""
     return [_read_folder(path) for path in sorted(FOLDERS.glob(f"*/{REGISTRATION}"))]
 
 
@@ -107,8 +100,7 @@ def _read_folder(path: Path) -> EnvironmentFolder:
 
 
 def known_environments(extra: Iterable[str] = ()) -> dict[str, str]:
-    """Return name -> `module:Class` of everything that can be served;
-    `extra` holds `NAME=module:Class` texts and wins."""
+    """Return name -> `module:Class` of all environments; `extra` holds `NAME=module:Class` texts and wins."""
     found = {point.name: point.value for point in entry_points(group=ENTRY_POINT_GROUP)}
     for folder in environment_folders():
         found |= folder.serves
@@ -121,8 +113,7 @@ def known_environments(extra: Iterable[str] = ()) -> dict[str, str]:
 
 
 def resolve(names: Iterable[str], extra: Iterable[str] = ()) -> dict[str, str]:
-    """Return name -> `module:Class` of the asked names, in their order;
-    raise RegistryError that names the nearest known one."""
+    """Return name -> `module:Class` of `names`, in order; raises RegistryError with a suggestion."""
     known = known_environments(extra)
     chosen: dict[str, str] = {}
     for name in names:
@@ -134,7 +125,7 @@ def resolve(names: Iterable[str], extra: Iterable[str] = ()) -> dict[str, str]:
 
 
 def load(spec: str) -> type[BaseEnv]:
-    """Import the class that `module:Class` names; raise RegistryError if it is not there or cannot be hosted."""
+    """Import the class that `module:Class` names; raise RegistryError if it is missing or cannot be hosted."""
     module_name, _, class_name = spec.partition(":")
     try:
         module = importlib.import_module(module_name)

@@ -1,4 +1,4 @@
-"""Skeleton of a new environment: a package that runs, passes its own tests and `check`, and is meant to be changed."""
+"""Skeleton of a new environment: a package that runs and passes its own tests and `check`, to be changed."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from string import Template
 
 from env_service.registry import known_environments
 
-ENV = '''"""$title: the agent is shown two words and says the last one. Replace this by what your agent should learn.
+ENV = '''"""$title: the agent sees two words and says the last one. Replace this by your own task.
 
-The words are some that the seed policy knows, so that a run on a CPU learns this world; for others build it a policy of
-their own (demos.py).
+The seed policy knows these words, so a run on a CPU learns this environment. For other words build a policy first
+(demos.py).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from env_service.tool_calls import BadCall, ToolCall, answer_to, structured_call
 
 WORDS = ("milk", "bread", "tea", "book", "pen", "lamp", "soap", "rice")
 PAIRS = [f"{first}-{last}" for first in WORDS for last in WORDS if first != last]
-# The pairs of dev are none of those that are trained on; their words are.
+# The pairs of dev are not in train, but their words are.
 TASKS = {"train": [pair for pair in PAIRS if pair not in PAIRS[::5]], "dev": PAIRS[::5]}
 TRIES = 3
 HINT = "no word"
@@ -35,10 +35,10 @@ HINT = "no word"
 class ${cls}Env(BaseEnv):
     """One episode: two words, three tries, an answer after each."""
 
-    # "shared" because it only computes; use "isolated" as soon as it executes what an agent wrote.
+    # "shared": it only computes. Use "isolated" as soon as it runs an agent's code.
     isolation: ClassVar[Literal["shared", "isolated"]] = "shared"
     call_timeout_s: ClassVar[float] = 5.0
-    # `create` takes native_tools: the model's chat template then lists what `tools` returns.
+    # With native_tools the model's chat template lists the result of `tools`.
     native_tools: ClassVar[bool] = True
 
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
@@ -51,9 +51,9 @@ class ${cls}Env(BaseEnv):
         self.solved = False
 
     def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
-        """Say what the agent may do; with `is_open_query` it only looks around.
+        """Return the rules and the task; with `is_open_query` the agent explores without a task.
 
-        `query` is what a task made by others replaces.
+        A synthetic task replaces `query`.
         """
         goal = "explore" if (params or {}).get("is_open_query") else " ".join(self.shown)
         state: list[Message] = [
@@ -65,8 +65,7 @@ class ${cls}Env(BaseEnv):
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
         """Compare the word of each call, or of the text; anything else gets a hint, not an exception.
 
-        `info` says what the action did: whether it was refused, and whether it ended the episode as an agent should
-        end it.
+        `info` says whether the action was refused, and whether it ended the episode as intended.
         """
         if self.over:
             raise ValueError("the episode is over; create a new instance")
@@ -84,7 +83,7 @@ class ${cls}Env(BaseEnv):
         return self.solved or self.tries >= TRIES
 
     def answer(self, word: str | None) -> str:
-        """Say what a try is worth."""
+        """Return the answer to a try."""
         self.tries += 1
         self.solved |= word == self.shown[1]
         return "ok" if self.solved else HINT if word is None else "no"
@@ -101,7 +100,7 @@ class ${cls}Env(BaseEnv):
         return float(self.solved)
 
     def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> Any:
-        """Return what an explorer may know, or the state: what tasks may change, so that two ends can be compared."""
+        """Return facts for an explorer, or the state: everything that a task may change."""
         if (params or {}).get("what") == "state":
             return {"facts": {"solved": self.solved}, "answer": None, "finished": self.solved, "exact": True}
         return {"words": list(WORDS), "tries": TRIES}
@@ -115,16 +114,15 @@ class ${cls}Env(BaseEnv):
 
 
 def word_of(call: ToolCall | BadCall) -> str | None:
-    """Return the word that a call says, None if it says none."""
+    """Return the word of a call, or None."""
     word = call.arguments.get("word") if isinstance(call, ToolCall) and call.name == "say" else None
     return word if word in WORDS else None
 '''
 
-DEMOS = '''"""Demonstrations, which a tiny policy for this world is built from: `python -m $name.demos` writes them.
+DEMOS = '''"""Demonstrations to build a tiny policy for this environment from: `python -m $name.demos` writes them.
 
-The world as it is needs no other policy than the seed policy; one with words of its own does. Each is what somebody did
-who knows how to answer and no more: it says one of the words that are shown. What is better the policy learns by
-reinforcement.
+Only an environment with other words needs its own policy. A demonstration shows the form of an answer: it says one of
+the shown words at random. The policy learns the right word by reinforcement learning.
 """
 
 from __future__ import annotations
@@ -139,7 +137,7 @@ DEMONSTRATIONS = 2000
 
 
 def demonstrate(task_id: str, rng: random.Random) -> list[str]:
-    """Return what is said in an episode of a task."""
+    """Return the actions of an episode."""
     env, said = ${cls}Env(task_id, "demonstration"), list[str]()
     while not env.over:
         said.append(rng.choice(env.shown))
@@ -148,7 +146,7 @@ def demonstrate(task_id: str, rng: random.Random) -> list[str]:
 
 
 def main() -> None:
-    """Write the demonstrations, of tasks that are trained on alone."""
+    """Write demonstrations of training tasks only."""
     rng, tasks = random.Random(0), ${cls}Env.get_query_list("train")
     path = Path(__file__).with_name("demos.jsonl")
     with path.open("w", encoding="utf-8") as file:
@@ -164,7 +162,7 @@ if __name__ == "__main__":
 
 PROFILE = """{
   "name": "$title",
-  "background": "A partner who shows words and wants the last one to be said.",
+  "background": "A partner who shows words and wants to hear the last one.",
   "entities": [
     {
       "name": "Word",
@@ -239,7 +237,7 @@ class SkeletonError(Exception):
 
 
 def write_skeleton(name: str, folder: Path) -> list[Path]:
-    """Write the package `name` into `folder` and return its files; refuses to overwrite anything."""
+    """Write the package `name` into `folder` and return its files; refuses to overwrite."""
     package, facts = new_package(name, folder)
     for file_name, template in FILES.items():
         (package / file_name).write_text(filled(template, facts), encoding="utf-8")
@@ -247,8 +245,8 @@ def write_skeleton(name: str, folder: Path) -> list[Path]:
 
 
 def new_package(name: str, folder: Path) -> tuple[Path, dict[str, str]]:
-    """Make the folder of the package `name` and return it with what templates are filled with; raises SkeletonError if
-    that is no name, or the folder exists."""
+    """Create the folder of a package and return it with the values for templates; raises SkeletonError for a bad name
+    or an existing folder."""
     if not name.isidentifier() or keyword.iskeyword(name) or not name.islower():
         raise SkeletonError(f"{name!r} cannot be a package name; use lower-case letters, digits and _")
     if name in sys.stdlib_module_names or name in known_environments():
@@ -264,5 +262,4 @@ def new_package(name: str, folder: Path) -> tuple[Path, dict[str, str]]:
 
 
 def filled(template: str, facts: Mapping[str, str]) -> str:
-    """Return a template with its placeholders replaced."""
     return Template(template).substitute(facts)

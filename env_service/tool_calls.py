@@ -1,9 +1,6 @@
-"""Tool calls of an assistant message, read for any environment: those in `tool_calls`, and those in `<tool_call>` tags.
+"""Tool calls of an assistant message, for any environment: in `tool_calls`, or in `<tool_call>` tags.
 
-What a model wrote is judged and never trusted: what is no call becomes a `BadCall` that says why, in its place among
-the others, and nothing raises. Arguments of `tool_calls` are decoded strictly: JSON as its standard has it, no key
-twice, no text that UTF-8 cannot hold. Text in tags may also hold line breaks inside strings, as models write them, and
-a key twice.
+Nothing raises: a malformed call becomes a `BadCall` with the reason, in its place among the others.
 """
 
 from __future__ import annotations
@@ -35,7 +32,7 @@ def tool_responses(results: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call; `id` is None where it was written as text, or without one."""
+    """A call; `id` is None if it was written as text or has none."""
 
     name: str
     arguments: dict[str, Any]
@@ -44,8 +41,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class BadCall:
-    """Malformed call: what was meant as one and is none, with the reason for the agent;
-    `name` is "" where it cannot be read."""
+    """Malformed call, with the reason for the agent; `name` is "" if it is unreadable."""
 
     reason: str
     name: str = ""
@@ -53,18 +49,19 @@ class BadCall:
 
 
 def structured_calls(message: Mapping[str, Any]) -> list[ToolCall | BadCall]:
-    """Return the calls in a message's `tool_calls`, in their order; [] if it has none."""
+    """Return the calls in a message's `tool_calls`, in order."""
     calls = message.get("tool_calls")
     return [_structured(call) for call in calls] if isinstance(calls, list) else []
 
 
 def tagged_calls(text: str, form: str = _FORM) -> list[ToolCall | BadCall]:
-    """Return the calls in a text's `<tool_call>` tags, the last of which may lack its end; a tag within a call's JSON
-    is a part of that JSON. `form` is how to write one."""
+    """Return the calls in a text's `<tool_call>` tags; the last tag may lack its end. `form` shows how to write a
+    call."""
     found = []
     position = text.find(_OPEN)
     while position >= 0:
         start = position + len(_OPEN)
+        # A tag inside a call's JSON is part of the JSON.
         close = text.find(_CLOSE, _end_of_json(text, start))
         found.append(_tagged(text[start:] if close < 0 else text[start:close], form))
         position = -1 if close < 0 else text.find(_OPEN, close)
@@ -72,8 +69,7 @@ def tagged_calls(text: str, form: str = _FORM) -> list[ToolCall | BadCall]:
 
 
 def after_thoughts(text: str) -> str:
-    """Return what follows the last `</think>` of a text, all of it without one; within the JSON of a call in tags it is
-    a part of that JSON."""
+    """Return the text after the last `</think>`, or all of it; a `</think>` inside a call's JSON does not count."""
     begin = position = 0
     while tag := _OPEN_OR_THOUGHT.search(text, position):
         if tag.group() == _END_THOUGHT:
@@ -84,7 +80,6 @@ def after_thoughts(text: str) -> str:
 
 
 def _end_of_json(text: str, start: int) -> int:
-    """Return where the JSON value that stands at `start` ends; `start` where there is none."""
     try:
         return _LOOSE.raw_decode(text, end_of_blank(text, start))[1]
     except (ValueError, RecursionError):
@@ -92,13 +87,12 @@ def _end_of_json(text: str, start: int) -> int:
 
 
 def end_of_blank(text: str, start: int) -> int:
-    """Return where the white space that stands at `start` ends; `start` where there is none."""
     match = _BLANK.match(text, start)
     return match.end() if match else start
 
 
 def answer_to(call: ToolCall | BadCall, content: str) -> Message:
-    """Return the tool message that answers a call; one without an id is answered without one."""
+    """Return the tool message that answers a call, without an id if the call has none."""
     answer: Message = {"role": "tool", "content": content}
     if call.id is not None:
         answer["tool_call_id"] = call.id
@@ -107,7 +101,7 @@ def answer_to(call: ToolCall | BadCall, content: str) -> Message:
 
 
 def loads_strictly(text: str) -> Any:
-    """Return the JSON value of a text; raises ValueError that says what is wrong with it, and where."""
+    """Return the JSON value of a text; raises ValueError that says what is wrong, and where."""
     try:
         return printable(DECODER.decode(text))
     except (ValueError, RecursionError) as error:
@@ -115,23 +109,22 @@ def loads_strictly(text: str) -> Any:
 
 
 def printable(value: Any) -> Any:
-    """Return a JSON value that UTF-8 can hold; raises ValueError for one with half a character,
-    which JSON can spell."""
+    """Return a JSON value that UTF-8 can hold; raises ValueError."""
     try:
+        # JSON can spell lone surrogates, which UTF-8 cannot hold.
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
-        raise ValueError("a text in it holds half a character, a lone surrogate") from error
+        raise ValueError("a text in it holds a lone surrogate") from error
     return value
 
 
 def kind_of(value: Any) -> str:
-    """Return what JSON calls a value's type."""
+    """Return JSON's name of a value's type."""
     names = {dict: "object", list: "list", str: "string", bool: "boolean", int: "number", float: "number"}
     return "null" if value is None else names.get(type(value), type(value).__name__)
 
 
 def explained(error: Exception, begin: int = 0) -> str:
-    """Return what is wrong with a JSON text that begins at `begin`."""
     if isinstance(error, json.JSONDecodeError):
         return f"{error.msg} at character {error.pos - begin}"
     return "nested too deeply" if isinstance(error, RecursionError) else str(error)[:200]
@@ -139,6 +132,7 @@ def explained(error: Exception, begin: int = 0) -> str:
 
 def _loosely(text: str) -> Any:
     try:
+        # Text in tags may hold line breaks inside strings, as models write them, and a key twice.
         return printable(json.loads(text, strict=False))
     except (ValueError, RecursionError) as error:
         raise ValueError(explained(error)) from error
@@ -184,7 +178,6 @@ def _call(
 
 
 def _is_text(text: str) -> bool:
-    """Whether UTF-8 can hold a text (JSON can spell more)."""
     return text.isascii() or text.encode("utf-8", "ignore").decode() == text
 
 
@@ -201,4 +194,5 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 _LOOSE = json.JSONDecoder(strict=False)
+# `tool_calls` come from a server: standard JSON, and no key twice.
 DECODER = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)

@@ -1,6 +1,6 @@
-"""Checks of native tools (`BaseEnv.native_tools`): the list, an answer for each call, and calls that are none.
+"""Checks of native tools (`BaseEnv.native_tools`): the list, an answer for each call, and malformed calls.
 
-A class without native tools keeps these promises by having none.
+A class without native tools passes.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ NO_TOOL = "no_such_tool_7f3a"
 
 
 def offers_its_tools(subject: ProbeSubject) -> None:
-    """With native_tools, where the class has them, info.tools of an opening lists tools with valid JSON schemas, and
-    its messages say nothing of how to write a call."""
+    """With native_tools, info.tools of an opening lists tools with valid JSON schemas, and no message explains how to
+    write a call."""
     for params in (NATIVE, {**NATIVE, "is_open_query": True}):
         with _native_episode(subject, params) as (_, state):
             if state is None:
@@ -49,8 +49,8 @@ def offers_its_tools(subject: ProbeSubject) -> None:
 
 
 def answers_each_call(subject: ProbeSubject) -> None:
-    """With native_tools, each call of a message is answered in its turn by a message of the role tool with the call's
-    id and name; content may be null."""
+    """With native_tools, each call of a message is answered, in order, by a message of the role tool with the call's id
+    and name; content may be null."""
 
     def every_tool(functions: list[dict[str, Any]]) -> list[list[tuple[str, str]]]:
         calls = [(tool["name"], json.dumps(least_value(tool.get("parameters", {})))) for tool in functions]
@@ -60,8 +60,8 @@ def answers_each_call(subject: ProbeSubject) -> None:
 
 
 def bears_any_call(subject: ProbeSubject) -> None:
-    """With native_tools, a call of no tool, broken arguments and a message without a call are answered by an
-    observation, never by an exception."""
+    """With native_tools, a call of no tool, broken arguments and a message without a call get an observation, never an
+    exception."""
     odd = ("{", "", "[]", "null", "{}", '{"no_such_argument": 1}', '{"a": NaN}', '{"a": "\\ud800"}', "[" * 20_000)
 
     def odd_calls(functions: list[dict[str, Any]]) -> list[list[tuple[str, str]]]:
@@ -71,7 +71,7 @@ def bears_any_call(subject: ProbeSubject) -> None:
 
 
 def least_value(schema: Any) -> Any:
-    """Return a small value that fits a JSON schema, as far as types, enums, bounds and required keys say."""
+    """Return a small value that fits a JSON schema: types, enums, bounds and required keys."""
     if not isinstance(schema, dict):
         return {}
     for key in ("const", "default"):
@@ -97,7 +97,7 @@ def least_value(schema: Any) -> Any:
 
 @contextlib.contextmanager
 def _native_episode(subject: ProbeSubject, params: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any] | None]]:
-    """Open an episode with native tools; its state is None if the class has none."""
+    """Open an episode with native tools; the state is None if the class has none."""
     with contextlib.ExitStack() as stack:
         try:
             opened: tuple[str, dict[str, Any] | None] = stack.enter_context(episode(subject, params=params))
@@ -109,7 +109,8 @@ def _native_episode(subject: ProbeSubject, params: dict[str, Any]) -> Iterator[t
 
 
 def _call_all(subject: ProbeSubject, calls_of: Callable[[list[dict[str, Any]]], list[list[tuple[str, str]]]]) -> None:
-    """Send the messages of calls (name, JSON text) to make of the tools, in as many episodes as it takes."""
+    """Send the messages of calls (name, JSON text) that `calls_of` makes from the tools, in as many episodes as
+    needed."""
     waiting: list[dict[str, Any]] | None = None
     while waiting is None or waiting:
         with _native_episode(subject, NATIVE) as (instance_id, state):

@@ -188,13 +188,15 @@ def _guided(opening: str, task: str, experiences: Sequence[Experience]) -> dict[
 
 
 def transcript(steps: Sequence[Step], part: int, total: int) -> str:
-    """Return numbered steps as a transcript section, shortened evenly.
+    """Return numbered steps as a transcript section, shortened evenly if they exceed `total`.
 
     Args:
         part: limit of an action or observation, in characters.
         total: approximate limit of the whole. The longest parts are cut first, all to one length. If too little of each
             would be left, middle steps are left out, with a note.
     """
+    if len(whole := prompts.transcript(steps, part)) <= total:
+        return whole
     # Even cuts: the lesson may lie in any step.
     shown = _fewer(steps, total)
     level = _level([len(text) for _, *texts in shown for text in texts], total - STEP_CHARS * len(shown))

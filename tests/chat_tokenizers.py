@@ -7,20 +7,6 @@ CHATML = (
     "{%- for m in messages -%}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{%- endfor -%}"
     "{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\n' }}{%- endif -%}"
 )
-# Qwen3's habit: an empty thought is written into the last assistant turn, and thoughts of earlier turns are dropped.
-CHATML_THINK = (
-    "{%- for m in messages -%}{{ '<|im_start|>' + m['role'] + '\n' }}"
-    "{%- if m['role'] == 'assistant' and loop.last -%}{{ '<think>\n\n</think>\n\n' }}{%- endif -%}"
-    "{{ m['content'].split('</think>')[-1].lstrip('\n') if m['role'] == 'assistant' else m['content'] }}{{ "
-    "'<|im_end|>\n' }}{%- endfor -%}"
-    "{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\n' }}{%- endif -%}"
-)
-LLAMA3 = (
-    "{%- for m in messages -%}{{ '<|start_header_id|>' + m['role'] + '<|end_header_id|>\n\n' + m['content'] | trim + "
-    "'<|eot_id|>' }}"
-    "{%- endfor -%}{%- if add_generation_prompt -%}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{%- endif "
-    "-%}"
-)
 
 
 def build_tokenizer(template: str, eos: str) -> PreTrainedTokenizerFast:

@@ -46,11 +46,6 @@ class Served:
     app: Any
     documented: FastAPI
 
-    @property
-    def health(self) -> str:
-        """The path that needs no token."""
-        return "/health" if self.name == "experience" else "/healthz"
-
 
 @asynccontextmanager
 async def four_apps(folder: Path, token: str = TOKEN, host: str = "127.0.0.1") -> AsyncIterator[dict[str, Served]]:

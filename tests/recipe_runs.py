@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-import yaml
 
 from agentevolver.utils.files import write_json, write_jsonl
 from tests.agentevolver.view.runs import HOSTILE
@@ -39,7 +38,6 @@ def proposal_record(number: int, **changes: Any) -> dict[str, Any]:
         "kept": True,
         "drop_reason": "",
         "drop_detail": "",
-        "cluster_id": 0,
         **changes,
     }
 
@@ -70,8 +68,7 @@ def make_rounds(folder: Path) -> Path:
         {"round": 2, "stages": {"propose": {"state": "skipped", "reason": f"proposer.trained = false {HOSTILE}"}}},
     ]
     best = {"round": 1, "success": 0.5, "checkpoint": "round_1/solver/c"}
-    stopped = {"round": 2, "why": f"it fell {HOSTILE}"}
-    content = {"schema": 1, "state": "stopped", "stopped": stopped, "best": best, "rounds": rounds}
+    content = {"schema": 1, "state": "running", "best": best, "rounds": rounds}
     (folder / "coevolve.json").write_text(json.dumps(content))
     return folder
 
@@ -87,23 +84,4 @@ def make_self_play(folder: Path) -> Path:
         record |= {"self_play/elo/policy": 1000.0 + 20 * step, "self_play/elo/opponent": 1000.0}
         record |= {"self_play/score": 0.5 + step / 20}
     write_jsonl(folder / "metrics.jsonl", records)
-    return folder
-
-
-def make_loop(folder: Path) -> Path:
-    """Write a checkpoint of the closed loop and its rounds into the folder of a run; returns it."""
-    example = {"task_id": "note_del.k0.3", "seed": "k0", "query": HOSTILE, "action": f"note.del x {HOSTILE}"}
-    example |= {"observation": "there is no note x", "words": f"no such note {HOSTILE}"}
-    seen = [{"step": step, "tool": "note.del", "kind": "wrong_argument", "example": example} for step in (2, 3)]
-    state = {"signals": {"note_del.k0.3": [1.0, [1.0, 0.25]]}, "window": seen}
-    for step in (2, 10):
-        write_json(folder / "checkpoints" / f"global_step_{step}" / "closed_loop.json", {"pocket": state})
-    told = {"name": f"note.del · {HOSTILE}", "count": 4, "seeds": ["k0"], "examples": [example]}
-    rounds = [
-        {"step": 2, "turn": 1, "number": 1, "weaknesses": [told], "focus": [], "failed": False},
-        {"step": 4, "turn": 2, "number": 2, "weaknesses": [], "focus": [], "failed": True},
-    ]
-    write_json(folder / "tasks" / "rounds" / "rounds.json", {"schema": 1, "rounds": rounds})
-    config = yaml.safe_load((folder / "config.yaml").read_text())
-    (folder / "config.yaml").write_text(yaml.safe_dump(config | {"env_service": {"env_type": "pocket"}}))
     return folder

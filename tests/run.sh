@@ -7,11 +7,11 @@
 #   environments, recipes   the tests in the folders of these, where the folder, one that it imports or what all of them stand on changed
 #            (tests/changed.py; TESTS_SINCE=REVISION says since when, WHOLE=1 runs every one, as chaos does)
 #   e2e      the whole training stack
-#   examples every file of examples/ started for real, two steps each with its sizes made small, overall.yaml on other worlds, two
+#   examples every file of examples/ started for real, two steps each with its sizes made small, two
 #            environments in one run (not in all; -k NAME for one of them)
-#   chaos    whole runs: every part killed in turn, the launcher too, a full disk, a language model that is away, two trainings at once, the whole
-#            fuzz of the servers, tasks made and verified elsewhere and trained on, rollouts that go on over updates, every verb of the
-#            command line on a run (about 40 minutes; not in all; says how long each took)
+#   chaos    whole runs: every part killed in turn, the launcher too, a full disk, a language model that is away, a second node without
+#            power, rollouts that go on over updates, the verbs of the command line on a run (about 30 minutes; not in all; says
+#            how long each took)
 # Installs what is missing first (install.sh --dev). Runs every part asked for, then says which failed; exit code 0 means none.
 set -uo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." || exit 1

@@ -1,8 +1,4 @@
-"""The command `agentevolver VERB ...`: hands each verb to the part that does it.
-
-Imports what a verb needs only when it runs, so that `--help` answers at once. Exit status: 0 done, 1 it failed, 2 what
-was asked for is wrong (one line says what), 130 interrupted.
-"""
+"""The command `agentevolver VERB ...`. Exit codes: 0 success, 1 failure, 2 usage error (one line), 130 interrupted."""
 
 from __future__ import annotations
 
@@ -15,16 +11,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-# Neither pathlib nor typing above: each costs a tenth of what `--help` may take.
+# A verb imports its modules when it runs, so `--help` answers at once. Importing pathlib or typing here would already
+# cost a tenth of the time allowed for `--help`.
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PROG = "agentevolver"
 _HELP = ("-h", "--help")
 
 
 class Verb:
-    """A verb: its arguments and a sentence for the help, and what carries it out; `own_help`: whether that answers
-    `--help`, too."""
+    """Verb of the command line. `own_help`: `run` answers `--help` itself."""
 
+    # No dataclass: `dataclasses` imports `inspect`, which `--help` would wait for.
     __slots__ = ("arguments", "own_help", "run", "sentence")
 
     def __init__(self, arguments: str, sentence: str, run: Callable[[list[str]], int], own_help: bool = False) -> None:
@@ -35,14 +32,14 @@ class Verb:
 
 
 def root() -> Path:
-    """Return the checkout: `.env` and the records of its runs lie there, as for launcher.py."""
+    """Return the checkout: `.env` and the run records lie there, as for launcher.py."""
     from pathlib import Path
 
     return Path(_ROOT).resolve()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Carry out a verb; returns the exit status."""
+    """Run a command line and return the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given and given[0] in _HELP:
         print(_overview())
@@ -69,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def version() -> str:
-    """Return the program's name, its version, and the commit of a checkout that git can tell."""
+    """Return name, version and, in a git checkout, the commit."""
     from importlib.metadata import PackageNotFoundError
     from importlib.metadata import version as installed
 
@@ -82,10 +79,11 @@ def version() -> str:
 
 
 def _commit(git: Path) -> str | None:
-    """Return the commit that is checked out, read from git's files; None where they do not say."""
+    """Return the checked-out commit, or None if unknown."""
     try:
         from pathlib import Path
 
+        # Read from git's files: `git rev-parse` would start a process, and git may not be installed.
         if git.is_file():  # a worktree: its own folder is elsewhere
             git = Path(git.read_text(encoding="utf-8").removeprefix("gitdir:").strip())
         head = (git / "HEAD").read_text(encoding="utf-8").strip()
@@ -125,14 +123,14 @@ def _run(rest: list[str]) -> int:
 
 
 def _status(rest: list[str]) -> int:
-    # What is left over could start a run, as `launcher.py --status --conf FILE` does.
+    # `launcher.py --status --conf FILE` would start a run, so further arguments are refused.
     if rest:
         return _refuse(f"it takes no argument, {rest[0]!r} was given", "status")
     return _launch("status", ["--status"])
 
 
 def _stop(rest: list[str]) -> int:
-    # An empty variable of a shell script; without any name all runs are meant.
+    # `agentevolver stop "$NAME"` with an unset NAME must not stop all runs.
     if "" in rest:
         return _refuse("the name is empty: give one, or none to stop all runs", "stop")
     return _launch("stop", ["--stop", *rest])
@@ -145,12 +143,10 @@ def _doctor(rest: list[str]) -> int:
 
 
 COMMANDS = {"eval": "evaluate", "chat": "chat", "export": "export", "table": "table"}
-"""Verbs that `agentevolver.cli.commands.MODULE` carries out."""
+"""Verb -> its module in `agentevolver.cli.commands`."""
 
 
 def _command(verb: str) -> Callable[[list[str]], int]:
-    """Return what hands a verb over to its module."""
-
     def run(rest: list[str]) -> int:
         from importlib import import_module
 
@@ -185,7 +181,7 @@ def _of_completion() -> ArgumentParser:
 
 
 def _all_verbs() -> ArgumentParser:
-    """Return one parser with all verbs. Every argument without choices completes as a path: experiments are folders."""
+    """Return one parser with all verbs, for shell completion."""
     from argparse import ArgumentParser
 
     import shtab
@@ -194,9 +190,12 @@ def _all_verbs() -> ArgumentParser:
     whole.add_argument("--version", action="store_true")
     verbs, made = whole.add_subparsers(), parsers()
     for name, verb in VERBS.items():
+        # `add_help=False`, because the parent has -h already and argparse refuses a second one.
         own = verbs.add_parser(name, help=verb.sentence, parents=[made[name]] if name in made else [], add_help=False)
         if name not in made and verb.arguments:
             own.add_argument("name")
+        # An argument without choices completes as a path, because experiments are folders. argparse (Python 3.11) has
+        # no public list of actions.
         for action in own._actions:
             if not action.option_strings and action.choices is None:
                 action.complete = shtab.FILE  # type: ignore[attr-defined]
@@ -204,7 +203,7 @@ def _all_verbs() -> ArgumentParser:
 
 
 def parsers() -> dict[str, ArgumentParser]:
-    """Return the arguments of the verbs that have a parser of their own; the others are options of `run`."""
+    """Return the parsers of the verbs that have one. The other verbs are options of `run`."""
     from importlib import import_module
 
     from agentevolver.launcher.doctor import parser as of_doctor

@@ -1,1 +1,1 @@
-"""Hydra configuration files: `agentevolver.yaml` and the `device` group."""
+"""Configuration: composition, checks and typed models; Hydra files `agentevolver.yaml` and the group `device`."""

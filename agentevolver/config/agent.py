@@ -1,7 +1,7 @@
-"""The user's own agent: its keys of `actor_rollout_ref.rollout`, and the function behind `package.module:function`.
+"""The user's own agent: its keys in `actor_rollout_ref.rollout`, and the import of `package.module:function`.
 
-An agent that speaks OpenAI's (or Anthropic's) API plays the rollouts in the place of a built-in flow: a function of
-this Python, or any program. What would have no effect beside it is refused by name.
+Such an agent speaks OpenAI's or Anthropic's API and replaces a built-in flow. Keys without effect beside it are
+refused.
 """
 
 from __future__ import annotations
@@ -21,40 +21,41 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from agentevolver.utils.errors import ConfigError
 
 SECTION = "actor_rollout_ref.rollout"
-# What may stand in the words of `agent_command`.
+# Placeholders in the words of `agent_command`.
 PLACEHOLDERS = ("query", "base_url", "anthropic_base_url", "api_key", "model", "mcp_url", "task_file")
 _SPEC = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
 class AgentSettings(BaseModel):
-    """The keys of an agent that is the user's own."""
+    """Keys of the user's own agent."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     agent_function: str | None = Field(
         None,
-        description="the user's agent, package.module:function, called with (task, endpoint, world) once a rollout; "
+        description="the user's agent, package.module:function, called with (task, endpoint, world) for each rollout; "
         "`agent: package.module:function` means the same",
     )
     agent_command: list[str] | None = Field(
         None,
         min_length=1,
-        description="or a program, as a list of words, started once a rollout; {query}, {base_url}, "
-        "{anthropic_base_url}, {api_key}, {model}, {mcp_url} and {task_file} are filled in",
+        description="instead of agent_function: a program as a list of words, started for each rollout; {query}, "
+        "{base_url}, {anthropic_base_url}, {api_key}, {model}, {mcp_url} and {task_file} are filled in",
     )
-    agent_timeout_s: float = Field(600, gt=0, description="seconds that the user's agent may take for a rollout")
+    agent_timeout_s: float = Field(600, gt=0, description="time limit of the user's agent for a rollout, in seconds")
     agent_world: bool = Field(
         True,
-        description="the user's agent acts in the environment, which grades; false: it has tools of its own, the "
-        "environment only says the task, and the number that the agent returns is the grade",
+        description="true: the user's agent acts in the environment, which grades the rollout; false: the agent has "
+        "its own tools, the environment only gives the task, and the agent returns the score",
     )
     agent_container: Literal["auto", "docker", "podman", "process"] | None = Field(
         None,
-        description="run agent_command in the container of its task, whose tests then grade (environment of "
-        "task folders): docker, podman, or auto, whichever is there; process: none, a folder in its place",
+        description="run agent_command in its task's container, whose tests then grade (environment of task "
+        "folders): docker, podman, or auto for the one that is installed; process: no container, a folder instead",
     )
     train_agent_errors: bool = Field(
-        False, description="grade and train on rollouts in which the user's agent raised or outlived agent_timeout_s"
+        False,
+        description="grade and train on rollouts in which the user's agent raised or exceeded agent_timeout_s",
     )
 
     @field_validator("agent_function")
@@ -74,15 +75,12 @@ class AgentSettings(BaseModel):
 
     @property
     def is_served(self) -> bool:
-        """Whether the rollouts are played by the user's agent."""
+        """Whether the user's agent plays the rollouts."""
         return self.agent_function is not None or self.agent_command is not None
 
 
 def _word(word: str, *, is_file: bool) -> str:
-    """Return a word of a command; that of a file is made absolute, since the program starts in a folder of its own.
-
-    Raises ValueError for a placeholder that is none.
-    """
+    """Return a word of a command. Raises ValueError if a placeholder is unknown."""
     try:
         names = [name for _, name, _, _ in string.Formatter().parse(word) if name is not None]
     except ValueError as error:
@@ -91,12 +89,12 @@ def _word(word: str, *, is_file: bool) -> str:
         if name not in PLACEHOLDERS:
             known = ", ".join(f"{{{known}}}" for known in PLACEHOLDERS)
             raise ValueError(f"{word!r}: {{{name}}} is not known; known are {known}; write {{{{ and }}}} for braces")
+    # The program starts in a folder of its own, where a relative path would not be found.
     return str(Path(word).absolute()) if is_file and not names else word
 
 
 def check_agent(settings: AgentSettings, *, template: str, flow: str, observation_role: str | None) -> None:
-    """Refuse keys that contradict one another, or that nothing would read
-    beside an agent of the user's; raises ConfigError."""
+    """Raise ConfigError if keys contradict one another or have no effect beside the user's agent."""
     if settings.agent_function is not None and settings.agent_command is not None:
         raise ConfigError(f"{SECTION}.agent_function and {SECTION}.agent_command are both set: remove one of them")
     if not settings.is_served:
@@ -126,7 +124,7 @@ def check_agent(settings: AgentSettings, *, template: str, flow: str, observatio
 
 
 def check_command(settings: AgentSettings) -> None:
-    """Raise ConfigError for a program that is not there: that of the agent, or of the containers it runs in."""
+    """Raise ConfigError if the agent's program or the container program is not installed."""
     words, container = settings.agent_command, settings.agent_container
     if container not in (None, "process"):
         programs = ("docker", "podman") if container == "auto" else (str(container),)
@@ -144,10 +142,10 @@ def check_command(settings: AgentSettings) -> None:
 
 
 def agent_function(spec: str) -> Callable[..., Any]:
-    """Return the function at `package.module:function`.
+    """Import `package.module:function`.
 
     Raises:
-        ConfigError: it cannot be imported, or cannot be called with (task, endpoint, world).
+        ConfigError: the import fails, or the function does not take (task, endpoint, world).
     """
     module, _, name = spec.partition(":")
     place = f"{SECTION}.agent_function = {spec}"
@@ -166,6 +164,6 @@ def agent_function(spec: str) -> Callable[..., Any]:
         raise ConfigError(
             f"{place}: must take three arguments, (task, endpoint, world): {error}; it takes {inspect.signature(found)}"
         ) from error
-    except ValueError:  # built in C, says no signature
+    except ValueError:  # a function in C has no signature
         pass
     return found  # type: ignore[no-any-return]

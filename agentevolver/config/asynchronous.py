@@ -1,6 +1,6 @@
-"""Trainer modes in which rollouts go on over updates (`trainer.v1.trainer_mode`): what does not go with them.
+"""Asynchronous trainer modes (`trainer.v1.trainer_mode`), in which rollouts continue during updates, and their checks.
 
-Free of torch, so that a mistake is answered before anything is loaded.
+Imports no torch, so a mistake is reported before anything is loaded.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from agentevolver.config.verl_keys import COLOCATED, MODE, SEPARATE, SYNC
 from agentevolver.llm.settings import POLICY
 from agentevolver.utils.errors import ConfigError
 
-# verl's name of what each mode does, which is also its section in `trainer.v1`.
+# Our mode -> verl's mode, which is also the name of its section in `trainer.v1`.
 VERLS = {SYNC: "sync", COLOCATED: "colocate_async", SEPARATE: "separate_async"}
-# Steps after which nothing of a group is remembered where its age has no bound.
+# Steps after which a group is forgotten if its age is unbounded.
 UNBOUNDED_STEPS = 64
 
 
 def goes_on(config: DictConfig) -> bool:
-    """Whether rollouts go on over updates."""
+    """Whether rollouts continue during updates."""
     return str(OmegaConf.select(config, MODE)) in (COLOCATED, SEPARATE)
 
 
 def steps_kept(config: DictConfig) -> int:
-    """Return for how many steps a group may be rolled out, its first one counted."""
+    """Return for how many steps a group may be rolled out, counting its first one."""
     if not goes_on(config):
         return 1
     bound = OmegaConf.select(config, "trainer.v1.sampler.max_off_policy_threshold")
     waits = OmegaConf.select(config, "trainer.v1.sampler.max_off_policy_strategy") == "wait"
-    # What is too old is dropped once it is finished, which is some steps later for a slow one.
+    # Without "wait", a group that is too old is dropped once it is finished, which may be many steps later.
     return UNBOUNDED_STEPS if bound is None or not waits else int(bound) + 1
 
 
 def check_synchronous(config: DictConfig, what: str, why: str) -> None:
-    """Refuse rollouts that go on over updates beside `what`, a key; raises ConfigError that says `why`."""
+    """Raise ConfigError with the reason `why` if rollouts continue during updates. `what` is the unfit key."""
     if goes_on(config):
         raise ConfigError(
             f"{MODE} = {OmegaConf.select(config, MODE)}: {what} does not go with rollouts that go on over updates "
@@ -46,10 +46,10 @@ def check_synchronous(config: DictConfig, what: str, why: str) -> None:
 
 
 def check_asynchronous(settings: Settings, config: DictConfig) -> None:
-    """Refuse what does not go with rollouts that go on over updates.
+    """Check that the settings allow rollouts that continue during updates.
 
     Raises:
-        ConfigError: with one line that names the key, and says what to change.
+        ConfigError: one line with the key and what to change.
     """
     if not goes_on(config):
         return
@@ -60,10 +60,10 @@ def check_asynchronous(settings: Settings, config: DictConfig) -> None:
 
 
 def _unfit(settings: Settings, config: DictConfig) -> Iterator[str]:
-    """Yield what belongs to the synchronous trainer alone."""
+    """Yield the settings that only the synchronous trainer supports."""
     instead = f"remove it, or write {MODE}: {SYNC}"
     if settings.trainer.deterministic:
-        yield f"trainer.deterministic cannot be held, which weights sample a token depends on how fast it is: {instead}"
+        yield f"trainer.deterministic is impossible: the weights that sample a token depend on timing: {instead}"
     section = settings.task_manager
     if section.curriculum.synthesize_every_epochs > 0:
         yield f"task_manager.curriculum.synthesize_every_epochs counts epochs, which are drawn ahead here: {instead}"
@@ -96,7 +96,7 @@ def _out_of_bounds(config: DictConfig, mode: str) -> Iterator[str]:
 
 
 def _unfit_separate(settings: Settings, config: DictConfig, mode: str) -> Iterator[str]:
-    """Yield what GPUs of their own for rollouts need and do not have."""
+    """Yield what a configuration with separate GPUs for rollouts lacks."""
     if mode != SEPARATE:
         return
     rollout = config.actor_rollout_ref.rollout

@@ -1,8 +1,8 @@
-"""Differences of two configurations, key by key.
+"""Differences between two configurations, key by key.
 
-One experiment has one configuration. Two configurations differ where a key that decides what is learned, on what, or
-how it is measured has two values. Keys that only say how long, how fast, where and how often are left out (`NEUTRAL`);
-so are keys that one of the two does not have at all (a release may add some), unless they stand where any key is taken.
+An experiment has exactly one configuration. Configurations differ if a key that affects learning or measuring has two
+values. Keys about duration, speed, place and frequency (`NEUTRAL`) are ignored. So are keys that only one configuration
+has, except in sections that take any key: a new release may add some.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NEUTRAL = """
     trainer.total_training_steps trainer.total_epochs *.optim.total_training_steps trainer.logger trainer.*_freq
     trainer.*_ckpt_* trainer.max_*_ckpt_to_keep trainer.val_before_train trainer.val_only trainer.resume_*
     trainer.default_*_dir trainer.*_data_dir trainer.log_val_generations trainer.balance_batch trainer.dump_samples
-    trainer.max_failed_* trainer.project_name trainer.experiment_name
+    trainer.project_name trainer.experiment_name
     trainer.ray_wait_register_center_timeout *.nnodes *.n_gpus_per_node experiment.* watchdog.* retention.*
     ray.* ray_kwargs.*
     transfer_queue.* global_profiler.* *.profiler.* *.prometheus.* *.trace.* *.nccl_timeout device_env.*
@@ -33,7 +33,7 @@ _NEUTRAL = """
     actor_rollout_ref.rollout.max_env_worker
     actor_rollout_ref.rollout.step_timeout_s actor_rollout_ref.rollout.agent.* env_service.env_url
     env_service.external env_service.pass_env llm.teacher.url llm.cache llm.ledger
-    llm.budget.* llm.*api_key_env llm.*concurrency llm.*tries llm.*max_wait_s llm.*price_* llm.*_per_minute *timeout_s
+    llm.budget.* llm.*api_key_env llm.*concurrency llm.*tries llm.*price_* *timeout_s
     task_manager.store task_manager.num_*_threads task_manager.train_data_path
     attribution_driven_credit_assignment.llm_evaluation_log_dir
     exp_manager.reme.base_url exp_manager.init_exp_only
@@ -45,7 +45,7 @@ _MISSING = object()
 
 @dataclass(frozen=True)
 class Change:
-    """A key with what it was and what it would be; None for one that is not there."""
+    """Key with its old and new value. None if the key is missing."""
 
     key: str
     before: Any
@@ -56,7 +56,7 @@ class Change:
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
-    """Return the keys that decide what is learned and differ, in the order of the new configuration."""
+    """Return the differing keys that affect learning, in the order of `after`."""
     old, new = dict(leaves(before)), dict(leaves(after))
     found = []
     for key in dict.fromkeys((*new, *old)):
@@ -71,18 +71,18 @@ def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]
 
 
 def decisive(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys of a configuration that decide what is learned, with their values as they are compared."""
+    """Return the keys that affect learning, with their values in comparable form."""
     return {key: _comparable(key, value) for key, value in leaves(config) if decides(key)}
 
 
 def listed(differing: Sequence[Change]) -> str:
-    """Return changes as a part of a sentence: the first of them, and how many more there are."""
+    """Return the first changes as part of a sentence, and the number of the others."""
     more = f" and {len(differing) - SHOWN} more" if len(differing) > SHOWN else ""
     return ", ".join(map(str, differing[:SHOWN])) + more
 
 
 def decides(key: str) -> bool:
-    """Whether a key decides what is learned, on what, or how it is measured."""
+    """Whether a key affects what is learned, on what, or how it is measured."""
     of_recipes = (
         f"recipes.{name}.{pattern}" for name, one in recipes.recipes().items() for pattern in one.neutral_keys
     )
@@ -90,9 +90,11 @@ def decides(key: str) -> bool:
 
 
 def _comparable(key: str, value: Any) -> Any:
-    """Return what is compared: of an address that it is one, of the shipped policy its name, of numbers their value."""
+    """Return a value in the form in which configurations are compared."""
+    # An endpoint may move to another host: only the kind of address counts.
     if isinstance(value, str) and key.rpartition(".")[2] == "base_url" and urlsplit(value).scheme in ("http", "https"):
         return "http"
+    # Shipped files: the checkout may be moved to another folder.
     if isinstance(value, str) and value.endswith(tuple(f"/{folder.name}" for folder in recipes.models().values())):
         return value.rpartition("/")[2]
     if isinstance(value, str) and value.endswith("/agentevolver/config/agent_loops.yaml"):

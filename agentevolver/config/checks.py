@@ -1,7 +1,7 @@
-"""The configuration, checked before anything is started, and read through types.
+"""Configuration: composed, checked and read through types before anything is started.
 
-`load` composes the layers (`agentevolver.config.load`) into one `DictConfig`; `Settings` is the typed view of what this
-project reads of it. Nothing here imports torch, verl or ray, so a mistake is answered within seconds and with one line.
+`load` composes the layers into a `DictConfig`; `Settings` is the typed view of this project's keys. Nothing here
+imports torch, verl or ray, so a mistake is reported within seconds, in one line.
 """
 
 from __future__ import annotations
@@ -31,42 +31,38 @@ from agentevolver.config.verl_keys import check as check_verl_keys
 from agentevolver.utils import recipes
 from agentevolver.utils.errors import ConfigError
 
-# Keys of verl that `agentevolver.trainer.job.main` fills: the experiment's own files of tasks.
+# verl's keys that `agentevolver.trainer.job.main` sets to the experiment's task files.
 _WRITTEN_BY_THE_RUN = ("data.train_files", "data.val_files")
 
 
 @dataclass(frozen=True)
 class Resolved:
-    """A configuration that may be run: the composed tree, and its typed view."""
+    """Checked configuration: the composed tree and its typed view."""
 
     config: DictConfig
     settings: Settings
     undecided: tuple[str, ...] = ()
-    """Keys of verl whose values only verl's dataclasses can judge (`agentevolver.config.verl_keys.ask_verl`)."""
+    """verl's keys whose values only verl's dataclasses can check (`agentevolver.config.verl_keys.ask_verl`)."""
 
     @property
     def experiment_dir(self) -> Path:
-        """Where everything of the run is written."""
         return self.settings.experiment_dir
 
     @property
     def device(self) -> Device:
-        """The device group that was chosen."""
         return self.settings.device
 
     @property
     def env_service(self) -> EnvServiceSettings:
-        """The section `env_service`."""
         return self.settings.env_service
 
     @property
     def ray(self) -> RaySettings:
-        """The section `ray`."""
         return self.settings.ray
 
     @property
     def env(self) -> dict[str, str]:
-        """Environment variables that every process of the run needs."""
+        """Environment variables for every process of the run."""
         return {
             **self.settings.device_env,
             "RAY_USAGE_STATS_ENABLED": "0",
@@ -79,12 +75,11 @@ def load(conf: Path | None = None, overrides: list[str] | None = None) -> Resolv
     """Compose and check a configuration.
 
     Args:
-        conf: the experiment's yaml; None composes the defaults alone.
-        overrides: `key=value` items of the command line, the strongest layer. `device=auto|cpu|cuda|cuda_small` chooses
-            the device group.
+        conf: the experiment's yaml; None: only the defaults.
+        overrides: `key=value` items, the strongest layer. `device=auto|cpu|cuda` selects the device group.
 
     Raises:
-        ConfigError: with one line that says what to change.
+        ConfigError: one line that says what to change.
     """
     layers = read_layers(conf, overrides or [])
     config, defaults = lay_over(take_device(layers), layers)
@@ -107,7 +102,8 @@ def load(conf: Path | None = None, overrides: list[str] | None = None) -> Resolv
 
 
 def _check_read_by_a_mixture(layers: Sequence[Layer], defaults: DictConfig) -> None:
-    """Refuse changes of keys of verl's loader, which does not draw the epochs of several environments."""
+    """Raise ConfigError if a key of verl's data loader is set."""
+    # With several environments the epochs are drawn by task_manager, not by verl's loader.
     for key, instead in (("shuffle", "task_manager.mixture.shuffle"), ("train_max_samples", "train_filter")):
         for layer in layers:
             default = OmegaConf.select(defaults, f"data.{key}")
@@ -119,25 +115,23 @@ def _check_read_by_a_mixture(layers: Sequence[Layer], defaults: DictConfig) -> N
 
 
 def from_config(config: DictConfig) -> Settings:
-    """Return the typed view of an already composed configuration (a run's `config.yaml`)."""
+    """Return the typed view of a composed configuration (a run's `config.yaml`)."""
     return _typed(config)
 
 
 def for_verl(config: DictConfig) -> DictConfig:
-    """Return a resolved copy for verl: sections that it reads into dataclasses hold its keys alone,
-    ours stand in `agentevolver`."""
+    """Return a resolved copy for verl. Our keys move to a section `agentevolver`."""
+    # verl 0.9.1 builds dataclasses from its sections, and these refuse unknown keys.
     copy: DictConfig = OmegaConf.create(OmegaConf.to_container(config, resolve=True))  # type: ignore[assignment]
     for field in RolloutSettings.model_fields:
         section, _, key = place_of(f"rollout.{field}").rpartition(".")
         OmegaConf.select(copy, section).pop(key)
     settings = _typed(config)
-    if (
-        settings.exp_manager.kl_to == "old"
-    ):  # our loss reads the old log-probs; verl would load a reference and run it for nobody
+    # Our loss reads the old log-probs; verl would load a reference policy that nothing uses.
+    if settings.exp_manager.kl_to == "old":
         copy.actor_rollout_ref.actor.use_kl_loss = False
-    if (
-        settings.trainer.deterministic and settings.device != "cpu"
-    ):  # where the kernels are so only if they are asked for it
+    # GPU kernels are deterministic only on request.
+    if settings.trainer.deterministic and settings.device != "cpu":
         for section in ("rollout", "actor.fsdp_config", "ref.fsdp_config"):
             OmegaConf.update(copy.actor_rollout_ref, f"{section}.full_determinism", True)
     if copy.actor_rollout_ref.rollout.full_determinism:
@@ -147,8 +141,9 @@ def for_verl(config: DictConfig) -> DictConfig:
 
 
 def _time_no_kernels(rollout: DictConfig) -> None:
-    """Have vLLM compile without kernels of several operations at once: it takes them where they are faster, and torch's
-    compiler refuses to time them while it is to be deterministic (torch 2.11, vLLM 0.24: the engine does not start)."""
+    """Turn off vLLM's combo kernels, which fuse several operations."""
+    # vLLM uses combo kernels where a benchmark finds them faster, but in deterministic mode torch's compiler refuses to
+    # run benchmarks, and the engine does not start (torch 2.11, vLLM 0.24).
     place = "engine_kwargs.vllm.compilation_config"
     given = OmegaConf.select(rollout, place)
     try:
@@ -166,7 +161,7 @@ def _typed(config: DictConfig) -> Settings:
         first = error.errors()[0]
         location = [str(part) for part in first["loc"]]
         place = place_of(".".join(location))
-        # A section's own validators say what they found; where a key might stand by mistake, nothing is shown.
+        # Validators of a section name the value themselves. The value of api_key_env may be a key, so it is not shown.
         found = (
             ""
             if isinstance(first["input"], dict | BaseModel) or location[-1] == "api_key_env"
@@ -185,8 +180,7 @@ def _typed(config: DictConfig) -> Settings:
 
 
 def _gather(config: DictConfig) -> dict[str, Any]:
-    """Return what `Settings` is made of. Only that is resolved:
-    to resolve verl's own keys too takes ten times as long."""
+    # Only our keys are resolved: resolving verl's too would take ten times as long.
     tree: dict[str, Any] = {}
     for name, field in Settings.model_fields.items():
         section = field.annotation

@@ -1,5 +1,4 @@
-"""Cross-checks, which only the whole of a configuration can make:
-keys that are right each by itself, and not together."""
+"""Cross-checks: keys that are valid alone but not together."""
 
 from __future__ import annotations
 
@@ -23,15 +22,18 @@ from env_service.feedback import FEEDBACK
 from experience_manager.guide import guided_count, validation_rollouts
 from task_manager.settings import asks_judge, file_of
 
-# Roles that are asked to make tasks, and nothing else.
+# Roles that only make tasks.
 MAKING = (Role.EXPLORER, Role.SYNTHESISER, Role.VERIFIER)
 
 
 def check_settings(settings: Settings, config: DictConfig) -> None:
-    """Refuse settings that do not go together, or would have no effect; `config` is the tree they were read from.
+    """Check that settings go together and have an effect.
+
+    Args:
+        config: the tree from which `settings` were read.
 
     Raises:
-        ConfigError: with one line that says what to change.
+        ConfigError: one line that says what to change.
     """
     _check_rollout(settings.rollout)
     _check_environments(settings)
@@ -55,8 +57,6 @@ def check_settings(settings: Settings, config: DictConfig) -> None:
 
 
 def _check_rollout(rollout: RolloutSettings) -> None:
-    """Refuse keys that the chosen template or flow would not read;
-    a class of the user's own says itself which ones it reads."""
     if rollout.sample_choice is not None and rollout.max_samples_per_trajectory is None:
         raise ConfigError(
             f"{place_of('rollout.sample_choice')} has no effect without max_samples_per_trajectory: set that, or "
@@ -65,9 +65,10 @@ def _check_rollout(rollout: RolloutSettings) -> None:
     if rollout.tool_format != "none" and rollout.observation_role is not None:
         raise ConfigError(
             f"{place_of('rollout.observation_role')} = {rollout.observation_role}: with tool_format = "
-            f"{rollout.tool_format} a tool's answer is of the role tool and all else of the user's: remove one of the "
-            "keys"
+            f"{rollout.tool_format} a tool's answer has the role tool and any other observation the role user: remove "
+            "one of the keys"
         )
+    # A user's class (package.module:Class) checks its keys itself.
     if ":" not in rollout.context_template:
         checked_template(rollout)
     if ":" not in rollout.agent_flow:
@@ -78,7 +79,7 @@ def _check_rollout(rollout: RolloutSettings) -> None:
 
 
 def _check_environments(settings: Settings) -> None:
-    """Refuse environments that nothing would be done with, and questions about ones that are not trained on."""
+    """Refuse environments without a use, and synthetic tasks for environments that are not trained on."""
     section, several = settings.task_manager, settings.env_service.is_mixture
     if not any(environment.val_splits for environment in settings.environments):
         raise ConfigError("env_service.environments: val_splits is [] for all of them, so nothing would be validated")
@@ -91,8 +92,8 @@ def _check_environments(settings: Settings) -> None:
     for environment in settings.environments:
         if environment.val_env_params.get(FEEDBACK, "plain") != "plain":
             raise ConfigError(
-                f"val_env_params.{FEEDBACK} = {environment.val_env_params[FEEDBACK]}: validation is always plain, what "
-                "it measures must not be told more; remove it"
+                f"val_env_params.{FEEDBACK} = {environment.val_env_params[FEEDBACK]}: validation is always plain, as "
+                "more feedback would change what is measured; remove it"
             )
         if not environment.weight and not environment.val_splits:
             raise ConfigError(
@@ -113,7 +114,7 @@ def _check_environments(settings: Settings) -> None:
 
 
 def _check_questioned(settings: Settings) -> None:
-    """Refuse, of several environments, tasks that would not be there, and what fits one environment alone."""
+    """Check the synthetic tasks of several environments."""
     section = settings.task_manager
     for environment in settings.environments:
         name = environment.env_type
@@ -139,7 +140,7 @@ def _check_questioned(settings: Settings) -> None:
 
 
 def _check_cold_start(settings: Settings, config: DictConfig) -> None:
-    """Refuse a cold start from nothing, or into adapters."""
+    """Refuse a cold start without readable files, or with LoRA adapters."""
     files = settings.cold_start.files
     if not files or (settings.experiment_dir / "cold_start" / "done.json").exists():
         return
@@ -155,7 +156,7 @@ def _check_cold_start(settings: Settings, config: DictConfig) -> None:
 
 
 def _check_tasks(settings: Settings) -> None:
-    """Refuse tasks that would not be there, and graders that could not grade what is trained on."""
+    """Refuse missing tasks, and graders that cannot grade the training tasks."""
     section = settings.task_manager
     mixture, grader = section.mixture, section.grader
     if not mixture.needs_synthetic:
@@ -199,7 +200,7 @@ def _check_tasks(settings: Settings) -> None:
 
 
 def _check_guidance(settings: Settings) -> None:
-    """Refuse guidance that no rollout would be given."""
+    """Refuse guidance that reaches no rollout."""
     section, sizes = settings.exp_manager, settings.sizes
     for mode, key, n, guided in (
         (
@@ -227,7 +228,7 @@ def _check_guidance(settings: Settings) -> None:
 
 
 def _check_guided_training(settings: Settings, config: DictConfig) -> None:
-    """Refuse what verl would do to guided rollouts that is not meant."""
+    """Refuse keys with which verl would treat guided rollouts wrongly."""
     section = settings.exp_manager
     if section.strips and OmegaConf.select(config, "algorithm.rollout_correction.bypass_mode"):
         raise ConfigError(
@@ -254,7 +255,7 @@ def _check_guided_training(settings: Settings, config: DictConfig) -> None:
 
 
 def _check_reward_stages(settings: Settings, config: DictConfig) -> None:
-    """Refuse what would look at scores before the reward stages have made them."""
+    """Refuse keys that read the scores before the reward stages have changed them."""
     if not settings.trainer.reward_stages:
         return
     if OmegaConf.select(config, "algorithm.filter_groups.enable"):
@@ -270,16 +271,18 @@ def _check_reward_stages(settings: Settings, config: DictConfig) -> None:
 
 
 def _check_roles(settings: Settings) -> None:
-    """Refuse roles that nobody can play, before anything is started."""
     for role in settings.roles:
         check_role(settings, role, outside_rollouts=role in settings.roles_outside_rollouts)
 
 
 def check_role(settings: Settings, role: Role, *, outside_rollouts: bool) -> None:
-    """Refuse a role that nobody can play; `outside_rollouts`: it is also asked while no policy is served.
+    """Check that a role has a usable endpoint.
+
+    Args:
+        outside_rollouts: the role is also called while no policy is served.
 
     Raises:
-        ConfigError: with one line that says what to change.
+        ConfigError: one line that says what to change.
     """
     endpoint = settings.llm.endpoint(role)
     if endpoint.base_url == OFFLINE:
@@ -308,7 +311,7 @@ def check_role(settings: Settings, role: Role, *, outside_rollouts: bool) -> Non
 
 
 def _asked_about(settings: Settings, role: Role) -> tuple[str, ...]:
-    """Return the environments that a role must know: who makes tasks, those that tasks are made for."""
+    """Return the environments that a role must know. Roles that make tasks need only those with synthetic tasks."""
     grades = asks_judge(settings.task_manager.grader.original_grader)
     if settings.questioned and (role in MAKING or (role is Role.JUDGE and not grades)):
         return settings.questioned
@@ -316,7 +319,7 @@ def _asked_about(settings: Settings, role: Role) -> tuple[str, ...]:
 
 
 def check_sizes(sizes: SizeSettings) -> None:
-    """Refuse combinations that would only fail after the rollouts."""
+    """Check sizes that would otherwise fail only after the rollouts. Raises ConfigError."""
     needed = sizes.max_prompt_length + sizes.max_response_length
     gpus = sizes.n_gpus_per_node * sizes.nnodes
     rollouts = sizes.train_batch_size * sizes.n

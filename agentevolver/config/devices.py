@@ -1,7 +1,6 @@
-"""Device groups: which one a run takes, and what it reads off the machine. Asks the file system and package metadata;
-nothing is imported.
+"""Device groups. Reads the file system and package metadata, and imports nothing.
 
-`device: auto` takes `cuda` where an NVIDIA driver is at hand, else `cpu`.
+`device: auto` is `cuda` if an NVIDIA driver is found, else `cpu`.
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ DESCRIPTIONS: dict[str, str] = {"cpu": "the CPU group", "cuda": "the GPU group"}
 
 
 def has_gpu() -> bool:
-    """Whether an NVIDIA driver is at hand and `CUDA_VISIBLE_DEVICES` does not hide every GPU."""
+    """Whether an NVIDIA driver is found and `CUDA_VISIBLE_DEVICES` does not hide every GPU."""
     if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return False
     return bool(_device_files()) or shutil.which("nvidia-smi") is not None
 
 
 def visible_gpus() -> int:
-    """Return how many GPUs a CUDA program started now would see;
-    at least 1, so that a GPU's configuration composes anywhere."""
+    """Return the number of GPUs visible to a CUDA program, at least 1."""
+    # At least 1, so that a configuration for GPUs can be composed on any machine.
     files = len(_device_files())
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
@@ -44,14 +43,14 @@ def visible_gpus() -> int:
             or entry.strip().startswith("-")
             or (entry.strip().isdigit() and files and int(entry) >= files)
         ):
-            break  # CUDA ignores an entry that it cannot read, and all behind it
+            break  # CUDA ignores an invalid entry and all entries after it
         count += 1
     return max(1, count)
 
 
 def gpus_of(frozen: int, training: int) -> tuple[str, str] | None:
-    """Return CUDA_VISIBLE_DEVICES of the training and of the frozen policies' server, which takes the last ones; None
-    where they share all of them, or there are not enough.
+    """Return CUDA_VISIBLE_DEVICES of the training and of the frozen policies' server, which takes the last GPUs. None
+    if both share all GPUs, or there are too few.
 
     Args:
         frozen: GPUs of the server; 0: it shares the training's.
@@ -66,8 +65,7 @@ def gpus_of(frozen: int, training: int) -> tuple[str, str] | None:
 
 
 def attention() -> str:
-    """Return the attention of the groups for GPUs: flash-attn's where that package is installed,
-    else torch's own varlen kernel."""
+    """Return the attention implementation for GPUs: flash-attn if installed, else torch's own varlen kernel."""
     try:
         metadata.version("flash-attn")
     except metadata.PackageNotFoundError:
@@ -76,7 +74,7 @@ def attention() -> str:
 
 
 def take_device(layers: Sequence[Layer]) -> Device:
-    """Remove `device` from the layers, and return the group that it stands for on this machine; raises ConfigError."""
+    """Remove `device` from the layers and return the device group. Raises ConfigError."""
     chosen = written(layers, "device") or "auto"
     for layer in layers:
         layer.content.pop("device", None)

@@ -1,4 +1,4 @@
-"""The environments of a run: the section `env_service`, and each environment as the run uses it."""
+"""Environments of a run: the section `env_service`, and each environment with its resolved settings."""
 
 from __future__ import annotations
 
@@ -15,25 +15,26 @@ from task_manager.settings import ServiceAccess
 
 
 class EnvironmentSettings(Section):
-    """`env_service.environments.<name>`: what is different in one environment of several. What is given here stands in
-    the place of the key of the same name in `env_service` or `data`; null: that one."""
+    """`env_service.environments.<name>`: settings of one environment of several. A value replaces the key of the same
+    name in `env_service` or `data`; null keeps that key's value.
+    """
 
-    env_params: dict[str, Any] | None = Field(None, description="in the place of env_service.env_params")
-    val_env_params: dict[str, Any] | None = Field(None, description="in the place of env_service.val_env_params")
-    train_split: str | None = Field(None, description="in the place of data.train_split")
-    train_filter: dict[str, Any] | None = Field(None, description="in the place of data.train_filter")
+    env_params: dict[str, Any] | None = Field(None, description="replaces env_service.env_params")
+    val_env_params: dict[str, Any] | None = Field(None, description="replaces env_service.val_env_params")
+    train_split: str | None = Field(None, description="replaces data.train_split")
+    train_filter: dict[str, Any] | None = Field(None, description="replaces data.train_filter")
     val_splits: list[str] | None = Field(
-        None, description="in the place of data.val_splits; []: this environment is not validated on"
+        None, description="replaces data.val_splits; []: the environment is not validated"
     )
-    val_filter: dict[str, Any] | None = Field(None, description="in the place of data.val_filter")
+    val_filter: dict[str, Any] | None = Field(None, description="replaces data.val_filter")
     native_tools: bool | None = Field(
-        None, description="false: its agents act by text, whatever tool_format says of the others"
+        None, description="false: agents of this environment act by text, even if tool_format is set"
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """One environment of a run: its share of what is trained on, its parameters and its splits."""
+    """Environment of a run: its training weight, parameters and splits."""
 
     env_type: str
     weight: float
@@ -46,38 +47,39 @@ class Environment:
     native_tools: bool = True
 
     def params(self, *, validation: bool) -> dict[str, Any]:
-        """Return what an episode's create is sent; in validation an environment says no more than it does of itself."""
+        """Return the parameters of an episode."""
         params = {**self.env_params, **(self.val_env_params if validation else {})}
+        # Extra feedback in validation would change what is measured.
         return {**params, FEEDBACK: "plain"} if validation and FEEDBACK in params else params
 
 
 class EnvServiceSettings(ServiceAccess, Section):
-    """The section `env_service`."""
+    """The section `env_service`: environments and their service."""
 
     env_type: str | dict[str, float] = Field(
         "appworld",
-        description="the environment's name: built in, installed, or given by --env-module; or several with their "
-        "shares of the tasks that are trained on, `{NAME: 2, OTHER: 1}` (0: validated on alone)",
+        description="the environment's name: built in, installed, or given by --env-module; or several environments "
+        "with their shares of the training tasks, `{NAME: 2, OTHER: 1}` (0: only validated)",
     )
     environments: dict[str, EnvironmentSettings] = Field(
         default_factory=dict,
-        description="of several environments, by name, what is different in one: env_params, val_env_params, "
-        "train_split, train_filter, val_splits, val_filter, each in the place of the key of that name; and "
-        "native_tools, false where its agents are to act by text although tool_format is set. Limits (max_steps, "
-        "lengths of prompt and response) are the run's: set them for the environment that needs most",
+        description="settings of single environments, by name: env_params, val_env_params, train_split, train_filter, "
+        "val_splits and val_filter replace the keys of the same name; native_tools: false lets agents act by text "
+        "even if tool_format is set. Limits (max_steps, prompt and response lengths) hold for the whole run: set them "
+        "for the environment that needs most",
     )
     val_env_params: dict[str, Any] = Field(
-        default_factory=dict, description="replaces keys of env_params in validation"
+        default_factory=dict, description="parameters that replace those of env_params in validation"
     )
     unavailable_timeout_s: float = Field(
         120,
         ge=0,
-        description="seconds to wait for a service that does not answer, before a rollout is given up; a call, and the "
-        "release of its instance after it, is tried for two minutes each before they begin",
+        description="seconds that a rollout waits for a service that does not answer, before it fails; they start "
+        "after two minutes of retries of the call, and two of the release of its instance",
     )
     pass_env: list[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]] = Field(
         default_factory=list,
-        description="names of secret variables that environments may see when the launcher starts the service",
+        description="secret environment variables passed on to environments if the launcher starts the service",
     )
 
     @field_validator("env_type", mode="before")
@@ -109,14 +111,13 @@ class EnvServiceSettings(ServiceAccess, Section):
 
     @property
     def env_types(self) -> tuple[str, ...]:
-        """The names of the run's environments, in the order in which they are written."""
+        """Names of the environments, in the order of the configuration."""
         return (self.env_type,) if isinstance(self.env_type, str) else tuple(self.env_type)
 
     def weight(self, env_type: str) -> float:
-        """Return the weight of one of the environments: 1 where there is one alone."""
+        """Return the weight of an environment. A single environment has the weight 1."""
         return 1.0 if isinstance(self.env_type, str) else self.env_type[env_type]
 
     @property
     def is_mixture(self) -> bool:
-        """Whether there are several environments."""
         return len(self.env_types) > 1

@@ -1,4 +1,4 @@
-"""What the attention kernels and vLLM's prefill cannot compute."""
+"""Limits of the attention kernels and of vLLM's prefill."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from agentevolver.utils.errors import ConfigError
 
 
 def check_kernels(value: Callable[[str], Any]) -> None:
-    """Refuse what the chosen kernels cannot compute.
+    """Check that the chosen kernels support the configuration.
 
     Args:
         value: returns the value at a dotted path of the configuration.
 
     Raises:
-        ConfigError: with one line that says what to change.
+        ConfigError: one line that says what to change.
     """
     for problem in (_attention(value), _prefill(value)):
         if problem is not None:
@@ -23,12 +23,7 @@ def check_kernels(value: Callable[[str], Any]) -> None:
 
 
 def _attention(value: Callable[[str], Any]) -> str | None:
-    """Return why `torch_varlen` cannot compute what a configuration asks for, in one line;
-    None where it can, or is not chosen.
-
-    Args:
-        value: returns what stands at a dotted path of the configuration.
-    """
+    """Return why `torch_varlen` does not support the configuration, or None."""
     place = "actor_rollout_ref.model.override_config.attn_implementation"
     if value(place) != "torch_varlen":
         return None
@@ -48,14 +43,11 @@ def _attention(value: Callable[[str], Any]) -> str | None:
 
 
 def _prefill(value: Callable[[str], Any]) -> str | None:
-    """Return why vLLM could not prefill what a configuration lets it be asked, in one line;
-    None where it can. `value` as above.
-
-    On a CPU its generators, one for each request, cannot be set back, as they are after a part of a prompt: its engine
-    would end.
-    """
+    """Return why vLLM cannot prefill the prompts, or None."""
     rollout = "actor_rollout_ref.rollout"
     batch, longest = value(f"{rollout}.max_num_batched_tokens"), value(f"{rollout}.max_model_len")
+    # Each request has a seeded generator. After a part of a prompt vLLM sets it back, which a CPU generator does not
+    # support: the engine would die.
     if value("device_name") == "cpu" and value(f"{rollout}.enable_chunked_prefill"):
         return (
             f"{rollout}.enable_chunked_prefill = true: on a CPU prompts are prefilled whole, as every request has "

@@ -1,4 +1,4 @@
-"""What a person wrote: an experiment's yaml and the command line, as layers."""
+"""Layers written by the user: an experiment's yaml and the command line."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from agentevolver.utils.errors import ConfigError
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer that a person wrote, and its name in an error."""
+    """Layer with its name for errors."""
 
     content: dict[str, Any]
     source: str
 
 
 def read_layers(conf: Path | None, overrides: Sequence[str]) -> tuple[Layer, ...]:
-    """Return an experiment's yaml and the command line, the weaker first; raises ConfigError."""
+    """Return the experiment's yaml and the command line, the weaker first. Raises ConfigError."""
     experiment = Layer(read_yaml(conf) if conf is not None else {}, str(conf))
     layers = (experiment, Layer(read_overrides(list(overrides)), "the command line"))
     for layer in layers:
@@ -34,12 +34,12 @@ def read_layers(conf: Path | None, overrides: Sequence[str]) -> tuple[Layer, ...
 
 
 def written(layers: Sequence[Layer], path: str) -> Any:
-    """Return the value that the strongest layer gives a key, or None if none sets it."""
+    """Return a key's value in the strongest layer, or None if no layer sets it."""
     return recipes.written([layer.content for layer in layers], path)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """Return an experiment's yaml as a mapping; raises ConfigError when it is missing or is not one."""
+    """Return the yaml as a mapping. Raises ConfigError if the file is missing or is no mapping."""
     if not path.is_file():
         raise ConfigError(f"{path}: no such file, give an experiment's yaml (examples/basic.yaml, say) to --conf")
     try:
@@ -55,7 +55,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def read_overrides(items: list[str]) -> dict[str, Any]:
-    """Return `key=value` items as a mapping; raises ConfigError for an item of another form."""
+    """Return `key=value` items as a mapping. Raises ConfigError."""
     for item in items:
         if "=" not in item or item.startswith(("=", "-")):
             raise ConfigError(f"{item!r} is not an override, write key=value (trainer.total_epochs=2, say)")
@@ -67,8 +67,7 @@ def read_overrides(items: list[str]) -> dict[str, Any]:
 
 
 def _take_agent(layer: dict[str, Any], source: str) -> None:
-    """Move a text at `actor_rollout_ref.rollout.agent`, where verl has a section, to our key for the user's agent;
-    raises ConfigError where that is set as well."""
+    """Move a text at `actor_rollout_ref.rollout.agent` to `agent_function`. Raises ConfigError if both are set."""
     rollout = select(layer, "actor_rollout_ref.rollout")
     if not isinstance(rollout, dict) or not isinstance(rollout.get("agent"), str):
         return
@@ -76,4 +75,5 @@ def _take_agent(layer: dict[str, Any], source: str) -> None:
         raise ConfigError(
             f"{source}: actor_rollout_ref.rollout.agent and agent_function mean the same: remove one of them"
         )
+    # In verl `agent` is a section, so the short form must not reach it.
     rollout["agent_function"] = rollout.pop("agent")

@@ -1,7 +1,4 @@
-"""Composition: verl's defaults, ours, the device group, the defaults of a preset and a mode, and what a person wrote.
-
-A layer that names a key which nobody would read is refused with a one-line `ConfigError`.
-"""
+"""Composition, weakest layer first: verl's defaults, ours, the device group, a preset or mode, the user's layers."""
 
 from __future__ import annotations
 
@@ -31,8 +28,8 @@ from experience_manager.settings import PRESETS, verl_overrides
 CONFIG_DIR = Path(__file__).resolve().parent
 
 
-# What is different where rollouts go on over updates: groups are waited for rather than dropped, since a drop takes
-# slow tasks out of the training; and a token's loss is weighted by how much likelier it has become meanwhile.
+# Defaults if rollouts continue during updates. The trainer waits for old groups, because dropping them would take slow
+# tasks out of training. A token's loss is weighted by the ratio of its probabilities now and when it was sampled.
 ASYNCHRONOUS: dict[str, Any] = {
     "trainer.v1.sampler.max_off_policy_threshold": 4,
     "trainer.v1.sampler.max_off_policy_strategy": "wait",
@@ -43,8 +40,8 @@ ASYNCHRONOUS: dict[str, Any] = {
 
 
 def lay_over(device: str, layers: Sequence[Layer]) -> tuple[DictConfig, DictConfig]:
-    """Return the configuration with the layers, and its defaults without them; raises ConfigError."""
-    preset = written(layers, "exp_manager.preset")  # one that does not exist is refused by its model
+    """Return the configuration with the layers, and its defaults without them. Raises ConfigError."""
+    preset = written(layers, "exp_manager.preset")  # its model refuses an unknown preset
     own: dict[str, Any] = verl_overrides(preset if preset in PRESETS else "default")
     if written(layers, MODE) in (COLOCATED, SEPARATE):
         own = own | ASYNCHRONOUS
@@ -61,7 +58,8 @@ def lay_over(device: str, layers: Sequence[Layer]) -> tuple[DictConfig, DictConf
 
 
 def _check_references(config: DictConfig, layers: Sequence[Layer]) -> None:
-    """Resolve what the layers refer to, verl's keys included, which the typed view does not look at."""
+    """Resolve the references in the layers. Raises ConfigError."""
+    # The typed view resolves only our keys, and an error in verl's would surface after the start.
     for layer in layers:
         for path, value in leaves(layer.content):
             if "${" in str(value):
@@ -74,12 +72,10 @@ def _check_references(config: DictConfig, layers: Sequence[Layer]) -> None:
 
 
 def compose_defaults(device: str, written: Sequence[Mapping[str, Any]] = ()) -> DictConfig:
-    """Return verl's defaults under ours under the device group under those of recipes; raises ConfigError when verl is
-    not installed.
+    """Return the defaults of verl, of this project, of the device group and of recipes. Raises ConfigError.
 
     Args:
-        device: the device group.
-        written: what the user wrote, weakest first; recipes may have other defaults because of it.
+        written: the user's layers, weakest first; a recipe's defaults may depend on them.
     """
     OmegaConf.register_new_resolver("visible_gpus", devices.visible_gpus, replace=True)
     OmegaConf.register_new_resolver("larger", max, replace=True)
@@ -101,7 +97,7 @@ def _composed(device: str) -> bytes:
 
 
 def compose_verl() -> DictConfig:
-    """Return verl's defaults alone; raises ConfigError when verl is not installed."""
+    """Return verl's own defaults. Raises ConfigError if verl is not installed."""
     config: DictConfig = pickle.loads(_compose(_verl_config_dir(), "ppo_trainer"))
     return config
 
@@ -113,7 +109,8 @@ def _verl_config_dir() -> Path:
     return Path(verl.submodule_search_locations[0]) / "trainer" / "config"
 
 
-# Half a second of CPU. Pickled, since layers are laid over it in place, and `loads` is half of what a deep copy takes.
+# Composing takes half a second of CPU. The result is pickled, because callers change it in place and `loads` takes half
+# the time of a deep copy (OmegaConf 2.3).
 @functools.cache
 def _compose(folder: Path, name: str, *overrides: str) -> bytes:
     with initialize_config_dir(str(folder), version_base=None):
@@ -124,7 +121,7 @@ def _compose(folder: Path, name: str, *overrides: str) -> bytes:
 
 
 def resolved_tree(config: DictConfig) -> dict[str, Any]:
-    """Return a configuration as a plain tree, resolved but for what comes from the environment: secrets stay there.
+    """Return the configuration as a plain tree. References to the environment are kept, so secrets do not appear in it.
 
     Raises:
         OmegaConfBaseException: an interpolation cannot be resolved.
@@ -143,7 +140,7 @@ def _keep_environment(raw: Any, resolved: Any) -> Any:
 
 
 def merge(config: DictConfig, layer: Mapping[str, Any], source: str) -> None:
-    """Lay one more layer over a configuration, in place; `source` names it in the error."""
+    """Merge a layer into a configuration, in place. `source` names the layer in errors."""
     try:
         OmegaConf.set_struct(config, False)
         config.merge_with(OmegaConf.create(dict(layer)))
@@ -152,8 +149,7 @@ def merge(config: DictConfig, layer: Mapping[str, Any], source: str) -> None:
 
 
 def refuse_unknown(layer: Mapping[str, Any], config: DictConfig, source: str) -> None:
-    """Raise ConfigError for the first key of a layer that the configuration does not have (with the nearest name), or
-    that would replace a section by a value."""
+    """Raise ConfigError if a layer has an unknown key, or replaces a section by a value."""
     moved_keys = {old: new for recipe in recipes.recipes().values() for old, new in recipe.moved.items()}
     for path in paths(layer):
         if any(path.startswith(f"{free}.") for free in open_keys()):
@@ -162,21 +158,21 @@ def refuse_unknown(layer: Mapping[str, Any], config: DictConfig, source: str) ->
             raise ConfigError(f"{source}: `{path}` has another name: write {moved}")
         parent, _, key = path.rpartition(".")
         section = _section(config, parent)
-        if section is None or key not in set(section.keys()):  # `in section` leaves out what is still to be given (???)
+        if section is None or key not in set(section.keys()):  # `key in section` is False for a mandatory value (???)
             if (reason := told(path)) is not None:
                 raise ConfigError(f"{source}: `{path}` is no key any more: {reason}")
             known = list(paths(OmegaConf.to_container(config, resolve=False)))
             raise ConfigError(f"{source}: unknown key `{path}`{_nearest(path, known)}")
-        # A name may take the place of several environments.
+        # env_type may be a mapping or a single name.
         if path != "env_service.env_type" and _section(config, path) and not isinstance(select(layer, path), Mapping):
             raise ConfigError(f"{source}: `{path}` is a section, write {path}.<key>")
 
 
 def _section(config: DictConfig, path: str) -> DictConfig | None:
-    """Return the section at a dotted path as it stands, no reference followed, or None where there is none."""
+    """Return the section at a dotted path without following references, or None."""
     section = config
     for key in path.split(".") if path else ():
-        # To make the whole tree plain for the few keys that are looked up is a quarter of what a load takes.
+        # Converting the whole tree for the few keys that are read would take a quarter of the time of a load.
         value = dict(section.items_ex(resolve=False, keys=[key])).get(key)
         if not isinstance(value, DictConfig):
             return None

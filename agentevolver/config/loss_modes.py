@@ -1,7 +1,6 @@
-"""The loss modes that a run may have (`actor_rollout_ref.actor.policy_loss.loss_mode`),
-and what is refused beside them.
+"""Supported loss modes (`actor_rollout_ref.actor.policy_loss.loss_mode`), and keys that are refused beside them.
 
-Free of torch, so that a mistake is answered before anything is loaded.
+Imports no torch, so a mistake is reported before anything is loaded.
 """
 
 from __future__ import annotations
@@ -13,16 +12,16 @@ from omegaconf import OmegaConf
 from agentevolver.utils.errors import ConfigError
 
 ACTOR = "actor_rollout_ref.actor"
-# Modes that clip a ratio at 1 + clip_ratio_high, which a sample may have of its own.
+# Modes that clip the ratio at 1 + clip_ratio_high; a sample may have a clip of its own.
 BOOSTED = ("vanilla", "gspo", "cispo", "trajectory")
-# Modes with a penalty on the distance to the sampling policy within, which may outweigh a small advantage.
+# Modes with a built-in penalty on the distance to the sampling policy, which may outweigh a small advantage.
 PENALISING = ("dro", "kl_cov")
-# Modes in which a token's gradient has the sign of its own advantage, but for such a penalty; all but `trajectory` are
+# Modes in which a token's gradient has the sign of its advantage, apart from such a penalty. All but `trajectory` are
 # verl's.
 MODES = (*BOOSTED, *PENALISING, "sapo", "gpg", "dppo_tv", "dppo_kl", "clip_cov", "bypass_mode")
-# Modes with one ratio a row, which is what an update of one turn after the other multiplies.
+# Modes with one ratio for each row; updates turn by turn multiply the row's ratio.
 OF_SEQUENCES = ("gspo", "trajectory")
-# verl's others, and why not.
+# Other modes of verl -> why they are refused.
 REFUSED = {
     "geo_mean": "gives all tokens of a row their mean advantage, and divides by the rows of a micro-batch, padding "
     "too: write gspo",
@@ -30,8 +29,7 @@ REFUSED = {
 
 
 def inert_clips(steps: int) -> str | None:
-    """Return what to say of upper clips by row where a batch is updated on in so many optimiser steps; None where they
-    can bind."""
+    """Return a warning if no upper clip can bind with `steps` optimiser steps for each batch, else None."""
     if steps > 1:
         return None
     return (
@@ -41,15 +39,15 @@ def inert_clips(steps: int) -> str | None:
 
 
 def check_loss(config: Any, *, boosts: bool, row_clips: bool = False) -> None:
-    """Refuse a policy loss that would not do what it says.
+    """Check the policy loss.
 
     Args:
         config: the composed configuration.
-        boosts: whether guided samples may have an upper clip of their own.
-        row_clips: whether `trainer.row_clips` gives others one.
+        boosts: guided samples may have an upper clip of their own.
+        row_clips: `trainer.row_clips` gives other samples such a clip.
 
     Raises:
-        ConfigError: with one line that says what to write instead.
+        ConfigError: one line that says what to write instead.
     """
     mode = str(OmegaConf.select(config, f"{ACTOR}.policy_loss.loss_mode") or "vanilla")
     if mode in REFUSED:
@@ -63,9 +61,7 @@ def check_loss(config: Any, *, boosts: bool, row_clips: bool = False) -> None:
             f"{instead}"
         )
     if OmegaConf.select(config, "distillation.enabled"):
-        raise ConfigError(
-            "distillation.enabled = true brings a loss of its own in the place of the policy's: set it to false"
-        )
+        raise ConfigError("distillation.enabled = true replaces the policy's loss by its own: set it to false")
     beta = OmegaConf.select(config, f"{ACTOR}.policy_loss.dro_beta")
     if mode == "dro" and not (isinstance(beta, int | float) and beta > 0):
         raise ConfigError(

@@ -1,7 +1,7 @@
-"""A resolved configuration with other values of some keys.
+"""Overlay: a resolved configuration with other values for some keys.
 
-Where a configuration is resolved, a key that followed another one holds its value. Laid over, such a key follows again,
-so that what is changed reaches all that depends on it.
+In a resolved configuration, a key that refers to another one holds the value. The overlay restores such references, so
+a change reaches every key that depends on it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _MISSING = object()
 
 
 def laid_over(config: Mapping[str, Any], overlay: Mapping[str, Any]) -> DictConfig:
-    """Return a resolved configuration with other values, and with what follows from them.
+    """Return a resolved configuration with other values, and with the values that depend on them.
 
     Args:
-        config: a resolved configuration, a plain tree.
-        overlay: values by the full names of their keys; a mapping takes the place of one, it is not merged into it.
+        config: resolved configuration as a plain tree.
+        overlay: dotted key -> value; a mapping replaces the old one instead of being merged.
     """
     tree: DictConfig = OmegaConf.create(dict(config))
     OmegaConf.set_struct(tree, False)
@@ -41,7 +41,7 @@ def check_overlay(config: Mapping[str, Any], overlay: Mapping[str, Any], source:
     """Return the typed view of a configuration with an overlay.
 
     Raises:
-        ConfigError: the overlay names a key that nobody reads, or the whole is refused.
+        ConfigError: a key is unknown, or the result is invalid.
     """
     tree: DictConfig = OmegaConf.create(dict(config))
     for path, value in overlay.items():
@@ -50,8 +50,10 @@ def check_overlay(config: Mapping[str, Any], overlay: Mapping[str, Any], source:
 
 
 def flat(overrides: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `override` of a section as full names of keys and values, whether it was written with dots or nested; a
-    mapping where the configuration has none, or an empty one, is a value."""
+    """Return overrides, nested or dotted, as dotted keys with values.
+
+    A mapping is itself a value if the configuration has no mapping there, or an empty one.
+    """
     found: dict[str, Any] = {}
 
     def take(path: str, value: Any) -> None:
@@ -68,7 +70,7 @@ def flat(overrides: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, A
 
 
 def _references(device: str) -> Iterator[tuple[str, str]]:
-    """Yield the keys that follow others by default, with what they follow."""
+    """Yield (key, reference) for each default that refers to other keys."""
     defaults: Any = OmegaConf.to_container(compose_defaults(device), resolve=False)
     for path, value in leaves(defaults):
         if isinstance(value, str) and "${" in value:
@@ -76,7 +78,7 @@ def _references(device: str) -> Iterator[tuple[str, str]]:
 
 
 def _follows(tree: DictConfig, path: str, reference: str) -> bool:
-    """Whether a key of a resolved configuration has the value that it would follow."""
+    """Whether a key has the value that its reference would give."""
     stands = OmegaConf.select(tree, path, default=_MISSING)
     if stands is _MISSING:
         return False

@@ -1,7 +1,7 @@
-"""Sections of a configuration that one package needs: its own and its neighbours'.
+"""Sections of a configuration that a single package needs, with their neighbours.
 
-They come from an experiment (`--conf`, read as the launcher does), the resolved configuration of a run (`--config`), or
-a yaml with these sections alone (`--settings`). An unknown key is refused with a ConfigError of one line.
+Sources: an experiment (`--conf`), the resolved configuration of a run (`--config`), or a yaml with only these sections
+(`--settings`). Unknown keys raise ConfigError.
 """
 
 from __future__ import annotations
@@ -26,12 +26,16 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def from_settings_file(path: Path, overrides: Sequence[str] = ()) -> Questioning:
-    """Read a file of sections; raises ConfigError."""
+    """Read a yaml of sections. Raises ConfigError."""
     return _checked(Questioning, OmegaConf.to_container(_overridden(path, overrides), resolve=True), str(path))
 
 
 def from_experiment(path: Path, overrides: Sequence[str] = (), environment: str | None = None) -> Questioning:
-    """Read an experiment as the launcher does, of several environments the named one's part; raises ConfigError."""
+    """Read an experiment's yaml. Raises ConfigError.
+
+    Args:
+        environment: name of one environment; required if there are several.
+    """
     settings = load(path, list(overrides)).settings
     names = settings.env_service.env_types
     if environment is None and settings.env_service.is_mixture:
@@ -42,16 +46,15 @@ def from_experiment(path: Path, overrides: Sequence[str] = (), environment: str 
 
 
 def questionings(settings: Settings) -> tuple[Questioning, ...]:
-    """Return what questioning reads for each environment that synthetic tasks are made for."""
+    """Return the questioning sections of each environment with synthetic tasks."""
     return tuple(from_settings(settings, name) for name in settings.questioned)
 
 
 def from_settings(settings: Settings, env_type: str | None = None) -> Questioning:
-    """Return what questioning reads of a training run's settings; its spending counts as the run's.
+    """Return the questioning sections of a training run. Their costs count as the run's.
 
     Args:
-        settings: the run's.
-        env_type: which of several environments; its file of tasks and its journal are named by it.
+        env_type: name of one of several environments; its task file and journal are named after it.
     """
     tree = settings.model_dump()
     environment = settings.environments[0] if env_type is None else settings.environment(env_type)
@@ -62,7 +65,7 @@ def from_settings(settings: Settings, env_type: str | None = None) -> Questionin
     service = {
         **{name: tree["env_service"][name] for name in PipelineService.model_fields},
         "env_type": environment.env_type,
-        # Whoever makes tasks is told what the environment says of itself.
+        # Tasks are made from the environment's own words, without extra feedback.
         "env_params": {name: value for name, value in environment.env_params.items() if name != FEEDBACK},
     }
     cache = settings.llm.task_making_cache(settings.experiment_dir)
@@ -84,7 +87,7 @@ def read_configuration(
     *,
     config: Path | None = None,
 ) -> Experience:
-    """Return what the options say about the pool of experience; raises ConfigError."""
+    """Return the settings of the experience pool. Raises ConfigError."""
     if conf is not None or config is not None:
         run = load(conf, list(overrides)).settings if conf is not None else from_config(_overridden(config, overrides))
         tree: dict[str, Any] = {
@@ -94,7 +97,7 @@ def read_configuration(
         }
     else:
         tree = dict(OmegaConf.to_container(_overridden(settings, overrides), resolve=True))  # type: ignore[arg-type]
-    # What a run was configured with stands; elsewhere the store says whose vectors it holds, unless that is overridden.
+    # A run's own settings are binding. Otherwise the store names the encoder of its vectors, unless it is overridden.
     given = bool(conf or config or {"preset", "encoder"} & (tree.get("exp_manager") or {}).keys())
     if store is not None:
         tree = {**tree, "exp_manager": {**(tree.get("exp_manager") or {}), "store": store}}

@@ -1,4 +1,4 @@
-"""The section `recipes`: one model for each registered recipe that has settings."""
+"""The section `recipes`: one model for each registered recipe with settings."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The page of all configuration keys: `python -m agentevolver.config.reference > docs/configuration.md`.
+"""Generator of the page of all keys: `python -m agentevolver.config.reference > docs/configuration.md`.
 
-Made of the JSON schemas of our models, the composed defaults, the tables of verl's keys, and the layers themselves.
+Sources: the JSON schemas of our models, the composed defaults, the tables of verl's keys, and the layers.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ for anything.
 
 @dataclass(frozen=True)
 class Key:
-    """One key: its path, and the model and field that hold it."""
+    """Key with its path, and the model and field that hold it."""
 
     path: str
     model: type[BaseModel]
@@ -66,14 +66,14 @@ class Key:
 
     @property
     def schema(self) -> Mapping[str, Any]:
-        """The field's JSON schema."""
+        """JSON schema of the field."""
         properties: Mapping[str, Mapping[str, Any]] = self.model.model_json_schema()["properties"]
         return properties[self.name]
 
 
 @dataclass(frozen=True)
 class KeySection:
-    """A section, its model, and the keys that stand in it directly."""
+    """Section with its model and its direct keys."""
 
     path: str
     model: type[BaseModel]
@@ -81,13 +81,13 @@ class KeySection:
 
 
 def sections() -> Iterator[KeySection]:
-    """Yield every section of ours, outer ones first. Sizes are verl's keys and are left out."""
+    """Yield our sections, outer ones first."""
     single = []
     for name, field in Settings.model_fields.items():
         model = field.annotation
         if not (isinstance(model, type) and issubclass(model, BaseModel)):
             single.append(Key(place_of(name), Settings, name))
-        elif model is not SizeSettings:
+        elif model is not SizeSettings:  # sizes are verl's keys
             yield from _within(name, model)
     yield KeySection("", Settings, tuple(single))
 
@@ -102,7 +102,6 @@ def _within(section: str, model: type[BaseModel]) -> Iterator[KeySection]:
 
 
 def page() -> str:
-    """Return the whole page."""
     cuda, cpu = (OmegaConf.to_container(compose_defaults(device), resolve=False) for device in ("cuda", "cpu"))
     parts = [_HEAD]
     for section in sections():
@@ -134,7 +133,7 @@ def _codes(patterns: str) -> str:
 
 
 def _code(value: Any) -> str:
-    """Return a value as it would be written in yaml, fit for a cell of a table."""
+    """Return a value as yaml, escaped for a table cell."""
     if value is _MISSING:
         return "not set"
     plain = isinstance(value, str) and value and not set(value) & set('\n|`"')
@@ -153,7 +152,7 @@ def _meaning(key: Key) -> str:
 
 
 def values(schema: Mapping[str, Any]) -> str:
-    """Return in words what a field takes: names, or a type with its bounds, and whether null is taken."""
+    """Describe the accepted values of a field: names, or a type with bounds, and whether null is allowed."""
     kinds = schema.get("anyOf", [schema])
     words = [_words(kind) for kind in kinds if kind.get("type") != "null"]
     return ", ".join(words) + (" or null" if len(words) < len(kinds) else "")

@@ -1,7 +1,4 @@
-"""Keys that do not exist any more: what to write instead, or the value that is fixed.
-
-A key that became a constant of its model (a ClassVar) needs no entry here.
-"""
+"""Removed keys: what to write instead, or the fixed value. Keys that became a ClassVar of their model need no entry."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from pydantic import BaseModel
 
 from agentevolver.config.schema import Settings, place_of
 
-# Old key or section -> its new place; the keys below it keep their names.
+# Old key or section -> new place. Keys below it keep their names.
 RENAMED: dict[str, str] = {"exp_manager.encoder.path": "exp_manager.encoder.model"}
 _ATTRIBUTION = "attribution_driven_credit_assignment"
 _ADCA = f"{_ATTRIBUTION}.adca_grpo"
@@ -61,7 +58,7 @@ REMOVED: dict[str, str] = {
 
 
 def told(path: str) -> str | None:
-    """Return what to say of a key that is unknown now, or None if there never was one."""
+    """Return the explanation for a removed key, or None if the key never existed."""
     for old, new in RENAMED.items():
         if path == old or path.startswith(f"{old}."):
             return f"it is now `{new}{path.removeprefix(old)}`"

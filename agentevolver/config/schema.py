@@ -1,7 +1,6 @@
-"""The sections of the configuration that are ours, as frozen models with their defaults, and where each field stands.
+"""Sections of the configuration that are ours: frozen models with defaults, and the place of each field.
 
-`own_defaults` is the layer between verl's defaults and `agentevolver.yaml`; `agentevolver.config.checks` fills and
-checks the models.
+`own_defaults` is the layer between verl's defaults and `agentevolver.yaml`.
 """
 
 from __future__ import annotations
@@ -37,33 +36,31 @@ from context_manager.settings import ContextLimits, ContextSettings
 from experience_manager.settings import PRESETS, ExperienceSettings
 from task_manager.settings import Splits, TaskManagerSettings
 
-# The environment in which tasks are proposed.
-
 
 class RolloutSettings(ContextSettings, FlowSettings, AgentSettings, Section):
     """Our keys of `actor_rollout_ref.rollout` (and `multi_turn.max_steps`)."""
 
-    max_steps: int = Field(30, ge=1, description="actions of an episode")
-    max_env_len: int = Field(4096, ge=8, description="tokens of one observation")
-    max_env_worker: int = Field(256, ge=1, description="episodes in flight at once, per agent loop worker")
-    sparse: bool = Field(True, description="graded 0 or 1 instead of by the dense score")
-    use_qwen3: bool = Field(False, description="append /no_think to what the environment says")
-    # Attempts at one rollout: what fails three times is no passing fault.
+    max_steps: int = Field(30, ge=1, description="maximum number of actions in an episode")
+    max_env_len: int = Field(4096, ge=8, description="maximum tokens of one observation")
+    max_env_worker: int = Field(256, ge=1, description="maximum episodes in flight, per agent loop worker")
+    sparse: bool = Field(True, description="true: score 0 or 1; false: the environment's dense score")
+    use_qwen3: bool = Field(False, description="append /no_think to the environment's messages (Qwen3)")
+    # Attempts at one rollout: a rollout that fails three times has no transient fault.
     max_rollout_tries: ClassVar[int] = 3
-    step_timeout_s: float = Field(600, gt=0, description="seconds of one model call")
+    step_timeout_s: float = Field(600, gt=0, description="time limit of one model call, in seconds")
     tool_format: str = Field(
         "none",
-        description="how the model writes tool calls, by name, or vllm:NAME for a parser of vLLM's; auto: as its chat "
-        "template does; none: agents act by text",
+        description="format of the model's tool calls: a name, or vllm:NAME for a parser of vLLM; auto: the format of "
+        "its chat template; none: agents act by text",
     )
-    max_tool_calls: int = Field(8, ge=1, description="calls of a reply that are carried out; 1: the first alone")
+    max_tool_calls: int = Field(8, ge=1, description="maximum tool calls executed per reply; 1: only the first one")
 
     @field_validator("tool_format")
     @classmethod
     def _tool_format(cls, value: str) -> str:
         if value in REPLACED:
             raise ValueError(f"there is no format {value!r}; {advice(value)}")
-        # Which parsers vLLM has is asked when it is imported.
+        # The name of a vLLM parser is checked later: importing vLLM would take many seconds.
         return (
             value
             if re.fullmatch(rf"{VLLM}[\w-]+", value)
@@ -74,35 +71,37 @@ class RolloutSettings(ContextSettings, FlowSettings, AgentSettings, Section):
 class DataSettings(Splits, Section):
     """Our keys of `data`, and the seed."""
 
-    seed: int = Field(1, ge=0, description="the run's seed: the order of the tasks, and what every rollout samples")
+    seed: int = Field(
+        1, ge=0, description="the run's seed: decides the order of the tasks and the samples of every rollout"
+    )
 
     @field_validator("val_splits")
     @classmethod
     def _some(cls, splits: list[str]) -> list[str]:
         if not splits:
-            raise ValueError("at least one split is validated on")
+            raise ValueError("name at least one split to validate on")
         return splits
 
 
 class SizeSettings(Section):
-    """The numbers of verl's sections that we read or that must fit together."""
+    """Sizes in verl's sections that we read, or that must fit together."""
 
-    train_batch_size: int = Field(ge=1, description="tasks a step")
+    train_batch_size: int = Field(ge=1, description="tasks per training step")
     ppo_mini_batch_size: int = Field(ge=1, description="tasks per optimiser step")
-    n: int = Field(ge=1, description="rollouts of a task")
-    val_n: int = Field(ge=1, description="rollouts of a validation task")
+    n: int = Field(ge=1, description="rollouts per task (group size)")
+    val_n: int = Field(ge=1, description="rollouts per validation task")
     max_prompt_length: int = Field(
         ge=1, description="tokens of the opening messages; a longer opening ends its rollout as context_full"
     )
-    max_response_length: int = Field(ge=1, description="tokens of everything after them")
-    response_length: int = Field(ge=1, description="tokens of one reply; its reserve in the context guard")
-    max_model_len: int = Field(ge=2, description="tokens of prompt and reply of one call")
-    n_gpus_per_node: int = Field(ge=1, description="devices of a node; on the CPU processes")
+    max_response_length: int = Field(ge=1, description="tokens of all messages after the opening")
+    response_length: int = Field(ge=1, description="tokens of one reply, which the context guard reserves")
+    max_model_len: int = Field(ge=2, description="tokens of prompt and reply in one model call")
+    n_gpus_per_node: int = Field(ge=1, description="devices per node; on a CPU: processes")
     nnodes: int = Field(ge=1, description="nodes")
 
 
 class Settings(Section):
-    """The typed view of everything that is ours in the configuration."""
+    """Typed view of all our keys."""
 
     rollout: RolloutSettings
     env_service: EnvServiceSettings
@@ -118,16 +117,16 @@ class Settings(Section):
     task_manager: TaskManagerSettings
     exp_manager: ExperienceSettings
     recipes: RecipesSettings = Field(default_factory=RecipesSettings)
-    experiment_dir: Path = Field(description="where everything of the run is written")
+    experiment_dir: Path = Field(description="folder to which the run writes all its files")
     shared_files: bool = Field(
-        False, description="files of the run have the modes of the umask; false: their owner alone may read them"
+        False, description="true: the umask decides who may read the run's files; false: only their owner"
     )
-    device: Device = Field(description="the device group that was chosen; set by it, not by you (write `device`)")
-    device_env: dict[str, str] = Field(description="environment variables of every process of the run")
+    device: Device = Field(description="the chosen device group; set by the group itself (write `device` instead)")
+    device_env: dict[str, str] = Field(description="environment variables for every process of the run")
 
     @cached_property
     def environments(self) -> tuple[Environment, ...]:
-        """The environments of the run, in the order in which they are written."""
+        """Environments of the run, in the order of the configuration."""
         service = self.env_service
         common = {
             name: getattr(service if name in EnvServiceSettings.model_fields else self.data, name)
@@ -146,31 +145,25 @@ class Settings(Section):
         return tuple(found)
 
     def recipe(self, name: str) -> BaseModel | None:
-        """Return the settings of a recipe, or None if it is not registered or has none."""
+        """Return the settings of a recipe, or None if it is unregistered or has none."""
         found: BaseModel | None = getattr(self.recipes, name, None)
         return found
 
     def environment(self, env_type: str) -> Environment:
-        """Return the environment of a name; raises ValueError for one that is not the run's."""
+        """Return an environment by name. Raises ValueError if the run does not have it."""
         for environment in self.environments:
             if environment.env_type == env_type:
                 return environment
         raise ValueError(f"{env_type!r} is not one of the run's environments: {', '.join(self.env_service.env_types)}")
 
     @property
-    def world(self) -> Environment:
-        """The first environment that is trained on."""
-        return next((one for one in self.environments if one.weight > 0), self.environments[0])
-
-    @property
     def draws_epochs(self) -> bool:
-        """Whether the run draws its epochs itself: of several environments in their shares, of synthetic tasks beside
-        the original ones, or by a curriculum."""
+        """Whether the run draws its epochs itself: several environments, synthetic tasks, or a curriculum."""
         return self.env_service.is_mixture or self.task_manager.draws_epochs
 
     @property
     def questioned(self) -> tuple[str, ...]:
-        """The names of the environments that synthetic tasks are made for and trained on."""
+        """Names of the environments with synthetic training tasks."""
         if not self.task_manager.mixture.needs_synthetic:
             return ()
         trained = tuple(environment.env_type for environment in self.environments if environment.weight > 0)
@@ -178,7 +171,7 @@ class Settings(Section):
 
     @property
     def roles(self) -> tuple[Role, ...]:
-        """The roles that this run asks."""
+        """Roles that this run calls."""
         attributing = self.attribution.active and self.attribution.attributor == "llm"
         summarising = self.exp_manager.asks_summariser or self.rollout.summary_by == "summariser"
         own = ((attributing, Role.ATTRIBUTOR), (summarising, Role.SUMMARISER))
@@ -191,7 +184,7 @@ class Settings(Section):
 
     @property
     def roles_outside_rollouts(self) -> tuple[Role, ...]:
-        """The roles that this run asks also while no policy is served."""
+        """Roles that this run also calls while no policy is served."""
         return (
             *self.task_manager.making_roles,
             *((Role.SUMMARISER,) if self.exp_manager.asks_summariser else ()),
@@ -200,12 +193,11 @@ class Settings(Section):
 
     @property
     def roles_of_recipes(self) -> tuple[Role, ...]:
-        """The roles that recipes ask, outside of rollouts."""
+        """Roles that recipes call outside of rollouts."""
         return tuple(role for roles in recipes.called("roles", self) for role in roles)
 
     @property
     def context_limits(self) -> ContextLimits:
-        """The token limits of an episode's conversation."""
         return ContextLimits(
             max_prompt_tokens=self.sizes.max_prompt_length,
             max_response_tokens=self.sizes.max_response_length,
@@ -216,16 +208,16 @@ class Settings(Section):
 
     @property
     def usage_ledger(self) -> Path:
-        """The file that keeps what the run spent on language models."""
+        """SQLite file of the run's language model calls."""
         return self.llm.ledger or self.experiment_dir / "llm_usage.sqlite"
 
 
 def of_verl(config: DictConfig) -> Settings:
-    """Return the typed view inside a process that verl started, from what `for_verl` left there."""
+    """Return the typed view in a process of verl, from the section that `for_verl` wrote."""
     return Settings.model_validate(OmegaConf.to_container(config.agentevolver))
 
 
-# Where each field of `Settings` stands in the configuration, if not under its own name in its own section.
+# Field of `Settings` -> its place in the configuration, if not the key of the same name in the same section.
 PLACES: dict[str, str] = {
     "rollout": "actor_rollout_ref.rollout",
     "rollout.max_steps": "actor_rollout_ref.rollout.multi_turn.max_steps",
@@ -247,13 +239,13 @@ PLACES: dict[str, str] = {
 
 
 def place_of(field: str) -> str:
-    """Return where a field of `Settings` (`rollout.max_steps`, say) stands in the configuration."""
+    """Return the place of a field such as `rollout.max_steps` in the configuration."""
     section, _, key = field.partition(".")
     return PLACES.get(field) or f"{PLACES.get(section, section)}{'.' if key else ''}{key}"
 
 
 def own_places() -> frozenset[str]:
-    """Return the keys that our models check alone: the sizes, which are verl's too, are not among them."""
+    """Return the keys that only our models check. Sizes are not among them, because verl reads these too."""
     places = {"experiment"}
     for name, field in Settings.model_fields.items():
         section = field.annotation
@@ -265,11 +257,7 @@ def own_places() -> frozenset[str]:
 
 
 def own_defaults() -> dict[str, Any]:
-    """Return every key of ours that has a default, as a tree in its place.
-
-    Null where `exp_manager.preset` decides, since it is read only when all layers are there. The sizes are verl's keys,
-    and have no default here.
-    """
+    """Return our keys that have a default, as a tree in their places."""
     tree: dict[str, Any] = {}
     for name, field in Settings.model_fields.items():
         section = field.annotation
@@ -280,6 +268,7 @@ def own_defaults() -> dict[str, Any]:
                 _put(tree, place_of(f"{name}.{key}"), value)
         elif field.default is not PydanticUndefined:
             _put(tree, place_of(name), field.default)
+    # The preset decides these, and is known only once all layers are read.
     for key in PRESETS["default"]:
         _put(tree, f"exp_manager.{key}", None)
     return tree

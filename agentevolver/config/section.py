@@ -1,4 +1,4 @@
-"""The section: the base of every model of the configuration that belongs to the run."""
+"""Base class of the configuration's sections."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Section(BaseModel):
-    """A section: unknown keys are refused, values cannot be changed."""
+    """Section of the configuration. Unknown keys are refused; values cannot be changed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)

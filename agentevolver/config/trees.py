@@ -1,4 +1,4 @@
-"""Configurations as plain trees: their keys, dotted, and the values there."""
+"""Configurations as plain trees: dotted keys and their values."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 from agentevolver.utils import recipes
 
-# Mappings whose keys belong to someone else (vLLM's arguments, a model's config, an environment's parameters): any key
-# is taken.
+# Mappings that take any key, because others define their keys (vLLM's arguments, a model's config, an environment's
+# parameters).
 FREE_FORM = (
     "actor_rollout_ref.model.override_config",
     "actor_rollout_ref.rollout.engine_kwargs",
@@ -32,13 +32,13 @@ FREE_FORM = (
 
 
 def open_keys() -> tuple[str, ...]:
-    """Return the keys whose value is a mapping that takes any key, those of recipes among them."""
+    """Return the keys whose mapping takes any key, including those of recipes."""
     own = (f"recipes.{name}.{key}" for name, recipe in recipes.recipes().items() for key in recipe.open_keys)
     return (*FREE_FORM, *own)
 
 
 def leaves(tree: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the keys of a configuration, dotted, with their values; an empty mapping is a value."""
+    """Yield dotted keys with their values. An empty mapping counts as a value."""
     for key, value in tree.items():
         if isinstance(value, Mapping) and value:
             yield from leaves(value, f"{prefix}{key}.")
@@ -47,7 +47,7 @@ def leaves(tree: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any
 
 
 def paths(tree: Any, prefix: str = "") -> Iterator[str]:
-    """Yield the dotted path of every key of a tree, inner ones included."""
+    """Yield the dotted path of every key, including sections."""
     if isinstance(tree, Mapping):
         for key, value in tree.items():
             path = f"{prefix}{key}"
@@ -56,7 +56,7 @@ def paths(tree: Any, prefix: str = "") -> Iterator[str]:
 
 
 def select(tree: Any, path: str, default: Any = None) -> Any:
-    """Return what stands at a dotted path of a plain tree, `default` if nothing does."""
+    """Return the value at a dotted path, or `default` if the path is missing."""
     for key in path.split("."):
         if not isinstance(tree, Mapping) or key not in tree:
             return default
@@ -65,7 +65,7 @@ def select(tree: Any, path: str, default: Any = None) -> Any:
 
 
 def nested(path: str, value: Any) -> dict[str, Any]:
-    """Return a value as a tree in which it stands at a dotted path."""
+    """Return a tree with `value` at a dotted path."""
     for key in reversed(path.split(".")):
         value = {key: value}
     tree: dict[str, Any] = value
@@ -73,5 +73,4 @@ def nested(path: str, value: Any) -> dict[str, Any]:
 
 
 def one_line(error: BaseException) -> str:
-    """Return an error's text without line breaks."""
     return " ".join(str(error).split())

@@ -1,8 +1,7 @@
-"""verl's keys in an experiment: those that would have no effect here are refused, and so are values of a wrong kind.
+"""verl's keys in an experiment: keys without effect and values of a wrong type are refused.
 
-`check` runs whenever a configuration is loaded and imports nothing of verl. A value that its default does not explain
-(a name, a list, a key whose default is null) is judged by verl's own dataclasses: `ask_verl`, in a dry run and at the
-start of a training, since importing them takes some seconds.
+`check` runs with every load and imports nothing of verl. Values that cannot be checked by the type of their default (a
+name, a list, a default of null) are left to verl's dataclasses: `ask_verl`, in a dry run and when a training starts.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ ACTOR, REF, ROLLOUT, MODEL = (f"actor_rollout_ref.{name}" for name in ("actor", 
 _ATTRIBUTION = "attribution_driven_credit_assignment.enable"
 _ESTIMATOR, _LOSS = "algorithm.adv_estimator", f"{ACTOR}.policy_loss.loss_mode"
 
-# What to do instead -> keys that nothing reads here, or that must stay as they are. `*` stands for anything, dots too.
-# Their readers are in code of verl that this project replaces (agent loops, tools, rewards, other trainers) or in
-# engines that are not used (Megatron, SGLang).
+# Advice -> keys that are not read here or must keep their default. `*` matches anything, including dots. Their readers
+# are in code of verl that this project replaces (agent loops, tools, rewards, other trainers) or in engines that are
+# not used (Megatron, SGLang).
 UNREAD: dict[str, str] = {
     "nothing reads it here: remove it": f"""
         model_engine trainer.use_v1 trainer.balance_batch trainer.esi_redundant_time distillation.*
@@ -79,7 +78,7 @@ UNREAD: dict[str, str] = {
     "the launcher sets it: write device_env": "ray_kwargs.ray_init.runtime_env.env_vars*",
     "write algorithm.filter_groups.max_inflight_gen_batches": "algorithm.filter_groups.max_num_gen_batches",
 }
-# Keys -> a key and those of its values with which they are read. Several conditions hold together.
+# (keys, switch, values): the keys are read only if the switch has one of the values. A key may have several conditions.
 READ_WITH: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
     ("trainer.v1.colocate_async.*", MODE, (COLOCATED,)),
     ("trainer.v1.separate_async.*", MODE, (SEPARATE,)),
@@ -87,8 +86,8 @@ READ_WITH: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
     ("data.gen_batch_size algorithm.filter_groups.max_inflight_gen_batches", MODE, (SYNC,)),
     (f"{ROLLOUT}.nnodes actor_rollout_ref.hybrid_engine {ROLLOUT}.checkpoint_engine.backend", MODE, (SEPARATE,)),
     (f"{ROLLOUT}.checkpoint_engine.engine_kwargs* {ROLLOUT}.checkpoint_engine.custom_*", MODE, (SEPARATE,)),
-    # vLLM's batch-invariant kernels exist for GPUs; on a CPU its kernels are so in fp32.
-    (f"{ROLLOUT}.full_determinism", "device_name", ("cuda", "cuda_small")),
+    # vLLM's batch-invariant kernels exist for GPUs. Its CPU kernels are batch-invariant in fp32 anyway.
+    (f"{ROLLOUT}.full_determinism", "device_name", ("cuda",)),
     # Epochs of synthetic tasks and curricula are drawn by task_manager (mixture.shuffle; data.train_filter narrows).
     ("data.shuffle data.train_max_samples", "task_manager.mixture.synthetic_data_ratio", (0,)),
     ("data.shuffle data.train_max_samples", "task_manager.curriculum.enable", (False,)),
@@ -114,7 +113,7 @@ READ_WITH: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
     (f"{ACTOR}.tau_*", _LOSS, ("sapo",)),
     ("trainer.resume_from_path", "trainer.resume_mode", ("resume_path",)),
 )
-# Names that verl would refuse only in the middle of a step. Of a list, each item is one of them.
+# Names that verl would refuse only in the middle of a step. In a list, each item must be one of them.
 _KL = "kl k1 abs mse k2 low_var_kl k3 kl+ k1+ abs+ mse+ k2+ low_var_kl+ k3+"
 CHOICES: dict[str, str] = {
     MODE: f"{SYNC} {COLOCATED} {SEPARATE}",
@@ -123,7 +122,7 @@ CHOICES: dict[str, str] = {
     f"{ACTOR}.loss_agg_mode": "token-mean token-sum seq-mean-token-sum seq-mean-token-mean seq-mean-token-sum-norm",
     f"{ACTOR}.checkpoint.save_contents": "model optimizer extra hf_model",
     f"{ROLLOUT}.name": "vllm",
-    # Without those that need what the trainer does not give them (a greedy rollout's reward, rewards of several names).
+    # Without estimators that need data the trainer does not provide (a greedy rollout's reward, several named rewards).
     _ESTIMATOR: "grpo gae reinforce_plus_plus reinforce_plus_plus_baseline rloo opo grpo_passk gpg rloo_vectorized "
     "grpo_vectorized",
     "algorithm.kl_penalty": _KL,
@@ -132,7 +131,7 @@ CHOICES: dict[str, str] = {
     "trainer.logger": "tensorboard wandb mlflow swanlab vemlp_wandb console clearml trackio file rl_insight",
 }
 _LOGGERS_OF_VERL = ("console", "file", "vemlp_wandb", "rl_insight")
-# Bounds of numbers that verl does not check: words and a test -> keys.
+# Bounds that verl does not check: (words, test, keys).
 _BOUNDS: tuple[tuple[str, Any, str], ...] = (
     (
         "above 0",
@@ -151,11 +150,11 @@ _BOUNDS: tuple[tuple[str, Any, str], ...] = (
     ("above 0 and at most 1", lambda value: 0 < value <= 1, f"{ROLLOUT}.gpu_memory_utilization {ROLLOUT}.*top_p"),
     ("from 0 to 1", lambda value: 0 <= value <= 1, "algorithm.gamma algorithm.lam"),
 )
-# Keys that take more than their default shows, and keys whose default is null outside of verl's dataclasses.
+# Keys that accept other types than their default's, and counts whose default is null outside of verl's dataclasses.
 _WIDER = f"trainer.logger trainer.v1.*_async.num_warmup_batches {MODEL}.*_modules *.rollout_is_threshold"
 _COUNTS = """*_micro_batch_size_per_gpu trainer.total_training_steps trainer.max_*_ckpt_to_keep data.gen_batch_size
     data.val_batch_size trainer.v1.sampler.max_off_policy_threshold"""
-# Sections of verl's dataclasses, and names in them that are checked elsewhere (`loss_modes`, the file system).
+# Sections of verl's dataclasses, and their keys that are checked elsewhere (`loss_modes`, the file system).
 _JUDGED, _ELSEWHERE = "actor_rollout_ref.* algorithm.*", f"{_LOSS} *path"
 _WORDS: dict[type, str] = dict(
     zip(
@@ -167,19 +166,19 @@ _WORDS: dict[type, str] = dict(
 
 
 def check(layers: Sequence[Layer], config: DictConfig, defaults: DictConfig, ours: Set[str]) -> tuple[str, ...]:
-    """Refuse keys of verl that would have no effect, and values that verl could not use.
+    """Refuse keys of verl without effect, and values that verl cannot use.
 
     Args:
         layers: the user's, weakest first.
         config: the composed configuration, with these layers.
         defaults: the same without them.
-        ours: paths that are not verl's; our own models check these.
+        ours: paths that our own models check.
 
     Returns:
-        The keys whose values only verl's dataclasses can judge (`ask_verl`).
+        The keys whose values only verl's dataclasses can check (`ask_verl`).
 
     Raises:
-        ConfigError: for the first such key, with one line: the layer, the key, what was found, what to write instead.
+        ConfigError: one line with the layer, the key, the value found, and what to write instead.
     """
     undecided = []
     strongest = {path: strength for strength, layer in enumerate(layers) for path, _ in leaves(layer.content)}
@@ -213,7 +212,7 @@ def _refuse_unread(path: str, strength: int, layers: Sequence[Layer], config: Di
     for patterns, switch, values in READ_WITH:
         if not _matches(path, patterns) or _plain(config, switch) in values:
             continue
-        # An ablation on the command line may switch off what reads a key of the experiment's yaml.
+        # The command line may switch off the reader of a key in the experiment's yaml, as ablations do.
         if any(select(layer.content, switch) is not None for layer in layers[strength + 1 :]):
             continue
         raise ConfigError(
@@ -241,7 +240,7 @@ def _refuse_value(path: str, value: Any, default: Any, source: str) -> None:
 
 
 def _is_of(kind: type, value: Any) -> bool:
-    """Whether a value may stand where the default is of a kind. A number takes an integer, and nothing takes nan."""
+    """Whether a value may replace a default of type `kind`. A float takes an integer, but no NaN."""
     if kind is float:
         return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
     return type(value) is kind or kind not in _WORDS
@@ -267,21 +266,21 @@ def _plain(config: DictConfig, path: str) -> Any:
 
 
 def ask_verl(config: DictConfig, keys: Sequence[str] | None = None) -> None:
-    """Refuse values that verl's own dataclasses refuse. Imports verl.
+    """Let verl's dataclasses check the values. Imports verl, which takes seconds.
 
     Args:
-        config: what verl is given.
-        keys: the keys whose types are looked at; None looks at all of them.
+        config: the configuration that verl receives.
+        keys: keys whose types are checked; None: all.
 
     Raises:
-        ConfigError: with one line that names the key.
+        ConfigError: one line that names the key.
     """
     for place, section in _dataclasses(config):
         module, _, name = str(section._target_).rpartition(".")
         hints = typing.get_type_hints(getattr(import_module(module), name))
         for key in hints.keys() & set(section):
             path, value = f"{place}.{key}", _plain(section, key)
-            # Some of verl's own nulls stand where its annotation takes none.
+            # Some defaults of verl 0.9.1 are null although their annotation does not allow it.
             if isinstance(value, Mapping) or (value is None if keys is None else path not in keys):
                 continue
             try:
@@ -293,7 +292,7 @@ def ask_verl(config: DictConfig, keys: Sequence[str] | None = None) -> None:
 
 
 def _dataclasses(config: DictConfig) -> Iterator[tuple[str, DictConfig]]:
-    """Yield the sections that verl makes dataclasses of, with their paths."""
+    """Yield the sections that verl converts to dataclasses, with their paths."""
     pending = [(place, OmegaConf.select(config, place)) for place in ("algorithm", ACTOR, REF, ROLLOUT, MODEL)]
     while pending:
         place, section = pending.pop()
@@ -308,13 +307,13 @@ def _compose_dataclasses(config: DictConfig) -> None:
 
     place = "the configuration"
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that there is no critic
+        warnings.simplefilter("ignore")  # verl warns that there is no critic
         critic, reference = need_critic(config), need_reference_policy(config)
     try:
-        for place in ("algorithm", ACTOR, ROLLOUT):  # that of the critic would load its model
+        for place in ("algorithm", ACTOR, ROLLOUT):  # the critic's dataclass would load its model
             omega_conf_to_dataclass(OmegaConf.select(config, place))
         place = "the configuration"
-        with redirect_stdout(io.StringIO()):  # it says that all is well
+        with redirect_stdout(io.StringIO()):  # verl prints that all checks passed
             validate_config(config, use_reference_policy=reference, use_critic=critic)
-    except Exception as error:  # the boundary: each dataclass of verl's raises what it likes
+    except Exception as error:  # verl's dataclasses raise errors of any type
         raise ConfigError(f"{place}: verl refuses it: {one_line(error.__cause__ or error)}") from error

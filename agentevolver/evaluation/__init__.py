@@ -1,2 +1,1 @@
-"""Evaluation: a policy or a chat model plays a split of an environment, and what it reached is told with its
-interval."""
+"""Evaluation: a policy or a chat model plays a split of an environment; results come with 95 % intervals."""

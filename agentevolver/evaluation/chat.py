@@ -1,7 +1,6 @@
 """Chat with a policy in its environment: a person sees each step and may act in the policy's place.
 
-The person stands before the engine, whose reply is shown and may be replaced, and before the environment, whose answers
-are shown. The episode stays a rollout like any other.
+The screen wraps the engine, whose replies may be replaced, and the environment's client. The rollout code is unchanged.
 """
 
 from __future__ import annotations
@@ -18,41 +17,39 @@ class Quit(Exception):
 
 
 class Screen(Protocol):
-    """Shows what happens, and asks what to do."""
+    """Shows an episode and asks the user for actions."""
 
     def opening(self, messages: list[dict[str, Any]]) -> None: ...
 
     def reply(self, text: str) -> None: ...
 
     def choice(self) -> str | None:
-        """Return an action in the policy's place, or None to take the policy's. Raises Quit."""
+        """Return the user's action, or None to take the policy's. Raises Quit."""
         ...
 
     def observation(self, messages: list[dict[str, Any]], reward: float, over: bool) -> None: ...
 
 
 class WatchedPolicy:
-    """An `Engine` whose replies are shown and may be replaced."""
-
     def __init__(self, engine: Engine, tokenizer: Any, screen: Screen) -> None:
         self._engine = engine
         self._tokenizer = tokenizer
         self._screen = screen
 
     async def generate(self, request_id: str, prompt_ids: list[int], sampling_params: dict[str, Any]) -> Generated:
-        """Return a reply, or the tokens of what was typed. Raises EngineError, Quit."""
+        """Return the policy's reply, or the tokens of the user's action. Raises EngineError, Quit."""
         said = await self._engine.generate(request_id, prompt_ids, sampling_params)
         self._screen.reply(self._tokenizer.decode(said.ids, skip_special_tokens=True))
         typed = self._screen.choice()
         if typed is None:
             return said
+        # The end token closes the turn, as a reply of the policy would. The log-probs are dummies: a chat is never
+        # trained on.
         ids = [*self._tokenizer.encode(typed, add_special_tokens=False), self._tokenizer.eos_token_id]
         return Generated(ids, [0.0] * len(ids), said.min_version, said.max_version)
 
 
 class WatchedModel:
-    """A `ChatEngine` whose replies are shown and may be replaced."""
-
     def __init__(self, engine: ChatEngine, screen: Screen) -> None:
         self._engine = engine
         self._screen = screen
@@ -64,7 +61,7 @@ class WatchedModel:
         sampling_params: dict[str, Any],
         tools: list[dict[str, Any]] | None = None,
     ) -> ChatReply:
-        """Return the model's reply, or what was typed. Raises EngineError, Quit."""
+        """Return the model's reply, or the user's action. Raises EngineError, Quit."""
         offered = {} if tools is None else {"tools": tools}
         said = await self._engine.converse(request_id, messages, sampling_params, **offered)
         self._screen.reply(said.written)
@@ -73,7 +70,7 @@ class WatchedModel:
 
 
 def watched(screen: Screen) -> Callable[[Any, Any], Any]:
-    """Return a function that puts a person between an engine and its rollouts."""
+    """Return a function that wraps an engine so that its replies are shown and may be replaced."""
 
     def wrap(engine: Any, tokenizer: Any) -> Any:
         if isinstance(engine, ChatEngine):
@@ -84,23 +81,20 @@ def watched(screen: Screen) -> Callable[[Any, Any], Any]:
 
 
 class WatchedWorld:
-    """An environment's client whose answers are shown."""
-
     def __init__(self, client: Any, screen: Screen) -> None:
         self._client = client
         self._screen = screen
 
     def __getattr__(self, name: str) -> Any:
+        # The client has many more methods, and only two of them are shown.
         return getattr(self._client, name)
 
     async def create_instance(self, *arguments: Any, **options: Any) -> Any:
-        """Open an instance and show its opening."""
         state = await self._client.create_instance(*arguments, **options)
         self._screen.opening(state["state"])
         return state
 
     async def step(self, *arguments: Any, **options: Any) -> Any:
-        """Apply an action and show what came of it."""
         result = await self._client.step(*arguments, **options)
         self._screen.observation(result["state"], float(result["reward"]), bool(result["is_terminated"]))
         return result

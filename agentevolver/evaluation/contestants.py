@@ -1,7 +1,7 @@
-"""Contestants of an evaluation: a policy in vLLM, or a chat model behind an API.
+"""Players of an evaluation: a policy in vLLM, or a chat model behind an API.
 
-Both play the rollouts of training: the same templates, limits, flows and grades. A run's checkpoint plays with the
-run's own configuration, so that figures are comparable with its validation.
+Both play the same rollouts as in training: templates, limits, flows and graders. A run's checkpoint plays with the
+run's own configuration, so its scores are comparable with the run's validation.
 """
 
 from __future__ import annotations
@@ -41,21 +41,19 @@ QUIET = {
     **{"VLLM_LOGGING_LEVEL": "ERROR", "TRANSFORMERS_VERBOSITY": "error", "TORCH_CPP_LOG_LEVEL": "ERROR"},
     **{"TQDM_DISABLE": "1", "VERL_LOGGING_LEVEL": "ERROR"},
 }
-"""Variables that keep libraries quiet, which read them on import."""
+"""Environment variables that keep libraries quiet. Libraries read these on import."""
 WrapEngine = Callable[[Any, Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedGame:
-    """The configuration of what is played, with its typed view."""
-
     config: DictConfig
     settings: Settings
 
 
 @dataclass(frozen=True, slots=True)
 class Contestant:
-    """A player with its sampling parameters; `spent` returns an API's calls, tokens and cost."""
+    """Player with its sampling parameters. `spent` returns calls, tokens and cost of an API."""
 
     name: str
     runner: Callable[[Any], RolloutRunner]
@@ -65,7 +63,7 @@ class Contestant:
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedEndpoint:
-    """A chat model's endpoint; `key_env` names the variable with its key, None: it needs none."""
+    """Endpoint of a chat model. `key_env` names the variable with its key, or is None if it needs no key."""
 
     url: str
     model: str
@@ -75,10 +73,10 @@ class EvaluatedEndpoint:
 
 
 def game_of(source: Source | None, conf: Path | None, overrides: Sequence[str]) -> EvaluatedGame:
-    """Return what is played: by a yaml, else as the checkpoint's own run, else the default environment.
+    """Return the configuration to play: of the yaml, else of the checkpoint's run, else of the default environment.
 
     Args:
-        source: of the weights; None: a chat model plays.
+        source: weights of the policy; None: a chat model plays.
 
     Raises:
         ConfigError, UsageError: the configuration is wrong.
@@ -90,6 +88,8 @@ def game_of(source: Source | None, conf: Path | None, overrides: Sequence[str]) 
         named += [f"env_service.env_type={env_type}"] if env_type is not None else []
         resolved = load(conf, [*named, *overrides])
         return EvaluatedGame(OmegaConf.create(resolved_tree(resolved.config)), resolved.settings)
+    # The run's configuration is resolved already: composing the defaults again could change values, as a new release
+    # may have other defaults.
     tree = OmegaConf.to_container(OmegaConf.load(written), resolve=False)
     if not isinstance(tree, dict):
         raise ConfigError(f"{written} is no configuration")
@@ -97,6 +97,7 @@ def game_of(source: Source | None, conf: Path | None, overrides: Sequence[str]) 
     if not overrides:
         config = OmegaConf.create(plain)
         return EvaluatedGame(config, from_config(config))
+    # In a resolved configuration nothing follows another key any more; the overlay restores these references.
     overlay = flat(read_overrides(list(overrides)), plain)
     settings = check_overlay(plain, overlay, "the command line")
     return EvaluatedGame(laid_over(plain, overlay), settings)
@@ -106,14 +107,14 @@ def game_of(source: Source | None, conf: Path | None, overrides: Sequence[str]) 
 async def policy(
     source: Source, game: EvaluatedGame, *, temperature: float | None, wrap: WrapEngine | None = None
 ) -> AsyncIterator[Contestant]:
-    """Start vLLM with a policy's weights; a checkpoint is merged into a temporary folder.
+    """Start vLLM with a policy's weights. A checkpoint is merged first.
 
     Args:
-        temperature: None: as in validation.
-        wrap: puts something between the engine and the rollouts, given the engine and the tokenizer.
+        temperature: None: the one of validation.
+        wrap: receives engine and tokenizer; returns the engine that the rollouts use.
 
     Raises:
-        UsageError: the run was on a GPU, and there is none here.
+        UsageError: the run was on a GPU, and this machine has none.
         LaunchError: the weights cannot be read, or vLLM does not start.
     """
     if game.config.trainer.device == "cuda" and not _has_gpu():
@@ -121,7 +122,7 @@ async def policy(
             "this configuration is for a GPU, and there is none here: give --conf FILE device=cpu, where FILE is the "
             "experiment's yaml"
         )
-    # The libraries below read these when they are imported, and so do those of the server.
+    # The libraries below, and those of the server, read these variables on import.
     for name, value in {**QUIET, **game.settings.device_env}.items():
         os.environ.setdefault(name, value)
     from transformers import AutoTokenizer
@@ -132,6 +133,7 @@ async def policy(
         folder = _huggingface(source, Path(scratch), game)
         trusted = bool(game.config.actor_rollout_ref.model.trust_remote_code)
         tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=trusted)
+        # As in validation, so that the scores of both can be compared.
         sampling = sampling_of(game.config, validation=True)
         if temperature is not None:
             sampling["temperature"] = temperature
@@ -152,6 +154,7 @@ def _huggingface(source: Source, scratch: Path, game: EvaluatedGame) -> Path:
         return Path(source.weights.folder)
     folder = scratch / "weights"
     folder.mkdir()
+    # Everything else (shards of ranks, adapters, pytorch_model.bin) is written as safetensors first.
     base = str(game.config.actor_rollout_ref.model.path)
     try:
         write_folder(source, folder, dtype=None, adapters="merge", base=base)
@@ -171,7 +174,7 @@ def _has_gpu() -> bool:
 async def chat_model(
     endpoint: EvaluatedEndpoint, game: EvaluatedGame, *, wrap: WrapEngine | None = None
 ) -> AsyncIterator[Contestant]:
-    """Open an OpenAI-compatible endpoint. Contexts count about four characters as a token.
+    """Open an OpenAI-compatible endpoint. Without a tokenizer, context limits count four characters as one token.
 
     Raises:
         UsageError: the settings cannot be used.
@@ -179,7 +182,7 @@ async def chat_model(
     settings, rollout = game.settings, game.settings.rollout
     if rollout.agent_function is not None or rollout.agent_command:
         raise UsageError(
-            "the configuration has an agent of its own play, which would call the policy's server, not --api"
+            "the configuration names an agent of your own, which would call the policy's server instead of --api"
         )
     try:
         llm_settings = LLMSettings.model_validate(
@@ -188,6 +191,7 @@ async def chat_model(
                 "base_url": endpoint.url,
                 "model": endpoint.model,
                 "api_key_env": endpoint.key_env,
+                # The run's own models and ledger stay untouched; a cache would make all episodes of a task equal.
                 "roles": {},
                 "cache": False,
                 "ledger": None,

@@ -1,4 +1,4 @@
-"""Episodes of an evaluation: n of each task, many at once, each graded by its environment."""
+"""Episodes of an evaluation: n for each task, in parallel, each graded by its environment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from task_manager.tasks import environment_tasks
 
 @dataclass(frozen=True, slots=True)
 class PlayedEpisode:
-    """Result of an episode; `error` says why it has no score."""
+    """Result of an episode. `error` is the reason if there is no score."""
 
     task_id: str
     number: int
@@ -30,11 +30,11 @@ class PlayedEpisode:
 
 
 async def list_tasks(world: Any, settings: Settings, env_type: str, split: str, first: int | None) -> list[Task]:
-    """Return the tasks of a split, or `first` of them, spread over the list.
+    """Return the tasks of a split, or `first` of them, evenly spaced.
 
     Raises:
-        UsageError: the environment has no such split, or no task in it.
-        LaunchError: it cannot say.
+        UsageError: the split does not exist or is empty.
+        LaunchError: the environment cannot list its tasks.
     """
     own = settings.environment(env_type)
     try:
@@ -45,6 +45,7 @@ async def list_tasks(world: Any, settings: Settings, env_type: str, split: str, 
         raise LaunchError(f"{env_type}: its tasks cannot be listed: {error}") from error
     if first is None or first >= len(tasks):
         return tasks
+    # Evenly spaced, because a split often lists its tasks family by family or by level.
     return [tasks[i * len(tasks) // first] for i in range(first)]
 
 
@@ -52,20 +53,20 @@ async def play(
     runner: RolloutRunner, tasks: Sequence[Task], n: int, settings: Settings, sampling: Mapping[str, Any], *, seed: int,
     at_once: int, told: Callable[[PlayedEpisode], None], kept: Callable[[Trajectory], None] = lambda trajectory: None,
 ) -> list[PlayedEpisode]:  # fmt: skip
-    """Play n episodes of each task and return them in the order of tasks.
+    """Play n episodes of each task. Return them in the order of the tasks.
 
     Args:
-        sampling: parameters of the calls.
-        seed: of all draws, together with the task and the episode's number.
-        at_once: episodes in flight.
-        told: called with each episode that has ended.
-        kept: called with each trajectory.
+        sampling: sampling parameters of each call.
+        seed: seeds every draw, together with the task and the episode's number.
+        at_once: maximum number of episodes in flight.
+        told: called with each finished episode.
     """
     slots = asyncio.Semaphore(at_once)
 
     async def one(task: Task, number: int) -> PlayedEpisode:
         params = settings.environment(task.env_type).params(validation=True)
         async with slots:
+            # A seed for each episode, so the order in which episodes finish does not change the draws.
             with seeds.drawing(seed, "eval", task.task_id, number):
                 rollout = await runner.run(task, task.task_id, number, dict(sampling), params)
         kept(rollout.trajectory)
@@ -74,6 +75,7 @@ async def play(
         return episode
 
     async with asyncio.TaskGroup() as group:
+        # A task group: the first error that is no failed rollout cancels the other episodes.
         playing = [group.create_task(one(task, number)) for task in tasks for number in range(n)]
     return [task.result() for task in playing]
 

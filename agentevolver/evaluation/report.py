@@ -1,6 +1,6 @@
-"""Report of an evaluation: avg@k, unbiased pass@k, their 95 % intervals over tasks, and others beside it.
+"""Report of an evaluation: avg@k, unbiased pass@k and their 95 % intervals, beside other evaluations.
 
-An interval is Student's, over the tasks' means. Evaluations of the same tasks are compared in pairs, task by task.
+Intervals are Student's, over the means of the tasks. Evaluations of the same tasks are compared in pairs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DIGITS = 3
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Scores, successes and steps of each task's episodes on a split. Failed episodes are only counted, by reason."""
+    """Scores, successes and steps of each task's episodes. Failed episodes are only counted, by reason."""
 
     name: str
     env_type: str
@@ -40,7 +40,6 @@ class Evaluation:
     def of(
         cls, name: str, env_type: str, split: str, n: int, episodes: Sequence[PlayedEpisode], facts: Mapping[str, Any]
     ) -> Self:
-        """Gather episodes."""
         scores: dict[str, list[float]] = defaultdict(list)
         successes: dict[str, list[bool]] = defaultdict(list)
         steps: dict[str, list[int]] = defaultdict(list)
@@ -61,10 +60,11 @@ class Evaluation:
         return {task: sum(own) / len(own) for task, own in self.successes.items()}
 
     def measures(self) -> dict[str, Estimate]:
-        """Return the figures by name. A task with fewer than k graded episodes is left out of pass@k."""
+        """Return the estimates by name."""
         found = {f"success avg@{self.n}": estimate([*self.average().values()])}
         for k in sizes_of_k(self.n):
             if k > 1:
+                # pass@k needs k graded episodes; a task with fewer is left out.
                 own = [best_at_k([float(s) for s in each], k) for each in self.successes.values() if len(each) >= k]
                 found[f"pass@{k}"] = estimate(own)
         found[f"reward avg@{self.n}"] = estimate([sum(own) / len(own) for own in self.scores.values()])
@@ -72,10 +72,11 @@ class Evaluation:
         return {name: value for name, value in found.items() if value is not None}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON-ready data, with the figures."""
+        """Return JSON-ready data, including the estimates."""
         figures = {}
         for name, value in self.measures().items():
             ends = value.within(*_bounds(name))
+            # The interval is cut to the possible range, [0, 1] for a rate.
             figures[name] = {**value.to_dict(), "interval_95": None if ends is None else list(ends)}
         return {
             "schema": SCHEMA,
@@ -94,7 +95,7 @@ class Evaluation:
 
 
 def read_evaluation(path: Path) -> Evaluation:
-    """Read a file of `to_dict`; raises UsageError."""
+    """Read a file written from `to_dict`. Raises UsageError."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         if int(data["schema"]) > SCHEMA:
@@ -119,7 +120,7 @@ def read_evaluation(path: Path) -> Evaluation:
 
 
 def table(evaluations: Sequence[Evaluation]) -> Table:
-    """Return evaluations side by side, with each one's difference from the first in the last row."""
+    """Return evaluations side by side. The last row is each one's difference to the first."""
     first = evaluations[0]
     made = Table(title=first.where, title_justify="left")
     made.add_column("")

@@ -1,4 +1,4 @@
-"""Servers that an evaluation starts for itself; they end with this process."""
+"""Servers that an evaluation starts. They end with this process."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ LOAD_S = 900.0
 async def serving(
     module: Sequence[str], what: str, log: Path, start_s: float, env: Mapping[str, str] | None = None
 ) -> AsyncIterator[str]:
-    """Run a Python module as a server on a free port and yield its URL once `/healthz` answers.
+    """Run a Python module as a server on a free port. Yield its URL once `/healthz` answers.
 
     Args:
-        module: the words behind `python -m`, without the port.
-        what: the server's name, for errors.
-        log: file of its output.
-        start_s: seconds until it must answer.
-        env: its environment; None: this process's.
+        module: arguments of `python -m`, without the port.
+        what: name of the server in errors.
+        start_s: seconds until the server must answer.
+        env: environment variables; None: this process's.
 
-    Raises LaunchError if it does not start.
+    Raises:
+        LaunchError: the server does not start.
     """
     port = take_any_port()
     url = f"http://127.0.0.1:{port}"
@@ -51,7 +51,9 @@ async def serving(
             stdout=output,
             stderr=output,
             env=env,
+            # A process group of its own, so that `killpg` also ends what the server started (vLLM's engine).
             start_new_session=True,
+            # If this process is killed, the kernel ends the server.
             preexec_fn=partial(die_with_parent, os.getpid(), signal.SIGTERM),
         )
     try:
@@ -76,20 +78,20 @@ async def _up(service: asyncio.subprocess.Process, url: str, what: str, log: Pat
 
 @asynccontextmanager
 async def playing(config: DictConfig, settings: Settings, folder: Path, scratch: Path) -> AsyncIterator[FrozenEngine]:
-    """Serve the weights of a folder with vLLM and yield their engine.
+    """Serve the weights of a Hugging Face folder with vLLM and yield their engine.
 
     Args:
-        config: says how the policy is played.
-        settings: the typed view of it.
-        folder: in Hugging Face's form.
-        scratch: a folder for the server's configuration and log.
+        scratch: folder for the server's configuration and log.
 
-    Raises LaunchError if vLLM does not start.
+    Raises:
+        LaunchError: vLLM does not start.
     """
     own = {"actor_rollout_ref": {"model": {"path": str(folder), "tokenizer_path": None}}}
     path, key = scratch / "serving.yaml", secrets.token_urlsafe()
     path.write_text(OmegaConf.to_yaml(OmegaConf.merge(config, own)), encoding="utf-8")
     module = ("agentevolver.trainer.job.frozen", "--config", str(path))
+    # A random key keeps other users of the machine off the server. The environment hides it; arguments are visible to
+    # all.
     env = {**os.environ, PLAYER_TOKEN: key}
     async with serving(module, f"vLLM with {folder}", scratch / "serving.log", LOAD_S, env) as url:
         length, timeout_s = settings.sizes.max_model_len, settings.rollout.step_timeout_s

@@ -1,8 +1,7 @@
 """Results of a table of experiments, from its finished runs and a csv.
 
-Differences are taken seed by seed, with Student's 95 % interval. Speed of learning is read off the trainings'
-validations: the first step at which a condition's mean over the seeds reaches 90 % of the baseline's best, and the area
-under the curve (AgentEvolver, arXiv 2511.10395, table 6).
+Differences are paired by seed, with Student's 95 % interval. Learning speed follows AgentEvolver (arXiv 2511.10395,
+table 6): the first step at which the mean over seeds reaches 90 % of the baseline's best, and the area under the curve.
 """
 
 from __future__ import annotations
@@ -34,18 +33,18 @@ Row = tuple[str, str, str, int, int, float]
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Average rewards of validations while training and of evaluations, by step."""
+    """Mean rewards by step: validations of trainings, and evaluations."""
 
     training: Curves = field(default_factory=dict)
     evaluation: Curves = field(default_factory=dict)
 
     def add(self, phase: str, split: str, condition: str, seed: int, step: int, reward: float) -> None:
-        """Add a reward, in the place of an earlier one of the same step. Raises KeyError for an unknown phase."""
+        """Add a reward, or replace that of the same step. Raises KeyError if the phase is unknown."""
         curves = {TRAINING: self.training, EVALUATION: self.evaluation}[phase]
         curves.setdefault(split, {}).setdefault(condition, {}).setdefault(seed, {})[step] = reward
 
     def rows(self) -> Iterator[Row]:
-        """Yield every reward as the arguments of `add`."""
+        """Yield the arguments of `add` for each reward."""
         for phase, curves in ((TRAINING, self.training), (EVALUATION, self.evaluation)):
             for split, by_condition in curves.items():
                 for condition, by_seed in by_condition.items():
@@ -54,14 +53,13 @@ class Results:
                             yield phase, split, condition, seed, step, reward
 
     def ends(self, evaluated: bool) -> Figures:
-        """Return the last reward of each run's evaluation, or of its validations while training."""
+        """Return the last reward of each run's evaluation, or of its validations during training."""
         return {
             split: {name: {seed: curve[max(curve)] for seed, curve in by.items()} for name, by in conditions.items()}
             for split, conditions in self._of(evaluated).items()
         }
 
     def has(self, cell: Cell, evaluated: bool) -> bool:
-        """Whether a cell's last reward is known."""
         return any(cell.seed in by.get(cell.condition, {}) for by in self._of(evaluated).values())
 
     def _of(self, evaluated: bool) -> Curves:
@@ -69,7 +67,7 @@ class Results:
 
 
 def gather(plan: TablePlan, known: Results | None = None) -> Results:
-    """Return the results of finished cells in the plan's folder, and the known ones of the others."""
+    """Return the results of finished cells in the plan's folder. `known` fills in the other cells."""
     evaluated = plan.table.evaluation is not None
     found = Results()
     elsewhere: dict[tuple[str, int], list[Row]] = defaultdict(list)
@@ -77,6 +75,7 @@ def gather(plan: TablePlan, known: Results | None = None) -> Results:
         elsewhere[row[2], row[3]].append(row)
     for cell in plan.cells():
         end = f"{cell.name}-eval" if evaluated else cell.name
+        # A run that goes on would give a table of half-trained policies, so only finished cells are read.
         if plan.finished(end).exists():
             for phase, name in ((TRAINING, cell.name), (EVALUATION, f"{cell.name}-eval")):
                 for split, steps in validations(plan.folder / name).items():
@@ -89,11 +88,11 @@ def gather(plan: TablePlan, known: Results | None = None) -> Results:
 
 
 def differences(found: Figures, baseline: str) -> dict[str, dict[str, Estimate]]:
-    """Return each condition minus the baseline, seed by seed. With experience, it is compared with the baseline with
-    experience, or without if there is none."""
+    """Return each condition minus the baseline, paired by seed."""
     made: dict[str, dict[str, Estimate]] = {}
     for source, by_condition in found.items():
         without = found.get(source.removesuffix(GUIDED).rstrip("/"), {})
+        # With experience, a condition is compared with the baseline with experience, or else with the plain baseline.
         against = by_condition.get(baseline) or without.get(baseline) or {}
         for condition, by_seed in by_condition.items():
             pair = paired(by_seed, against)
@@ -103,7 +102,7 @@ def differences(found: Figures, baseline: str) -> dict[str, dict[str, Estimate]]
 
 
 def markdown(plan: TablePlan, results: Results) -> str:
-    """Return the table: means over the seeds with 95 % intervals, paired differences, and speed of learning."""
+    """Return the table as markdown: means with 95 % intervals, paired differences, and learning speed."""
     found = results.ends(plan.table.evaluation is not None)
     conditions = [name for name in plan.conditions if any(name in by_condition for by_condition in found.values())]
     baseline = plan.table.compared_with
@@ -156,7 +155,7 @@ def mean_curve(curves: Iterable[Mapping[int, float]]) -> dict[int, float]:
 
 
 def area(curve: Mapping[int, float]) -> float:
-    """Return the mean of a curve over steps by the trapezoid rule."""
+    """Return the mean of a curve over its steps by the trapezoid rule."""
     steps = sorted(curve)
     if len(steps) == 1:
         return curve[steps[0]]
@@ -172,7 +171,7 @@ def write_csv(results: Results, path: Path) -> None:
 
 
 def read_csv(path: Path) -> Results:
-    """Read a file of `write_csv`; raises UsageError."""
+    """Read a file written by `write_csv`. Raises UsageError."""
     results = Results()
     try:
         with path.open(newline="", encoding="utf-8") as file:

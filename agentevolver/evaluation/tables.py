@@ -1,7 +1,7 @@
-"""Tables of experiments: conditions x seeds in one yaml, and their launches.
+"""Tables of experiments: conditions x seeds from one yaml, and their launches.
 
-A condition is an experiment's yaml with overrides. Each is trained with each seed and, if the yaml has a section
-`evaluation`, measured by a launch that validates alone. Results: `table_results`.
+A condition is an experiment's yaml with overrides. It is trained with each seed, and with a section `evaluation` then
+evaluated by a launch that only validates. Results: `table_results`.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ class _Section(BaseModel):
 
 class _Overriding(_Section):
     experiment: Path | None = None
-    """None: the table's."""
+    """None: the table's yaml."""
     overrides: Overrides = Field(default_factory=dict)
 
 
 class Condition(_Overriding):
     train: bool = True
-    """False: the untrained model is evaluated, with the condition's overrides."""
+    """False: evaluate the untrained model, with the condition's overrides."""
     evaluation: Overrides = Field(default_factory=dict)
-    """Overrides of its evaluation, which takes none of `overrides`."""
+    """Overrides of the evaluation, which ignores `overrides`."""
     seeds: list[int] | None = Field(None, min_length=1)
-    """None: the table's."""
+    """None: the table's seeds."""
 
 
 class Evaluating(_Overriding):
-    """How a trained condition is measured, with the run's own pool of experience if it has one."""
+    """Evaluation of a trained condition, with the run's own experience pool if it has one."""
 
     with_experience: _Overriding | None = None
-    """For runs with a pool: replaces `experiment`, added to `overrides`."""
+    """For runs with a pool: replaces `experiment` and extends `overrides`."""
 
 
 class Table(_Section):
-    """A table's yaml. Paths of experiments count from the yaml's folder."""
+    """Yaml of a table. Paths of experiments are relative to the yaml's folder."""
 
     project: str = Field(min_length=1, pattern=r"[\w.-]+")
     experiment: Path | None = None
@@ -63,10 +63,10 @@ class Table(_Section):
     conditions: dict[str, Condition] = Field(min_length=1)
     evaluation: Evaluating | None = None
     baseline: str | None = None
-    """null: the first condition that is trained."""
+    """null: the first trained condition."""
     root: Path = ROOT
     out: Path | None = None
-    """Path of csv and markdown, without suffix; null: in the project's folder."""
+    """Path of the csv and markdown files without suffix; null: in the project's folder."""
 
     @field_validator("conditions")
     @classmethod
@@ -82,7 +82,7 @@ class Table(_Section):
             raise ValueError(f"baseline {self.baseline!r} is none of the conditions {', '.join(self.conditions)}")
         for name, condition in self.conditions.items():
             if condition.experiment is None and self.experiment is None:
-                raise ValueError(f"condition {name!r} has no experiment, and the table has none for all")
+                raise ValueError(f"condition {name!r} has no experiment, and neither has the table")
             if not condition.train and self.evaluation is None:
                 raise ValueError(f"condition {name!r} is not trained, and there is no section evaluation to measure it")
             if condition.evaluation and self.evaluation is None:
@@ -92,21 +92,20 @@ class Table(_Section):
         return self
 
     def against(self, baseline: str) -> Self:
-        """Return the table with another baseline; raises UsageError if it is not a condition."""
+        """Return the table with another baseline. Raises UsageError if it is no condition."""
         if baseline not in self.conditions:
             raise UsageError(f"there is no condition {baseline!r} in the table: {', '.join(self.conditions)}")
         return self.model_copy(update={"baseline": baseline})
 
     @property
     def compared_with(self) -> str:
-        """The baseline's name."""
         return self.baseline or next(
             (name for name, one in self.conditions.items() if one.train), next(iter(self.conditions))
         )
 
 
 def read_table(path: Path) -> Table:
-    """Read a table's yaml; raises UsageError."""
+    """Read a table's yaml. Raises UsageError."""
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -128,7 +127,7 @@ def read_table(path: Path) -> Table:
 
 @dataclass(frozen=True, slots=True)
 class TableLaunch:
-    """One start of the launcher; `copy` is a pool to copy into its folder first."""
+    """One start of the launcher. `copy` is an experience pool to copy into its folder first."""
 
     name: str
     conf: Path
@@ -141,8 +140,6 @@ class TableLaunch:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A condition with a seed."""
-
     condition: str
     seed: int
 
@@ -155,7 +152,7 @@ class TablePlan:
     """Launches of a table.
 
     Args:
-        folder: of the yaml.
+        folder: the yaml's folder.
         seeds, conditions: those to launch; None: all.
         train: further overrides of every training.
         every: further overrides of every launch.
@@ -184,23 +181,27 @@ class TablePlan:
         self._yaml_folder, self._train, self._every = folder, tuple(train), tuple(every)
 
     def cells(self) -> list[Cell]:
-        """Return all cells, seed by seed."""
+        # Seed by seed: an unfinished table then compares all conditions on the seeds it has.
         every = dict.fromkeys(seed for seeds in self._seeds.values() for seed in seeds)
         return [Cell(name, seed) for seed in every for name in self.conditions if seed in self._seeds[name]]
 
     def training(self, cell: Cell) -> TableLaunch | None:
-        """Return a cell's training, or None if it is not trained."""
+        """Return a cell's training, or None if the condition is not trained."""
         condition = self.table.conditions[cell.condition]
         if not condition.train:
             return None
         own = (*_items(self.table.train), *_items(condition.overrides), *self._train)
+        # The launcher refuses to start over after steps were trained, unless it is told to.
         if only_starts_over(self.folder / cell.name):
             own += ("trainer.resume_mode=disable",)
         return self._launch(cell.name, condition.experiment, cell.seed, own)
 
     def evaluation(self, cell: Cell) -> TableLaunch | None:
-        """Return a cell's evaluation, or None if the table has none. Raises LaunchError if the training has no whole
-        checkpoint."""
+        """Return a cell's evaluation, or None if the table has none.
+
+        Raises:
+            LaunchError: the training left no complete checkpoint.
+        """
         section, condition = self.table.evaluation, self.table.conditions[cell.condition]
         if section is None:
             return None
@@ -227,6 +228,7 @@ class TablePlan:
         assert chosen is not None
         root = [] if self.table.root == ROOT else [f"experiment.root={self.table.root}"]
         named = [*root, f"trainer.project_name={self.table.project}", f"trainer.experiment_name={name}"]
+        # The last override of a key wins: a condition may set what is named here, the command line everything.
         seeds = [f"{key}={seed}" for key in self.table.seed_keys]
         conf_path = Path(os.path.normpath(self._yaml_folder / chosen))
         return TableLaunch(name, conf_path, (*named, *seeds, *own, *self._every), copy)
@@ -241,7 +243,7 @@ def _items(overrides: Mapping[str, Any]) -> list[str]:
 
 
 def _text(value: Any) -> str:
-    """Write a value as OmegaConf's command line reads it."""
+    """Return a value in the syntax of OmegaConf's command line."""
     if value is None or isinstance(value, bool | int | float):
         return json.dumps(value)
     if isinstance(value, list):

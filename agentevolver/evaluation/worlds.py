@@ -1,4 +1,4 @@
-"""Environments of an evaluation: in this process, behind a running service, or behind one started for it."""
+"""Environments of an evaluation: in this process, behind a running service, or behind a new one."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ START_S = 120.0
 
 @asynccontextmanager
 async def open_world(names: Sequence[str], modules: Sequence[str] = (), url: str | None = None) -> AsyncIterator[Any]:
-    """Yield a client of environments (`AsyncEnvClient`'s methods).
+    """Yield a client of the environments (methods of `AsyncEnvClient`).
 
     Args:
-        modules: `NAME=package.module:Class` of environments that are not registered.
-        url: of a running service; None: shared environments are held here, others behind a service that is started.
+        modules: `NAME=package.module:Class` of unregistered environments.
+        url: running service; None: shared environments run in this process, others in a new service.
 
     Raises:
-        UsageError: an environment is not known or cannot be imported.
-        LaunchError: a service does not answer.
+        UsageError: an environment is unknown or cannot be imported.
+        LaunchError: the service does not answer.
     """
     if url is not None:
         async with AsyncEnvClient(url) as client:
@@ -36,6 +36,7 @@ async def open_world(names: Sequence[str], modules: Sequence[str] = (), url: str
             yield client
         return
     try:
+        # A list, not a generator: `all` would stop at the first False and leave later names unchecked.
         shared = all([is_shared(name, modules) for name in names])
         local = LocalClient(names, modules) if shared else None
     except RegistryError as error:

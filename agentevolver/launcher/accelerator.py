@@ -1,4 +1,4 @@
-"""GPU preflight: visible GPUs, the policy's folder and the memory estimate, without importing torch."""
+"""GPU preflight: visible GPUs, the policy's folder and the memory estimate. Does not import torch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.b
 
 
 def nvidia_smi() -> str | None:
-    """Return what nvidia-smi says of index, uuid and memory (MiB), or None if it does not answer."""
+    """Return the output of `QUERY` (memory in MiB), or None if nvidia-smi does not answer."""
     if shutil.which(QUERY[0]) is None:
         return None
     try:
@@ -32,8 +32,7 @@ def nvidia_smi() -> str | None:
 
 
 def gpu_memory(environment: Mapping[str, str], query: Callable[[], str | None] = nvidia_smi) -> list[int] | None:
-    """Return the bytes of each GPU that CUDA_VISIBLE_DEVICES leaves, or None if they are not known: no nvidia-smi,
-    parts of GPUs (MIG), memory shared with the CPU."""
+    """Return the bytes of each GPU in CUDA_VISIBLE_DEVICES, or None if unknown (no nvidia-smi, MIG, shared memory)."""
     devices = environment.get("CUDA_VISIBLE_DEVICES")
     if devices in ("", "-1"):
         return []
@@ -56,10 +55,10 @@ def gpu_memory(environment: Mapping[str, str], query: Callable[[], str | None] =
 
 
 def model_folder(path: str) -> Path | None:
-    """Return the folder of a model: the path itself, or its snapshot in the Hugging Face cache; None if neither exists.
+    """Return the model's folder or its snapshot in the Hugging Face cache, or None if neither exists.
 
     Raises:
-        UsageError: a folder that was named lacks a file.
+        UsageError: `path` is a folder that lacks a file.
     """
     folder = Path(path).expanduser()
     if folder.is_dir():
@@ -79,7 +78,7 @@ def model_folder(path: str) -> Path | None:
 
 
 def missing_in(folder: Path) -> str | None:
-    """Return the name of a file that a model's folder lacks, or None."""
+    """Return the name of a file that the model's folder lacks, or None if it is complete."""
     if not (folder / "config.json").is_file():
         return "config.json"
     found = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
@@ -92,10 +91,10 @@ def missing_in(folder: Path) -> str | None:
 
 
 def examine(config: DictConfig, environment: Mapping[str, str]) -> list[str]:
-    """Return the memory estimate and a warning if it is tight, as lines.
+    """Return the memory estimate as lines, with a warning if memory is tight.
 
     Args:
-        environment: of the run's processes.
+        environment: variables of the run's processes.
 
     Raises:
         LaunchError: the run cannot start on this machine's GPUs.
@@ -119,10 +118,10 @@ def examine(config: DictConfig, environment: Mapping[str, str]) -> list[str]:
 
 
 def smallest_gpu(config: DictConfig, environment: Mapping[str, str]) -> int | None:
-    """Return the bytes of the smallest GPU that the run uses, or None if nvidia-smi does not say.
+    """Return the bytes of the smallest GPU of the run, or None if nvidia-smi does not answer.
 
     Raises:
-        LaunchError: too few GPUs are visible, or torch cannot use them.
+        LaunchError: too few GPUs are visible, or torch was built without CUDA.
     """
     found = gpu_memory(environment)
     if found == [] or (found is None and not any(Path("/dev").glob("nvidia[0-9]*"))):
@@ -130,6 +129,7 @@ def smallest_gpu(config: DictConfig, environment: Mapping[str, str]) -> int | No
         raise LaunchError(
             f"device=cuda, and no GPU is seen ({reason}): install NVIDIA's driver, or run on the CPU with device=cpu"
         )
+    # The version's suffix says how torch was built; importing torch would take seconds.
     if metadata.version("torch").endswith("+cpu"):
         raise LaunchError(
             "device=cuda, and the installed torch is built without CUDA: `bash install.sh --cuda`, or run with "
@@ -143,4 +143,5 @@ def smallest_gpu(config: DictConfig, environment: Mapping[str, str]) -> int | No
         beside = f" and {frozen} for the frozen policies" if frozen else ""
         instead = f"trainer.n_gpus_per_node={most}" if most > 0 else "both to share one: none for the frozen policies"
         raise LaunchError(f"trainer.n_gpus_per_node={wanted}{beside}, and {len(found)} can be seen: set {instead}")
+    # The trainer takes the first GPUs, the server of frozen policies the last ones.
     return min(found[:wanted] + found[most:])

@@ -1,4 +1,4 @@
-"""Command line of the launcher: from arguments to an exit code. The only module of the package that prints."""
+"""Command line of the launcher. The only module of the package that prints."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def main(arguments: Sequence[str], root: Path, prog: str = "launcher") -> int:
     """Run a command line and return the exit code.
 
     Args:
-        root: the checkout, where `.env` and the records of runs lie.
-        prog: what errors begin with.
+        root: checkout with `.env` and the run records.
+        prog: prefix of error messages.
     """
     try:
         options = parse(arguments)
@@ -94,7 +94,7 @@ def _do(options: Options, arguments: list[str], root: Path) -> int:
 
 
 def _told(plan: Plan, configuration: Resolved, work: Callable[[], int]) -> int:
-    """Carry a plan out, and say what it came to, however it ended."""
+    """Execute the plan, then log a summary of the run, even if it failed."""
     from agentevolver.launcher.ending import ending
 
     code, began = LaunchError.exit_code, time.monotonic()
@@ -108,7 +108,7 @@ def _told(plan: Plan, configuration: Resolved, work: Callable[[], int]) -> int:
                 for line in ending(plan.experiment_dir, code=code, seconds=seconds, ledger=ledger):
                     logger.info("%s", line)
             except (OSError, TrainingFailed) as error:  # does not change the exit code
-                logger.warning("what the run came to cannot be told: %s", error)
+                logger.warning("the run's summary cannot be read: %s", error)
 
 
 def _view(options: Options) -> int:
@@ -121,7 +121,7 @@ def _view(options: Options) -> int:
 
 
 def load_configuration(options: Options) -> Resolved:
-    """Compose and check the configuration; raises UsageError."""
+    """Compose and check the configuration. Raises UsageError."""
     from agentevolver.config.checks import load
     from agentevolver.launcher.experiment import check_checkpoint, check_model, check_target
     from agentevolver.utils.errors import ConfigError
@@ -142,7 +142,6 @@ def _gpu_lines(checks: Sequence[Check]) -> list[str]:
 
 
 def _warnings(options: Options, configuration: Resolved) -> list[str]:
-    """Return what is allowed and likely to go wrong."""
     from agentevolver.utils import recipes
 
     if options.conf is None:
@@ -152,7 +151,7 @@ def _warnings(options: Options, configuration: Resolved) -> list[str]:
 
 
 def _dry_run(options: Options, configuration: Resolved, registry: RunRegistry) -> str:
-    """Return the plan and the configuration. A problem of the machine is one line of it."""
+    """Return the plan and the configuration. Problems of the machine are listed, not raised."""
     from agentevolver.launcher.experiment import problem_with
     from agentevolver.launcher.plan import make_plan, masked, resolve_config
     from agentevolver.launcher.preflight import preflight
@@ -170,7 +169,7 @@ def _dry_run(options: Options, configuration: Resolved, registry: RunRegistry) -
         facts += _estimate(configuration)
         facts += [f"WARNING: {line}" for line in _warnings(options, configuration)]
     lines = [*facts, *(f"as things are now, a start would fail: {obstacle}" for obstacle in obstacles)]
-    # Masked line by line: a word at the end of one line is no scheme (`basic ...`) of the next.
+    # Masked line by line: the last word of a line must not be read as the scheme (`basic ...`) of the next line.
     told = "\n".join([plan.describe(commands=options.show_config), *lines]).splitlines()
     shown = "\n".join(masked_text(line) for line in told)
     if options.show_config:
@@ -179,7 +178,8 @@ def _dry_run(options: Options, configuration: Resolved, registry: RunRegistry) -
 
 
 def _ask_verl(configuration: Resolved) -> None:
-    """Have verl's dataclasses judge the values that nothing else can, which takes some seconds; raises UsageError."""
+    """Let verl's dataclasses check the values that our own checks left undecided. Raises UsageError."""
+    # Importing verl takes seconds, so it is done only if a value needs it.
     if configuration.undecided:
         from agentevolver.config.checks import for_verl
         from agentevolver.config.verl_keys import ask_verl
@@ -192,7 +192,6 @@ def _ask_verl(configuration: Resolved) -> None:
 
 
 def _estimate(configuration: Resolved) -> list[str]:
-    """Return the expected use of language models, as lines."""
     from agentevolver.launcher.estimate import expected
     from agentevolver.llm.estimate import report
 
@@ -235,7 +234,7 @@ def _doing(experiment_dir: Path) -> list[str]:
 
 
 def _as_started(options: Options, folder: Path) -> Options:
-    """Return the options of an experiment's last launch, overlaid with the present ones."""
+    """Return the options of the experiment's last launch, overlaid with `options`."""
     from agentevolver.launcher.experiment import last_launch
 
     record = last_launch(folder)
@@ -259,10 +258,11 @@ def _as_started(options: Options, folder: Path) -> Options:
 
 
 def _lasting(overrides: Sequence[str], folder: Path) -> list[str]:
-    """Return the overrides of a launch that hold for the next one: not `trainer.resume_*`, unless it began with another
-    run's checkpoint and has none of its own yet."""
+    """Return the overrides that also hold for the next launch."""
     from agentevolver.trainer.checkpoints import whole_checkpoints
 
+    # `trainer.resume_*` holds for one launch only, unless the experiment started from another run's checkpoint and
+    # has not saved one of its own.
     given = dict(item.partition("=")[::2] for item in overrides if item.startswith("trainer.resume_"))
     if given.get("trainer.resume_mode") == "resume_path" and not whole_checkpoints(folder / "checkpoints"):
         return list(overrides)
@@ -286,10 +286,10 @@ def _stop(registry: RunRegistry, name: str) -> None:
 
 
 def _kill(registry: RunRegistry) -> None:
-    """End every run. One that cannot be ended does not stop the others from being ended.
+    """End every run. A run that cannot be ended does not keep the others alive.
 
     Raises:
-        LaunchError: with what could not be ended.
+        LaunchError: names the processes that could not be ended.
     """
     found, problems = registry.records(), []
     for record in found:
@@ -304,7 +304,7 @@ def _kill(registry: RunRegistry) -> None:
 
 
 def read_dotenv(root: Path) -> None:
-    """Take the variables of a checkout's `.env` that are not set yet."""
+    """Set the variables of the checkout's `.env` that are not set yet."""
     from dotenv import load_dotenv
 
     load_dotenv(root / ".env", override=False)

@@ -1,5 +1,4 @@
-"""Report of everything that can be known before a start: the preflight, shared memory and the roles' language models.
-Starts nothing and changes nothing."""
+"""`agentevolver doctor`: reports the preflight, shared memory and the language models. Starts and changes nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ SHM = Path("/dev/shm")
 
 
 def main(arguments: Sequence[str], root: Path) -> int:
-    """Print the report; returns 0 if nothing is wrong, 1 if something is, 2 for a wrong configuration or argument."""
+    """Print the report. Return 0 if everything works, 1 if something fails, 2 for a usage or configuration error."""
     try:
         return _report(parser().parse_args(list(arguments)), root)
     except LaunchError as error:
@@ -28,7 +27,6 @@ def main(arguments: Sequence[str], root: Path) -> int:
 
 
 def parser() -> LauncherParser:
-    """Return the arguments of the verb."""
     made = LauncherParser(
         prog="agentevolver doctor",
         description="Looks at this machine, a configuration and its language models. Each model is asked a few short "
@@ -69,7 +67,7 @@ def _report(arguments: argparse.Namespace, root: Path) -> int:
 
 
 def shared_memory(wanted: int | None, folder: Path = SHM) -> tuple[bool, str]:
-    """Return whether Ray's object store of so many bytes (None: of Ray's choice) fits, and a line that says it."""
+    """Return whether an object store of `wanted` bytes fits (None: Ray chooses the size), and a line for the report."""
     try:
         free = shutil.disk_usage(folder).free
     except OSError:

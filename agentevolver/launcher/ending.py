@@ -1,4 +1,4 @@
-"""What a run came to: what it reached, what it cost, where things are, what to do next; read from its folder alone."""
+"""Summary of a finished run: results, cost, paths and the next commands, read from its folder alone."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ SIGNALLED = 128
 
 
 def ending(folder: Path, *, code: int, seconds: float, ledger: Path | None = None) -> list[str]:
-    """Return the lines that sum a run up, or none if it has measured and trained nothing.
+    """Return the summary as lines, or an empty list if the run neither trained nor validated.
 
     Args:
-        folder: the experiment's.
+        folder: the experiment's folder.
         code: exit code of the launch.
         seconds: duration of the launch.
-        ledger: of language model calls; None: the run's own.
+        ledger: SQLite file of language model calls; None: the run's own.
     """
     steps = [int(record["step"]) for record in records(folder)]
     whole = whole_checkpoints(folder / "checkpoints")
@@ -60,7 +60,7 @@ def ending(folder: Path, *, code: int, seconds: float, ledger: Path | None = Non
 
 
 def name_of(folder: Path) -> str:
-    """Return the experiment's name: project/experiment below `experiments/`, else its folder."""
+    """Return "project/experiment" if the folder is below `experiments/`, else its path."""
     resolved = folder.resolve()
     return "/".join(resolved.parts[-2:]) if resolved.parent.parent == ROOT.resolve() else _short(folder)
 

@@ -1,4 +1,4 @@
-"""Environment preflight: the environments of a run can be imported and have the splits that it names."""
+"""Environment preflight: imports the environments of a run and checks that its splits exist."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from agentevolver.utils.errors import LaunchError, UsageError
 from agentevolver.utils.web.access import is_local
 from env_service.registry import known_environments
 
-# What takes longer is left to the run, which lists its tasks before the engines start.
+# A slower environment is checked by the run, which lists its tasks before the engines start.
 TIMEOUT_S = 60.0
-# Key of a split or a list of splits -> key of what narrows it.
+# Key of a split or of a list of splits -> key of the filter.
 SPLITS = {
     "data.train_split": "data.train_filter",
     "data.val_splits": "data.val_filter",
@@ -29,10 +29,10 @@ SPLITS = {
 
 
 def check_environments(options: Options, configuration: Resolved) -> None:
-    """Import the environments that are served here, in a subprocess, and list the splits of the run.
+    """Import the environments served on this machine and list the run's splits, in a subprocess.
 
     Raises:
-        UsageError: a class cannot be imported or hosted, or a split does not exist or is empty.
+        UsageError: a class cannot be imported or hosted, or a split is missing or empty.
         LaunchError: an environment lacks something on this machine.
     """
     service = configuration.env_service
@@ -51,7 +51,7 @@ def check_environments(options: Options, configuration: Resolved) -> None:
 
 
 def splits(configuration: Resolved) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return the splits that a configuration names: the key of each, and the request to `env_service.listing`."""
+    """Return (key, request to `env_service.listing`) for each split that the configuration names."""
     service = configuration.env_service
     found: list[tuple[str, Mapping[str, Any]]] = []
     for env_type in service.env_types:
@@ -76,15 +76,16 @@ def _plain(configuration: Resolved, path: str) -> Any:
 
 
 def _problems(classes: Mapping[str, str], lists: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return what `env_service.listing` says, or nothing if it takes too long."""
+    """Return the problems found by `env_service.listing`, or an empty list after a timeout."""
     request = json.dumps({"classes": classes, "lists": lists})
+    # A subprocess, because an environment's import may hang or crash the interpreter.
     command = [sys.executable, "-m", "env_service.listing"]
     try:
         done = subprocess.run(command, input=request, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:
         return []
     if done.returncode != 0:
-        said = (done.stderr.strip().splitlines() or ["nothing was said"])[-1]
+        said = (done.stderr.strip().splitlines() or ["without output"])[-1]
         raise UsageError(
             f"importing {', '.join(classes.values())} ends the process with status {done.returncode}: {said}"
         )

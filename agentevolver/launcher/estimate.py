@@ -1,4 +1,4 @@
-"""Estimate of a run's calls to language models, as activities of `agentevolver.llm.estimate`: for `--dry-run`."""
+"""Estimate of a run's language model calls for `--dry-run`, as activities of `agentevolver.llm.estimate`."""
 
 from __future__ import annotations
 
@@ -11,18 +11,16 @@ from agentevolver.llm.settings import Role
 from task_manager.settings import WITHOUT_JUDGE
 
 SEED_TASKS = 100
-"""Of an environment whose training tasks nobody has counted."""
+"""Assumed number of training tasks if the environment has not listed them yet."""
 
 
 def expected(
     settings: Settings, total_training_steps: int | None, total_epochs: int
 ) -> tuple[list[Activity], list[str]]:
-    """Return the activities of a run, and what was assumed for them.
+    """Return the run's activities and the assumptions behind them.
 
     Args:
-        settings: the run's.
-        total_training_steps: `trainer.total_training_steps`; None: as many as `total_epochs` take.
-        total_epochs: `trainer.total_epochs`.
+        total_training_steps: `trainer.total_training_steps`; None: as many steps as `total_epochs` take.
     """
     section, assumptions = settings.task_manager, []
     tasks = section.max_seed_tasks or SEED_TASKS
@@ -48,7 +46,7 @@ def expected(
 
 
 def _making(settings: Settings, env_type: str, tasks: int) -> tuple[list[Activity], int]:
-    """Return the activities of making an environment's tasks, and how many tasks come of it."""
+    """Return the activities of synthesising an environment's tasks, and the expected number of tasks kept."""
     section = settings.task_manager
     if not section.makes_tasks:
         return [], 0

@@ -1,7 +1,6 @@
-"""Checks of an experiment's folder and of the machine before a launch. Each takes seconds at most; a problem is one
-line that says what to do.
+"""Checks of an experiment's folder and of the machine before a launch. Each check takes seconds at most.
 
-One experiment has one configuration (`agentevolver.config.changes`).
+An experiment has exactly one configuration (`agentevolver.config.changes`).
 """
 
 from __future__ import annotations
@@ -45,13 +44,13 @@ LISTING = ("tasks/train.jsonl", "tasks/val.jsonl", "tasks/questions.json")
 
 
 def has_learned(folder: Path) -> bool:
-    """Whether an experiment's folder holds results of a run."""
+    """Whether the folder holds results of a run."""
     learned = any(path.stat().st_size for pattern in LEARNED for path in folder.glob(pattern))
     return learned or recipes.in_progress(folder)
 
 
 def problem_with(folder: Path, config: Mapping[str, Any]) -> str | None:
-    """Return why a resolved configuration may not be run in an experiment's folder, or None."""
+    """Return why the resolved configuration must not run in this folder, or None if it may."""
     path = folder / "config.yaml"
     if not path.is_file() or not has_learned(folder):
         return None
@@ -59,7 +58,7 @@ def problem_with(folder: Path, config: Mapping[str, Any]) -> str | None:
         before = _read(path)
     except (OmegaConfBaseException, YAMLError, OSError, UnicodeDecodeError) as error:
         return (
-            f"{path} cannot be read ({' '.join(str(error).split())}): look what it is, or give "
+            f"{path} cannot be read ({' '.join(str(error).split())}): inspect the file, or give "
             "trainer.experiment_name=NAME"
         )
     differing = changes(before, config) if isinstance(before, Mapping) else []
@@ -79,7 +78,7 @@ def refuse_mixing(folder: Path, config: Mapping[str, Any]) -> None:
 
 
 def forget_listing(folder: Path, config: Mapping[str, Any]) -> None:
-    """Remove the lists of tasks of a launch that learned nothing, if this configuration might list others."""
+    """Remove the task lists of an earlier launch without results if this configuration may list other tasks."""
     path = folder / "config.yaml"
     if not path.is_file() or has_learned(folder):
         return
@@ -90,10 +89,10 @@ def forget_listing(folder: Path, config: Mapping[str, Any]) -> None:
 
 
 def last_launch(folder: Path) -> dict[str, Any]:
-    """Return the record of an experiment's last launch with a yaml.
+    """Return the record of the experiment's last launch with a yaml.
 
     Raises:
-        UsageError: there is none that can be read.
+        UsageError: no such record can be read.
     """
     for record in launches(folder):
         try:
@@ -117,7 +116,7 @@ OTHER_PORT = "choose another port with env_service.env_url=http://127.0.0.1:PORT
 
 @dataclass(frozen=True)
 class Presence:
-    """Whose environment service is used; None: one is started (`START`)."""
+    """Owner of the environment service that the run uses. None: the run starts its own (`START`)."""
 
     whose: str | None = None
 
@@ -126,7 +125,7 @@ START = Presence()
 
 
 def check_model(path: str) -> None:
-    """Raise UsageError for a model path that can only be a local folder and does not exist."""
+    """Raise UsageError if `path` can only be a local folder and does not exist."""
     if path.startswith(("/", "./", "../", "~")) and not Path(path).expanduser().exists():
         raise UsageError(
             f"actor_rollout_ref.model.path={path} does not exist; give a folder that does, or a name on the Hugging "
@@ -135,8 +134,9 @@ def check_model(path: str) -> None:
 
 
 def check_target(module: str, cwd: Path) -> None:
-    """Raise UsageError if the main job is no module that can be imported from `cwd`. Nothing is imported."""
+    """Raise UsageError if the main job's module cannot be found from `cwd`. Nothing is imported."""
     places = [str(cwd), *sys.path]
+    # `importlib.util.find_spec("a.b")` would import `a`; searching part by part imports nothing.
     for part in module.split("."):
         found = PathFinder.find_spec(part, places)
         if found is None:
@@ -145,13 +145,13 @@ def check_target(module: str, cwd: Path) -> None:
 
 
 def check_checkpoint(config: Mapping[str, Any]) -> None:
-    """Refuse to go on from a checkpoint that the ranks could not load, and to start over after steps were trained;
-    loads nothing. A recipe's main job resumes by a file of its own.
+    """Check that training can resume from the newest checkpoint, without loading it.
 
     Raises:
-        UsageError: with what to do instead.
+        UsageError: the ranks could not load it, or training would start over after steps were trained.
     """
     trainer = config["trainer"]
+    # A recipe's main job resumes from a file of its own.
     if recipes.in_progress(Path(config["experiment"]["dir"])):
         return
     try:
@@ -166,7 +166,7 @@ def check_checkpoint(config: Mapping[str, Any]) -> None:
 
 
 def check_disk(folder: Path) -> None:
-    """Raise LaunchError if the first checkpoint would not fit on the disk."""
+    """Raise LaunchError if less than `MIN_FREE_GB` are free."""
     free = free_bytes(folder) / 1e9
     if free < MIN_FREE_GB:
         raise LaunchError(
@@ -178,16 +178,16 @@ def check_disk(folder: Path) -> None:
 async def env_service_presence(
     env_url: str, names: Sequence[str], registry: RunRegistry, *, external: bool
 ) -> Presence:
-    """Return whose environment service answers, or START if none does.
+    """Return the owner of the environment service that answers, or START if none does.
 
-    One that answers may be used if a launcher of this checkout has started it, or if the configuration declares it:
-    `external`, or an address elsewhere.
+    A running service may be used if a launcher of this checkout started it, or if the configuration declares it: by
+    `external`, or by a URL on another machine.
 
     Args:
-        names: the environments that it must serve.
+        names: environments that the service must serve.
 
     Raises:
-        LaunchError: a declared one does not answer, one that answers may not be used, or something else has the port.
+        LaunchError: a declared service does not answer, a running one may not be used, or the port is taken.
     """
     health = await examine(health_url(env_url))
     declared = external or not is_local(env_url)
@@ -210,7 +210,7 @@ async def env_service_presence(
 def _whose(
     env_url: str, identity: ServiceIdentity | None, names: Sequence[str], registry: RunRegistry, *, declared: bool
 ) -> str:
-    """Say whose a running environment service is; raise LaunchError if it may not be used."""
+    """Describe the owner of a running environment service. Raise LaunchError if the run may not use it."""
     who = str(identity) if identity is not None else "a service that does not say who it is"
     if identity is not None and (missing := sorted(set(names) - set(identity.env_types))):
         raise LaunchError(f"{env_url} is answered by {who}, and this run needs {', '.join(missing)}: {OTHER_PORT}")
@@ -229,7 +229,7 @@ def _whose(
 
 
 async def check_ray_address(address: str) -> None:
-    """Refuse a cluster that does not answer, and warn of one that is open to its network.
+    """Check that the Ray cluster accepts connections, and warn if it is open to its network.
 
     Raises:
         UsageError: the address is not HOST:PORT.

@@ -1,8 +1,7 @@
-"""Guard process: notes the run's shared memory, and reaps the run when its launcher was killed.
+"""Guard process: notes the run's shared memory, and reaps the run if its launcher was killed.
 
-It reads from a pipe of which the launcher alone has the other end, so the kernel tells it of the launcher's death at
-once. It has a session of its own and does not carry the run's id, so nothing that ends the run ends it. If both are
-killed, the kernel ends what the launcher started itself (`die_with_parent`), and the next launch or `--kill` the rest.
+Its stdin is a pipe whose other end only the launcher holds: end of file means that the launcher is gone. If the guard
+was killed too, the kernel ends the launcher's children (`die_with_parent`); the next launch or `--kill` ends the rest.
 """
 
 from __future__ import annotations
@@ -22,14 +21,11 @@ GONE_WAIT_S = 5.0
 
 
 def start_guard(registry: RunRegistry, run_id: str) -> subprocess.Popen[bytes]:
-    """Start the guard of a run.
-
-    Raises:
-        LaunchError: it cannot be started.
-    """
+    """Start the guard of a run. Raises LaunchError."""
     argv = (sys.executable, "-m", "agentevolver.launcher.guard", str(registry.folder.resolve()), run_id)
     try:
         # In the checkout's folder, since `-m` imports from there first.
+        # A session of its own, and no run id in its environment: nothing that ends the run ends the guard.
         return subprocess.Popen(
             argv, cwd=Path(__file__).parents[2], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
             start_new_session=True,
@@ -39,13 +35,12 @@ def start_guard(registry: RunRegistry, run_id: str) -> subprocess.Popen[bytes]:
 
 
 def end_guard(guard: subprocess.Popen[bytes]) -> None:
-    """End a guard before it reaps anything. A second call does nothing."""
+    """End the guard before it reaps anything. A second call does nothing."""
     with guard:
         guard.kill()
 
 
 def main(registry: RunRegistry, run_id: str) -> None:
-    """Be the guard of a run."""
     watch, ended = SegmentWatch(run_id, registry.segments_path(run_id)), False
     while not ended:
         ended = bool(select.select([sys.stdin], [], [], LOOK_EVERY_S)[0])
@@ -55,7 +50,7 @@ def main(registry: RunRegistry, run_id: str) -> None:
     if record is None:
         registry.forget(run_id)
         return
-    # The pipe closes early in a process's end.
+    # The pipe closes early while a process ends, so the launcher may need a moment to be gone.
     if not record.damaged and wait_gone({record.launcher}, GONE_WAIT_S):
         return
     try:

@@ -1,11 +1,7 @@
 """Log rotation, and the last output of failed Ray workers.
 
-A long log is copied aside and emptied in place (as logrotate's `copytruncate`), since its writer holds it open. Logs of
-an experiment are opened with `O_APPEND`, so the writer goes on at the new end. Ray's own files of its workers may be
-written at an offset: they become sparse, and are measured by what they take on the disk.
-
-Of a failed run's workers, the end of their output is copied to the experiment, since Ray's folder goes with the run:
-of workers whose output holds a traceback or a crash of the interpreter, or whose end Ray reports as not intended.
+A failed worker is one whose output holds a traceback or an interpreter crash, or whose exit Ray reports as unintended.
+The end of its output is copied to the experiment, because Ray's folder is removed with the run.
 """
 
 from __future__ import annotations
@@ -39,16 +35,16 @@ _EXIT = re.compile(rb"Reporting worker exit, worker id = ([0-9a-f]+),.*?exit_typ
 _CRASH = re.compile(
     rb"Traceback \(most recent call last\)|Fatal Python error|\*\*\* SIG[A-Z]+ received|terminate called after throwing"
 )
-# The last line of a traceback, behind the mark that vLLM puts before the lines of its processes.
+# The last line of a traceback, after the prefix that vLLM gives the lines of its processes.
 _ERROR = re.compile(rb"^(?:\(\w+ pid=\d+\) )?((?:\w+\.)*\w*(?:Error|Exception): \S[^\r\n]*)", re.MULTILINE)
 TOLD_CHARACTERS = 300
 _ACTOR = re.compile(rb"^:(?:actor_name|task_name):(\S+)", re.MULTILINE)
 
 
 def unintended_exits(temp_dir: Path) -> dict[str, str]:
-    """Return the ids of workers of a run's cluster that ended unintentionally so far, and Ray's reason.
+    """Return {worker id: Ray's reason} for the workers that ended unintentionally so far.
 
-    To be asked before a run is stopped, as then every worker ends.
+    Call it before the run is stopped: stopping ends every worker.
     """
     try:
         content = (ray_logs(temp_dir) / "gcs_server.out").read_bytes()
@@ -62,11 +58,10 @@ def unintended_exits(temp_dir: Path) -> dict[str, str]:
 
 
 def keep_worker_logs(temp_dir: Path, exits: Mapping[str, str], target: Path) -> int:
-    """Copy the end of each failed worker's output to `target`, as ACTOR-PID.err and .out, and return how many files
-    were written.
+    """Copy the end of each failed worker's output to `target` as ACTOR-PID.err and .out. Return the number of files.
 
     Args:
-        exits: what `unintended_exits` returned.
+        exits: result of `unintended_exits`.
     """
     written = 0
     errors: dict[str, str] = {}
@@ -98,10 +93,8 @@ def keep_worker_logs(temp_dir: Path, exits: Mapping[str, str], target: Path) -> 
 
 
 def last_error(content: bytes) -> str | None:
-    """Return the error line of a stream's last traceback, or None.
-
-    Of vLLM it is the cause; the exception that reaches the trainer does not name it.
-    """
+    """Return the error line of the last traceback, or None."""
+    # In vLLM's output this line is the cause; the exception that reaches the trainer does not name it.
     found = _ERROR.findall(content)
     if not found:
         return None
@@ -110,10 +103,10 @@ def last_error(content: bytes) -> str | None:
 
 
 def last_words(path: Path, *, anyway: bool = False) -> bytes | None:
-    """Return the last traceback and the end of a stream, KEPT_BYTES at most, or None if it holds no traceback.
+    """Return the last traceback and the end of a stream, at most KEPT_BYTES, or None if there is no traceback.
 
     Args:
-        anyway: return the end of a stream without a traceback too.
+        anyway: without a traceback, return the end of the stream.
     """
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
@@ -132,12 +125,13 @@ def last_words(path: Path, *, anyway: bool = False) -> bytes | None:
 
 
 def ray_folder(temp_dir: Path) -> Path:
-    """Return the folder of the run's Ray, below the run's own: Ray opens the folder it is given to everybody."""
+    """Return the folder for the run's Ray, inside the run's private one."""
+    # Ray makes the folder it is given accessible to every user.
     return temp_dir / "ray"
 
 
 def ray_logs(temp_dir: Path) -> Path:
-    """Return where the run's Ray and its workers write their logs."""
+    """Return the log folder of the run's Ray and its workers."""
     return ray_folder(temp_dir) / "session_latest" / "logs"
 
 
@@ -147,7 +141,7 @@ _PIECE = re.compile(r"(?P<log>.+)\.\d{8}-\d{6}(?:-\d+)?")
 
 
 def piece_of(log: Path, moment: float) -> Path:
-    """Return a free name for what a log holds up to a moment: `main.20261123-052243.log`."""
+    """Return an unused name for a rotated log, `main.20261123-052243.log`."""
     stamp = datetime.fromtimestamp(moment).strftime("%Y%m%d-%H%M%S")
     names = (
         log.with_name(f"{log.stem}.{stamp}{again}{log.suffix}") for again in ("", *(f"-{n}" for n in range(2, 10_000)))
@@ -156,7 +150,10 @@ def piece_of(log: Path, moment: float) -> Path:
 
 
 def rotate(log: Path, size: int, piece: Path) -> bool:
-    """Copy a log that takes more than `size` bytes to `piece` and empty it; return whether it did."""
+    """Copy a log larger than `size` bytes to `piece` and empty it. Return whether it was rotated."""
+    # Emptied in place (as logrotate's `copytruncate`), because the writer keeps the file open. Logs of the experiment
+    # are opened with O_APPEND, so the writer continues at the new end. Ray may write at an offset: its files become
+    # sparse, so their size is measured in blocks on the disk.
     with log.open("r+b") as file:
         found = os.fstat(file.fileno())
         if min(found.st_size, found.st_blocks * 512) <= size:
@@ -172,8 +169,8 @@ class LogKeeper:
     """Keeps the logs of an experiment and of its Ray workers within bounds.
 
     Args:
-        logs: the experiment's folder of logs; `workers/<run>/` in it holds the output of failed workers.
-        temp_dir: the run's temporary folder, with Ray's, or None.
+        logs: the experiment's log folder; `workers/<run>/` in it holds the output of failed workers.
+        temp_dir: the run's temporary folder with Ray's logs, or None.
     """
 
     def __init__(self, logs: Path, temp_dir: Path | None, retention: RetentionSettings) -> None:
@@ -183,7 +180,7 @@ class LogKeeper:
         self._told = False
 
     def tidy(self) -> None:
-        """Look at every log once. The first failure is logged, and nothing is raised."""
+        """Rotate and remove logs once. Only the first failure is logged; nothing is raised."""
         for part in (self._rotate, self._drop_old):
             try:
                 part()

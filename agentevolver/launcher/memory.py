@@ -1,10 +1,8 @@
-"""Memory estimate of a GPU, from a model's config.json and the configuration, while the policy learns and while it is
-rolled out.
+"""Memory estimate of a GPU during an update and during a rollout, from a model's config.json and the configuration.
 
-States (parameters, gradients, Adam's two moments) are exact. Activations follow a formula measured on Qwen2 of 0.5 and
-1.5 B with torch's flash attention: a layer keeps 2 x (11 hidden + 4 intermediate) bytes of each token in bf16 (57 and
-103 kB), and with checkpointing only its input, 2 x hidden. Logits are there twice, as themselves and as their gradient,
-and in chunks of 2,048 rows in fp32; they are freed before a checkpointed layer is computed again.
+States (parameters, gradients, Adam's two moments) are exact. Activations follow a formula measured on Qwen2 0.5B and
+1.5B with torch's flash attention: a layer keeps 2 x (11 hidden + 4 intermediate) bytes a token in bf16, and with
+checkpointing only its input, 2 x hidden. Logits count twice (values and gradient), and in fp32 in chunks of 2,048 rows.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from agentevolver.utils import recipes
 
 @dataclass(frozen=True)
 class DecoderSize:
-    """Sizes of a decoder model in elements, without biases and norms (a thousandth of the whole)."""
+    """Sizes of a decoder in elements, without biases and norms (0.1 % of the parameters)."""
 
     hidden: int
     intermediate: int
@@ -35,7 +33,7 @@ class DecoderSize:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> DecoderSize:
-        """Read a config.json; of a multimodal model, its language model. Raises KeyError for another kind."""
+        """Read a config.json (of a multimodal model: its language model). Raises KeyError if it is not a decoder."""
         text: Mapping[str, Any] = config.get("text_config") or config
         experts = next(
             (int(text[key]) for key in ("num_experts", "num_local_experts", "n_routed_experts") if text.get(key)), 0
@@ -60,7 +58,7 @@ class DecoderSize:
 
     @property
     def layer_parameters(self) -> int:
-        """Parameters of one layer, with all experts."""
+        """Parameters of one layer, including all experts."""
         width = self.experts * self.expert_intermediate if self.experts else self.intermediate
         return self._attention + 3 * self.hidden * width + self.hidden * self.experts
 
@@ -69,23 +67,23 @@ class DecoderSize:
         return self.layers * self.layer_parameters + self.vocabulary * self.hidden * (1 if self.tied else 2)
 
     def lora_parameters(self, rank: int) -> int:
-        """Parameters of adapters on all linear maps of a dense model."""
+        """Parameters of LoRA adapters on all linear layers of a dense model."""
         size = self.head_size or self.hidden // self.heads
         attention = 2 * (self.hidden + self.heads * size) + 2 * (self.hidden + self.kv_heads * size)
         return self.layers * rank * (attention + 3 * (self.hidden + self.intermediate))
 
     def kv_bytes(self, bytes_of_element: int = 2) -> int:
-        """Bytes that one token takes in the cache of keys and values."""
+        """Bytes of one token in the KV cache."""
         return 2 * self.layers * self.kv_heads * (self.head_size or self.hidden // self.heads) * bytes_of_element
 
 
 GIB = 1 << 30
-# Two CUDA contexts, what NCCL and a sleeping vLLM keep.
+# Bytes of two CUDA contexts, NCCL and a sleeping vLLM.
 OTHER = 2 * GIB
-# What vLLM needs beside weights and cache: activations of a batch, CUDA graphs.
+# Bytes that vLLM needs besides weights and cache: activations of a batch, CUDA graphs.
 ENGINE = GIB
 CHUNK_ROWS = 2048
-# Above this share of the memory a run is said to be tight.
+# Share of the memory above which a warning is given.
 TIGHT = 0.92
 BYTES = {"fp32": 4, "float32": 4, "float": 4, "bf16": 2, "bfloat16": 2, "fp16": 2, "float16": 2, "half": 2}
 ROOM = "actor_rollout_ref.actor.ppo_max_token_len_per_gpu"
@@ -98,11 +96,11 @@ class Demand:
 
     Args:
         learning: at the peak of an update, by purpose.
-        held: by policy and reference while vLLM rolls out.
-        engine: vLLM's minimum: weights and the cache of one longest sequence.
-        share: of the GPU's memory that vLLM takes.
-        sleeps: whether vLLM frees its memory while the policy learns.
-        frozen: GPUs of the frozen policies' server; 0: it keeps as large a share of these; None: no server.
+        held: by policy and reference policy during a rollout.
+        engine: vLLM's minimum: weights and the KV cache of one sequence of full length.
+        share: fraction of the GPU's memory that vLLM takes.
+        sleeps: whether vLLM frees its memory during an update.
+        frozen: GPUs of the frozen policies' server; 0: it takes `share` of the trainer's GPUs too; None: no server.
     """
 
     learning: Mapping[str, float]
@@ -114,18 +112,17 @@ class Demand:
 
     @property
     def beside(self) -> float:
-        """The share of the memory that frozen policies keep all the time."""
+        """Fraction of the memory that frozen policies on the same GPU always keep."""
         return self.share if self.frozen == 0 else 0.0
 
     @property
     def states(self) -> float:
-        """What learning needs with any micro-batch."""
+        """Bytes an update needs at any micro-batch size."""
         return sum(
             self.learning[name] for name in ("parameters", "gradients", "optimiser", "a layer gathered", "other")
         )
 
     def describe(self, memory: int | None) -> list[str]:
-        """Return the estimate as lines."""
         parts = ", ".join(f"{name} {_gib(size)}" for name, size in self.learning.items() if size >= GIB / 10)
         of = f" of {_gib(memory)}" if memory is not None else ""
         vllm = f" and vLLM {_gib(self.share * memory)}" if memory is not None else ""
@@ -139,7 +136,7 @@ class Demand:
         ]
 
     def problem(self, memory: int) -> str | None:
-        """Say why it does not fit and what to do, or return None."""
+        """Return why the run does not fit and what to change, or None if it fits."""
         if self.beside and self.held + 2 * self.share * memory > memory:
             return (
                 f"{UTILISATION}={self.share:g} is taken twice, by the training's vLLM and by the frozen policies', "
@@ -172,7 +169,7 @@ class Demand:
         return None
 
     def warning(self, memory: int) -> str | None:
-        """Say that it fits barely, or return None."""
+        """Return a warning if the run barely fits, else None."""
         beside = self.beside * memory
         learning = sum(self.learning.values()) + beside + (0.0 if self.sleeps else self.share * memory)
         if learning > TIGHT * memory:
@@ -197,7 +194,7 @@ def _gib(size: float) -> str:
 
 
 def demand(config: DictConfig, model: DecoderSize) -> Demand:
-    """Estimate what a configuration needs of each GPU under FSDP2."""
+    """Estimate the memory that a configuration needs on each GPU under FSDP2."""
 
     def read(key: str, default: Any = None) -> Any:
         value = OmegaConf.select(config, f"actor_rollout_ref.{key}")
@@ -221,6 +218,7 @@ def demand(config: DictConfig, model: DecoderSize) -> Demand:
     logits = 0.0
     if not bool(read("model.use_fused_kernels", False)):
         logits = 2 * 2 * tokens * model.vocabulary + 2 * 4 * min(tokens, CHUNK_ROWS) * model.vocabulary
+    # The logits are freed before a checkpointed layer is recomputed, so the larger of the two counts.
     learning = {
         "parameters": 0.0 if on_cpu else stored,
         "gradients": 0.0 if on_cpu else learnt,
@@ -255,7 +253,7 @@ def demand(config: DictConfig, model: DecoderSize) -> Demand:
 
 
 def _tokens(read: Any) -> float:
-    """Tokens of a micro-batch of the update."""
+    """Return the tokens of an update's micro-batch."""
     if bool(read("actor.use_dynamic_bsz", False)):
         return float(read("actor.ppo_max_token_len_per_gpu", 16384))
     rows = int(read("actor.ppo_micro_batch_size_per_gpu", 1) or 1)

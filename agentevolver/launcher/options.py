@@ -1,5 +1,4 @@
-"""Arguments of the launcher, parsed and checked.
-Imports nothing that takes time, so that `--help` answers at once."""
+"""Arguments of the launcher. Imports nothing slow, so `--help` answers at once."""
 
 from __future__ import annotations
 
@@ -32,14 +31,14 @@ Without --conf, --with-NAME starts the services alone, until Ctrl-C."""
 
 @dataclass(frozen=True)
 class Options:
-    """Parsed arguments of a launch."""
+    """Parsed and checked arguments of a launch."""
 
     conf: Path | None = None
     overrides: tuple[str, ...] = ()
     services: tuple[str, ...] = ()
     env_modules: tuple[str, ...] = ()
     target: str | None = None
-    """The module of the main job; None: a recipe's, or else the trainer's."""
+    """Module of the main job; None: a recipe's if it has one, else the trainer's."""
     debug_tags: str | None = None
     kill: bool = False
     stop: str | None = None
@@ -54,7 +53,7 @@ class Options:
 
     @property
     def starts_something(self) -> bool:
-        """Whether a run is started, beside --kill, --stop, --status or --view."""
+        """Whether a run or a service is started."""
         return self.conf is not None or self.resume is not None or bool(self.services)
 
     def arguments(self) -> list[str]:
@@ -66,11 +65,11 @@ class Options:
 
 
 def parse(arguments: Sequence[str]) -> Options:
-    """Read the command line.
+    """Parse and check the command line.
 
     Raises:
-        UsageError: an option is not known or contradicts another.
-        SystemExit: the help was asked for and printed.
+        UsageError: an option is unknown or contradicts another one.
+        SystemExit: `--help` was given and printed.
     """
     known, rest = parser().parse_known_args(list(arguments))
     services = tuple(dict.fromkeys(item.removeprefix(_WITH) for item in rest if item.startswith(_WITH)))
@@ -101,7 +100,7 @@ def parse(arguments: Sequence[str]) -> Options:
 
 
 def split_conf(conf: Path | None, items: Sequence[str]) -> tuple[Path | None, tuple[str, ...]]:
-    """Return the experiment's yaml, which may stand among the overrides without --conf, and the overrides.
+    """Return the yaml, given by --conf or among `items`, and the overrides.
 
     Raises:
         UsageError: more than one yaml is named.
@@ -109,12 +108,11 @@ def split_conf(conf: Path | None, items: Sequence[str]) -> tuple[Path | None, tu
     named = [item for item in items if "=" not in item and item.endswith((".yaml", ".yml"))]
     if len(named) + (conf is not None) > 1:
         files = ", ".join([*([str(conf)] if conf is not None else []), *named])
-        raise UsageError(f"a run has one yaml, {files} are given; start the others by themselves")
+        raise UsageError(f"a run has one yaml, but {files} are given: start one run for each")
     return (Path(named[0]) if named else conf), tuple(item for item in items if item not in named)
 
 
 def help_text(prog: str) -> str:
-    """Return the help under the name of the command that was called."""
     return parser(prog).format_help()
 
 
@@ -153,14 +151,14 @@ def _check_view(options: Options, rest: Sequence[str]) -> None:
 
 
 class LauncherParser(argparse.ArgumentParser):
-    """Raises UsageError, one line, for arguments that are wrong."""
+    """ArgumentParser that raises UsageError instead of exiting."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see --help)")
 
 
 def parser(prog: str = "launcher.py") -> argparse.ArgumentParser:
-    """Return the arguments of a launch, without what is free in form (`--with-NAME`, key=value)."""
+    """Return the parser of a launch, without `--with-NAME` and key=value."""
     made = LauncherParser(
         prog=prog,
         usage=f"{prog} [[--conf] FILE] [options] [--with-NAME ...] [key=value ...]",

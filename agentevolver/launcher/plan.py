@@ -1,7 +1,4 @@
-"""Launch plan: services and main job, decided from the options and the configuration before anything is started.
-
-Making a plan starts nothing and writes nothing; `--dry-run` prints it.
-"""
+"""Launch plan: the services and the main job of a run. Making a plan starts and writes nothing."""
 
 from __future__ import annotations
 
@@ -48,12 +45,12 @@ from agentevolver.utils.web.access import is_local
 from env_service.registry import RegistryError, known_environments, resolve
 
 HUB_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
-"""Variables of the Hugging Face hub's token, in the order in which its library looks."""
+"""Variables for the Hugging Face token, in the order that `huggingface_hub` reads them."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Plan of one launch: its services and main job, and what the launcher writes for them."""
+    """Services and main job of one launch, and the files that the launcher writes for them."""
 
     run_id: str
     device: str
@@ -66,27 +63,29 @@ class Plan:
     dashboard: str | None
     reused: tuple[str, ...]
     secrets: tuple[str, ...] = ()
-    """Variables of the launcher that reach the run's processes as files (`agentevolver.utils.secrets`)."""
+    """Environment variables that reach the run's processes as files (`agentevolver.utils.secrets`)."""
     shared_files: bool = False
-    """Whether others may read what the run writes, as far as the umask lets them."""
+    """Whether other users may read the run's files, if the umask allows it."""
 
     @cached_property
     def config_text(self) -> str:
-        """The resolved configuration as it is written down."""
+        """Resolved configuration as yaml, with secrets left as interpolations."""
         return as_yaml(self.config)
 
     @property
     def config_path(self) -> Path:
-        """Where the resolved configuration is written, and read by the main job."""
         return self.experiment_dir / "config.yaml"
 
     @property
     def logs(self) -> Path:
-        """Where every process of the run writes."""
         return self.experiment_dir / "logs"
 
     def describe(self, *, commands: bool = False) -> str:
-        """Return the plan as text; `commands`: with what is executed for each service and the main job."""
+        """Return the plan as text.
+
+        Args:
+            commands: include the command of each service and of the main job.
+        """
         lines = [f"run {self.run_id} on {self.device}", f"writes to {self.experiment_dir}"]
         if model := select(self.config, "actor_rollout_ref.model"):
             attention = select(model, "override_config.attn_implementation")
@@ -104,7 +103,7 @@ class Plan:
         return "\n".join(lines)
 
     def _sizes(self) -> list[str]:
-        """Say how much is trained and validated, as far as the configuration says it."""
+        """Return lines on the amount of training and validation, or none if the configuration lacks the sizes."""
 
         def told(path: str) -> Any:
             return select(self.config, path)
@@ -123,16 +122,16 @@ class Plan:
 
 
 def new_run_id() -> str:
-    """Return a new name for a run: when, and what tells it from another of the same second."""
+    """Return a new run id: the time and a random suffix."""
     return f"{datetime.now():%y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
 def make_plan(options: Options, configuration: Resolved, presence: Presence, registry: RunRegistry) -> Plan:
-    """Decide what is started, in this order: Ray, the environment service, services of recipes, the user's services,
-    the run's page, the main job.
+    """Plan the processes in order: Ray, environment service, recipes' services, user's services, page of the run, main
+    job.
 
     Args:
-        presence: what is to be done about the environment service of the configuration.
+        presence: owner of the environment service.
 
     Raises:
         UsageError: a `--with-NAME` cannot be served.
@@ -141,7 +140,7 @@ def make_plan(options: Options, configuration: Resolved, presence: Presence, reg
     run_id, folder = new_run_id(), configuration.experiment_dir.resolve()
     logs = folder / "logs"
     registered, own = _split_services(options)
-    # Services of recipes and of the user's own need no cluster when they are all that is started.
+    # Without a run and without environments, the services of recipes and of the user need no cluster.
     alone = options.conf is None and not registered
     env = _environment(configuration, options)
     config = configuration.config
@@ -157,7 +156,7 @@ def make_plan(options: Options, configuration: Resolved, presence: Presence, reg
     hidden = tuple(secrets_in(os.environ, _key_variables(configuration.config)))
     kept = registry.secrets_path(run_id).resolve()
     if token := next((name for name in HUB_TOKENS if name in hidden), None):
-        # In place of a file of the user's own too, over which the variable counts where it is one.
+        # huggingface_hub prefers the variable over its token file, so the user's own file is replaced too.
         env["HF_TOKEN_PATH"] = str(kept / token)
     cluster = _Cluster("", env) if alone else _cluster(options, configuration, run_id, logs, registry, env)
     services, reused = [*cluster.services], [*cluster.reused]
@@ -171,7 +170,7 @@ def make_plan(options: Options, configuration: Resolved, presence: Presence, reg
                 configuration.env_service, names, modules=modules, ray_address=cluster.address, logs=logs, env=env
             )
         )
-    of_recipes = [replace(spec, env={**env, **spec.env}) for one in added for spec in one.specs]
+    of_recipes = [_of_run(spec, env) for one in added for spec in one.specs]
     own = [name for name in own if name not in {spec.name for spec in of_recipes}]
     known = known_names(options)
     services += [*of_recipes, *(user_service(name, known=known, logs=logs, env=env) for name in own)]
@@ -194,11 +193,7 @@ def make_plan(options: Options, configuration: Resolved, presence: Presence, reg
 
 
 def check_services(options: Options, configuration: Resolved) -> None:
-    """Refuse environment names that nobody can serve.
-
-    Raises:
-        UsageError: with the nearest known name, where the registry has one.
-    """
+    """Raise UsageError if an environment's name is unknown. The message suggests the nearest known name."""
     service = configuration.env_service
     registered, _ = _split_services(options)
     if options.conf is None and not registered:
@@ -216,7 +211,7 @@ def check_services(options: Options, configuration: Resolved) -> None:
 
 
 def known_names(options: Options) -> tuple[str, ...]:
-    """Return the names of the environments that can be served."""
+    """Return the names of the environments that can be served, sorted. Raises UsageError."""
     try:
         return tuple(sorted(known_environments(options.env_modules)))
     except RegistryError as error:
@@ -224,10 +219,10 @@ def known_names(options: Options) -> tuple[str, ...]:
 
 
 def resolve_config(config: DictConfig) -> dict[str, Any]:
-    """Return a configuration as a plain tree, resolved but for what comes from the environment: secrets stay there.
+    """Return the configuration as a plain tree. `oc.env` interpolations are kept, so secrets do not appear in it.
 
     Raises:
-        UsageError: an interpolation that cannot be resolved.
+        UsageError: an interpolation cannot be resolved.
     """
     try:
         return resolved_tree(config)
@@ -236,12 +231,13 @@ def resolve_config(config: DictConfig) -> dict[str, Any]:
 
 
 def as_yaml(tree: Mapping[str, Any]) -> str:
-    """Return a configuration as OmegaConf writes it, so that it reads the same again (`1e-6` as a text stays one)."""
+    """Return a configuration as yaml that reads back the same."""
+    # OmegaConf quotes a string such as "1e-6" that its own loader would read as a number.
     return OmegaConf.to_yaml(OmegaConf.create(dict(tree)))
 
 
 def masked(tree: Mapping[str, Any]) -> str:
-    """Return a configuration's yaml for the screen and for records, without secrets."""
+    """Return a configuration as yaml without secrets, for the screen and for records."""
     return as_yaml(masked_tree(tree))
 
 
@@ -259,11 +255,10 @@ class _Cluster:
 def _cluster(
     options: Options, configuration: Resolved, run_id: str, logs: Path, registry: RunRegistry, env: dict[str, str]
 ) -> _Cluster:
-    """Describe the Ray cluster that is joined or started, with the nursery of its workers; every process of the run
-    gets its `env`.
+    """Describe the Ray cluster to join or to start, with the fork server of its workers.
 
     Raises:
-        UsageError: `ray.preload` where the processes could not be forked.
+        UsageError: `ray.preload` is on, and the device does not allow forking.
         LaunchError: no port is free.
     """
     section, preloads = configuration.ray, configuration.ray.preload and options.conf is not None
@@ -290,13 +285,19 @@ def _cluster(
     )
 
 
+def _of_run(spec: ServiceSpec, env: Mapping[str, str]) -> ServiceSpec:
+    """Return a recipe's service with the variables of the run's processes, its own laid over them."""
+    argv = (python_of(env), *spec.argv[1:]) if spec.preloaded else spec.argv
+    return replace(spec, argv=argv, env={**env, **spec.env})
+
+
 def registered_services(options: Options) -> list[str]:
-    """Return those of the services asked for that are environments."""
+    """Return the environments among the services of `--with-NAME`."""
     return _split_services(options)[0]
 
 
 def served_names(options: Options, configuration: Resolved) -> tuple[str, ...]:
-    """Return the environments that the service of this launch serves: the run's own, and those of `--with-NAME`."""
+    """Return the environments that the launch's service serves: the run's own, recipes' and those of `--with-NAME`."""
     registered = registered_services(options)
     own: tuple[str, ...] = ()
     if options.conf is not None:
@@ -312,7 +313,7 @@ def _split_services(options: Options) -> tuple[list[str], list[str]]:
 
 
 def _environment(configuration: Resolved, options: Options) -> dict[str, str]:
-    """Return the variables that every process of the run gets beside those of the launcher itself."""
+    """Return the variables that every process of the run gets in addition to the launcher's own."""
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
     env = {**configuration.env, "PATH": path, "PYTHONUNBUFFERED": "1"}
     if options.debug_tags is not None:
@@ -325,13 +326,12 @@ def _environment(configuration: Resolved, options: Options) -> dict[str, str]:
 
 
 def _key_variables(config: DictConfig) -> set[str]:
-    """Return the variables that the configuration says hold keys, whatever they are called."""
+    """Return the environment variables that the configuration names as API keys (`api_key_env`)."""
     tree = OmegaConf.to_container(config, resolve=False)
     return {str(select(tree, path)) for path in paths(tree) if path.rpartition(".")[2] == "api_key_env"}
 
 
 def _target(options: Options, configuration: Resolved) -> str:
-    """Return the module of the main job: the one asked for, a recipe's, or the trainer's."""
     return options.target or next(iter(recipes.called("main", configuration.settings)), DEFAULT_TARGET)
 
 

@@ -1,4 +1,4 @@
-"""Preflight: what can be known of the machine before a start. Starts nothing and changes nothing."""
+"""Preflight: checks of the machine before a launch. Starts and changes nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from agentevolver.utils.web.access import is_local
 
 @dataclass(frozen=True)
 class Check:
-    """Check of one part of the machine: what was found, and the error with which a start would fail, if any."""
+    """Result of one check: what was found, and the error that a start would raise, or None."""
 
     name: str
     found: Sequence[str]
@@ -29,10 +29,10 @@ class Check:
 
 
 def preflight(options: Options, configuration: Resolved, registry: RunRegistry) -> tuple[list[Check], Presence]:
-    """Return every check, and what is to be done about the environment service.
+    """Run every check. Return the results and the owner of the environment service.
 
     Raises:
-        UsageError: a service that was asked for cannot be started here.
+        UsageError: a service of `--with-NAME` cannot be started here.
     """
     folder, service = configuration.experiment_dir, configuration.env_service
     presence = START if is_local(service.env_url) else Presence("elsewhere")

@@ -1,13 +1,8 @@
-"""Records of runs and launches: what is running, so that it can be ended, and what ran, so that it can be repeated.
+"""Records of runs and launches: what runs, so that it can be ended, and what ran, so that it can be reproduced.
 
-A run's record, `.agentevolver/run/<run id>.json`, is written before its first process starts, so that whatever a killed
-launcher leaves can be found (`reap`) by the run's guard, the next launch or `--kill`. An experiment's lock is the
-kernel's (flock) and ends with its holder.
-
-A launch's record, `launches/<run id>.json` in the experiment's folder, holds the commit, the installed packages and the
-machine; beside it lie the uncommitted changes (`<run id>.diff`), the resolved configuration (`<run id>.yaml`), and all
-installed packages in a file named by their hash. Secrets are masked. A fact that cannot be found out is null; recording
-never stops a run.
+A run's record is written before its first process starts, so the guard, the next launch or `--kill` can reap what a
+killed launcher left. A launch's record holds the commit, packages and machine, with the uncommitted changes and the
+resolved configuration beside it. Secrets are masked. Unknown facts are null; recording never stops a run.
 """
 
 from __future__ import annotations
@@ -54,13 +49,13 @@ from agentevolver.utils.secrets import masked_text, remove_secrets
 TEMP_PREFIX = "ae-"
 LAUNCHER_GRACE_S = 45.0
 STRAY_GRACE_S = 3.0
-# A launcher gives its services and its job their own graces, one after the other.
+# Long, because a launcher grants each service and the job a grace period, one after the other.
 STOP_WAIT_S = 240.0
 
 
 @dataclass(frozen=True)
 class Started:
-    """One process that a launcher started, by the service's name."""
+    """Process that the launcher started, under its service's name."""
 
     name: str
     process: ProcessId
@@ -68,7 +63,7 @@ class Started:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What is needed to find and end everything of one run."""
+    """Facts needed to find and end every process of a run."""
 
     run_id: str
     experiment_dir: str
@@ -81,34 +76,34 @@ class RunRecord:
     host: str = field(default_factory=socket.gethostname)
     pid_namespace: str = field(default_factory=pid_namespace)
     damaged: str = ""
-    """Why the file could not be read; then only the run's id is known."""
+    """Why the file could not be read (then only the run's id is known), else empty."""
 
     @property
     def here(self) -> bool:
-        """Whether its pids are pids of this machine (or container) since its last boot."""
+        """Whether the pids belong to this machine or container, since its last boot."""
         return self.host == socket.gethostname() and self.boot == boot_id() and self.pid_namespace == pid_namespace()
 
     @property
     def rebooted(self) -> bool:
-        """Whether this machine was rebooted meanwhile, so that nothing of the run is left."""
+        """Whether this machine was rebooted after the run started, so no process of the run is left."""
         return self.host == socket.gethostname() and self.boot != boot_id()
 
     @property
     def abandoned(self) -> bool:
-        """Whether its launcher is certainly gone and has not cleared it away."""
+        """Whether the launcher is certainly gone without having cleaned up."""
         return self.rebooted or (self.here and not self.damaged and not self.launcher.alive)
 
     def is_called(self, name: str) -> bool:
-        """Whether `name` is the run's id, the experiment, project/experiment or the folder."""
+        """Whether `name` is the run id, "experiment", "project/experiment" or the folder."""
         folder = Path(self.experiment_dir)
         return name in (self.run_id, folder.name, f"{folder.parent.name}/{folder.name}", str(folder))
 
     def with_process(self, name: str, process: ProcessId) -> RunRecord:
-        """Return the record with the service's present process."""
+        """Return the record with the service's new process."""
         return replace(self, started=(*(item for item in self.started if item.name != name), Started(name, process)))
 
     def running(self) -> set[ProcessId]:
-        """Return its running processes, without the launcher."""
+        """Return the running processes, without the launcher."""
         if not self.here:
             return set()
         return {item.process for item in self.started if item.process.alive} | carriers(self.run_id)
@@ -116,7 +111,7 @@ class RunRecord:
 
 @dataclass(frozen=True)
 class Cleared:
-    """Remains of a run that were cleared away; `shared_memory` in bytes."""
+    """Number of ended processes and bytes of removed shared memory."""
 
     processes: int = 0
     shared_memory: int = 0
@@ -127,26 +122,24 @@ class Cleared:
 
 
 class RunRegistry:
-    """Run records of one checkout, a JSON file each."""
+    """Run records of one checkout, one JSON file for each run."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def write(self, record: RunRecord) -> None:
-        """Store or replace a run's record."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_json(self._path(record.run_id), asdict(record), indent=1)
 
     def token_path(self, run_id: str) -> Path:
-        """Return where the run's Ray token lies, readable by its owner alone."""
         return self.folder / f"{run_id}.token"
 
     def secrets_path(self, run_id: str) -> Path:
-        """Return where the run's other secrets lie, one file each (`agentevolver.utils.secrets`)."""
+        """Return the folder of the run's secrets, one file each (`agentevolver.utils.secrets`)."""
         return self.folder / f"{run_id}.secrets"
 
     def segments_path(self, run_id: str) -> Path:
-        """Return where the run's guard notes its shared memory."""
+        """Return the file in which the guard notes the run's shared memory."""
         return self.folder / f"{run_id}.segments"
 
     def records(self) -> list[RunRecord]:
@@ -154,29 +147,29 @@ class RunRegistry:
         return [_read(path) for path in sorted(self.folder.glob("*.json")) if path.is_file()]
 
     def of_run(self, run_id: str) -> RunRecord | None:
-        """Return a run's record, or None if the run is over."""
+        """Return the run's record, or None if the run has ended."""
         path = self._path(run_id)
         return _read(path) if path.exists() else None
 
     def serving(self, url: str, identity: ServiceIdentity | None) -> RunRecord | None:
-        """Return the run that serves a URL, if it is of this checkout and that process still runs.
+        """Return the run of this checkout whose process serves the URL, or None.
 
         Args:
-            identity: what the URL's health route says.
+            identity: answer of the URL's health route.
         """
         launch_id = identity.launch_id if identity is not None else None
         record = self.of_run(launch_id) if launch_id is not None and launch_id == Path(launch_id).name else None
         if record is None or not record.here:
             return None
+        # A launch id alone could be stale: the process with this port must still run.
         option = f"--port={urlsplit(url).port or 80}".encode()
         return record if any(option in item.process.arguments() for item in record.started) else None
 
     def stop(self, record: RunRecord, timeout_s: float = STOP_WAIT_S) -> bool:
-        """Ask a run's launcher to stop everything in order, as Ctrl-C does, and wait for it. Return False if the
-        launcher is gone.
+        """Stop a run in order, as Ctrl-C does, and wait for its launcher. Return False if the launcher is gone.
 
         Raises:
-            LaunchError: it is not done within `timeout_s` seconds. Nothing was killed.
+            LaunchError: the run is still stopping after `timeout_s` seconds. Nothing was killed.
         """
         if not (record.here and record.launcher.alive):
             return False
@@ -189,7 +182,7 @@ class RunRegistry:
         """End what a run left, and remove its shared memory, temporary folder, secrets and record.
 
         Raises:
-            LaunchError: a process outlives SIGKILL (it hangs in the kernel).
+            LaunchError: a process survives SIGKILL (it hangs in the kernel).
         """
         cleared, temp_dir = Cleared(), None if record.temp_dir is None else Path(record.temp_dir)
         exits = unintended_exits(temp_dir) if temp_dir is not None else {}
@@ -218,7 +211,7 @@ class RunRegistry:
         return Cleared(len(processes), remove_unused(segments | noted(self.segments_path(record.run_id))))
 
     def forget(self, run_id: str) -> None:
-        """Remove the files of a run of which nothing runs, half-written ones too."""
+        """Remove the files of an ended run, drafts included."""
         remove_secrets(self.secrets_path(run_id))
         for path in (self.token_path(run_id), self.segments_path(run_id), self._path(run_id)):
             remove_drafts(path)
@@ -230,14 +223,15 @@ class RunRegistry:
 
 @contextmanager
 def experiment_lock(experiment_dir: Path, registry: RunRegistry) -> Iterator[None]:
-    """Hold an experiment's folder for one launcher.
+    """Lock an experiment's folder for one launcher.
 
     Raises:
-        LaunchError: another launcher holds it.
+        LaunchError: another launcher holds the lock.
     """
     experiment_dir.mkdir(parents=True, exist_ok=True)
     with (experiment_dir / ".launcher.lock").open("w") as file:
         try:
+            # A lock of the kernel: it ends with its holder, even if that is killed.
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             folder = str(experiment_dir.resolve())
@@ -252,13 +246,14 @@ def experiment_lock(experiment_dir: Path, registry: RunRegistry) -> Iterator[Non
 
 
 def temp_dir_for(run_id: str) -> Path:
-    """Return where all processes of a run keep temporary files: a short path, as a socket's may have 107 bytes."""
+    """Return the temporary folder of all processes of a run."""
+    # A short path: on Linux the path of a Unix socket has at most 107 bytes.
     parent = tempfile.gettempdir()
     return Path(parent if len(parent) <= 16 else "/tmp") / f"{TEMP_PREFIX}{run_id}"
 
 
 def remove_temp_dir(folder: Path) -> None:
-    """Remove a run's temporary folder; anything that is not one is left alone."""
+    """Remove a run's temporary folder. Any other folder is left alone."""
     if (
         folder.name.startswith(TEMP_PREFIX)
         and folder.is_dir()
@@ -292,7 +287,7 @@ MAX_DIFF_BYTES = 2_000_000
 
 
 class LaunchRecord:
-    """Provenance of one launch: code, packages, machine, configuration; `finish` adds how it ended."""
+    """Provenance of one launch: code, packages, machine and configuration."""
 
     def __init__(
         self, experiment_dir: Path, run_id: str, argv: Sequence[str], root: Path, config_text: str = ""
@@ -321,7 +316,6 @@ class LaunchRecord:
         self._write()
 
     def finish(self, exit_code: int) -> None:
-        """Add the time and the exit code."""
         self._facts |= {"ended_at": now(), "exit_code": exit_code}
         self._write()
 
@@ -330,12 +324,12 @@ class LaunchRecord:
 
 
 def now() -> str:
-    """Return the time in ISO 8601, UTC."""
+    """Return the current time, ISO 8601 in UTC."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def code_state(root: Path) -> tuple[dict[str, Any], bytes]:
-    """Return commit, whether files differ from it, the untracked ones' names; and the differences as a patch."""
+    """Return (commit, whether files differ, names of untracked files) as a dict, and the diff as a patch."""
     commit = _run("git", "-C", str(root), "rev-parse", "HEAD")
     if commit is None:
         return {"commit": None, "dirty": None, "untracked": []}, b""
@@ -347,19 +341,18 @@ def code_state(root: Path) -> tuple[dict[str, Any], bytes]:
 
 
 def installed() -> list[str]:
-    """Return all installed packages, `name==version` each, sorted."""
+    """Return all installed packages as sorted "name==version"."""
     return sorted({f"{d.metadata['Name']}=={d.version}".lower() for d in metadata.distributions()})
 
 
 def packages(found: Sequence[str]) -> dict[str, Any]:
-    """Return the versions that matter most of `installed()`, and one hash over all of them."""
+    """Return the versions of the packages in SHOWN, and a hash over all of `found`."""
     versions = {line.partition("==")[0]: line.partition("==")[2] for line in found}
     shown = {name: versions.get(name) for name in SHOWN}
     return {**shown, "count": len(found), "sha256": hashlib.sha256("\n".join(found).encode()).hexdigest()}
 
 
 def hardware() -> dict[str, Any]:
-    """Return what the run computes on."""
     gpus = (
         _run("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader")
         if shutil.which("nvidia-smi")

@@ -1,7 +1,7 @@
-"""Run of a plan: services one after the other, then the main job. Whatever happens, all is stopped in reverse order.
+"""Execution of a plan: services in order, then the main job; everything is stopped in reverse order, whatever happens.
 
-One task for each service watches it; the main job, the watching and the signals are waited for together, and the first
-that ends decides. The first Ctrl-C or SIGTERM stops in order, the second kills at once.
+A task watches each service. The main job, the watches and the signals are awaited together; the first to end decides.
+The first Ctrl-C or SIGTERM stops in order, the second one kills.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ SHOW_CURSOR = b"\x1b[?25h"
 
 
 class Tee:
-    """Copies a child's output, byte for byte, to a file and the console; the child writes to `out` and `err`.
+    """Copies the output that a child writes to `out` and `err`, byte for byte, to a file and the console.
 
-    A thread copies, so that a console that blocks (a paused terminal, a pager) does not hold up the watching of the
-    services. A console that was closed is given up.
+    A thread copies, so a blocked console (paused terminal, pager) does not delay supervision. A closed console is
+    dropped.
     """
 
     def __init__(self, log: Path, console_out: int, console_err: int) -> None:
@@ -81,11 +81,11 @@ class Tee:
             _write_all(self._terminal, SHOW_CURSOR)
 
     def mute(self) -> None:
-        """Write to the file alone from now on."""
+        """Stop writing to the console."""
         self._muted = True
 
     def detach(self) -> None:
-        """Close this process's ends, so that the copying ends with the last writer."""
+        """Close this process's ends of the pipes, so that copying ends with the last writer."""
         for descriptor in {self.out, self.err} - {-1}:
             os.close(descriptor)
         self.out = self.err = -1
@@ -104,7 +104,7 @@ class Tee:
                         os.close(key.fd)
                         continue
                     if log is not None and (problem := _write_all(log, chunk)) is not None:
-                        logger.error("%s is not written on: %s", self._path, problem.strerror)
+                        logger.error("cannot write to %s any more: %s", self._path, problem.strerror)
                         log = None
                     console = self._consoles[key.fd]
                     if console is not None and not self._muted and _write_all(console, chunk) is not None:
@@ -125,7 +125,7 @@ def _write_all(descriptor: int, data: bytes) -> OSError | None:
 
 
 def keep_history(log: Path) -> None:
-    """Set the log of an earlier launch aside, under the time it was last written."""
+    """Rename the log of an earlier launch to its last modification time."""
     if log.exists() and log.stat().st_size:
         log.rename(piece_of(log, log.stat().st_mtime))
 
@@ -134,10 +134,10 @@ T = TypeVar("T")
 
 
 def carry_out(plan: Plan, registry: RunRegistry, argv: list[str], root: Path) -> int:
-    """Run a plan to its end, and return the exit code of the main job, or 128 + the signal that stopped the run.
+    """Execute a plan. Return the main job's exit code, or 128 + the signal that stopped the run.
 
     Raises:
-        LaunchError: the run could not start or go on; everything has been stopped.
+        LaunchError: the run could not start or continue. Everything has been stopped.
     """
     try:
         with private_files(plan), experiment_lock(plan.experiment_dir, registry):
@@ -155,10 +155,10 @@ def carry_out(plan: Plan, registry: RunRegistry, argv: list[str], root: Path) ->
 
 
 def _clear_away(plan: Plan, registry: RunRegistry) -> None:
-    """Reap runs whose launchers were killed along with their guards.
+    """Reap runs whose launcher and guard were both killed.
 
     Raises:
-        LaunchError: something that writes into this plan's experiment cannot be ended.
+        LaunchError: a process that writes to this plan's experiment cannot be ended.
     """
     for record in registry.records():
         if record.abandoned:
@@ -172,7 +172,7 @@ def _clear_away(plan: Plan, registry: RunRegistry) -> None:
 
 @contextmanager
 def private_files(plan: Plan) -> Iterator[None]:
-    """Make files readable by their owner alone, unless the plan shares them."""
+    """Make new files readable by their owner only, unless the plan shares them."""
     # Folders above are made with the user's own umask: other experiments may lie there.
     plan.experiment_dir.parent.mkdir(parents=True, exist_ok=True)
     before = os.umask(0o077)
@@ -185,7 +185,7 @@ def private_files(plan: Plan) -> Iterator[None]:
 
 
 async def _go(plan: Plan, registry: RunRegistry) -> int:
-    # Before there is anything that it would have to reap.
+    # Started before anything that the guard may have to reap.
     guard = start_guard(registry, plan.run_id)
     try:
         run = _Run(plan, _Ledger(plan, registry), _Signals(), guard)
@@ -202,7 +202,7 @@ async def _go(plan: Plan, registry: RunRegistry) -> int:
 
 @dataclass
 class _Signals:
-    """Signals to stop: the first one resolves `first`, the second one sets `hurry`."""
+    """Stop signals: the first one resolves `first`, the second one sets `hurry`."""
 
     first: asyncio.Future[signal.Signals] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     hurry: asyncio.Event = field(default_factory=asyncio.Event)
@@ -210,7 +210,7 @@ class _Signals:
     def __post_init__(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            # What was ignored stays ignored, as under nohup or behind `&` in a script; SIGTERM is always heard.
+            # Ignored signals stay ignored, as under nohup or after `&` in a script. SIGTERM is always handled.
             if number is signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN:
                 loop.add_signal_handler(number, self._on_signal, number)
 
@@ -224,10 +224,10 @@ class _Signals:
 
 
 class _Ledger:
-    """The run's record and own files on disk, from before the first process until after the last.
+    """The run's record and private files on disk, from before its first process until after its last.
 
     Raises:
-        LaunchError: they cannot be written; then none is left.
+        LaunchError: a file cannot be written. No file is left behind.
     """
 
     def __init__(self, plan: Plan, registry: RunRegistry) -> None:
@@ -263,12 +263,10 @@ class _Ledger:
             write_secrets(self.registry.secrets_path(plan.run_id), {name: os.environ[name] for name in plan.secrets})
 
     def started(self, name: str, process: ProcessId) -> None:
-        """Note a process."""
         self._record = self._record.with_process(name, process)
         self.registry.write(self._record)
 
     def close(self) -> None:
-        """Remove the run's files."""
         if self._plan.temp_dir is not None:
             remove_temp_dir(self._plan.temp_dir)
         self.registry.forget(self._plan.run_id)
@@ -290,7 +288,7 @@ class _Run:
         self._keeping_logs = asyncio.create_task(self._keep_logs_within_bounds())
 
     async def work(self) -> int:
-        """Start everything, wait for the main job and return its exit code."""
+        """Start the services, run the main job and return its exit code."""
         for text in self._plan.reused:
             logger.info("using %s", text)
         for spec in self._plan.services:
@@ -304,7 +302,7 @@ class _Run:
             try:
                 await self._unless_something_ends(service.bring_up())
             except ServiceDied:
-                # Another one may have died while this one was starting.
+                # Another service may have died while this one was starting.
                 if spec.needed or service.state != "died":
                     raise
                 logger.warning("the run goes on without %s", spec.name)
@@ -319,10 +317,10 @@ class _Run:
         return await self._run_job()
 
     async def _whose(self, spec: ServiceSpec) -> str:
-        """Say whose a service is that runs already.
+        """Describe the owner of a service that already runs.
 
         Raises:
-            LaunchError: it says who it is, and this checkout has not started it.
+            LaunchError: the service identifies itself, and this checkout did not start it.
         """
         url = spec.health_urls[0]
         if not spec.says_who:
@@ -338,12 +336,13 @@ class _Run:
         return f"which belongs to run {record.run_id} and ends with it"
 
     async def stop(self) -> None:
-        """Stop everything, in reverse order. A record is kept only if something cannot be stopped."""
+        """Stop everything in reverse order. The record is kept only if a process survives."""
         background = [*self._watches, self._keeping_logs]
         for task in background:
             task.cancel()
         await asyncio.gather(*background, return_exceptions=True)
         temp_dir = None if self._ended_well else self._plan.temp_dir
+        # Read before anything is stopped, because afterwards every worker has ended.
         exits = {} if temp_dir is None else await asyncio.to_thread(unintended_exits, temp_dir)
         segments = await asyncio.to_thread(attached, self._plan.run_id)
         stay = [one.spec for one in self._services if one.spec.afterwards and one.state == "up"]
@@ -352,7 +351,7 @@ class _Run:
             survivors |= await self._job.stop(self._signals.hurry)
         for service in reversed(self._services):
             survivors |= await service.stop(self._signals.hurry)
-        # Ray starts workers on behalf of others, also after its own SIGTERM.
+        # Ray may start workers for other processes even after its own SIGTERM (Ray 2.60).
         survivors |= await asyncio.to_thread(end_carriers, self._plan.run_id, 1.0)
         if temp_dir is not None:
             await asyncio.to_thread(keep_worker_logs, temp_dir, exits, self._plan.logs / "workers" / self._plan.run_id)
@@ -389,7 +388,7 @@ class _Run:
             finally:
                 if self._signals.first.done():
                     tee.mute()
-                # Before the tee is left: what the job started may hold the pipe.
+                # Stopped before the tee is left, because descendants of the job may hold the pipe open.
                 if self._job is not None:
                     await self._job.stop(self._signals.hurry)
         self._ended_well, self._ended_by_itself = code == 0, True
@@ -398,7 +397,7 @@ class _Run:
         return code if code >= 0 else 128 - code
 
     async def _unless_something_ends(self, work: Coroutine[Any, Any, T] | asyncio.Future[T]) -> T:
-        """Wait for `work`, unless a signal comes or a service is lost first.
+        """Wait for `work`, unless a signal or the loss of a service comes first.
 
         Raises:
             Interrupted: a signal came.

@@ -1,6 +1,6 @@
-"""Service descriptions: the Ray head, the environment service, the page, and services of the user's own from .env.
+"""Descriptions of services: Ray head, environment service, the run's page, and the user's own services from .env.
 
-A description is data; making one starts nothing.
+A description is data. Creating one starts nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 
 from agentevolver.config.environments import EnvServiceSettings
 from agentevolver.config.training import RaySettings
-from agentevolver.trainer.preload import python_of
 from agentevolver.utils.errors import LaunchError, UsageError
 from agentevolver.utils.net import LOGVIEW_PORT, LOOPBACK, take_any_port, take_port_from
 from agentevolver.utils.web.access import is_loopback
@@ -33,7 +32,7 @@ BACKOFF_S = (1.0, 2.0, 5.0, 10.0, 20.0)
 
 @dataclass(frozen=True)
 class JobSpec:
-    """A process that runs until it has done its work: the main job."""
+    """Process that ends by itself: the main job."""
 
     name: str
     argv: tuple[str, ...]
@@ -41,89 +40,89 @@ class JobSpec:
     cwd: Path = field(default_factory=Path.cwd)
     env: Mapping[str, str] = field(default_factory=dict)
     withheld: tuple[str, ...] = ()
-    """Variables of the launcher that it does not inherit."""
+    """Environment variables of the launcher that are not inherited."""
     grace_s: float = 20.0
-    """Seconds between SIGTERM and SIGKILL when it is stopped."""
+    """Seconds between SIGTERM and SIGKILL."""
     launcher_lost: signal.Signals = signal.SIGKILL
-    """What the kernel sends it when the launcher is killed."""
+    """Signal that the kernel sends if the launcher is killed."""
 
     @property
     def command(self) -> str:
-        """The command as one would type it."""
+        """Command line, quoted for a shell."""
         return shlex.join(self.argv)
 
 
 @dataclass(frozen=True)
 class ServiceSpec(JobSpec):
-    """A process that runs as long as the run does, and is up when its health URLs answer."""
+    """Process that runs as long as the run, and is up when its health URLs answer."""
 
     title: str = ""
-    """What it is, for a person: its address, what it serves."""
+    """Description for people: the address and what is served."""
     health_urls: tuple[str, ...] = ()
     ready_timeout_s: float = 600.0
     grace_s: float = 10.0
     first_tries: int = 1
-    """How often its first start is tried before the run is given up."""
+    """Attempts of the first start before the run fails."""
     restarts: int = 0
-    """How often it is started again after it died; the count begins anew when it has been well for `steady_s`."""
+    """Restarts after a death; the count starts over once the service has been up for `steady_s`."""
     steady_s: float = 600.0
     backoff_s: tuple[float, ...] = BACKOFF_S
     shared: bool = False
-    """Used, and not started nor stopped, when its health URLs answer already (and, if it says who it is, this checkout
-    has started it)."""
+    """If its health URLs answer already, the service is used as is (with `says_who`: only if this checkout started
+    it)."""
     says_who: bool = False
-    """Whether its health URL says which launch has started it; it is up when that is this one."""
+    """Whether the health URL returns the launch id; the service is up once that is this launch's."""
+    preloaded: bool = False
+    """Whether a recipe's service is forked from the process that has imported everything, if there is one."""
     needed: bool = True
-    """Whether the run ends when it dies for good."""
+    """Whether the run ends if the service dies for good."""
     advice: str = ""
-    """What to do when it does not come up."""
+    """Advice for the user if the service does not come up."""
     afterwards: tuple[str, ...] = ()
-    """The command that takes its place once the main job has ended by itself; it is none of the run's any more, and
-    must end by itself."""
+    """Command that replaces the service after the main job has ended by itself. Its process leaves the run, so it must
+    end by itself."""
 
     def delay(self, attempt: int) -> float:
-        """Return the seconds to wait before the restart number `attempt` (from 0)."""
+        """Return the seconds to wait before restart number `attempt`, which counts from 0."""
         return self.backoff_s[min(attempt, len(self.backoff_s) - 1)] if self.backoff_s else 0.0
 
 
 @dataclass(frozen=True)
 class Launch:
-    """What a recipe makes its services of (`Recipe.services`)."""
+    """Input from which a recipe makes its services (`Recipe.services`)."""
 
     settings: Settings
     config: DictConfig
     target: str | None
-    """The module of the main job, or None if none is started."""
+    """Module of the main job, or None if no job is started."""
     asked: tuple[str, ...] = ()
-    """Services named by `--with-NAME`. A recipe that has one of these names returns a service of that name."""
+    """Services named by `--with-NAME`. A recipe returns a service for each of these names that it defines."""
     roles: tuple[Role, ...] = ()
-    """Roles of the section `llm` that the run or a service of it asks."""
+    """Roles of the section `llm` that the run or one of its services calls."""
 
     @property
     def folder(self) -> Path:
-        """The experiment's folder."""
         return self.settings.experiment_dir.resolve()
 
     @property
     def logs(self) -> Path:
-        """Where every process of the run writes."""
         return self.folder / "logs"
 
 
 @dataclass(frozen=True)
 class Services:
-    """What a recipe adds to a launch."""
+    """Additions of a recipe to a launch."""
 
     specs: tuple[ServiceSpec, ...] = ()
-    """Services to start before the main job; their `env` is laid over that of the run's processes."""
+    """Services to start before the main job; their `env` overrides the run's."""
     config: Mapping[str, Any] = field(default_factory=dict)
-    """Laid over the run's configuration: addresses, say."""
+    """Overrides of the run's configuration, such as addresses."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """Variables of every process of the run."""
+    """Environment variables for every process of the run."""
 
 
 RESTARTS = 5
-# The name of the page that shows a run, and how long it stays after the run while nobody looks.
+# Name of the page that shows a run, and the minutes that the page stays after the run without a visitor.
 LOGVIEW = "logview"
 LEFT_MINUTES = 60
 _RAY_START = ("-m", "ray.scripts.scripts", "start", "--head", "--block", "--disable-usage-stats", "--no-monitor")
@@ -140,7 +139,7 @@ _ANY_PORT = (
 
 @dataclass(frozen=True)
 class RayHead:
-    """The Ray head that a run starts, and what the other processes need to find it."""
+    """Ray head that the run starts, and its addresses."""
 
     spec: ServiceSpec
     address: str
@@ -148,12 +147,13 @@ class RayHead:
 
 
 def ray_head(section: RaySettings, *, temp_dir: Path, logs: Path, env: Mapping[str, str]) -> RayHead:
-    """Describe a Ray head of the run's own: free ports, all on loopback, its files under `temp_dir`.
+    """Describe the run's own Ray head: free ports on loopback, files below `temp_dir`.
 
-    `env` holds `utils.net.ON_LOOPBACK`, without which Ray would not listen on loopback alone.
+    Args:
+        env: must contain `utils.net.ON_LOOPBACK`; otherwise Ray listens on other interfaces too.
 
     Raises:
-        LaunchError: no port is free there.
+        LaunchError: no port is free.
     """
     start = section.dashboard_port
     try:
@@ -186,26 +186,23 @@ def ray_head(section: RaySettings, *, temp_dir: Path, logs: Path, env: Mapping[s
         name="ray",
         argv=(sys.executable, *_RAY_START, *(f"--{name}={value}" for name, value in options.items())),
         log=logs / "ray.log",
-        # Nothing is left to drain when it is stopped, and the whole group is: draining would wait for a GCS that has
-        # ended.
+        # The whole process group is stopped, so draining would wait for a GCS that has ended already.
         env={**env, "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0"},
         title=f"head at {LOOPBACK}:{gcs}{shown}",
         health_urls=(f"http://{LOOPBACK}:{agent}/api/local_raylet_healthz", *pages),
         ready_timeout_s=180.0,
-        # Ray gives its own node 30 s and has no setting for it, and chooses ports of its own that another process may
-        # take meanwhile.
+        # Ray waits 30 s for its own node, without a setting for it, and another process may take a port that Ray has
+        # chosen (Ray 2.60).
         first_tries=3,
     )
     return RayHead(spec, f"{LOOPBACK}:{gcs}", url)
 
 
 def nursery_service(socket: Path, *, logs: Path, env: Mapping[str, str]) -> ServiceSpec:
-    """Describe the process that the main job, the player, Ray's workers and vLLM's engine are forked from.
-
-    Nothing waits for it to be up, and what cannot reach it starts as if it were not there.
-    """
+    """Describe the fork server for the main job, the player, Ray's workers and vLLM's engine."""
     return ServiceSpec(
         name="preload",
+        # Without health URLs nothing waits for it; a process that cannot reach it starts in the usual way.
         argv=(sys.executable, "-m", "agentevolver.trainer.preload", str(socket)),
         log=logs / "preload.log",
         env=env,
@@ -223,9 +220,7 @@ def environment_service(
     logs: Path,
     env: Mapping[str, str],
 ) -> ServiceSpec:
-    """Describe the environment service at a local URL, serving the environments `names`.
-
-    Of the secrets, its environments see those named in `pass_env` alone.
+    """Describe the environment service at a local URL. Environments see only the secrets named in `pass_env`.
 
     Raises:
         UsageError: a service cannot be started at this URL.
@@ -249,7 +244,7 @@ def environment_service(
 
 
 def bind_options(url: str) -> tuple[str, str] | None:
-    """Return --host and --port of a service at a URL of the form http://127.0.0.1:PORT, None for another URL."""
+    """Return --host and --port for a URL of the form http://127.0.0.1:PORT, or None for any other URL."""
     parts = urlsplit(url)
     try:
         port = parts.port
@@ -263,21 +258,20 @@ def bind_options(url: str) -> tuple[str, str] | None:
 def player_service(
     url: str, config: Path, key: str, gpus: int, *, logs: Path, env: Mapping[str, str]
 ) -> tuple[str, ServiceSpec]:
-    """Describe the server of frozen policies, on the first free port from its URL's on; returns its URL with that port
-    too.
+    """Describe the server of frozen policies on the first free port from the URL's on. Return its URL and the service.
 
     Args:
-        config: where the run's configuration is written.
-        key: of the configuration, that the URL stands in.
-        gpus: that are the server's alone; 0: it shares those of the training.
+        config: file of the run's configuration.
+        key: configuration key of the URL.
+        gpus: GPUs reserved for the server; 0: it shares the trainer's.
 
     Raises:
         UsageError: a service cannot be started at this URL.
-        LaunchError: no port is free there.
+        LaunchError: no port is free.
     """
     parts = urlsplit(url)
     if bind_options(url) is None:
-        raise UsageError(f"{key}={url}: it is started here, so it must be http://127.0.0.1:PORT")
+        raise UsageError(f"{key}={url}: the server is started here, so the URL must be http://127.0.0.1:PORT")
     port = take_port_from(parts.port or 0)
     if port is None:
         raise LaunchError(f"no port is free from {key}={url} on; set another one")
@@ -285,15 +279,16 @@ def player_service(
     spec = ServiceSpec(
         name="player",
         argv=(
-            *(python_of(env), "-m", "agentevolver.trainer.job.frozen"),
+            *(sys.executable, "-m", "agentevolver.trainer.job.frozen"),
             *("--config", str(config), "--port", str(port), "--gpus", str(gpus)),
         ),
         log=logs / "player.log",
         env=env,
         title=f"serves frozen policies, at {url}",
         says_who=True,
+        preloaded=True,
         health_urls=(f"{url}/healthz",),
-        # It answers when vLLM has loaded the policy.
+        # The server answers once vLLM has loaded the policy.
         ready_timeout_s=900.0,
         grace_s=30.0,  # vLLM's engine is asked to end first
         restarts=RESTARTS,
@@ -302,16 +297,16 @@ def player_service(
 
 
 def logview_service(folder: Path, *, logs: Path, env: Mapping[str, str]) -> ServiceSpec:
-    """Describe the page that shows a run while it goes on, on the first free port.
+    """Describe the page of a running experiment, on the first free port.
 
     Raises:
-        LaunchError: no port is free there.
+        LaunchError: no port is free.
     """
     port = take_port_from(LOGVIEW_PORT)
     if port is None:
         raise LaunchError(f"no port is free from {LOGVIEW_PORT} on for --with-logview")
     url = f"http://127.0.0.1:{port}"
-    # The run comes first where both want a core.
+    # `nice`, because the run has priority if both want a core.
     argv = ("nice", "-n", "10", sys.executable, "-m", "agentevolver.view", str(folder), f"--port={port}")
     return ServiceSpec(
         name=LOGVIEW,
@@ -329,12 +324,11 @@ def logview_service(folder: Path, *, logs: Path, env: Mapping[str, str]) -> Serv
 
 
 def health_url(env_url: str) -> str:
-    """Return where an environment service says how it is."""
     return f"{env_url.rstrip('/')}/healthz"
 
 
 def is_described(name: str) -> bool:
-    """Whether .env (or the shell) says how a service of the user's own is started."""
+    """Whether .env or the shell defines NAME_SCRIPT for a user's service."""
     return bool(os.environ.get(f"{_variable(name)}_SCRIPT", "").strip())
 
 
@@ -345,10 +339,10 @@ def _variable(name: str) -> str:
 def user_service(
     name: str, *, known: Sequence[str], logs: Path, env: Mapping[str, str], usual_health_url: str = ""
 ) -> ServiceSpec:
-    """Describe a service of the user's own from NAME_PATH, NAME_SCRIPT and NAME_HEALTH_URL in the environment.
+    """Describe a user's service from the variables NAME_PATH, NAME_SCRIPT and NAME_HEALTH_URL.
 
     Raises:
-        UsageError: the name is neither that of an environment nor described, or the description does not hold.
+        UsageError: the name is unknown, or a variable is missing or wrong.
     """
     key = _variable(name)
     values = {part: os.environ.get(f"{key}_{part}", "").strip() for part in ("PATH", "SCRIPT", "HEALTH_URL")}
@@ -374,7 +368,7 @@ def user_service(
         health_urls=(values["HEALTH_URL"],),
         restarts=RESTARTS,
         shared=True,
-        # It may have something of its own to clear away; the guard kills what takes longer than seconds.
+        # SIGTERM, because the service may have to clean up. The guard kills it after a few seconds.
         launcher_lost=signal.SIGTERM,
         advice=f"the command is {key}_SCRIPT in .env",
     )

@@ -1,7 +1,6 @@
-"""Service supervision: started, waited for, watched, started again after a death a bounded number of times.
+"""Service supervision: start, wait until healthy, watch, and restart after a death a bounded number of times.
 
-A service is not expected to end while a run goes on, so `watch` ends only by raising. Every child has a session of its
-own and carries the run's id, and is ended with everything it started.
+Every child has its own session and carries the run id, so it is ended with everything it started.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ TAIL_BYTES = 16_384
 
 
 class Child:
-    """A child process, with everything it started and that carries the service's name."""
+    """Child process, with all descendants that carry the service's name."""
 
     def __init__(self, spec: JobSpec, run_id: str, process: asyncio.subprocess.Process, identity: ProcessId) -> None:
         self.spec = spec
@@ -49,10 +48,10 @@ class Child:
 
     @classmethod
     async def start(cls, spec: JobSpec, run_id: str, out: int, err: int) -> Child:
-        """Start it, with its output into these file descriptors.
+        """Start the child with its output in these file descriptors.
 
         Raises:
-            LaunchError: the program or its folder is not there.
+            LaunchError: the program or its folder is missing.
         """
         # SPT_NOENV: Ray and vLLM rename their processes, and would overwrite the environment that holds the run's id.
         inherited = {name: value for name, value in os.environ.items() if name not in spec.withheld}
@@ -75,16 +74,20 @@ class Child:
         return cls(spec, run_id, process, identity)
 
     async def wait(self) -> int:
-        """Wait for its end and return its exit code, negative for a signal."""
+        """Wait for the end. Return the exit code, negative for a signal."""
         return await self._process.wait()
 
     @property
     def exit_code(self) -> int | None:
-        """Return its exit code, or None while it runs."""
+        """Exit code, or None if the child runs."""
         return self._process.returncode
 
     async def stop(self, hurry: asyncio.Event) -> set[ProcessId]:
-        """End it and what it started, and return what outlives SIGKILL. `hurry` cuts the grace short."""
+        """End the child and its descendants. Return the processes that survive SIGKILL.
+
+        Args:
+            hurry: once set, the grace period ends.
+        """
         if self.exit_code is None:
             self._signal_group(signal.SIGTERM)
             if not await self._ends_within(self.spec.grace_s, hurry):
@@ -95,11 +98,11 @@ class Child:
         return await self.end_leftovers(0.0 if hurry.is_set() else LEFTOVER_GRACE_S)
 
     async def end_leftovers(self, grace_s: float = LEFTOVER_GRACE_S) -> set[ProcessId]:
-        """End what the child started and left behind, and return what outlives SIGKILL."""
+        """End the descendants that the child left behind. Return those that survive SIGKILL."""
         return await asyncio.to_thread(end_carriers, self._run_id, grace_s, self.spec.name)
 
     async def _ends_within(self, seconds: float, hurry: asyncio.Event | None = None) -> bool:
-        """Wait for its end, and return False if the time is over. `hurry` ends the waiting early."""
+        """Wait for the end. Return False after the timeout; `hurry` ends the wait early."""
         tasks: set[asyncio.Task[object]] = {asyncio.create_task(self._process.wait())}
         if hurry is not None:
             tasks.add(asyncio.create_task(hurry.wait()))
@@ -117,18 +120,17 @@ class Child:
 
 
 def describe_exit(code: int) -> str:
-    """Say how a process ended."""
     if code < 0:
         return f"was ended by {signal.Signals(-code).name}"
     return f"ended with exit code {code}"
 
 
 def tail(log: Path, offset: int, lines: int = 15) -> list[str]:
-    """Return the last lines that were written to a log since `offset`."""
+    """Return the last lines written to a log since `offset`."""
     try:
         with log.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
-            # A log that was rotated meanwhile is shorter than it was.
+            # A log that was rotated meanwhile is shorter than `offset`.
             file.seek(max(offset if offset <= size else 0, size - TAIL_BYTES))
             content = file.read()
     except OSError:
@@ -141,7 +143,7 @@ PROGRESS_EVERY_S = 15.0
 
 
 def leave_behind(spec: ServiceSpec) -> None:
-    """Start what takes a service's place after the run, outside of the run. A failure is logged."""
+    """Start the service's `afterwards` command outside of the run. A failure is logged."""
     out = {*spec.withheld, RUN_ID, SERVICE}
     environment = {name: value for name, value in os.environ.items() if name not in out}
     try:
@@ -160,11 +162,11 @@ State = Literal["new", "starting", "up", "died", "stopped"]
 
 
 class ServiceDied(LaunchError):
-    """A service ended, or did not come up in time."""
+    """Service that ended, or did not come up in time."""
 
 
 class SupervisedService:
-    """One supervised service of a run; `on_start` is called with each process that is started for it."""
+    """Supervised service of a run. `on_start` is called with each of its processes."""
 
     def __init__(self, spec: ServiceSpec, run_id: str, on_start: Callable[[str, ProcessId], None]) -> None:
         self.spec = spec
@@ -176,10 +178,10 @@ class SupervisedService:
         self._well_since = 0.0
 
     async def bring_up(self) -> None:
-        """Start it for the first time, as often as `first_tries` allows.
+        """Start the service for the first time, with up to `first_tries` attempts.
 
         Raises:
-            ServiceDied: the last try failed.
+            ServiceDied: the last attempt failed.
         """
         for left in reversed(range(self.spec.first_tries)):
             try:
@@ -190,10 +192,11 @@ class SupervisedService:
                 logger.warning("starting %s once more", self.spec.name)
 
     async def start(self) -> None:
-        """Start it and wait until it is up.
+        """Start the service and wait until it is up.
 
         Raises:
-            ServiceDied: it ended first, or is not up after `ready_timeout_s`; the end of its log has been reported.
+            ServiceDied: the service ended, or is not up after `ready_timeout_s`. The end of its log has been
+                logged.
         """
         self.state = "starting"
         self._child = await self._spawn()
@@ -216,10 +219,10 @@ class SupervisedService:
         self._well_since = time.monotonic()
 
     async def watch(self) -> NoReturn:
-        """Start it again whenever it dies. One that is not needed is given up in the end.
+        """Restart the service whenever it dies. A service that is not `needed` is given up after its restarts.
 
         Raises:
-            ServiceDied: it died and may not be started again.
+            ServiceDied: the service died and has no restart left.
         """
         attempt = 0
         while True:
@@ -230,6 +233,7 @@ class SupervisedService:
             while self.state != "up":
                 if attempt >= self.spec.restarts and not self.spec.needed:
                     logger.warning("the run goes on without %s", self.spec.name)
+                    # A watch that returned would end the run, so it waits forever.
                     await asyncio.get_running_loop().create_future()
                 if attempt >= self.spec.restarts:
                     tried = f" and was started again {attempt} times" if attempt else ""
@@ -247,7 +251,7 @@ class SupervisedService:
             logger.warning("%s is up again", self.spec.name)
 
     async def stop(self, hurry: asyncio.Event) -> set[ProcessId]:
-        """Stop it, and return processes that outlive SIGKILL."""
+        """Stop the service. Return the processes that survive SIGKILL."""
         self.state = "stopped"
         return set() if self._child is None else await self._child.stop(hurry)
 
@@ -277,7 +281,7 @@ class SupervisedService:
         return await all_unhealthy(self.spec.health_urls, launch_id=self._run_id if self.spec.says_who else None)
 
     async def _died(self, message: str) -> ServiceDied:
-        """Report a death with the end of the log, end what is left of the service, and return the error."""
+        """Log the end of the log, end the service's remaining processes, and return the error."""
         self.state = "died"
         lines = tail(self.spec.log, self._offset)
         logger.error("%s; the end of %s:", message, self.spec.log)

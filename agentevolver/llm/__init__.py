@@ -1,9 +1,4 @@
-"""Language models that help in training: the roles,
-each served by an OpenAI-compatible endpoint. docs/llm.md describes them.
-
-The client is imported when it is first asked for: its libraries take seconds, and a configuration is checked without
-them.
-"""
+"""Language models that help in training. Each role is served by an OpenAI-compatible endpoint; see docs/llm.md."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +44,7 @@ __all__ = [
 ]
 
 
+# The client's libraries take seconds to import, and checking a configuration does not need them.
 def __getattr__(name: str) -> Any:
     if name == "LLM":
         from agentevolver.llm.client import LLM

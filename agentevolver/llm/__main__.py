@@ -1,5 +1,3 @@
-"""`python -m agentevolver.llm`: command line of the roles' language models."""
-
 import sys
 
 from agentevolver.cli.commands.llm import main

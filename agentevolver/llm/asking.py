@@ -1,8 +1,5 @@
-"""Prompts that fit the model's context: a prompt that overflows is built again for less room, which is remembered for
-the role.
-
-A reply that a content filter withheld is drawn once more: the draw is to blame more often than the prompt.
-"""
+"""Prompts that fit the model's context. A prompt that overflows is rebuilt for less room, and the room is remembered
+for the role."""
 
 from __future__ import annotations
 
@@ -24,21 +21,21 @@ M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
 
 Prompt = Callable[[int | None], Messages]
-"""Builds a prompt of at most so many characters if possible; None: no limit."""
+"""Function that builds a prompt of at most this many characters if possible; None: no limit."""
 
 FILTERED: tuple[type[LLMError], ...] = (LLMFiltered,)
 FILTERED_OR_UNUSABLE = (LLMFiltered, LLMReplyError)
-# How often a prompt is trimmed: first by a quarter at least, then by half each time.
+# Maximum number of trims: the first by a quarter or more, then by half each.
 TRIMS = 4
-# Added to the seed of a redraw, so that no other draw has it.
+# Offset of a redraw's seed, so that it differs from the seeds of other draws.
 _AGAIN = 1_000_000
-# Of a limit in tokens; the rest is for the reply.
+# Prompt's share of a context limit in tokens; the rest is for the reply.
 _PROMPTS_SHARE = 0.75
 
 
 class Asker:
-    """Prompt sender that fits prompts to the model's context; safe for any number of callers on one event loop.
-    `redraws` are the errors after which one more reply is drawn."""
+    """Send prompts, trimmed to the model's context; safe for concurrent callers on one event loop. `redraws` are the
+    errors after which one more reply is drawn."""
 
     def __init__(self, llm: LLM, *, redraws: tuple[type[LLMError], ...] = FILTERED) -> None:
         self._llm = llm
@@ -46,7 +43,7 @@ class Asker:
         self._room: dict[Role, int] = {}
 
     async def structured(self, role: Role, prompt: Prompt, schema: type[M], **sampling: Any) -> M:
-        """Return the reply as `schema`; raises LLMError, LLMContextOverflow only if trimming does not help."""
+        """Return the reply as `schema`; raises LLMError, and LLMContextOverflow only if trimming does not help."""
         return await self._asked(
             role, prompt, sampling, lambda messages, drawn: self._llm.structured(role, messages, schema, **drawn)
         )
@@ -68,6 +65,7 @@ class Asker:
     ) -> T:
         try:
             return await self._fitting(role, prompt, lambda messages: ask(messages, dict(sampling)))
+        # A content filter objects to the sampled reply more often than to the prompt, so another draw may pass.
         except self._redraws as error:
             logger.info("asked once more: %s", error)
             drawn = {**sampling, "seed": (sampling.get("seed") or 0) + _AGAIN}
@@ -94,7 +92,7 @@ class Asker:
 
 
 def _smaller(size: int, limit_tokens: int | None, trims: int) -> int:
-    """Return the characters to try after a prompt of `size` was too long `trims` times before."""
+    # Still too long after a trim: the limit or our characters per token is wrong, so halve.
     if trims > 0:
         return size // 2
     named = size if limit_tokens is None else int(limit_tokens * CHARS_PER_TOKEN * _PROMPTS_SHARE)

@@ -1,7 +1,7 @@
 """Client of the roles' language models: `chat` returns text, `structured` a validated model.
 
-`LLM` is safe for concurrent calls on one event loop. It raises only `LLMError`s, and ValueError for an unknown sampling
-parameter. Replies of `policy` are never cached: its weights change.
+`LLM` is safe for concurrent calls on one event loop. Calls raise only `LLMError`, and ValueError for an unknown
+sampling parameter.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _COUNTS = ("calls", "prompt_tokens", "completion_tokens", "cost", "errors", "rep
 
 @dataclass(slots=True)
 class RoleCounts:
-    """Counters of a role's calls since the start, and the seconds of the latest calls' successful tries.
+    """Counters of a role's calls since the start, and the latencies of its last calls in seconds.
 
-    `prompt_tokens`, `completion_tokens` and `cost` are all that was billed. `unusable` counts billed replies that could
-    not be used; `answered_*` are of usable replies, for estimates.
+    `prompt_tokens`, `completion_tokens` and `cost` count everything billed. `unusable` counts replies that were billed
+    but could not be used; `answered_*` count usable replies only, for estimates.
     """
 
     calls: int = 0
@@ -64,7 +64,7 @@ class RoleCounts:
     latencies: deque[float] = field(default_factory=lambda: deque(maxlen=_LATENCIES))
 
     def estimate(self, chars: int) -> tuple[int, int]:
-        """Return (prompt, completion) tokens to expect for a prompt of `chars` characters, from the calls so far."""
+        """Return the (prompt, completion) tokens to expect of a prompt with `chars` characters."""
         per_char = self.answered_prompt_tokens / self.prompt_chars if self.prompt_chars else 1 / CHARS_PER_TOKEN
         return math.ceil(chars * per_char), self.answered_tokens // self.calls if self.calls else 0
 
@@ -87,8 +87,6 @@ _REPAIR = (
 
 
 class LLM:
-    """Client of all roles: endpoints, cache, ledger and counters."""
-
     def __init__(
         self,
         settings: LLMSettings,
@@ -100,13 +98,12 @@ class LLM:
         """Open the cache and the ledger.
 
         Args:
-            settings: the section `llm`.
-            ledger: shared with others that spend from the same budget; None: one is opened at `settings.ledger`.
-            policy: where the policy is served, for roles with `base_url: policy`; a callable is called for each call.
+            ledger: a ledger shared with other spenders of the budget; None opens one at `settings.ledger`.
+            policy: the served policy, for roles with `base_url: policy`; a callable is called for every request.
             patience_s: how long a call waits for a rate limit or an outage to end.
 
         Raises:
-            LLMError: the cache's or the ledger's file cannot be opened.
+            LLMError: the file of the cache or of the ledger cannot be opened.
         """
         self.settings = settings
         self._owns_ledger = ledger is None
@@ -128,7 +125,7 @@ class LLM:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close connections and files. The metrics stay readable."""
+        # The counts stay: metrics are readable after this.
         endpoints = [*self._endpoints.values(), *self._retired]
         self._endpoints, self._retired = {}, []
         for endpoint in endpoints:
@@ -145,11 +142,9 @@ class LLM:
         """Send a conversation to a role's model.
 
         Args:
-            role: whose model is asked.
-            messages: chat messages.
             tools: OpenAI-style schemas of tools that the model may call natively.
             sampling: parameters laid over the role's own; None removes one. For several replies to one prompt, give
-                each its own `seed`: the cache does not ask twice.
+                each its own `seed`: otherwise the cache returns the first reply again.
 
         Raises:
             BudgetExceeded: the budget is spent; nothing was sent.
@@ -159,12 +154,11 @@ class LLM:
         return (await self._chat(role, messages, sampling, tools))[0]
 
     async def structured(self, role: Role, messages: list[dict[str, Any]], schema: type[M], **sampling: Any) -> M:
-        """Send a conversation and read the JSON of the reply into a model.
-
-        A reply that does not fit is shown to the model once more with what is wrong with it.
+        """Return the JSON of the reply as a `schema` model. A reply that does not fit goes back to the model once, with
+        the problem.
 
         Raises:
-            LLMReplyError: the repaired reply did not fit either; `text` is that reply.
+            LLMReplyError: the repaired reply does not fit either; `text` is that reply.
             Others as `chat`.
         """
         sampling = {**self.settings.endpoint(role).response_format(schema), **sampling}
@@ -184,6 +178,7 @@ class LLM:
             return read_reply(repaired.answer, schema)
         except NoAnswer as error:
             second_problem = str(error)
+        # A rerun must not get the same unusable replies from the cache.
         for useless in filter(None, (key, second_key)):
             if self._cache is not None:
                 self._cache.forget(useless)
@@ -191,7 +186,7 @@ class LLM:
         raise LLMReplyError(f"{role.value}: no usable reply, also after one repair: {second_problem}", repaired.answer)
 
     def metrics(self) -> dict[str, float]:
-        """Return the counts of every role that was called, as `llm/<role>/<name>`, and what the run spent in all."""
+        """Return the counts of every role called so far, as `llm/<role>/<name>`, and the run's total spending."""
         out = {
             f"llm/{role.value}/{name}": value
             for role, counts in self._counts.items()
@@ -212,7 +207,7 @@ class LLM:
         sampling: dict[str, Any],
         tools: list[dict[str, Any]] | None = None,
     ) -> tuple[LLMReply, str | None]:
-        """Return the reply, and its key in the cache or None if it is not kept there."""
+        """Return the reply, and its cache key or None."""
         settings = self.settings.endpoint(role)
         parameters = check_sampling(merged(settings.sampling, sampling)) | ({"tools": tools} if tools else {})
         if settings.base_url in SEEDED and (draws := seeds.current()) is not None:
@@ -221,6 +216,7 @@ class LLM:
         try:
             endpoint = await self._endpoint(role)
             key = None
+            # The policy's weights change, so its replies are never cached.
             if self._cache is not None and settings.base_url != POLICY:
                 key = cache_key(endpoint.served.base_url, endpoint.served.model, messages, parameters)
                 if (stored := self._cache.get(key)) is not None:
@@ -268,7 +264,7 @@ class LLM:
     async def _endpoint(self, role: Role) -> Endpoint:
         settings = self.settings.endpoint(role)
         if settings.base_url == POLICY:
-            # Each time, because an engine that was restarted may be somewhere else.
+            # For each call: a restarted engine may have another address.
             served = await self._policy_model(role)
         elif settings.base_url == OFFLINE:
             key = secret(TEACHER_TOKEN)
@@ -278,6 +274,7 @@ class LLM:
         known = self._endpoints.get(role)
         if known is None or known.served != served:
             if known is not None:
+                # Calls may still run on the old endpoint; `aclose` closes it.
                 self._retired.append(known)
             server = self._servers.setdefault(served.base_url, ModelServer())
             known = self._endpoints[role] = Endpoint(role, settings, served, server, self._patience_s)
@@ -289,7 +286,7 @@ class LLM:
             found = await found
         if found is None:
             raise LLMUnavailable(
-                f"{role.value}: base_url is `policy`, and the policy is not served (yet) where this is called"
+                f"{role.value}: base_url is `policy`, and the policy is not served yet, or not in this process"
             )
         return found
 

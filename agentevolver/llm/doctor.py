@@ -1,7 +1,6 @@
-"""Health check of the roles' endpoints: each is asked four short questions, and lines say what works.
+"""Health check of the roles' endpoints: four short questions to each, and a line for every problem.
 
-Roles with equal endpoints are asked once. The built-in teacher and the policy are served only during a run and are not
-asked. Nothing is cached, no budget counts, and each question has one try.
+Roles with equal endpoints are checked once. Models that are served only during a run are skipped.
 """
 
 from __future__ import annotations
@@ -39,20 +38,18 @@ class Sum(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class DoctorFinding:
-    """Result of the check of one endpoint. `works`: it gives text and JSON, or cannot be asked yet; `said`: the
-    outcome of each question, and the cost; `problems` and `optional`: lines about what failed."""
+    """Result of checking one endpoint."""
 
     roles: tuple[Role, ...]
     where: str
-    works: bool
-    said: str = ""
-    problems: tuple[str, ...] = ()
+    works: bool  # the endpoint returns text and JSON, or is skipped
+    said: str = ""  # outcome of each question, and the cost
+    problems: tuple[str, ...] = ()  # one line per failure; `optional`: of features that may be missing
     optional: tuple[str, ...] = ()
 
 
 async def examine(settings: LLMSettings, policy: PolicySource | None = None) -> list[DoctorFinding]:
-    """Ask every endpoint of the roles and return a finding for each. Without `policy`, roles with `base_url: policy`
-    are not asked."""
+    """Check every role's endpoint. If `policy` is None, roles with `base_url: policy` are skipped."""
     groups: list[tuple[EndpointSettings, list[Role]]] = []
     for role in Role:
         endpoint = settings.endpoint(role)
@@ -68,7 +65,6 @@ async def examine(settings: LLMSettings, policy: PolicySource | None = None) -> 
 
 
 def report(findings: list[DoctorFinding]) -> str:
-    """Return the findings as text, with a line for each problem."""
     lines = []
     for found in findings:
         lines += [f"{', '.join(role.value for role in found.roles)}: {found.where}{found.said}"]
@@ -78,7 +74,7 @@ def report(findings: list[DoctorFinding]) -> str:
 
 
 def _impatient(settings: LLMSettings) -> LLMSettings:
-    """Return settings with one try, and without cache, ledger and budget."""
+    # One try, no cache and no budget: the check must show today's server, not a repeated or stored reply.
     roles = {role: {**own, "tries": 1} for role, own in settings.roles.items()}
     plain = settings.model_dump(exclude={"budget", "ledger", "cache", "roles"})
     return LLMSettings.model_validate({**plain, "tries": 1, "cache": False, "roles": roles})
@@ -107,7 +103,6 @@ async def _examine(llm: LLM, settings: EndpointSettings, roles: tuple[Role, ...]
 
 
 async def _asked(problems: list[str], question: str, call: Awaitable[Any]) -> Any:
-    """Return what a call returns, or None and add a problem if it fails."""
     try:
         return await call
     except LLMError as error:

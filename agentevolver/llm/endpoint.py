@@ -1,8 +1,7 @@
-"""Endpoint of one role. The openai client makes each request and repeats it; what lasts longer than its tries is waited
-for here.
+"""Endpoint of one role. The openai client sends and retries a request; longer waits are done here.
 
-Nothing waits forever: a rate limit, or the outage of a server that has answered before, is waited for `patience_s`
-seconds. Any other failure ends the call after its tries, and a mistake of the request ends it at once.
+A rate limit, or the outage of a server that answered before, is waited for `patience_s` seconds. Any other failure ends
+the call after its tries, and a wrong request at once.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from agentevolver.utils.web.access import is_local
 logger = logging.getLogger(__name__)
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 20.0
-# A server that limited the rate is not asked again and again by the client for so long.
+# For this long after a rate limit, the openai client does not retry by itself.
 LIMITED_S = 60.0
 PATIENCE_S = 600.0
 """How long a call waits for a rate limit or an outage to end."""
@@ -39,7 +38,7 @@ Bill = Callable[[Tokens], None]
 
 
 def served_model(role: Role, settings: EndpointSettings) -> ServedModel:
-    """Return the served model of a role with an ordinary URL; raises LLMRefused if its key is not set."""
+    """Return a role's served model; raises LLMRefused if its key is not set."""
     name = settings.key_variable
     if name is None:
         return ServedModel(settings.base_url, settings.model)
@@ -47,15 +46,15 @@ def served_model(role: Role, settings: EndpointSettings) -> ServedModel:
     if not key:
         raise LLMRefused(
             f"{role.value}: the environment variable {name} is not set; put the key of {settings.base_url} there "
-            "(.env), or set api_key_env: null if it wants none"
+            "(.env), or set api_key_env: null if it needs none"
         )
     return ServedModel(settings.base_url, settings.model, key)
 
 
 @dataclass
 class ModelServer:
-    """When a server answered and limited the rate last (monotonic seconds), and whether it is away; shared by its
-    roles."""
+    """State of a server, shared by its roles: monotonic times of the last answer and rate limit, and whether the server
+    is away."""
 
     answered_at: float = -math.inf
     limited_at: float = -math.inf
@@ -63,7 +62,6 @@ class ModelServer:
 
     @property
     def limits(self) -> bool:
-        """Whether it limited the rate lately."""
         return time.monotonic() - self.limited_at < LIMITED_S
 
     def answered(self, where: str) -> None:
@@ -72,7 +70,7 @@ class ModelServer:
         self.answered_at, self.is_away = time.monotonic(), False
 
     def failed(self, failure: Failure) -> None:
-        """Note an outage or a rate limit that is waited for; an outage is logged once, and a server's limit once."""
+        # Every waiting call comes here: an outage and a server's limit are logged once each.
         if failure.again is Again.OUTAGE:
             known, self.is_away = self.is_away, True
         else:
@@ -82,8 +80,6 @@ class ModelServer:
 
 
 class Endpoint:
-    """Calls to one role's endpoint, on one event loop."""
-
     def __init__(
         self, role: Role, settings: EndpointSettings, served: ServedModel, server: ModelServer, patience_s: float
     ) -> None:
@@ -94,7 +90,7 @@ class Endpoint:
         self._patience_s = patience_s
         self._slots = asyncio.Semaphore(settings.concurrency)
         self._context = Context(self.where, (served.api_key,), settings.timeout_s)
-        # Servers on this machine are reached directly, whatever proxy the environment names.
+        # Servers on this machine are reached without the environment's proxy.
         local = is_local(served.base_url)
         self._client = AsyncOpenAI(
             api_key=served.api_key,
@@ -106,7 +102,6 @@ class Endpoint:
 
     @property
     def where(self) -> str:
-        """Role, model and URL, for messages."""
         return f"{self.role.value} ({self.served.model} at {self.served.base_url})"
 
     async def aclose(self) -> None:
@@ -116,17 +111,16 @@ class Endpoint:
         """Send a conversation and return the answer.
 
         Args:
-            messages: the conversation.
-            sampling: its parameters; may hold `tools`.
-            bill: called with the tokens of each reply that was billed and cannot be used.
+            sampling: parameters; may hold `tools`.
+            bill: called with the tokens of each billed reply that cannot be used.
 
         Raises:
             LLMUnavailable, LLMTimeout: no try succeeded in time.
-            LLMRefused: the request was refused (LLMContextOverflow: it is too long; LLMFiltered: a content filter
-                stopped it).
-            LLMReplyError: the model spent all its tokens before it said anything.
+            LLMRefused: the request was refused (LLMContextOverflow: too long; LLMFiltered: stopped by a content
+                filter).
+            LLMReplyError: the model spent all its tokens before the answer.
         """
-        # A server that sends a byte now and then never runs into the client's timeout.
+        # The client's timeout (httpx) is per read: a server that sends a byte now and then never exceeds it.
         longest = self.settings.tries * self.settings.timeout_s + self._patience_s
         async with self._slots:
             try:
@@ -163,10 +157,8 @@ class Endpoint:
         raise AssertionError("unreachable: the tries end with an answer or an error")
 
     def _is_away(self, failed_at: float) -> bool:
-        """Whether a server that fails is away for all: it has answered before, but nobody since `failed_at`.
-
-        A server that never answered is a mistake in the configuration, and one that answers others will not mend.
-        """
+        # A server that never answered is a configuration error. One that answered another call since our failure is
+        # up, so waiting would not help this request.
         return -math.inf < self._server.answered_at < failed_at
 
     async def _try(
@@ -183,18 +175,18 @@ class Endpoint:
             )
             completion = raw.parse()
         except (openai.OpenAIError, ValueError, TypeError) as error:
-            # ValueError and TypeError: a body that is no chat completion.
+            # ValueError and TypeError: the body is not a chat completion.
             return read_error(error, self._context)
         self._server.answered(self.where)
         seconds = raw.elapsed.total_seconds()
         return read_completion(completion, raw.headers, seconds, tries + raw.retries_taken, self._context)
 
     def _shaped(self, sampling: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the parameters to send, and the fields of the body that the OpenAI API does not have."""
+        """Return the parameters of the OpenAI API, and other fields of the body."""
         omit = self.settings.omit
         sent = {name: value for name, value in sampling.items() if name not in omit}
         if "seed" in sent and self.settings.base_url not in SEEDED:
-            # Most servers take 32 bits.
+            # Most servers take seeds of 32 bits only.
             sent["seed"] = int(sent["seed"]) & 0x7FFFFFFF
         extra = {name: sent.pop(name) for name in sorted(EXTRA_SAMPLING & set(sent))}
         extra |= extra.pop("extra_body", {})

@@ -17,11 +17,11 @@ class LLMError(RuntimeError):
 
 
 class LLMUnavailable(LLMError):
-    """The server is down or overloaded, and stayed so through the tries."""
+    """The server stayed down or overloaded through all tries."""
 
 
 class LLMTimeout(LLMUnavailable):
-    """The server did not answer in time, in any of the tries."""
+    """The server did not answer in time in any try."""
 
 
 class LLMRefused(LLMError):
@@ -41,7 +41,7 @@ class LLMFiltered(LLMRefused):
 
 
 class LLMReplyError(LLMError):
-    """The reply is not what was asked for; `text` is the last reply."""
+    """The reply does not have the requested form; `text` is the last reply."""
 
     def __init__(self, message: str, text: str = "") -> None:
         super().__init__(message)
@@ -53,7 +53,7 @@ class BudgetExceeded(LLMError):
 
 
 def redact(text: str, secrets: Iterable[str] = ()) -> str:
-    """Return one line of bounded length, without the secrets and without anything that looks like a key."""
+    """Return one line of bounded length, without the secrets and anything that looks like a key."""
     for secret in secrets:
         if len(secret) >= 4:
             text = text.replace(secret, MASK)
@@ -66,8 +66,6 @@ _NO_KEY = "none"
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """Address and name of a served model; `api_key` is sent if the server wants one."""
-
     base_url: str
     model: str
     api_key: str = field(default=_NO_KEY, repr=False)
@@ -75,7 +73,7 @@ class ServedModel:
 
 @dataclass(frozen=True, slots=True)
 class LLMToolCall:
-    """A native call of a tool; `arguments` are text if they are no JSON object."""
+    """A native tool call; `arguments` are text if they are not a JSON object."""
 
     name: str
     arguments: dict[str, Any] | str
@@ -83,7 +81,7 @@ class LLMToolCall:
 
 @dataclass(frozen=True, slots=True)
 class LLMAnswer:
-    """Reply as the endpoint gave it; token counts are None if it does not tell them."""
+    """A reply as the endpoint gave it; token counts are None if the endpoint does not report them."""
 
     text: str
     prompt_tokens: int | None
@@ -97,9 +95,9 @@ class LLMAnswer:
 
 @dataclass(frozen=True, slots=True)
 class LLMReply:
-    """Reply of a model. Tokens are as the endpoint counts them, or estimated from the length; `seconds` is the time of
-    the successful try, 0 if `cached`; `finish_reason` is `length` if the reply was cut. `text` may be empty beside
-    native `tool_calls`; `thinking` is no part of it."""
+    """Reply of a model. Token counts are the endpoint's, or estimated from the length. `seconds` is the time of the
+    successful try, 0 if `cached`; `finish_reason` is `length` if the reply was cut. `text` may be empty beside native
+    `tool_calls`, and never holds `thinking`."""
 
     text: str
     prompt_tokens: int
@@ -112,7 +110,7 @@ class LLMReply:
 
     @property
     def answer(self) -> str:
-        """The text, or if it is blank the arguments of the only native call, which some servers give instead."""
+        """The text, or if it is blank the arguments of the only native tool call: some servers answer that way."""
         if self.text.strip() or len(self.tool_calls) != 1:
             return self.text
         given = self.tool_calls[0].arguments

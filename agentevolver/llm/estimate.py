@@ -1,7 +1,6 @@
-"""Estimate of what a run asks of its language models before it starts:
-calls, tokens and price by activity. Pure arithmetic.
+"""Estimate of a run's calls, tokens and price by activity, before the run starts.
 
-The lengths below are assumptions, not measurements of any model or environment; the report says them.
+The constants below are assumptions, not measurements; the report lists them.
 """
 
 from __future__ import annotations
@@ -14,26 +13,26 @@ from agentevolver.llm.settings import OFFLINE, POLICY, LLMSettings, Role
 from agentevolver.llm.store import Usage
 
 OPENING_TOKENS = 1500
-"""Instructions, rules, tools and task: what every prompt begins with."""
+"""Start of every prompt: instructions, rules, tools and task."""
 STEP_TOKENS = 350
 """An action and its observation in a transcript."""
 ACT_TOKENS = 150
 """A reply that holds one action and the thought before it."""
 TASK_TOKENS = 150
-"""A proposed task with its solution, and as much for an experience."""
+"""A proposed task with its solution; also an experience."""
 VERDICT_TOKENS = 200
 LABEL_TOKENS = 60
 """The label of one step."""
 SOLUTION_STEPS = 6
 KEPT_SHARE = 0.5
-"""Of the proposed tasks."""
+"""Share of the proposed tasks that are kept."""
 REFUSED_SHARE = 0.2
-"""Of the verdicts on proposed tasks: only these are asked for again."""
+"""Share of the proposed tasks with a negative verdict; only these get another verdict."""
 
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """Calls of one role for one purpose, with the tokens of all of them together."""
+    """Calls of one role for one purpose; tokens are totals over all calls."""
 
     name: str
     role: Role
@@ -42,20 +41,20 @@ class Activity:
     reply_tokens: int
 
     def cost(self, settings: LLMSettings) -> float:
-        """Return the price by the role's endpoint."""
         endpoint = settings.endpoint(self.role)
         return (self.prompt_tokens * endpoint.price_in + self.reply_tokens * endpoint.price_out) / 1e6
 
 
 def asking(name: str, role: Role, calls: float, steps: float, reply_tokens: float) -> Activity:
-    """Return the activity of calls that each show an opening and so many steps and are answered with so many tokens."""
+    """Return the activity of calls that each show an opening and `steps` steps and get `reply_tokens` tokens."""
     count = math.ceil(calls)
     prompt = OPENING_TOKENS + steps * STEP_TOKENS
     return Activity(name, role, count, math.ceil(count * prompt), math.ceil(count * reply_tokens))
 
 
 def exploring(explorations: int, breadth: int, depth: int, window: int) -> Activity:
-    """Return the explorer's calls: in breadth it sees all steps so far, in depth the last `window` of them."""
+    """Return the explorer's calls: the breadth phase shows all steps so far, the depth phase the last `window`
+    steps."""
     seen = sum(range(breadth)) + sum(min(step, window) for step in range(breadth, breadth + depth))
     calls = explorations * (breadth + depth)
     prompt = calls * OPENING_TOKENS + explorations * seen * STEP_TOKENS
@@ -63,18 +62,18 @@ def exploring(explorations: int, breadth: int, depth: int, window: int) -> Activ
 
 
 def solving(attempts: float, steps: int) -> Activity:
-    """Return the verifier's calls for attempts of so many steps, each of which sees those before it."""
+    """Return the verifier's calls for attempts of `steps` steps; each call shows all steps before it."""
     count = math.ceil(attempts)
     prompt = count * (steps * OPENING_TOKENS + sum(range(steps)) * STEP_TOKENS)
     return Activity("solving again", Role.VERIFIER, count * steps, prompt, count * steps * ACT_TOKENS)
 
 
 def report(activities: Sequence[Activity], settings: LLMSettings, assumptions: Sequence[str] = ()) -> list[str]:
-    """Return the estimate as lines, with its assumptions, and a warning where it is more than the budget."""
+    """Return the estimate as lines, with its assumptions, and a warning if it exceeds the budget."""
     asked = [activity for activity in activities if activity.calls]
     if not asked:
         return []
-    lines = ["language models: an estimate, with tries, repairs and thinking left aside"]
+    lines = ["language models: an estimate, without retries, repairs and thinking"]
     lines.append(f"    {'':<22}{'role':<13}{'calls':>12}{'tokens in':>16}{'tokens out':>14}{'price':>14}")
     total = Usage()
     for activity in asked:

@@ -1,12 +1,12 @@
 """Message logs: conversations that other programs recorded in the form of OpenAI's chat API, read as trajectories.
 
-A line of a log is one conversation as a JSON object, in one of three forms:
+A line of a log is one JSON object in one of three forms:
 
-- `{"messages": [...]}`, the form of fine-tuning files, with `tools`, a score and names beside it where they are known;
-- `{"request": {"messages": [...]}, "response": {"choices": [...]}}`, a call as a proxy writes it down;
+- `{"messages": [...]}`, the form of fine-tuning files, with optional `tools`, score and names;
+- `{"request": {"messages": [...]}, "response": {"choices": [...]}}`, a call as a proxy logs it;
 - a trajectory's record, as a run writes them.
 
-The score stands as `score` or `reward` (a number in 0..1) or `success` (true or false).
+The score is `score` or `reward` (a number in 0..1) or `success` (true or false).
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ from agentevolver.utils.files import open_lines
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 _SCORES = ("score", "reward", "success")
-# Whose environment a conversation says nothing of.
+# Environment of conversations that name none.
 IMPORTED = "imported"
 
 
 class LogError(ValueError):
-    """A missing log, or a line of one that is no conversation; says which, and why."""
+    """A log is missing, or one of its lines is not a conversation; the message says which, and why."""
 
 
 def find_logs(patterns: Iterable[str]) -> list[Path]:
-    """Return the files of names and globs, sorted, each once; raises LogError if one matches nothing."""
+    """Return the files that names and globs match, sorted, without duplicates; raises LogError if one matches
+    nothing."""
     found: dict[Path, None] = {}
     for pattern in patterns:
         matches = sorted(glob.glob(pattern, recursive=True))
@@ -46,7 +47,7 @@ def find_logs(patterns: Iterable[str]) -> list[Path]:
 
 
 def read_logs(paths: Sequence[Path], untold_score: float | None = None) -> list[Trajectory]:
-    """Return the conversations of JSONL files (`.gz` too), in order; a torn last line is left out.
+    """Return the conversations of JSONL files (`.gz` too), in order; a torn last line is skipped.
 
     `untold_score` is the score of conversations without one; None refuses them. Raises LogError.
     """
@@ -66,7 +67,7 @@ def read_logs(paths: Sequence[Path], untold_score: float | None = None) -> list[
 
 
 def read_line(record: Any, name: str, untold_score: float | None = None) -> Trajectory:
-    """Return one line's conversation; `name` is its rollout group. Raises ValueError."""
+    """Return one line's conversation; `name` becomes its rollout group. Raises ValueError."""
     if not isinstance(record, Mapping):
         raise ValueError("not an object")
     if "trajectory_id" in record or "stop_reason" in record:
@@ -74,7 +75,7 @@ def read_line(record: Any, name: str, untold_score: float | None = None) -> Traj
     messages, beside = _conversation(record)
     checked = [_message(message, place) for place, message in enumerate(messages)]
     if not any(message["role"] == "assistant" for message in checked):
-        raise ValueError("no message of the assistant's, so that there is nothing to learn from")
+        raise ValueError("no message of the assistant, so there is nothing to learn from")
     score = _score(beside, untold_score)
     metadata = beside.get("metadata")
     task = Task(
@@ -91,7 +92,6 @@ def read_line(record: Any, name: str, untold_score: float | None = None) -> Traj
 
 
 def _conversation(record: Mapping[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
-    """Return the messages, and what stands beside them."""
     request, response = record.get("request"), record.get("response")
     if isinstance(request, Mapping) and isinstance(response, Mapping):
         try:
@@ -136,12 +136,12 @@ def _score(beside: Mapping[str, Any], untold: float | None) -> float:
         if value is not None:
             raise ValueError(f"`{name}` is {value!r}, and not a number in 0..1")
     if untold is None:
-        raise ValueError("no `score`, `reward` or `success`; say how good such conversations are, if all are alike")
+        raise ValueError("no `score`, `reward` or `success`; give one score for all conversations without one")
     return untold
 
 
 def _named(messages: Sequence[Mapping[str, Any]]) -> str:
-    """Return the name of a task that is known only by its opening."""
+    # The log names no task: conversations with equal openings are one task.
     opening = []
     for message in messages:
         if message["role"] == "assistant":
@@ -151,7 +151,7 @@ def _named(messages: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _steps(messages: Sequence[Mapping[str, Any]]) -> list[Step]:
-    """Return the assistant's messages as steps, each with what was said before the next."""
+    # The messages up to the assistant's next one are the observation.
     steps: list[tuple[str, list[str]]] = []
     for message in messages:
         if message["role"] == "assistant":
@@ -165,13 +165,13 @@ def _steps(messages: Sequence[Mapping[str, Any]]) -> list[Step]:
 
 
 def as_text(message: Mapping[str, Any]) -> str:
-    """Return an assistant's message as text, with its calls in hermes' form behind it."""
+    """Return an assistant's message as text, followed by its tool calls in Hermes form."""
     calls = []
     for call in message.get("tool_calls") or ():
         function = call["function"]
         arguments = function.get("arguments")
         if isinstance(arguments, str):
-            with suppress(ValueError, RecursionError):  # what a model wrote is kept as it is
+            with suppress(ValueError, RecursionError):  # arguments that are not JSON stay text
                 arguments = json.loads(arguments or "{}")
         said = json.dumps({"name": function.get("name"), "arguments": arguments}, ensure_ascii=False)
         calls.append(f"<tool_call>\n{said}\n</tool_call>")

@@ -1,8 +1,7 @@
-"""Prompt layout of all roles: `role: <role>/<task>` above the rules, everything else in delimited sections; and
-trimming of long prompts.
+"""Prompt layout of all roles: the line `role: <role>/<task>` above the rules, everything else in delimited sections.
 
-Text of an agent or an environment cannot leave its section and cannot forge a step. `read_sections` and `read_steps`
-read what `section` and `transcript` write. docs/llm.md lists the sections and the replies.
+Text of an agent or an environment cannot leave its section or forge a step. `read_sections` and `read_steps` read what
+`section` and `transcript` write. docs/llm.md lists the sections and the replies.
 """
 
 from __future__ import annotations
@@ -32,28 +31,25 @@ SECTIONS = (
     *("steps_left", "tried", "focus", "existing", "count", "experience", "indices", "summary"),
 )
 NO_STEPS = "(no steps yet)"
-# A rough measure of texts whose tokens nobody has counted.
+# Rough estimate for texts that were not tokenised.
 CHARS_PER_TOKEN = 4
-# Of instructions whose reply is the action itself; others ask for JSON.
+# In instructions whose reply is the action itself; other instructions ask for JSON.
 REPLY_IS_SENT = "Your reply is sent to the environment as it is"
-# What the environment itself says, not somebody in it.
+# Sections that the environment itself writes.
 _DECLARING = ("opening", "tools")
 
 _ROLE_LINE = re.compile(r"role: ([a-z]+/[a-z]+)")
-# What ends a line for some reader: a model may take any of these for a new line, so that a step could be forged behind
-# it.
+# Characters that a model may take for a line break, so that a step could be forged after one.
 _LINE_ENDS = re.compile("\r\n?|[\v\f\x1c-\x1e\x85\u2028\u2029]")
-# Tags in which some environments want actions written. One that the environment itself declares is no danger in a
-# prompt.
+# Tags of actions in some environments. A tag that the environment itself declares is harmless in a prompt.
 _ACTION_TAGS = ("tool_call", "tool_response", "think")
-# What stands where `<` does: the protocol's own tags, and control tokens of chat templates (`<|im_end|>`,
-# `<end_of_turn>`).
+# After `<`: the prompt's own tags, and control tokens of chat templates (`<|im_end|>`, `<end_of_turn>`).
 _AFTER_ANGLE = (
     rf"(?=\s*/?\s*(?:{'|'.join(SECTIONS)})\b|[|\uff5c][^|\uff5c<>\[&\n]{{1,60}}[|\uff5c]>"
     rf"|/?(?:s|bos|eos|sop|eop|start_of_turn|end_of_turn|{'|'.join(_ACTION_TAGS)})>|</?SYS>>)"
 )
 _AFTER_BRACKET = r"(?=/?(?:INST|gMASK|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS)\])"
-# With what escapes look like already, so that these are told from ours.
+# Texts that look like our escapes are escaped too, so that `restored` can tell them apart.
 _CONTROL = re.compile(rf"(?:<|&(?:amp;)*lt;){_AFTER_ANGLE}|(?:\[|&(?:amp;)*#91;){_AFTER_BRACKET}", re.IGNORECASE)
 _DEFUSED = re.compile(rf"&(?:amp;)*lt;{_AFTER_ANGLE}|&(?:amp;)*#91;{_AFTER_BRACKET}", re.IGNORECASE)
 _ACTION_TAG = re.compile(rf"</?({'|'.join(_ACTION_TAGS)})>")
@@ -65,12 +61,12 @@ _STEP = re.compile(
 
 
 class PromptError(ValueError):
-    """Text that is no prompt of this form; the message says what is missing."""
+    """The text is not a prompt of this form; the message says what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepText:
-    """One step as prompts show it; the thought is left out where there is none."""
+    """One step as a prompt shows it; an empty thought is left out."""
 
     index: int
     action: str
@@ -79,8 +75,8 @@ class StepText:
 
 
 def defuse(text: str, spared: Collection[str] = ()) -> str:
-    """Return text with the protocol's tags and control tokens escaped, and with one kind of line ends. `restored` takes
-    the escapes back. `spared` are names of action tags that stay as they are."""
+    """Escape the prompt's own tags and control tokens, and normalise line ends. `restored` takes the escapes back.
+    `spared` are names of action tags that stay."""
 
     def escaped(found: re.Match[str]) -> str:
         if found[0] == "<":
@@ -92,7 +88,6 @@ def defuse(text: str, spared: Collection[str] = ()) -> str:
 
 
 def restored(text: str) -> str:
-    """Return the text that `defuse` was given, except for its line ends."""
     return _DEFUSED.sub(_unescaped, text)
 
 
@@ -102,7 +97,7 @@ def _unescaped(found: re.Match[str]) -> str:
 
 
 def shorten(text: str, limit: int) -> str:
-    """Return about `limit` characters: head, tail, and how much was left out."""
+    """Return about `limit` characters: head, tail, and a mark with the number of omitted characters."""
     if len(text) <= limit:
         return text
     head = (limit + 1) // 2
@@ -110,15 +105,14 @@ def shorten(text: str, limit: int) -> str:
 
 
 def section(name: str, text: str, spared: Collection[str] = ()) -> str:
-    """Return a section with defused text, or "" if it is blank; raises ValueError for an unknown name."""
+    """Return a section with escaped text, or "" if it is blank; raises ValueError for an unknown name."""
     if name not in SECTIONS:
         raise ValueError(f"{name!r} is no section of a prompt; sections are {', '.join(SECTIONS)}")
     return f"<{name}>\n{defuse(text, spared).strip()}\n</{name}>" if text.strip() else ""
 
 
 def transcript(steps: Iterable[StepText | tuple[int, str, str]], max_chars: int = 2000) -> str:
-    """Return steps, (index, action, observation) each, as the text of a transcript section; `max_chars` bounds each
-    part."""
+    """Return the text of a transcript section. `max_chars` bounds each part of a step."""
     lines = []
     for one in steps:
         step = one if isinstance(one, StepText) else StepText(*one)
@@ -133,7 +127,6 @@ def transcript(steps: Iterable[StepText | tuple[int, str, str]], max_chars: int 
 
 
 def actions(texts: Iterable[str], max_chars: int = 2000) -> str:
-    """Return the text of a reference section."""
     return "\n".join(f"action: {_indented(text, max_chars)}" for text in texts)
 
 
@@ -141,10 +134,10 @@ def messages(task: str, instructions: str, sections: Mapping[str, str]) -> Messa
     """Return the two messages of a prompt.
 
     Args:
-        task: like `judge/grade`.
-        instructions: what to do, with the schema of the reply; nothing that an agent or an environment wrote.
-        sections: their texts by name, in order; empty ones are left out. Action tags that the environment's opening or
-            tools declare are not escaped.
+        task: role and task, like `judge/grade`.
+        instructions: the rules and the reply's schema; no text of an agent or an environment.
+        sections: texts by name, in order; empty ones are left out. Action tags that the environment's opening or tools
+            declare are not escaped.
 
     Raises:
         ValueError: the task is not of that form, or a section is unknown.
@@ -158,12 +151,11 @@ def messages(task: str, instructions: str, sections: Mapping[str, str]) -> Messa
 
 
 def characters(messages: Messages) -> int:
-    """Return how long a prompt is."""
     return sum(len(str(message["content"])) for message in messages)
 
 
 def read_task(system: str) -> str:
-    """Return `role/task` of a system message; raises PromptError if its first line does not say it."""
+    """Return `role/task` of a system message; raises PromptError if the first line does not name it."""
     first = system.splitlines()[0].strip() if system.strip() else ""
     found = _ROLE_LINE.fullmatch(first)
     if found is None:
@@ -182,7 +174,7 @@ def read_sections(user: str) -> dict[str, str]:
 
 
 def read_steps(text: str) -> list[StepText]:
-    """Return the steps of a transcript section; raises PromptError if it is not one, or a number comes twice."""
+    """Return the steps of a transcript section; raises PromptError if it is malformed or a step number occurs twice."""
     if text.strip() in ("", NO_STEPS):
         return []
     rows = _STEP.findall(text if text.endswith("\n") else text + "\n")
@@ -198,7 +190,7 @@ def read_steps(text: str) -> list[StepText]:
 
 
 def read_actions(text: str) -> list[str]:
-    """Return the actions of a reference section; text without the prefix `action: ` is one action a line."""
+    """Return the actions of a reference section; in a text without the prefix `action: ` each line is an action."""
     if not text.startswith("action: "):
         return [line.strip() for line in text.splitlines() if line.strip()]
     return [_outdented(part) for part in re.split(r"^action: ", text, flags=re.MULTILINE)[1:]]
@@ -214,16 +206,16 @@ def _outdented(text: str) -> str:
 
 Steps = Sequence[StepText]
 
-# Steps at the end that are kept as they are as long as anything else can go.
+# Last steps, which are shortened only after all others.
 LATEST = 2
-# Characters of an observation that say what kind of answer it was.
+# Minimum length of a shortened observation, enough to see its kind.
 LEAST = 200
-# What line breaks of the mark take when a transcript is laid out.
+# Extra characters for the mark's line breaks, which a transcript indents.
 _SLACK = 16
 
 
 def cut(text: str, limit: int) -> str:
-    """Return at most `limit` (60 or more) characters: head, tail, and how much was left out."""
+    """Return at most `limit` (60 or more) characters: head, tail, and a mark with the number of omitted characters."""
     if len(text) <= limit:
         return text
     mark = f"\n[... {len(text) - limit} characters and more left out ...]\n"
@@ -232,10 +224,10 @@ def cut(text: str, limit: int) -> str:
 
 
 def fitted(steps: Steps, room: int, size: Callable[[Steps], int], *, latest: int = LATEST) -> list[StepText]:
-    """Return the steps, shortened and dropped from the oldest on until `size` of them is at most `room`.
+    """Return the steps, shortened and then dropped from the oldest on, until `size` of them is at most `room`.
 
-    A step that stays keeps its number and its action, and the `latest` steps stay. `size` counts the characters of the
-    prompt with these steps.
+    The `latest` steps are never dropped, and every remaining step keeps its number and action. `size` counts the
+    characters of the prompt with these steps.
     """
     kept = list(steps)
     old = max(0, len(kept) - latest)

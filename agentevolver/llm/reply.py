@@ -1,9 +1,4 @@
-"""Parser of JSON replies (bare, fenced, after thinking, or with prose around), and of shares (a confidence, a score).
-
-`read_reply` returns one validated answer or raises `NoAnswer`, whose message tells the model what was wrong. No answer
-is guessed, because a reply may quote what an agent or an environment wrote: two different answers are refused, and so
-is an answer beside broken JSON.
-"""
+"""Parser of JSON replies (bare, fenced, after thinking, or inside prose), and of shares (a confidence, a score)."""
 
 from __future__ import annotations
 
@@ -21,18 +16,18 @@ from agentevolver.llm.prompts import restored
 
 M = TypeVar("M", bound=BaseModel)
 
-# A reply with more openings of JSON than this is no answer to the question that was asked.
+# JSON openings to look at; a reply with more is not an answer.
 MAX_OPENINGS = 200
 _OPENING = re.compile(r"[\[{]")
 _BROKEN_OBJECT = re.compile(r'\{\s*"')
 _THOUGHT_BEGINS, _THOUGHT_ENDS = "<think>", "</think>"
 _STRING_OR_COMMA = re.compile(r'"(?:[^"\\]|\\.)*"|,(?=\s*[}\]])', re.DOTALL)
-# strict=False: models put line breaks into strings as they are.
+# strict=False: models write raw line breaks into strings.
 _DECODER = json.JSONDecoder(strict=False)
 
 
 class NoAnswer(ValueError):
-    """A reply without exactly one usable answer; `attempted`: it holds JSON that was meant as one."""
+    """The reply does not hold exactly one usable answer. `attempted`: it holds JSON that was meant as an answer."""
 
     def __init__(self, problem: str, *, attempted: bool = False) -> None:
         super().__init__(problem)
@@ -41,19 +36,17 @@ class NoAnswer(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """The outermost JSON values of a reply after its thinking, and the text around them."""
-
     values: list[Any]
     prose: list[str]
 
     @property
     def broken(self) -> bool:
-        """Whether an object begins in the text that is none."""
         return any(_BROKEN_OBJECT.search(part) for part in self.prose)
 
 
 def read_reply(text: str, schema: type[M]) -> M:
-    """Return the one answer of a reply that fits a schema; raises NoAnswer."""
+    """Return the one answer in a reply that fits the schema; raises NoAnswer, whose message tells the model the
+    problem."""
     parts = _parts(text)
     problem = (
         "the JSON of the reply is broken"
@@ -73,6 +66,8 @@ def read_reply(text: str, schema: type[M]) -> M:
             continue
         if model not in fitting:
             fitting.append(model)
+    # Never guess: a reply may quote JSON that an agent or an environment wrote. Two different answers, or an answer
+    # beside broken JSON, are refused.
     if len(fitting) > 1:
         raise NoAnswer(f"the reply holds {len(fitting)} different answers, it must hold one", attempted=True)
     if not fitting:
@@ -95,15 +90,16 @@ def _read(value: Any, schema: type[M]) -> M:
 
 
 def _is_attempt(value: Any, schema: type[BaseModel]) -> bool:
-    """Whether a value that does not fit the schema has keys of it, so that it may be the model's own answer."""
     return any(
+        # Keys of the schema tell the model's own failed answer from JSON that it quotes.
         isinstance(part, dict) and not _keys(schema).isdisjoint(part)
         for part in (value if isinstance(value, list) else [value])
     )
 
 
 def _as_written(value: Any) -> Any:
-    """Return a JSON value with the prompt's escapes taken back in each text."""
+    # The prompt's text was escaped, and the model quotes it: take the escapes back in every string. A loop, so that
+    # deeply nested JSON cannot exceed the recursion limit.
     whole = [value]
     holders: list[Any] = [whole]
     while holders:
@@ -118,7 +114,7 @@ def _as_written(value: Any) -> Any:
 
 @functools.cache
 def _keys(schema: type[BaseModel]) -> frozenset[str]:
-    """The keys of a schema and of the models in it."""
+    # Nested models count as well.
     described = schema.model_json_schema()
     return frozenset(
         key for part in (described, *described.get("$defs", {}).values()) for key in part.get("properties", {})
@@ -147,12 +143,12 @@ def _parts(text: str) -> _Parts:
 
 
 def split_thinking(text: str) -> tuple[str, str]:
-    """Return the thinking that a reply begins with ("" if none), and what follows; raises NoAnswer if it has no end.
-
-    The first end outside of all JSON counts. Thinking that the chat template opened cannot be told from the reply.
-    """
+    """Return the thinking at the start of a reply ("" if none) and the rest; raises NoAnswer if the thinking has no
+    end."""
     if not text.lstrip().startswith(_THOUGHT_BEGINS):
         return "", text
+    # A `</think>` inside JSON is quoted text. Thinking that the chat template opened has no `<think>` in the reply and
+    # cannot be recognised.
     spans = [(begin, end) for begin, end, _ in _scan(text)]
     position = text.find(_THOUGHT_ENDS)
     while position >= 0 and any(begin < position < end for begin, end in spans):
@@ -172,7 +168,7 @@ def _decoded(text: str) -> Any:
 
 
 def _without_commas(text: str) -> str:
-    """Return text with a space for each comma before a closing bracket."""
+    # A space in place of a trailing comma keeps all positions.
     return _STRING_OR_COMMA.sub(lambda found: " " if found[0] == "," else found[0], text)
 
 
@@ -205,10 +201,10 @@ _NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*(?:(%|percent)|(?:/|out of)\s*(\d+(?:\.
 
 
 def read_share(value: Any) -> float | None:
-    """Return a share of 0 to 1, or None.
+    """Return a share in 0..1, or None if the value is unreadable or ambiguous, like 7.
 
-    A number up to 1 is itself, one above 10 is per cent, and `80 %`, `4/5` and words like `likely` are read. 7 is
-    ambiguous: None. Negative numbers are 0.
+    A number up to 1 is itself, one above 10 is per cent; `80 %`, `4/5` and words like `likely` are read. Negative
+    numbers are 0.
     """
     whole = None
     if isinstance(value, str):

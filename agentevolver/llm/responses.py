@@ -1,7 +1,4 @@
-"""What the openai client returns or raises, as an `LLMAnswer` or as a `Failure` with one of our errors.
-
-Errors are returned, not raised: an exception of the client in their context might show a key.
-"""
+"""Results and exceptions of the openai client, as an `LLMAnswer` or as a `Failure` with one of our errors."""
 
 from __future__ import annotations
 
@@ -34,7 +31,7 @@ from agentevolver.llm.reply import NoAnswer, split_thinking
 Tokens = tuple[int | None, int | None]
 """Prompt and completion tokens; None if the server does not count them."""
 
-# DeepSeek, DashScope and older vLLM; newer vLLM and OpenRouter.
+# The first is used by DeepSeek, DashScope and older vLLM, the second by newer vLLM and OpenRouter.
 _THINKING = ("reasoning_content", "reasoning")
 _OVERFLOW = re.compile(
     r"context[_ ]length[_ ]exceeded|exceed_context_size|maximum (?:context|model) length|(?:prompt|input) is too long"
@@ -66,7 +63,7 @@ _ADVICE = {
 
 
 class Again(Enum):
-    """Whether to try again: never, because the reply was unusable, because of an outage, or of a rate limit."""
+    """Whether to try again: never, because the reply is unusable, or because of an outage or a rate limit."""
 
     NO = auto()
     UNUSABLE = auto()
@@ -76,8 +73,8 @@ class Again(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A failed try: the error to raise if it is the last, the wait that the server asked for, and the tokens of a reply
-    that was billed and cannot be used."""
+    """A failed try: the error to raise if no try follows, the wait that the server requested, and the tokens billed for
+    an unusable reply."""
 
     error: LLMError
     again: Again = Again.NO
@@ -87,7 +84,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """For messages: role, model and URL of a request, and the secrets to keep out of them."""
+    """For messages: role, model and URL of a request, and the secrets to remove."""
 
     where: str
     secrets: tuple[str, ...]
@@ -95,8 +92,9 @@ class Context:
 
 
 def read_error(error: Exception, context: Context) -> Failure:
-    """Return what an exception of the client means."""
+    """Return the failure that an exception of the client means."""
     where = context.where
+    # Errors are returned, not raised: the client's exception as their context might show a key in a traceback.
     if isinstance(error, openai.APITimeoutError):
         text = f"{where} did not answer within {context.timeout_s:g} s; raise its timeout_s if it is only slow"
         return Failure(LLMTimeout(text))
@@ -108,7 +106,7 @@ def read_error(error: Exception, context: Context) -> Failure:
     if isinstance(error, openai.APIConnectionError):
         cause = redact(str(error.__cause__ or error), context.secrets)
         return Failure(LLMUnavailable(f"{where} cannot be reached: {cause}"), Again.OUTAGE)
-    # A proxy's page, or half a body.
+    # A proxy's page, or a truncated body.
     found = redact(f"{type(error).__name__}: {error}", context.secrets)
     return Failure(LLMUnavailable(f"{where} answered with no chat completion: {found}"), Again.UNUSABLE)
 
@@ -116,11 +114,11 @@ def read_error(error: Exception, context: Context) -> Failure:
 def read_completion(
     completion: Any, headers: Mapping[str, str], seconds: float, tries: int, context: Context
 ) -> LLMAnswer | Failure:
-    """Return what a reply with status 200 says; some servers send their errors with it."""
     where, billed = context.where, _usage(completion)
     choices = getattr(completion, "choices", None)
     choice = choices[0] if isinstance(choices, list) and choices else None
     message = getattr(choice, "message", None)
+    # Some servers send errors with status 200.
     wrong = getattr(completion, "error", None) or getattr(choice, "error", None)
     if isinstance(wrong, dict) and not getattr(message, "content", None):
         code = str(wrong.get("code") or wrong.get("status") or "")
@@ -136,14 +134,12 @@ def read_completion(
         return Failure(LLMFiltered(f"{where} withheld its reply (content filter)"), billed=counted)
     if not text.strip() and not calls:
         if reason == "length":
-            empty = (
-                f"{where} spent all its tokens before it said anything; raise sampling.max_tokens or have it think less"
-            )
+            empty = f"{where} spent all its tokens before an answer; raise sampling.max_tokens or reduce its thinking"
             return Failure(LLMReplyError(empty, text), billed=counted)
         if refusal := getattr(message, "refusal", None):
             return Failure(LLMRefused(f"{where} refused: {redact(str(refusal), context.secrets)}"), billed=counted)
         return Failure(LLMUnavailable(f"{where} answered nothing"), Again.UNUSABLE, billed=counted)
-    with suppress(NoAnswer):  # of thinking that never ended the text stays as it is
+    with suppress(NoAnswer):  # thinking without an end stays in the text
         inline, rest = split_thinking(text)
         if inline and (rest.strip() or calls):
             thinking, text = thinking or inline, rest.strip()
@@ -187,23 +183,21 @@ def asked_wait(headers: Mapping[str, str]) -> float | None:
 
 
 def is_overflow(text: str) -> bool:
-    """Whether an error says that prompt and reply do not fit the model's context."""
     return bool(_OVERFLOW.search(text))
 
 
 def limit_named(text: str) -> int | None:
-    """Return the tokens that an overflow's text names as the limit, or None."""
+    """Return the limit in tokens that an overflow error names, or None."""
     found = _LIMIT.search(text.replace(",", ""))
     return int(found[found.lastindex]) if found and found.lastindex else None
 
 
 def is_filtered(text: str, codes: Iterable[object] = ()) -> bool:
-    """Whether an error says that a content filter stopped the request; `codes` are its `code` and `type`."""
+    """Whether an error is a content filter's; `codes` are its `code` and `type`."""
     return any(str(code).lower() in _FILTER_CODES for code in codes) or bool(_FILTERED.search(text))
 
 
 def _plain(text: str) -> str:
-    """Return a text, or the title of an HTML page."""
     if "<html" not in text[:500].lower():
         return text
     title = re.search(r"<title[^>]*>(.*?)</title>", text, re.IGNORECASE | re.DOTALL)
@@ -218,7 +212,7 @@ def _json(response: Any) -> Any:
 
 
 def _usage(body: Any) -> Tokens | None:
-    """Return the tokens that a body says were used, or None if it says nothing of them."""
+    """Return the tokens that a response reports, or None if it reports none."""
     usage = body.get("usage") if isinstance(body, dict) else getattr(body, "usage", None)
     found = usage if isinstance(usage, dict) else getattr(usage, "__dict__", {})
     prompt, said = (

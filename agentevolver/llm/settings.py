@@ -1,7 +1,6 @@
 """Settings of the section `llm`: an endpoint for every role, the cache, the budget, and the stand-in of offline runs.
 
-Strict, frozen, and documented where it is declared. It holds the *names* of key variables and never a key. Nothing here
-opens a connection.
+They hold the names of key variables, never a key.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from agentevolver.utils import recipes
 
 OFFLINE = "offline"
 POLICY = "policy"
-# Models of ours, whose replies follow from a seed. Others may not know the parameter, or not keep to it.
+# Our own models: a seed determines their replies. Other servers may not know the parameter, or ignore it.
 SEEDED = (OFFLINE, POLICY)
 CACHE_FILE = "llm_replies.sqlite"
-# Variable of the token that the stand-in asks for, if it is set.
+# Variable with the stand-in's token, if it has one.
 TEACHER_TOKEN = "TEACHER_TOKEN"
 
 # fmt: off
@@ -29,7 +28,7 @@ OPENAI_SAMPLING = frozenset({
     "temperature", "top_p", "max_tokens", "max_completion_tokens", "seed", "stop", "presence_penalty",
     "frequency_penalty", "reasoning_effort", "response_format", "tool_choice",
 })
-# Fields of the body that servers know beyond the OpenAI API.
+# Fields of the body beyond the OpenAI API that some servers know.
 EXTRA_SAMPLING = frozenset({
     "top_k", "min_p", "repetition_penalty", "chat_template_kwargs", "enable_thinking", "thinking_budget", "extra_body",
 })
@@ -50,7 +49,7 @@ REMOVED = {
 
 
 class Role(StrEnum):
-    """Role: what a language model is asked to do."""
+    """Role of a language model in training."""
 
     EXPLORER = "explorer"
     SYNTHESISER = "synthesiser"
@@ -65,9 +64,9 @@ class _Section(BaseModel):
 
 
 def merged(default: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return sampling parameters with `own` laid over the default. `max_tokens` and `max_completion_tokens` are one
-    parameter of two names: the value of `own` counts, under the newer name if both are given."""
+    """Return sampling parameters with `own` laid over `default`."""
     out = {**default, **own}
+    # One parameter with two names: the value of `own` counts, under the newer name if both are given.
     older, newer = "max_tokens", "max_completion_tokens"
     if out.get(older) is not None and out.get(newer) is not None:
         if own.get(older) is not None:
@@ -77,7 +76,7 @@ def merged(default: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]
 
 
 def check_sampling(sampling: Mapping[str, Any]) -> dict[str, Any]:
-    """Return sampling parameters without those that are None; raises ValueError for one that is not known."""
+    """Return the sampling parameters that are not None; raises ValueError for an unknown one."""
     unknown = sorted(set(sampling) - OPENAI_SAMPLING - EXTRA_SAMPLING)
     if unknown:
         raise ValueError(
@@ -90,27 +89,27 @@ def check_sampling(sampling: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class EndpointSettings(_Section):
-    """One OpenAI-compatible endpoint and how it is used."""
+    """One OpenAI-compatible endpoint."""
 
     base_url: str = Field(
         OFFLINE,
         description="http(s)://.../v1, `offline` (the stand-in of a recipe) or `policy` (the vLLM that rolls out)",
     )
     model: str = Field(
-        "teacher", min_length=1, description="model name; for `policy` the served one's, whatever stands here"
+        "teacher", min_length=1, description="model name; ignored for `policy`, which is served under its own name"
     )
     api_key_env: str | None = Field(
         "OPENAI_API_KEY",
-        description="environment variable that holds the key, never the key itself; null: the endpoint wants none",
+        description="environment variable that holds the key, never the key itself; null: the endpoint needs none",
     )
     sampling: dict[str, Any] = Field(
         default_factory=lambda: {"temperature": 0.7, "max_tokens": 4096},
-        description="what is sent unless a call says otherwise",
+        description="parameters to send; a call may override them",
     )
-    omit: list[str] = Field(default_factory=list, description="parameters that are never sent, whoever sets them")
+    omit: list[str] = Field(default_factory=list, description="parameters that are never sent, even if set")
     json_mode: Literal["prompt", "object", "schema"] = Field(
         "prompt",
-        description="how JSON is asked for: by the prompt, or by response_format json_object or json_schema too",
+        description="how JSON is requested: by the prompt alone, or also by response_format json_object or json_schema",
     )
     concurrency: int = Field(16, ge=1, description="calls in flight at once, per role and process")
     timeout_s: float = Field(120.0, gt=0, description="seconds of one try")
@@ -161,7 +160,7 @@ class EndpointSettings(_Section):
         return value
 
     def response_format(self, schema: type[BaseModel]) -> dict[str, Any]:
-        """Return the sampling parameter that asks for JSON of a schema; empty if the prompt alone does."""
+        """Return the sampling parameter that requests JSON of a schema, or {} if `json_mode` is `prompt`."""
         if self.json_mode == "schema":
             wanted = {"name": schema.__name__, "schema": schema.model_json_schema()}
             return {"response_format": {"type": "json_schema", "json_schema": wanted}}
@@ -169,13 +168,12 @@ class EndpointSettings(_Section):
 
     @property
     def key_variable(self) -> str | None:
-        """The variable that a call needs; None for endpoints of our own and those that want no key."""
+        """The variable with the endpoint's key, or None if the endpoint is ours or needs no key."""
         return None if self.base_url in (OFFLINE, POLICY) else self.api_key_env
 
 
 class BudgetSettings(_Section):
-    """`budget`: the most that a run may spend, resumed runs included; null: no limit.
-    What comes from the cache is free."""
+    """`budget`: the most that a run may spend, resumed runs included; null: no limit. Cached replies are free."""
 
     max_tokens: int | None = Field(None, ge=1, description="prompt and completion tokens of all roles")
     max_cost: float | None = Field(None, gt=0, description="cost of all roles, in the currency of the prices")
@@ -183,22 +181,21 @@ class BudgetSettings(_Section):
 
 class StandIn(_Section):
     """Settings of the program that plays the roles whose base_url is `offline`. A recipe registers a subclass
-    (`Recipe.stand_in`); without one nothing plays them."""
+    (`Recipe.stand_in`); without one, no program plays them."""
 
     url: str = Field("", description="where it answers, ending in /v1; the launcher fills in the port that it takes")
 
     @property
     def health_url(self) -> str:
-        """Where it says that it is up."""
         return self.url.removesuffix("/v1") + "/healthz"
 
     def arguments(self) -> list[str]:
-        """Return what follows the Python interpreter on the command line that starts it."""
+        """Return the arguments after the Python interpreter on the command line that starts the program."""
         return []
 
     def problem(self, role: Role, env_types: Sequence[str], purpose: Purpose) -> str | None:
-        """Return why it cannot play a role in these environments, or None if it can."""
-        return "is the default, and nothing is installed that plays the role"
+        """Return why the program cannot play a role in these environments, or None if it can."""
+        return "is the default, and no installed program plays the role"
 
 
 Purpose = Literal["episodes", "notes"]
@@ -206,7 +203,6 @@ Purpose = Literal["episodes", "notes"]
 
 
 def stand_in(value: Any = None) -> StandIn:
-    """Return the settings of the registered stand-in, validated from a tree of its keys."""
     kind = next((one.stand_in for one in recipes.recipes().values() if one.stand_in is not None), StandIn)
     made = kind.model_validate(value or {})
     assert isinstance(made, StandIn)
@@ -214,11 +210,11 @@ def stand_in(value: Any = None) -> StandIn:
 
 
 class LLMSettings(EndpointSettings):
-    """The section `llm`: the endpoint of every role, and what a role has of its own under `roles.<role>`."""
+    """The section `llm`: the default endpoint, with each role's own keys under `roles.<role>`."""
 
     roles: dict[Role, dict[str, Any]] = Field(
         default_factory=dict,
-        description="keys of the endpoint that differ for a role; its sampling is laid over the default's",
+        description="keys of the endpoint that differ for a role; its sampling parameters override the default's",
     )
     cache: Literal[False] | Path | None = Field(
         None,
@@ -226,9 +222,7 @@ class LLMSettings(EndpointSettings):
         "where tasks are made "
         "alone, in the run's own folder; false: nowhere",
     )
-    ledger: Path | None = Field(
-        None, description="SQLite file that keeps what was spent; null: the run's own, or memory"
-    )
+    ledger: Path | None = Field(None, description="SQLite file of the ledger of costs; null: the run's own, or memory")
     budget: BudgetSettings = BudgetSettings()
     teacher: SerializeAsAny[StandIn] = Field(
         default_factory=stand_in, description="the program that plays the roles whose base_url is `offline`"
@@ -251,7 +245,7 @@ class LLMSettings(EndpointSettings):
         return self
 
     def endpoint(self, role: Role) -> EndpointSettings:
-        """Return the endpoint of a role: the default's keys with the role's own over them."""
+        """Return the endpoint of a role: the defaults with the role's own keys over them."""
         own = self.roles.get(role, {})
         default = {name: getattr(self, name) for name in EndpointSettings.model_fields}
         sampling = own.get("sampling") or {}
@@ -260,10 +254,10 @@ class LLMSettings(EndpointSettings):
         return EndpointSettings.model_validate({**default, **own, "sampling": merged(self.sampling, sampling)})
 
     def task_making_cache(self, folder: Path) -> Path | Literal[False]:
-        """Return where replies are kept while tasks are made: as set, else in a folder of the run's own."""
+        """Return the cache's file while tasks are made: the configured one, else one in the run's folder."""
         return folder / CACHE_FILE if self.cache is None else self.cache
 
     @property
     def needs_teacher(self) -> bool:
-        """Whether the stand-in plays a role, so that it must be started."""
+        """Whether a role uses the stand-in, so that it must be started."""
         return any(self.endpoint(role).base_url == OFFLINE for role in Role)

@@ -1,11 +1,7 @@
-"""SQLite stores of the roles' calls: the ledger of what was spent, with its budget, and the cache of replies.
+"""SQLite stores of the roles' calls: the ledger of spending, with its budget, and the cache of replies.
 
-The ledger survives restarts and is shared by the processes of a run. The budget is checked before a call, against what
-all processes have settled and what this process has in flight; only calls in flight can exceed it. A ledger that cannot
-be written (a full disk) is reported once and goes on in memory; the next success writes what is missing.
-
-The cache finds replies by (endpoint, model, messages, sampling). It never fails a call: a file that is no database is
-set aside, and an error of reading or writing means "not cached" and is reported once.
+The ledger survives restarts and is shared by the processes of a run. The cache finds replies by (endpoint, model,
+messages, sampling) and never fails a call.
 """
 
 from __future__ import annotations
@@ -38,7 +34,7 @@ _REPLIES = """CREATE TABLE IF NOT EXISTS replies (
     key TEXT PRIMARY KEY, text TEXT NOT NULL, prompt_tokens INTEGER NOT NULL, completion_tokens INTEGER NOT NULL,
     finish_reason TEXT NOT NULL, created REAL NOT NULL, tool_calls TEXT NOT NULL DEFAULT '[]', thinking TEXT NOT NULL \
 DEFAULT '')"""
-# Columns that files of earlier versions lack.
+# Columns missing from files of earlier versions.
 _REPLIES_ADDED = ("tool_calls TEXT NOT NULL DEFAULT '[]'", "thinking TEXT NOT NULL DEFAULT ''")
 _REPLY_COLUMNS = "text, prompt_tokens, completion_tokens, finish_reason, tool_calls, thinking"
 
@@ -49,7 +45,7 @@ class LedgerError(LLMError):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Usage of calls: their number, tokens, and cost in the currency of the prices."""
+    """Calls, tokens, and cost in the currency of the prices."""
 
     calls: int = 0
     prompt_tokens: int = 0
@@ -58,7 +54,6 @@ class Usage:
 
     @property
     def tokens(self) -> int:
-        """Prompt and completion tokens."""
         return self.prompt_tokens + self.completion_tokens
 
     def __add__(self, other: Usage) -> Usage:
@@ -71,10 +66,10 @@ class Usage:
 
 
 class Ledger:
-    """Counts usage by role and guards the budget. Safe for threads; without a path it lives in memory."""
+    """Counts usage by role and guards the budget. Thread-safe; without a path it lives in memory."""
 
     def __init__(self, path: Path | None = None, budget: BudgetSettings | None = None) -> None:
-        """Open or make the file; raises LedgerError if that cannot be done."""
+        """Open or create the file; raises LedgerError if that fails."""
         self.budget = budget or BudgetSettings()
         self._lock = threading.Lock()
         self._in_flight = Usage()
@@ -88,11 +83,11 @@ class Ledger:
                 self._known = self._stored()
             except (sqlite3.Error, OSError) as error:
                 raise LedgerError(
-                    f"{path}: the ledger of what was spent cannot be opened ({error}); repair or remove it"
+                    f"{path}: the ledger of language model costs cannot be opened ({error}); repair or remove it"
                 ) from error
 
     def by_role(self) -> dict[str, Usage]:
-        """Return what each role spent so far, in this run and in those it resumes."""
+        """Return the usage of each role so far, including that of the resumed runs."""
         with self._lock:
             return self._totals()
 
@@ -100,9 +95,11 @@ class Ledger:
         return sum(self.by_role().values(), Usage())
 
     def begin(self, estimate: Usage) -> None:
-        """Note a call that is about to be sent; raises BudgetExceeded, and notes nothing, if the budget does not allow
-        it."""
+        """Reserve the estimate of a call that is about to be sent; raises BudgetExceeded, and reserves nothing, if the
+        budget does not allow it."""
         with self._lock:
+            # Settled usage of all processes, and calls in flight of this one: only calls in flight can exceed the
+            # budget.
             now = sum(self._totals().values(), Usage())
             ahead = now + self._in_flight + estimate
             limits = self.budget
@@ -119,7 +116,7 @@ class Ledger:
             self._in_flight += estimate
 
     def settle(self, role: str, estimate: Usage, used: Usage) -> None:
-        """Replace the estimate of a call by what it used, which is nothing if it failed."""
+        """Replace the estimate of a call by its actual usage (nothing if it failed)."""
         with self._lock:
             minus = Usage(-estimate.calls, -estimate.prompt_tokens, -estimate.completion_tokens, -estimate.cost)
             self._in_flight += minus
@@ -153,6 +150,7 @@ class Ledger:
     def _write(self) -> None:
         if self._db is None:
             return
+        # If the file cannot be written (a full disk), usage stays in `_unwritten`, and the next success writes it.
         rows = [(role, u.calls, u.prompt_tokens, u.completion_tokens, u.cost) for role, u in self._unwritten.items()]
         try:
             self._db.execute("BEGIN IMMEDIATE")
@@ -171,18 +169,18 @@ class Ledger:
     def _report(self, error: sqlite3.Error) -> None:
         if not self._reported:
             logger.warning(
-                "what the language models cost cannot be written at the moment (%s); it is counted in memory", error
+                "the ledger of language model costs cannot be written now (%s); they are counted in memory", error
             )
             self._reported = True
 
 
 class CacheError(LLMError):
-    """The cache's file cannot be opened."""
+    pass
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A reply as it is kept in the cache; tool calls are JSON pairs of name and arguments."""
+    """A reply as the cache stores it; `tool_calls` is a JSON list of (name, arguments)."""
 
     text: str
     prompt_tokens: int
@@ -204,16 +202,17 @@ class Stored:
 
 
 def cache_key(base_url: str, model: str, messages: list[dict[str, Any]], sampling: dict[str, Any]) -> str:
-    """Return the hash of everything that decides a reply except chance."""
+    """Return the hash of everything that determines a reply except chance."""
     data = json.dumps([base_url, model, messages, sampling], sort_keys=True, ensure_ascii=False, default=str)
     return hashlib.sha256(data.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class ReplyCache:
-    """Cache of replies in one file. Safe for threads."""
+    """Cache of replies in one file. Thread-safe; an error of reading or writing counts as a miss and is reported
+    once."""
 
     def __init__(self, path: Path) -> None:
-        """Open or make the file; raises CacheError if that is not possible."""
+        """Open or create the file; raises CacheError if that fails."""
         self._lock = threading.Lock()
         self._reported = False
         try:
@@ -225,11 +224,11 @@ class ReplyCache:
         try:
             return self._open(path)
         except sqlite3.DatabaseError as error:
-            # Only what is broken is set aside: a file that is busy or may not be written is left where it is.
+            # Set aside only a broken file, not one that is busy or read-only.
             if error.sqlite_errorcode not in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
                 raise
             aside = path.with_name(f"{path.name}.unreadable-{int(time.time())}")
-            logger.warning("%s is no usable cache of replies; it is kept as %s and begun anew", path, aside.name)
+            logger.warning("%s is not a usable cache of replies; it is kept as %s and replaced", path, aside.name)
             path.rename(aside)
             return self._open(path)
 
@@ -258,12 +257,11 @@ class ReplyCache:
         return Stored(*row) if row else None
 
     def put(self, key: str, reply: Stored) -> None:
-        """Keep a reply in place of an older one."""
         statement = f"INSERT OR REPLACE INTO replies (key, created, {_REPLY_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
         self._execute(statement, (key, time.time(), *astuple(reply)))
 
     def forget(self, key: str) -> None:
-        """Drop a useless reply, so that the next run asks again."""
+        """Drop an unusable reply, so that the next run calls the model again."""
         self._execute("DELETE FROM replies WHERE key = ?", (key,))
 
     def close(self) -> None:

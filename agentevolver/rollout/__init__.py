@@ -1,1 +1,1 @@
-"""Rollouts: one episode, token in and token out."""
+"""Rollouts: one episode, token ids in and token ids out."""

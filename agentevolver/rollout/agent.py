@@ -1,8 +1,7 @@
-"""The user's agent: what it is called with, what it may return, and how a function of this Python is run.
+"""The user's agent: its inputs, its result, and how a Python function runs as an agent.
 
-A function is called once a rollout, as `play(task, endpoint, world)`, outside of the event loop that answers its model
-calls: async functions share one loop, others have a thread each. A blocking function delays no rollout but its own (an
-async one: the other async ones).
+The function is called once a rollout as `play(task, endpoint, world)`. Async functions share one event loop in a
+thread; blocking functions have a thread each.
 """
 
 from __future__ import annotations
@@ -27,21 +26,20 @@ from agentevolver.types import Task
 
 logger = logging.getLogger(__name__)
 
-# Seconds after its cancellation in which a function has to end before it is interrupted, and after that abandoned.
+# Seconds that a cancelled function has to end. Then it is interrupted, and after as long again abandoned.
 GRACE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Result of an agent: `score` in 0..1, None if somebody else grades; `reason` is kept beside the grade."""
+    """Result of an agent: a score in 0..1, or None if a grader decides, and a reason that is stored with the grade."""
 
     score: float | None = None
     reason: str = ""
 
 
 class AgentFailed(Exception):
-    """The agent raised, ended with an error, or returned no result; `result` is what can be said of the rollout
-    nevertheless."""
+    """The agent raised, ended with an error, or returned no valid result; `result` holds what is known."""
 
     def __init__(self, message: str, result: Result | None = None) -> None:
         super().__init__(message)
@@ -49,16 +47,13 @@ class AgentFailed(Exception):
 
 
 class Agent(Protocol):
-    """Plays rollouts through the gateway."""
-
     async def play(self, task: Task, endpoint: GatewayEndpoint, world: LiveWorld | None) -> Result:
-        """Play a rollout until the agent is done. Raises AgentFailed; cancelled, it leaves nothing of the agent
-        running."""
+        """Play a rollout to its end. Raises AgentFailed. Cancellation ends all of the agent."""
         ...
 
 
 def result_of(returned: Any) -> Result:
-    """Return an agent's return value as a result. Raises AgentFailed."""
+    """Convert an agent's return value. Raises AgentFailed."""
     result = returned if isinstance(returned, Result) else Result(returned)
     score = result.score
     if score is None:
@@ -70,7 +65,7 @@ def result_of(returned: Any) -> Result:
 
 
 class AgentStopped(BaseException):
-    """Raised inside of a function that goes on after its rollout has ended."""
+    """Raised inside a function that continues after its rollout has ended."""
 
 
 @dataclass(slots=True)
@@ -90,25 +85,25 @@ class FunctionAgent:
 
 
 class _AgentLoop:
-    """An event loop in a thread, for the async functions of a process."""
+    """An event loop in a thread, for all async agents of a process."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="agents", daemon=True)
         self._thread.start()
-        # The agents that go on although their rollouts have ended, and when one was last interrupted.
+        # Agents that still run although their rollouts have ended, and the time of the last interrupt.
         self._over: set[asyncio.Task[Any]] = set()
         self._interrupted = -math.inf
 
     async def run(self, coroutine: Coroutine[Any, Any, Any], grace_s: float) -> Any:
-        """Await a coroutine there. Raises AgentFailed for its errors; ends it if this is cancelled."""
+        """Await a coroutine on that loop. Raises AgentFailed for its errors. Cancellation ends the coroutine."""
         ended: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         here = asyncio.get_running_loop()
         task: list[asyncio.Task[Any]] = []
         over = False
 
         async def guarded() -> None:
-            if over:  # another agent has held the loop up since before this one's turn
+            if over:  # cancelled before it started, because another agent blocked the loop
                 coroutine.close()
                 _tell(here, ended, None, None)
                 return
@@ -118,7 +113,7 @@ class _AgentLoop:
             except BaseException as error:
                 _tell(here, ended, None, error)
                 if isinstance(error, AgentStopped):
-                    # Others that are over may be woken already: each would hold the loop up next.
+                    # Other ended agents may be scheduled already, and each would block the loop next.
                     for one in list(self._over):
                         one.cancel()
                 if isinstance(error, asyncio.CancelledError):
@@ -132,18 +127,19 @@ class _AgentLoop:
             self._over.update(task)
             self._loop.call_soon_threadsafe(lambda: [one.cancel() for one in task])
             if not await _within(ended, grace_s):
-                # Whatever holds the loop up is interrupted; a coroutine that goes on although it was cancelled is not
-                # holding it up, and is cancelled again.
+                # If the loop does not answer, some agent blocks it and is interrupted. If it answers, this coroutine
+                # swallowed its cancellation and is cancelled again.
                 answered: asyncio.Future[Any] = here.create_future()
                 self._loop.call_soon_threadsafe(lambda: _tell(here, answered, None, None))
-                # Of those that wait for the same agent one interrupts it: a second time would strike what comes next.
+                # Several callers may wait for the same blocking agent. Only one interrupts: a second interrupt would
+                # hit the next agent.
                 if not await _within(answered, grace_s) and time.monotonic() - self._interrupted > grace_s:
                     self._interrupted = time.monotonic()
                     _interrupt(self._thread)
                 self._loop.call_soon_threadsafe(lambda: [one.cancel() for one in task])
                 if not await _within(ended, grace_s):
                     logger.error(
-                        "an async agent goes on after its cancellation: it must not catch CancelledError, nor block"
+                        "an async agent still runs after its cancellation: it must not catch CancelledError, nor block"
                     )
             raise
         finally:
@@ -156,8 +152,7 @@ def _agent_loop() -> _AgentLoop:
 
 
 async def _in_thread(call: Callable[[], Any], grace_s: float) -> Any:
-    """Run a function in a new thread. Raises AgentFailed for its errors; if this is cancelled, interrupts it at its
-    next line."""
+    """Run a function in a new thread. Raises AgentFailed for its errors. Cancellation interrupts the thread."""
     here = asyncio.get_running_loop()
     ended: asyncio.Future[Any] = here.create_future()
 
@@ -174,13 +169,12 @@ async def _in_thread(call: Callable[[], Any], grace_s: float) -> Any:
     except asyncio.CancelledError:
         _interrupt(thread)
         if not await _within(ended, grace_s):
-            logger.error("the thread of an agent goes on: it waits for something without a timeout of its own")
+            logger.error("an agent's thread still runs after its interrupt: it waits for something without a timeout")
         raise
 
 
 def _tell(loop: asyncio.AbstractEventLoop, ended: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
-    """Set a function's result from another thread; its waiter may be gone."""
-
+    # Runs on the loop. The future may be done: its waiter was cancelled.
     def tell() -> None:
         if not ended.done():
             ended.set_result((value, error))
@@ -203,6 +197,7 @@ async def _within(ended: asyncio.Future[Any], seconds: float) -> bool:
 
 def _interrupt(thread: threading.Thread) -> None:
     if thread.is_alive() and thread.ident is not None:
+        # CPython raises the exception at the thread's next bytecode; a blocking C call continues until it returns.
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(AgentStopped))
 
 

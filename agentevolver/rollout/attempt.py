@@ -1,7 +1,4 @@
-"""An attempt at a rollout: create an instance, act, grade, release.
-
-`Attempt` is this course, whoever acts; in `FlowAttempt` an agent flow does.
-"""
+"""An attempt at a rollout: create an instance, act, grade, release."""
 
 from __future__ import annotations
 
@@ -46,20 +43,20 @@ class Played:
 
 @dataclass(frozen=True, slots=True)
 class RolloutPolicy:
-    """Limits and modes, collected from four sections of the configuration."""
+    """Limits and modes of rollouts, from four sections of the configuration."""
 
     max_steps: int
     max_tries: int
     sparse: bool
     unavailable_timeout_s: float
     no_think: bool = False
-    # Environments whose agents act by text, though others' call tools natively.
+    # Environments whose agents act by text in a run with native tool calls.
     by_text: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What the attempts of a worker process share; `RolloutRunner` documents each."""
+    """Dependencies shared by the attempts of a worker process; `RolloutRunner` documents them."""
 
     policy: RolloutPolicy
     client: Instances
@@ -71,13 +68,13 @@ class Means:
     tool_use: ToolUse | None = None
 
     def tool_use_in(self, env_type: str) -> ToolUse | None:
-        """Return how native calls are read in an environment, None if its agents act by text."""
+        """Return the reader of native calls for an environment, or None if its agents act by text."""
         return None if env_type in self.policy.by_text else self.tool_use
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """A task to attempt; `env_params`: of the instance."""
+    """A task to attempt, with the instance's parameters `env_params`."""
 
     means: Means
     task: Task
@@ -88,8 +85,8 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What an attempt took: weight versions that sampled, seconds of engine and environment, edits of the context
-    template, tools offered, and the gateway's facts of an agent of the user's."""
+    """Facts about an attempt: weight versions, seconds of engine and environment, context edits, offered tools,
+    gateway."""
 
     versions: set[int]
     generate_s: float
@@ -100,7 +97,7 @@ class Account:
 
 
 class Attempt(ABC):
-    """One attempt, on an instance of its own. A subclass says who acts."""
+    """One attempt on an instance of its own. Subclasses implement the acting."""
 
     def __init__(self, given: Assignment) -> None:
         self.means = given.means
@@ -124,20 +121,20 @@ class Attempt(ABC):
     @property
     @abstractmethod
     def acted(self) -> bool:
-        """Whether there is something to grade."""
+        """Whether there is anything to grade."""
 
     @abstractmethod
     def account(self) -> Account: ...
 
     @abstractmethod
     def samples(self) -> tuple[list[TrainingSample], dict[str, int]]:
-        """Return the training samples, and the number of dropped ones by reason."""
+        """Return the training samples, and the number of dropped samples by reason."""
 
     # ---- what a subclass does ----
 
     @abstractmethod
     async def play(self, state: dict[str, Any]) -> tuple[StopReason, str]:
-        """Act from the instance's initial state until the episode ends; returns the reason and a note."""
+        """Act from the instance's initial state to the end of the episode. Return the stop reason and a note."""
 
     @abstractmethod
     async def timed(self, call: Awaitable[T]) -> T:
@@ -151,7 +148,7 @@ class Attempt(ABC):
     # ---- its course ----
 
     async def run(self) -> tuple[StopReason, Outcome | None, str]:
-        """Play and grade. Returns the stop reason, the grade (None if there is none), and what went wrong."""
+        """Play and grade. Return the stop reason, the grade or None, and the error text."""
         try:
             try:
                 stop_reason, note = await self.play(await self._create())
@@ -167,15 +164,15 @@ class Attempt(ABC):
             return StopReason.GRADING_ERROR, None, str(error)
 
     async def outcome(self, stop_reason: StopReason, note: str) -> Outcome | None:
-        """Return the grade, or None if the policy never acted."""
+        """Return the grade. If the policy never acted, return None in training and a score of 0 in validation."""
         return await self.grade() if self.acted else self.of_inaction(note or stop_reason)
 
     async def grade(self) -> Outcome:
-        """Ask the task's grader, or the environment. A score outside of 0..1 is an environment error, not a grade."""
+        """Ask the task's grader or the environment. Raises EnvServiceError for a score outside of 0..1."""
         if self.means.graders is not None and not self.task.is_validation:
             messages = self.messages
             acted = next((i for i, message in enumerate(messages) if message["role"] == "assistant"), len(messages))
-            # A grader must not judge by the guidance.
+            # Graders see the conversation without the guidance.
             played = Played([*self.unguided, *messages[acted:]], [step for step in self.steps if step.kind == "action"])
             return await self.timed(self.means.graders.grade(self.task, played, self.means.client, self.instance_id))
         sparse = {"sparse": self.means.policy.sparse}
@@ -187,8 +184,7 @@ class Attempt(ABC):
         return Outcome(score=float(score), success=score >= 1.0)
 
     def of_inaction(self, why: str) -> Outcome | None:
-        """Return the outcome if the policy never acted: none in training; in validation unsolved, or only tasks that
-        fit would count."""
+        # Without a grade, validation would average only over tasks that fit the prompt.
         return Outcome(0.0, False, f"the policy never acted: {why}") if self.task.is_validation else None
 
     async def _create(self) -> dict[str, Any]:
@@ -201,13 +197,13 @@ class Attempt(ABC):
 
     async def _release(self) -> None:
         try:
-            # A cancelled rollout must not leave its instance to the service's expiry.
+            # Shielded: a cancelled rollout still releases its instance, instead of leaving it until it expires.
             await asyncio.shield(self.means.client.release_instance(self.instance_id))
         except EnvServiceError as error:
             logger.warning("instance %s could not be released, the service will expire it: %s", self.instance_id, error)
 
     def opening(self, state: dict[str, Any]) -> list[dict[str, Any]]:
-        """Return the environment's opening messages, with the task's own query in place of theirs if it has one."""
+        """Return the opening messages, with the task's own query in place of the environment's if it has one."""
         if self.task.query is not None:
             return replace_query(state["state"], self.task.query, state.get("info"))
         return [dict(message) for message in state["state"]]
@@ -243,7 +239,7 @@ class FlowAttempt(Attempt):
 
     @property
     def acted(self) -> bool:
-        """Whether the policy has acted, even if its calls were not carried out."""
+        # Calls that were not carried out count as actions too.
         return self._session.actions > 0
 
     def account(self) -> Account:
@@ -271,7 +267,6 @@ class FlowAttempt(Attempt):
         return self._opening
 
     async def _begin(self, state: dict[str, Any]) -> None:
-        """Start the context with the opening messages, and with guidance before the task if it fits."""
         self._session.offer(state.get("info"))
         self._opening = opening = self.opening(state)
         if self.guide is None:
@@ -283,6 +278,7 @@ class FlowAttempt(Attempt):
         except ContextFull as full:
             if not self.injection.guided:
                 raise
+            # Guidance that does not fit is dropped, instead of failing the attempt.
             self.injection = Injection(opening, opening, Guidance(problem=f"too long: {full}"))
             self._start(self.injection)
 
@@ -300,7 +296,6 @@ class FlowAttempt(Attempt):
 
 
 def is_score(score: Any) -> bool:
-    """Whether something is a number in 0..1."""
     return isinstance(score, int | float) and math.isfinite(score) and 0.0 <= score <= 1.0
 
 

@@ -1,8 +1,7 @@
-"""The user's agent as a program: one process a rollout, in a folder of its own, ended with everything it started.
+"""The user's agent as a program: one process a rollout, in a folder of its own.
 
-It finds the gateway in the variables that OpenAI's and Anthropic's clients read, and the rollout's own routes in
-`AGENTEVOLVER_*`. It inherits this process's variables except secrets. A lifeline (`agentevolver.utils.lifeline`) ends
-it with the rollout, and with this process.
+It finds the gateway in the variables of OpenAI's and Anthropic's clients, and the rollout's routes in `AGENTEVOLVER_*`.
+It inherits this process's variables except secrets.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from agentevolver.utils import lifeline
 from agentevolver.utils.net import LOOPBACK
 from agentevolver.utils.secrets import SECRETS, masked_text, secrets_in
 
-# Of what a program prints, what is kept for an error; and what it may print at all.
+# Bytes of a program's output that an error shows, and that it may print at all.
 TAIL_BYTES = 4096
 OUTPUT_BYTES = 64 * 1024 * 1024
 # Variables that lead to the run's own processes and secrets.
@@ -38,16 +37,14 @@ _END_S = 10.0
 
 @dataclass(slots=True)
 class CommandAgent:
-    """An agent that is a program; `{query}` and the like are filled into `words`."""
+    """An agent that is a program; placeholders such as `{query}` are filled into `words`."""
 
     words: Sequence[str]
     output_bytes: int = OUTPUT_BYTES
 
     async def play(self, task: Task, endpoint: GatewayEndpoint, world: LiveWorld | None) -> Result:
-        """Run the program to its end; it posts its score, if any, to the route `result`.
-
-        Raises AgentFailed for an exit code other than 0, with the end of its output.
-        """
+        """Run the program to its end; it may post a score to the route `result`. Raises AgentFailed for a non-zero exit
+        code."""
         folder = Path(tempfile.mkdtemp(prefix="agent-"))
         try:
             told = folder / "task.json"
@@ -64,7 +61,7 @@ class CommandAgent:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """How a program ended: exit code, the end of its output, and whether that exceeded the limit."""
+    """A finished program: exit code, end of its output, and whether the output exceeded the limit."""
 
     code: int
     printed: bytes
@@ -72,11 +69,11 @@ class Ran:
 
     @property
     def tail(self) -> str:
-        """The end of its output as text, secrets masked."""
+        """The end of the output as text, with secrets masked."""
         return masked_text(self.printed.decode("utf-8", "replace").strip())
 
     def check(self, endpoint: GatewayEndpoint, output_bytes: int = OUTPUT_BYTES) -> None:
-        """Raise AgentFailed unless it ended well."""
+        """Raise AgentFailed unless the program succeeded."""
         if self.flooded:
             raise AgentFailed(f"the program printed more than {output_bytes} bytes and was ended")
         if self.code != 0:
@@ -92,7 +89,7 @@ def task_file(task: Task, world: LiveWorld | None) -> bytes:
 def filled(
     words: Sequence[str], task: Task, endpoint: GatewayEndpoint, world: LiveWorld | None, told: str
 ) -> list[str]:
-    """Return the command for one rollout; `told` is the path of the task's file."""
+    """Return the command line of one rollout; `told` is the path of the task's file."""
     query = task.query or (str(world.messages[-1]["content"]) if world is not None and world.messages else "")
     values = {
         "query": query.replace("\0", ""),
@@ -126,7 +123,7 @@ def variables(endpoint: GatewayEndpoint, world: LiveWorld | None, told: str) -> 
 
 
 def inherited(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that a program of the user's may see."""
+    """Return the environment variables that the user's program may see."""
     hidden = {*secrets_in(environ), SECRETS}
     return {
         name: value for name, value in environ.items() if name not in hidden and not name.startswith(_HIDDEN_PREFIXES)
@@ -136,7 +133,7 @@ def inherited(environ: Mapping[str, str]) -> dict[str, str]:
 async def run_program(
     words: Sequence[str], environ: Mapping[str, str], folder: Path, output_bytes: int = OUTPUT_BYTES
 ) -> Ran:
-    """Run a program on a lifeline: everything it started ends if this is cancelled or it prints too much."""
+    """Run a program. All processes it started end if this is cancelled or the output exceeds the limit."""
     loop = asyncio.get_running_loop()
     process = subprocess.Popen(
         lifeline.command(words),
@@ -156,7 +153,7 @@ async def run_program(
         while size <= output_bytes and (part := await reader.read(65536)):
             tail, size = (tail + part)[-TAIL_BYTES:], size + len(part)
     finally:
-        # The pipe is the lifeline: with it go the program and all that it has started.
+        # Closing the pipe ends the program and all its subprocesses (`utils.lifeline`).
         with contextlib.suppress(BrokenPipeError):
             process.stdin.close()
         if transport is not None:

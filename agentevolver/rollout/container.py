@@ -1,13 +1,8 @@
-"""The user's agent in the container of its task, as harbor lays tasks out: the agent works there, then the task's tests
-run there and say the grade.
+"""The user's agent in its task's container (harbor's layout): the agent works there, then the task's tests grade it
+there.
 
-A task is a folder: `instruction.md`, `environment/` (a Dockerfile and what it copies), `tests/test.sh`, which writes a
-number to `/logs/verifier/reward.txt`, and `task.toml` with the tests' time limit (`[verifier] timeout_sec`) and
-optionally a ready image (`[environment] docker_image`).
-
-The container shares this machine's network, since the gateway listens on loopback. Without a container engine a process
-in a folder takes its place (`process`): for tasks that need nothing of their image, and trusted agents; the paths
-`/app`, `/tests` and `/logs` in the texts of such a task become those below the folder.
+A task folder holds `instruction.md`, `environment/` (Dockerfile), `tests/test.sh`, which writes a number to
+`/logs/verifier/reward.txt`, and `task.toml` (`[verifier] timeout_sec`, `[environment] docker_image`).
 """
 
 from __future__ import annotations
@@ -37,13 +32,13 @@ REWARD = "/logs/verifier/reward.txt"
 TASK_FILE = "/logs/task.json"
 _PATHS = ("/app", "/tests", "/logs")
 _TESTS_S, _BUILD_S = 900.0, 1800.0
-# Longer than any agent and its tests: a container whose worker has died ends by itself.
+# Added to the agent's time limit: a container ends by itself if its worker has died.
 _SPARE_S = 600
 
 
 @dataclass(frozen=True, slots=True)
 class TaskFolder:
-    """A task as a folder; `tests_s`: time limit of its tests; `image`: a ready one."""
+    """A task's folder; `tests_s` is the time limit of its tests, `image` a ready image or None."""
 
     path: Path
     tests_s: float = _TESTS_S
@@ -53,7 +48,7 @@ class TaskFolder:
     def read(cls, path: Path) -> TaskFolder:
         """Read a task's folder. Raises GradingError if it has no tests or its task.toml is invalid."""
         if not (path / "tests" / "test.sh").is_file():
-            raise GradingError(f"{path}: no tests/test.sh, so nobody can grade the task")
+            raise GradingError(f"{path}: no tests/test.sh, so the task cannot be graded")
         told: dict[str, Any] = {}
         try:
             if (path / "task.toml").is_file():
@@ -66,7 +61,7 @@ class TaskFolder:
 
 @dataclass(slots=True)
 class ContainerAgent:
-    """An agent that works in the container of its task; `{query}` and the like are filled into `words`."""
+    """An agent that works in its task's container; placeholders such as `{query}` are filled into `words`."""
 
     words: Sequence[str]
     engine: ProcessEngine | CommandEngine
@@ -75,8 +70,7 @@ class ContainerAgent:
     async def play(self, task: Task, endpoint: GatewayEndpoint, world: LiveWorld | None) -> Result:
         """Run the agent, then the task's tests.
 
-        Raises AgentFailed, with the tests' result, if the agent ended with an error; GradingError if the tests give no
-        grade.
+        Raises AgentFailed, with the tests' result, if the agent failed; GradingError if the tests give no grade.
         """
         folder = TaskFolder.read(Path(str(task.metadata.get("info", {}).get("folder", ""))))
         with tempfile.TemporaryDirectory(prefix="task-") as place:
@@ -117,8 +111,10 @@ async def _graded(box: _Folder | _Container, folder: TaskFolder) -> Result:
 # ---- a process in a container's place ----
 
 
+# For tasks that need nothing of their image, and trusted agents. The paths `/app`, `/tests` and `/logs` become paths
+# below the folder.
 class ProcessEngine:
-    """No container: a process in a folder."""
+    """Runs a process in a folder in place of a container."""
 
     @asynccontextmanager
     async def box(self, task: TaskFolder, seconds: float) -> AsyncIterator[_Folder]:
@@ -166,7 +162,7 @@ class _Folder:
         return None
 
     def _here(self, text: str) -> str:
-        """Return a text with a container's paths replaced by those below the folder."""
+        # The container's paths become paths below this folder.
         for path in _PATHS:
             text = text.replace(f"{path}/", f"{self.root}{path}/")
         return text
@@ -187,6 +183,7 @@ class CommandEngine:
         image = task.image or await self._built(task.path / "environment")
         name = f"agentevolver-{uuid.uuid4().hex[:16]}"
         try:
+            # The container shares the host's network, because the gateway listens on loopback.
             start = ["run", "-d", "--rm", "--network", "host", "--name", name, "--entrypoint", "sleep", image]
             await self.call(*start, str(int(seconds)))
             box = _Container(self, name)
@@ -237,7 +234,7 @@ class _Container:
 
 
 def engine_of(name: str) -> ProcessEngine | CommandEngine:
-    """Return the engine of a name; `auto` is docker, else podman. Raises ValueError if its program is missing."""
+    """Return an engine by name; `auto` is docker, else podman. Raises ValueError if the program is missing."""
     if name == "process":
         return ProcessEngine()
     programs = ("docker", "podman") if name == "auto" else (name,)

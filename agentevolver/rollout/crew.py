@@ -1,8 +1,6 @@
 """Rollout workers of a run: spread over the cluster's nodes, and replaced when they are lost.
 
-A lost node takes its workers along; the others do their work meanwhile. A node that joins gets its share: its worker
-takes part once it is ready, and one of a node with too many is dismissed when it is idle. Nodes are looked at when a
-batch is handed out, ends of workers while the trainer waits.
+A new node gets its share of workers, and surplus workers on other nodes are dismissed when idle.
 """
 
 from __future__ import annotations
@@ -18,22 +16,22 @@ from agentevolver.utils.errors import last_line
 
 logger = logging.getLogger(__name__)
 
-# For a node on which a worker could not be started.
+# Seconds without new workers on a node where one failed to start.
 BARRED_S = 300.0
 
 
 class NoWorker(RuntimeError):
-    """No rollout worker can be started on any node; the message says why the last one could not."""
+    """No rollout worker can be started on any node; the message holds the last reason."""
 
 
 class Cluster(Protocol):
-    """What a crew asks of Ray; `RayCluster` is the real one."""
+    """The functions of Ray that a crew needs; `RayCluster` is the real one."""
 
     def living(self) -> list[str]:
-        """Return the ids of the living nodes, this process's first."""
+        """Return the ids of living nodes, this process's node first."""
 
     def results(self, references: Sequence[Any], timeout_s: float | None) -> dict[Any, Exception | None]:
-        """Return the ended ones of `references` with their errors; waits for one of them (None: forever)."""
+        """Return the finished references with their errors. None as timeout waits for one of them."""
 
     def kill(self, handle: Any) -> None:
         """End a worker; never raises."""
@@ -51,8 +49,10 @@ class Member:
 
 
 class Crew:
-    """The workers of a run; `start` starts one on a node and returns its handle, with a coroutine method `outlive`
-    that never returns."""
+    """The workers of a run.
+
+    `start` starts a worker on a node and returns its handle, whose coroutine method `outlive` never returns.
+    """
 
     def __init__(self, size: int, start: Callable[[str], Any], cluster: Cluster) -> None:
         self._size = size
@@ -66,7 +66,6 @@ class Crew:
 
     @property
     def members(self) -> list[Member]:
-        """All workers, starting ones included."""
         return [*self.active, *self.joining, *self.retiring]
 
     def begin(self) -> None:
@@ -84,9 +83,9 @@ class Crew:
         return gone
 
     def arrange(self) -> list[Member]:
-        """Take in ready workers, start missing ones, and retire surplus ones. Returns those that take part from now on.
+        """Add ready workers, start missing ones and retire surplus ones. Return the newly active workers.
 
-        At least one is active afterwards; raises NoWorker if none can be started.
+        At least one worker is active afterwards; raises NoWorker otherwise.
         """
         new = self._welcome(0)
         wanted = shares(self._size, self._cluster.living())
@@ -101,7 +100,7 @@ class Crew:
             new += self._welcome(None)
             if not self.active and not self.joining:
                 raise NoWorker(f"no rollout worker can be started: {self._problem}")
-        # After arrivals: a surplus worker is retired only when another has taken its place.
+        # Last: a surplus worker is retired only when another has taken its place.
         while len(self.active) > self._size:
             have = Counter(one.node for one in self.active)
             surplus = max(self.active, key=lambda one: have[one.node] - wanted[one.node])
@@ -119,7 +118,6 @@ class Crew:
         return Member(handle, node, handle.__ray_ready__.remote(), handle.outlive.remote())
 
     def _welcome(self, timeout_s: float | None) -> list[Member]:
-        """Take in joining workers that are ready, and drop those that failed to start."""
         ended = self._cluster.results([one.ready for one in self.joining], timeout_s)
         done = [one for one in self.joining if one.ready in ended]
         self.joining = [one for one in self.joining if one not in done]
@@ -140,7 +138,7 @@ class Crew:
 
 
 def shares(size: int, nodes: Sequence[str]) -> Counter[str]:
-    """Return the number of workers of each node, dealt in turn from the first."""
+    """Return the number of workers of each node, assigned round-robin from the first."""
     return Counter(nodes[place % len(nodes)] for place in range(size) if nodes)
 
 

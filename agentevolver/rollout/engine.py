@@ -1,4 +1,4 @@
-"""The engine that serves the policy: token ids in, sampled ids out. Every failure of it is an `EngineError`."""
+"""The engine that serves the policy: token ids in, sampled ids out."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from typing import Any, Protocol
 
 
 class EngineError(Exception):
-    """The engine that serves the policy gave no usable reply. Ends the attempt as `llm_error`;
-    never becomes a message."""
+    """The policy's engine gave no usable reply. It ends the attempt as `llm_error` and never becomes a message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """Sample of the engine: ids with their log-probs (same length), and the weight versions that sampled them."""
+    """A sampled reply: ids, their log-probs (same length), and the versions of the weights that sampled it."""
 
     ids: list[int]
     log_probs: list[float]
@@ -22,8 +21,6 @@ class Generated:
 
 
 class Engine(Protocol):
-    """Whatever samples from the policy."""
-
     async def generate(self, request_id: str, prompt_ids: list[int], sampling_params: dict[str, Any]) -> Generated:
         """Sample a reply to `prompt_ids`. Raises EngineError."""
         ...

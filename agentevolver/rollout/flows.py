@@ -1,8 +1,7 @@
 """Agent flows: which calls of the policy make up an episode, and which of them are actions.
 
-A flow sees only a `Session`, which asks the policy, carries out actions, records each call as a step, and keeps the
-context: flows and context templates compose freely, with the trained policy and with any chat model. A flow catches no
-failure: `EngineError`, `EnvServiceError` and `ContextFull` end the attempt.
+A flow sees only a `Session`, so flows and context templates combine freely. A flow catches no failure: `EngineError`,
+`EnvServiceError` and `ContextFull` end the attempt.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _FAILURE_FACTS = ("refused", "failed", "malformed_calls")
 PLAN = "First write a plan: a short numbered list of what to do, nothing else. Do not act yet."
 GO = "Carry the plan out, one action a message."
 REVISE = "This step failed. Write the whole plan for what is left to do anew, nothing else."
-# Of an episode, the first included: every plan takes tokens from the actions.
+# Plans of an episode, the first included: each takes tokens from the actions.
 MAX_PLANS = 4
 
 
@@ -46,7 +45,7 @@ class FlowSettings(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The environment's answer to an action, as the policy sees it; `failed`: the action was not carried out."""
+    """The environment's answer to an action, as the policy sees it; `failed` means the action was not carried out."""
 
     text: str
     reward: float
@@ -61,24 +60,24 @@ class Session(Protocol):
     def max_steps(self) -> int: ...
 
     async def ask(self, kind: str = "action") -> str:
-        """Return what the policy says next; `kind` names the step. Raises ContextFull, EngineError."""
+        """Return the policy's next reply; `kind` names the step. Raises ContextFull, EngineError."""
         ...
 
     async def act(self, text: str) -> Answer:
-        """Give the latest reply to the environment. Raises EnvServiceError."""
+        """Send the latest reply to the environment. Raises EnvServiceError."""
         ...
 
     def tell(self, text: str) -> None:
-        """Add an instruction to the conversation, as the user's."""
+        """Add an instruction to the conversation, as a user message."""
         ...
 
     def pin(self) -> None:
-        """Keep the latest reply in the context when it is shortened, in place of the one pinned before."""
+        """Keep the latest reply when the context is shortened; it replaces the reply pinned before."""
         ...
 
 
 class AgentFlow(ABC):
-    """How an agent acts. One object serves many episodes at once, so it keeps no state of any."""
+    """How an agent acts. One object serves many concurrent episodes, so it must not keep their state."""
 
     def __init__(self, options: FlowSettings | None = None) -> None:
         self.options = options or FlowSettings()
@@ -93,8 +92,7 @@ class AgentFlow(ABC):
 
 
 def has_failed(text: str, info: Mapping[str, Any]) -> bool:
-    """Whether an action was not carried out, by the environment's facts or because its answer begins as an error
-    does."""
+    """Whether an action failed: the environment says so in `info`, or its answer begins like an error."""
     return any(info.get(fact) for fact in _FAILURE_FACTS) or _FAILED.match(text) is not None
 
 
@@ -140,7 +138,7 @@ FLOWS: dict[str, type[AgentFlow]] = {"react": ReactFlow, "planner_executor": Pla
 
 
 def flow_class(name: str) -> type[AgentFlow]:
-    """Return the class of a name. Raises ConfigError."""
+    """Return a flow class by name. Raises ConfigError."""
     if name in FLOWS:
         return FLOWS[name]
     try:
@@ -150,9 +148,9 @@ def flow_class(name: str) -> type[AgentFlow]:
 
 
 def flow_chooser(settings: FlowSettings) -> Callable[[Task], AgentFlow]:
-    """Return a function that picks a task's flow: the one in its metadata (`agent_flow`), else the configuration's.
+    """Return a function that picks a task's flow: `agent_flow` in its metadata, else the configured one.
 
-    Raises ConfigError for an unusable flow: the configuration's at once, a task's when it is picked.
+    Raises ConfigError for an unusable configured flow at once, for a task's flow when it is picked.
     """
     made: dict[str, AgentFlow] = {settings.agent_flow: flow_class(settings.agent_flow)(settings)}
 

@@ -1,5 +1,4 @@
-"""Guidance in the episodes of one worker process: who is to have it, where it comes from, what a trajectory records
-of it."""
+"""Guidance in a worker's rollouts: which rollouts get it, its source, and its record in the trajectory."""
 
 from __future__ import annotations
 
@@ -19,8 +18,6 @@ logger = logging.getLogger(__name__)
 
 
 class Guides:
-    """Guides of rollouts: creates each rollout's, and records what came of it."""
-
     def __init__(self, settings: ExperienceSettings, source: actor.Guide, n: int, val_n: int) -> None:
         self._settings = settings
         self._source = source
@@ -28,7 +25,7 @@ class Guides:
         self._val_n = val_n
 
     def guide(self, task: Task, group_id: str, rollout_id: int, step: int, place: int = 0) -> Guide | None:
-        """Return the guide of a rollout, None if it gets no guidance; `place` is its task's in the step."""
+        """Return a rollout's guide, or None if it gets no guidance. `place` is the index of its task in the step."""
         validation = task.is_validation
         n = self._val_n if validation else self._n
         if task.is_scout or not is_guided(self._settings, group_id, rollout_id, n, validation=validation):
@@ -47,7 +44,7 @@ class Guides:
         return guide
 
     def used(self, rollout: Rollout, *, wanted: bool) -> GuidanceUse:
-        """Count an injection, and return what the trajectory keeps of it; `wanted`: the rollout was to be guided."""
+        """Count an injection and return its record. `wanted` says whether the rollout was meant to be guided."""
         injection = rollout.injection
         if injection is None:
             return GuidanceUse(wanted)

@@ -1,7 +1,7 @@
-"""Pauses of the policy's engine, as one worker process knows them: who waits, and for how long so far.
+"""Pauses of the policy's engine, as seen by one worker process.
 
-If rollouts go on over updates, the trainer says when the engine sleeps (for all calls), and when validation has it to
-itself (for training rollouts). Calls wait meanwhile; the time of a call excludes its pauses.
+In runs whose rollouts continue across updates, the engine sleeps during an update (all calls wait) and serves only
+validation during a validation (training calls wait). Pauses do not count as a call's time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-# How often a call that is paused is looked at.
+# Interval at which a paused call is checked.
 LOOK_S = 0.1
 
 
@@ -24,12 +24,12 @@ class EnginePause:
         self._clock = clock
         self._asleep = self._validating = False
         self._changed = asyncio.Event()
-        # By whether it is validation's: the seconds of all pauses before this one, and when this one began.
+        # For training (False) and validation calls: seconds of earlier pauses, and the start of the current one.
         self._passed = {False: 0.0, True: 0.0}
         self._since: dict[bool, float | None] = {False: None, True: None}
 
     def set(self, *, asleep: bool | None = None, validating: bool | None = None) -> None:
-        """Set whether the engine sleeps, and whether validation has it to itself; None: no change."""
+        """Set whether the engine sleeps, and whether validation has it to itself. None changes nothing."""
         self._asleep = self._asleep if asleep is None else asleep
         self._validating = self._validating if validating is None else validating
         now = self._clock()
@@ -47,7 +47,7 @@ class EnginePause:
         return self._asleep or (self._validating and not validation)
 
     def seconds(self, *, validation: bool) -> float:
-        """Return how long calls have waited so far, over all pauses."""
+        """Return the total seconds of all pauses so far."""
         since = self._since[validation]
         return self._passed[validation] + (0.0 if since is None else self._clock() - since)
 
@@ -56,7 +56,7 @@ class EnginePause:
             await self._changed.wait()
 
     async def within(self, call: Coroutine[Any, Any, T], timeout_s: float, *, validation: bool) -> T:
-        """Await a call for at most `timeout_s`, pauses excluded; raises TimeoutError and cancels it after that."""
+        """Await a call for at most `timeout_s`, pauses excluded. On TimeoutError the call is cancelled."""
         began, paused = self._clock(), self.seconds(validation=validation)
         task = asyncio.ensure_future(call)
         try:
@@ -75,4 +75,4 @@ class EnginePause:
 
 
 PAUSE = EnginePause()
-"""Of this process."""
+"""The pauses of this process."""

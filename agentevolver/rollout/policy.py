@@ -1,7 +1,6 @@
-"""The policy, or a chat model in its place: token ids in and sampled ids out, or messages in and text out.
+"""The policy (token ids in, sampled ids out), or a chat model in its place (messages in, text out).
 
-Every failure is an `EngineError`. A chat model is any OpenAI-compatible endpoint; it returns no log-probs, so its
-episodes are not trained on. With `plain_renderer` contexts count about four characters as a token.
+A chat model is any OpenAI-compatible endpoint. It returns no log-probs, so its episodes are not trained on.
 """
 
 from __future__ import annotations
@@ -28,11 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class VerlEngine:
-    """verl's rollout servers behind the `Engine` interface.
-
-    `seeded`: whether requests keep their seeds. On a GPU that makes vLLM draw for each request by itself, and gives
-    nothing unless its kernels are deterministic.
-    """
+    """verl's rollout servers behind the `Engine` interface; `seeded` says whether requests keep their seeds."""
 
     def __init__(
         self, server_manager: Any, timeout_s: float, server_key: Callable[[], str] = server_key, *, seeded: bool = True
@@ -40,13 +35,15 @@ class VerlEngine:
         self._server_manager = server_manager
         self._timeout_s = timeout_s
         self._server_key = server_key
+        # On a GPU a seed makes vLLM sample each request separately (slower), and only deterministic kernels repeat the
+        # result.
         self._seeded = seeded
         self._names: dict[str, str] = {}
 
     async def served(self) -> ServedModel:
-        """Return where the policy answers chat completions, for roles that it plays; raises LLMUnavailable.
+        """Return the policy's chat endpoint, for roles that the policy plays. Raises LLMUnavailable.
 
-        On GPUs that it shares with training it is served during rollouts only.
+        On GPUs shared with training it is available during rollouts only.
         """
         request_id = "role"
         try:
@@ -61,10 +58,8 @@ class VerlEngine:
                     self._names[address] = str(
                         (await client.get(f"{url}/models")).raise_for_status().json()["data"][0]["id"]
                     )
-        except (
-            Exception
-        ) as error:  # the boundary: Ray raises whatever the router raised, and the server may answer anything
-            raise LLMUnavailable(f"the policy's server cannot be asked: {type(error).__name__}: {error}") from error
+        except Exception as error:  # Ray re-raises the router's errors, of any type, and the server may answer anything
+            raise LLMUnavailable(f"the policy's server does not answer: {type(error).__name__}: {error}") from error
         return ServedModel(url, self._names[address], key)
 
     async def generate(self, request_id: str, prompt_ids: list[int], sampling_params: dict[str, Any]) -> Generated:
@@ -78,7 +73,7 @@ class VerlEngine:
             raise EngineError(
                 f"no reply within {self._timeout_s:.0f} s (actor_rollout_ref.rollout.step_timeout_s)"
             ) from error
-        except Exception as error:  # the boundary: Ray raises whatever the server raised, each as its own type
+        except Exception as error:  # Ray re-raises the server's errors, each as its own type
             raise EngineError(f"{type(error).__name__}: {str(error).splitlines()[-1] if str(error) else ''}") from error
         ids = list(output.token_ids)
         if not ids or output.log_probs is None or len(output.log_probs) != len(ids):
@@ -106,19 +101,19 @@ class VerlEngine:
 
 
 def structured(structure: dict[str, Any]) -> Any:
-    """Return vLLM's `StructuredOutputsParams` of a JSON-ready form."""
-    from vllm.sampling_params import StructuredOutputsParams  # seconds to import, and few agents ask for it
+    """Convert a JSON-ready form into vLLM's `StructuredOutputsParams`."""
+    from vllm.sampling_params import StructuredOutputsParams  # imported here: it takes seconds, and few agents need it
 
     return StructuredOutputsParams(**structure)
 
 
-# Writes a summary of at most so many tokens of what the messages hold. Raises EngineError.
+# (messages, maximum tokens) -> summary of the messages. Raises EngineError.
 Summariser = Callable[[list[dict[str, Any]], int], Awaitable[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class ChatReply:
-    """A chat model's reply; `truncated`: cut by the token limit; `calls`: native tool calls."""
+    """A chat model's reply; `truncated` means cut by the token limit, `calls` are native tool calls."""
 
     text: str
     truncated: bool = False
@@ -126,13 +121,13 @@ class ChatReply:
 
     @property
     def written(self) -> str:
-        """The reply as text, with calls as Hermes writes them."""
+        """The reply as text, with calls in Hermes' format."""
         return with_calls(self.text, [call.to_openai("") for call in self.calls])
 
 
 @runtime_checkable
 class ChatEngine(Protocol):
-    """Answers conversations without log-probs, so that nothing of them is trained on."""
+    """A chat model without log-probs."""
 
     async def converse(
         self,
@@ -146,11 +141,7 @@ class ChatEngine(Protocol):
 
 
 class LLMEngine:
-    """A role's model behind the `ChatEngine` interface.
-
-    `seed`: whether each call gets a seed of its own, so that a cache of replies does not make a task's rollouts all
-    alike.
-    """
+    """A role's model behind the `ChatEngine` interface; `seed` gives each call its own seed."""
 
     def __init__(self, llm: LLM, role: Role, *, seed: bool = True) -> None:
         self._llm = llm
@@ -166,6 +157,7 @@ class LLMEngine:
         tools: list[dict[str, Any]] | None = None,
     ) -> ChatReply:
         self._calls += 1
+        # Without different seeds a reply cache would make all rollouts of a task equal.
         sampling = {**sampling_params, **({"seed": self._calls} if self._seed else {})}
         reply = await _asked(self._llm, self._role, messages, sampling, tools)
         calls = tuple(ParsedCall(call.name, _json(call.arguments)) for call in reply.tool_calls)
@@ -173,7 +165,7 @@ class LLMEngine:
 
 
 def role_summariser(llm: LLM) -> Summariser:
-    """Return a function by which the summariser's model writes summaries of a context (`summary_by: summariser`)."""
+    """Return a function that summarises a context with the summariser's model (`summary_by: summariser`)."""
 
     async def summarise(messages: list[dict[str, Any]], max_tokens: int) -> str:
         return (await _asked(llm, Role.SUMMARISER, messages, {"max_tokens": max_tokens})).text
@@ -182,7 +174,7 @@ def role_summariser(llm: LLM) -> Summariser:
 
 
 def plain_renderer() -> ChatRenderer:
-    """Return a renderer for models without a tokenizer here."""
+    """Return a renderer for models without a local tokenizer; it counts about four characters as a token."""
     return ChatRenderer(PlainTokenizer())
 
 

@@ -1,9 +1,6 @@
-"""The policy's engine if rollouts go on over updates: the new weights continue a reply that an update cut off.
+"""The policy's engine for rollouts that continue across updates: the new weights complete an interrupted reply.
 
-The trainer aborts sampling; verl's server returns the tokens so far, each with the log-prob and version of the weights
-that sampled it, and the reply goes on from there: callers notice nothing. verl's own client for this
-(`FullyAsyncLLMServerClient`) waits a second after each abort, repeats the seed, and counts its waits as the reply's
-time.
+When sampling is aborted, verl's server returns the tokens so far with their log-probs and weight versions.
 """
 
 from __future__ import annotations
@@ -19,20 +16,22 @@ from agentevolver.rollout.policy import VerlEngine
 from agentevolver.utils import seeds
 
 ABORTED = ("aborted", "abort")
-# What would count the tokens of the second piece alone. Such a reply begins anew.
+# Parameters that vLLM would apply to the second piece alone. Replies with them restart from the beginning.
 OF_WHOLE_REPLIES = frozenset(
     {"structured_outputs", "stop", "bad_words", "min_tokens", "presence_penalty", "frequency_penalty"}
 )
-# Between an abort and the next try, where no pause was told: the trainer's word and vLLM's may cross.
+# Wait after an abort without an announced pause: the trainer's message may arrive after vLLM's abort.
 AGAIN_S = 0.05
 
 
 class ResumingEngine(VerlEngine):
-    """verl's rollout servers, over their pauses, which do not count as time of a call.
+    """verl's rollout servers across their pauses, which do not count as a call's time.
 
-    `validation`: whether its calls are validation's, for which training rollouts may have to wait.
+    `validation`: whether its calls belong to validation, during which training calls wait.
     """
 
+    # verl's client for this (`FullyAsyncLLMServerClient`, verl 0.9.1) waits a second after each abort, repeats the
+    # seed, and counts waits as the reply's time.
     def __init__(
         self,
         server_manager: Any,
@@ -50,7 +49,6 @@ class ResumingEngine(VerlEngine):
         return await self._pause.within(call, self._timeout_s, validation=self._validation)
 
     async def _sampled(self, request_id: str, prompt_ids: list[int], sampling_params: dict[str, Any]) -> Any:
-        """Sample a reply in as many pieces as it takes."""
         room, seed = int(sampling_params["max_tokens"]), sampling_params.get("seed")
         whole = not OF_WHOLE_REPLIES.isdisjoint(sampling_params)
         ids: list[int] = []
@@ -60,7 +58,7 @@ class ResumingEngine(VerlEngine):
             await self._pause.over(validation=self._validation)
             sampling = {**sampling_params, "max_tokens": room - len(ids)}
             if piece and seed is not None:
-                # The same seed again would draw the noise of the reply's beginning once more.
+                # The same seed would repeat the random numbers of the reply's beginning.
                 sampling["seed"] = seeds.derived(seed, "resumed", piece, len(ids))
             output = await self._asked(request_id, [*prompt_ids, *ids], sampling)
             is_aborted = output.stop_reason in ABORTED

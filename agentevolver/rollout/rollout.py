@@ -1,8 +1,7 @@
-"""Rollout of one task: attempts, turns, grade. Knows neither verl nor Ray.
+"""Rollout of one task: attempts, turns, grade. Independent of verl and Ray.
 
-A rollout returns with a `StopReason`, whatever fails but its own code. If the environment or the engine fails, it is
-retried from a fresh instance, a bounded number of times; a grader or judge that fails has tries of its own. The
-instance is released whatever happens, even cancellation.
+A rollout returns a `StopReason` for every failure except a bug in user code. Failures of the environment or the engine
+are retried with a fresh instance, a bounded number of times. The instance is always released.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ __all__ = ["Guide", "Rollout", "RolloutPolicy", "RolloutRunner"]
 logger = logging.getLogger(__name__)
 
 
-# Whoever failed here has tries of its own, or would fail again in the same way.
+# Graders retry by themselves, and an agent would fail again in the same way.
 NOT_REPEATED = (StopReason.GRADING_ERROR, StopReason.AGENT_ERROR)
 
 
 @dataclass(slots=True)
 class Rollout:
-    """A finished rollout. It has no samples if it failed; `injection` is None if no guide was asked."""
+    """A finished rollout; `samples` is empty if it failed, `injection` None if no guide was asked."""
 
     trajectory: Trajectory
     samples: list[TrainingSample]
@@ -49,15 +48,15 @@ class Rollout:
 
 
 class RolloutRunner:
-    """Runner of rollouts; many may run at once on one event loop.
+    """Runs rollouts, many at once on one event loop.
 
     Args:
-        engine: the policy, or a chat model in its place, whose rollouts have no training samples.
-        summariser: writes the summaries that a context wants of a role's model.
+        engine: the policy, or a chat model, whose rollouts have no training samples.
+        summariser: writes context summaries.
         graders: grade training tasks; None: the environment does. It always grades validation.
         new_attempt: creates an attempt; None: a flow plays it.
-        tool_use: how native tool calls are read; None: agents act by text.
-        aside: the engine of rollouts that are not trained on (validation, scouts); None: `engine`.
+        tool_use: reads native tool calls; None: agents act by text.
+        aside: the engine of validation and scouts; None: `engine`.
     """
 
     def __init__(
@@ -95,13 +94,12 @@ class RolloutRunner:
     ) -> Rollout:
         """Roll `task` out and grade it, with the guidance of `guide`; retry failures.
 
-        Raises only cancellation, and what a broken flow, template or grader raises. Every attempt samples from the same
-        seeds:
-        after an outage an attempt is repeated as it was.
+        Raises only cancellation, and errors of a broken flow, template or grader.
         """
         started = time.perf_counter()
         means = self._aside if task.is_validation or task.is_scout else self._means
         for attempt in range(1, self._means.policy.max_tries + 1):
+            # Every attempt uses the same seeds, so that an outage changes no result.
             with seeds.drawing_again():
                 episode = self._new_attempt(Assignment(means, task, sampling_params, env_params, guide))
                 stop_reason, outcome, error = await episode.run()
@@ -144,7 +142,7 @@ class RolloutRunner:
         return Rollout(trajectory, samples, account.versions, account.generate_s, account.env_s, episode.injection)
 
     async def _recovered(self, unavailable: bool, attempt: int) -> bool:
-        """Wait before the next attempt; False if the service stayed away for `unavailable_timeout_s`."""
+        """Wait before the next attempt. Return False if the service stayed away for `unavailable_timeout_s`."""
         if not unavailable:
             await asyncio.sleep(random.uniform(0.5, 1.0) * min(2.0 ** (attempt - 1), 10.0))
             return True

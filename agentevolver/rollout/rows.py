@@ -1,11 +1,7 @@
-"""Rows of the training batch: a rollout as verl's outputs, an output as a row, group ids, and the rows' order.
+"""Rows of the training batch: rollouts as verl's outputs and rows, group ids, and the order of rows.
 
-A rollout without a training sample still becomes one output, a placeholder marked `masked`, so that it is counted; the
-trainer keeps such rows out of every statistic and of the gradient. Validation leaves out only what has no grade.
-
-verl draws random ids for prompts and returns rows as they arrive. Here a group id holds the step, the task's place in
-it, and a hash; rows are sorted by it. So a repeated run has the same ids, and sums over rows and mini-batches do not
-depend on which rollout was quicker.
+A rollout without a sample becomes a placeholder row marked `masked`, which the trainer keeps out of statistics and
+gradient. Group ids and row order are deterministic, so sums do not depend on which rollout finished first.
 """
 
 from __future__ import annotations
@@ -20,17 +16,17 @@ from agentevolver.rollout.rollout import Rollout
 from agentevolver.types import RowKey, TrainingSample
 from agentevolver.utils import seeds
 
-# What a row keeps of the dataset's row and of verl's own fields beside it.
+# Fields copied from the dataset's row and from verl.
 KEPT = ("uid", "session_id", "index", "data_source", "reward_model", "global_steps")
 
 
 def to_outputs(
     rollout: Rollout, eos_token_id: int, fallback_version: int, *, validation: bool
 ) -> list[AgentLoopOutput]:
-    """Return verl's outputs of a rollout: one per training sample, or one masked placeholder if there is none.
+    """Return one output per training sample, or one masked placeholder.
 
-    The last output alone carries the trajectory's record: beside the reward in verl's report for validation, else in a
-    field of its own. `fallback_version` stands for the weight version if nothing was sampled.
+    Only the last output carries the trajectory's record: in `reward_extra_info` for validation, else in a separate
+    field. `fallback_version` is the weight version if nothing was sampled.
     """
     trajectory, outcome = rollout.trajectory, rollout.trajectory.outcome
     masked = not rollout.samples
@@ -101,15 +97,15 @@ def to_row(output: AgentLoopOutput, row: Mapping[str, Any]) -> tuple[dict[str, A
 
 
 def group_name(seed: int, kind: str, step: int, place: int, task_id: str) -> str:
-    """Return a group id, `<step>-<place>-<hash>`; `place` is the task's among those of the step, from 0."""
+    """Return a group id, `<step>-<place>-<hash>`; `place` is the index of the task in its step, from 0."""
+    # verl's ids are random; these are the same in a repeated run, and sort by step and place.
     return f"{step:06d}-{place:05d}-{seeds.digest(seed, kind, step, place, task_id)[:5].hex()}"
 
 
 def group_place(group_id: str) -> int:
-    """Return the place of a group's task in its step."""
     return int(group_id.split("-")[1])
 
 
 def row_order(keys: Sequence[str]) -> list[int]:
-    """Return the indices of rows (`<group>_<rollout>_<row>`) in the order of group, rollout and row."""
+    """Return the indices of rows (`<group>_<rollout>_<row>`), sorted by group, rollout and row."""
     return sorted(range(len(keys)), key=lambda place: RowKey.of(keys[place]))

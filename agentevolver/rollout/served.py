@@ -1,7 +1,7 @@
-"""A rollout that the user's agent plays: its model calls come through the gateway, its actions go to the environment.
+"""A rollout that the user's agent plays: model calls go through the gateway, actions to the environment.
 
-The rollout ends when the agent does. What the gateway or the environment refused last says why it stopped, before what
-the agent made of it. Everything that the agent started ends with it.
+The rollout ends when the agent does. A refusal by the gateway or the environment takes precedence over the agent's own
+error as the stop reason.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 MAX_SAMPLES = 8
-# Differences that a trajectory keeps: the first say enough.
+# Chain differences stored in a trajectory.
 DIFFERENCES = 3
 
 
 @dataclass(slots=True)
 class Serving:
-    """Creates the attempts that an agent plays. The rollouts of a worker process share one, and its gateway.
+    """Creates the attempts that an agent plays. The rollouts of a worker process share one object and its gateway.
 
-    - `timeout_s`: seconds that the agent may take. It may call the model as often as it may act.
+    - `timeout_s`: time limit of the agent. It may call the model as often as it may act.
     - `world`: whether the agent acts in the environment, which then grades.
     - `train_errors`: whether to grade rollouts in which the agent failed.
     """
@@ -82,7 +82,7 @@ class ServedAttempt(Attempt):
         super().__init__(given)
         means = given.means
         if isinstance(means.engine, ChatEngine):
-            raise TypeError("an agent of the user's is served the policy, not a chat model")
+            raise TypeError("a user's agent needs the policy's engine, not a chat model")
         self._serving = serving
         self._rollout = GatewayRollout(
             means.engine,
@@ -106,8 +106,7 @@ class ServedAttempt(Attempt):
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """Everything that was said, what the environment answered after the last call included."""
-        # The gateway learns the environment's answers from the next call, which the last one lacks.
+        # The gateway sees an environment's answer in the next call, so the answers after the last call are added here.
         said, rollout = self._rollout.messages, self._rollout
         if self._world is None or not said or said[-1]["role"] != "assistant":
             return said
@@ -118,7 +117,7 @@ class ServedAttempt(Attempt):
 
     @property
     def steps(self) -> list[Step]:
-        """The model calls, each with what the environment said before the next one."""
+        """The model calls, each with the environment's messages before the next one."""
         steps = self._rollout.steps
         seen: dict[int, list[Event]] = defaultdict(list)
         for event in self._world.events if self._world is not None else ():
@@ -129,7 +128,7 @@ class ServedAttempt(Attempt):
             tried = [event.tried for event in events if event.tried is not None]
             steps[place] = replace(
                 steps[place],
-                # What the agent made of it, and where it was not told any more, what the environment said.
+                # The agent's version of the observation, or the environment's if no further call contains it.
                 observation=steps[place].observation or "\n".join(event.observation for event in events),
                 reward=sum(event.reward for event in events),
                 calls=sum(tried) if tried else None,
@@ -139,7 +138,6 @@ class ServedAttempt(Attempt):
 
     @property
     def acted(self) -> bool:
-        """Whether the agent asked the policy."""
         return self._rollout.calls > 0
 
     def account(self) -> Account:
@@ -171,7 +169,6 @@ class ServedAttempt(Attempt):
     # ---- its course ----
 
     async def play(self, state: dict[str, Any]) -> tuple[StopReason, str]:
-        """Let the agent play until it is done."""
         opening = self.opening(state)
         self._world = world = self._made_world(opening, state.get("info") or {})
         query = self.task.query if self.task.query is not None else _query(state, opening)
@@ -205,14 +202,14 @@ class ServedAttempt(Attempt):
         return self._ended(world, failure, timed_out=timed_out)
 
     def _ended(self, world: LiveWorld | None, failure: str, *, timed_out: bool) -> tuple[StopReason, str]:
-        """Return why the rollout ended; raises for a failure that is not the agent's."""
+        """Return why the rollout ended; raises for failures other than the agent's."""
         if world is not None and world.failure is not None:
             raise world.failure
         refused, note = self._rollout.stop_reason, self._rollout.note
         if refused is StopReason.LLM_ERROR:
             raise EngineError(note)
         if refused is not None and not timed_out:
-            # What an agent still had to say when its episode was over.
+            # A call after the end of the episode is refused too; the episode itself finished.
             return (StopReason.FINISHED, "") if world is not None and world.terminated else (refused, note)
         if failure:
             return StopReason.AGENT_ERROR, failure
@@ -250,11 +247,11 @@ class ServedAttempt(Attempt):
         return not self._serving.world and not judged
 
     async def outcome(self, stop_reason: StopReason, note: str) -> Outcome | None:
-        """Return the grade: the environment's if the agent acts in it, else the task's grader's, else the agent's
-        own number, 0 if it was stopped before it returned one."""
+        """Return the grade of the environment, of the task's grader, or of the agent itself (0 if it was stopped)."""
         if stop_reason is StopReason.AGENT_ERROR and not self._serving.train_errors:
             return None
         if not self.acted or not self._graded_by_number:
+            # The policy never acted, or the environment or the task's grader decides.
             return await super().outcome(stop_reason, note)
         score = self._result.score
         if score is None:
@@ -263,6 +260,5 @@ class ServedAttempt(Attempt):
 
 
 def _query(state: dict[str, Any], opening: list[dict[str, Any]]) -> str | None:
-    """Return the environment's query, None if it has none."""
     said = (state.get("info") or {}).get("query")
     return str(said) if said else str(opening[-1]["content"]) if opening else None

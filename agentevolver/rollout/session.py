@@ -1,11 +1,7 @@
 """A session in an environment: asks the policy, carries out its actions, and records every call as a step.
 
-Steps are numbered through the episode, plans, summaries and context decisions included, so that each sampled token
-belongs to a step; the environment counts its actions only. With native tool calls an action is a reply's calls: they
-are read from the sampled ids and checked (`tool_calls.py`), the environment gets the valid ones, and the session
-answers the others. If no call is valid it is still an action with an observation, of which the environment never hears.
-
-`EngineError` and `EnvServiceError` fail the attempt, `ContextFull` ends it; none is caught here.
+Plans, summaries and context decisions are steps too, so each sampled token belongs to a step. With native tool calls
+the environment gets the valid calls, and the session answers the others.
 """
 
 from __future__ import annotations
@@ -30,7 +26,7 @@ from env_service.protocol import Instances
 T = TypeVar("T")
 Message = dict[str, Any]
 
-# More calls than any template needs before one prompt: a template that goes on asking would never let the policy act.
+# More calls than any template needs before one prompt. The limit stops a template that would never let the policy act.
 MAX_SIDE_CALLS = 8
 
 
@@ -38,9 +34,8 @@ MAX_SIDE_CALLS = 8
 class LiveSession:
     """One episode on one instance.
 
-    `shown` transforms messages that are not the policy's (`/no_think`); `instance_id` is also the request id of every
-    call; without `tool_use` every reply is an action as it stands. `actions` counts the episode's actions, `sent` those
-    that the environment got.
+    `shown` transforms messages that are not the policy's (`/no_think`). Without `tool_use` every reply is an action.
+    `actions` counts the episode's actions, `sent` those that reached the environment.
     """
 
     context: ContextTemplate
@@ -78,10 +73,10 @@ class LiveSession:
         self.context.offer(self.offered)
 
     def _take_tools(self, info: Mapping[str, Any]) -> None:
-        """Check later calls against the tools in a step's `info`, if it has any. The prompt keeps the first ones."""
         if self.tool_use is None or info.get("tools") is None:
             return
         try:
+            # Later calls are checked against the new tools. The prompt keeps the first ones.
             self._specs = specs_of(info["tools"], self.env_type)
         except ToolsMissing as error:
             raise EnvServiceError(str(error), url="/step", instance_id=self.instance_id) from error
@@ -108,6 +103,7 @@ class LiveSession:
         reply = self._read(text)
         state: list[Message] = []
         reward, over, info = 0.0, False, dict[str, Any]()
+        # Without a valid call the action still counts, but the environment is not called.
         if reply.is_text or reply.valid:
             action = reply.action(self.context.action(reply.content))
             result = await self.timed(self.client.step(self.instance_id, action, step_index=self.sent))
@@ -123,29 +119,27 @@ class LiveSession:
         return Answer(observation, reward, over, failed)
 
     def _read(self, text: str) -> ToolReply:
-        """Parse the latest reply, and tell the context and the step which calls it made."""
         if self.tool_use is None or self._said is None:
             return ToolReply(text)
         parsed = self._called
         if parsed is None:
             if self.tool_use.format is None:
-                raise RuntimeError("calls of a policy are read by a tool format, and there is none")
+                raise RuntimeError("a policy's calls need a tool format, and there is none")
             if self._inside and END_THINK not in self.context.renderer.raw_text(self._sampled):
-                # A thought that was cut: what it says is no call.
+                # A thought that was cut off contains no calls.
                 self._said = replace(self._said, calls=0)
                 return ToolReply(text)
             parsed = self.tool_use.format.parse(self._sampled, self._specs)
         reply = check_calls(parsed, self._specs, self.tool_use, self._said.index)
         self._said = replace(self._said, calls=reply.tried, problems=reply.problems)
         if reply.is_text:
-            # As it was written, unless the format has taken something out of it.
+            # Keep the original text, unless the format removed something.
             return ToolReply(text) if parsed.content.strip() == text.strip() else reply
         if reply.calls:
             self.context.called([one.to_openai() for one in reply.calls], reply.content)
         return reply
 
     def _opens_thought(self, prompt_ids: Sequence[int]) -> bool:
-        """Whether the reply to a prompt begins inside a thought."""
         if self.tool_use is None or self.tool_use.format is None:
             return False
         return begins_in_thought(self.context.renderer, prompt_ids)
@@ -188,7 +182,7 @@ class LiveSession:
     async def _side_call(self, call: SideCall) -> None:
         if call.by == "summariser":
             if self.summariser is None:
-                raise RuntimeError("the context wants a summary of the summariser, and no model plays that role here")
+                raise RuntimeError("the context needs a summary by the summariser, and no model plays that role here")
             self.context.settle(call, await self.summariser(call.messages, call.max_new_tokens))
             return
         generated, seconds = await self._sample(list(call.prompt_ids), lambda: call.messages, call.max_new_tokens)
@@ -203,7 +197,6 @@ class LiveSession:
         max_new_tokens: int,
         tools: Sequence[Message] = (),
     ) -> tuple[Generated, float]:
-        """Return the sample and the seconds it took."""
         room = min(max_new_tokens, self.context.limits.max_model_len - len(prompt_ids))
         sampling = {**self.sampling_params, "max_tokens": room}
         if self.tool_use is not None and self.tool_use.ends:
@@ -227,7 +220,7 @@ class LiveSession:
         said = await engine.converse(self.instance_id, messages, sampling, **offered)
         self._called = Parsed(said.text, said.calls)
         renderer = self.context.renderer
-        # JSON may hold half a character (a lone surrogate), which can neither be encoded nor sent on.
+        # JSON may hold a lone surrogate, which cannot be encoded.
         ids = [
             *renderer.encode(said.written.encode("utf-8", "replace").decode()),
             *([] if said.truncated else [renderer.tokenizer.eos_token_id]),

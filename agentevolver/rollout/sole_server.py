@@ -1,8 +1,4 @@
-"""verl's client of the rollout servers without verl's balancer, for a single server.
-
-The balancer is an actor that is called twice a turn, to choose a server and to hear that the turn is over. With one
-server that is a tenth of a turn's CPU time, for nothing.
-"""
+"""verl's client for a single rollout server, without verl's load balancer."""
 
 from __future__ import annotations
 
@@ -13,13 +9,15 @@ from verl.workers.rollout.llm_server import LLMServerClient
 
 
 class SoleServerClient(LLMServerClient):
-    """verl's client with one fixed server (address and handle); `arguments` are verl's client's."""
+    """verl's client with one fixed server (address and handle)."""
 
     def __init__(self, *, server: tuple[str, ActorHandle], **arguments: Any) -> None:
         super().__init__(**arguments)
         self._server = server
 
     async def _acquire_server(self, request_id: str, **extra: Any) -> tuple[str, ActorHandle]:
+        # The balancer is a Ray actor that is called twice a turn, a tenth of a turn's CPU time. One server needs no
+        # balancing.
         return self._server
 
     def _release_server(self, server_id: str, request_id: str | None = None) -> None:
@@ -27,10 +25,7 @@ class SoleServerClient(LLMServerClient):
 
 
 def client_of(manager: Any) -> LLMServerClient:
-    """Return the client of a manager of servers (verl's `LLMServerManager`) to which none is added later.
-
-    It is verl's own for several servers, or with a router of the user's.
-    """
+    """Return the client of verl's `LLMServerManager`: verl's own with several servers or a custom router."""
     servers = list(zip(manager.server_addresses, manager.server_handles, strict=True))
     if len(servers) > 1 or getattr(manager.rollout_config, "router_config_path", None):
         client: LLMServerClient = manager.get_client()

@@ -1,7 +1,7 @@
-"""Checks of a reply's calls before an environment sees them: which are carried out, and how the others are answered.
+"""Checks of a reply's calls before an environment sees them.
 
-Every call has an id and is answered once, in order: by the environment, or here if it names no tool, does not fit the
-tool's schema, or is one too many. A malformed call is answered by a user message.
+Every call has an id and is answered once, in order: by the environment, or here if it is invalid. A malformed call is
+answered by a user message.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from agentevolver.utils.names import did_you_mean
 
 Message = dict[str, Any]
 
-# What may be wrong with a call; the names of the metrics `rollout/tool_problems/<kind>`.
+# Kinds of problems with a call, also the names of the metrics `rollout/tool_problems/<kind>`.
 PROBLEMS = ("unknown_tool", "bad_json", "bad_arguments", "too_many", "broken")
-# Ids of a reply's calls are told apart up to here (`schema.call_id`).
+# Ids of a reply's calls are unique up to this number (`schema.call_id`).
 MAX_READ = 1000
-# Length of what is quoted of a problem: a schema's words may quote all the arguments.
+# Characters of a quoted problem: a schema's message may quote all the arguments.
 _QUOTED = 300
 
 
@@ -32,11 +32,9 @@ class ToolsMissing(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """Use of native calls: how they are read, and how many of a reply are carried out.
+    """How native calls are read, and how many calls of a reply are carried out.
 
-    Args:
-        format: reads the calls out of sampled ids; None for a chat model, whose endpoint says its calls apart.
-        max_calls: calls of one reply.
+    `format` is None for a chat model, whose endpoint returns calls separately.
     """
 
     format: ToolFormat | None
@@ -44,14 +42,13 @@ class ToolUse:
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """Further tokens that end a reply."""
+        """Further token ids that end a reply."""
         return () if self.format is None else self.format.stop_token_ids
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A call with its id. `problem` is one of `PROBLEMS`, or "" for a valid call; `answer` is what the agent is told
-    of it."""
+    """A call with its id. `problem` is one of `PROBLEMS` or ""; `answer` is the error text for the agent."""
 
     id: str
     call: ParsedCall
@@ -75,7 +72,6 @@ class ToolReply:
 
     @property
     def valid(self) -> tuple[Checked, ...]:
-        """The calls to be carried out."""
         return tuple(one for one in self.calls if not one.problem)
 
     @property
@@ -85,7 +81,6 @@ class ToolReply:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """The kind of each problem, those of calls first."""
         return (*(one.problem for one in self.calls if one.problem), *("broken" for _ in self.broken))
 
     @property
@@ -101,7 +96,7 @@ class ToolReply:
         return {"role": "assistant", "content": content if content.strip() else None, "tool_calls": calls}
 
     def answers(self, state: Sequence[Mapping[str, Any]]) -> list[Message]:
-        """Return one answer for each call in order, and then the other messages of `state`, what the environment said.
+        """Return one answer per call in order, then the other messages of the environment's `state`.
 
         Raises ValueError if the environment did not answer each valid call once.
         """
@@ -122,8 +117,7 @@ class ToolReply:
 
 
 def check_calls(parsed: Parsed, tools: Sequence[ToolSpec], use: ToolUse, turn: int) -> ToolReply:
-    """Check a reply's calls against the tools; `turn` is the reply's number in its episode and part of the calls'
-    ids."""
+    """Check a reply's calls against the tools. `turn` is the reply's index in its episode and part of the call ids."""
     read = parsed.calls[:MAX_READ]
     calls = tuple(_check(place, call, tools, use, turn) for place, call in enumerate(read))
     broken = [f"error: {_clean(problem)}" for problem in parsed.problems]
@@ -133,11 +127,7 @@ def check_calls(parsed: Parsed, tools: Sequence[ToolSpec], use: ToolUse, turn: i
 
 
 def read_tools(info: Mapping[str, Any] | None, env_type: str) -> list[Message]:
-    """Return the tools that an environment offers (`info["tools"]`), in OpenAI's form, each with description and
-    parameters.
-
-    Raises ToolsMissing.
-    """
+    """Return the environment's tools (`info["tools"]`) in OpenAI's form. Raises ToolsMissing."""
     tools = (info or {}).get("tools")
     if not tools:
         raise ToolsMissing(no_tools(env_type))
@@ -146,7 +136,6 @@ def read_tools(info: Mapping[str, Any] | None, env_type: str) -> list[Message]:
 
 
 def no_tools(env_type: str) -> str:
-    """Return the message for an environment without tools."""
     return (
         f"the environment {env_type!r} hands over no tools when an episode begins (info.tools), so its agents cannot "
         "call them natively: set actor_rollout_ref.rollout.tool_format to none"
@@ -154,7 +143,7 @@ def no_tools(env_type: str) -> str:
 
 
 def specs_of(tools: Any, env_type: str) -> tuple[ToolSpec, ...]:
-    """Return tools for validation; raises ToolsMissing for malformed ones, or two of one name."""
+    """Return the tools' specs. Raises ToolsMissing for malformed tools or duplicate names."""
     if not isinstance(tools, list) or not all(isinstance(tool, Mapping) for tool in tools):
         raise ToolsMissing(f"the environment {env_type!r} hands over info.tools that are no list of tools")
     try:
@@ -168,11 +157,11 @@ def specs_of(tools: Any, env_type: str) -> tuple[ToolSpec, ...]:
 
 
 def _whole(tool: Mapping[str, Any], spec: ToolSpec) -> Message:
-    """Return a tool with description and parameters, if need be empty ones: gpt-oss' chat template wants them."""
+    # gpt-oss' chat template needs description and parameters, even if they are empty.
     return {**tool, "function": {**spec.to_openai()["function"], **tool["function"]}}
 
 
-# Episodes of an environment have the same tools, and a schema's validator is slow to make.
+# Episodes of an environment share their tools, and a schema's validator is slow to build.
 @functools.lru_cache(maxsize=4096)
 def _spec(tool: str) -> ToolSpec:
     return ToolSpec.of_openai(json.loads(tool))
@@ -185,7 +174,7 @@ def _check(place: int, call: ParsedCall, tools: Sequence[ToolSpec], use: ToolUse
 
 
 def _problem(place: int, call: ParsedCall, tools: Sequence[ToolSpec], use: ToolUse) -> tuple[str, str]:
-    """Return the kind of what is wrong with a call and the words for it, two empty ones if nothing is."""
+    """Return the kind of problem and its text, or two empty strings."""
     if place >= use.max_calls:
         most = "one call" if use.max_calls == 1 else f"at most {use.max_calls} calls"
         return "too_many", f"not carried out: {most} a message"
@@ -213,5 +202,5 @@ def _quoted(text: str) -> str:
 
 
 def _clean(text: str) -> str:
-    """Return text with lone surrogates, which escaped JSON may hold, replaced."""
+    # Escaped JSON may hold lone surrogates, which cannot be encoded.
     return text.encode("utf-8", "replace").decode()

@@ -1,8 +1,4 @@
-"""Replies that vLLM returns once, whole and as ids: its front end then does nothing for each token.
-
-verl takes the last of what vLLM streams. Not for replies that updates cut off: verl learns from the first token that a
-reply may be aborted.
-"""
+"""Requests for a whole reply as ids: vLLM's front end then does no work for each token."""
 
 from __future__ import annotations
 
@@ -23,5 +19,6 @@ def _final_only() -> Any:
 
 
 def whole(sampling_params: dict[str, Any]) -> dict[str, Any]:
-    """Return a request's parameters with the request for a whole reply; stop strings need text."""
+    # verl uses only the last streamed output. Not for replies that updates may abort: verl learns from the first token
+    # that a reply can be aborted. Stop strings need text, hence `detokenize`.
     return {**sampling_params, "output_kind": _FinalOnly(), "detokenize": bool(sampling_params.get("stop"))}

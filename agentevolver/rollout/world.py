@@ -1,8 +1,7 @@
 """The environment as the user's agent sees it: the opening, the tools, and `step`.
 
-`LiveWorld` is the episode, on the worker's event loop; an agent in another thread holds a `HopWorld` (async) or a
-`BlockingWorld` of it. Observations are cut and actions counted as in any rollout: an answer says when the episode is
-over.
+`LiveWorld` is the episode on the worker's event loop; an agent in another thread uses it through a `HopWorld` (async)
+or a `BlockingWorld`.
 """
 
 from __future__ import annotations
@@ -39,8 +38,11 @@ class WorldAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One step of the environment. `calls_before`: model calls answered before it; `tried`: calls in its action,
-    None for a text."""
+    """One step of the environment.
+
+    `calls_before` is the number of model calls answered before it, `tried` the number of calls in its action (None:
+    text).
+    """
 
     calls_before: int
     messages: list[Message]
@@ -56,8 +58,11 @@ class Event:
 
 @dataclass(slots=True)
 class LiveWorld:
-    """One episode's environment, for one event loop. Without `tools` actions are texts; `calls` returns the number
-    of answered model calls; `failure` is why the environment is unusable."""
+    """One episode's environment, for one event loop.
+
+    Without `tools` actions are texts. `calls` returns the number of answered model calls. `failure` is the
+    environment's error, or None.
+    """
 
     client: Instances
     instance_id: str
@@ -82,18 +87,17 @@ class LiveWorld:
 
     @property
     def over(self) -> bool:
-        """Whether further actions have no effect."""
         return self.terminated or self.exhausted
 
     def close(self) -> None:
         self._closed = True
 
     async def step(self, action: str | Mapping[str, Any]) -> WorldAnswer:
-        """Carry out an action, a text or OpenAI's assistant message; concurrent steps wait for each other.
+        """Carry out an action, a text or an assistant message of OpenAI's form; concurrent steps are serialised.
 
         Raises:
             EnvServiceError: the environment failed; the rollout ends as `env_error`.
-            ValueError: it is no action of this environment.
+            ValueError: the action is invalid.
             RuntimeError: the rollout has ended.
         """
         async with self._lock:
@@ -176,7 +180,7 @@ class _World:
 
     @property
     def tools(self) -> list[dict[str, Any]]:
-        """What may be called natively, in OpenAI's form; empty if actions are texts."""
+        """The callable tools in OpenAI's form; empty if actions are texts."""
         return list(self._live.tools)
 
 
@@ -191,18 +195,17 @@ class BlockingWorld(_World):
     """The environment for a blocking agent."""
 
     def step(self, action: str | Mapping[str, Any]) -> WorldAnswer:
-        """Carry out an action: a text, or the assistant's message with its `tool_calls`."""
+        """Carry out an action: a text, or an assistant message with `tool_calls`."""
         return asyncio.run_coroutine_threadsafe(self._live.step(action), self._home).result()
 
 
 def _read(action: str | Mapping[str, Any]) -> tuple[str | None, list[Message]]:
-    """Return text and calls of an action; raises ValueError."""
     if isinstance(action, str):
         return action, []
     if not isinstance(action, Mapping):
         raise ValueError(
-            f"an action is a text or an assistant message of OpenAI's as a mapping, not a {type(action).__name__}; of "
-            "a model of the SDK give message.model_dump()"
+            f"an action is a text or an assistant message of OpenAI's as a mapping, not a {type(action).__name__}; for "
+            "an object of the SDK pass message.model_dump()"
         )
     content, calls = action.get("content"), action.get("tool_calls") or []
     if not isinstance(content, str | None):

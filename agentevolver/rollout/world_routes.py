@@ -1,12 +1,12 @@
-"""A rollout's own paths on the gateway, for agents that are programs: its environment, its result, and an MCP server.
+"""A rollout's own paths on the gateway, for agents that are programs.
 
     GET  /r/ID/world/messages   {"messages": [...]}
     GET  /r/ID/world/tools      {"tools": [...]}
     POST /r/ID/world/step       {"action": a text or an assistant message} -> {"text", "messages", "reward", ...}
     POST /r/ID/result           a number in 0..1, or {"score": ..., "reason": ...}
-    POST /r/ID/mcp              MCP over streamable HTTP, without a session: every request is answered with one JSON
+    POST /r/ID/mcp              MCP over streamable HTTP without a session: one JSON answer per request
 
-The MCP server offers the environment's tools; where actions are texts, one tool that takes a text.
+The MCP server offers the environment's tools, or one tool `act` that takes a text.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from agentevolver.rollout.gateway.server import Route
 from agentevolver.rollout.world import LiveWorld, WorldAnswer
 from env_service.client import EnvServiceError
 
-# Newest first. A client that asks for another one is offered the first.
+# Newest first. A client that asks for an unknown version is offered the first.
 MCP_VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26")
 ACT = {
     "name": "act",
@@ -35,10 +35,7 @@ _INVALID_REQUEST, _NO_METHOD, _INVALID_PARAMS = -32600, -32601, -32602
 
 
 def routes(world: LiveWorld | None, take: Callable[[Result], None]) -> dict[str, Route]:
-    """Return the routes of a rollout, those of its environment included if it has one.
-
-    `take` is called with the result that the agent posts.
-    """
+    """Return a rollout's routes, with those of its environment if it has one. `take` receives the posted result."""
 
     async def result(body: Any) -> Any:
         take(_posted(body))
@@ -96,7 +93,7 @@ async def _stepped(world: LiveWorld, action: Any) -> WorldAnswer:
 
 
 async def answer_mcp(world: LiveWorld, body: Any) -> Any:
-    """Answer one JSON-RPC message of an MCP client; a notification gets an empty 202."""
+    """Answer one JSON-RPC message of an MCP client. A notification gets an empty 202."""
     if not isinstance(body, dict) or body.get("jsonrpc") != "2.0" or not isinstance(body.get("method"), str):
         return _error(None, _INVALID_REQUEST, "expected one JSON-RPC 2.0 request; batches are not supported")
     number, method, params = body.get("id"), body["method"], body.get("params") or {}
@@ -121,7 +118,7 @@ async def answer_mcp(world: LiveWorld, body: Any) -> Any:
         if not isinstance(name, str) or not isinstance(arguments, Mapping):
             return _error(number, _INVALID_PARAMS, "tools/call needs a name and an object of arguments")
         return await _call(world, number, name, arguments)
-    return _error(number, _NO_METHOD, f"there is no method {method[:80]!r}: this server has tools alone")
+    return _error(number, _NO_METHOD, f"there is no method {method[:80]!r}: this server only has tools")
 
 
 async def _call(world: LiveWorld, number: Any, name: str, arguments: Mapping[str, Any]) -> Any:

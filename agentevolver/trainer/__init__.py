@@ -1,1 +1,1 @@
-"""The trainer: verl's synchronous one with our episodes, our validation and our records."""
+"""The trainer: verl's PPO trainers with the rollouts, validation and records of this project."""

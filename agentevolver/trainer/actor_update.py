@@ -1,4 +1,4 @@
-"""The actor's update of a training step: what each row is told for the loss, the rows' order, and what is warned of."""
+"""The actor's update of a training step: clip bounds, row order, loss and warnings."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Sizes and seed of one update.
+    """Sizes of one update.
 
-    `actor` is verl's section `actor_rollout_ref.actor`, `steps` are optimiser steps, `ranks` data-parallel ones;
-    the number of rows must be a multiple of `multiple`; `temperature` is what the rows were sampled at.
+    `actor` is the section `actor_rollout_ref.actor`, `ranks` counts data-parallel ranks. The number of rows must be a
+    multiple of `multiple`.
     """
 
     actor: Any
@@ -37,23 +37,17 @@ class Update:
     multiple: int
     temperature: float
     step: int
-    seed: int
 
 
 class ActorUpdate:
-    """The update of the policy over whole trajectories, with upper clips of a row's own.
+    """The policy update over whole trajectories, with an upper clip bound for each row.
 
-    Args:
-        settings: the run's.
-        config: verl's, whole; read anew at each update.
-
-    Raises:
-        RuleError: a rule of `trainer.row_clips` that cannot be found or made.
+    Raises RuleError if a rule of `trainer.row_clips` cannot be found or made.
     """
 
     def __init__(self, settings: Settings, config: Any) -> None:
+        # Not copied: changes of the configuration after this point take effect.
         self._config = config
-        self._seed = settings.data.seed
         self._kl_to = settings.exp_manager.kl_to
         actor = config.actor_rollout_ref.actor
         self._clips = RowClips(settings.exp_manager, settings.trainer.row_clips, float(actor.clip_ratio_high))
@@ -64,20 +58,19 @@ class ActorUpdate:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of the columns that `tell` puts."""
+        """Names of the batch columns that `tell` writes."""
         return self._clips.columns
 
     def tell(self, batch: KVBatchMeta, rows: Sequence[int], trajectories: Sequence[Trajectory]) -> dict[str, float]:
-        """Give each row its upper clip and what else the loss reads; returns the metrics (`RowClips.tell`)."""
+        """Write the columns that the loss reads, such as each row's upper clip, and return the metrics."""
         return self._clips.tell(batch, rows, trajectories)
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """The names of the groups of rows whose clipped tokens are reported apart."""
+        """Names of the row groups whose clipped tokens are reported separately."""
         return self._clips.groups
 
     def loss(self) -> Callable[..., Any]:
-        """Return the loss of a micro-batch, for verl's workers."""
         actor = self._config.actor_rollout_ref.actor
         if self._kl_to == "old":  # `for_verl` turned it off, so that verl makes no reference
             actor = OmegaConf.merge(actor, {"use_kl_loss": True})
@@ -85,22 +78,16 @@ class ActorUpdate:
         return partial(selective_ppo_loss, config=config, kl_to=self._kl_to, groups=self.groups)
 
     def of_step(self, step: int, steps: int, ranks: int) -> Update:
-        """Return the update of a training step, of `steps` optimiser steps on `ranks` ranks."""
         section = self._config.actor_rollout_ref
         multiple = required_multiple(section, ranks, steps)
-        return Update(section.actor, steps, ranks, multiple, section.rollout.temperature, step, self._seed)
+        return Update(section.actor, steps, ranks, multiple, section.rollout.temperature, step)
 
     def update(
         self, workers: Any, batch: KVBatchMeta, rows: Sequence[int], update: Update, parts: TrainerPart
     ) -> dict[str, Any]:
-        """Update the policy on a batch whose rows were told, and return the metrics.
+        """Update the policy and return the metrics; `tell` must have run on the batch.
 
-        Args:
-            workers: the actor's worker group.
-            batch: the step's rows; their order is changed.
-            rows: the places of those that are trained on.
-            update: its sizes.
-            parts: of the run; one of them may update the policy its own way.
+        `rows` are the indices of the rows to train on. The batch is reordered. A trainer part may replace the update.
         """
         metrics = parts.update_actor(workers, batch, rows, update) if rows else None
         if metrics is None:

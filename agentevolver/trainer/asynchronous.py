@@ -1,12 +1,7 @@
-"""Trainers whose rollouts go on over updates: `trainer.v1.trainer_mode` agentevolver_async and agentevolver_separate.
+"""Trainers whose rollouts continue across updates (`trainer_mode` agentevolver_async and agentevolver_separate).
 
-On shared devices (verl's `PPOTrainerColocateAsync`) the engine sleeps while the policy is updated. What it was sampling
-is cut off and continued by the new weights (`agentevolver.rollout.resuming`); environments, graders and judges go on
-meanwhile. `num_warmup_batches` more batches than a step needs are on their way, so that a slow episode holds nobody up.
-Whole groups are trained on, those begun first before others; `trainer.v1.sampler` bounds how old one may be.
-
-With GPUs of their own for rollouts (verl's `PPOTrainerSeparateAsync`) the engine stops for the transfer of weights
-alone. That has not been run yet.
+On shared devices an update aborts replies in progress and the new weights continue them; environments and graders keep
+running. With separate rollout GPUs the engine only stops for the weight transfer (untested).
 """
 
 from __future__ import annotations
@@ -39,7 +34,7 @@ WEIGHTS_COLUMN = "rollout_is_weights"
 
 
 class Asynchronous(EvolverTrainer):
-    """Mixin: what both trainers do beside the synchronous one."""
+    """Mixin for both asynchronous trainers: pauses, batches in progress, staleness metrics."""
 
     _in_training = False
     _drawn_at: float | None = None
@@ -54,27 +49,25 @@ class Asynchronous(EvolverTrainer):
     # ---- pauses ----
 
     def _tell_workers(self, **pause: bool) -> None:
-        """Tell the workers of the rollouts when the engine pauses (`EnginePause.set`)."""
         manager = getattr(self, "agent_loop_manager", None)
         if manager is not None:
             manager.pause(**pause)
 
     @property
     def _rollout_engines(self) -> Any:
-        """verl's manager of the engines that training rollouts ask."""
+        """verl's manager of the engines that serve training rollouts."""
         return self.checkpoint_manager
 
     def on_validate_begin(self) -> None:
-        """Let validation have the engine to itself."""
+        """Pause training rollouts, so that validation has the engine to itself."""
         if self._in_training:
             self._tell_workers(validating=True)
-            # What was sampled, or parked at the server, comes back and waits with the others.
+            # Training replies in progress, or queued at the server, are aborted and wait until the validation ends.
             self._rollout_engines.abort_replicas()
             self._rollout_engines.resume_generation_replicas()
         super().on_validate_begin()
 
     def on_validate_end(self) -> None:
-        """Let training rollouts go on."""
         super().on_validate_end()
         if self._in_training:
             self._tell_workers(validating=False)
@@ -82,17 +75,17 @@ class Asynchronous(EvolverTrainer):
     # ---- groups ----
 
     def on_train_begin(self) -> None:
-        """Begin the batches that are ahead, no more than there are steps."""
         self._in_training = True
         super().on_train_begin()
 
     def _add_async_warmup_batches(self, num_warmup_batches: int | float) -> None:
         left = self.total_training_steps - self.global_steps + 1
+        # `num_warmup_batches` extra batches hide slow episodes. More than the remaining steps need would be wasted.
         super()._add_async_warmup_batches(min(num_warmup_batches, left - 1))
 
     def _add_batch_to_generate(self) -> None:
-        """Begin another batch, as far as the steps that are left need one: what is begun is trained on."""
         batch = self.config.data.train_batch_size
+        # Every group that starts is trained on, so the last steps start only the groups that are still missing.
         wanted = (self.total_training_steps - self.global_steps + 1) * batch - len(groups_on_their_way())
         if wanted > 0:
             self._add_prompts_to_generate(min(batch, wanted))
@@ -106,7 +99,7 @@ class Asynchronous(EvolverTrainer):
             tags = tq.kv_list("train")["train"]
             finished = sum(tags[group]["status"] == "finished" for group in groups)
             logger.info(
-                "of %d groups that were begun, %d are rolled out and kept, the others begin anew",
+                "%d groups were in progress: %d are rolled out and kept, the others restart",
                 *(len(groups), finished),
             )
 
@@ -115,7 +108,7 @@ class Asynchronous(EvolverTrainer):
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict[str, Any], **kwargs: Any) -> KVBatchMeta:
         batch = super()._balance_batch(batch, metrics, **kwargs)
         self._rollout_metrics |= age_metrics(self._records.of_step, self.global_steps)
-        # Sampling does not end with the phase that waits for it.
+        # Sampling continues outside of the rollout phase, so the rate is measured between two batches.
         before, self._drawn_at = self._drawn_at, time.perf_counter()
         if before is not None:
             tokens = self._rollout_metrics["rollout/action_tokens"]
@@ -129,7 +122,8 @@ class Asynchronous(EvolverTrainer):
         return batch
 
     def _keep_stripped(self, batch: KVBatchMeta) -> None:
-        """Weigh rows that lost their guidance with 1: what sets their log-probs apart is another prompt, not age."""
+        # The importance weight of a row is 1 if its guidance was stripped: its log-probs differ because the prompt
+        # changed, not because the weights are stale.
         stripped = {one.trajectory_id for one in self._trajectories if one.stripped}
         keys = [key for key in (batch.keys[i] for i in trained_on(batch)) if RowKey.of(key).trajectory_id in stripped]
         if not keys:
@@ -143,13 +137,13 @@ class Asynchronous(EvolverTrainer):
 
 
 def groups_on_their_way(partition_id: str = "train") -> list[str]:
-    """Return the groups that were begun and not trained on yet, finished ones among them."""
+    """Return the group ids in the queue that are not trained on yet, finished groups included."""
     tags = (tq.kv_list(partition_id) or {}).get(partition_id, {})
     return [key for key, tag in tags.items() if tag.get("is_prompt", False)]
 
 
 def rows_without_group(partition_id: str = "train") -> list[str]:
-    """Return the rows whose group is there no longer: it was drawn."""
+    """Return the keys of rows whose group has already been drawn from the queue."""
     tags = (tq.kv_list(partition_id) or {}).get(partition_id, {})
     groups = {key for key, tag in tags.items() if tag.get("is_prompt", False)}
     return [
@@ -160,17 +154,17 @@ def rows_without_group(partition_id: str = "train") -> list[str]:
 @register_trainer(COLOCATED)
 @timed_whole
 class EvolverTrainerAsync(Asynchronous, PPOTrainerColocateAsync):
-    """Asynchronous rollouts on the devices of the trainer."""
+    """Asynchronous rollouts on the trainer's devices."""
 
     verl_mode = VERLS[COLOCATED]
 
     def on_sample_end(self) -> None:
-        """Cut off what is being sampled, and put the engine to sleep."""
+        """Abort the replies in progress and put the engine to sleep."""
         self._tell_workers(asleep=True)
         super().on_sample_end()
 
     def on_step_end(self) -> None:
-        """Wake it with the new weights."""
+        """Wake the engine with the new weights."""
         super().on_step_end()
         self._tell_workers(asleep=False)
 
@@ -178,7 +172,7 @@ class EvolverTrainerAsync(Asynchronous, PPOTrainerColocateAsync):
 @register_trainer(SEPARATE)
 @timed_whole
 class EvolverTrainerSeparate(Asynchronous, PPOTrainerSeparateAsync):
-    """Asynchronous rollouts on GPUs of their own."""
+    """Asynchronous rollouts on separate GPUs."""
 
     verl_mode = VERLS[SEPARATE]
     worker_class = SeparateWorker
@@ -188,11 +182,10 @@ class EvolverTrainerSeparate(Asynchronous, PPOTrainerSeparateAsync):
         return self.standalone_checkpoint_manager
 
     def get_llm_client(self) -> Any:
-        """verl's plain client of the engines that rollouts have to themselves."""
         return self.standalone_server_manager.get_client()
 
     def on_step_end(self) -> None:
-        """Send the weights, for which the engine stops."""
+        """Transfer the weights while the engine is paused."""
         self._tell_workers(asleep=True)
         super().on_step_end()
         self._tell_workers(asleep=False)

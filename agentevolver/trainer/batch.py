@@ -1,7 +1,4 @@
-"""The rows of a training step: named, ordered, masked where they failed, read from TransferQueue and put back.
-
-Prompts are named, and rows are ordered, by what they are and not by when they came (`agentevolver.rollout.rows`).
-"""
+"""The rows of a training step: group ids, order, masks, and access to TransferQueue."""
 
 from __future__ import annotations
 
@@ -19,16 +16,14 @@ from agentevolver.types import RowKey, Trajectory
 
 
 def trained_on(batch: KVBatchMeta) -> list[int]:
-    """Return the places of the rows that are neither padding nor withdrawn."""
+    """Return the indices of the rows that are neither padding nor masked."""
     return [i for i, tag in enumerate(batch.tags) if not tag.get("is_padding", False)]
 
 
 def mask_rows(batch: KVBatchMeta, rows: Sequence[int]) -> None:
-    """Mask rows of failed rollouts: a masked row takes part in no gradient (mask), no group's statistics (a group of
-    its own) and no metric of verl's (padding).
-
-    `rows` are places in the batch.
-    """
+    """Mask the rows at the given indices, those of failed rollouts."""
+    # A masked row has no gradient (mask 0), no effect on the statistics of a group (a group id of its own), and no
+    # effect on verl's metrics (tagged as padding).
     if not rows:
         return
     keys = [batch.keys[i] for i in rows]
@@ -36,20 +31,20 @@ def mask_rows(batch: KVBatchMeta, rows: Sequence[int]) -> None:
     zeros = torch.nested.as_nested_tensor([torch.zeros_like(row) for row in mask.unbind()], layout=torch.jagged)
     fields = TensorDict({"response_mask": zeros, "loss_mask": zeros.clone()}, batch_size=len(keys))
     fields["uid"] = [f"withdrawn-{key}" for key in keys]
-    # With the tags, which every later put of verl's returns as they lie in the queue.
+    # The queue's tags are set too: verl's later puts return the tags as they are stored there.
     tq.kv_batch_put(keys=keys, partition_id=batch.partition_id, fields=fields, tags=[{"is_padding": True}] * len(keys))
     for i in rows:
         batch.tags[i]["is_padding"] = True
 
 
 def plain(value: Any) -> dict[str, Any]:
-    """Return a non-tensor field as the dict that was put, whichever wrapper TransferQueue returned it in."""
+    """Unwrap a non-tensor field: TransferQueue returns the stored dict itself or in a wrapper with `.data`."""
     unwrapped: dict[str, Any] = getattr(value, "data", value)
     return unwrapped
 
 
 def rollouts_of(batch: KVBatchMeta) -> tuple[list[dict[str, Any]], list[Trajectory]]:
-    """Return what each row says beside its tensors, and the rollouts, in order."""
+    """Return the extra fields of each row, and the trajectories ordered by group id and rollout id."""
     data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
     extra = [plain(fields) for fields in data["extra_fields"]]
     trajectories = [Trajectory.from_dict(fields["trajectory"]) for fields in extra if "trajectory" in fields]
@@ -57,18 +52,17 @@ def rollouts_of(batch: KVBatchMeta) -> tuple[list[dict[str, Any]], list[Trajecto
 
 
 def put_advantages(batch: KVBatchMeta, keys: list[str], rows: list[torch.Tensor]) -> None:
-    """Replace the advantages and returns of rows by one tensor (R_i) each."""
+    """Replace advantages and returns; `rows` holds one tensor (R_i) for each key."""
     _put(batch, keys, advantages=rows, returns=rows)
 
 
 def _put(batch: KVBatchMeta, keys: list[str], **columns: list[torch.Tensor]) -> None:
-    """Put columns of rows, one tensor (R_i) for each key."""
     nested = {name: torch.nested.as_nested_tensor(rows, layout=torch.jagged) for name, rows in columns.items()}
     tq.kv_batch_put(keys=keys, partition_id=batch.partition_id, fields=TensorDict(nested, batch_size=len(keys)))
 
 
 def put_scores(batch: KVBatchMeta, rows: Sequence[int], trajectories: Sequence[Trajectory]) -> None:
-    """Put each row's score anew: on its last token, that of its rollout. `rows` are places in the batch."""
+    """Put the score of its trajectory on the last token of each row. `rows` are indices into the batch."""
     keys = [batch.keys[i] for i in rows]
     if not keys:
         return
@@ -81,7 +75,8 @@ def put_scores(batch: KVBatchMeta, rows: Sequence[int], trajectories: Sequence[T
 
 
 def scale_synthetic(batch: KVBatchMeta, trajectories: Sequence[Trajectory]) -> None:
-    """Multiply each row's advantages by what its task says; its returns stay, which a critic learns."""
+    """Multiply the advantages of each row by its task's factor (`synthetic_scales`). Returns stay unscaled: a critic
+    learns them."""
     keys = [batch.keys[i] for i in trained_on(batch)]
     if not keys:
         return
@@ -93,8 +88,7 @@ def scale_synthetic(batch: KVBatchMeta, trajectories: Sequence[Trajectory]) -> N
 
 
 def sample_records(batch: KVBatchMeta, told: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """Return what the update is made of, one record a row, padding left out; `told`: the columns that rows were given
-    for the loss."""
+    """Return one record for each row that is trained on. `told` names the columns that the loss reads."""
     rows = trained_on(batch)
     keys = [batch.keys[i] for i in rows]
     tensors = ["prompts", "responses", "response_mask", "rollout_log_probs", "old_log_probs", "advantages", *told]
@@ -108,7 +102,7 @@ Sample = Callable[..., tuple[KVBatchMeta, dict[str, Any]]]
 
 
 class Places:
-    """Names the groups of a training step, whose prompts may be fetched in several goes."""
+    """Assign group ids in a training step, whose prompts may arrive in several batches."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
@@ -116,17 +110,18 @@ class Places:
         self._named = 0
 
     def name(self, prompts: TensorDict, step: int) -> None:
-        """Give each of a step's next prompts its group's name, in the place of the one that verl drew."""
+        """Replace verl's random `uid` of each prompt by a deterministic group id."""
         if step != self._step:
             self._step, self._named = step, 0
         tasks = [task["task_id"] for task in prompts["task"]]
+        # Ids depend on seed, step and task only, so that a repeated run has the same ids and row order.
         names = [group_name(self._seed, "train", step, self._named + i, task) for i, task in enumerate(tasks)]
         self._named += len(names)
         tu.assign_non_tensor_stack(prompts, "uid", names)
 
 
 def ordered(sample: Sample) -> Sample:
-    """Return a replay buffer's `sample` with the rows in order."""
+    """Wrap a replay buffer's `sample` so that it returns the rows in `row_order`."""
 
     def inner(*arguments: Any, **options: Any) -> tuple[KVBatchMeta, dict[str, Any]]:
         batch, metrics = sample(*arguments, **options)
@@ -137,7 +132,6 @@ def ordered(sample: Sample) -> Sample:
 
 
 def synthetic_scales(trajectories: Sequence[Trajectory], keys: Sequence[str]) -> list[float]:
-    """Return the factor on each row's advantages: what its task's metadata say (`advantage_scale`), else 1.
-    `keys` as in `assign`."""
+    """Return each row's advantage factor: `advantage_scale` in the task's metadata, else 1."""
     scales = {one.trajectory_id: float(one.task.metadata.get("advantage_scale", 1.0)) for one in trajectories}
     return [scales[RowKey.of(key).trajectory_id] for key in keys]

@@ -1,10 +1,4 @@
-"""State in a checkpoint beside verl's part: the trainer's own state, and how far the pool of experience was.
-
-verl's part is the policy, its optimiser, scheduler and RNG (`actor/`) and the loader's state (`data.pt`), which for
-mixed tasks is the epoch's draw, the place in it, the mixture and the curriculum. The pool lies in its own file, where
-every insert is on disk when it is acknowledged; a checkpoint knows its revision, so that an older file in its place is
-noticed, and a deterministic run's holds a copy of it.
-"""
+"""The part of a checkpoint that verl does not write: the trainer's state and the revision of the experience pool."""
 
 from __future__ import annotations
 
@@ -28,12 +22,12 @@ from agentevolver.utils.files import free_bytes, whole
 
 logger = logging.getLogger(__name__)
 
-# verl's own, which it goes by when a checkpoint's policy is written.
+# verl's keys that limit the number of checkpoints.
 LIMITS = ("max_actor_ckpt_to_keep", "max_critic_ckpt_to_keep", "remove_previous_ckpt_in_save")
 
 
 def pool_of(settings: Settings) -> Path | None:
-    """Return the file of the run's own pool of experience, None if it has none."""
+    """Return the path of the run's embedded experience pool, or None if there is none."""
     section = settings.exp_manager
     if not section.enabled or section.backend != "embedded":
         return None
@@ -41,9 +35,10 @@ def pool_of(settings: Settings) -> Path | None:
 
 
 def save_state(folder: Path, *, failed_in_a_row: int, pool: Path | None) -> None:
-    """Write the trainer's state into a checkpoint's folder, whole or not at all."""
+    """Write the trainer's state into a checkpoint atomically."""
     from experience_manager.database import revision_of
 
+    # The pool is a file of its own. Its revision in the checkpoint reveals an older file in its place.
     state = {
         "failed_in_a_row": failed_in_a_row,
         "pool_revision": None if pool is None else revision_of(pool),
@@ -54,11 +49,7 @@ def save_state(folder: Path, *, failed_in_a_row: int, pool: Path | None) -> None
 
 
 def prepare_start(trainer: Mapping[str, Any], experiment: Path) -> None:
-    """Make verl find the checkpoint that the run is to go on from, and none where it starts over.
-
-    Raises:
-        TrainingFailed: as `start_of`.
-    """
+    """Set verl's marker to the checkpoint to resume from, or remove it to start over. Raises TrainingFailed."""
     start, checkpoints = start_of(trainer, experiment), Path(trainer["default_local_dir"])
     if start.warning is not None:
         logger.warning("%s", start.warning)
@@ -66,8 +57,8 @@ def prepare_start(trainer: Mapping[str, Any], experiment: Path) -> None:
         if start.checkpoint is None:
             unmark(checkpoints)
         elif not trainer.get("val_only"):
-            # The newest from here on, also where its run was killed before it was sealed, or went further and is left
-            # behind.
+            # It becomes the newest checkpoint, even if its run was killed before sealing it, or if later checkpoints
+            # exist.
             seal(start.checkpoint)
         elif start.warning is not None:
             mark(start.checkpoint)
@@ -76,18 +67,19 @@ def prepare_start(trainer: Mapping[str, Any], experiment: Path) -> None:
         and not trainer.get("val_only")
         and (aside := set_aside(checkpoints)) is not None
     ):
-        logger.warning("starting over: the checkpoints of before are in %s", aside)
+        logger.warning("starting over: the earlier checkpoints are in %s", aside)
 
 
 def kept(trainer: Mapping[str, Any]) -> int | None:
-    """Return how many checkpoints are kept, None for all."""
+    """Return the number of checkpoints to keep, or None to keep all."""
     number: int | None = 1 if trainer.get("remove_previous_ckpt_in_save") else trainer.get("max_actor_ckpt_to_keep")
     return number
 
 
 @contextmanager
 def keeping_all(trainer: DictConfig) -> Iterator[None]:
-    """Have verl remove no checkpoint meanwhile: of one that is kept it removes the last before the next is sealed."""
+    """Stop verl from removing checkpoints inside the block."""
+    # If it keeps one checkpoint, verl removes the old one before the new one is complete: a crash would leave none.
     limits = {key: trainer[key] for key in LIMITS if key in trainer}
     try:
         for key in limits:
@@ -98,25 +90,20 @@ def keeping_all(trainer: DictConfig) -> Iterator[None]:
 
 
 def make_room(folder: Path, keep: int | None) -> None:
-    """Begin a checkpoint: what lies under its name goes, and all others but the newest `keep` - 1;
-    the last one stays."""
+    """Remove an earlier checkpoint of this name and all but the newest `keep` - 1 others; at least one stays."""
     retire(folder.parent, keep - 1 if keep else None)
     begin(folder)
 
 
 def finish(folder: Path, keep: int | None) -> None:
-    """Seal a checkpoint, from when on it counts, and remove all but the newest `keep` (`kept`)."""
+    """Seal a checkpoint, then remove all but the newest `keep`."""
     seal(folder)
     retire(folder.parent, keep)
 
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Say in one line what kept a checkpoint from being written, and what to do.
-
-    Raises:
-        TrainingFailed: in the place of what the file system, torch or a worker of verl's raised.
-    """
+    """Turn errors while a checkpoint is written into TrainingFailed, with one line on what to do."""
     try:
         yield
     except (OSError, RuntimeError, RayError) as error:
@@ -129,14 +116,9 @@ def writing(folder: Path) -> Iterator[None]:
 
 
 def restore_state(folder: Path, *, pool: Path | None) -> int:
-    """Set the random generators as they were, check the pool; returns how many steps in a row had failed.
+    """Restore the random generators and return the number of consecutive failed steps, 0 without a state file.
 
-    Args:
-        folder: the checkpoint. One without a state (of an earlier release) changes nothing.
-        pool: the file that the run goes on with; None: it is not compared.
-
-    Raises:
-        TrainingFailed: the state cannot be read, or the pool's file is older than the checkpoint.
+    Raises TrainingFailed if the state is unreadable or the pool is older than the checkpoint.
     """
     from experience_manager.database import revision_of
 

@@ -1,4 +1,4 @@
-"""Checkpointing: when a checkpoint is written, sealed and read, verl's part and ours beside it."""
+"""When a checkpoint is written, sealed and loaded: verl's part and this project's part."""
 
 from __future__ import annotations
 
@@ -33,15 +33,12 @@ from agentevolver.utils.files import whole
 
 logger = logging.getLogger(__name__)
 
-# Of a checkpoint, where rollouts go on over updates: the groups that were begun.
+# Folder in a checkpoint of an asynchronous run: the groups that had started.
 QUEUE = "transfer_queue"
 
 
 class Checkpointing(PPOTrainer):
-    """Mixin over verl's `PPOTrainer`: a checkpoint counts once its step is told and every part of it is on disk.
-
-    What it saves and restores beside verl's part is made by the trainer.
-    """
+    """Mixin over verl's `PPOTrainer`. A checkpoint is valid once its step's metrics and all its parts are on disk."""
 
     verl_mode: str
     settings: Settings
@@ -58,8 +55,8 @@ class Checkpointing(PPOTrainer):
         return Path(self.config.trainer.default_local_dir, f"global_step_{self.global_steps}")
 
     def _save_checkpoint(self) -> None:
-        """verl's part, while vLLM has left the memory to the trainer. It counts once the step is over and its metrics
-        are on disk."""
+        # verl's part is written while vLLM has freed the memory. The checkpoint is sealed after the step's metrics are
+        # on disk.
         with self._watchdog.phase("checkpoint", lambda: DISK), writing(self._checkpoint):
             make_room(self._checkpoint, kept(self.config.trainer))
             with keeping_all(self.config.trainer):
@@ -72,7 +69,7 @@ class Checkpointing(PPOTrainer):
             self._seal_checkpoint()
 
     def _seal_checkpoint(self) -> None:
-        """The rest of a checkpoint, as it is after the step and its validation: the loader, the pool, our own state."""
+        # The loader, the pool and the trainer's state are saved after the validation, which may change them.
         began, folder = time.perf_counter(), self._checkpoint
         with self._watchdog.phase("checkpoint", lambda: DISK), writing(folder):
             with whole(folder / DATA) as draft:
@@ -87,8 +84,7 @@ class Checkpointing(PPOTrainer):
         own, validates = trainer.resume_mode == "auto", bool(trainer.get("val_only", False))
         prepare_start(trainer, self.directory)
         super()._load_checkpoint()
-        # A run that starts over repeats the validation before the first step as well; one that only validates repeats
-        # nothing.
+        # A run that starts over also repeats the validation before the first step. A validation alone repeats no step.
         repeated = 0 if validates else supersede_metrics(self.directory, self.global_steps or -1)
         starts_over = self.global_steps == 0 and not validates and trainer.resume_mode != "resume_path"
         if (own or starts_over) and self._experience is not None:
@@ -98,13 +94,12 @@ class Checkpointing(PPOTrainer):
             folder, pool = (self._checkpoint, pool_of(self.settings)) if own else (Path(trainer.resume_from_path), None)
             if self.verl_mode == VERLS[SYNC] and (folder / QUEUE).exists():
                 logger.warning(
-                    "%s was written where rollouts go on over updates: the groups that were begun there are not "
-                    "trained on here",
+                    "%s was written by an asynchronous trainer: its groups in progress are not trained on here",
                     folder,
                 )
             self._failures.in_a_row = restore_state(folder, pool=pool)
             self.parts.restore(folder)
         if validates or self.global_steps > 0:
-            # A run that goes on was validated when it stopped. One that only validates is there for that, and would
-            # train without: verl ends it after the validation before training.
+            # A resumed run was validated when it stopped. With `val_only`, verl exits after this validation, and would
+            # start training without it.
             trainer.val_before_train = validates

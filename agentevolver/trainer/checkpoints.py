@@ -1,12 +1,6 @@
-"""Checkpoints on disk, without torch: which are whole, which one a run resumes from, how ranks share it.
+"""Checkpoints on disk: which are whole, and where a run resumes. No torch, because the launcher calls this.
 
-A checkpoint is sealed by a manifest with the size of every file, which is written last. Without a manifest (the run was
-killed, or the release is older) its files are examined. A run resumes from the marked checkpoint if it is whole, else
-from the newest that is. Nothing here opens a tensor or imports torch, so the launcher can ask before it starts
-anything.
-
-The policy's files are named by kind, rank and number of ranks. A folder may hold those of several numbers of ranks, if
-a step was repeated on another number; verl's `fsdp_config.json`, written after them, says whose are the newest.
+A manifest with all file sizes is written last. Without one (killed run, older release) the files are examined.
 """
 
 from __future__ import annotations
@@ -27,16 +21,16 @@ from agentevolver.utils.files import remove_tree, sync_tree, write_json, write_t
 # verl's file that names the last checkpoint.
 MARKER = "latest_checkpointed_iteration.txt"
 MANIFEST = "whole.json"
-# The trainer's own state, and verl's of the loader.
+# The trainer's state, verl's state of the loader, and verl's folder of the policy.
 STATE, DATA, ACTOR = "trainer.pt", "data.pt", "actor"
 LAYOUT = "fsdp_config.json"
 MODEL, OPTIMIZER, EXTRA = "model", "optim", "extra_state"
-# What a checkpoint's contents are called in `checkpoint.save_contents` and `.load_contents`, and in file names.
+# Contents of a checkpoint: the name in `checkpoint.save_contents` and `.load_contents` -> the name in file names.
 KINDS = {"model": MODEL, "optimizer": OPTIMIZER, "extra": EXTRA}
-# Of the manifest: what a release writes, and the newest that it reads. A manifest without one is of the first.
+# Version of the manifest that this release writes, and the newest it reads. A manifest without one has version 1.
 SCHEMA = 1
 _PREFIX = "global_step_"
-# Of a model's configuration (`config.json`), what says nothing of its tensors.
+# Keys of a model's `config.json` that do not change its tensors.
 INCIDENTAL = frozenset(
     {"_name_or_path", "architectures", "attn_implementation", "_attn_implementation", "_attn_implementation_autoset"}
     | {"dtype", "torch_dtype", "transformers_version", "use_cache", "bos_token_id", "eos_token_id", "pad_token_id"}
@@ -44,14 +38,9 @@ INCIDENTAL = frozenset(
 
 
 def model_difference(model: str, other: str, *, trust_remote_code: bool = False) -> str | None:
-    """Return how the architecture of `other` differs from that of `model`, or None if they are equal.
+    """Return the first difference between the architectures of two models, or None.
 
-    Args:
-        model: a Hugging Face folder, or a name on the hub.
-        other: the same.
-        trust_remote_code: whether code that comes with a model is run.
-
-    Raises ValueError for one whose config.json cannot be read.
+    Models are Hugging Face folders or hub names. Raises ValueError if a config.json cannot be read.
     """
     from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig
@@ -71,7 +60,7 @@ def model_difference(model: str, other: str, *, trust_remote_code: bool = False)
 
 @dataclass(frozen=True)
 class Start:
-    """Where a run starts: a checkpoint, or None to start over; and what a person should know about that."""
+    """Where a run starts: a checkpoint, or None to start over, and a warning to print."""
 
     checkpoint: Path | None
     warning: str | None = None
@@ -79,7 +68,7 @@ class Start:
 
 @dataclass(frozen=True, order=True)
 class Checkpoint:
-    """A whole checkpoint. They are ordered as they were written (`number`), whatever their steps."""
+    """A whole checkpoint. `number` counts seals, so the order is the order of writing, not of steps."""
 
     number: int
     step: int
@@ -87,10 +76,10 @@ class Checkpoint:
 
 
 def start_of(trainer: Mapping[str, Any], experiment: Path) -> Start:
-    """Return where a run starts, by its section `trainer` and its `experiment` folder.
+    """Return where a run starts. `trainer` is verl's section, `experiment` the run's folder.
 
-    Raises TrainingFailed if `resume_from_path` names no checkpoint, if steps were trained here and no checkpoint is
-    whole, or if a newer release wrote them.
+    Raises TrainingFailed if `resume_from_path` is no checkpoint, if steps were trained but no checkpoint is whole, or
+    if a newer release wrote them.
     """
     checkpoints = Path(trainer["default_local_dir"])
     for folder in _folders(checkpoints) if trainer["resume_mode"] in ("auto", "resume_path") else ():
@@ -135,11 +124,8 @@ def start_of(trainer: Mapping[str, Any], experiment: Path) -> Start:
 
 
 def only_starts_over(experiment: Path) -> bool:
-    """Whether steps were trained in an experiment and no checkpoint is whole: `start_of` refuses unless told to start
-    over.
-
-    The main job of a recipe resumes by a file of its own.
-    """
+    """Whether there are trained steps but no whole checkpoint, so that `start_of` fails unless the run starts over."""
+    # The main job of a recipe resumes from a file of its own.
     if not last_trained_step(experiment) or recipes.in_progress(experiment):
         return False
     return not whole_checkpoints(experiment / "checkpoints")
@@ -155,7 +141,7 @@ def whole_checkpoints(checkpoints: Path) -> list[Checkpoint]:
 
 
 def problem_with(folder: Path) -> str | None:
-    """Return why a checkpoint is not whole, or None."""
+    """Return why a checkpoint is not whole, or None if it is."""
     if not folder.is_dir():
         return "is missing"
     manifest = _manifest(folder)
@@ -175,12 +161,12 @@ def problem_with(folder: Path) -> str | None:
 
 
 def begin(folder: Path) -> None:
-    """Remove what an earlier run left under a checkpoint's name, so that the two never mix."""
+    """Remove an earlier run's files of the same checkpoint, so that the two never mix."""
     remove_tree(folder)
 
 
 def seal(folder: Path) -> None:
-    """Complete a checkpoint: sync its files, write the manifest, set verl's marker."""
+    """Complete a checkpoint: sync its files to disk, write the manifest, set verl's marker."""
     sync_tree(folder)
     files = {
         path.relative_to(folder).as_posix(): path.stat().st_size
@@ -194,21 +180,19 @@ def seal(folder: Path) -> None:
 
 
 def mark(checkpoint: Path) -> None:
-    """Set verl's marker to a checkpoint, durably."""
     write_text(checkpoint.parent / MARKER, str(_step_of(checkpoint)))
 
 
 def unmark(checkpoints: Path) -> None:
-    """Remove the marker: the run starts over."""
     (checkpoints / MARKER).unlink(missing_ok=True)
 
 
 def set_aside(checkpoints: Path) -> Path | None:
-    """Move the checkpoints of a run that starts over to `superseded-<n>/` and return that, None if there are none."""
+    """Move all checkpoints to `superseded-<n>/` and return that folder, or None if there are no checkpoints."""
     folders = _folders(checkpoints)
     if not folders:
         return None
-    # Inside: the folder itself may be a disk of its own.
+    # Inside the folder, which may be a mount point and cannot be renamed.
     targets = (checkpoints / f"superseded-{number}" for number in count(1))
     target = next(path for path in targets if not path.exists())
     target.mkdir()
@@ -219,8 +203,7 @@ def set_aside(checkpoints: Path) -> Path | None:
 
 
 def retire(checkpoints: Path, keep: int | None) -> None:
-    """Remove all but the newest `keep` checkpoints (None or 0: none are removed), whichever process wrote them.
-    Whole ones count as newer than others."""
+    """Remove all but the newest `keep` checkpoints; whole ones count as newer than others. None or 0 removes none."""
     found = [checkpoint.folder for checkpoint in reversed(whole_checkpoints(checkpoints))]
     others = sorted((folder for folder in _folders(checkpoints) if folder not in found), key=_step_of, reverse=True)
     for folder in [*found, *others][keep:] if keep else ():
@@ -252,7 +235,8 @@ def _named(folder: Path, problem: str | None) -> str | None:
 
 
 def _manifest(folder: Path) -> dict[str, Any] | None:
-    """Return a checkpoint's manifest, or None. Raises TrainingFailed if a newer release wrote it."""
+    """Return a checkpoint's manifest, or None if it is missing or torn. Raises TrainingFailed if a newer release wrote
+    it."""
     try:
         found = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         if (schema := int(found.get("schema", 1))) > SCHEMA:
@@ -278,9 +262,9 @@ def _differs(path: Path, size: int) -> str | None:
 
 
 def _torn(path: Path, folder: Path) -> str | None:
-    """Return whether a file of torch's is missing or truncated: its table of contents stands at its end."""
     name = path.relative_to(folder).as_posix()
     try:
+        # torch.save writes a zip file, whose table of contents is at the end: a truncated file does not open.
         with zipfile.ZipFile(path):
             return None
     except FileNotFoundError:
@@ -291,14 +275,12 @@ def _torn(path: Path, folder: Path) -> str | None:
 
 @dataclass(frozen=True)
 class Layout:
-    """Layout of a checkpoint: its number of ranks, and the version of FSDP."""
-
     ranks: int
     fsdp: int
 
 
 def layout_of(actor: Path) -> Layout | None:
-    """Return the layout of a checkpoint's `actor` folder, None if it does not say. Raises TrainingFailed."""
+    """Return the layout of an `actor` folder, or None if it has no layout file. Raises TrainingFailed if it is torn."""
     path = actor / LAYOUT
     if not path.exists():
         return None
@@ -312,17 +294,14 @@ def layout_of(actor: Path) -> Layout | None:
 
 
 def shard(actor: Path, kind: str, ranks: int, rank: int) -> Path:
-    """Return the file of a rank, as verl names it."""
     return actor / f"{kind}_world_size_{ranks}_rank_{rank}.pt"
 
 
 def check_ranks(actor: Path, ranks: int, kinds: tuple[str, ...]) -> None:
-    """Refuse a checkpoint that `ranks` ranks cannot resume from; opens no shard. Raises TrainingFailed.
-
-    As many ranks as wrote it read a file each, possibly on their own nodes. A folder that does not say who wrote it is
-    left to verl. FSDP1's files need their own number of ranks. `kinds`: what is loaded, of `KINDS`.
-    """
+    """Raise TrainingFailed if `ranks` ranks cannot load these contents (names of `KINDS`). Opens no shard."""
     layout = layout_of(actor)
+    # With an equal number of ranks each rank reads its own file, possibly on its own node. FSDP1 allows only that.
+    # Without a layout file the decision is left to verl.
     if layout is None or layout.ranks == ranks:
         return
     if layout.fsdp != 2:
@@ -332,6 +311,8 @@ def check_ranks(actor: Path, ranks: int, kinds: tuple[str, ...]) -> None:
             f"the run {layout.ranks} GPUs again, or start from its weights (python -m verl.model_merger merge "
             "--backend fsdp)"
         )
+    # A folder can hold the files of several world sizes if a step was repeated. verl writes fsdp_config.json last, so
+    # its world size is the current one.
     names = [KINDS[kind] for kind in kinds if kind in KINDS]
     missing = [
         path

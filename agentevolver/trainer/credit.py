@@ -1,4 +1,4 @@
-"""Step credit: the advantages of a step's rows, made by the stages of `advantage_processor` from outcome and labels."""
+"""Step credit: the advantages of a step's rows, computed by the stages of `advantage_processor`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from agentevolver.types import Trajectory
 
 
 class StepCreditPart(TrainerPart):
-    """Replaces verl's advantages with `attribution_driven_credit_assignment.enable`, reports them with its `stages`
-    alone, and scales those of synthetic tasks in a hybrid mixture."""
+    """Replaces verl's advantages if `attribution_driven_credit_assignment.enable` is set.
+
+    With `stages` alone they are only reported. In a hybrid mixture the advantages of synthetic tasks are scaled.
+    """
 
     def __init__(self, settings: Settings, records: Records) -> None:
         attribution, hybrid = settings.attribution, settings.task_manager.mixture.is_hybrid

@@ -1,12 +1,7 @@
-"""The experience manager of a training run: its pool checked, started, filled,
-fed with rollouts, asked for metrics, closed.
+"""The experience pool of a training run: started, filled, fed with rollouts, saved and closed.
 
-A step's rollouts are handed over and the answer is fetched when the step ends, or with the next one. What a rollout may
-be told does not depend on how fast the summariser is: where the run is to be deterministic, rollouts begin when what
-was handed over before is in the pool (`settle`); elsewhere nothing makes a step wait.
-
-What happens before training (the warm start) and before the last validation (the scouts) may wait, and is not done
-again by a run that goes on: its tasks stand in `tasks/warm_start.jsonl` and `tasks/scout.jsonl` of the run.
+Only a deterministic run waits for the summariser (`settle`). The warm start and the scouts run once; their tasks are in
+`tasks/warm_start.jsonl` and `tasks/scout.jsonl`.
 """
 
 from __future__ import annotations
@@ -38,34 +33,31 @@ from task_manager.tasks import environment_tasks, write_tasks
 logger = logging.getLogger(__name__)
 
 START_TIMEOUT_S = 120.0
-# How often a lost actor is asked whether it is back.
+# Interval of retries while a lost actor restarts.
 RETRY_S = 0.5
-# For what a step's rollouts came to, when the step ends: they were handed over seconds before.
+# Wait at the end of a step for its distillation, which began seconds before.
 COLLECT_TIMEOUT_S = 2.0
-# And where the metrics are not to depend on it: what is waited for then is counters in a file.
+# The same in a deterministic run, whose metrics must not depend on timing.
 COLLECT_WHOLE_S = 120.0
 CLOSE_TIMEOUT_S = 60.0
-# Tasks that are rolled out and distilled before the next ones: what a run that is killed has to repeat at most.
+# Tasks that are rolled out and distilled at a time: a killed run repeats at most this many.
 CHUNK = 32
-# Draws of tasks are the same in every start.
+# Constant, so that every start of a run draws the same tasks.
 SEED = 0
 
 
-# Rolls tasks out without guidance, so many times each, and returns the trajectories.
+# (tasks, rollouts of each task) -> trajectories, without guidance.
 RollOut = Callable[[Sequence[Task], int], list[Trajectory]]
 
 
 class RunExperience(TrainerPart):
-    """Experience of a run: the experience manager's actor, started and spoken to.
+    """The experience manager's Ray actor in a training run.
 
-    Args:
-        settings: the run's.
-        held_out: the evaluation's tasks, which are never learned from.
-        steps_kept: for how many steps a group may be rolled out.
+    The pool never learns from the tasks `held_out`. A group's rollouts span at most `steps_kept` steps.
     """
 
     def __init__(self, settings: Settings, held_out: Iterable[Task], steps_kept: int = 1) -> None:
-        # Not above: runs without experience need no index.
+        # Imported here: runs without experience need no index.
         from experience_manager.actor import start_actor
 
         section, self._directory = settings.exp_manager, settings.experiment_dir.resolve()
@@ -75,7 +67,7 @@ class RunExperience(TrainerPart):
         for task in held_out:
             ids[task.env_type].append(task.task_id)
         self._waits = settings.trainer.deterministic
-        # A pool of the run's own goes back with a checkpoint; one that others write into does not.
+        # Only a private pool is restored with a checkpoint: others write into a shared one.
         self._owns_pool = section.backend == "embedded" and section.store is None
         self._pending: list[Any] = []
         self._early: dict[str, float] = {}
@@ -93,11 +85,11 @@ class RunExperience(TrainerPart):
 
     @property
     def actors(self) -> tuple[Any, ...]:
-        """The actor, to be asked what it waits for."""
+        """The Ray actors, for the watchdog."""
         return (self._actor,)
 
     def wait(self) -> None:
-        """Wait until the pool is open; raises TrainingFailed if it cannot be."""
+        """Wait until the pool is open. Raises TrainingFailed if it does not open."""
         try:
             ray.get(self._actor.__ray_ready__.remote(), timeout=START_TIMEOUT_S)
         except RayError as error:
@@ -105,21 +97,18 @@ class RunExperience(TrainerPart):
             raise TrainingFailed(f"the experience manager could not be started: {lines[-1]}") from error
 
     def settle(self) -> None:
-        """Wait until everything that was handed over is in the pool, where the run is to be deterministic."""
+        """In a deterministic run, wait until all rollouts handed over are in the pool."""
         if self._waits:
             self._early |= self.collect()
             self._done(self._actor.settled.remote())
 
     @property
     def beginning(self) -> Path:
-        """Where the pool lies as it was before the first step."""
+        """Folder of the pool's state before the first step."""
         return self._directory / "experience" / "begin"
 
     def save(self, folder: Path, step: int = 0) -> None:
-        """Write the pool and what is known of it into a checkpoint, where the run is to be deterministic.
-
-        Raises TrainingFailed: what would go on from there would not be the same run.
-        """
+        """In a deterministic run, save the pool into a checkpoint. Raises TrainingFailed if that fails."""
         if self._waits and self._owns_pool:
             folder.mkdir(parents=True, exist_ok=True)
             self.settle()
@@ -131,15 +120,12 @@ class RunExperience(TrainerPart):
                 ) from error
 
     def restore_pool(self, folder: Path) -> bool:
-        """Make the pool what it was when it was saved there, where the run is to be deterministic.
+        """In a deterministic run, restore the pool from `folder`; return whether a saved pool was there.
 
-        A later state, edits of a person among it, is kept in a file of its own, which a warning names. Returns whether
-        it was saved there. A run that begins at `beginning` starts over: whatever its pool, it is credited with its
-        steps from the first one on again.
-
-        Raises TrainingFailed: it was saved there, and something cannot be read or written.
+        A later state of the pool is moved to a file named in a warning. Raises TrainingFailed if restoring fails.
         """
         restored = self._waits and self._owns_pool and self._set_back(folder)
+        # A run that starts over credits its pool from the first step again.
         if folder == self.beginning:
             self.wait()
             self._done(self._actor.start_over.remote())
@@ -165,7 +151,6 @@ class RunExperience(TrainerPart):
         return self._directory / "experience" / f"{name}_{len(done)}"
 
     def after_rollouts(self, step: int, trajectories: Sequence[Trajectory]) -> Mapping[str, float]:
-        """Hand over the rollouts of a training step."""
         self._pending.append(self._actor.record_step.remote(step, list(trajectories)))
         return {}
 
@@ -176,8 +161,7 @@ class RunExperience(TrainerPart):
         return self.collect()
 
     def collect(self) -> dict[str, float]:
-        """Return what is known by now of the rollouts that were handed over,
-        and once what happened before the first step."""
+        """Return the metrics that are ready: those of rollouts handed over, and once those of the warm start."""
         metrics, self._early = self._early, {}
         done, self._pending = (
             ray.wait(
@@ -203,25 +187,20 @@ class RunExperience(TrainerPart):
         *,
         step: int | None = None,
     ) -> None:
-        """Roll tasks out, distil what happened, and remember which ones it was, so that it is done once.
+        """Roll tasks out and distil the trajectories. Finished tasks are recorded, so that no task is done twice.
 
-        Args:
-            name: of this filling, also in its files and metrics.
-            tasks: what to roll out.
-            roll_out: how.
-            tell: told after every few tasks how many are done, and of how many.
-            step: the one that it is done for, each time anew; then the pool is what it came to also where it was done
-                before, by a run that went on from an earlier checkpoint since. None: once in all.
+        `name` appears in files and metrics. `tell` gets the numbers of finished and of all tasks before each chunk.
+        With a `step` the filling is repeated per step and restores its pool; with None it runs once.
         """
         key = name if step is None else f"{name}_{step}"
         path = self._directory / "experience" / f"{key}.json"
         known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         done: list[str] = known.get("tasks", [])
-        # By the file of their trajectories: tasks that were rolled out, and not distilled in full.
+        # File of trajectories -> its tasks that were rolled out but not distilled completely.
         owed: dict[str, list[str]] = known.get("undistilled", {})
         counts: dict[str, int] = {what: known.get(what, 0) for what in ("graded", "successes")}
         left = [task for task in tasks if self._known_as(task) not in set(done)]
-        # What a chunk taught that was cut off is taught again.
+        # The pool goes back to the last whole chunk: the interrupted chunk is distilled again from its start.
         if (left or step is not None) and not self.restore_pool(self._filled(key, done)) and left:
             self.save(self._filled(key, done))
         for start in range(0, len(left), CHUNK):
@@ -249,11 +228,10 @@ class RunExperience(TrainerPart):
             write_json(path, {"tasks": done, "metrics": self._early, "undistilled": owed, **counts})
 
     def _known_as(self, task: Task) -> str:
-        """Return what a task is called in the files of a filling: its id, of several environments with its own."""
         return f"{task.env_type}/{task.task_id}" if self._several else task.task_id
 
     def _try_again(self, name: str, owed: dict[str, list[str]]) -> dict[str, list[str]]:
-        """Distil rollouts once more of which calls were lost; returns what is still owed, and counts its tasks."""
+        """Distil trajectories again whose calls were lost; return the tasks that are still undistilled, by file."""
         still: dict[str, list[str]] = {}
         for rolled, tasks in owed.items():
             trajectories = [
@@ -277,7 +255,7 @@ class RunExperience(TrainerPart):
         return still
 
     def _distilled(self, trajectories: Sequence[Trajectory]) -> tuple[dict[str, float], list[str]]:
-        """Return the metrics of distilling rollouts, and the tasks of which it did not succeed in full."""
+        """Return the metrics, and the tasks that were not distilled completely."""
         try:
             filling = ray.get(self._actor.warm_start.remote(list(trajectories)))
         except RayError as error:
@@ -288,18 +266,15 @@ class RunExperience(TrainerPart):
         return dict(filling.metrics), list(dict.fromkeys(lost))
 
     def finish(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
-        """Let the distillation under way finish in time, and close the pool. Raises nothing."""
+        """Let the distillation finish within `timeout_s` and close the pool. Raises nothing."""
         try:
             ray.get(self._actor.close.remote(timeout_s), timeout=timeout_s + COLLECT_TIMEOUT_S)
         except RayError as error:
             logger.warning("the experience pool was not closed in time: %s", type(error).__name__)
 
     def _surely(self, call: Callable[[], Any]) -> Any:
-        """Return what a call comes to; it is made again where the actor's process was lost,
-        until Ray has started it again.
-
-        Raises RayError: what the call raised, or the actor did not come back in `START_TIMEOUT_S`.
-        """
+        """Call until the result arrives; retry up to `START_TIMEOUT_S` while Ray restarts the actor. Raises
+        RayError."""
         deadline = time.monotonic() + START_TIMEOUT_S
         while True:
             try:
@@ -310,7 +285,7 @@ class RunExperience(TrainerPart):
                 time.sleep(RETRY_S)
 
     def _done(self, reference: Any) -> None:
-        """Wait for a call; training goes on without it if it fails."""
+        """Wait for a call. A failure is logged, and training continues."""
         try:
             ray.get(reference)
         except RayError as error:
@@ -325,35 +300,28 @@ class RunExperience(TrainerPart):
 
     @staticmethod
     def _lost(error: RayError) -> dict[str, float]:
-        # Training goes on without it: rollouts are unguided and say why, the metric shows that something is wrong.
+        # Training continues: rollouts are unguided and record the reason, and the metric shows the error.
         logger.warning("the experience manager failed: %s", " ".join(str(error).split())[-400:])
         return {"exp_manager/errors": 1.0}
 
 
 def _reason(error: RayError) -> str:
-    """Return in one line what the actor's method raised, or what became of the actor."""
     return last_line(getattr(error, "cause", None) or error)
 
 
 def warm_start_path(settings: Settings) -> Path:
-    """Return where the tasks of the warm start stand."""
     return settings.experiment_dir / "tasks" / "warm_start.jsonl"
 
 
 def scout_path(settings: Settings) -> Path:
-    """Return where the scouts' tasks stand."""
     return settings.experiment_dir / "tasks" / "scout.jsonl"
 
 
 def prepare(settings: Settings, tasks: Sequence[Task]) -> None:
-    """Look at the pool and choose the tasks that will fill it.
-
-    Args:
-        settings: the run's.
-        tasks: all that it trains on or validates on.
+    """Check the pool and choose the tasks of the warm start and of the scouts. `tasks` are all tasks of the run.
 
     Raises:
-        ConfigError: the scouts' split cannot be listed, or holds nothing that is not validated on.
+        ConfigError: the scouts' split cannot be listed, or has no task that is unused so far.
         TrainingFailed: the pool's file cannot be used.
         EnvServiceError: the service fails.
     """
@@ -380,13 +348,12 @@ def prepare(settings: Settings, tasks: Sequence[Task]) -> None:
 
 
 def _drawn(tasks: Sequence[Task], count: int | None) -> list[Task]:
-    """Return so many of the tasks, drawn at random, marked as scouts."""
     chosen = tasks if count is None or count >= len(tasks) else random.Random(SEED).sample(list(tasks), count)
     return [task.scouting() for task in chosen]
 
 
 async def _look_at_pool(settings: Settings) -> None:
-    # Not above: the trainer reads this module too, and has no use for an index.
+    # Imported here: the trainer imports this module too, and needs no index.
     from experience_manager.backend import EmbeddedBackend
 
     backend = EmbeddedBackend.open(settings.exp_manager, settings.experiment_dir)

@@ -1,4 +1,4 @@
-"""Failed rollouts: which groups they leave alone, and when they end a run."""
+"""Failed rollouts: groups with a single rollout left, and when failures end a run."""
 
 from __future__ import annotations
 
@@ -9,34 +9,35 @@ from agentevolver.types import Trajectory
 
 
 class RolloutsFailed(RuntimeError):
-    """Too many rollouts failed for too long; the message says which way and how many."""
+    """Too many rollouts failed; the message counts them by reason."""
 
 
 def nothing_left(trajectories: Sequence[Trajectory]) -> RolloutsFailed:
-    """Return the error of a step that has no row to train on, though not all of its rollouts failed."""
+    """Return the error for a step without a row to train on, although not all rollouts failed."""
     failed = [one for one in trajectories if one.outcome is None]
     reasons = ", ".join(f"{count} x {reason}" for reason, count in Counter(t.stop_reason.value for t in failed).items())
     last = next((one.error for one in reversed(failed) if one.error), "none of them failed")
     return RolloutsFailed(
-        f"nothing is left of the step to train on: {len(failed)} of {len(trajectories)} rollouts failed "
-        f"({reasons or 'no sample fits the limits'}), and a rollout that is the last of its group is compared to none; "
+        f"the step has no row to train on: {len(failed)} of {len(trajectories)} rollouts failed "
+        f"({reasons or 'no sample fits the limits'}), and a single rollout left in its group has no advantage; "
         f"the last failure: {last}"
     )
 
 
 def lonely_groups(trajectories: Sequence[Trajectory]) -> set[str]:
-    """Return the groups of which a single rollout is left:
-    with nothing to compare it to it says nothing about its actions."""
+    """Return the groups in which a single rollout is graded, although several were started."""
+    # A single rollout has no baseline in its group, so its advantage says nothing about its actions.
     left = Counter(t.group_id for t in trajectories if t.outcome is not None)
     asked = Counter(t.group_id for t in trajectories)
     return {group for group, count in left.items() if count == 1 and asked[group] > 1}
 
 
 class FailureGuard:
-    """Guard against failing rollouts: stops a run whose rollouts keep failing.
+    """Stops a run whose rollouts keep failing.
 
-    A step fails when more than `max_share` of its rollouts failed, of several environments those of any of them;
-    `max_steps` such steps in a row, or one in which every rollout failed, end the run.
+    A step fails if the failed share of any environment exceeds `max_share`. `max_steps` failed steps in a row end the
+    run,
+    and so does a step in which every rollout failed.
     """
 
     def __init__(self, max_share: float, max_steps: int) -> None:
@@ -45,7 +46,7 @@ class FailureGuard:
         self.in_a_row = 0
 
     def check(self, trajectories: Sequence[Trajectory]) -> None:
-        """Take a step's trajectories; raises RolloutsFailed when the run should end."""
+        """Count the failures of a step. Raises RolloutsFailed if the run should end."""
         asked = Counter(t.task.env_type for t in trajectories)
         failed = [t for t in trajectories if t.outcome is None]
         lost = Counter(t.task.env_type for t in failed)

@@ -1,4 +1,4 @@
-"""Filling the pool of experience: rollouts outside of any training step, whose experience later rollouts may read."""
+"""Filling the experience pool: rollouts outside of a training step, whose experience guides later rollouts."""
 
 from __future__ import annotations
 
@@ -31,13 +31,12 @@ class PoolFilling(PPOTrainer):
     _filling_failures: FailureGuard
 
     def _look_after_workers(self) -> None:
-        """Have rollouts of a lost worker begun anew; called while something waits for rollouts."""
+        """Restart the rollouts of lost workers; called repeatedly while the trainer waits for rollouts."""
         manager = getattr(self, "agent_loop_manager", None)
         if manager is not None:
             manager.look_after()
 
     def _warm_start(self) -> None:
-        """Fill the pool before the first step, if that is wanted, and keep the state that the run begins with."""
         if self.global_steps > 0 or self._experience is None:
             return
         if self.settings.exp_manager.init_exp_before_training:
@@ -45,7 +44,6 @@ class PoolFilling(PPOTrainer):
         self._experience.save(self._experience.beginning)
 
     def _scout(self) -> None:
-        """Fill the pool from the scouts' split before the last validation, if that is wanted."""
         is_last = self.config.trainer.get("val_only", False) or self.global_steps >= self.total_training_steps
         if is_last and self.settings.exp_manager.scout.split is not None:
             self._fill_pool("scout", scout_path(self.settings), self.global_steps)
@@ -68,7 +66,6 @@ class PoolFilling(PPOTrainer):
         self._watchdog.leave()
 
     def _roll_out(self, name: str, tasks: Sequence[Task], n: int) -> list[Trajectory]:
-        """Roll out tasks outside of the step's batch (`roll_out`); fails where too many of them did."""
         seed, step, meanwhile = self.settings.data.seed, self.global_steps, self._look_after_workers
         trajectories = roll_out(self.agent_loop_manager, name, tasks, n, seed=seed, step=step, meanwhile=meanwhile)
         self._filling_failures.check(trajectories)

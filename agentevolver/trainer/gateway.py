@@ -1,5 +1,4 @@
-"""Gateway, as a step's rollouts tell of it: metrics,
-and whether an agent tells its own history differently each time."""
+"""Gateway metrics of a step's rollouts, and a warning if an agent rewrites its own history."""
 
 from __future__ import annotations
 
@@ -12,21 +11,20 @@ from agentevolver.types import Trajectory
 
 logger = logging.getLogger(__name__)
 
-# Chains of a rollout in the mean, above which most calls begin anew: each pays for its whole prompt again, in the
-# rollout and in training.
+# Mean chains of a rollout above which a warning is due: each chain repeats its whole prompt, in the rollout and in
+# training.
 MANY_CHAINS = 2.0
 
 
 def gateway_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
-    """Return what the rollouts of an agent of the user's took: means a rollout, and counts by name;
-    nothing of other rollouts."""
+    """Return means over rollouts and counts by name, or {} if no rollout used the gateway."""
     facts = [one.gateway for one in trajectories if one.gateway is not None and one.gateway["calls"]]
     if not facts:
         return {}
     metrics = {
         "gateway/chains_per_rollout": sum(one["chains"] for one in facts) / len(facts),
         "gateway/calls_per_rollout": sum(one["calls"] for one in facts) / len(facts),
-        # Replies that the engine held to a form, off what the policy would have said.
+        # Replies under constrained decoding, which are not what the policy would have sampled.
         "gateway/structured_per_rollout": sum(one["structured"] for one in facts) / len(facts),
     }
     for kind in ("ignored", "refused"):
@@ -37,8 +35,7 @@ def gateway_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
 
 
 def fork_warning(trajectories: Sequence[Trajectory]) -> str | None:
-    """Return what to say where rollouts fall apart into many chains: the message that differed first;
-    None where they do not."""
+    """Return a warning with the first message that differed if rollouts split into many chains, else None."""
     facts = [one.gateway for one in trajectories if one.gateway is not None and one.gateway["calls"]]
     mean = sum(one["chains"] for one in facts) / len(facts) if facts else 0.0
     differences = [one["differences"][0] for one in facts if one["differences"]]
@@ -46,14 +43,14 @@ def fork_warning(trajectories: Sequence[Trajectory]) -> str | None:
         return None
     first = differences[0]
     return (
-        f"the agent's calls make {mean:.1f} chains a rollout, each a training sample of its own: it does not send what "
-        f"was said as it was said. First at message {first['place'] + 1}: {first['before']!r} became "
+        f"the agent's calls make {mean:.1f} chains a rollout, each a training sample of its own: it changes earlier "
+        f"messages when it repeats them. First at message {first['place'] + 1}: {first['before']!r} became "
         f"{first['after']!r} (docs/train_your_agent.md)"
     )
 
 
 class ForkWatch(TrainerPart):
-    """Warns once a run."""
+    """Logs `fork_warning` once a run."""
 
     def __init__(self) -> None:
         self._warned = False

@@ -1,4 +1,4 @@
-"""Loading: what the epochs of a training are drawn from."""
+"""The data loader of a training run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from experience_manager.guide import validation_rollouts
 
 
 class Loading(PPOTrainer):
-    """Mixin over verl's `PPOTrainer`: its data loader, or ours where epochs are a mixture or follow a curriculum."""
+    """Mixin over verl's `PPOTrainer`: its loader, or this project's if epochs are a mixture or follow a curriculum."""
 
     settings: Settings
     config: Any
@@ -30,7 +30,7 @@ class Loading(PPOTrainer):
             self._tasks = self._draw_epochs()
         trainer = self.config.trainer
         if trainer.total_training_steps and not trainer.get("val_only"):
-            # verl's loop ends with the epochs too, then without the last step's validation and checkpoint.
+            # verl's loop also ends after the last epoch, but then without the last step's validation and checkpoint.
             epochs = math.ceil(trainer.total_training_steps / self.steps_per_epoch)
             trainer.total_epochs = max(trainer.total_epochs, epochs)
 

@@ -1,16 +1,9 @@
-"""Selective boosting: verl's policy loss with an upper clip of each sample's own (paper, eq. 17).
+"""Selective boosting: verl's policy loss with an upper clip for each sample (paper, eq. 17).
 
     L = -min(r A, clip(r, 1 - low, 1 + high_j) A)
     high_j = the sample's own bound if A > 0 (agentevolver.trainer.row_clips), else clip_ratio_high
 
-verl's own loss function is called, with a tensor of bounds in the place of the number: dual clip, KL, entropy,
-aggregation over data-parallel ranks and importance weights are verl's, and without a bound that differs its numbers are
-verl's to the last bit. The bounds come from a column of the batch; without that column the loss is verl's. A loss mode
-that this was not tested with is refused.
-
-Also here: the sequence-level ratio of the paper as the loss mode `trajectory`, the KL to the sampling policy, means
-over the rows of a mini-batch that count (verl divides by all its rows), and the metrics of guided and unguided samples
-apart, and of tokens above their upper clip by groups of rows.
+Without differing bounds the result is bitwise verl's.
 """
 
 from __future__ import annotations
@@ -28,18 +21,17 @@ from verl.workers.utils.padding import no_padding_2_padding
 
 from agentevolver.config.loss_modes import BOOSTED
 
-# Columns of the batch, one number a row: the sample's upper clip, and whether a text was injected into its rollout (0
-# or 1).
+# Batch columns with one number a row: its upper clip, and whether text was injected into its rollout (0 or 1).
 CLIP_COLUMN = "clip_ratio_high"
 GUIDED_COLUMN = "guided"
-# The place of its group among `groups`, whose clipped tokens are reported apart.
+# Index of the row's group in `groups`, whose clipped tokens are reported separately.
 GROUP_COLUMN = "clip_group"
-# And how many rows of its mini-batch, over all ranks, have a token that is trained on.
+# Number of rows in its mini-batch, over all ranks, with a token that is trained on.
 ROWS_COLUMN = "mini_batch_rows"
 TRAJECTORY = "trajectory"
-# Ends the names of sums over tokens, which `finish_metrics` makes means of.
+# Suffix of sums over tokens, which `finish_metrics` turns into means.
 SUM = "_token_sum"
-# Bounds are stored as float32.
+# Bounds are stored as float32, so they are compared with a tolerance.
 TOLERANCE = 1e-6
 
 
@@ -52,20 +44,16 @@ def selective_ppo_loss(
     kl_to: str = "reference",
     groups: Sequence[str] = (),
 ) -> tuple[Any, Any]:
-    """Return loss and metrics of a micro-batch; installed
-    by `set_loss_fn(partial(selective_ppo_loss, config=..., kl_to=..., groups=...))`.
+    """Return loss and metrics of a micro-batch with B rows.
 
     Args:
         config: verl's ActorConfig.
-        model_output: with `log_probs` and perhaps `entropy`, of prompts and responses.
-        data: the micro-batch, B rows; `clip_ratio_high`, `guided`, `clip_group` and `mini_batch_rows` (B each) are
-            optional.
-        dp_group: handed on.
-        kl_to: "reference" as verl does, or "old" for the policy that sampled (paper); then no `ref_log_prob` is read.
-        groups: names of the groups that `clip_group` counts, from 0.
+        model_output: `log_probs` and perhaps `entropy` of prompts and responses.
+        data: columns `clip_ratio_high`, `guided`, `clip_group`, `mini_batch_rows` (B each) are optional.
+        kl_to: "reference", or "old" for the KL to the sampling policy (paper).
+        groups: names of the groups that `clip_group` numbers from 0.
 
-    Raises:
-        ValueError: samples are boosted under a loss mode that cannot be, or a column has not one number a row.
+    Raises ValueError if the loss mode has no per-sample bounds, or a column has not one number a row.
     """
     mode = config.policy_loss.get("loss_mode", "vanilla")
     bounds = row_numbers(data, CLIP_COLUMN)
@@ -98,29 +86,24 @@ def selective_ppo_loss(
 
 
 def token_bounds(bounds: torch.Tensor, advantages: torch.Tensor, usual: float) -> torch.Tensor:
-    """Boost the clip: the upper clip of every token (B, R), the row's own (B) where the advantage is positive,
-    else the usual one."""
+    """Return the upper clip of each token (B, R): `bounds` (B) if the advantage is positive, else `usual`."""
     own = bounds.to(advantages.device, advantages.dtype)[:, None].expand_as(advantages)
     return torch.where(advantages > 0, own, torch.full_like(own, usual))
 
 
 def with_bounds(config: Any, upper: torch.Tensor, like: torch.Tensor) -> Any:
-    """Return a copy of verl's configuration with tensors as its clips: a clamp takes two tensors or two numbers, never
-    one of each."""
+    """Return a copy of verl's configuration with tensors as clips."""
+    # torch.clamp takes two tensors or two numbers, so the lower clip becomes a tensor as well.
     view = copy.copy(config)
-    # The dataclass is frozen against accidents; this is a copy that lives as long as the call.
+    # The dataclass is frozen; this copy is private to the call.
     object.__setattr__(view, "clip_ratio_high", upper)
     object.__setattr__(view, "clip_ratio_low", torch.full_like(like, float(config.clip_ratio_low)))
     return view
 
 
 def with_counts(data: Any) -> Any:
-    """Return a shallow copy of a micro-batch whose denominators are its mini-batch's tokens and rows that count, at
-    least 1 each.
-
-    verl gives the number of all rows, also of padding and of rows without a token to train on, and divides 0 by 0 where
-    there is none.
-    """
+    """Return a shallow copy of a micro-batch that counts the mini-batch's tokens and unmasked rows, at least 1 each."""
+    # verl 0.9.1 divides by all rows, padding and masked rows included, and computes 0 / 0 if no token is trained on.
     data = data.clone(recurse=False)
     rows = row_numbers(data, ROWS_COLUMN)
     if rows is not None:
@@ -130,8 +113,7 @@ def with_counts(data: Any) -> Any:
 
 
 def row_numbers(data: Any, name: str) -> torch.Tensor | None:
-    """Return a column as floats (B), None if the batch has no such column;
-    raises ValueError if it has not one number a row."""
+    """Return a column as floats (B), or None if it is missing. Raises ValueError if it has not one number a row."""
     if name not in data:
         return None
     column = data[name]
@@ -151,14 +133,12 @@ def compute_policy_loss_trajectory(
     config: Any = None,
     rollout_is_weights: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, dict[str, Any]]:
-    """The clipped objective with one ratio a row (eq. 17),
-    in the form that keeps a gradient of its own for every token.
+    """The clipped objective with one ratio a row (eq. 17), and a gradient for every token. All shapes (B, R).
 
-    The ratio's value is s = (pi(row) / pi_old(row)) ^ (1 / tokens), its gradient that of the token: r_t = sg(s) pi_t /
-    sg(pi_t) (GSPO-token, arXiv 2507.18071, eq. 13-14). So the sign of a token's gradient is that of its own advantage,
-    and a row's length alone takes no ratio out of the clip. Clips and metrics are those of `vanilla`, the dual clip
-    included. Shapes as there: (B, R).
+    s = (pi(row) / pi_old(row)) ^ (1 / tokens); r_t = sg(s) pi_t / sg(pi_t) (GSPO-token, arXiv 2507.18071, eq. 13-14).
+    Clips, dual clip and metrics are those of `vanilla`.
     """
+    # A token's gradient has the sign of its own advantage. The exponent 1 / tokens keeps long rows inside the clip.
     tokens = response_mask.sum(dim=-1, keepdim=True).clamp(min=1)
     log_ratio = ((log_prob - old_log_prob) * response_mask).sum(dim=-1, keepdim=True).detach() / tokens
     result: tuple[torch.Tensor, dict[str, Any]] = compute_policy_loss_vanilla(
@@ -174,7 +154,7 @@ def compute_policy_loss_trajectory(
 
 
 def ratios(log_prob: torch.Tensor, old_log_prob: torch.Tensor, mask: torch.Tensor, mode: str) -> torch.Tensor:
-    """Return the ratio that a loss mode clips, for every token (B, R)."""
+    """Return the ratio that a loss mode clips, for each token (B, R)."""
     log_ratio = (log_prob - old_log_prob) * mask
     if mode in ("gspo", TRAJECTORY):
         log_ratio = (log_ratio.sum(dim=-1, keepdim=True) / mask.sum(dim=-1, keepdim=True).clamp(min=1)).expand_as(
@@ -186,8 +166,7 @@ def ratios(log_prob: torch.Tensor, old_log_prob: torch.Tensor, mask: torch.Tenso
 def _apart(
     guided: torch.Tensor, ratio: torch.Tensor, batch: Any, upper: torch.Tensor | float, config: Any
 ) -> dict[str, Metric]:
-    """Return sums over the tokens of guided and of unguided samples.
-    Every micro-batch gives the same keys, as verl requires."""
+    # verl requires the same metric keys from each micro-batch, so both sums are returned even if one kind is absent.
     mask, advantages = batch["response_mask"].float(), batch["advantages"]
     over = ratio > 1 + upper
     under = ratio < 1 - float(config.clip_ratio_low)
@@ -208,11 +187,10 @@ def _clipped_above(
     upper: torch.Tensor | float,
     usual: float,
 ) -> dict[str, Metric]:
-    """Return sums over the tokens of each group: all, those above their upper clip, and those that only the usual clip
-    would have held."""
     mask = batch["response_mask"].float()
     rising = batch["advantages"] > 0
     clipped = (rising & (ratio > 1 + upper)).float()
+    # `freed`: tokens above the usual clip but below their own, wider one.
     freed = (rising & (ratio > 1 + usual)).float() - clipped
     sums = {}
     for place, name in enumerate(groups):
@@ -231,9 +209,10 @@ def _sum(values: torch.Tensor) -> Metric:
 
 
 def finish_metrics(metrics: Mapping[str, Any], groups: Sequence[str] = ()) -> dict[str, Any]:
-    """Return a step's metrics with sums over tokens as means: `actor/guided/clipfrac`, `actor/guided/ratio`, ...; and
-    shares of all tokens and of each group's: `actor/clip_hi` above their upper clip, `actor/clip_freed` above the
-    usual one and not above their own."""
+    """Turn sums over tokens into means, and return all metrics.
+
+    `actor/clip_hi`: share of tokens above their own upper clip. `actor/clip_freed`: share above the usual clip only.
+    """
     done = {key: value for key, value in metrics.items() if not key.endswith(SUM)}
     for name in ("guided", "unguided"):
         tokens = float(metrics.get(f"actor/{name}_tokens{SUM}", 0.0))
@@ -256,15 +235,8 @@ def guidance_metrics(
     advantages: Sequence[float],
     tokens: Sequence[int],
 ) -> dict[str, float]:
-    """Return what sets a step's guided rows apart from the others.
-
-    Args:
-        guided: whether a text was injected into the row's rollout.
-        boosted: whether the row has the wider clip.
-        scores: its rollout's outcome.
-        advantages: its mean advantage over the tokens that are trained on.
-        tokens: how many those are.
-    """
+    """Return metrics of guided and unguided rows. Arguments have one value a row; `advantages` are means over its
+    `tokens`."""
     if not guided:
         return {}
     total = max(sum(tokens), 1)

@@ -1,9 +1,4 @@
-"""Metrics of a step's rollouts and of a validation. Pure functions over trajectories.
-
-`avg@n` is the plain mean over all rollouts of a prompt. `best@k` is the expected maximum of k rollouts drawn from the n
-without replacement (the pass@k estimator of Chen et al. 2021, section 2.1, for any score), not a bootstrap, which
-underestimates it.
-"""
+"""Metrics of a step's rollouts: pure functions over trajectories."""
 
 from __future__ import annotations
 
@@ -20,10 +15,7 @@ from task_manager.graders.registry import agreement_metrics
 
 
 def rollout_metrics(trajectories: Sequence[Trajectory], gen_s: float) -> dict[str, float]:
-    """Return the metrics of a step's trajectories (`Trajectory`), failed ones counted apart.
-
-    `gen_s` is the wall time of the rollout phase in seconds.
-    """
+    """Return the metrics of a step's trajectories. `gen_s` is the wall time of the rollout phase."""
     graded = [t for t in trajectories if t.outcome is not None]
     steps = [step for t in graded for step in t.steps]
     reasons = Counter(t.stop_reason for t in trajectories)
@@ -59,12 +51,12 @@ def rollout_metrics(trajectories: Sequence[Trajectory], gen_s: float) -> dict[st
     return metrics
 
 
-# Of `rollout_metrics`, those that tell environments apart.
+# Metrics of `rollout_metrics` that are also reported for each environment.
 APART = ("trajectories", "failed", "reward/mean", "success", "steps/mean", "groups_without_signal")
 
 
 def metrics_apart(trajectories: Sequence[Trajectory]) -> dict[str, float]:
-    """Return some of a step's metrics for each environment, under its name: `rollout/success/NAME`."""
+    """Return some rollout metrics for each environment: `rollout/success/NAME`."""
     by_environment: dict[str, list[Trajectory]] = defaultdict(list)
     for trajectory in trajectories:
         by_environment[trajectory.task.env_type].append(trajectory)
@@ -77,8 +69,7 @@ def metrics_apart(trajectories: Sequence[Trajectory]) -> dict[str, float]:
 
 
 def tool_metrics(steps: Iterable[Step]) -> dict[str, float]:
-    """Return how many native tool calls an action tried, and the share of calls with each kind of problem (0 where
-    none was tried); nothing of episodes without native calls."""
+    """Return native tool calls a step and the share of calls with each problem, or {} without native calls."""
     acted = [step for step in steps if step.calls is not None]
     if not acted:
         return {}
@@ -91,8 +82,10 @@ def tool_metrics(steps: Iterable[Step]) -> dict[str, float]:
 
 
 def share_without_signal(trajectories: Sequence[Trajectory]) -> float:
-    """Return the share of groups whose graded rollouts all have one score: they have no advantage, hence no gradient.
-    There must be a graded rollout."""
+    """Return the share of groups whose graded rollouts all have one score, so that no advantage remains.
+
+    At least one rollout must be graded.
+    """
     groups: dict[str, set[float]] = defaultdict(set)
     for trajectory in trajectories:
         if trajectory.score is not None:
@@ -101,7 +94,7 @@ def share_without_signal(trajectories: Sequence[Trajectory]) -> float:
 
 
 def rollout_flags(trajectories: Sequence[Trajectory]) -> dict[str, float]:
-    """Return the metrics of a step's rollouts that set the guided apart from the others; failed ones are left out."""
+    """Return metrics of guided and unguided rollouts, without failed ones."""
     unanswered = [one for one in trajectories if one.guidance is not None and one.guidance.wanted and not one.guided]
     metrics = {"exp_manager/unanswered": float(len(unanswered))}
     for name, wanted in (("guided", True), ("unguided", False)):
@@ -113,8 +106,7 @@ def rollout_flags(trajectories: Sequence[Trajectory]) -> dict[str, float]:
 
 
 def task_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
-    """Return the share of synthetic tasks among a step's graded rollouts, success by kind,
-    and how far two graders agree."""
+    """Return the share of synthetic tasks among graded rollouts, success by kind, and the agreement of two graders."""
     graded = [one for one in trajectories if one.outcome is not None]
     if not graded:
         return {}

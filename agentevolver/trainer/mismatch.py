@@ -1,10 +1,6 @@
-"""Training-inference mismatch: how far the log-probs that the engine sampled with are from the trainer's, at the same
-weights and on the same tokens.
+"""Training-inference mismatch: the difference between the engine's and the trainer's log-probs of the same tokens.
 
-A difference of 0 is what the policy gradient assumes. What is left comes from kernels, precision and quantisation; a
-large one is weights that did not arrive, another prompt, or another temperature. Rows that lost their guidance are left
-out: they were sampled from another prompt than they are trained on. Rows that weights of earlier steps sampled (where
-rollouts go on over updates) have a number of their own, of which their staleness is a part.
+Large differences mean other weights, another prompt or another temperature.
 """
 
 from __future__ import annotations
@@ -28,12 +24,9 @@ STALE = "rollout/staleness/log_prob_diff"
 
 
 def difference(sampled: Sequence[Tensor], trained: Sequence[Tensor], masks: Sequence[Tensor]) -> dict[str, float]:
-    """Return mean and maximum over tokens of |log-prob of the engine - log-prob of the trainer|, {} without tokens.
+    """Return mean and maximum of |sampled - trained| in nats over the masked-in tokens, or {} without tokens.
 
-    Args:
-        sampled: per row (R_i) log-probs in nats as the engine gave them.
-        trained: per row (R_i) those of the trainer.
-        masks: per row (R_i), 1 where the policy sampled the token.
+    Each argument holds one tensor (R_i) a row. `masks` is 1 where the policy sampled the token.
     """
     gaps = [
         (one.double() - other.double()).abs()[mask.bool()]
@@ -44,14 +37,11 @@ def difference(sampled: Sequence[Tensor], trained: Sequence[Tensor], masks: Sequ
 
 
 def of_batch(batch: KVBatchMeta, trajectories: Sequence[Trajectory], version: int) -> dict[str, float]:
-    """Return `difference` of the step's rows that are trained on with the prompt that they were sampled from, and the
-    mean of those that weights of earlier steps sampled.
+    """Return `difference` over the rows that are trained on with the prompt they were sampled from.
 
-    Args:
-        batch: the step's rows.
-        trajectories: its rollouts.
-        version: of the weights that the trainer has, named by the step after which they were so.
+    `version` is the step after which the trainer has its current weights. Rows sampled by older weights give `STALE`.
     """
+    # Rows without their guidance are trained on another prompt than they were sampled from.
     stripped = {one.trajectory_id for one in trajectories if one.stripped}
     rows = [i for i in trained_on(batch) if RowKey.of(batch.keys[i]).trajectory_id not in stripped]
     stale = {i for i in rows if batch.tags[i].get("min_global_steps", version) < version}
@@ -69,17 +59,13 @@ def _of_rows(batch: KVBatchMeta, rows: Sequence[int]) -> dict[str, float]:
 
 
 class MismatchWatch:
-    """Warns when the mean difference of a step exceeds a bound: at first, and whenever it has doubled since.
-
-    Args:
-        bound: nats a token, None: never.
-    """
+    """Warns when the mean difference of a step exceeds `bound` nats a token, and again whenever it doubles. None:
+    never."""
 
     def __init__(self, bound: float | None) -> None:
         self._bound = bound
 
     def look(self, metrics: Mapping[str, Any]) -> None:
-        """Look at the metrics of a step."""
         mean = metrics.get(MEAN)
         if self._bound is None or mean is None or mean <= self._bound:
             return

@@ -1,4 +1,4 @@
-"""Steps that teach nothing: all rollouts of every task scored alike, so that no group has an advantage."""
+"""Warning for steps without a learning signal: all rollouts of every task have one score."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agentevolver.types import Trajectory
 
 logger = logging.getLogger(__name__)
 
-# Of `algorithm.adv_estimator`, those that compare a rollout to more than its group: equal scores teach them something.
+# Values of `algorithm.adv_estimator` that compare a rollout beyond its group: equal scores still carry a signal.
 BEYOND_GROUPS = ("gae", "reinforce_plus_plus")
 _NEVER = (
     "none succeeds: take easier tasks, grade them in parts (actor_rollout_ref.rollout.sparse=false), or let the policy "
@@ -22,12 +22,9 @@ _MIXED = "take tasks that the policy solves now and then (a larger actor_rollout
 
 
 class SignalWatch(TrainerPart):
-    """Warns when no group of the last steps had a signal: at first after `steps` of them in a row, and whenever their
-    number has doubled since.
+    """Warns after `steps` steps in a row without a signal, and again whenever that number doubles. None: never.
 
-    Args:
-        steps: in a row; None: never.
-        warn: called after each step with the warning that stands, or None.
+    `warn` is called after each step with the current warning, or None.
     """
 
     def __init__(self, steps: int | None, warn: Callable[[str | None], None] = lambda _: None) -> None:
@@ -41,8 +38,8 @@ class SignalWatch(TrainerPart):
         return {}
 
     def look(self, trajectories: Sequence[Trajectory]) -> str | None:
-        """Look at a step's trajectories; return the warning that stands, None where there is nothing to warn of."""
-        # What the environment said, not what reward stages made of it: a penalty puts a success below 1.
+        """Return the current warning after a step's trajectories, or None."""
+        # The environment's scores, not those of reward stages: a penalty puts a success below 1.
         scores = [one.outcome.score for one in trajectories if one.outcome is not None]
         if self._bound is None or not scores:
             return None
@@ -65,6 +62,5 @@ class SignalWatch(TrainerPart):
 def make_watch(
     steps: int | None, estimator: str, n: int, warn: Callable[[str | None], None] = lambda _: None
 ) -> SignalWatch:
-    """Return the watch of a run with this estimator and `n` rollouts of a task; it never warns where advantages are not
-    made within groups."""
+    """Return the watch of a run; it never warns if `n` is 1 or the estimator compares beyond groups."""
     return SignalWatch(None if n == 1 or estimator in BEYOND_GROUPS else steps, warn)

@@ -1,8 +1,5 @@
-"""Parts of a training run: what happens at the fixed points of each step beside verl's loop.
-
-The records on disk, the watches, the tasks and the experience are parts, and so is what a recipe adds. The trainer
-calls the parts of recipes first, then its own in the order of `trainer_parts` in `agentevolver.trainer.trainer`.
-"""
+"""Parts of a training run: hooks at fixed points of each step, for the trainer itself and for recipes (which run
+first)."""
 
 from __future__ import annotations
 
@@ -14,62 +11,53 @@ from agentevolver.types import Trajectory
 
 
 class TrainerPart:
-    """One concern of a training run. Override the points that it needs; each does nothing by default."""
+    """One concern of a training run. Override the hooks it needs; each does nothing by default."""
 
     worker: type[Any] | None = None
     """Subclass of `agentevolver.trainer.worker.PolicyWorker` that the actor is to run in, or None."""
 
     def before_rollouts(self, tasks: list[dict[str, Any]], step: int) -> list[dict[str, Any]]:
-        """Return the tasks of a training step (from 1), as data, that are rolled out in place of `tasks`."""
+        """Return the tasks, as dicts, to roll out in place of `tasks`. Steps count from 1."""
         return tasks
 
     def after_rollouts(self, step: int, trajectories: Sequence[Trajectory]) -> Mapping[str, float]:
-        """Take the graded rollouts of a step, failed ones among them; return metrics. May annotate them."""
+        """Take a step's rollouts, failed ones included, and return metrics. May annotate the trajectories."""
         return {}
 
     def advantages(self, step: int, batch: Any, trajectories: Sequence[Trajectory]) -> Mapping[str, float]:
-        """Replace the advantages of a step's rows in TransferQueue; return metrics.
-
-        Args:
-            batch: verl's `KVBatchMeta` of the step's rows.
-        """
+        """Replace the advantages in TransferQueue and return metrics. `batch` is verl's `KVBatchMeta`."""
         return {}
 
     def update_actor(self, workers: Any, batch: Any, rows: Sequence[int], update: Any) -> dict[str, Any] | None:
-        """Update the policy in place of the usual update and return the metrics, or return None to leave it to that.
+        """Update the policy and return the metrics, or return None for the usual update.
 
-        Args:
-            workers: the actor's worker group.
-            batch: verl's `KVBatchMeta` of the step's rows.
-            rows: the places of those that are trained on, at least one.
-            update: sizes and seed of the update (`agentevolver.trainer.actor_update.Update`).
+        `workers` is the actor's worker group, `batch` verl's `KVBatchMeta`, `rows` the indices to train on (at least
+        one), `update` a `trainer.actor_update.Update`.
         """
         return None
 
     def after_update(self, step: int, metrics: dict[str, Any]) -> Mapping[str, float]:
-        """Take the metrics of a step whose update is done, before the weights reach the engine; return more."""
+        """Take the step's metrics after the update, before the weights reach the engine; return more metrics."""
         return {}
 
     def after_step(self, step: int) -> None:
-        """Called when the step's weights are in the engine, before its checkpoint is sealed."""
+        """Called when the new weights are in the engine, before the checkpoint is sealed."""
 
     def after_validation(self, step: int, trajectories: Sequence[Trajectory]) -> Mapping[str, float]:
-        """Take the rollouts of a validation; return metrics."""
+        """Take the rollouts of a validation and return metrics."""
         return {}
 
     def save(self, folder: Path, step: int) -> None:
         """Write state into a checkpoint's folder."""
 
     def restore(self, folder: Path) -> None:
-        """Go on from a checkpoint's folder; one without this part's state may begin anew or raise TrainingFailed."""
+        """Restore state from a checkpoint's folder. If it is missing, start fresh or raise TrainingFailed."""
 
     def close(self) -> None:
-        """End what runs in the background; called once, also after a failure."""
+        """Stop background work. Called once, also after a failure."""
 
 
 class TrainerParts(TrainerPart):
-    """Several parts as one, called in order."""
-
     def __init__(self, parts: Iterable[TrainerPart]) -> None:
         self.parts = tuple(parts)
         self.worker = next((part.worker for part in self.parts if part.worker is not None), None)

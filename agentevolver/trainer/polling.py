@@ -1,4 +1,4 @@
-"""How often the trainer looks whether rollouts are finished: a look at TransferQueue lists every row that is there."""
+"""How often the trainer polls TransferQueue for finished rollouts; each poll lists all of its rows."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any
 
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
-# verl looks every 2 s, which on short episodes is most of a step.
+# verl polls every 2 s, which is most of a step with short episodes.
 POLL_INTERVAL_S = 0.02
-# Where a look takes long, looking takes so much of a core, until the waits are as long as they may be.
+# Slow polls use at most this share of a core, until the wait reaches its maximum.
 LOOKING_SHARE = 0.05
 LONGEST_INTERVAL_S = 0.5
 
 
 def interval_after(look_s: float) -> float:
-    """Return the seconds to wait after a look that took so many."""
+    """Return the seconds to wait after a poll that took `look_s`."""
     return min(LONGEST_INTERVAL_S, max(POLL_INTERVAL_S, look_s / LOOKING_SHARE))
 
 
 def pace(buffer: ReplayBuffer, meanwhile: Callable[[], None]) -> None:
-    """Have a buffer wait by what its looks take, and `meanwhile` be called before each wait."""
+    """Adapt a buffer's poll interval to the cost of its polls, and call `meanwhile` before each wait."""
     look, wait = buffer._sync_metadata_from_transfer_queue, buffer._wait_for_next_poll
 
     def timed_look() -> None:

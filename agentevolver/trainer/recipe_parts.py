@@ -1,20 +1,23 @@
-"""The parts that recipes add to a run."""
+"""Trainer parts that recipes add to a run."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
 
 from agentevolver.config.schema import Settings
 from agentevolver.trainer.parts import TrainerPart
-from agentevolver.trainer.tasks import TrainingTasks
 from agentevolver.utils import recipes
+
+if TYPE_CHECKING:  # a recipe's checks, beside its parts, are read in a dry run, which imports no torch
+    from agentevolver.trainer.tasks import TrainingTasks
 
 
 @dataclass(frozen=True)
 class PartContext:
-    """What a recipe's parts are made of."""
+    """Inputs for a recipe's parts."""
 
     settings: Settings
     config: DictConfig
@@ -24,5 +27,4 @@ class PartContext:
 
 
 def recipe_parts(context: PartContext) -> list[TrainerPart]:
-    """Return the parts of all recipes that are on."""
     return [part for parts in recipes.called("parts", context) for part in parts]

@@ -13,7 +13,7 @@ from agentevolver.utils.files import read_jsonl, write_jsonl
 
 
 class Records(TrainerPart):
-    """Writes `trajectories/step_<n>.jsonl` as soon as a step's rollouts are graded, and again with their credit."""
+    """Writes `trajectories/step_<n>.jsonl` when a step's rollouts are graded, and again with their credit."""
 
     def __init__(self, directory: Path, retention: Retention) -> None:
         self._directory = directory
@@ -23,11 +23,11 @@ class Records(TrainerPart):
 
     @property
     def of_step(self) -> list[Trajectory]:
-        """The rollouts of the step so far, in order; a step has several batches with GPUs for rollouts alone."""
+        """All rollouts of the step so far. With separate rollout GPUs a step has several batches."""
         return [one for batch in self._batches for one in batch]
 
     def begin(self, step: int, trajectories: Sequence[Trajectory]) -> None:
-        """Take a batch of a step's rollouts, which nothing was done with yet."""
+        """Add a batch of a step's rollouts."""
         if step != self._step:
             self._step, self._batches = step, []
         self._batches.append(trajectories)
@@ -37,12 +37,11 @@ class Records(TrainerPart):
         return {}
 
     def write(self) -> None:
-        """Write the step's trajectories as they are now."""
         path = self._directory / "trajectories" / f"step_{self._step}.jsonl"
         write_jsonl(path, (one.to_dict() for one in self.of_step))
 
     def write_samples(self, records: Sequence[dict[str, Any]]) -> None:
-        """Write the rows of the update of the step's newest batch, behind those of its earlier ones."""
+        """Write the update rows of the newest batch, after those of the step's earlier batches."""
         path = self._directory / "samples" / f"step_{self._step}.jsonl"
         write_jsonl(path, [*(read_jsonl(path) if len(self._batches) > 1 else ()), *records])
 

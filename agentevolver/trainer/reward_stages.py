@@ -1,8 +1,6 @@
-"""Reward stages: new scores of a training step's rollouts once all of them are graded, before advantages are computed.
+"""Reward stages: new scores (`Trajectory.reward`) for a step's graded rollouts, before advantages are computed.
 
-A grader sees one rollout. What depends on the others (a penalty for what the whole batch repeats) is a stage, which is
-given all rollouts of the step that were graded and returns a score for each. Failed rollouts take no part, nor does
-validation. The outcome stays what the grader said; what became of it stands beside it (`Trajectory.reward`).
+A grader sees one rollout; a stage sees the whole step, without failed rollouts and validation.
 """
 
 from __future__ import annotations
@@ -27,35 +25,26 @@ if TYPE_CHECKING:
 
 
 class RewardStageError(ValueError):
-    """A stage that cannot be found or made, or that broke its contract; the message names it."""
+    """A stage cannot be found or made, or broke its contract."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rewards:
-    """What a stage returns: a reward for each rollout that it was given, in their order, and what else to report."""
+    """A stage's result: one reward for each rollout, in order, and metrics."""
 
     rewards: Sequence[Reward]
     metrics: dict[str, float] = field(default_factory=dict)
 
 
 class RewardStage(Protocol):
-    """One stage: made once with the settings of the run and the options that stand beside its name,
-    called every training step."""
+    """One stage, constructed once with the run's settings and its options, and called in each training step."""
 
     def __call__(self, trajectories: Sequence[Trajectory]) -> Rewards:
-        """Return the rewards of graded rollouts; `Trajectory.score` is what earlier stages made."""
+        """Return the rewards of graded rollouts. `Trajectory.score` holds the result of earlier stages."""
 
 
 class RewardStages:
-    """The reward stages of a run.
-
-    Args:
-        stages: `trainer.reward_stages`.
-        settings: of the run.
-
-    Raises:
-        RewardStageError: a stage that cannot be found or made.
-    """
+    """The reward stages of a run. Raises RewardStageError if one cannot be made."""
 
     def __init__(self, stages: Sequence[StageSettings], settings: Settings) -> None:
         self._stages: list[tuple[str, RewardStage]] = [(one.use, make_stage(one, settings)) for one in stages]
@@ -64,8 +53,7 @@ class RewardStages:
         return bool(self._stages)
 
     def apply(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
-        """Set the `reward` of each rollout that was graded; returns the metrics: the mean of the scores and of each
-        part. Raises RewardStageError where a stage breaks its contract, and what a stage raises."""
+        """Set `reward` on each graded rollout and return metrics. Raises RewardStageError, and errors of the stages."""
         graded = [one for one in trajectories if one.outcome is not None]
         if not self._stages or not graded:
             return {}
@@ -83,8 +71,7 @@ class RewardStages:
     def score(
         self, batch: KVBatchMeta, withdrawn: Sequence[int], trajectories: Sequence[Trajectory]
     ) -> dict[str, float]:
-        """Have the stages make new scores, and put them in the place of the graders'; `withdrawn` are places of rows
-        that keep theirs."""
+        """Apply the stages and replace the scores in the batch, except for the rows at the indices `withdrawn`."""
         if not self._stages:
             return {}
         metrics = self.apply(trajectories)
@@ -93,7 +80,7 @@ class RewardStages:
 
 
 def make_stage(settings: StageSettings, run: Settings) -> RewardStage:
-    """Return the stage that an entry of `trainer.reward_stages` names; raises RewardStageError."""
+    """Construct the stage of an entry of `trainer.reward_stages`. Raises RewardStageError."""
     try:
         make: Any = load_named(settings.use, recipes.stages("reward"))
         stage: RewardStage = make(run, **settings.options)
@@ -103,7 +90,6 @@ def make_stage(settings: StageSettings, run: Settings) -> RewardStage:
 
 
 def _means(rewards: Sequence[Reward]) -> dict[str, float]:
-    """Return the mean score, and of each part its mean over the rollouts that have it."""
     parts: dict[str, list[float]] = defaultdict(list)
     for reward in rewards:
         for name, value in reward.parts.items():

@@ -1,4 +1,4 @@
-"""Rolling out tasks outside of a step's batch: the warm start of the pool of experience, and the scouts."""
+"""Rollouts outside of a training batch, for the warm start of the experience pool and for its scouts."""
 
 from __future__ import annotations
 
@@ -29,14 +29,9 @@ def roll_out(
     step: int,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> list[Trajectory]:
-    """Roll tasks out n times each with the policy as it is, sampled as in training, and return what happened.
+    """Roll out each task n times with the current policy, sampled as in training.
 
-    Args:
-        manager: verl's manager of the rollout workers.
-        name: what the rollouts are for; part of their groups' names.
-        seed: the run's.
-        step: the training step before which they happen.
-        meanwhile: called again and again until they are there.
+    `name` is part of the group ids, `step` is the next training step, and `meanwhile` is called during the wait.
     """
     rows = collate_fn([{**row_of(task, index, task.env_type), ROLLOUTS_KEY: n} for index, task in enumerate(tasks)])
     rows["uid"] = np.array(
@@ -54,8 +49,7 @@ def roll_out(
 
 
 def gathered(groups: Sequence[str], partition_id: str, meanwhile: Callable[[], None] = lambda: None) -> KVBatchMeta:
-    """Wait until groups are rolled out, and take their rows, whatever else is in the queue; their names leave it.
-    `meanwhile` is called again and again."""
+    """Wait until these groups are rolled out, then remove the group entries from the queue and return their rows."""
     wanted = set(groups)
     while True:
         began = time.monotonic()

@@ -1,9 +1,7 @@
-"""Upper clips of a row's own, by rules over rollouts, and what a step's rows are told for the loss because of them.
+"""Upper clip bounds of single rows, set by rules over rollouts.
 
-The first rule that says a number for a rollout wins, for all of its rows; where none does, the clip is
-`actor.clip_ratio_high`. First of all is the one of boosted guided rollouts (`exp_manager`): their rows were sampled
-from another prompt than they are trained on, and keep the clip that was made for that whatever else a task says. Then
-come `trainer.row_clips`, in their order. The columns hold what the rules say, so the actor knows of none of them.
+The first rule that returns a number wins, guided rollouts before `trainer.row_clips`; the default is
+`actor.clip_ratio_high`.
 """
 
 from __future__ import annotations
@@ -28,32 +26,32 @@ from experience_manager.settings import ExperienceSettings
 
 logger = logging.getLogger(__name__)
 
-# Training steps after which a clip that was wider for nobody is told of.
+# Training steps after which an ineffective wider clip is reported.
 WATCHED_STEPS = 5
 
 
 class RuleError(ValueError):
-    """A rule that cannot be found or made; the message names it and says what to write."""
+    """A rule cannot be found or made."""
 
 
 class ClipRule(Protocol):
-    """One rule: made once with the usual upper clip and the options that stand beside its name.
+    """One rule, constructed once with the usual upper clip and its options.
 
-    A rule may also have `groups`, a tuple of names, and `group(trajectory)`, the place of a rollout's group among them:
-    then the tokens above their upper clip are reported for each group.
+    With `groups` (names) and `group(trajectory)` (an index), tokens above their upper clip are reported for each group.
     """
 
     def __call__(self, trajectory: Trajectory) -> float | None:
-        """Return the upper clip of a rollout's rows, None where the rule does not apply to it."""
+        """Return the upper clip for a rollout's rows, or None if the rule does not apply."""
 
 
 class GuidedClip:
-    """The wider clip of guided rollouts whose training prompt has lost the guidance."""
+    """The wider clip of guided rollouts whose training prompt has no guidance."""
 
     def __init__(self, usual: float, section: ExperienceSettings) -> None:
         self._usual, self._section = usual, section
 
     def __call__(self, trajectory: Trajectory) -> float | None:
+        # These rows are trained on another prompt than they were sampled from, and the wider clip is made for that.
         if not (self._section.selective_boosting and trajectory.stripped):
             return None
         return self._section.clip_ratio_high(guided=True, kept=False, otherwise=self._usual)
@@ -61,7 +59,7 @@ class GuidedClip:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What the loss is told of each rollout, by `trajectory_id`."""
+    """Column values of each rollout, by `trajectory_id`."""
 
     bounds: dict[str, float]
     boosted: frozenset[str] = frozenset()
@@ -69,16 +67,7 @@ class Told:
 
 
 class RowClips:
-    """The rules of a run.
-
-    Args:
-        section: the section `exp_manager`.
-        rules: `trainer.row_clips`.
-        usual: `actor.clip_ratio_high`.
-
-    Raises:
-        RuleError: a rule that cannot be found or made.
-    """
+    """The clip rules of a run: `exp_manager`, then `trainer.row_clips`. Raises RuleError if one cannot be made."""
 
     def __init__(self, section: ExperienceSettings, rules: Sequence[StageSettings], usual: float) -> None:
         self.usual = usual
@@ -89,22 +78,21 @@ class RowClips:
 
     @property
     def active(self) -> bool:
-        """Whether rows are told anything."""
+        """Whether any column is written."""
         return self._guided is not None or bool(self._rules)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of the columns that are put."""
+        """Names of the columns that are written."""
         guided, other = (GUIDED_COLUMN,) if self._guides else (), (CLIP_COLUMN,) if self.active else ()
         return (*guided, *other, *((GROUP_COLUMN,) if self.groups else ()))
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """The names of the groups whose clipped tokens are reported apart."""
+        """Names of the groups whose clipped tokens are reported separately."""
         return () if self._grouping is None else tuple(self._grouping.groups)
 
     def of(self, trajectories: Sequence[Trajectory]) -> Told:
-        """Return what is told of rollouts; raises what a rule raises."""
         bounds, boosted = {}, set()
         for one in trajectories:
             name = one.trajectory_id
@@ -118,13 +106,9 @@ class RowClips:
         return Told(bounds, frozenset(boosted), groups)
 
     def tell(self, batch: KVBatchMeta, rows: Sequence[int], trajectories: Sequence[Trajectory]) -> dict[str, float]:
-        """Give each row its columns: its upper clip, whether its rollout was guided, and its
-        group; returns the metrics.
+        """Write the clip, guidance and group columns and return metrics.
 
-        Args:
-            batch: the step's rows.
-            rows: the places of those that are trained on; the others have the usual clip.
-            trajectories: the step's.
+        `rows` are the indices of the rows to train on; all others get the usual clip.
         """
         if not self.active:
             return {}
@@ -170,7 +154,7 @@ def _of_guided(
 
 
 def make_rule(settings: StageSettings, usual: float) -> ClipRule:
-    """Return the rule that an entry of `trainer.row_clips` names; raises RuleError."""
+    """Construct the rule of an entry of `trainer.row_clips`. Raises RuleError."""
     try:
         make: Any = load_named(settings.use, recipes.stages("clip"))
         rule: ClipRule = make(usual, **settings.options)
@@ -180,14 +164,13 @@ def make_rule(settings: StageSettings, usual: float) -> ClipRule:
 
 
 class ClipWatch:
-    """Warns once where the wider clip made no difference in the first steps."""
+    """Warns once if the wider clip made no difference in the first `steps` steps."""
 
     def __init__(self, steps: int = WATCHED_STEPS) -> None:
         self._left = steps
         self._steps = steps
 
     def look(self, metrics: Mapping[str, Any]) -> None:
-        """Look at the metrics of a step's update."""
         if self._left <= 0:
             return
         if metrics.get("actor/clip_hi", 0.0) > 0 or metrics.get("actor/clip_freed", 0.0) > 0:

@@ -1,4 +1,4 @@
-"""A training run: joins or starts Ray, hands a resolved configuration to verl, and names what went wrong."""
+"""A training run: joins or starts Ray, passes the configuration to verl, and turns errors into one line."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from agentevolver.utils.secrets import SECRETS, adopt_secrets
 
 logger = logging.getLogger(__name__)
 
-# What workers inherit of this process's environment, beside the device's own variables.
+# Environment variables that workers inherit, beside the device's own.
 PASSED_ON = (
     "TENSORBOARD_DIR",
     "PYTHONPATH",
@@ -42,34 +42,28 @@ PASSED_ON = (
     "DEBUG_TAGS",
     SOCKET,
 )
-# For Ray to take back what a training that has just ended in the same cluster had.
+# Time for Ray to free the resources of a training that has just ended in the same cluster.
 FREE_S = 60.0
 
 _VerlTaskRunner: Any = TaskRunnerV1.__ray_metadata__.modified_class
 
 
 class TaskRunner(_VerlTaskRunner):
-    """verl's task runner: a Ray actor, in which the trainer lives."""
+    """verl's task runner: the Ray actor that holds the trainer."""
 
     def run(self, config: DictConfig) -> None:
-        """Train to the end; raises what ended it."""
         _wait_for_cluster(int(config.trainer.n_gpus_per_node) * int(config.trainer.nnodes), of_verl(config).device)
         run_key.create()
         import agentevolver.trainer.asynchronous  # noqa: F401  # registers our trainers
 
-        # For what reports to others from here (Weights & Biases, say). Every other worker asks for the secret that it
-        # needs.
+        # Loggers in this process need secrets (Weights & Biases). Other workers fetch only the secrets they need.
         adopt_secrets()
         keep_rows_with_trainers(config)
         super().run(config)
 
 
 def run(config: DictConfig, settings: Settings) -> None:
-    """Train to the end, or on from the newest checkpoint of the configuration's own folder.
-
-    Args:
-        config: made by `config.checks.for_verl`; consumed.
-        settings: the typed view of it.
+    """Train to the end, resuming from the newest checkpoint. `config` comes from `for_verl` and is consumed.
 
     Raises:
         ConfigError: verl or `trainer.weights` refuses the configuration.
@@ -94,7 +88,7 @@ def run(config: DictConfig, settings: Settings) -> None:
 
 
 def keep_rows_with_trainers(config: DictConfig) -> None:
-    """Have TransferQueue store no rows on nodes that have no CPU in Ray's books: they are for rollouts, and may go."""
+    """Keep TransferQueue's storage off nodes without Ray CPUs: those are for rollouts and may disappear."""
     storage = "transfer_queue.backend.SimpleStorage.required_node_resource"
     if OmegaConf.select(config, storage) is None:
         OmegaConf.update(config, storage, "CPU", force_add=True)
@@ -102,17 +96,17 @@ def keep_rows_with_trainers(config: DictConfig) -> None:
 
 def _validate(config: DictConfig) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # verl's, wherever there is no critic
+        warnings.simplefilter("ignore", UserWarning)  # verl warns if there is no critic
         use_critic = bool(need_critic(config))
     try:
-        with redirect_stdout(StringIO()):  # where it says that nothing is wrong
+        with redirect_stdout(StringIO()):  # verl prints that the configuration is valid
             validate_config(config, use_reference_policy=need_reference_policy(config), use_critic=use_critic)
     except (AssertionError, ValueError) as error:
         raise ConfigError(f"verl: {' '.join(str(error).split())}") from error
 
 
 def _failed(settings: Settings, error: Exception) -> TrainingFailed:
-    """Return what is to be raised for an error of Ray's, and write the trainer's traceback."""
+    """Return the error to raise, and write the trainer's traceback to a file."""
     if isinstance(error, TrainingFailed):
         return error
     if not isinstance(error, RayTaskError):
@@ -126,15 +120,15 @@ def _failed(settings: Settings, error: Exception) -> TrainingFailed:
 
 
 def _wait_for_cluster(wanted: int, device: str) -> None:
-    """Wait until Ray has taken back what a training before this one had; raises TrainingFailed for what is not free."""
     if (known := ray.cluster_resources().get("GPU", 0)) < wanted:
         stands = " (without a GPU too: one for each rank)" if device == "cpu" else ""
         raise TrainingFailed(
-            f"the Ray cluster has {known:.0f} GPUs in its books, the training wants {wanted}: start the trainer's "
+            f"the Ray cluster has {known:.0f} GPUs, the training wants {wanted}: start the trainer's "
             f"nodes with `ray start --num-gpus=N`{stands}, or see trainer.nnodes and trainer.n_gpus_per_node"
         )
+    # After a training has ended, Ray takes some time to free its GPUs.
     _wait(lambda: ray.available_resources().get("GPU", 0) >= wanted, f"the {wanted} GPUs of this training are not free")
-    # Its name is one for all jobs of a cluster: this training would take another one's queue for its own.
+    # The queue's actor name is the same for all jobs of a cluster: two trainings would share one queue.
     _wait(_has_no_queue, "another training runs")
 
 
@@ -150,15 +144,11 @@ def _wait(condition: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + FREE_S
     while not condition():
         if time.monotonic() >= deadline:
-            raise TrainingFailed(f"{what} in the Ray cluster: end what holds them, or train in another cluster")
+            raise TrainingFailed(f"{what} in the Ray cluster: stop the other job, or train in another cluster")
         time.sleep(0.1)
 
 
 def _place_in_cluster(config: DictConfig, settings: Settings, own: Mapping[str, str]) -> None:
-    """Join the run's cluster, or declare a private one when there is none to join (the main job run by hand).
-
-    `own` is what workers find in their environment beside what they inherit of this process's.
-    """
     environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ} | dict(own)
     address = settings.ray.address or os.environ.get("RAY_ADDRESS")
     with open_dict(config):
@@ -172,9 +162,10 @@ def _place_in_cluster(config: DictConfig, settings: Settings, own: Mapping[str, 
             ray_init.address = address
             ray_init.pop("num_cpus", None)
             if settings.ray.address:
-                # Of this node; another one need not have that folder.
+                # TMPDIR is a folder of this node, which other nodes may lack.
                 ray_init.runtime_env.env_vars.pop("TMPDIR", None)
             return
+        # No cluster to join (the main job run by hand): verl starts a private one.
         ray_init.num_cpus = settings.ray.num_cpus
         ray_init.num_gpus = settings.ray.num_gpus
         ray_init.include_dashboard = False

@@ -1,4 +1,4 @@
-"""verl's worker where rollouts have GPUs of their own, that knows where the seconds of its last weight sync went."""
+"""The worker of the trainer with separate rollout GPUs."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ from agentevolver.trainer.worker import PolicyWorker
 
 
 class SeparateWorker(PolicyWorker, DetachActorWorker):
-    """Ours, with the policies that verl's keeps in memory beside the one that is trained."""
+    """`PolicyWorker` on verl's detached worker, which also keeps policies in memory beside the trained one."""

@@ -1,8 +1,6 @@
 """Supervised fine-tuning with verl's SFT trainer: one rank of a cold start (`agentevolver.trainer.job.cold_start`).
 
-`python -m agentevolver.trainer.sft --config experiments/<project>/<experiment>/config.yaml --folder FOLDER` reads
-FOLDER/episodes.jsonl and leaves the model under FOLDER/checkpoints, in Hugging Face's form. Model, engine, precision
-and attention are those of the policy that is trained afterwards.
+It reads FOLDER/episodes.jsonl and leaves a Hugging Face model under FOLDER/checkpoints.
 """
 
 from __future__ import annotations
@@ -28,12 +26,12 @@ from agentevolver.utils.processes import die_with_parent
 
 EPISODES = "episodes.jsonl"
 CHECKPOINTS = "checkpoints"
-# The process that has started the ranks, and without which they end.
+# Environment variable with the process id of the ranks' launcher; a rank ends with it.
 PARENT = "AGENTEVOLVER_SFT_PARENT"
 
 
 class Episodes(Dataset[dict[str, torch.Tensor]]):
-    """Demonstrations as verl's SFT trainer takes them without padding: ids, positions and loss mask of one length."""
+    """Demonstrations in the unpadded form of verl's SFT trainer: ids, positions and loss mask of one length."""
 
     def __init__(self, parquet_files: Any, tokenizer: Any, config: Any, processor: Any = None, max_samples: int = -1):
         self._rows = read_jsonl(Path(str(parquet_files)))
@@ -66,7 +64,7 @@ def sft_config(config: DictConfig, settings: Settings, folder: Path, episodes: i
     ranks = settings.sizes.n_gpus_per_node
     sft.data.train_files, sft.data.val_files = str(folder / EPISODES), None
     sft.data.custom_cls = {"path": "pkg://agentevolver.trainer.sft", "name": "Episodes"}
-    # The last, smaller batch of an epoch is left out, so that it may not be the only one.
+    # verl drops the last, smaller batch of an epoch (`drop_last`). The cap keeps at least one batch.
     sft.data.train_batch_size = max(ranks, min(wanted.batch_size, episodes) // ranks * ranks)
     sft.data.max_token_len_per_gpu = actor.ppo_max_token_len_per_gpu
     sft.data.num_workers = 0
@@ -79,7 +77,7 @@ def sft_config(config: DictConfig, settings: Settings, folder: Path, episodes: i
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Train as one of the ranks that RANK and WORLD_SIZE name; returns the exit code."""
+    """Train as the rank that RANK and WORLD_SIZE name."""
     parser = argparse.ArgumentParser(prog="python -m agentevolver.trainer.sft")
     parser.add_argument("--config", type=Path, required=True, help="the run's config.yaml")
     parser.add_argument("--folder", type=Path, required=True, help="where episodes.jsonl is")
@@ -93,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = from_config(config)
     rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     device = get_device_name()
-    # verl's own start names the CPU twice on a machine without an accelerator, which torch refuses.
+    # Without an accelerator verl's own start names the CPU twice, which torch refuses.
     dist.init_process_group(
         "gloo" if device == "cpu" else f"cpu:gloo,{device}:{get_nccl_backend()}",
         init_method=f"file://{options.folder.resolve() / 'ranks'}",

@@ -1,4 +1,4 @@
-"""Files of a checkpoint's ranks, read by one process and joined: each rank wrote its piece of every tensor."""
+"""Joining the files of a checkpoint's ranks, each of which holds a piece of every tensor."""
 
 from __future__ import annotations
 
@@ -15,26 +15,22 @@ from agentevolver.utils.errors import TrainingFailed
 
 @torch.no_grad()
 def joined(pieces: Sequence[DTensor]) -> torch.Tensor:
-    """Return the whole tensor of which each rank wrote a piece.
+    """Return the whole tensor from the ranks' pieces, in rank order.
 
-    Args:
-        pieces: what the ranks wrote, in their order.
-
-    Raises:
-        ValueError: it is split along more than one dimension of the mesh, or is a partial sum.
+    Raises ValueError if it is split along several mesh dimensions, or is a partial sum.
     """
     placements, mesh = pieces[0].placements, pieces[0].device_mesh.mesh
     split = [place.dim for place in placements if isinstance(place, Shard)]
     if len(split) > 1 or not all(isinstance(place, Shard | Replicate) for place in placements):
         raise ValueError(f"a tensor with the placements {placements} cannot be joined")
-    # Along a dimension of the mesh that replicates, the first is as good as any.
+    # Along a replicated dimension of the mesh all pieces are equal, so the first one is used.
     owners = mesh[tuple(slice(None) if isinstance(place, Shard) else 0 for place in placements)].reshape(-1)
     own = [pieces[int(rank)].to_local() for rank in owners]
     return torch.cat(own, dim=split[0]) if split else own[0]
 
 
 def read_shards(folder: Path, kind: str, ranks: int) -> list[dict[str, Any]]:
-    """Return what each rank wrote of a kind (`checkpoints.KINDS`), its tensors mapped from the files."""
+    """Return the contents of each rank's file of a kind (`checkpoints.KINDS`); tensors are memory-mapped."""
     return [
         torch.load(shard(folder, kind, ranks, rank), map_location="cpu", mmap=True, weights_only=False)
         for rank in range(ranks)
@@ -42,10 +38,9 @@ def read_shards(folder: Path, kind: str, ranks: int) -> list[dict[str, Any]]:
 
 
 def whole_state(actor: Path) -> dict[str, torch.Tensor]:
-    """Return the policy's tensors of a checkpoint's `actor` folder, each whole and as it was stored.
+    """Return the policy's tensors of an `actor` folder, in their stored types.
 
-    Raises:
-        TrainingFailed: a file is missing or torn, or the pieces do not make one tensor.
+    Raises TrainingFailed if a file is missing or torn, or the pieces do not fit.
     """
     layout = layout_of(actor)
     if layout is None:

@@ -1,8 +1,4 @@
-"""Staleness of a step's rollouts, where they go on over updates, and what that does to which tasks are trained on.
-
-A group is begun for a step and trained on in that one or a later one: its age, in steps. A token is sampled by weights
-of some version; its staleness is the number of updates between them and the ones that it is trained with.
-"""
+"""Age (steps between a group's start and its training) and staleness (updates since sampling) of rollouts."""
 
 from __future__ import annotations
 
@@ -12,18 +8,12 @@ from statistics import fmean
 
 from agentevolver.types import Trajectory
 
-# Metrics of ages beyond share a name.
+# Higher ages share one metric.
 LAST_AGE = 4
 
 
 def age_metrics(trajectories: Sequence[Trajectory], step: int) -> dict[str, float]:
-    """Return the ages of a step's rollouts, and success by age: tasks that end early are trained on early, and another
-    success at a higher age says that they are others.
-
-    Args:
-        trajectories: the step's.
-        step: the training step, from 1.
-    """
+    """Return ages and staleness of a step's rollouts, and success by age. `step` counts from 1."""
     ages = [step - one.began_step for one in trajectories if one.began_step is not None]
     stale = [step - 1 - one.min_version for one in trajectories if one.min_version is not None]
     spans = [
@@ -37,6 +27,7 @@ def age_metrics(trajectories: Sequence[Trajectory], step: int) -> dict[str, floa
             metrics |= {f"rollout/{name}/mean": fmean(values), f"rollout/{name}/max": float(max(values))}
     if spans:
         metrics["rollout/spans_updates"] = sum(span > 0 for span in spans) / len(spans)
+    # Short episodes are trained on early. Success that changes with age shows that this selects other tasks.
     by_age: dict[int, list[Trajectory]] = defaultdict(list)
     for one in trajectories:
         if one.began_step is not None:
@@ -54,13 +45,7 @@ Selected = tuple[list[str], dict[str, dict[str, object]], dict[str, int]]
 
 
 def oldest_first(select: Callable[..., Selected], begun: Callable[[str], Mapping[str, int]]) -> Callable[..., Selected]:
-    """Return a replay buffer's choice of groups that goes by the step that they were begun for, and by their place in
-    it: among those that are finished, which one was so first decides nothing.
-
-    Args:
-        select: verl's, which leaves the order within a step to a set.
-        begun: of a partition, the step of each group.
-    """
+    """Make a replay buffer choose groups by the step they began in, then by group id, instead of by finishing order."""
 
     def inner(partition_id: str, sampleable: Set[str], batch_size: int) -> Selected:
         steps = dict(begun(partition_id))

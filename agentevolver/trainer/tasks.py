@@ -1,5 +1,4 @@
-"""The tasks of a training run that draws its epochs itself: the mixture, its curriculum, and new tasks between
-epochs."""
+"""Tasks of a run that draws its own epochs: the mixture, its curriculum, and new tasks between epochs."""
 
 from __future__ import annotations
 
@@ -22,15 +21,14 @@ logger = logging.getLogger(__name__)
 
 
 class TrainingTasks(TrainerPart):
-    """What an epoch is drawn from. `dataset` makes the loader; its size is that of the first file's tasks, whatever
-    rounds add later."""
+    """The source of epochs. `dataset` makes the loader; its size is fixed by the first task file."""
 
     steps_per_epoch = 1
     last_step = 0
     """The training's last step, after which no round is begun."""
 
     def __init__(self, settings: Settings, train_file: Path) -> None:
-        """Raises ConfigError or ValueError for task files that cannot be used."""
+        """Raises ConfigError or ValueError if task files cannot be used."""
         section, self.several = settings.task_manager, settings.env_service.is_mixture
         self.questionings = {one.env_service.env_type: one for one in questionings(settings)}
         """What questioning reads, by the environment that synthetic tasks are made for."""
@@ -48,7 +46,6 @@ class TrainingTasks(TrainerPart):
             }
 
     def round_folder(self, name: str) -> Path:
-        """Return where rounds of new tasks for an environment have their configurations and logs."""
         return self._rounds / name if self.several else self._rounds
 
     def after_rollouts(self, step: int, trajectories: Sequence[Trajectory]) -> Mapping[str, float]:
@@ -56,12 +53,11 @@ class TrainingTasks(TrainerPart):
         return task_metrics(trajectories) | self.dataset.epochs.metrics()
 
     def after_update(self, step: int, metrics: Mapping[str, float]) -> Mapping[str, float]:
-        """Tell with the first step what became of all proposals before it."""
+        # Proposals from before training are logged once, with the first step.
         return funnel_metrics(self._folder, self._questioned) if step == 1 else {}
 
     def after_step(self, step: int) -> None:
-        """Let tasks of a finished round join, and begin another round where one is due after the epoch that `step`
-        (from 1) ends."""
+        """Add the tasks of a finished round, and start the next round if one is due at the end of an epoch."""
         if step >= self.last_step:
             return
         epoch, inside = divmod(step, self.steps_per_epoch)
@@ -73,17 +69,16 @@ class TrainingTasks(TrainerPart):
                 background.start(self.wanted(name))
 
     def close(self) -> None:
-        """End the rounds that run."""
         for background in self._background.values():
             background.stop()
 
     def wanted(self, name: str) -> TaskPreference:
-        """Return how hard new tasks of an environment should be, by its profile and the curriculum."""
+        """Return the preferred difficulty of new tasks, from the environment's profile and the curriculum."""
         wanted = profile_for(name, self.questionings[name].task_manager.env_profile).task_preference
         return self.dataset.epochs.curriculum(name).preference(wanted)
 
     def add(self, name: str, made: Sequence[Task]) -> None:
-        """Have new tasks of an environment take part from the next epoch on."""
+        """Add new tasks of an environment, from the next epoch on."""
         section = self.questionings[name].task_manager
         self.dataset.add_synthetic([graded_by(section, task) for task in made])
         logger.info("%d new tasks of %s take part from the next epoch on", len(made), name)

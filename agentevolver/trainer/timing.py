@@ -1,8 +1,6 @@
-"""A training step's seconds, whole: names for what verl's loop does in none of its timers.
+"""Complete timing of a training step, including the time outside verl's timers.
 
-The phases of `timing_s/step` do not overlap, and what none of them holds is `timing_s/untimed`. `timing_s/NAME/PART` is
-a part of the phase NAME. Outside of the step are `testing`, and `between_steps`: metrics, their logging, the
-checkpoint's rest (`between_steps/seal_checkpoint`) and the clearing of TransferQueue after the step before this one.
+The phases of `timing_s/step` do not overlap; the rest is `timing_s/untimed`. `timing_s/NAME/PART` is a part of a phase.
 """
 
 from __future__ import annotations
@@ -12,37 +10,34 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-# In the order in which they come; some are there only where the configuration wants them.
+# In order of time; some are present only if configured.
 PHASES = (
     *("submit", "gen", "reward", "collect", "old_log_prob", "ref", "values", "adv", "update_critic", "update_actor"),
     *("save_checkpoint", "update_weights", "end_step"),
 )
-# Methods of the trainer that verl's loop calls within a step and outside its timers, and the phase that each is counted
-# in.
+# Trainer methods that verl's loop calls within a step but outside its timers, and the phase that each belongs to.
 PHASE_OF = {
     "on_step_begin": "submit",
     "prepare_step": "submit",  # the data loader, and prompts handed to the rollout workers
     "_balance_batch": "collect",  # rollouts read, recorded, checked; rows ordered
     "on_step_end": "end_step",  # `update_weights` in it is a timer of verl's
 }
-# And one within the timer `gen`.
+# A part of the timer `gen`.
 PART_OF = {"on_sample_end": "gen/sleep"}
 
 Trainer = TypeVar("Trainer", bound=type)
 
 
 def phases(timing: Mapping[str, float]) -> dict[str, float]:
-    """The seconds of each phase of a step, of all its timers (without the prefix `timing_s/`)."""
     return {name: timing[name] for name in PHASES if name in timing}
 
 
 def untimed(timing: Mapping[str, float]) -> float:
-    """The seconds of a step that stand in no phase."""
     return timing["step"] - sum(phases(timing).values())
 
 
 def timed_whole(trainer: Trainer) -> Trainer:
-    """The same subclass of verl's `PPOTrainer`, whose timers hold the whole step; a class decorator."""
+    """Class decorator for a subclass of verl's `PPOTrainer`: its timers cover the whole step."""
     for method, name in {**PHASE_OF, **PART_OF}.items():
         setattr(trainer, method, _timed(name, getattr(trainer, method)))
     trainer.on_step_begin = _with_gap(trainer.on_step_begin)  # type: ignore[attr-defined]
@@ -53,8 +48,6 @@ def timed_whole(trainer: Trainer) -> Trainer:
 
 
 def _timed(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-    """Count a method's seconds in a timer, without those that timers within it count."""
-
     @functools.wraps(method)
     def inner(self: Any, *arguments: Any, **options: Any) -> Any:
         timing: dict[str, float] = self.timing_raw
@@ -62,6 +55,7 @@ def _timed(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return method(self, *arguments, **options)
         finally:
+            # Time of nested timers is subtracted, so that no second counts twice.
             within = sum(phases(timing).values()) - counted
             timing[name] = timing.get(name, 0.0) + time.perf_counter() - began - within
 

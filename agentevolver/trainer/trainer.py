@@ -1,9 +1,7 @@
-"""The trainer: verl's V1 trainers with ours in their hooks, the synchronous one registered as
-`trainer.v1.trainer_mode=agentevolver`; the others are in `agentevolver.trainer.asynchronous`.
+"""The trainer: hooks in verl's V1 trainers, whose loop is unchanged. The synchronous one is
+`trainer_mode=agentevolver`.
 
-What it adds to verl's: rollouts that failed take no part in any statistic or gradient, and end the run when there are
-too many; trajectories and metrics are on disk before the step goes on; validation is averaged exactly. What else
-happens in a step is a part (`agentevolver.trainer.parts`). verl's loop itself is untouched.
+Failed rollouts are masked, and too many end the run. Trajectories and metrics are on disk before the step continues.
 """
 
 from __future__ import annotations
@@ -53,10 +51,8 @@ from task_manager.tasks import read_tasks
 
 
 class EvolverTrainer(Loading, PoolFilling, Validating, Checkpointing, PPOTrainer):
-    """Mixin over verl's `PPOTrainer`: our parts, our validation and our treatment of failed rollouts, in its hooks.
-
-    The trainer of verl's that it is put before says when weights and rollouts take turns.
-    """
+    """Mixin over verl's `PPOTrainer`. Its subclasses also inherit the verl trainer that schedules rollouts and
+    updates."""
 
     verl_mode = VERLS[SYNC]
 
@@ -84,7 +80,6 @@ class EvolverTrainer(Loading, PoolFilling, Validating, Checkpointing, PPOTrainer
         super().__init__(config)
 
     def make_parts(self) -> None:
-        """Make the parts of the run, once its data loader and its experience manager are there."""
         settings = self.settings
         recipes = recipe_parts(PartContext(settings, self.config, self._tasks))
         signal = make_watch(
@@ -124,12 +119,10 @@ class EvolverTrainer(Loading, PoolFilling, Validating, Checkpointing, PPOTrainer
         self._watchdog.leave()
 
     def on_init_end(self) -> None:
-        """Send the weights that the run begins with."""
         with self._watchdog.phase("weights into vLLM", lambda: WEIGHTS):
             super().on_init_end()
 
     def fit(self, agent_loop_manager: Any) -> None:
-        """Fill the pool of experience where that is wanted, and train; what runs in the background ends with it."""
         self.agent_loop_manager = agent_loop_manager
         in_time = 0.0
         try:
@@ -141,10 +134,9 @@ class EvolverTrainer(Loading, PoolFilling, Validating, Checkpointing, PPOTrainer
             self.close(in_time)
 
     def close(self, in_time: float = 0.0) -> None:
-        """End what runs in the background, whether or not training had begun; may be called again.
+        """Stop background work, also if training never began; may be called again.
 
-        Args:
-            in_time: seconds for the distillation under way to finish.
+        The experience distillation gets `in_time` seconds to finish.
         """
         if self._closed:
             return
@@ -156,7 +148,7 @@ class EvolverTrainer(Loading, PoolFilling, Validating, Checkpointing, PPOTrainer
 
     @property
     def actors(self) -> tuple[Any, ...]:
-        """Ray's actors that are there for this training alone, beside the rollout workers."""
+        """Ray actors of this training beside the rollout workers."""
         return self._experience.actors if self._experience is not None else ()
 
     def _waits(self) -> str:
@@ -165,7 +157,6 @@ class EvolverTrainer(Loading, PoolFilling, Validating, Checkpointing, PPOTrainer
 
     @property
     def logger(self) -> RunLog:
-        """Where verl's loop logs a step's metrics."""
         return self._run_log
 
     @logger.setter
@@ -173,13 +164,13 @@ class EvolverTrainer(Loading, PoolFilling, Validating, Checkpointing, PPOTrainer
         self._run_log = RunLog(self.directory, backend, self._step_is_told)
 
     def get_llm_client(self) -> Any:
-        """Return a plain client: an aborted reply goes on in our engine, also where rollouts go on over updates."""
+        # Always the plain client: this project's engine itself continues aborted replies (`rollout.resuming`).
         return client_of(self.llm_server_manager)
 
     # ---- rollouts ----
 
     def _build_replay_buffer(self) -> ReplayBuffer:
-        # A name of our own must not turn verl's behaviour off.
+        # verl compares `trainer_mode` with its own names ("sync"), so the project's name must not stay here.
         self.trainer_mode = self.verl_mode
         self.parameter_sync_step = self.config.trainer.v1.get(self.verl_mode, {}).get("parameter_sync_step", 1)
         buffer = super()._build_replay_buffer()
@@ -211,7 +202,7 @@ class EvolverTrainer(Loading, PoolFilling, Validating, Checkpointing, PPOTrainer
         super().on_sample_end()
 
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict[str, Any], **kwargs: Any) -> KVBatchMeta:
-        """Record a step's rollouts, check them and withdraw those that failed: verl's first look at them."""
+        # verl's first hook after sampling: rollouts are recorded, checked and scored here, and failed ones masked.
         gen_s = time.perf_counter() - self._phase_began
         extra, trajectories = rollouts_of(batch)
         self._trajectories = trajectories
@@ -248,10 +239,9 @@ class EvolverTrainer(Loading, PoolFilling, Validating, Checkpointing, PPOTrainer
             return super()._compute_ref_log_prob(batch, metrics)
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        """verl's, then what parts make of it."""
         self._watchdog.enter("advantages")
         if not (self.config.algorithm.get("rollout_correction") or {}).get("bypass_mode", False):
-            # Before verl's, whose rejection changes the masks.
+            # Before verl's computation, whose rejection changes the masks.
             metrics.update(of_batch(batch, self._trajectories, self.global_steps - 1))
             self._mismatch.look(metrics)
         batch = super()._compute_advantage(batch, metrics)
@@ -260,7 +250,6 @@ class EvolverTrainer(Loading, PoolFilling, Validating, Checkpointing, PPOTrainer
         return batch
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        """verl's, with mini-batches of the configured number of tasks, and with the columns that our loss reads."""
         rows = trained_on(batch)
         metrics.update(self._updates.tell(batch, rows, self._trajectories))
         if self.settings.trainer.dump_samples:
@@ -272,11 +261,10 @@ class EvolverTrainer(Loading, PoolFilling, Validating, Checkpointing, PPOTrainer
 
     @property
     def _optimiser_steps(self) -> int:
-        """The optimiser steps of one batch."""
         return optimiser_steps(self.config) // int(self.parameter_sync_step)
 
     def _get_required_batch_multiple(self, dp_size: int) -> int:
-        """Return a multiple that gives every rank equal mini-batches of our size; a critic's are verl's."""
+        # Every rank needs equal mini-batches. The critic's mini-batches are verl's, so both multiples must hold.
         self._ranks = dp_size
         needed = required_multiple(self.config.actor_rollout_ref, dp_size, self._optimiser_steps)
         return math.lcm(needed, super()._get_required_batch_multiple(dp_size)) if self.use_critic else needed
@@ -297,4 +285,4 @@ class EvolverTrainer(Loading, PoolFilling, Validating, Checkpointing, PPOTrainer
 @register_trainer("agentevolver")
 @timed_whole
 class EvolverTrainerSync(EvolverTrainer, PPOTrainerSync):
-    """The synchronous trainer: a step's rollouts, then its update, then the weights into vLLM."""
+    """The synchronous trainer: a step's rollouts, its update, then the weights into vLLM."""

@@ -1,11 +1,4 @@
-"""The update of a training step: how many optimiser steps it takes, and of which rows each is made.
-
-`ppo_mini_batch_size` is tasks. verl multiplies it by the rollouts of a task and counts rows, so that a batch with
-twenty rows an episode takes twenty times as many optimiser steps; it divides a sequence mean by all rows of a
-mini-batch, padding too. Here the number of steps is train_batch_size / ppo_mini_batch_size whatever a trajectory
-became, the rows that count are spread over them evenly, and each row is told how many of its mini-batch count, for the
-denominator (`agentevolver.trainer.loss`).
-"""
+"""The update of a training step: its number of optimiser steps, and the rows of each mini-batch."""
 
 from __future__ import annotations
 
@@ -24,53 +17,40 @@ from agentevolver.trainer.loss import ROWS_COLUMN
 
 
 def optimiser_steps(config: Any) -> int:
-    """Return the optimiser steps of a training step, in each of its `ppo_epochs`:
-    tasks of a step by tasks of a mini-batch."""
+    """Return the optimiser steps of a training step, for each of its `ppo_epochs`."""
+    # verl counts rows instead: a batch with twenty rows an episode would take twenty times as many steps.
     return int(config.data.train_batch_size // config.actor_rollout_ref.actor.ppo_mini_batch_size)
 
 
 def required_multiple(config: Any, ranks: int, steps: int) -> int:
-    """Return what the number of a batch's rows, padding included, must be a multiple of.
-
-    That is equal mini-batches on every rank; and whole micro-batches, where their rows are counted instead of their
-    tokens.
-
-    Args:
-        config: the section `actor_rollout_ref`.
-        ranks: data-parallel ranks.
-        steps: optimiser steps.
-    """
+    """Return the multiple that the number of rows, padding included, must have. `config` is `actor_rollout_ref`."""
     actor, rollout, ref = config.actor, config.rollout, config.ref
     update = 1 if actor.use_dynamic_bsz else actor.ppo_micro_batch_size_per_gpu or 1
     passes = [
         part.log_prob_micro_batch_size_per_gpu or 1 for part in (rollout, ref) if not part.log_prob_use_dynamic_bsz
     ]
+    # Equal mini-batches on every rank, and whole micro-batches where these count rows instead of tokens.
     return ranks * math.lcm(steps * update, *passes)
 
 
 def mini_batches(
     counts: Sequence[bool], ranks: int, steps: int, seed: int | None = None
 ) -> tuple[list[int], list[int]]:
-    """Spread the rows that count over a step's mini-batches: no two differ by more than one such row.
-
-    verl gives every rank an equal part of the rows, one part after the other, and cuts each part into equal
-    mini-batches; what counts stays on its rank. Where all rows count, their order stays as it is.
+    """Spread the counted rows over the mini-batches, which differ by at most one such row.
 
     Args:
-        counts: whether a row has a token that is trained on; as many rows as a multiple of ranks x steps.
-        ranks: data-parallel ranks.
-        steps: optimiser steps.
-        seed: draws the rows of each mini-batch at random; None takes them in order.
+        counts: whether a row has a token that is trained on. Rows stay on their rank.
+        seed: shuffles the rows; None keeps their order.
 
-    Returns:
-        The rows' new order, and for each place in it the number of rows that count in its mini-batch, over all ranks.
+    Returns the new order, and for each position the counted rows of its mini-batch over all ranks.
     """
+    # verl gives each rank a contiguous part of equal size and cuts it into equal mini-batches.
     share = len(counts) // ranks
     size = share // steps
     generator = None if seed is None else torch.Generator().manual_seed(seed)
     order: list[int] = []
     totals = [0] * steps
-    turn = 0  # the mini-batch that takes the next row which is one too many
+    turn = 0  # the mini-batch that takes the next surplus row
     for rank in range(ranks):
         rows = list(range(rank * share, (rank + 1) * share))
         if generator is not None:
@@ -87,13 +67,8 @@ def mini_batches(
 
 
 def arrange(batch: KVBatchMeta, rows: Sequence[int], ranks: int, steps: int, seed: int | None = None) -> None:
-    """Order a batch into mini-batches and give each row the number of rows that count in its own, as a column.
-
-    Args:
-        batch: the step's rows; changed in place.
-        rows: the places of those that are neither padding nor withdrawn.
-        ranks, steps, seed: as for `mini_batches`.
-    """
+    """Order a batch into mini-batches in place, and write the column `ROWS_COLUMN`. `rows` are the unmasked rows'
+    indices."""
     counts = [False] * len(batch.keys)
     if rows:
         keys = [batch.keys[i] for i in rows]
@@ -108,27 +83,20 @@ def arrange(batch: KVBatchMeta, rows: Sequence[int], ranks: int, steps: int, see
 
 
 def put_columns(batch: KVBatchMeta, columns: dict[str, torch.Tensor]) -> None:
-    """Give every row of a batch numbers of its own (N each), which the workers are given too."""
+    """Write one number for each row (N) into columns that the workers receive too."""
     tq.kv_batch_put(
         keys=batch.keys, partition_id=batch.partition_id, fields=TensorDict(columns, batch_size=len(batch.keys))
     )
-    if batch.fields is not None:  # verl lists what the workers are given since the advantages
+    if batch.fields is not None:  # since the advantages, verl lists the columns that workers receive
         batch.fields = [*batch.fields, *(name for name in columns if name not in batch.fields)]
 
 
 def update_actor(workers: Any, batch: KVBatchMeta, actor: Any, steps: int, temperature: float) -> dict[str, Any]:
-    """Update the policy on an arranged batch and return the metrics: verl's `PPOTrainer._update_actor`, with
-    mini-batches of our size.
+    """Update the policy on a batch from `arrange` and return the metrics.
 
-    `actor/optimiser_steps` among them is how many were taken, in all epochs.
-
-    Args:
-        workers: the actor's worker group.
-        batch: the step's rows, as `arrange` left them.
-        actor: the section `actor_rollout_ref.actor`.
-        steps: optimiser steps an epoch.
-        temperature: what the rows were sampled at.
+    `actor` is the section `actor_rollout_ref.actor`, `steps` counts optimiser steps an epoch.
     """
+    # Like verl's `PPOTrainer._update_actor`, but with this project's mini-batches.
     rows = len(batch.keys) // steps
     batch.extra_info.update(
         calculate_entropy=actor.calculate_entropy or actor.entropy_coeff != 0.0,

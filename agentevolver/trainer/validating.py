@@ -1,4 +1,4 @@
-"""Validation within a training: scouts before the last one, its records, and exact averages in place of verl's."""
+"""Validation within a training run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from experience_manager.guide import validation_rollouts
 
 
 class Validating(PPOTrainer):
-    """Mixin over verl's `PPOTrainer`, put beside `PoolFilling`."""
+    """Mixin over verl's `PPOTrainer` beside `PoolFilling`: scouts, records, and exact averages in place of verl's
+    bootstrap."""
 
     settings: Settings
     config: Any
@@ -36,7 +37,7 @@ class Validating(PPOTrainer):
         assert isinstance(self, PoolFilling)
         self._scout()
         n = sum(validation_rollouts(self.settings.exp_manager, self.settings.sizes.val_n))
-        # An evaluation is of a step; none is before it.
+        # An evaluation belongs to one step and has no total.
         total = {} if self.config.trainer.get("val_only") else {"total_steps": self.total_training_steps}
         self.status.set(f"validating {len(self.val_dataset)} tasks x {n}", step=self.global_steps, **total)
         self._phase_began = time.perf_counter()
@@ -55,7 +56,6 @@ class Validating(PPOTrainer):
         sample_turns: list[int],
         expected_acc_counts: Any = None,
     ) -> dict[str, float]:
-        """Replace verl's bootstrap by exact averages, and keep the validation's trajectories."""
         seen = Validation.of(data_sources, sample_uids, reward_extra_infos_dict, sample_turns)
         write_jsonl(self.directory / "validation" / f"step_{self.global_steps}.jsonl", seen.records)
         self._validation_failures.check(seen.trajectories)

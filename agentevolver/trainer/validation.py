@@ -1,4 +1,7 @@
-"""Validation: its rollouts in order, and exact averages over them in the place of verl's bootstrap."""
+"""Validation metrics: exact averages over the rollouts, in place of verl's bootstrap.
+
+`best@k` is the expected maximum of k of the n rollouts, drawn without replacement (Chen et al. 2021, section 2.1).
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from experience_manager.settings import ExperienceSettings
 
 @dataclass(frozen=True)
 class Validation:
-    """The rollouts of one validation, in the order of their names."""
+    """The rollouts of one validation, ordered by group id and rollout id."""
 
     sources: Sequence[str]
     prompts: Sequence[str]
@@ -29,13 +32,10 @@ class Validation:
     def of(
         cls, sources: Sequence[Any], prompts: Sequence[Any], infos: Mapping[str, Sequence[Any]], turns: Sequence[int]
     ) -> Self:
-        """Return the validation of what verl collected, one entry a rollout.
+        """Return the validation from verl's lists, which have one entry per rollout.
 
-        Args:
-            sources: what each prompt belongs to.
-            prompts: an id that all rollouts of one prompt share.
-            infos: columns `trajectory` (records), `masked`, `reward` and `success`.
-            turns: actions of the policy.
+        All rollouts of a prompt share an id in `prompts`. `infos` has the columns `trajectory`, `masked`, `reward`,
+        `success`.
         """
         trajectories = [Trajectory.from_dict(record) for record in infos["trajectory"]]
         order = validation_order(trajectories)
@@ -49,16 +49,11 @@ class Validation:
 
     @property
     def records(self) -> Sequence[dict[str, Any]]:
-        """The trajectories as they are written to disk."""
         return self.infos["trajectory"]
 
     def metrics(self, section: ExperienceSettings, n: int) -> dict[str, float]:
-        """Return averages by source, apart with and without guidance where rollouts are guided, and numbers of turns.
-
-        Args:
-            section: `exp_manager`.
-            n: rollouts of a prompt.
-        """
+        """Return averages by source, with and without guidance, and numbers of turns. `n` counts rollouts of a
+        prompt."""
         masked = [bool(value) for value in self.infos["masked"]]
         values = {"reward": self.infos["reward"], "success": self.infos["success"]}
         if section.guides:
@@ -74,7 +69,6 @@ class Validation:
 
 
 def validation_order(trajectories: Sequence[Trajectory]) -> list[int]:
-    """Return the places of a validation's rollouts in the order of their names."""
     return sorted(range(len(trajectories)), key=lambda i: (trajectories[i].group_id, trajectories[i].rollout_id))
 
 
@@ -88,15 +82,10 @@ def validation_metrics(
     """Return the metrics of one validation, named as AgentEvolver and verl name them.
 
     Args:
-        data_sources: per rollout, what its prompt belongs to.
-        prompts: per rollout, an id that all rollouts of one prompt share.
-        values: per name ("reward", "success") one number per rollout.
-        masked: per rollout, whether it failed, so that nobody could grade it; failed rollouts are counted and take no
-            part in any average.
-        n: rollouts asked for per prompt.
-
-    A rollout in which the policy never acted (its opening did not fit) has values of 0 and is not masked: it counts as
-    one that failed. A prompt with fewer than k rollouts left has no best@k and is left out of it.
+        data_sources, prompts: per rollout, the data source and an id shared by all rollouts of a prompt.
+        values: for "reward" and "success", one number per rollout.
+        masked: per rollout, whether it failed; failed rollouts are counted and left out of averages.
+        n: requested rollouts per prompt.
     """
     metrics: dict[str, float] = {}
     for source in sorted(set(data_sources)):
@@ -122,12 +111,10 @@ def validation_metrics_apart(
     wanted: Sequence[bool],
     n: tuple[int, int],
 ) -> dict[str, float]:
-    """Return the metrics of a validation with and without guidance: `<source>` is without, `<source>/guided` with.
+    """Return the metrics without guidance as `<source>` and with guidance as `<source>/guided`.
 
-    Args:
-        data_sources, prompts, values, masked: see `validation_metrics`.
-        wanted: per rollout, whether it was to be guided. One for which nothing was found counts as guided here.
-        n: rollouts asked for per prompt, without and with guidance.
+    `wanted` says per rollout whether it was meant to be guided. `n` is the requested rollouts without and with
+    guidance.
     """
     metrics: dict[str, float] = {}
     for guided, own_n in zip((False, True), n, strict=True):
@@ -146,6 +133,7 @@ def _of_prompts(source: str, name: str, per_prompt: list[list[float]], n: int) -
         f"val-aux/{source}/{name}/std@{n}": float(np.mean([np.std(scores) for scores in per_prompt])),
     }
     for k in sizes_of_k(n):
+        # A prompt with fewer than k rollouts has no best@k.
         best = [best_at_k(scores, k) for scores in per_prompt if len(scores) >= k]
         if best and k > 1:
             prefix = core if k == n else "val-aux"

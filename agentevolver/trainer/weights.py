@@ -1,8 +1,4 @@
-"""Weights that a training begins with in the place of the model's own: of a Hugging Face folder, or of a checkpoint.
-
-The model stays what `actor_rollout_ref.model` says: architecture, tokenizer, and the reference policy's weights.
-Nothing but the policy's weights is read, so that optimiser, schedule and random states begin anew.
-"""
+"""Initial policy weights from a Hugging Face folder or a checkpoint, in place of the model's own."""
 
 from __future__ import annotations
 
@@ -16,38 +12,33 @@ from agentevolver.trainer.checkpoints import ACTOR, KINDS, layout_of, model_diff
 from agentevolver.utils.errors import ConfigError, TrainingFailed
 
 KEY = "weights"
-"""Where they are told to the workers, in `actor_rollout_ref`: what `Weights.to_dict` returns, or None."""
+"""Key in `actor_rollout_ref` that passes `Weights.to_dict()` or None to the workers."""
 _HUGGING_FACE = ("*.safetensors", "pytorch_model*.bin")
 
 
 @dataclass(frozen=True)
 class Weights:
-    """Where weights lie: a Hugging Face folder, or the `actor` folder of a checkpoint with a file a rank (`shards`)."""
+    """Location of weights: a Hugging Face folder, or a checkpoint's `actor` folder with one file a rank (`shards`)."""
 
     kind: Literal["huggingface", "shards"]
     folder: str
 
     def to_dict(self) -> dict[str, str]:
-        """Return it as JSON-ready keys."""
         return dataclasses.asdict(self)
 
     @property
     def model_config(self) -> Path:
-        """The folder that holds the model's `config.json`."""
+        """Folder of the model's `config.json`."""
         return Path(self.folder) / ("huggingface" if self.kind == "shards" else "")
 
 
 def weights_at(path: Path) -> Weights:
-    """Return what kind of weights lie at a path; opens no tensor.
+    """Return the weights at a path (Hugging Face folder, `global_step_N`, or its `actor`), without opening a tensor.
 
-    Args:
-        path: a Hugging Face folder, a checkpoint (`global_step_N`), or its folder `actor`. Of a checkpoint that holds
-            both, the ranks' files are taken, which are not rounded.
-
-    Raises:
-        ConfigError: there are none.
+    Raises ConfigError if there are none.
     """
     path = path.resolve()
+    # The ranks' files come before a Hugging Face copy: they are not rounded.
     for folder in (path / ACTOR, path):
         try:
             layout = layout_of(folder)
@@ -65,15 +56,9 @@ def weights_at(path: Path) -> Weights:
 
 
 def check_architecture(weights: Weights, model: Mapping[str, Any]) -> None:
-    """Refuse weights of another model than the run's.
+    """Raise ConfigError if the weights belong to another architecture, or if the policy has adapters.
 
-    Args:
-        weights: what is to be begun with.
-        model: the section `actor_rollout_ref.model`.
-
-    Raises:
-        ConfigError: the shapes or kinds of layers differ, by the two models' configurations; or the policy has
-            adapters, whose reference would be these weights too.
+    `model` is the section `actor_rollout_ref.model`.
     """
     if has_adapters(model):
         raise ConfigError(
@@ -90,6 +75,6 @@ def check_architecture(weights: Weights, model: Mapping[str, Any]) -> None:
 
 
 def has_adapters(model: Mapping[str, Any]) -> bool:
-    """Whether the section `actor_rollout_ref.model` gives the policy adapters (LoRA)."""
+    """Whether the section `actor_rollout_ref.model` configures LoRA."""
     rank = (model.get("lora") or {}).get("rank") or model.get("lora_rank") or 0
     return rank > 0 or model.get("lora_adapter_path") is not None

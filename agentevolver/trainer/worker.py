@@ -1,5 +1,4 @@
-"""verl's worker of policy, reference and rollout, with what a training of ours needs of it: weights to begin with,
-rows that end at their mask, and the seconds of a weight sync's parts."""
+"""verl's worker of policy, reference and rollout, with initial weights and timed weight syncs."""
 
 from __future__ import annotations
 
@@ -16,13 +15,11 @@ from agentevolver.trainer.weights import KEY, Weights
 
 
 class PolicyWorker(ActorRolloutRefWorker):
-    """verl's worker."""
-
     role: str
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def init_model(self) -> None:
-        """Build what the role has, the policy with the weights that `agentevolver.trainer.weights` tells of."""
+        """Build the models of this role, the policy with the weights of `agentevolver.trainer.weights`."""
         found = self.config.get(KEY)
         weights = None if found is None else Weights(**found)
         if weights is None:
@@ -31,7 +28,7 @@ class PolicyWorker(ActorRolloutRefWorker):
             super().init_model()
             self._load_shards(weights.folder)
         else:
-            # The reference keeps the model's own weights, so the policy is built apart from it.
+            # The reference keeps the model's own weights, so policy and reference are built separately.
             with self._as_role("_".join(part for part in self.role.split("_") if part != "actor")):
                 super().init_model()
             with self._as_role("actor"), self._reading(weights.folder):
@@ -39,7 +36,7 @@ class PolicyWorker(ActorRolloutRefWorker):
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL, blocking=False)
     async def update_weights(self, global_steps: int | None = None, mode: str = "auto") -> Any:
-        """verl's own, timed. Loading, offloading and waiting for other ranks is the rest of its time."""
+        # Only parts are timed. Loading, offloading and waiting for other ranks is the rest of the sync's time.
         if not hasattr(self, "_sync_seconds"):
             self.rollout.resume = self._timed(self.rollout.resume, lambda tags: f"wake_{'_'.join(tags)}")
             self.rollout.update_weights = self._timed(self.rollout.update_weights, lambda *_: "send")
@@ -48,7 +45,7 @@ class PolicyWorker(ActorRolloutRefWorker):
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def sync_seconds(self) -> dict[str, float]:
-        """Return the seconds of the last weight sync's parts here: `wake_weights`, `send`, `wake_kv_cache`."""
+        """Return the seconds of the last weight sync's parts on this rank: `wake_weights`, `send`, `wake_kv_cache`."""
         return getattr(self, "_sync_seconds", {})
 
     def _timed(self, method: Callable[..., Awaitable[Any]], name: Callable[..., str]) -> Callable[..., Awaitable[Any]]:
@@ -64,7 +61,7 @@ class PolicyWorker(ActorRolloutRefWorker):
 
     @contextmanager
     def _as_role(self, role: str) -> Iterator[None]:
-        """Let verl's `init_model` build the parts of this role alone."""
+        """Make verl's `init_model` build only the parts of this role."""
         own, self.role = self.role, role
         try:
             yield
@@ -73,7 +70,7 @@ class PolicyWorker(ActorRolloutRefWorker):
 
     @contextmanager
     def _reading(self, folder: str) -> Iterator[None]:
-        """Have verl read a policy's weights from a folder, its configuration and tokenizer where they are."""
+        """Make verl read the policy's weights from a folder; configuration and tokenizer stay."""
         own = self.config.model
         elsewhere = {
             "path": folder,
@@ -89,7 +86,6 @@ class PolicyWorker(ActorRolloutRefWorker):
                 self.config.model = own
 
     def _load_shards(self, folder: str) -> None:
-        """Load a checkpoint's weights, and nothing else of it."""
         assert self.actor is not None
         manager = self.actor.engine.checkpoint_manager
         wanted, manager.checkpoint_load_contents = manager.checkpoint_load_contents, ["model"]

@@ -1,1 +1,1 @@
-"""Shared helpers of every package: files, processes, web. Nothing here imports another part of the project."""
+"""Shared helpers; they import no other part of the project."""

@@ -1,4 +1,4 @@
-"""Experiments on the disk, named by their folder, by project/experiment or by experiment, and their launches."""
+"""Experiments on the disk and their launches."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ SHOWN = 8
 
 
 def find_experiment(name: str, root: Path = ROOT, *, asked: str | None = None) -> Path:
-    """Return the folder of an experiment that was started before.
+    """Return the folder of a started experiment.
 
     Args:
         name: its path, project/experiment, or experiment.
-        asked: what the message begins with; None: the name.
+        asked: the name in error messages; None: `name`.
 
     Raises:
-        UsageError: there is none, or more than one.
+        UsageError: no experiment has this name, or more than one.
     """
     asked = asked or name
     found = [
@@ -37,14 +37,12 @@ def find_experiment(name: str, root: Path = ROOT, *, asked: str | None = None) -
 
 
 def known_experiments(root: Path = ROOT) -> str:
-    """Return a text that names the experiments there are."""
     names = sorted({f"{path.parent.parent.name}/{path.parent.name}" for path in root.glob("*/*/launches")})
     return f"there are {', '.join(names[:SHOWN])}" if names else f"{root} holds none"
 
 
 def launches(experiment: Path) -> Iterator[dict[str, Any]]:
-    """Yield the records of an experiment's launches, newest first; a record without arguments or that cannot be read
-    is left out."""
+    """Yield launch records, newest first; records that are unreadable or lack arguments are skipped."""
     for path in sorted((experiment / "launches").glob("*.json"), reverse=True):
         try:
             record = json.loads(path.read_text(encoding="utf-8"))

@@ -1,12 +1,4 @@
-"""Files that survive a kill, a full disk and a power loss: atomic writes, JSON lines, private files and folders.
-
-A file written by `whole` is the old one or the new one, and the new one once `whole` has returned: content is synced
-before the rename, and the folder after it. A JSON line is appended in one write; if it is torn all the same, the next
-one closes it, so that one record is lost and not two.
-
-`GrowingFile` follows JSON lines that another process writes. It ignores a last line without its line break, and skips
-and counts lines that are no JSON object: a run must stay readable after its disk was full.
-"""
+"""Files that survive a kill, a full disk and a power loss: atomic writes, JSON lines, private files and folders."""
 
 from __future__ import annotations
 
@@ -28,28 +20,27 @@ from typing import Any
 import orjson
 
 PRIVATE_FILE = 0o600
-# What a file is called that holds JSON lines and was compressed.
+# Suffix of compressed files of JSON lines.
 COMPRESSED = ".gz"
-# So many bytes before the offset are compared, to tell a file that grew from another one of the same name.
+# Bytes before the offset that are compared, to tell a grown file from another one with its name.
 _MEMORY = 256
 _DRAFTS = itertools.count()
-# Bytes that are looked at once.
+# Bytes per read when looking for the last line break.
 _BLOCK = 64 * 1024
 
 
 def free_bytes(folder: Path) -> int:
-    """Return the free space where a folder is or will be."""
+    # The folder may not exist yet.
     existing = next(parent for parent in (folder.resolve(), *folder.resolve().parents) if parent.exists())
     return shutil.disk_usage(existing).free
 
 
 def sync(path: Path) -> None:
-    """Sync a file's content, or a folder's entries, to the disk."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
     except OSError as error:
-        # Some network file systems have no sync of a folder: what it names is on the server at once.
+        # Some network file systems cannot sync a folder: its entries are on the server at once.
         if error.errno != errno.EINVAL or not stat.S_ISDIR(os.fstat(handle).st_mode):
             raise
     finally:
@@ -57,7 +48,7 @@ def sync(path: Path) -> None:
 
 
 def sync_tree(folder: Path) -> None:
-    """Sync a folder and everything below it, files before the folders that name them."""
+    # Files before the folders that name them.
     for parent, _, names in os.walk(folder, topdown=False):
         for name in names:
             if not (path := Path(parent, name)).is_symlink():
@@ -67,15 +58,11 @@ def sync_tree(folder: Path) -> None:
 
 @contextmanager
 def whole(path: Path, *, durable: bool = True, mode: int | None = None) -> Iterator[Path]:
-    """Yield the path of a draft that replaces `path` when the block ends, and is removed if the block or the disk
-    fails.
+    """Yield the path of a draft that replaces `path` when the block ends, and is removed if the block fails.
 
     Args:
-        path: the file; its folder is created.
-        durable: whether it must survive a power loss. False saves two syncs, for files that are soon rewritten.
-        mode: permissions of the file from its first byte on; None: those of any new file.
-
-    Raises OSError; the old file is untouched then.
+        durable: survive a power loss. False saves two syncs, for files that are soon rewritten.
+        mode: permissions from the first byte on; None: the default.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}-{next(_DRAFTS)}")
@@ -94,37 +81,35 @@ def whole(path: Path, *, durable: bool = True, mode: int | None = None) -> Itera
 
 
 def remove_drafts(path: Path) -> None:
-    """Remove drafts that killed processes left of a file. No other process may be writing it."""
+    """Remove drafts that killed processes left. No other process may be writing the file."""
     for draft in path.parent.glob(f".{glob.escape(path.name)}.*"):
         draft.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str, *, durable: bool = True, mode: int | None = None) -> None:
-    """Write a text atomically; `durable` and `mode` as in `whole`."""
     with whole(path, durable=durable, mode=mode) as draft:
         draft.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, content: Mapping[str, Any], *, durable: bool = True, indent: int | None = None) -> None:
-    """Write one JSON object atomically."""
     write_text(path, json.dumps(content, indent=indent), durable=durable)
 
 
 def write_jsonl(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
-    """Write one JSON object a line atomically."""
     with whole(path) as draft, draft.open("wb") as file:
         for record in records:
             file.write(orjson.dumps(record, option=orjson.OPT_SERIALIZE_NUMPY) + b"\n")
 
 
 def append_jsonl(path: Path, record: Mapping[str, Any]) -> None:
-    """Append one JSON object as a line, synced. Raises OSError, and writes nothing, unless it fits whole."""
+    """Append a JSON object as a line, synced. Raises OSError, and writes nothing, unless the whole line fits."""
     path.parent.mkdir(parents=True, exist_ok=True)
     line = orjson.dumps(record) + b"\n"
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
     try:
-        # Not the status of the path: a device has no size, and a pipe no end.
+        # `fstat` of the open file, not `stat` of the path: a device has no size, and a pipe no end.
         size = os.fstat(handle).st_size
+        # Close a torn last line, so that only that record is lost.
         if size and os.pread(handle, 1, size - 1) != b"\n":
             line = b"\n" + line
         try:
@@ -141,7 +126,7 @@ def append_jsonl(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def cut_torn(path: Path) -> None:
-    """Cut off a last line without its line break. No other process may be writing the file."""
+    """Cut off a last line without a line break. No other process may be writing the file."""
     with suppress(FileNotFoundError), path.open("r+b") as file:
         end = file.seek(0, os.SEEK_END)
         while end:
@@ -164,17 +149,16 @@ def parse(line: bytes) -> dict[str, Any] | None:
 
 
 def open_lines(path: Path) -> io.BufferedIOBase:
-    """Open a file for reading, decompressed if its name ends in `.gz`."""
     return gzip.open(path, "rb") if path.suffix == COMPRESSED else path.open("rb")
 
 
 def written(path: Path) -> Path | None:
-    """Return the file of this name, or its compressed form, or None."""
+    # The file, or its compressed form.
     return next((found for found in (path, path.with_name(path.name + COMPRESSED)) if found.exists()), None)
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """Read a JSONL file. A torn last line is left out; a broken line before it raises ValueError."""
+    """Read a JSONL file. A torn last line is skipped; a broken line before it raises ValueError."""
     with open_lines(path) as file:
         lines = file.read().splitlines()
     records = []
@@ -188,7 +172,7 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
 
 
 def compress(path: Path, level: int = 1) -> Path:
-    """Replace a file by `<path>.gz` atomically, and return that. Level 1 is 5 times as fast as the default."""
+    # gzip's level 1 is 5 times as fast as the default.
     target = path.with_name(path.name + COMPRESSED)
     with whole(target) as draft, path.open("rb") as source, gzip.open(draft, "wb", compresslevel=level) as packed:
         shutil.copyfileobj(source, packed, 1 << 20)
@@ -197,8 +181,7 @@ def compress(path: Path, level: int = 1) -> Path:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder, if it exists, so that no part of it is left under its name: it is renamed to `.<name>.gone`
-    first."""
+    # Renamed first: an interrupted removal must not leave half a folder under the name.
     gone = folder.with_name(f".{folder.name}.gone")
     shutil.rmtree(gone, ignore_errors=True)
     try:
@@ -209,30 +192,24 @@ def remove_tree(folder: Path) -> None:
 
 
 def move(source: Path, target: Path) -> None:
-    """Rename a file durably, replacing `target`."""
     sync(source)
     source.replace(target)
     sync(target.parent)
 
 
 def create(path: Path, mode: int = PRIVATE_FILE) -> int:
-    """Create a file with exactly these permissions, whatever the umask, and return its descriptor.
-
-    Raises FileExistsError if anything is there, even a dangling link.
-    """
+    """Create a file with exactly these permissions; raises FileExistsError for anything there, even a dangling link."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+    # The umask has reduced the mode of `open`.
     os.fchmod(handle, mode)
     return handle
 
 
 def private_folder(path: Path) -> Path:
-    """Create a folder with mode 0700, or accept one that is this user's own.
-
-    Raises PermissionError if something else is there, such as another user's folder.
-    """
+    """Create a folder with mode 0700, or accept this user's own; raises PermissionError for anything else."""
     with suppress(FileExistsError):
         path.mkdir(mode=0o700, parents=True)
-    # Not `stat`: a stranger's link to a folder of this user's would lead others there.
+    # Not `stat`: another user's link to one of this user's folders must not pass.
     status = path.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
         raise PermissionError(f"{path} is not a folder that only this user can enter; remove it")
@@ -241,14 +218,13 @@ def private_folder(path: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A complete line: where it begins, and its JSON object."""
-
     offset: int
     value: dict[str, Any]
 
 
 class GrowingFile:
-    """The complete lines of a file, each once. A replaced or truncated file restarts, and `generation` changes."""
+    """Reader of a growing JSONL file: each complete line once. If the file is replaced or truncated, reading restarts
+    and `generation` changes. `broken` counts lines that are not JSON objects."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -258,7 +234,6 @@ class GrowingFile:
         self._before = b""
 
     def read(self) -> Iterator[Line]:
-        """Yield the lines added since the last call; nothing while there is no file."""
         try:
             file = self.path.open("rb")
         except FileNotFoundError:
@@ -273,6 +248,7 @@ class GrowingFile:
                     return
                 offset, self._offset = self._offset, self._offset + len(raw)
                 self._before = (self._before + raw[-_MEMORY:])[-_MEMORY:]
+                # A run must stay readable after a full disk: skip and count broken lines.
                 value = parse(raw)
                 if value is None:
                     self.broken += 1
@@ -290,14 +266,13 @@ class GrowingFile:
 
 
 def read_at(path: Path, offset: int) -> dict[str, Any] | None:
-    """Return the JSON object of the line at an offset of a file, compressed or not, or None."""
     with open_lines(path) as file:
         file.seek(offset)
         return parse(file.readline())
 
 
 def signature(path: Path) -> tuple[int, int, int] | None:
-    """Return a value that changes whenever the file does, None if the file does not exist."""
+    """Return a value that changes whenever the file does, or None if there is no file."""
     try:
         stat = path.stat()
     except (FileNotFoundError, NotADirectoryError):

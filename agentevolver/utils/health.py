@@ -1,8 +1,6 @@
-"""Health checks: one GET, answered or refused within seconds, and who it is that answers.
+"""Health checks: one GET with a timeout, and the identity that the server claims.
 
-Never an exception for a service that is not there (yet). A server tells its name, its version, what it serves and the
-launch that started it, which the launcher has put into its environment, so that nobody takes a foreign one for his own.
-It is a statement and no proof: whoever may listen on this machine's ports can say the same.
+An unreachable service gives a reason, never an exception.
 """
 
 from __future__ import annotations
@@ -29,17 +27,15 @@ PLAYER = "agentevolver player"
 
 @dataclass(frozen=True)
 class Health:
-    """What a health URL answers: why it is not well, None if it is, and who it says that it is, if it says so."""
+    """`reason` is None if the server is well."""
 
     reason: str | None
-    identity: ServiceIdentity | None = None
+    identity: ServiceIdentity | None = None  # a claim: any process of this machine can make it
 
 
 async def unhealthy(url: str, timeout_s: float = PROBE_TIMEOUT_S, launch_id: str | None = None) -> str | None:
-    """Ask a health URL; returns None if it answers 2xx, else the reason in a few words.
-
-    With `launch_id`, one that does not say that this launch has started it is none of ours, however well it is.
-    """
+    """Return None if a health URL answers 2xx, else the reason. With `launch_id`, a server of another launch is
+    unhealthy."""
     health = await examine(url, timeout_s)
     if (
         launch_id is not None
@@ -51,11 +47,10 @@ async def unhealthy(url: str, timeout_s: float = PROBE_TIMEOUT_S, launch_id: str
 
 
 async def examine(url: str, timeout_s: float = PROBE_TIMEOUT_S) -> Health:
-    """Ask a health URL how it is, and who."""
-    # Not above: servers import this module to say who they are, and have no use for a client.
+    # Imported here: servers import this module for `health_facts` and need no client.
     import httpx
 
-    # A proxy set for the outside world must not stand between processes of one machine.
+    # Processes of one machine talk without the environment's proxy.
     async with httpx.AsyncClient(timeout=timeout_s, trust_env=not is_local(url)) as client:
         try:
             response = await client.get(url, headers={"accept": "application/json, */*;q=0.5"})
@@ -83,7 +78,7 @@ def _json(response: httpx.Response) -> Any:
 async def all_unhealthy(
     urls: tuple[str, ...], timeout_s: float = PROBE_TIMEOUT_S, launch_id: str | None = None
 ) -> str | None:
-    """Ask several health URLs; returns the first reason, None if all are well (and of this launch, if one is given)."""
+    """Return the first reason of several health URLs, or None."""
     for url in urls:
         if (reason := await unhealthy(url, timeout_s, launch_id)) is not None:
             return reason
@@ -91,7 +86,6 @@ async def all_unhealthy(
 
 
 async def reachable(host: str, port: int, timeout_s: float = PROBE_TIMEOUT_S) -> bool:
-    """Whether something accepts TCP connections there."""
     try:
         _, writer = await asyncio.wait_for(asyncio.open_connection(host, port), timeout_s)
     except (OSError, TimeoutError):
@@ -102,11 +96,9 @@ async def reachable(host: str, port: int, timeout_s: float = PROBE_TIMEOUT_S) ->
 
 @dataclass(frozen=True)
 class ServiceIdentity:
-    """Who a server says it is; `launch_id` is None for one that no launcher started."""
-
     name: str
     version: str
-    launch_id: str | None
+    launch_id: str | None  # None if no launcher started the server
     env_types: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -118,13 +110,11 @@ class ServiceIdentity:
 
 
 def health_facts(name: str, *, env_types: Sequence[str] | None = None, status: str = "ok") -> dict[str, Any]:
-    """Return the JSON body of a health route of this process."""
     facts = {"status": status, "name": name, "version": __version__, "launch_id": os.environ.get(RUN_ID)}
     return facts if env_types is None else {**facts, "env_types": list(env_types)}
 
 
 def read_identity(body: object) -> ServiceIdentity | None:
-    """Return who a health route's JSON says its server is, None if it does not say."""
     if not isinstance(body, dict) or not isinstance(body.get("name"), str) or not isinstance(body.get("version"), str):
         return None
     launch_id, env_types = body.get("launch_id"), body.get("env_types", [])

@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-# label -> how many calls are out, and the age of the oldest in seconds.
+# label -> (number of calls in flight, age of the oldest in seconds)
 Waiting = dict[str, tuple[int, float]]
 SHOWN = 4
 
 
 class Board:
-    """Calls in flight; for one event loop, read from any thread."""
+    """Calls in flight of one event loop; can be read from any thread."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -22,7 +22,6 @@ class Board:
 
     @contextmanager
     def call(self, label: str) -> Iterator[None]:
-        """Register a call while the block runs."""
         token = object()
         self._calls[token] = (label, self._clock())
         try:
@@ -31,9 +30,9 @@ class Board:
             del self._calls[token]
 
     def waiting(self) -> Waiting:
-        """Return the calls in flight."""
         now = self._clock()
         ages: dict[str, list[float]] = defaultdict(list)
+        # A copy: the event loop's thread may change the dict meanwhile.
         for label, since in list(self._calls.values()):
             ages[label].append(now - since)
         return {label: (len(all_of_it), max(all_of_it)) for label, all_of_it in ages.items()}
@@ -43,7 +42,7 @@ BOARD = Board()
 
 
 class WatchedCalls:
-    """Proxy of an object that registers calls of the coroutine methods `methods` on a board as `<what> <method>`."""
+    """Proxy that registers calls of coroutine methods on a board, as `<what> <method>`."""
 
     def __init__(self, target: Any, what: str, methods: Iterable[str], board: Board = BOARD) -> None:
         self._target = target
@@ -63,7 +62,6 @@ def _noted(method: Callable[..., Awaitable[Any]], label: str, board: Board) -> C
 
 
 def merged(boards: Iterable[Mapping[str, tuple[int, float]]]) -> Waiting:
-    """Return the calls in flight of several processes together."""
     out: Waiting = {}
     for board in boards:
         for label, (count, oldest) in board.items():
@@ -73,6 +71,5 @@ def merged(boards: Iterable[Mapping[str, tuple[int, float]]]) -> Waiting:
 
 
 def described(waiting: Mapping[str, tuple[int, float]]) -> str:
-    """Return calls in flight as text, the longest first."""
     ordered = sorted(waiting.items(), key=lambda item: -item[1][1])
     return ", ".join(f"{label} x{count} (for {oldest:.0f} s)" for label, (count, oldest) in ordered[:SHOWN])

@@ -1,14 +1,12 @@
-"""A command whose whole family of processes ends with it, and with whoever started it.
+"""Run a command whose descendants all end with it, and with the process that started it.
 
-`command(words)` is run with a pipe as its standard input. When that closes, because who started it wants it ended or
-has died, every process that the command has started is killed, wherever it went: this one adopts what its own parents
-leave. The same happens when the command itself ends. It exits with the command's code, or 128 and the signal's number.
-
-Runs by itself, without the packages around it: `python -I -S lifeline.py WORD ...`. Linux only.
+`command(words)` runs with a pipe as standard input. When the pipe closes, or the command ends, every descendant is
+killed. The exit code is the command's, or 128 and the signal's number. Linux only.
 """
 
 from __future__ import annotations
 
+# Runs by itself (`python -I -S lifeline.py WORD ...`), so only the standard library is imported.
 import ctypes
 import os
 import signal
@@ -25,18 +23,17 @@ NOT_STARTED = 127
 
 
 def command(words: Sequence[str]) -> list[str]:
-    """Return the words with which a command is run on a lifeline."""
     return [sys.executable, "-I", "-S", __file__, *words]
 
 
 def main(words: list[str]) -> int:
-    """Run a command; returns its exit code."""
     libc = ctypes.CDLL(None, use_errno=True)
+    # Orphaned descendants become children of this process, so `end_family` finds them.
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     own = os.getpid()
     child = os.fork()
     if child == 0:
-        # Should this process be killed by itself, the command goes too.
+        # If this process alone is killed, the kernel kills the command.
         libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
         if os.getppid() != own:
             os._exit(NOT_STARTED)
@@ -63,8 +60,9 @@ def _end_with_pipe() -> None:
 
 
 def end_family() -> None:
-    """Kill all that this process has started, and what that has started; returns when none is left, or after 5 s."""
+    """Kill all descendants of this process; returns when none is left, or after 5 s."""
     deadline = time.monotonic() + _KILL_S
+    # Repeated, because a dying process may still fork.
     while (family := _descendants(os.getpid())) and time.monotonic() < deadline:
         for pid in family:
             try:
@@ -75,7 +73,6 @@ def end_family() -> None:
 
 
 def _descendants(ancestor: int) -> list[int]:
-    """Return the running processes below one; zombies that it has yet to reap are reaped."""
     children: dict[int, list[int]] = defaultdict(list)
     for name in os.listdir("/proc"):
         if not name.isdecimal():
@@ -86,6 +83,7 @@ def _descendants(ancestor: int) -> list[int]:
         except OSError:
             continue
         if state in "ZXx":
+            # Another thread could take the status of the child that `main` waits for.
             if int(parent) == ancestor and threading.current_thread() is threading.main_thread():
                 _reap(int(name))
             continue

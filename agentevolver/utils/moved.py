@@ -1,4 +1,4 @@
-"""Import paths of earlier releases: a documented path goes on as the same module under its new name."""
+"""Import paths of earlier releases, as aliases of the moved modules."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ MOVED = {
 
 
 class _Moved(MetaPathFinder, Loader):
-    """Finds a moved module, or a module below it, and gives back the one under the new name."""
-
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
@@ -47,6 +45,5 @@ def _new_name(name: str) -> str | None:
 
 
 def install() -> None:
-    """Let old paths be imported."""
     if not any(isinstance(finder, _Moved) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Moved())

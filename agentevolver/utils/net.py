@@ -1,9 +1,4 @@
-"""Addresses and ports of this machine: loopback, and ports that stay free of other launchers and of the kernel.
-
-The kernel hands out ports of the ephemeral range at any moment, and seconds pass between choosing a port and binding
-it: ports are taken from outside of that range. Launchers reserve the ports that they choose by an abstract Unix socket
-named after the port, which one process of the machine can hold and the kernel frees when that process ends.
-"""
+"""Ports that neither other launchers nor the kernel take, and settings of loopback."""
 
 from __future__ import annotations
 
@@ -16,38 +11,38 @@ from typing import Any
 
 LOOPBACK = "127.0.0.1"
 ON_LOOPBACK = {
-    # Where Ray does not expect a cluster (it says Windows and macOS) a node is at 127.0.0.1, and GCS, raylet, agents,
-    # workers and drivers listen there. Elsewhere it takes 127.0.0.1 for a mistake, and at any other address most of
-    # them listen on all interfaces.
+    # Where Ray expects no cluster (it names Windows and macOS), a node's address is 127.0.0.1, and all its processes
+    # listen there. Otherwise Ray (2.60) replaces 127.0.0.1 by the address of a network interface, and most processes
+    # listen on all interfaces.
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     "GLOO_SOCKET_IFNAME": "lo",
     "NCCL_SOCKET_IFNAME": "lo",
     "VLLM_HOST_IP": LOOPBACK,
 }
-"""What the processes of a Ray cluster of one machine have in their environment, from before they import Ray."""
+"""Environment variables of a one-machine Ray cluster's processes; they must be set before Ray is imported."""
 EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
-# Where the page is, or the next free one above it.
+# Port of the page, or the first one to try.
 LOGVIEW_PORT = 8600
-# Above what is usually configured by hand.
+# The kernel hands out ports of the ephemeral range at any moment, and seconds pass between choosing a port and binding
+# it: ports are taken outside that range.
+# `FIRST` is above the ports that are usually configured by hand.
 FIRST = 12_000
 ENOUGH = 1_000
-# File descriptors, which no collection closes, by port.
+# Port -> file descriptor, which stays open because no garbage collection closes it.
 _reserved: dict[int, int] = {}
 
 
 def address_to_bind(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
-    """Return address family and address to bind for a host, IPv4 if it has such an address. Raises OSError if
-    unknown."""
+    """Return family and address to bind, IPv4 if the host has one. Raises OSError for an unknown host."""
     try:
         found = socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except UnicodeError as error:
-        raise socket.gaierror(socket.EAI_NONAME, "no name of a host") from error
+        raise socket.gaierror(socket.EAI_NONAME, "not a host name") from error
     family, _, _, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
     return family, (address[0], port, *address[2:])
 
 
 def port_is_free(port: int, host: str = "127.0.0.1") -> bool:
-    """Whether a server could bind there now."""
     try:
         family, address = address_to_bind(host, port)
         with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -59,7 +54,8 @@ def port_is_free(port: int, host: str = "127.0.0.1") -> bool:
 
 
 def reserve(port: int) -> bool:
-    """Keep other launchers off a port until this process ends; False if one of them holds it."""
+    """Keep other launchers off a port until this process ends; False if another launcher holds the port."""
+    # An abstract Unix socket: one process of the machine can hold the name, and the kernel frees it at its end.
     holder = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
         holder.bind(f"\0agentevolver-port-{port}")
@@ -73,7 +69,7 @@ def reserve(port: int) -> bool:
 
 
 def take_any_port() -> int:
-    """Reserve a port outside of the ephemeral range that is free on all interfaces; raises OSError if there is none."""
+    """Reserve a free port outside the ephemeral range; raises OSError if none is free."""
     candidates = list(stable_ports())
     random.shuffle(candidates)
     for port in candidates:
@@ -83,7 +79,7 @@ def take_any_port() -> int:
 
 
 def stable_ports(setting: Path = EPHEMERAL) -> Sequence[int]:
-    """Return the ports below the ephemeral range, else above it, else all that need no privilege."""
+    """Return the ports below the ephemeral range, else above it, else all unprivileged ones."""
     try:
         low, high = (int(text) for text in setting.read_text().split())
     except (OSError, ValueError):
@@ -95,6 +91,6 @@ def stable_ports(setting: Path = EPHEMERAL) -> Sequence[int]:
 
 
 def take_port_from(start: int, tries: int = 64) -> int | None:
-    """Reserve the first free port from `start` on; None if none of `tries` is free."""
+    """Reserve the first free port from `start` on; None if `tries` ports are taken."""
     candidates = range(start, min(start + tries, 65536))
     return next((port for port in candidates if port_is_free(port) and reserve(port)), None)

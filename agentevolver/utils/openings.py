@@ -1,8 +1,4 @@
-"""The query in an episode's opening messages: replace it, or read the opening without it.
-
-The last opening message may hold more than the query (a map, a list of files), which must be kept. An environment marks
-its query by `info["query"]`; without a mark, another query goes below the last message.
-"""
+"""The query in an episode's opening messages: replace it, or read the opening without it."""
 
 from __future__ import annotations
 
@@ -14,28 +10,28 @@ Message = dict[str, Any]
 
 
 def marked_query(messages: Sequence[Mapping[str, Any]], info: Mapping[str, Any] | None) -> str | None:
-    """Return the query that `info` marks in the last opening message, or None if it does not occur there exactly
-    once."""
+    """Return the query that `info` marks in the last opening message, or None unless it occurs there exactly once."""
     query = (info or {}).get("query")
     if not isinstance(query, str) or not query.strip() or not messages:
         return None
     content = messages[-1].get("content")
-    # `find` and `rfind` see what `count` does not: a second occurrence that overlaps the first.
+    # Unlike `count`, `find` and `rfind` see a second occurrence that overlaps the first.
     return query if isinstance(content, str) and 0 <= content.find(query) == content.rfind(query) else None
 
 
 def replace_query(messages: Sequence[Mapping[str, Any]], query: str, info: Mapping[str, Any] | None) -> list[Message]:
-    """Return opening messages with `query` in place of the marked one, else below the last message."""
+    """Return messages with `query` in place of the marked one, else below the last message."""
     replaced = [dict(message) for message in messages]
     if not replaced:
         raise ValueError("the opening holds no message to put a query into")
+    # The last message may hold more than the query (a map, a list of files), which must be kept.
     content, marked = str(replaced[-1]["content"]), marked_query(messages, info)
     replaced[-1]["content"] = f"{content}\n\n{query}" if marked is None else content.replace(marked, query, 1)
     return replaced
 
 
 def without_query(messages: Sequence[Mapping[str, Any]], query: str | None) -> str:
-    """Return the text of opening messages without the query, or all of it if the query is not in the last message."""
+    """Return the text of opening messages without the query, if the last message contains the query."""
     told = [str(message["content"]) for message in messages]
     if told and query:
         told[-1] = "".join(told[-1].rsplit(query, 1))
@@ -44,18 +40,14 @@ def without_query(messages: Sequence[Mapping[str, Any]], query: str | None) -> s
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """The opening of an instance: its messages, and the query marked in the last one, if any."""
-
     messages: list[Message]
     query: str | None
 
     @classmethod
     def of(cls, made: Mapping[str, Any]) -> Opening:
-        """Read the result of creating an instance."""
         messages = [dict(message) for message in made["state"]]
         return cls(messages, marked_query(messages, made.get("info")))
 
     @property
     def context(self) -> str:
-        """The text without the query: rules, tools, and the state that the opening shows."""
         return without_query(self.messages, self.query)

@@ -1,14 +1,7 @@
-"""Process identity (pid and start time, from /proc), ending processes without ever hitting another one, death with the
-parent, and removal of the shared memory that killed processes leave.
+"""Processes of a run: identity, ending, death with the parent, and removal of leftover shared memory.
 
-A pid alone proves nothing, since it is used again; with the start time (clock ticks since boot) and the boot's id it
-does. A process that exists but has ended and was not reaped (a zombie) counts as gone. Every process of a run carries
-the run's id in its environment, so that processes which left their group and parent (Ray's workers do) are found as
-well.
-
-Shared memory: vLLM's message queues and Python's semaphores are files under /dev/shm, and Ray ends its workers without
-asking them. A segment is a run's if one of the run's processes maps it, which only shows while that process lives; it
-is removed when no process maps it any more.
+Every process of a run has the run's id in its environment, so even processes that left their group and parent (Ray's
+workers) are found. A zombie counts as ended.
 """
 
 from __future__ import annotations
@@ -36,18 +29,17 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True)
 class ProcessId:
-    """A process for all time: its pid and when it started."""
+    """Pid and start time (clock ticks since boot): the kernel reuses pids."""
 
     pid: int
     start_ticks: int
 
     @property
     def alive(self) -> bool:
-        """Whether exactly this process still runs."""
         return identify(self.pid) == self
 
     def arguments(self) -> list[bytes]:
-        """Return its command line, nothing if it does not run any more."""
+        """Return the command line, or [] if the process has ended."""
         try:
             line = Path(f"/proc/{self.pid}/cmdline").read_bytes()
         except OSError:
@@ -56,30 +48,28 @@ class ProcessId:
 
 
 def boot_id() -> str:
-    """Return the id of the kernel's boot; pids and start times mean nothing beyond it."""
+    """Return the id of the kernel's boot. Pids and start times are valid only within it."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def pid_namespace() -> str:
-    """Return the name of the namespace in which this process's pids count: that of a container, or the machine's."""
     return os.readlink("/proc/self/ns/pid")
 
 
 def identify(pid: int) -> ProcessId | None:
-    """Return the identity of a running process, None if there is none or it is a zombie."""
+    """Return the identity of a running process, or None."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
-    # Not psutil's `create_time`: it counts from the boot's time of day, which moves with the clock, and this identity
-    # is written down. The command name stands in parentheses and may hold anything; state is the 1st field after it,
-    # starttime the 20th.
+    # Not psutil's `create_time`: it depends on the clock, which may be set, and identities are written to files. The
+    # command name in parentheses may hold any characters; after it, state is the 1st field and starttime the 20th.
     fields = stat.rpartition(")")[2].split()
     return None if fields[0] in "ZXx" else ProcessId(pid, int(fields[19]))
 
 
 def carriers(run_id: str, service: str | None = None) -> set[ProcessId]:
-    """Return the running processes of this user whose environment holds the run's id (and the service's name)."""
+    """Return this user's running processes with the run's id (and the service's name) in their environment."""
     wanted = {f"{RUN_ID}={run_id}".encode()}
     if service is not None:
         wanted.add(f"{SERVICE}={service}".encode())
@@ -98,8 +88,7 @@ def carriers(run_id: str, service: str | None = None) -> set[ProcessId]:
 
 
 def end(processes: Iterable[ProcessId], grace_s: float) -> set[ProcessId]:
-    """End processes: SIGTERM, and SIGKILL for those that are left after `grace_s` seconds.
-    Returns those that outlive even that."""
+    """End processes by SIGTERM, and by SIGKILL after `grace_s` seconds; returns the survivors."""
     left = {process for process in processes if process.alive}
     for number, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, KILL_WAIT_S)):
         for process in left:
@@ -111,10 +100,10 @@ def end(processes: Iterable[ProcessId], grace_s: float) -> set[ProcessId]:
 
 
 def end_carriers(run_id: str, grace_s: float, service: str | None = None) -> set[ProcessId]:
-    """End every process of a run (of one service); looks again until none is left,
-    for a dying parent may still start children."""
+    """End every process of a run (of one service); returns the survivors."""
     deadline = time.monotonic() + grace_s + 2 * KILL_WAIT_S
     survivors: set[ProcessId] = set()
+    # A dying parent may still start children: look again until none is left.
     while found := carriers(run_id, service):
         survivors = end(found, grace_s)
         grace_s = 0.0
@@ -124,7 +113,6 @@ def end_carriers(run_id: str, grace_s: float, service: str | None = None) -> set
 
 
 def send(process: ProcessId, number: signal.Signals) -> None:
-    """Send a signal to exactly this process, if it still runs."""
     if process.alive:
         try:
             os.kill(process.pid, number)
@@ -133,7 +121,7 @@ def send(process: ProcessId, number: signal.Signals) -> None:
 
 
 def wait_gone(processes: Iterable[ProcessId], timeout_s: float) -> set[ProcessId]:
-    """Wait until the processes are gone; returns those that are not after `timeout_s` seconds."""
+    """Wait for the end of processes; returns those left after `timeout_s` seconds."""
     deadline = time.monotonic() + timeout_s
     left = {process for process in processes if process.alive}
     while left and time.monotonic() < deadline:
@@ -143,11 +131,8 @@ def wait_gone(processes: Iterable[ProcessId], timeout_s: float) -> set[ProcessId
 
 
 def die_with_parent(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
-    """Have the kernel send this process a signal when `parent` ends;
-    exits at once if it already has. Holds beyond `exec`.
-
-    What counts is the end of the parent's thread that forked this process.
-    """
+    """Have the kernel signal this process when `parent` ends; exits at once if it has ended. Holds beyond `exec`."""
+    # The kernel watches the thread that forked this process, not the whole parent.
     if _libc.prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
     if os.getppid() != parent:
@@ -155,14 +140,17 @@ def die_with_parent(parent: int, number: signal.Signals = signal.SIGKILL) -> Non
 
 
 def reseed() -> None:
-    """Give a forked process random numbers of its own (the standard library's generator does so by itself)."""
+    """Give a forked process its own numpy random numbers."""
+    # The standard library's generator reseeds itself after a fork.
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed(int.from_bytes(os.urandom(4), "little"))
 
 
 def attached(run_id: str) -> set[Path]:
-    """Return the segments that a run's processes map now, and the semaphores that name one of them as their maker."""
+    """Return the shared memory that a run's processes map now, and semaphores named after their pids."""
+    # vLLM's message queues and Python's semaphores lie in /dev/shm, and Ray kills its workers without cleanup. Only a
+    # live process shows its mappings.
     pids = {process.pid for process in carriers(run_id)}
     return _mapped(pids) | {
         path
@@ -172,7 +160,7 @@ def attached(run_id: str) -> set[Path]:
 
 
 class SegmentWatch:
-    """Notes the segments of a run in a file as they appear. While none does, a look costs one listing of /dev/shm."""
+    """Records the shared memory of a run in a file."""
 
     def __init__(self, run_id: str, file: Path) -> None:
         self._run_id = run_id
@@ -182,7 +170,8 @@ class SegmentWatch:
         self._again = False
 
     def look(self) -> None:
-        """Note new segments of the run; one that is made while this looks is found by the next look."""
+        """Record new segments; one created during the call is found next time."""
+        # If nothing is new, this costs one listing.
         listed = {entry.inode() for entry in os.scandir(SHARED_MEMORY)}
         new = not listed <= self._listed
         if new or self._again:
@@ -195,7 +184,7 @@ class SegmentWatch:
             with contextlib.suppress(OSError):  # it is gone already
                 lines += f"{path.stat().st_ino} {path.name}\n"
         if lines:
-            # On a line of its own, even where a full disk has cut off the last one.
+            # The leading line break ends a line that a full disk has cut off.
             with open(
                 self._file, "a", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)
             ) as file:
@@ -204,8 +193,7 @@ class SegmentWatch:
 
 
 def noted(file: Path) -> set[Path]:
-    """Return the noted segments that are still there: of the same name and inode.
-    A line that is cut off counts for nothing."""
+    """Return recorded segments that still exist with the same inode."""
     found = set()
     with contextlib.suppress(FileNotFoundError):
         for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -218,7 +206,7 @@ def noted(file: Path) -> set[Path]:
 
 
 def remove_unused(segments: Iterable[Path]) -> int:
-    """Remove those segments that no process maps; returns how many bytes they took."""
+    """Remove segments that no process maps; returns the freed bytes."""
     left = {path for path in segments if path.exists()}
     if not left:
         return 0
@@ -234,7 +222,6 @@ def remove_unused(segments: Iterable[Path]) -> int:
 
 
 def _mapped(pids: Iterable[int]) -> set[Path]:
-    """Return the segments that these processes map; none where there is no folder of segments that can be listed."""
     inodes = _mapped_inodes(pids)
     try:
         with os.scandir(SHARED_MEMORY) as entries:
@@ -250,6 +237,6 @@ def _mapped_inodes(pids: Iterable[int]) -> set[int]:
             maps = Path(f"/proc/{pid}/maps").read_text(errors="replace")
         except OSError:  # ended meanwhile, or another user's
             continue
-        # By inode, the fifth field: a semaphore is made under another name than the one it keeps.
+        # By inode, the fifth field: a semaphore is created under a temporary name.
         inodes |= {int(line.split(maxsplit=5)[4]) for line in maps.splitlines() if f" {SHARED_MEMORY}" in line}
     return inodes

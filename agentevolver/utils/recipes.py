@@ -1,8 +1,8 @@
-"""Recipes: methods that stand beside the core, and how the core finds them.
+"""Recipes: methods beside the core, and how the core finds them.
 
-A recipe of this repository is a folder `agentevolver/recipes/<name>/` whose module `recipe` holds a `Recipe` named
-`RECIPE`; one of another package is an entry point of the group `agentevolver.recipes`. The core imports no recipe. It
-reads the registrations here and imports what they name when it is needed, so a recipe goes with its folder.
+A recipe of this repository is a folder `agentevolver/recipes/<name>/` whose module `recipe` holds `RECIPE`; other
+packages use entry points of the group `agentevolver.recipes`. The core imports only what a registration names, when it
+is needed.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ FOLDER = Path(__file__).resolve().parents[1] / "recipes"
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Registration of one recipe. Functions are named as `package.module:function` and imported when they are called,
-    so that reading a registration stays cheap: its module may import pydantic, and neither torch, verl nor ray."""
+    """Registration of a recipe. Functions are named as `package.module:function`, so that reading it is cheap: its
+    module may import pydantic, but not torch, verl or ray."""
 
     name: str
     settings: type[BaseModel] | None = None
-    """Model of the section `recipes.<name>`; every field has a default with which the recipe does nothing."""
+    """Model of the section `recipes.<name>`. With the defaults of all fields the recipe does nothing."""
     defaults: Path | None = None
-    """YAML laid over the device group's layer, below the experiment: defaults that refer to other keys."""
+    """YAML above the device group's layer and below the experiment: defaults that refer to other keys."""
     layer: str | None = None
     """`function(device, written) -> Mapping`: defaults that depend on the device group and on what the user wrote."""
     check: str | None = None
-    """`function(settings, config, layers)`: refuses a configuration with `ConfigError`. `layers` are what the user
-    wrote, each with its source, or () where only the composed tree is known."""
+    """`function(settings, config, layers)`: raises `ConfigError` for an invalid configuration. `layers` are the
+    user's own trees, each with its source, or () if only the composed tree is known."""
     warnings: str | None = None
-    """`function(settings, config) -> list[str]`: lines about what is allowed and likely to go wrong."""
+    """`function(settings, config) -> list[str]`: warnings about allowed but risky settings."""
     prepare: str | None = None
-    """`function(config, settings, tasks)`: looks at the run's tasks before anything costs; raises `ConfigError`."""
+    """`function(config, settings, tasks)`: checks the run's tasks before the costly start; raises `ConfigError`."""
     parts: str | None = None
     """`function(context) -> Sequence[TrainerPart]` (`agentevolver.trainer.recipe_parts`); empty if it is off."""
     stages: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -50,45 +50,44 @@ class Recipe:
     services: str | None = None
     """`function(launch) -> Services | None` (`agentevolver.launcher.plan`)."""
     asks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Roles of the section `llm` that a service asks which `--with-NAME` starts: NAME -> roles."""
+    """NAME of a service that `--with-NAME` starts -> roles of the section `llm` that the service calls."""
     frozen_gpus: str | None = None
-    """`function(section) -> int | None`: GPUs that only the server of frozen policies uses, or None if the recipe
-    starts none; the section `recipes.<name>` as a plain tree."""
+    """`function(section) -> int | None`: GPUs that only the server of frozen policies uses, or None without such a
+    server. `section` is `recipes.<name>` as a plain tree."""
     main: str | None = None
-    """`function(settings) -> str | None`: the module to run as the main job in place of the trainer's."""
+    """`function(settings) -> str | None`: the module to run as the main job instead of the trainer."""
     progress: str | None = None
-    """A file of the experiment's folder by which the recipe's main job resumes; its trainings have folders of their
-    own, and so their checkpoints."""
+    """File in the experiment's folder from which the recipe's main job resumes. Its trainings, with their checkpoints,
+    have their own folders."""
     roles: str | None = None
-    """`function(settings) -> Sequence[Role]`: roles of the section `llm` that the recipe asks outside of rollouts."""
+    """`function(settings) -> Sequence[Role]`: roles of the section `llm` that the recipe calls outside rollouts."""
     env_params: str | None = None
-    """`function(settings, env_type) -> Mapping`: parameters of an environment's instances beside the configured."""
+    """`function(settings, env_type) -> Mapping`: parameters of instances, beside the configured ones."""
     serves: str | None = None
-    """`function(settings) -> Sequence[str]`: environments that the run's service serves beside the configured."""
+    """`function(settings) -> Sequence[str]`: environments that the run's service serves, beside the configured one."""
     stand_in: type[BaseModel] | None = None
     """Settings of a program that plays the roles of the section `llm` whose endpoint is `offline`
     (a subclass of `agentevolver.llm.settings.StandIn`)."""
     environment: str | None = None
-    """The environment that commands play if none is named."""
+    """Default environment of commands."""
     models: Mapping[str, Path] = field(default_factory=dict)
-    """Folders of models that come with the recipe, by what a reader calls them."""
+    """Models that come with the recipe: name -> folder."""
     view: str | None = None
     """`package.module:VIEW` of a view of the page (`agentevolver.view.views.AddedView`)."""
     open_keys: tuple[str, ...] = ()
-    """Keys below the section whose value is a mapping that takes any key."""
+    """Keys of the section whose values are mappings with free keys."""
     neutral_keys: tuple[str, ...] = ()
-    """Patterns of keys below the section that do not change what is learned."""
+    """Patterns of keys of the section that do not affect the training result."""
     moved: Mapping[str, str] = field(default_factory=dict)
-    """Keys of earlier releases: old name -> what to write now."""
+    """Keys of earlier releases: old name -> new spelling."""
 
     def call(self, hook: str, *arguments: Any) -> Any:
-        """Call the function that a field names, or return None if the field is empty."""
         named: str | None = getattr(self, hook)
         return None if named is None else imported(named)(*arguments)
 
 
 class StageSettings(BaseModel):
-    """A stage that a key names, and its options beside the name: `NAME`, or `{use: NAME, option: value}`."""
+    """A stage by name, with options: `NAME`, or `{use: NAME, option: value}`."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -101,13 +100,12 @@ class StageSettings(BaseModel):
 
     @property
     def options(self) -> dict[str, Any]:
-        """What is written beside `use`."""
         return dict(self.model_extra or {})
 
 
 @functools.cache
 def recipes() -> Mapping[str, Recipe]:
-    """Return all registered recipes by name; those of this repository win over entry points of the same name."""
+    # Recipes of this repository win over entry points of the same name.
     found: dict[str, Recipe] = {point.name: point.load() for point in entry_points(group=GROUP)}
     for path in sorted(FOLDER.glob("*/recipe.py")):
         recipe: Recipe = importlib.import_module(f"agentevolver.recipes.{path.parent.name}.recipe").RECIPE
@@ -116,35 +114,31 @@ def recipes() -> Mapping[str, Recipe]:
 
 
 def stages(kind: str) -> Mapping[str, str]:
-    """Return the names of one kind of stage that recipes register, with the `package.module:Class` of each."""
+    """Return one kind of stage of all recipes: name -> `package.module:Class`."""
     return {name: spec for recipe in recipes().values() for name, spec in recipe.stages.get(kind, {}).items()}
 
 
 def models() -> Mapping[str, Path]:
-    """Return the folders of models that recipes bring, by what a reader calls them."""
     return {name: folder for recipe in recipes().values() for name, folder in recipe.models.items()}
 
 
 def default_environment() -> str | None:
-    """Return the environment that a recipe offers if none is named, or None without such a recipe."""
     return next((recipe.environment for recipe in recipes().values() if recipe.environment is not None), None)
 
 
 def frozen_gpus(config: Any) -> int | None:
-    """Return how many GPUs only the server of frozen policies uses in a composed configuration, or None without
-    one."""
+    """Return how many GPUs only the server of frozen policies uses, or None."""
     sections = config.get("recipes") or {}
     found = (recipe.call("frozen_gpus", sections[name]) for name, recipe in recipes().items() if name in sections)
     return next((gpus for gpus in found if gpus is not None), None)
 
 
 def in_progress(experiment: Path) -> bool:
-    """Whether a recipe's main job has begun in an experiment's folder, which resumes by a file of its own."""
     return any((experiment / recipe.progress).exists() for recipe in recipes().values() if recipe.progress)
 
 
 def written(layers: Sequence[Mapping[str, Any]], path: str) -> Any:
-    """Return what the strongest layer that has a value says at a dotted path, or None."""
+    """Return the value at a dotted path in the strongest layer that has one, or None."""
     for layer in reversed(layers):
         value: Any = layer
         for key in path.split("."):
@@ -155,6 +149,6 @@ def written(layers: Sequence[Mapping[str, Any]], path: str) -> Any:
 
 
 def called(hook: str, *arguments: Any) -> list[Any]:
-    """Call a hook of every recipe that has it, and return what is not None, in the order of the recipes' names."""
+    """Call a hook of every recipe and return the results that are not None."""
     answers = (recipe.call(hook, *arguments) for _, recipe in sorted(recipes().items()))
     return [answer for answer in answers if answer is not None]

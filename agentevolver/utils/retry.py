@@ -1,4 +1,4 @@
-"""Retry policy of all clients of services: full jitter over an exponentially growing range, bounded by tries and time.
+"""Retry policy of all service clients: exponential backoff with full jitter, bounded by tries and time.
 
 Source: M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015.
 """
@@ -12,20 +12,16 @@ from dataclasses import dataclass
 
 
 def full_jitter(failures: int, *, first_wait_s: float, max_wait_s: float, asked_s: float | None = None) -> float:
-    """Return the seconds to wait after `failures` in a row: uniform in 0..min(max_wait_s, first_wait_s *
-    2**(failures-1)).
-
-    The wait that a server asked for (`asked_s`) is the minimum, plus a tenth of the jitter: clients must not return all
-    at once.
-    """
+    """Return the seconds to wait: uniform in 0..min(max_wait_s, first_wait_s * 2**(failures-1)). If a server requested
+    a wait (`asked_s`): that, plus a tenth of the jitter."""
     drawn = random.uniform(0.0, min(max_wait_s, first_wait_s * 2.0 ** min(failures - 1, 64)))
+    # Clients must not all return at once.
     return drawn if asked_s is None else asked_s + 0.1 * drawn
 
 
 @dataclass(frozen=True, slots=True)
 class BackoffPolicy:
-    """At most `tries` attempts with full jitter between them, begun within `budget_s` seconds of the first (None: any
-    time)."""
+    """At most `tries` attempts, begun within `budget_s` seconds of the first (None: no limit)."""
 
     tries: int = 5
     budget_s: float | None = None
@@ -33,15 +29,13 @@ class BackoffPolicy:
     max_wait_s: float = 60.0
 
     def pause(self, failures: int, asked_s: float | None = None) -> float:
-        """Return the seconds to wait after `failures` in a row; the range stops growing at `tries`."""
+        # The range stops growing at `tries` failures.
         return full_jitter(
             min(failures, self.tries), first_wait_s=self.first_wait_s, max_wait_s=self.max_wait_s, asked_s=asked_s
         )
 
 
 class Retries:
-    """The failures of one call, counted against a policy."""
-
     def __init__(self, policy: BackoffPolicy, clock: Callable[[], float] = time.monotonic) -> None:
         self._policy = policy
         self._clock = clock

@@ -1,16 +1,5 @@
-"""The run's key: 32 random bytes that the Ray workers of a training job share, and the two doors that it closes.
-
-It lies in Ray's key-value store under the job's id, in no file, environment or log. Ray gives it to holders of Ray's
-token, who could run code in the job anyway. Each use derives a key of its own.
-
-TransferQueue's sockets unpickle whatever frame arrives: they are encrypted and closed to peers without the key
-(ZeroMQ's CURVE). A CURVE client must know the server's public key to send anything (HELLO in
-https://rfc.zeromq.org/spec/26), which never crosses the wire; here it is derived from the run's key, so that no list of
-admitted clients (ZAP) is needed.
-
-vLLM's server asks for the key on every route but health. Its own `api_key` guards /v1, /v2, /inference and /cohere
-only; other routes generate too (/invocations), tokenise, and scale the engine.
-"""
+"""The run's key: 32 random bytes that the Ray workers of a job share, in Ray's key-value store and in no file,
+environment or log. It protects TransferQueue's sockets and vLLM's server."""
 
 from __future__ import annotations
 
@@ -27,12 +16,12 @@ from zmq.utils import z85
 
 _NAMESPACE = b"agentevolver"
 TRANSFER_QUEUE, SERVER = "TransferQueue", "vLLM's server"
-# Of vLLM's server, what monitoring asks: whether it lives, and counters without text.
+# Routes of vLLM's server for monitoring: liveness, and counters without text.
 OPEN = ("/health", "/metrics")
 
 
 def create() -> None:
-    """Create the key of this Ray job, before anything that needs it is started."""
+    """Create this Ray job's key; call it before anything needs the key."""
     from ray.experimental import internal_kv
 
     internal_kv._internal_kv_put(_name(), secrets.token_bytes(32), overwrite=False, namespace=_NAMESPACE)
@@ -40,7 +29,7 @@ def create() -> None:
 
 @cache
 def key() -> bytes:
-    """Return the run's key; raises RuntimeError outside of a Ray job that has one."""
+    """Return the run's key; raises RuntimeError outside a Ray job that has one."""
     import ray
     from ray.experimental import internal_kv
 
@@ -53,7 +42,7 @@ def key() -> bytes:
 
 
 def derived(use: str) -> bytes:
-    """Return the key for one use: HMAC-SHA-256 of the use under the run's key."""
+    # HMAC-SHA-256 as a key derivation: no use can recover the run's key.
     return hmac.digest(key(), use.encode(), "sha256")
 
 
@@ -64,15 +53,17 @@ def _name() -> bytes:
 
 
 def secure(socket: zmq.Socket[Any], kind: int, secret: bytes) -> None:
-    """Put CURVE on a socket before it is bound or connected: a ROUTER serves, a DEALER connects.
+    """Put CURVE on an unbound socket: a ROUTER serves, a DEALER connects.
 
-    `secret`: the secret key of the run's only key pair, 32 bytes. Raises ValueError for a socket of another kind.
+    `secret`: 32 bytes, the secret key of the run's only key pair. Raises ValueError for another kind of socket.
     """
     if kind not in (zmq.ROUTER, zmq.DEALER):
         raise ValueError(
             f"TransferQueue made a socket of the kind {zmq.SocketType(kind).name}: only ROUTER and DEALER are known "
             "here"
         )
+    # A CURVE client needs the server's public key to send anything (HELLO in https://rfc.zeromq.org/spec/26), and the
+    # key never crosses the wire. It is derived from the run's key, so no list of admitted clients (ZAP) is needed.
     own = z85.encode(secret)
     socket.curve_secretkey = own
     socket.curve_publickey = zmq.curve_public(own)
@@ -83,7 +74,7 @@ def secure(socket: zmq.Socket[Any], kind: int, secret: bytes) -> None:
 
 
 def install_curve(utils: ModuleType) -> None:
-    """Have `transfer_queue.utils.zmq_utils` create its sockets with CURVE, also for modules that imported it before."""
+    # TransferQueue unpickles every frame that arrives: its sockets must be closed to peers without the key.
     original = utils.create_zmq_socket
 
     @functools.wraps(original)
@@ -97,17 +88,17 @@ def install_curve(utils: ModuleType) -> None:
         return socket
 
     for name, module in list(sys.modules.items()):
+        # These modules imported the function by name.
         if name.startswith("transfer_queue.") and getattr(module, "create_zmq_socket", None) is original:
             module.create_zmq_socket = create_zmq_socket  # type: ignore[attr-defined]
 
 
 def server_key() -> str:
-    """Return the bearer token of the run's vLLM servers; raises RuntimeError outside of a run."""
     return derived(SERVER).hex()
 
 
 class RequireKey:
-    """ASGI middleware that answers 401 to requests without the run's bearer token, whatever their method and path."""
+    """ASGI middleware that answers 401 to requests without the run's bearer token."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
@@ -129,7 +120,8 @@ class RequireKey:
 
 
 def install_server_key(server: ModuleType) -> None:
-    """Have `verl...vllm_async_server` serve vLLM's application behind the key."""
+    # vLLM's own `api_key` guards /v1, /v2, /inference and /cohere only; other routes generate too (/invocations),
+    # tokenise, and scale the engine.
     original = server.build_app
 
     @functools.wraps(original)

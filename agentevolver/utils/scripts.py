@@ -1,9 +1,5 @@
-"""Scripts that are written without spaces between words, so that words of theirs cannot be told by looking.
-
-Han, kana, Bopomofo, Thai, Lao, Myanmar, Khmer, Tai Le, New Tai Lue, Tai Tham, Tai Viet, Javanese and Balinese (Unicode
-15 blocks). Hangul is spaced. Texts are expected in NFKC, which has full-width letters as plain ones and half-width kana
-as whole ones.
-"""
+"""Scripts without spaces between words: Han, kana, Bopomofo, Thai, Lao, Myanmar, Khmer, Tai Le, New Tai Lue, Tai Tham,
+Tai Viet, Javanese and Balinese (Unicode 15). Texts are expected in NFKC."""
 
 from __future__ import annotations
 
@@ -11,20 +7,19 @@ import functools
 import re
 import unicodedata
 
-# As the inside of a character class; those of the basic plane first.
+# The inside of a character class; first the basic multilingual plane.
 _BASIC = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1950-\u19df\u1a20-\u1aaf\u1b00-\u1b7f\u3005-\u3007\u3040-\u312f\u31a0-\u31bf\u31f0-\u31ff"
     "\u3400-\u4dbf\u4e00-\u9fff\ua980-\ua9ff\uaa60-\uaadf\uf900-\ufaff"
 )
 UNSPACED = _BASIC + "\U00016fe0-\U00018d8f\U0001aff0-\U0001b16f\U00020000-\U0003ffff"
-# Combining marks beyond belong to scripts of music and signs.
+# Later combining marks belong to music and sign writing.
 _LAST_MARK = 0x1FFFF
 
 
 @functools.cache
 def marks(last: int = _LAST_MARK) -> str:
-    """Combining marks up to a code point, no letters to `re` and part of words all the same,
-    as the inside of a character class."""
+    # `re` does not count combining marks as letters, but they are part of words.
     found = [code for code in range(last) if unicodedata.category(chr(code)) in ("Mn", "Mc")]
     firsts = [code for code in found if unicodedata.category(chr(code - 1)) not in ("Mn", "Mc")]
     lasts = [code for code in found if unicodedata.category(chr(code + 1)) not in ("Mn", "Mc")]
@@ -32,13 +27,13 @@ def marks(last: int = _LAST_MARK) -> str:
 
 
 def usual(text: str) -> bool:
-    """Whether a text surely has neither a character of an unspaced script nor a combining mark."""
+    """Whether a text certainly has no unspaced script and no combining mark."""
     return text.isascii() or _unusual().search(text) is None
 
 
 @functools.cache
 def _unusual() -> re.Pattern[str]:
-    # One range for all beyond the basic plane: `re` tries those one after the other.
+    # One range for everything beyond the basic plane: `re` tries such ranges one by one, which is slow.
     return re.compile(f"[{_BASIC}{marks(0xFFFF)}\U00010000-\U0010ffff]")
 
 
@@ -48,5 +43,5 @@ def _each() -> re.Pattern[str]:
 
 
 def spaced(text: str) -> str:
-    """Return a text with a space on either side of each character of an unspaced script."""
+    """Put spaces around each character of an unspaced script."""
     return text if text.isascii() else _each().sub(r" \g<0> ", text)

@@ -1,11 +1,7 @@
-"""Secrets: kept in files that only their owner can read, and masked in everything that is shown or written.
+"""Secrets: kept in files that only their owner can read, and masked in everything shown or written.
 
-Every process inherits environment variables, and environments get logged. So the launcher moves secrets from variables
-into 0600 files of a 0700 folder, which the variable `SECRETS` names; `secret` reads one by its name.
-
-What a person or a record sees is masked, by the name of a value and by its look: `masked_tree` for configurations,
-`masked_text` for lines and logs, `masked_arguments` for command lines. Any spelling of a name counts (`WANDB_API_KEY`,
-`apiKey`, `x-api-key`).
+The launcher moves secrets from variables into 0600 files of the folder that the variable `SECRETS` names. Masking goes
+by name, in any spelling (`WANDB_API_KEY`, `apiKey`), and by form.
 """
 
 from __future__ import annotations
@@ -21,14 +17,14 @@ from typing import Any
 from agentevolver.utils.files import create
 
 SECRETS = "AGENTEVOLVER_SECRETS"
-"""The variable with the folder."""
+"""Variable with the folder of secrets."""
 _KEY = re.compile(r"[_-](?:KEY|PAT|AUTH)$", re.IGNORECASE)
 _LOGIN = re.compile(r"://[^/\s@:]*:[^/\s@]+@")
-# Ray reads its own variables in each of its processes; the others are folders, whatever their names end with.
+# Ray's processes read Ray's own variables. PWD and OLDPWD are folders, not passwords.
 _NEVER = re.compile(r"RAY_.*|(?:OLD)?PWD", re.DOTALL)
 LIBRARIES = re.compile(r"(?:https?|ftp|wss?|all)_proxy|hf_endpoint", re.IGNORECASE)
-"""What libraries read by themselves wherever they connect; the hub's token, which they do too, is found through
-`HF_TOKEN_PATH`."""
+"""Variables that libraries read by themselves when they connect. The hub's token needs none: `HF_TOKEN_PATH` leads to
+it."""
 MASK = "***"
 
 _NAMES = (
@@ -37,9 +33,9 @@ _NAMES = (
 )
 _SECRET_NAME = re.compile(rf"(?:^|[^a-z0-9])(?:{_NAMES})$")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-# A name and the sign after it; no run of name's characters is looked at twice.
+# A name and the sign after it. Possessive (`++`), so that the search time stays linear.
 _NAMED = re.compile(r"""(?<![\w.-])(?P<name>[\w.-]++)(?P<sign>\\?["']?\s{0,3}(?:=|:(?!//))[ \t]{0,3})""")
-# What may follow: a quoted text, a reference, or one word, with the scheme of a header before it.
+# The value: a quoted text, a reference, or one word, after the scheme of an HTTP header if there is one.
 _VALUE = re.compile(
     r""""(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|\\"[^"\n]*\\"|\$\{[^}\n]*\}|"""
     r"""(?:(?:bearer|basic)[ \t]+)?[^\s"',;&)}\]]+""",
@@ -59,8 +55,7 @@ _HARMLESS = re.compile(r"\*{3}|[-+]?[\d_.]+|true|false|null|none|str|int|float|b
 
 
 def secret(name: str, folder: str | None = None) -> str:
-    """Return a secret from its variable, else from its file in `folder` (None: the one that `SECRETS` names), else
-    ""."""
+    """Return a secret from its variable, else from its file in `folder` (None: that of `SECRETS`), else ""."""
     value = os.environ.get(name, "").strip()
     folder = folder or os.environ.get(SECRETS)
     if value or not folder:
@@ -72,7 +67,7 @@ def secret(name: str, folder: str | None = None) -> str:
 
 
 def secrets_in(environ: Mapping[str, str], names: Iterable[str] = ()) -> dict[str, str]:
-    """Return variables with a secret's name or one in `names`, and addresses with a password. Ray's own never are."""
+    """Return variables whose name is a secret's or in `names`, and URLs with a password."""
     wanted = set(names)
     return {
         name: value
@@ -84,7 +79,7 @@ def secrets_in(environ: Mapping[str, str], names: Iterable[str] = ()) -> dict[st
 
 
 def write_secrets(folder: Path, values: Mapping[str, str]) -> None:
-    """Write each secret to a 0600 file in a new 0700 folder; raises OSError if the folder exists."""
+    # Files, because child processes inherit variables and environments get logged.
     folder.mkdir(mode=0o700)
     for name, value in values.items():
         with os.fdopen(create(folder / name), "wb") as file:
@@ -96,15 +91,12 @@ def _read(path: Path) -> str:
 
 
 def remove_secrets(folder: Path) -> None:
-    """Remove the folder of `write_secrets`, if it exists."""
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def adopt_secrets(only: re.Pattern[str] | None = None) -> None:
-    """Set secrets (`only`: of these names) as variables, unless they are set, for libraries that look nowhere else.
-
-    Child processes inherit them: call it only where no foreign code is started.
-    """
+    """Set secrets (`only`: of matching names) as variables. Child processes inherit them: call it only where no foreign
+    code is started."""
     if SECRETS not in os.environ:
         return
     for path in sorted(Path(os.environ[SECRETS]).glob("*")):
@@ -113,12 +105,11 @@ def adopt_secrets(only: re.Pattern[str] | None = None) -> None:
 
 
 def forget(names: Iterable[str]) -> None:
-    """Remove variables from this process, on Linux also from the copy that the kernel shows in /proc/self/environ."""
+    """Remove variables from this process, and on Linux from the copy in /proc/self/environ."""
     values = {name: os.environ.pop(name) for name in [*names] if name in os.environ}
     try:
         with open("/proc/self/stat", encoding="utf-8", errors="replace") as stat:
-            # The fields after the command's name, whose number 3 is the first: env_start and env_end are 50 and 51
-            # (proc(5)).
+            # The first field after the command name is number 3: env_start and env_end are 50 and 51 (proc(5)).
             fields = stat.read().rpartition(")")[2].split()
         start, end = int(fields[47]), int(fields[48])
         content = ctypes.string_at(start, end - start)
@@ -126,13 +117,12 @@ def forget(names: Iterable[str]) -> None:
         return
     for name, value in values.items():
         for place in _places(content, f"{name}={value}".encode(errors="surrogateescape")):
-            # The value alone: what keeps a pointer to another variable finds it where it was. No zeros: psutil reads up
-            # to the first pair.
+            # Only the value, so that pointers to other variables stay valid. Not with zeros: psutil (7.2) stops reading
+            # at two of them.
             ctypes.memset(start + place + len(name) + 1, ord("*"), len(os.fsencode(value)))
 
 
 def _places(content: bytes, entry: bytes) -> Iterable[int]:
-    """Yield where an entry begins in a block of zero-terminated entries."""
     place = 0
     for found in content.split(b"\0"):
         if found == entry:
@@ -141,22 +131,22 @@ def _places(content: bytes, entry: bytes) -> Iterable[int]:
 
 
 def is_secret(key: Any) -> bool:
-    """Whether the value of a key is a secret; `max_tokens`, `api_key_env` and `tokenizer` are none."""
+    # `max_tokens`, `api_key_env` and `tokenizer` are not secrets.
     return isinstance(key, str) and bool(_SECRET_NAME.search(_HUMP.sub("_", key).lower()))
 
 
 def masked_tree(tree: Any) -> Any:
-    """Return nested mappings and lists with secrets as `***`; references to environment variables stay."""
+    """Return nested mappings and lists with secrets as `***`; references to variables stay."""
     return _masked(tree, is_named=False)
 
 
 def masked_text(text: str) -> str:
-    """Return a text in which `***` replaces what looks like a secret or is assigned to a secret's name."""
+    """Replace by `***` everything that looks like a secret or is assigned to a secret's name."""
     return _LOOKS.sub(_by_look, _without_named(text))
 
 
 def masked_arguments(arguments: Iterable[str]) -> list[str]:
-    """Return a command line without secrets: the name stays of `name=secret` and `--name secret`."""
+    """Return a command line with the values of `name=secret` and `--name secret` masked."""
     out: list[str] = []
     awaited = False
     for item in arguments:
@@ -198,7 +188,7 @@ def _without_named(text: str) -> str:
 
 
 def _is_harmless(found: re.Match[str], value: str) -> bool:
-    """Whether a value is no secret after all: a reference, a number, a type, a sentence (`invalid token: expected`)."""
+    # References, numbers, types and sentences (`invalid token: expected`) are not secrets.
     bare = value.strip("\\\"'")
     in_prose = (
         found["name"].lower() in ("token", "secret", "password", "cookie") and ": " in found["sign"] and value.isalpha()

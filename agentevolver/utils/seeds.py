@@ -1,9 +1,5 @@
-"""Seeds derived from names: every draw is the same whatever the order of draws, and after any restart.
-
-A run has one seed (`data.seed`). A draw has a name (step, task, rollout, call), and its seed is a hash of both. Roles
-of language models draw deep inside of other work, so the name is a context variable: `drawing` sets it, `current` reads
-it in every coroutine and task that was started there.
-"""
+"""Seeds derived from names, independent of the order of draws and of restarts: a draw's seed is a hash of the run's
+seed (`data.seed`) and the draw's name."""
 
 from __future__ import annotations
 
@@ -21,13 +17,11 @@ def digest(*name: str | int) -> bytes:
 
 
 def derived(*name: str | int) -> int:
-    """Return a seed in 0..2^63-1 derived from a name."""
+    """Return a seed in 0..2^63-1."""
     return int.from_bytes(digest(*name)[:8], "big") >> 1
 
 
 class Draws:
-    """The draws under one name, for one event loop."""
-
     def __init__(self, seed: int, *name: str | int) -> None:
         self.run_seed = seed
         self._name = name
@@ -39,16 +33,16 @@ class Draws:
         return derived(self.run_seed, *self._name, *what, self._asked[what])
 
     def anew(self) -> Draws:
-        """Return these draws before the first one."""
         return Draws(self.run_seed, *self._name)
 
 
+# Language models draw deep inside other work: every coroutine and task started in a `drawing` block reads the name from
+# the context.
 _CURRENT: ContextVar[Draws | None] = ContextVar("draws", default=None)
 
 
 @contextmanager
 def drawing(seed: int, *name: str | int) -> Iterator[Draws]:
-    """Set the name and seed of the draws in the block."""
     draws = Draws(seed, *name)
     token = _CURRENT.set(draws)
     try:
@@ -70,7 +64,7 @@ def drawing_again() -> Iterator[None]:
 
 @contextmanager
 def drawing_for(*name: str | int) -> Iterator[Draws | None]:
-    """Set further parts of the name in the block; yields None outside of `drawing`."""
+    """Set another name under the run's seed; yields None outside `drawing`."""
     outer = _CURRENT.get()
     if outer is None:
         yield None
@@ -80,5 +74,4 @@ def drawing_for(*name: str | int) -> Iterator[Draws | None]:
 
 
 def current() -> Draws | None:
-    """Return the current draws, or None outside of `drawing`."""
     return _CURRENT.get()

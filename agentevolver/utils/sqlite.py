@@ -1,4 +1,4 @@
-"""SQLite files that threads and processes share: opened in WAL mode, with a bounded wait for a lock."""
+"""SQLite files that threads and processes share: WAL mode, with a bounded wait for a lock."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ from pathlib import Path
 
 
 def open_shared(path: Path, schema: str, *, wait_s: float = 10.0) -> sqlite3.Connection:
-    """Open or make a database and its table; raises sqlite3.Error and OSError, with nothing left open.
+    """Open or create a database and its table; raises sqlite3.Error and OSError.
 
     Args:
-        path: its file, whose folder is made.
-        schema: a statement that makes a table if there is none.
-        wait_s: how long another's write is waited for.
-
-    Statements are transactions of their own unless one is begun. A killed process loses nothing.
+        schema: a `CREATE TABLE IF NOT EXISTS` statement.
+        wait_s: how long to wait for another writer.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    # isolation_level=None: each statement is its own transaction unless one is begun.
     file = sqlite3.connect(path, timeout=wait_s, isolation_level=None, check_same_thread=False)
     try:
         file.execute("PRAGMA journal_mode=WAL")
+        # With WAL a killed process loses nothing; only a power loss can take the last commits.
         file.execute("PRAGMA synchronous=NORMAL")
         file.execute(schema)
     except sqlite3.Error:

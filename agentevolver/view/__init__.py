@@ -1,4 +1,4 @@
-"""Run dashboard: a web page of runs, while they train and afterwards (`agentevolver view RUN...`).
+"""Run dashboard: a web page that shows runs during and after training (`agentevolver view RUN...`).
 
-It reads the runs' folders, follows growing files by offset, and writes only to the experience pool, through its API.
+The page only reads the runs' folders, except for edits of the experience pool, which go through its API.
 """

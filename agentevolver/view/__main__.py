@@ -1,5 +1,4 @@
-"""`python -m agentevolver.view FOLDER...`: the run dashboard, as the launcher starts it beside a run with
-`--with-logview`."""
+"""`python -m agentevolver.view FOLDER...`: the run dashboard, as `--with-logview` starts it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Application of the page: its runs, who may look, and the server.
+"""Application of the page: its runs, access rules and server.
 
-The page is meant for one person at one machine. On loopback, every user of the machine may look, and changes need a
-token that only the page itself can read. Beyond loopback everything needs it: `?token=...` once, then a cookie. Web
-pages of other origins can do neither (`agentevolver.utils.web`).
+On loopback every user of the machine may read, and changes need a token that only the page can read. Beyond loopback
+everything needs the token: `?token=...` once, then a cookie. Pages of other origins may do neither
+(`agentevolver.utils.web`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from agentevolver.view.views import added_views
 
 TOKEN_VARIABLE = "VIEW_TOKEN"
 COOKIE = "view_token"
-# What keeps a browser from doing more with an answer than to show it.
+# Response headers that limit what a browser may do with the page.
 HEADERS = (
     (
         b"content-security-policy",
@@ -53,8 +53,11 @@ HEADERS = (
 
 
 def page_access(host: str, token: str = "") -> Access:
-    """Return the rules of a page bound to `host`, with a random token if none is given; raises ValueError for an
-    unfit one."""
+    """Return the access rules of a page bound to `host`. An empty token is replaced by a random one.
+
+    Raises:
+        ValueError: the token is unfit.
+    """
     return Access(host, token or secrets.token_urlsafe(24), TOKEN_VARIABLE, open_reading=True, cookie=COOKIE)
 
 
@@ -63,17 +66,18 @@ MAX_BODY_BYTES = 64 * 1024
 
 
 class WholeFiles(StaticFiles):
-    """Static files, always sent whole: the error of an impossible `Range` would not be JSON."""
+    """Static files without support for `Range`."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # Starlette answers an unsatisfiable range with plain text; every error of the page is JSON.
         headers = [(name, value) for name, value in scope["headers"] if name != b"range"]
         await super().__call__({**scope, "headers": headers}, receive, send)
 
 
 def create_app(experiments: Experiment | Sequence[Experiment], access: Access, folders: Sequence[Path] = ()) -> FastAPI:
-    """Return the application of runs, and of those that begin later in `folders`.
+    """Return the application for these runs and for runs that start later in `folders`.
 
-    The first run's routes are below `/api`, those of every run, by its number, below `/runs/<n>/api`.
+    Routes of the first run are below `/api`, routes of run n below `/runs/<n>/api`.
     """
     runs = Runs([experiments] if isinstance(experiments, Experiment) else experiments, folders)
 
@@ -129,12 +133,12 @@ def _protect(app: FastAPI, access: Access) -> None:
 logger = logging.getLogger("agentevolver.launcher.view")
 
 HOST = "127.0.0.1"
-# What requests in flight have left once the server is told to stop.
+# Seconds that requests in flight have to finish after the server was told to stop.
 STOP_S = 2
 
 
 class IdleWatch:
-    """ASGI application that notes the time of the latest request (`time.monotonic`)."""
+    """ASGI application that records the time of the latest request (`time.monotonic`)."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -147,7 +151,7 @@ class IdleWatch:
 
 
 async def _serve(server: WebServer, watched: IdleWatch, idle_s: float | None) -> None:
-    """Serve until a signal, or until nobody has asked for `idle_s` seconds."""
+    """Serve until a signal, or until no request came for `idle_s` seconds."""
 
     async def leave() -> None:
         assert idle_s is not None
@@ -156,7 +160,7 @@ async def _serve(server: WebServer, watched: IdleWatch, idle_s: float | None) ->
         logger.info("nobody has looked for %g minutes", idle_s / 60)
         server.should_exit = True
 
-    # A server that nobody stops would outlive its run for ever.
+    # Without a limit, a server left behind by a run would run forever.
     leaving = asyncio.create_task(leave()) if idle_s is not None else None
     await server.serve()
     if leaving is not None:
@@ -166,13 +170,13 @@ async def _serve(server: WebServer, watched: IdleWatch, idle_s: float | None) ->
 def view(
     folders: Sequence[Path], host: str = HOST, port: int | None = None, *, idle_minutes: float | None = None
 ) -> None:
-    """Serve the page of one run or several until SIGINT or SIGTERM. Raises UsageError, LaunchError.
+    """Serve the page of one or more runs until SIGINT or SIGTERM. Raises UsageError and LaunchError.
 
     Args:
-        folders: of runs; a folder that holds several stands for them, and for those that begin in it later.
-        host: the address to bind; beyond loopback the page asks for a token.
-        port: None: the first free one from `LOGVIEW_PORT` on.
-        idle_minutes: end when nobody has looked for so long; None: never.
+        folders: runs, or folders of runs; runs that start later in such a folder appear too.
+        host: address to bind; beyond loopback the page asks for a token.
+        port: None: the first free port from `LOGVIEW_PORT` on.
+        idle_minutes: stop after so long without a request; None: never.
     """
     try:
         runs = [Experiment(folder) for given in folders for folder in experiments_in(given)]
@@ -187,7 +191,7 @@ def view(
         raise LaunchError(str(error)) from error
     app = IdleWatch(create_app(runs, access, folders))
     config = server_config(app, host=host, port=chosen, log_level="warning", stop_s=STOP_S)
-    # Not before: who opens the address at once would be refused.
+    # The address is printed once the server listens; a browser that opens it earlier is refused.
     server = WebServer(config, when_listening=partial(_say_where, runs, access, chosen))
     asyncio.run(_serve(server, app, None if idle_minutes is None else 60 * idle_minutes))
 
@@ -197,6 +201,5 @@ def _say_where(runs: Sequence[Experiment], access: Access, port: int) -> None:
 
 
 def address(access: Access, port: int) -> str:
-    """Return the URL to open in a browser."""
     shown = f"[{access.host}]" if ":" in access.host else access.host
     return f"http://{shown}:{port}/" + ("" if access.local else f"?token={quote(access.token, safe='')}")

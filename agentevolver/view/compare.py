@@ -1,4 +1,4 @@
-"""Comparison of runs: names that tell them apart, and the keys in which their configurations differ."""
+"""Comparison of runs: distinct names, and the keys in which their configurations differ."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ VALUE_CHARS = 300
 
 
 def names_of(runs: Sequence[Experiment]) -> list[str]:
-    """Return a name for each run: project/experiment, or its path if that is not unique."""
+    """Return "project/experiment" for each run, or its path if that name is not unique."""
     counts = Counter(run.name for run in runs)
     return [run.name if counts[run.name] == 1 else str(run.folder) for run in runs]
 
 
 def differences(runs: Sequence[Experiment]) -> list[dict[str, Any]]:
-    """Return `{key, decides, values}` of each key that differs, those that decide what is learned first.
+    """Return `{key, decides, values}` of each differing key; keys that affect learning come first.
 
-    `values` has a text a run, None if the run lacks the key. Secrets are masked.
+    `values` holds a text for each run, or None if the run lacks the key. Secrets are masked.
     """
     trees = [dict(leaves(masked_tree(run.config()))) for run in runs]
     rows = []

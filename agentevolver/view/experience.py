@@ -1,7 +1,7 @@
-"""Experience pool of a run on the page: listed, searched and edited through the store's own API.
+"""Experience pool of a run: listed, searched and edited through the store's own API.
 
-Reading takes no lock, so that a training run never waits; an edit is one transaction, which the run sees with its next
-search. A model is loaded only to search by meaning or to embed a changed text. The store is never created here.
+Reading takes no lock, so the page never delays a training run. An edit is one transaction; the run sees the edit at its
+next search. The page never creates a store.
 """
 
 from __future__ import annotations
@@ -39,8 +39,6 @@ SORTS: dict[str, Callable[[Experience], Any]] = {
 
 
 class ExperiencePool:
-    """The pool of one run."""
-
     def __init__(self, experiment: Experiment) -> None:
         self._experiment = experiment
         self._lock = threading.Lock()
@@ -65,13 +63,13 @@ class ExperiencePool:
         offset: int = 0,
         limit: int = PAGE,
     ) -> dict[str, Any]:
-        """Return `{exists, workspaces, workspace, total, rows}`, `rows` a page of what is wanted. Raises ViewError.
+        """Return `{exists, workspaces, workspace, total, rows}`, or `{exists, path}` without a store. Raises ViewError.
 
         Args:
-            workspace: "": the run's.
-            text: only experiences with it, in any case; with `by_meaning`: the nearest to it, best first.
-            category: only this one; "pinned": pinned ones.
-            sort: one of `SORTS`, the largest first.
+            workspace: "": the run's own.
+            text: text to search for, ignoring case; with `by_meaning`: the nearest experiences, best first.
+            category: a category, or "pinned".
+            sort: one of `SORTS`, descending.
         """
         if sort not in SORTS:
             raise BadPageRequest(f"sort: {sort!r} is not known, write {', '.join(SORTS)}")
@@ -99,10 +97,9 @@ class ExperiencePool:
         return {"exists": True, "workspaces": workspaces, "workspace": name, "total": len(found), "rows": rows}
 
     def edit(self, workspace: str, identifier: str, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Change texts or the pin of an experience; a changed text counts as a person's. Raises ViewError, with nothing
-        changed.
+        """Change texts or the pin of an experience. Raises ViewError and then changes nothing.
 
-        Returns `{row, note}`: the experience, and what the screen objects to in its text ("" if nothing).
+        Returns `{row, note}`: the experience, and a warning about its text or "".
         """
         checked = _checked(changes)
         configuration = self._configuration()
@@ -110,9 +107,10 @@ class ExperiencePool:
             store = self._open(configuration)
             before = store.get(workspace, identifier)
             changed = {name: value for name, value in checked.items() if getattr(before, name) != value}
+            # An edited text counts as written by a person.
             if any(name in TEXTS for name in changed):
                 changed["author"] = PERSON
-            # A pin changes no text, so that no encoder has to be loaded.
+            # The encoder takes seconds to load and is needed only if a text changes.
             if changed == {"pinned": checked.get("pinned")}:
                 store.edit(workspace, before.id, changed, None, None)
             elif changed:
@@ -126,7 +124,7 @@ class ExperiencePool:
             store.delete(workspace, [store.get(workspace, identifier).id])
 
     def _open(self, configuration: Configuration) -> Store:
-        """Return the store, reopened if its file was replaced."""
+        # A run may replace the file: an open connection would then read the deleted one.
         mark = signature(configuration.store)
         if mark is None:
             raise NotThere("this run has no experience pool (yet)")
@@ -145,7 +143,7 @@ class ExperiencePool:
             return self._pools[workspace]
 
     def _configuration(self) -> Configuration:
-        """Return where the store is and how it is searched: from the run's section, or from the store itself."""
+        # An unreadable section is ignored: the store records how it is searched.
         section = self._experiment.setting("exp_manager")
         if isinstance(section, dict):
             try:
@@ -157,7 +155,7 @@ class ExperiencePool:
 
 
 class _Translated:
-    """Turns the pool's errors into those of the page."""
+    """Converts the pool's errors to the page's."""
 
     def __enter__(self) -> None:
         return None

@@ -1,4 +1,4 @@
-"""Experiment folder of one run as the page reads it, and the errors of the page, each with its HTTP status."""
+"""Experiment folder of a run, and the page's errors with their HTTP status."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agentevolver.utils.secrets import masked_tree
 
 
 class ViewError(RuntimeError):
-    """Base of the page's errors."""
+    """Base class of the page's errors."""
 
     status = 500
 
@@ -43,12 +43,12 @@ class UnreadableFile(ViewError):
 REGISTRY = Path(__file__).resolve().parents[2] / ".agentevolver" / "run"
 MOST_RUNS = 32
 _ADVICE = "give the folder of a run, experiments/<project>/<experiment>"
-# Looking through the processes of the machine takes milliseconds; once in so many seconds is enough.
+# Scanning the machine's processes takes milliseconds, so the result is cached for so many seconds.
 _LOOK_EVERY_S = 5.0
 
 
 class Experiment:
-    """The folder of one run; raises NotAnExperiment."""
+    """Folder of one run. Raises NotAnExperiment."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.resolve()
@@ -65,18 +65,18 @@ class Experiment:
         return f"{self.folder.parent.name}/{self.folder.name}"
 
     def config(self) -> dict[str, Any]:
-        """Return the resolved configuration, {} if it is unreadable. Environment variables stay references."""
+        """Return the resolved configuration, or {} if it is unreadable. Environment variables stay references."""
         try:
             return self._read_config()
         except UnreadableFile:
             return {}
 
     def shown_config(self) -> str:
-        """Return the configuration as yaml without secrets; raises Unreadable."""
+        """Return the configuration as yaml without secrets. Raises UnreadableFile."""
         return yaml.dump(masked_tree(self._read_config()), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
     def setting(self, *keys: str) -> Any:
-        """Return a value of the configuration, None if it is missing."""
+        """Return a value of the configuration, or None if the key is missing."""
         value: Any = self.config()
         for key in keys:
             value = value.get(key) if isinstance(value, dict) else None
@@ -87,7 +87,8 @@ class Experiment:
         return list(map(str, named)) if isinstance(named, dict) else [str(named)] if named else []
 
     def only_split(self) -> str | None:
-        """Return the split that the run validates on if it is the only one: metrics do not name it then."""
+        """Return the only validation split, or None if there are several."""
+        # Metric names contain the split only if there are several.
         splits, own = self.setting("data", "val_splits"), self.setting("env_service", "environments")
         apart = [one for one in (own if isinstance(own, dict) else {}).values() if isinstance(one, dict)]
         if not isinstance(splits, list) or len(splits) != 1 or any(one.get("val_splits") for one in apart):
@@ -95,11 +96,10 @@ class Experiment:
         return str(splits[0])
 
     def status(self) -> dict[str, Any]:
-        """Return `status.json`, {} if there is none."""
         return read_status(self.folder)
 
     def launches(self) -> list[dict[str, Any]]:
-        """Return the records of all launches, the newest last."""
+        """Return the records of all launches, newest last."""
         found = [read_object(path) for path in sorted((self.folder / "launches").glob("*.json"))]
         return sorted(
             (masked_tree(launch) for launch in found if "started_at" in launch),
@@ -107,7 +107,7 @@ class Experiment:
         )
 
     def processes(self) -> set[ProcessId]:
-        """Return the processes of the newest launch on this machine, without this one."""
+        """Return the processes of the newest launch on this machine, without the page's own."""
         now = time.monotonic()
         if now - self._looked_at > _LOOK_EVERY_S:
             self._looked_at = now
@@ -117,18 +117,18 @@ class Experiment:
         return self._processes
 
     def ray_dashboard(self) -> str | None:
-        """Return the address of Ray's dashboard, None if the run does not go on here or has no dashboard."""
+        """Return the URL of Ray's dashboard, or None if the run does not run here or has no dashboard."""
         launch = (self.launches() or [{}])[-1]
         if not self._is_running(launch):
             return None
         address = read_object(REGISTRY / f"{launch.get('run_id')}.json").get("dashboard")
-        # It becomes a link: no other scheme (`javascript:`) may pass.
+        # The address becomes a link, so schemes such as `javascript:` must not pass.
         return address if isinstance(address, str) and address.startswith("http://") else None
 
     def state(self) -> dict[str, Any]:
-        """Return what the page always shows of the run.
+        """Return the header of the run's page.
 
-        `running` is None if unknown: the launch was made on another machine and has no end.
+        `running` is None if unknown: the launch was made on another machine and has no recorded end.
         """
         launch = (self.launches() or [{}])[-1]
         return {
@@ -140,7 +140,7 @@ class Experiment:
         }
 
     def brief(self) -> dict[str, Any]:
-        """Return what the list of runs shows of this one."""
+        """Return the run's entry in the list of runs."""
         launch = (self.launches() or [{}])[-1]
         status = self.status()
         return {
@@ -153,7 +153,7 @@ class Experiment:
         }
 
     def versions(self) -> dict[str, str]:
-        """Return, by part of the page, a text that changes whenever there may be something new to show."""
+        """Return {part of the page: text that changes whenever the part may have new data}."""
         single = {
             "metrics": "metrics.jsonl",
             "experience": "experience.sqlite-wal",
@@ -162,8 +162,7 @@ class Experiment:
             "ledger": "llm_usage.sqlite",
         }
         out = {name: str(signature(self.folder / file)) for name, file in single.items()}
-        # Files of steps are put into their folders whole, which changes the folder: so many thousands need not be
-        # looked at one by one.
+        # Files of steps are renamed into place, which changes the folder's time: thousands of files need no look each.
         out |= {name: str(signature(self.folder / name)) for name in ("trajectories", "validation", "samples")}
         return out | {
             name: str(newest((self.folder / name).glob(pattern)))
@@ -188,20 +187,20 @@ class Experiment:
         return bool(self.processes()) if host in (None, socket.gethostname()) else None
 
 
-# Configurations have 900 lines, which libyaml reads and writes many times as fast, where PyYAML was built with it.
+# A configuration has 900 lines. libyaml, if PyYAML was built with it, is many times faster on them.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 def newest(paths: Iterable[Path]) -> tuple[int, int]:
-    """Return the number of files, and the sum of their sizes and times: both change with any of the files."""
+    """Return the number of files, and the sum of their sizes and times. Both change if any file changes."""
     files = [file for file in paths if not file.name.startswith(".") and not file.name.endswith("lock")]
     found = [mark for file in files if (mark := signature(file)) is not None]
     return len(found), sum(size + changed for _, size, changed in found)
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object of a file, {} if there is none."""
+    """Return the JSON object of a file, or {} if the file is missing or malformed."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -210,13 +209,15 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def experiments_in(folder: Path) -> list[Path]:
-    """Return the runs that a folder stands for: itself, or those in it, at most two levels below.
+    """Return the folder itself if it is a run, else the runs at most two levels below.
 
-    Raises NotAnExperiment for more than `MOST_RUNS`. A folder without any stands for itself, so that opening it says
-    what is wrong.
+    Without any run below, return the folder: opening it reports the problem.
+
+    Raises:
+        NotAnExperiment: there are more than `MOST_RUNS`.
     """
     below = () if (folder / "config.yaml").is_file() else ("*/config.yaml", "*/*/config.yaml")
-    # The rounds of an experiment lie in it, and are none of their own.
+    # The rounds of an experiment have folders of their own inside it; they are no runs.
     found = sorted(path.parent for pattern in below for path in folder.glob(pattern))
     found = [path for path in found if path.parent not in found]
     if len(found) > MOST_RUNS:

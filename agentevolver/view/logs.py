@@ -1,4 +1,4 @@
-"""Logs of a run, followed as they grow."""
+"""Logs of a run, read while they grow."""
 
 from __future__ import annotations
 
@@ -9,20 +9,18 @@ from typing import Any
 from agentevolver.utils.secrets import masked_text
 from agentevolver.view.experiment import NotThere
 
-# Bytes sent of a log's end at first, and of what follows in one answer.
+# Bytes of a log's end in the first answer, and of new text in each later answer.
 TAIL_BYTES = 64 * 1024
 CHUNK_BYTES = 256 * 1024
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 
 
 class Logs:
-    """The files of a folder that end in `.log`."""
-
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def files(self) -> list[dict[str, Any]]:
-        """Return name, size and time of each, the latest first."""
+        """Return name, size and modification time of each log, newest first."""
         found = []
         for path in self._folder.glob("*.log") if self._folder.is_dir() else ():
             if path.is_file() and not path.is_symlink():
@@ -31,11 +29,9 @@ class Logs:
         return sorted(found, key=lambda file: -float(file["modified"]))
 
     def read(self, name: str, offset: int | None = None) -> dict[str, Any]:
-        """Return `{text, start, next, size}`: whole lines of a log from a byte offset (None: near the end), and the
-        next offset.
+        """Return `{text, start, next, size}`: whole lines from a byte offset (None: near the end), and the next offset.
 
-        Colours, overwritten progress and secrets are removed. `start` is where the text really begins: an offset beyond
-        the end means that the file is a new one. Raises NotThere.
+        `start` differs from `offset` if the file was replaced by a shorter one. Raises NotThere.
         """
         if name not in {str(file["name"]) for file in self.files()}:
             raise NotThere(f"there is no log {name!r}")
@@ -48,7 +44,7 @@ class Logs:
         if fresh and start:
             cut = raw.find(b"\n") + 1
             start, raw = start + cut, raw[cut:]
-        # A line that is still being written waits, unless it alone exceeds an answer.
+        # An unfinished line waits for the next answer, unless the line alone exceeds an answer.
         whole = raw.rfind(b"\n") + 1
         if whole == 0 and len(raw) < CHUNK_BYTES:
             raw = b""
@@ -64,4 +60,5 @@ class Logs:
 
 def _plain(text: str) -> str:
     lines = _ESCAPES.sub("", text).replace("\r\n", "\n").split("\n")
+    # A carriage return overwrites the line (progress bars): only the last version is shown.
     return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)

@@ -1,6 +1,6 @@
-"""Metrics and costs of a run: the numbers of `metrics.jsonl` by name, and the language models' usage by role.
+"""Metrics of a run by name, and language model usage by role.
 
-The file is read once, and kept as columns of 8-byte numbers.
+The metrics file is read once and kept as columns of 8-byte numbers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from agentevolver.view.experiment import Experiment, UnreadableFile
 
 @dataclass(slots=True)
 class Column:
-    """The values of one metric, and the indices of their records."""
+    """Values of one metric, with the indices of their records."""
 
     rows: array[int] = field(default_factory=lambda: array("q"))
     values: array[float] = field(default_factory=lambda: array("d"))
@@ -45,12 +45,13 @@ class RunMetrics:
         """Return metrics by name.
 
         Args:
-            names: a name that ends in `*` stands for all that begin so.
-            generation: from the last answer; if it has changed, all records are returned.
-            since: how many records the caller has.
+            names: exact names, or prefixes that end in `*`.
+            generation: value of the last answer; all records are returned if it has changed.
+            since: number of records that the caller has.
 
         Returns:
-            `{generation, since, steps, times, series: {name: [number or None]}, broken}` of the records after `since`.
+            `{generation, since, steps, times, series: {name: [number or None]}, broken}` of the records after
+                `since`.
         """
         with self._lock:
             self._refresh()
@@ -116,7 +117,7 @@ BUSY_S = 2.0
 
 
 def usage(experiment: Experiment) -> dict[str, Any]:
-    """Return `{exists, roles, budget}`, each role with its calls, tokens and cost; raises Unreadable."""
+    """Return `{exists, roles, budget}`, with calls, tokens and cost of each role. Raises UnreadableFile."""
     path = _ledger(experiment)
     budget = experiment.setting("llm", "budget") or {}
     if not path.is_file():

@@ -1,4 +1,6 @@
-"""HTTP routes of one run. Handlers are plain functions, which run in threads: a large file delays nobody else."""
+"""HTTP routes of one run. Handlers are plain functions, which FastAPI runs in threads: a large file delays nobody
+else.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,13 @@ from agentevolver.view.tasks import FATES, Tasks
 from agentevolver.view.trajectories import FOLDERS, Filter, Trajectories, cursor, explained_of
 from agentevolver.view.views import added_views
 
-# In a query or a path, as far as JavaScript counts exactly: within the 64 bits that an answer may repeat it in, and
-# short enough for the name of a file.
+# Largest integer that JavaScript represents exactly. It fits into 64 bits and into a file name.
 Number = Annotated[int, Field(ge=0, le=2**53 - 1)]
 Limit = Annotated[int, Query(ge=1, le=500)]
 
 
 class Json(Response):
-    """JSON by orjson; NaN becomes null."""
+    """JSON response by orjson. NaN becomes null."""
 
     media_type = "application/json"
 
@@ -35,7 +36,6 @@ class Json(Response):
 
 
 def run_router(experiment: Experiment, pool: ExperiencePool) -> APIRouter:
-    """Return the routes of one run, below `/api`."""
     router = APIRouter(prefix="/api")
     _run_routes(router, experiment)
     _trajectory_routes(router, experiment)

@@ -1,6 +1,6 @@
-"""Runs of the page: those that it was opened with, and those that begin later in its folders.
+"""Runs of the page: those it was opened with, and those that start later in its folders.
 
-A run keeps its number, which is part of addresses (`/runs/<n>/api`), while the page is served.
+A run keeps its number, which is part of its URLs (`/runs/<n>/api`), as long as the page is served.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from agentevolver.view.routes import run_router
 
 
 class Runs:
-    """Runs of a page with their routes: an ASGI application of `/<n>/api/...`, mounted at `/runs`.
+    """ASGI application of `/<n>/api/...`, mounted at `/runs`.
 
     Args:
-        opened: the runs that are shown from the beginning, at least one.
-        folders: where further runs may begin, as `experiments_in` reads them.
+        opened: runs shown from the start, at least one.
+        folders: folders in which further runs may start (`experiments_in`).
     """
 
     def __init__(self, opened: Sequence[Experiment], folders: Sequence[Path] = ()) -> None:
@@ -40,7 +40,7 @@ class Runs:
         return self._routers[0]
 
     def look(self) -> list[Experiment]:
-        """Return all runs, `MOST_RUNS` at most, new ones at the end."""
+        """Return all runs, at most `MOST_RUNS`. New runs come last."""
         with self._lock:
             known = {run.folder for run in self._runs}
             for folder in self._folders:
@@ -70,7 +70,7 @@ class Runs:
 
     @staticmethod
     def _begun(folder: Path) -> list[Experiment]:
-        """Return the runs of a folder, none if it is gone or holds too many."""
+        """Return the runs of a folder, or none if the folder is gone or holds too many."""
         try:
             return [Experiment(path) for path in experiments_in(folder)]
         except NotAnExperiment:

@@ -1,7 +1,6 @@
-"""Training samples of a rollout: every token with its mask, step, log-prob and advantage, as the optimiser saw it.
+"""Training samples of a rollout: each token with its mask, step, log-prob and advantage, as the optimiser saw it.
 
-They exist if the run was made with `trainer.dump_samples`. Tokens become text by the tokenizer of a checkpoint of the
-run or of the configured model, and are numbers without one.
+Samples exist if the run had `trainer.dump_samples`. Without a tokenizer the tokens are shown as numbers.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from agentevolver.types import RowKey
 from agentevolver.utils.files import open_lines, parse, written
 from agentevolver.view.experiment import Experiment
 
-# Tokens of a row that are sent: the end of the prompt, the beginning of what follows.
+# Tokens of a row that are sent: the end of the prompt, the beginning of the response.
 PROMPT_TOKENS = 2000
 RESPONSE_TOKENS = 12_000
 
@@ -35,13 +34,13 @@ class Samples:
     def rows(self, step: int, trajectory_id: str) -> list[dict[str, Any]]:
         """Return the rows of a rollout in a step, in order.
 
-        A row is `{key, prompt, tokens: {text, mask, step, advantage, log_prob}, cut, is_text}`; each list has one entry
-        a token.
+        A row is `{key, prompt, tokens: {text, mask, step, advantage, log_prob}, cut, is_text}`; each list has an entry
+        per token.
         """
         path = written(self._experiment.folder / "samples" / f"step_{step}.jsonl")
         if path is None:
             return []
-        # The writer puts the key first, so that other rollouts' rows, which may be megabytes, need not be parsed.
+        # The writer puts the key first, so rows of other rollouts, which may have megabytes, are skipped unparsed.
         beginning = b'{"key":' + json.dumps(trajectory_id)[:-1].encode() + b"_"
         with open_lines(path) as file:
             found = [
@@ -83,6 +82,7 @@ class Samples:
             return self._tokenizer
 
     def _places(self) -> list[Path]:
+        # A checkpoint's tokenizer is preferred: the configured model may be a name on the Hugging Face hub.
         checkpoints = sorted(
             (self._experiment.folder / "checkpoints").glob("global_step_*/actor/huggingface/tokenizer.json")
         )

@@ -1,4 +1,4 @@
-"""Success of a run's rollouts by kind of task: by family, level, environment, origin, or each task by itself."""
+"""Success of a run's rollouts by kind of task: family, level, environment, origin, or the task itself."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ KINDS: dict[str, Callable[[Summary], str]] = {
 
 
 def success_by(trajectories: Trajectories, by: str, last: int) -> dict[str, Any]:
-    """Return `{steps, groups}`: the newest `last` kept steps, and `{name, rollouts, tasks, success}` of each kind of
-    task.
+    """Return `{steps, groups}`: the last `last` steps, and `{name, rollouts, tasks, success}` for each kind.
 
-    `success` is the share of graded rollouts. Raises BadRequest for an unknown kind.
+    `success` is the share of graded rollouts. Raises BadPageRequest if `by` is unknown.
     """
     if by not in KINDS:
         raise BadPageRequest(f"by: {by!r} is not known, write {', '.join(KINDS)}")

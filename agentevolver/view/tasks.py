@@ -1,6 +1,6 @@
-"""Synthetic tasks of a run: the funnel of self-questioning, proposals with their fate, the exploration behind each.
+"""Synthetic tasks of a run: the funnel of self-questioning, the proposals and the exploration behind each.
 
-Journals are read by offset; explorations, most of their bytes, stay in the file until one is asked for.
+Explorations are most of a journal's bytes. They stay in the file until one is requested.
 """
 
 from __future__ import annotations
@@ -22,15 +22,13 @@ from task_manager.settings import file_of
 PAGE = 50
 SYNTHETIC = "tasks_explored.train.jsonl"
 FATES = ("kept", "dropped", "open")
-# Deep enough for the journal beside the tasks, and for that of later rounds.
+# Deep enough for the journal of the first round and those of later rounds.
 _JOURNALS = ("*/journal.jsonl", "*/*/journal.jsonl", "*/*/*/journal.jsonl")
 
 Row = dict[str, Any]
 
 
 class TaskJournal:
-    """One journal of self-questioning, followed while it is written."""
-
     def __init__(self, path: Path) -> None:
         self._file = GrowingFile(path)
         self._lock = threading.Lock()
@@ -40,13 +38,13 @@ class TaskJournal:
         self._rows: dict[str, tuple[int, list[Row]]] = {}
 
     def plans(self) -> list[dict[str, Any]]:
-        """Return each plan's facts and funnel, the newest last."""
+        """Return facts and funnel of each plan, newest last."""
         with self._lock:
             self._refresh()
             return [_funnel(plan, self._records) for plan in self._plans()]
 
     def rows(self, run: str) -> list[Row]:
-        """Return the proposals of a plan with their fate; raises NotThere."""
+        """Return the proposals of a plan. Raises NotThere."""
         with self._lock:
             self._refresh()
             known = self._rows.get(run)
@@ -59,7 +57,7 @@ class TaskJournal:
             return known[1]
 
     def exploration(self, run: str, index: int) -> list[dict[str, Any]]:
-        """Return the steps of the exploration behind proposal `index` of a plan; raises NotThere."""
+        """Return the steps of the exploration behind proposal `index` of a plan. Raises NotThere."""
         rows = self.rows(run)
         if not 0 <= index < len(rows):
             raise NotThere(f"there is no proposal number {index}")
@@ -100,7 +98,7 @@ class Tasks:
         self._tasks: dict[Path, tuple[Any, Counter[str]]] = {}
 
     def overview(self) -> dict[str, Any]:
-        """Return counts of the task files, how questioning ended (`questioning.json`), and each journal's plans."""
+        """Return counts of the task files, the outcome of `questioning.json`, and each journal's plans."""
         synthetic = self.folder / SYNTHETIC
         files = {"train": self.folder / "train.jsonl", "validation": self.folder / "val.jsonl"}
         counts = {name: self._counted(path) for name, path in files.items()}
@@ -125,7 +123,7 @@ class Tasks:
     def proposals(
         self, journal: str, run: str, *, fate: str = "", text: str = "", offset: int = 0, limit: int = PAGE
     ) -> dict[str, Any]:
-        """Return `{rows, total}` of a plan's proposals with a fate and a text in them. Raises NotThere."""
+        """Return `{rows, total}` of a plan's proposals with this fate and text. Raises NotThere."""
         rows = self._journal(journal).rows(run)
         wanted = [row for row in rows if (not fate or row["fate"] == fate) and (not text or _mentions(row, text))]
         return {"rows": wanted[offset : offset + limit], "total": len(wanted)}
@@ -145,7 +143,6 @@ class Tasks:
         return {name: self._journals.setdefault(name, TaskJournal(path)) for name, path in names.items()}
 
     def _made(self, env_types: Sequence[str]) -> dict[str, Any]:
-        """Return how questioning ended, over all environments."""
         path = self.folder / "questioning.json"
         if len(env_types) < 2:
             return self._record(path)
@@ -163,7 +160,7 @@ class Tasks:
         return made if isinstance(made, dict) else {}
 
     def _counted(self, path: Path) -> Counter[str] | None:
-        """Return the number of tasks of each environment in a file, None without the file."""
+        """Return the number of tasks of each environment in a file, or None if the file is missing."""
         mark = signature(path)
         if mark is None:
             return None

@@ -1,8 +1,7 @@
-"""Trajectories of a run: a summary of each rollout by step, and one of them whole.
+"""Trajectories of a run: a summary of each rollout by step, and a single trajectory in full.
 
-A step's file is read once, line by line, and kept as summaries with the offsets of their lines; it is read again when
-it was replaced (step credit is written into it later). Searching all steps stops after so many bytes and says where to
-go on, so that a run of gigabytes does not block the page.
+A step's file is read once and kept as summaries with byte offsets. Step credit is written into it later; then the file
+is read again. A search over all steps stops after `SEARCH_BYTES` and returns where to continue.
 """
 
 from __future__ import annotations
@@ -23,16 +22,15 @@ from agentevolver.utils.files import COMPRESSED, open_lines, parse, read_at, sig
 from agentevolver.view.experiment import BadPageRequest, NotThere
 
 _FILE = re.compile(rf"step_(\d{{1,12}})\.jsonl(?:{re.escape(COMPRESSED)})?")
-# After a change, so many steps behind the newest one are looked for; the whole folder is listed once in so many
-# seconds.
+# After a change, AHEAD steps after the newest one are probed; the whole folder is listed every LIST_EVERY_S.
 AHEAD = 64
 LIST_EVERY_S = 60.0
 
 
 class StepFiles:
-    """The files `step_<n>.jsonl` of a folder, compressed or not.
+    """Files `step_<n>.jsonl` of a folder, compressed or not.
 
-    A new step is found at once; one far behind the newest, or a removed one, is noticed within a minute.
+    A new step is found at once. A step far after the newest one, or a removed one, is noticed within a minute.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -67,7 +65,7 @@ class StepFiles:
         self._listed_at, self._is_complete = time.monotonic(), True
 
     def _look_ahead(self) -> None:
-        # Another list: whoever was given the last one goes on with it.
+        # A new list, because another thread may still iterate over the old one.
         new: list[int] = []
         step, self._is_complete = self._steps[-1], False
         while step < (new or self._steps)[-1] + AHEAD:
@@ -81,9 +79,9 @@ FOLDERS = {"training": "trajectories", "validation": "validation"}
 QUERY_CHARS = 240
 LABELS_SHOWN = 200
 PAGE = 100
-# Read at most in one answer, beside what is known already.
+# Bytes read at most for one answer; steps read before do not count.
 SEARCH_BYTES = 48 * 1024 * 1024
-# About so many bytes are read for each of a compressed file.
+# Estimated compression ratio.
 UNPACKED = 12
 # Summaries kept in memory, about 1 KB each.
 KEPT_SUMMARIES = 60_000
@@ -94,11 +92,11 @@ Mark = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Filter of rollouts; None or "" matches all.
+    """Filter of rollouts. None or "" matches all.
 
-    - `outcome`: success, failure, or failed (the rollout did not happen, and has no grade).
-    - `origin`: original or synthetic; `guidance`: guided or unguided; `task`: the whole id.
-    - `text`: part of the task's id or its wording, in any case.
+    - `outcome`: success, failure, or failed (the rollout crashed and has no grade).
+    - `origin`: original or synthetic; `guidance`: guided or unguided; `task`: the full id.
+    - `text`: part of the task's id or query, ignoring case.
     """
 
     step: int | None = None
@@ -143,14 +141,14 @@ class Trajectories:
         return self._files.steps()
 
     def step(self, step: int) -> list[Summary]:
-        """Return the summaries of a step; raises NotThere."""
+        """Return the summaries of a step. Raises NotThere."""
         return self._index(step).summaries
 
     def find(self, wanted: Filter, *, before: tuple[int, int] | None = None, limit: int = PAGE) -> dict[str, Any]:
-        """Return rollouts, the newest step first, as `{rows, next, searched}`.
+        """Return `{rows, next, searched}`, newest step first. `searched` is the last step read.
 
-        `before` is the last answer's `next`, (step, index), which is None at the end; `searched` is the last step
-        looked at.
+        Args:
+            before: `next` of the last answer, (step, index); `next` is None at the end.
         """
         rows: list[Summary] = []
         budget = SEARCH_BYTES
@@ -176,11 +174,10 @@ class Trajectories:
         return {"rows": rows, "next": None, "searched": searched}
 
     def one(self, step: int, index: int) -> dict[str, Any]:
-        """Return `{record, summary, siblings, count}` of a rollout, `siblings` the summaries of its group; raises
-        NotThere."""
+        """Return `{record, summary, siblings, count}` of a rollout; siblings are its group. Raises NotThere."""
         found = self._index(step)
         if not 0 <= index < len(found.summaries):
-            raise NotThere(f"step {step} has {len(found.summaries)} rollouts, there is no number {index}")
+            raise NotThere(f"step {step} has {len(found.summaries)} rollouts, but no rollout number {index}")
         path, summary = self._files.path(step), found.summaries[index]
         try:
             record = None if path is None else read_at(path, found.offsets[index])
@@ -188,12 +185,12 @@ class Trajectories:
             record = None
         # The file may have been rewritten since it was indexed, with other offsets.
         if record is None or record.get("trajectory_id") != summary["id"]:
-            raise NotThere(f"the rollouts of step {step} have just been written anew; ask again")
+            raise NotThere(f"the rollouts of step {step} were rewritten just now: try again")
         siblings = [other for other in found.summaries if other["group"] == summary["group"]]
         return {"record": record, "summary": summary, "siblings": siblings, "count": len(found.summaries)}
 
     def _unread(self, step: int) -> int:
-        """Return the bytes to be read to know a step, an estimate if its file is compressed."""
+        """Return the bytes left to read of a step's file, estimated if it is compressed."""
         path, known = self._files.path(step), self._indexes.get(step)
         mark = None if path is None else signature(path)
         if path is None or mark is None or (known is not None and known.mark == mark):
@@ -201,9 +198,9 @@ class Trajectories:
         return mark[1] * (UNPACKED if path.suffix == COMPRESSED else 1)
 
     def _index(self, step: int) -> _Index:
-        """Return a step's index, even if its file is being compressed meanwhile; raises NotThere."""
+        """Return a step's index. Raises NotThere."""
         with self._lock:
-            # Twice: the compressor may rename the file between the look at its name and its opening.
+            # Twice, because the compressor may replace the file between the lookup of its name and its opening.
             for _ in range(2):
                 path = self._files.path(step)
                 mark = None if path is None else signature(path)
@@ -226,8 +223,7 @@ class Trajectories:
 
 
 def explained_of(record: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the parts of each step's advantage (`advantage_processor.explain`); none without credit of the known
-    shape."""
+    """Return the parts of each step's advantage (`explain_credit`), or an empty list without readable credit."""
     try:
         return [asdict(one) for one in explain_credit(StepCredit.from_dict(record["credit"]))]
     except (KeyError, TypeError, ValueError, AttributeError):
@@ -235,17 +231,17 @@ def explained_of(record: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def cursor(text: str) -> tuple[int, int] | None:
-    """Read `<step>:<index>`; raises BadRequest."""
+    """Parse "STEP:INDEX". Raises BadPageRequest."""
     if not text:
         return None
     match = re.fullmatch(r"(\d{1,12}):(\d{1,12})", text)
     if match is None:
-        raise BadPageRequest(f"{text!r} is no place to go on from, that is STEP:INDEX")
+        raise BadPageRequest(f"{text!r} is no cursor: write STEP:INDEX")
     return int(match[1]), int(match[2])
 
 
 def summary_of(record: Mapping[str, Any], step: int, index: int) -> Summary:
-    """Return what the list shows of a rollout; raises KeyError, TypeError or ValueError for a malformed record."""
+    """Return a rollout's entry in the list. Raises KeyError, TypeError or ValueError if the record is malformed."""
     task, outcome = record["task"], record["outcome"]
     metadata = task.get("metadata") or {}
     attribution = record.get("attribution") or {}
@@ -280,7 +276,7 @@ def summary_of(record: Mapping[str, Any], step: int, index: int) -> Summary:
 
 
 def _query(record: Mapping[str, Any]) -> str:
-    """Return the task's wording: its own, or the last message before the first action, without guidance."""
+    """Return the task's query, or else the last message before the first action, without guidance."""
     if record["task"].get("query"):
         return str(record["task"]["query"])
     last = ""

@@ -1,7 +1,4 @@
-"""Views that recipes add to the page.
-
-A recipe describes its view by an `AddedView` and names it in its registration (`Recipe.view`).
-"""
+"""Views that recipes add to the page, registered by `Recipe.view`."""
 
 from __future__ import annotations
 
@@ -19,14 +16,14 @@ from agentevolver.view.experiment import Experiment
 
 @dataclass(frozen=True, slots=True)
 class AddedView:
-    """A view of a recipe.
+    """View of a recipe.
 
-    - `name`: of the view in the page's address (`#/<name>`), and of its version in `/api/state`.
-    - `title`, `order`: of its tab, among the page's own tabs (`VIEWS` in `static/app.js`).
-    - `static`: folder with its script `<name>.js`, which exports `open(place)` as the page's own views do.
-    - `router`: makes the routes of one run, which are put below `/api`.
-    - `has_data`: whether a run's folder holds something to show; its tab is hidden otherwise.
-    - `version`: a text that changes whenever a run's folder may hold something new to show.
+    - `name`: of the view in the page's URL (`#/<name>`), and of its version in `/api/state`.
+    - `title`, `order`: label and position of its tab (the page's own tabs: `VIEWS` in `static/app.js`).
+    - `static`: folder of its script `<name>.js`, which exports `open(place)` as the page's own views do.
+    - `router`: makes the routes of one run, mounted below `/api`.
+    - `has_data`: whether a run's folder has data to show; otherwise the tab is hidden.
+    - `version`: a text that changes whenever a run's folder may have new data.
     """
 
     name: str

@@ -1,10 +1,4 @@
-"""Ray: joining a cluster or starting a private one, and placing host actors on its nodes.
-
-All blocking Ray calls run in one thread that lives as long as the cluster does (Ray ties the processes it starts to the
-thread that started them). Actors live in a namespace of their own, never restart by themselves and ask for no logical
-CPU, so that neither a trainer that has reserved every CPU of a shared cluster nor a 2-core machine can keep them
-waiting.
-"""
+"""Ray: joining a cluster or starting a private one, and placing host actors on its nodes."""
 
 from __future__ import annotations
 
@@ -27,10 +21,10 @@ from env_service.hosting.wire import Address
 logger = logging.getLogger(__name__)
 
 OBJECT_STORE_BYTES = 80 * 1024 * 1024
-# /ray/session_2026-11-20_19-56-39_840148_4194304/sockets/plasma_store, and some more for a process of its own
+# Length of /ray/session_2026-11-20_19-56-39_840148_4194304/sockets/plasma_store, with a margin.
 RAY_SOCKET_CHARS = 72
 CALL_TIMEOUT_S = 60.0
-# After the end of a host new ones rather go elsewhere: Ray may take a minute to notice that a node is gone.
+# After the end of a host its node is avoided: Ray may take a minute to notice that a node is gone.
 AVOID_S = 90.0
 T = TypeVar("T")
 
@@ -40,12 +34,12 @@ class HostFailed(Exception):
 
 
 class HostHandle(Protocol):
-    """A started host, wherever it runs."""
+    """A started host."""
 
     node: str
 
     async def describe(self) -> Description:
-        """Return what the environment class declares; raise HostFailed."""
+        """Return the environment class's declaration; raise HostFailed."""
 
     async def serve(self, address: Address, worker: str, secret: str) -> None:
         """Make the host dial the service as a shared worker; raise HostFailed."""
@@ -60,17 +54,17 @@ class HostHandle(Protocol):
         """Kill forked workers that have not ended; raise HostFailed."""
 
     def kill(self) -> None:
-        """End the host and everything in it; never raises."""
+        """End the host and its instances; never raises."""
 
 
 class Launcher(Protocol):
-    """Starts hosts. `HostCluster` is the real one."""
+    """Starts hosts; `HostCluster` does so by Ray."""
 
     async def launch(self, spec: HostSpec) -> HostHandle:
         """Start a host on the node with the fewest; raise HostFailed."""
 
     async def crowded(self, node: str) -> bool:
-        """Whether another node would have fewer hosts than this one, had it one of them more; raise HostFailed."""
+        """Whether moving a host to another node would balance the nodes; raise HostFailed."""
 
     def is_remote(self, node: str) -> bool:
         """Whether workers of this node must dial over TCP."""
@@ -81,12 +75,10 @@ class Launcher(Protocol):
 
     @property
     def nodes(self) -> int:
-        """How many nodes the cluster had at the start."""
+        """Number of nodes at the start."""
 
 
 class RayHost:
-    """A host that is a Ray actor."""
-
     def __init__(self, actor: Any, node: str, on_kill: Callable[[], None]) -> None:
         self.node = node
         self._actor = actor
@@ -99,7 +91,6 @@ class RayHost:
         await self._ask("serve", address, worker, secret)
 
     async def start_fork_server(self) -> None:
-        """Make the actor start its fork server, which imports the environment."""
         await self._ask("start_fork_server", timeout_s=FORK_SERVER_START_S + 10.0)
 
     async def spawn(self, address: Address, workers: list[tuple[str, str]]) -> None:
@@ -132,18 +123,17 @@ class RayHost:
 
 
 def _cause(error: BaseException) -> str:
-    """Return the line of Ray's report that says what happened (actors that fail in __init__ report whole
-    tracebacks)."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    # Actors that fail in __init__ report whole tracebacks: take the line with the error.
     telling = [line for line in lines if line.startswith(("env_service.", "ray.exceptions."))]
     return (telling or lines or [type(error).__name__])[-1]
 
 
 class HostCluster:
-    """The Ray cluster that this service uses."""
-
     def __init__(self, address: str | None) -> None:
         self._address = address
+        # All blocking Ray calls run in one thread that lives as long as the cluster: Ray ties the processes it starts
+        # to the thread that started them.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ray")
         self._actor_class: Any = None
         self._node = ""
@@ -154,7 +144,7 @@ class HostCluster:
         self.nodes = 1
 
     async def start(self) -> None:
-        """Join or start; raises ConnectionError or RuntimeError of Ray."""
+        """Join or start the cluster; raises ConnectionError or RuntimeError of Ray."""
         await self._in_thread(self._start)
 
     async def launch(self, spec: HostSpec) -> RayHost:
@@ -177,7 +167,6 @@ class HostCluster:
         return node != self._node
 
     async def stop(self) -> None:
-        """Leave the cluster; a private one ends."""
         await self._in_thread(self._stop)
         self._thread.shutdown(wait=False)
 
@@ -192,9 +181,7 @@ class HostCluster:
         namespace = f"env_service-{secrets.token_hex(4)}"
         common: dict[str, Any] = {"namespace": namespace, "log_to_driver": False, "logging_level": logging.ERROR}
         if self._address is None:
-            os.environ.setdefault(
-                "RAY_USAGE_STATS_ENABLED", "0"
-            )  # a private helper cluster has nothing to report to Ray's makers
+            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a private helper cluster sends no usage reports
             self._folder = new_folder(RAY_SOCKET_CHARS)
             private = {
                 "address": "local",
@@ -202,7 +189,7 @@ class HostCluster:
                 "include_dashboard": False,
                 "object_store_memory": OBJECT_STORE_BYTES,
             }
-            # Ray opens the folder that it is given to everybody, so that is not the one that keeps others out.
+            # Ray makes its folder accessible to everybody, so give it one inside the private folder.
             ray.init(_temp_dir=f"{self._folder}/ray", **private, **common)
         else:
             ray.init(address=self._address, **common)
@@ -210,6 +197,8 @@ class HostCluster:
         self._node = context.get_node_id()
         self.interface = ray.util.get_node_ip_address()
         self.nodes = sum(node["Alive"] for node in ray.nodes())
+        # num_cpus=0: neither a trainer that reserved every CPU of a shared cluster nor a 2-core machine can keep hosts
+        # waiting.
         self._actor_class = ray.remote(num_cpus=0, max_restarts=0, enable_task_events=False)(HostActor)
         logger.info("Ray is ready at %s (namespace %s)", context.gcs_address, namespace)
 

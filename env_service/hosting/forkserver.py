@@ -1,9 +1,7 @@
 """Fork server: a single-threaded process that has imported an environment and forks a worker per isolated instance.
 
-A fork takes milliseconds and shares the imported code's memory, so that every instance can have a process of its own.
-The fork server talks to its host over one socket, a line of JSON a message: `spawn` and `kill` in, `ready` or `failed`
-out. When that socket closes it kills every worker with whatever the worker left behind, and ends; when the fork server
-itself is killed, the kernel ends its workers.
+It talks to its host over one socket with a JSON line per message: `spawn` and `kill` in, `ready` or `failed` out. When
+the socket closes, it kills every worker with all descendants, and ends.
 """
 
 from __future__ import annotations
@@ -27,8 +25,6 @@ DIAL_TIMEOUT_S = 20.0
 
 
 class ForkServer:
-    """State of the process: the environment class and the workers that live."""
-
     def __init__(self, control: socket.socket, env_class: type[BaseEnv], memory_mb: int, max_reply_bytes: int) -> None:
         self._control = control
         self._env_class = env_class
@@ -72,8 +68,9 @@ class ForkServer:
     def _fork(self, address: Address, worker: str, secret: str) -> None:
         parent = os.getpid()
         try:
+            # A fork takes milliseconds and shares the memory of the imported code.
             pid = os.fork()
-        except OSError:  # no memory or no process ids left: the service misses the worker and tries again later
+        except OSError:  # no memory or no process ids left: the service notices the missing worker and retries
             return
         if pid:
             self._workers[worker] = pid
@@ -85,6 +82,7 @@ class ForkServer:
 
     def _become_worker(self, parent: int, address: Address, worker: str, secret: str) -> None:
         os.setsid()
+        # If the fork server is killed, the kernel ends its workers.
         die_with_parent(parent)
         adopt_orphans()
         signal.set_wakeup_fd(-1)
@@ -105,8 +103,7 @@ class ForkServer:
             return
 
     def _reap(self) -> None:
-        """Reap workers that ended, after killing what they left:
-        first their groups, then daemons that the fork server inherited."""
+        # Kill what an ended worker left: first its group, then the daemons that this process inherited.
         names = {pid: worker for worker, pid in self._workers.items()}
         for pid in _ended():
             kill_group(pid)
@@ -123,9 +120,9 @@ class ForkServer:
 
 
 def _ended() -> Iterator[int]:
-    """Yield children that are zombies, still unreaped, so that their process ids cannot have been reused."""
     while True:
         try:
+            # WNOWAIT: the zombie stays unreaped, so its process id cannot be reused before its group is killed.
             status = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
             return
@@ -135,7 +132,7 @@ def _ended() -> Iterator[int]:
 
 
 def main(descriptor: int) -> None:
-    """Run a fork server whose control socket is `descriptor`; the first line there says what to host."""
+    """Run a fork server whose control socket is `descriptor`; the first line there is the plan."""
     control = socket.socket(fileno=descriptor)
     control.set_inheritable(False)
     silence()
@@ -148,13 +145,12 @@ def main(descriptor: int) -> None:
     except RegistryError as error:
         control.sendall(pack({"failed": str(error)}) + b"\n")
         return
-    except (
-        BaseException
-    ) as error:  # importing an environment runs foreign code, and its failure must be reported, whatever it is
+    except BaseException as error:  # importing runs foreign code, which may raise anything
         control.sendall(pack({"failed": f"importing {plan['module_class']} failed: {shorten(error)}"}) + b"\n")
         return
     adopt_orphans()
     gc.collect()
+    # A collection in a worker would write to every page shared with this process, and so copy it.
     gc.freeze()
     control.sendall(pack({"ready": os.getpid()}) + b"\n")
     ForkServer(control, env_class, plan["memory_mb"], plan["max_reply_bytes"]).run()

@@ -1,8 +1,7 @@
 """Host: a Ray actor that holds instances of one environment class, on any node of the cluster.
 
-For a *shared* environment the actor's own process holds the instances: it dials the service and ends as soon as that
-connection closes. For an *isolated* one it keeps a fork server (`forkserver.py`), which forks a process for each
-instance. No actor, fork server or worker outlives the service, whatever happened to the service or to Ray.
+For a shared environment the actor's own process holds the instances. For an isolated one it keeps a fork server, which
+forks a process for each instance. No actor, fork server or worker outlives the service.
 """
 
 from __future__ import annotations
@@ -29,8 +28,7 @@ _BOOT = (
 
 
 class HostSpec(NamedTuple):
-    """Specification of a host; plain data, as it travels to other nodes. `secrets`: the folder with the files of
-    those in `pass_env`."""
+    """Plain data that travels to other nodes."""
 
     env_type: str
     module_class: str
@@ -38,20 +36,19 @@ class HostSpec(NamedTuple):
     memory_mb: int | None = None
     shared_memory_mb: int = 4096
     max_reply_bytes: int = 16 * 1024 * 1024
-    pass_env: tuple[str, ...] = ()
-    secrets: str | None = None
+    pass_env: tuple[str, ...] = ()  # secret variables that environments may see
+    secrets: str | None = None  # folder with the files of the secrets in `pass_env`
 
 
 class Description(NamedTuple):
-    """Declaration of an environment class about its hosting."""
+    """An environment class's declaration about its hosting."""
 
     isolation: str
     call_timeout_s: float
 
 
 class Host:
-    """The actor's class (made a Ray actor in `cluster.py`). All methods are quick;
-    the work happens in threads or processes."""
+    """The actor's class. All methods are quick; the work happens in threads or processes."""
 
     def __init__(self, spec: HostSpec) -> None:
         self.spec = spec
@@ -60,12 +57,11 @@ class Host:
         self._fork_server: subprocess.Popen[bytes] | None = None
 
     def describe(self) -> Description:
-        """Return what the class declares."""
         return Description(self.env_class.isolation, float(self.env_class.call_timeout_s))
 
     def serve(self, address: Address, worker: str, secret: str) -> int:
-        """Dial the service and hold shared instances from now on; returns the process id.
-        Raises OSError if nobody listens."""
+        """Dial the service and hold shared instances; returns the process id. Raises OSError if the service does not
+        listen."""
         sock = connect(address, worker, secret, os.getpid())
         silence()
         limit_memory(self.spec.shared_memory_mb)
@@ -75,7 +71,7 @@ class Host:
         return os.getpid()
 
     def start_fork_server(self) -> int:
-        """Start the fork server; returns its process id. Raises RuntimeError if it cannot import the environment."""
+        """Start the fork server and return its process id; raises RuntimeError if it cannot import the environment."""
         self._control, theirs = socket.socketpair()
         path = [os.getcwd() if entry == "" else entry for entry in sys.path]
         command = [sys.executable, "-c", _BOOT, pack(path).decode(), str(theirs.fileno())]
@@ -97,7 +93,7 @@ class Host:
         report = (
             unpack(answer)
             if answer
-            else {"failed": f"the process that imports {self.spec.module_class} ended while it did so"}
+            else {"failed": f"the process that imports {self.spec.module_class} ended during the import"}
         )
         if "failed" in report:
             self.stop_fork_server()
@@ -105,17 +101,18 @@ class Host:
         return int(report["ready"])
 
     def spawn(self, address: Address, workers: list[tuple[str, str]]) -> None:
-        """Fork a process for each (worker, secret); each dials the service.
-        Raises RuntimeError if the fork server is gone."""
+        """Fork a process for each (worker, secret), which dials the service. Raises RuntimeError without a fork
+        server."""
         self._tell({"spawn": workers, "address": list(address)})
 
     def reap(self, workers: list[str]) -> None:
-        """Kill workers that have not ended by themselves. Raises RuntimeError if the fork server is gone."""
+        """Kill workers that have not ended. Raises RuntimeError without a fork server."""
         self._tell({"kill": workers})
 
     def stop_fork_server(self) -> None:
-        """Close the fork server's socket: it kills its workers and ends, as it does when this process ends."""
         if self._control is not None:
+            # The fork server sees the closed socket, kills its workers and ends; the same happens when this process
+            # ends.
             self._control.close()
             self._control = None
         if self._fork_server is not None:
@@ -132,10 +129,11 @@ class Host:
 
 
 class HostActor(Host):
-    """A host in a process of its own, which forgets before it imports an environment what environments may not see."""
+    """A host in its own process."""
 
     def __init__(self, spec: HostSpec) -> None:
-        # Ray's own variables stay: it reads them later than this.
+        # Environments must not see secrets: forget them before the class is imported.
+        # Ray's own variables stay: Ray reads them later.
         forget(name for name in secret_variables(os.environ, spec.pass_env) if not name.startswith("RAY_"))
         for name in spec.pass_env:
             if value := secret(name, spec.secrets):
@@ -144,4 +142,4 @@ class HostActor(Host):
 
 
 def _leave() -> None:
-    os._exit(0)  # instances of a service that is gone serve nobody; exit handlers could wait for hung threads
+    os._exit(0)  # not `sys.exit`: exit handlers could wait for hung threads

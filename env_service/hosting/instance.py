@@ -1,9 +1,4 @@
-"""Instance: one open episode in the service, with its turn-taking, idle time and step ledger.
-
-A caller may number its steps from 0. The ledger remembers the last number with its answer, so that the same number
-again returns the same answer without a second execution, whatever happened to the first reply on its way. Each number
-is executed at most once.
-"""
+"""Instance: one open episode in the service, with its turn-taking, idle time and step ledger."""
 
 from __future__ import annotations
 
@@ -21,14 +16,15 @@ from env_service.hosting.pool import Worker
 
 @dataclass(slots=True)
 class StepLedger:
-    """The last numbered step of one instance: `answer` is the JSON that was replied, or the failure."""
+    """The last numbered step of an instance. Each number is executed at most once: the same number again gets the same
+    answer."""
 
     last: int = -1
-    answer: bytes | ServiceError | None = None
+    answer: bytes | ServiceError | None = None  # JSON of the reply, or the failure
 
     def recall(self, index: int) -> bytes | None:
-        """Return the remembered reply if `index` is the last one, None if it is the next one;
-        raise what was raised before.
+        """Return the stored answer (or raise the stored error) if `index` is the last number, None if it is the next
+        one.
 
         Raises StepOutOfOrder for any other number.
         """
@@ -44,7 +40,6 @@ class StepLedger:
         return self.answer
 
     def record(self, index: int, answer: bytes | ServiceError) -> None:
-        """Remember the answer to the step that was executed as `index`."""
         self.last, self.answer = index, answer
 
 
@@ -52,7 +47,7 @@ _slots = itertools.count()
 
 
 class Instance:
-    """An instance from its create to its release. Calls on it run one at a time, in the order in which they came."""
+    """An instance from its create to its release. Calls run one at a time, in order of arrival."""
 
     def __init__(self, instance_id: str, env_type: str, task_id: str, create_key: str | None) -> None:
         self.instance_id = instance_id
@@ -73,13 +68,12 @@ class Instance:
 
     @property
     def busy(self) -> bool:
-        """Whether a call runs or waits; an instance that is busy is never idle, however long the call takes."""
+        """Whether a call runs or waits. A busy instance is never idle, however long the call takes."""
         return self._calls > 0
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[Worker]:
-        """Wait for one's turn and yield the worker; raise what makes a call impossible. Idle time counts from the end
-        of the turn."""
+        """Wait for the instance's turn and yield the worker; raises if a call is impossible."""
         self._calls += 1
         try:
             async with self._lock:

@@ -1,9 +1,7 @@
-"""Isolated hosting: one process per instance, from a stock that is kept warm ahead of demand.
+"""Isolated hosting: one process per instance, from a warm stock.
 
-Each node has a fork host (a host actor with a fork server) that forks workers in milliseconds. A worker serves one
-instance and ends with it: nothing that an agent's code did to its process reaches another episode. A worker that hangs
-after its release is killed. Where another node has two fork hosts fewer (it joined, or came back), a new one is started
-there, and one of the crowded node forks no more.
+Each node has a fork host (a host actor with a fork server). A worker serves one instance and ends with it, so damage
+that an agent's code does to its process reaches no other episode.
 """
 
 from __future__ import annotations
@@ -36,8 +34,7 @@ REAP_AFTER_S = 0.5
 
 
 class ForkHost:
-    """A host that forks workers; `suspect` while it has not answered since a worker was lost, `retired` once it forks
-    no more."""
+    """A host that forks workers. `suspect`: no answer since a worker was lost; `retired`: forks no more."""
 
     def __init__(self, host: HostHandle) -> None:
         self.host = host
@@ -49,8 +46,6 @@ class ForkHost:
 
 
 class IsolatedPool(WorkerPool):
-    """A stock of warm processes, one instance each."""
-
     def __init__(self, site: Site, first: HostHandle | None, fork_hosts: int, warm: int) -> None:
         super().__init__(site, first)
         self._size = fork_hosts
@@ -66,7 +61,7 @@ class IsolatedPool(WorkerPool):
 
     @property
     def ready(self) -> bool:
-        """Whether a process is warm, or the last attempt to fork one did not fail."""
+        """Whether a process is warm, or the last attempt to fork one succeeded."""
         return bool(self._warm) or not self._failed
 
     @property
@@ -74,14 +69,12 @@ class IsolatedPool(WorkerPool):
         return [worker for fork_host in self._fork_hosts for worker in fork_host.workers]
 
     async def start(self) -> None:
-        """Open the fork hosts and return when the stock is warm."""
         await asyncio.gather(*(self._add_fork_host() for _ in range(self._size)))
         await self._grow(self._target)
         self._keeper = watched(self._keep(), f"keep {self.spec.env_type}")
         self._reaper = watched(self._reap(), f"reap {self.spec.env_type}")
 
     async def acquire(self, slot: str) -> Worker:
-        """Return a warm process, waiting for a fresh one if the stock is used up."""
         worker = self._warm.popleft() if self._warm else None
         self._demand.set()
         if worker is None:
@@ -99,8 +92,8 @@ class IsolatedPool(WorkerPool):
         return worker
 
     def release(self, worker: Worker, slot: str) -> None:
-        """End the worker: at once by closing its connection, and by force a moment later."""
         worker.slots.discard(slot)
+        # The worker ends when its connection closes; `_reap` kills it a moment later if it hangs.
         worker.link.close()
 
     async def stop(self) -> None:
@@ -124,8 +117,9 @@ class IsolatedPool(WorkerPool):
         return [fork_host for fork_host in self._fork_hosts if not fork_host.retired]
 
     async def _spread(self) -> None:
-        """Move one fork host from a crowded node to an emptier one."""
         forking = self._forking
+        # A node that joined or came back has fewer fork hosts: move one there, and let one of the crowded node fork no
+        # more.
         node = await self._crowded([fork_host.host for fork_host in forking])
         if node is None:
             return
@@ -142,7 +136,6 @@ class IsolatedPool(WorkerPool):
         self._demand.set()
 
     async def _keep(self) -> None:
-        """Keep the stock warm and the fork hosts alive, for as long as the pool lives."""
         backoff = Backoff()
         while True:
             self._demand.clear()
@@ -160,7 +153,7 @@ class IsolatedPool(WorkerPool):
                 self._failed = True
 
     async def _grow(self, count: int) -> None:
-        """Fork `count` workers in the fork host that has the fewest; raise HostFailed if none of them came."""
+        """Fork `count` workers in the fork host with the fewest; raise HostFailed if none arrived."""
         if len(self._forking) < self._size:
             await self._add_fork_host()
         fork_host = min(self._forking, key=lambda candidate: (candidate.suspect, len(candidate.workers)))
@@ -179,8 +172,8 @@ class IsolatedPool(WorkerPool):
             raise HostFailed(f"none of {count} forked processes called within {DIAL_TIMEOUT_S:g} s")
 
     async def _any_arrived(self, fork_host: ForkHost, dialed: list[asyncio.Future[Link]]) -> bool:
-        """Welcome forked workers until all have come, time is up, or the fork host is gone."""
         welcomes = [asyncio.create_task(self._welcome(fork_host, future)) for future in dialed]
+        # Until all forked workers have arrived, time is up, or the fork host is gone.
         ends: list[asyncio.Task[Any]] = [
             asyncio.create_task(asyncio.wait(welcomes)),
             asyncio.create_task(fork_host.gone.wait()),
@@ -241,9 +234,9 @@ class IsolatedPool(WorkerPool):
             fork_host.host.kill()
 
     async def _reap(self) -> None:
-        """Kill workers that were told to end and may hang; one request a fork host for all of the last moments."""
         while True:
             await self._ended.wait()
+            # Released workers end by themselves unless they hang. Waiting collects many into one request per fork host.
             await asyncio.sleep(REAP_AFTER_S)
             self._ended.clear()
             await asyncio.gather(*(self._reap_in(fork_host) for fork_host in list(self._fork_hosts)))

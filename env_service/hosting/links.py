@@ -1,8 +1,6 @@
 """Worker connections, the service's end: `LinkServer` accepts them, `Link` carries the calls of one worker.
 
-A `LinkServer` listens on a Unix socket (and, for hosts on other nodes, on a TCP port that is opened only then). A
-worker that dials in must name itself with the secret it was started with. A `Link` carries many calls at a time; when
-it closes, every call that waits on it fails with `WorkerGone`, at once and exactly once.
+Workers dial a Unix socket, or a TCP port for hosts on other nodes, and show the secret they were started with.
 """
 
 from __future__ import annotations
@@ -25,11 +23,11 @@ SETTLE_S = 0.02
 
 
 class WorkerGone(Exception):
-    """The worker's connection closed: its process ended, was killed, or broke the protocol."""
+    """The worker's connection closed: the process ended, was killed, or broke the protocol."""
 
 
 class CallTooLong(Exception):
-    """A call got no reply in its time."""
+    """A call got no reply in time."""
 
 
 class LinkReply(NamedTuple):
@@ -40,7 +38,8 @@ class LinkReply(NamedTuple):
 
 
 class Link(asyncio.Protocol):
-    """One worker's connection."""
+    """One worker's connection, with many calls at a time. When it closes, every waiting call fails with
+    `WorkerGone`."""
 
     def __init__(self, link_server: LinkServer) -> None:
         self._link_server = link_server
@@ -58,27 +57,24 @@ class Link(asyncio.Protocol):
 
     @property
     def open(self) -> bool:
-        """Whether calls can be made."""
         return self._transport is not None and not self._transport.is_closing()
 
     @property
     def stuck(self) -> int:
-        """How many calls were given up and have not ended yet: threads of the worker that may hang."""
+        """Number of given-up calls that have not ended: threads of the worker that may hang."""
         return len(self._late)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Wait a moment for the hello."""
         self._transport = cast(asyncio.Transport, transport)
         if (sock := transport.get_extra_info("socket")) is not None:
             watch_peer(sock)
-        if self._link_server.stopped:  # dialed in while the service stopped
+        if self._link_server.stopped:  # the worker dialed while the service stopped
             self.close()
             return
         self._link_server.links.add(self)
         self._hello_timer = self._loop.call_later(HELLO_TIMEOUT_S, self.close)
 
     def data_received(self, data: bytes) -> None:
-        """Hand replies to their callers."""
         try:
             for frame in self._decoder.feed(data):
                 self._take(frame)
@@ -87,7 +83,6 @@ class Link(asyncio.Protocol):
             self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail what waits and tell the owner."""
         if self._hello_timer is not None:
             self._hello_timer.cancel()
         waiting, self._waiting, self._transport = self._waiting, {}, None
@@ -101,8 +96,8 @@ class Link(asyncio.Protocol):
             self.on_lost()
 
     async def call(self, kind: FrameKind, payload: bytes, timeout_s: float) -> LinkReply:
-        """Send a request and return its reply; raises WorkerGone, CallTooLong,
-        or WireError for an oversized payload."""
+        """Send a request and return its reply; raises WorkerGone, CallTooLong, or WireError for an oversized
+        payload."""
         if self._transport is None:
             raise WorkerGone(f"worker {self.worker} (pid {self.pid}) ended")
         self._next += 1
@@ -118,8 +113,8 @@ class Link(asyncio.Protocol):
             self._waiting.pop(number, None)
 
     def close(self) -> None:
-        """Close the connection; the worker ends by itself."""
         if self._transport is not None:
+            # The worker notices and ends by itself.
             self._transport.abort()
 
     def _give_up(self, number: int) -> None:
@@ -148,13 +143,11 @@ class Link(asyncio.Protocol):
             raise WireError("the first frame is not a hello")
         worker, secret = str(hello.get("worker")), str(hello.get("secret"))
         if not self._link_server.admit(worker, secret, self):
-            raise WireError(f"nobody expects a worker {worker!r} with this secret")
+            raise WireError(f"worker {worker!r} is not expected, or its secret is wrong")
         self.worker, self.pid = worker, hello["pid"]
 
 
 class LinkServer:
-    """Server that workers dial in to."""
-
     def __init__(self) -> None:
         self._folder: str | None = None
         self._servers: list[asyncio.Server] = []
@@ -174,6 +167,7 @@ class LinkServer:
 
     async def remote(self, interface: str) -> Address:
         """Return an address for workers on other nodes; `interface` is this node's address in the cluster."""
+        # The TCP port is opened only when a remote host needs it.
         if self._remote is None:
             server = await asyncio.get_running_loop().create_server(lambda: Link(self), interface, 0, backlog=1024)
             self._servers.append(server)
@@ -181,18 +175,17 @@ class LinkServer:
         return self._remote
 
     def expect(self, worker: str) -> tuple[str, asyncio.Future[Link]]:
-        """Announce a worker; returns the secret it must know, and the future of its connection."""
+        """Announce a worker; returns its secret and the future of its connection."""
         secret = secrets.token_hex(16)
         future: asyncio.Future[Link] = asyncio.get_running_loop().create_future()
         self._expected[worker] = (secret, future)
         return secret, future
 
     def forget(self, worker: str) -> None:
-        """Stop expecting a worker that did not come."""
         self._expected.pop(worker, None)
 
     def admit(self, worker: str, secret: str, link: Link) -> bool:
-        """Let a worker in if it is expected and knows its secret (which works once)."""
+        """Accept a worker if it is expected and knows its secret, which works once."""
         expected = self._expected.get(worker)
         if expected is None or not hmac.compare_digest(expected[0], secret) or expected[1].done():
             return False
@@ -201,11 +194,10 @@ class LinkServer:
         return True
 
     async def stop(self) -> None:
-        """Listen no more and close every connection."""
         self.stopped = True
         for link in list(self.links):
             link.close()
-        await asyncio.sleep(SETTLE_S)  # closed connections report their end, and just accepted ones are refused
+        await asyncio.sleep(SETTLE_S)  # time for closed connections to report, and for late ones to be refused
         for server in self._servers:
             server.close()
         for _, future in self._expected.values():

@@ -1,4 +1,4 @@
-"""Prometheus counters of one service, in a registry of its own."""
+"""Prometheus metrics of one service, in their own registry."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0,
 
 
 class ServiceMetrics:
-    """Counters, gauges and histograms of a service."""
-
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.requests = Counter(

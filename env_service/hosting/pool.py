@@ -1,8 +1,7 @@
-"""Worker pool of one environment, whatever the kind of its workers.
+"""Worker pool of one environment: the base of shared and isolated pools.
 
-A `WorkerPool` hands out workers with a slot for an instance and takes the slots back. When a worker's process ends, its
-owner hears of it once, the instances in it are lost and nothing else is. Pools replace what ended, waiting longer
-after each failure in a row.
+A pool hands out workers with a slot for an instance. When a worker's process ends, its owner is told once, and only the
+instances in it are lost. Pools replace ended processes, with longer waits after failures in a row.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 DIAL_TIMEOUT_S = 30.0
 WAIT_FOR_WORKER_S = 10.0
-# How often it is looked whether a node with fewer hosts is there.
+# Seconds between looks for a node with fewer hosts.
 SPREAD_S = 15.0
 BACKOFF_S = (0.1, 0.5, 2.0, 5.0, 15.0, 30.0)
 
@@ -52,23 +51,22 @@ LostCallback = Callable[[Worker], None]
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Surroundings of a pool: what to host, where it can be started, where it dials in, and who hears of losses."""
+    """Surroundings of a pool."""
 
-    spec: HostSpec
+    spec: HostSpec  # what to host
     description: Description
-    launcher: Launcher
-    link_server: LinkServer
-    on_lost: LostCallback
+    launcher: Launcher  # starts the hosts
+    link_server: LinkServer  # where workers dial in
+    on_lost: LostCallback  # called once when a worker's process ends
 
 
 @dataclass(slots=True)
 class Backoff:
-    """Seconds to wait after failures in a row."""
+    """Waits after failures in a row."""
 
     failures: int = field(default=0)
 
     def next_s(self, failed: bool) -> float:
-        """Return the wait after an attempt."""
         if not failed:
             self.failures = 0
             return 0.0
@@ -77,8 +75,6 @@ class Backoff:
 
 
 class WorkerPool(ABC):
-    """The workers of one environment."""
-
     def __init__(self, site: Site, first: HostHandle | None) -> None:
         self.spec = site.spec
         self.description = site.description
@@ -95,8 +91,7 @@ class WorkerPool(ABC):
 
     @property
     @abstractmethod
-    def workers(self) -> list[Worker]:
-        """All workers that are connected."""
+    def workers(self) -> list[Worker]: ...
 
     @abstractmethod
     async def start(self) -> None:
@@ -104,29 +99,27 @@ class WorkerPool(ABC):
 
     @abstractmethod
     async def acquire(self, slot: str) -> Worker:
-        """Return a worker with this slot taken in it; raise Unavailable."""
+        """Return a worker that holds this slot; raise Unavailable."""
 
     @abstractmethod
-    def release(self, worker: Worker, slot: str) -> None:
-        """Give the slot back."""
+    def release(self, worker: Worker, slot: str) -> None: ...
 
     @abstractmethod
-    async def stop(self) -> None:
-        """End every worker and host."""
+    async def stop(self) -> None: ...
 
     async def _new_host(self) -> HostHandle:
-        """Return the host that the pool was given at first, later new ones; raise HostFailed."""
+        # The first host was started to read the class's declaration; use it before new ones.
         host, self._first = self._first, None
         return host if host is not None else await self._launcher.launch(self.spec)
 
     async def _crowded(self, hosts: Sequence[HostHandle]) -> str | None:
-        """Return a node that has too many of these hosts; None if they are spread well, or nobody can say."""
+        """Return a node with too many of these hosts, or None if they are spread well or Ray does not answer."""
         try:
             for node in dict.fromkeys(host.node for host in hosts):
                 if await self._launcher.crowded(node):
                     return node
         except HostFailed as error:
-            logger.warning("cannot see where hosts of environment %r would be better: %s", self.spec.env_type, error)
+            logger.warning("cannot compare the nodes for hosts of environment %r: %s", self.spec.env_type, error)
         return None
 
     async def _address(self, host: HostHandle) -> Address:
@@ -135,7 +128,7 @@ class WorkerPool(ABC):
         return self._link_server.local
 
     def _expected(self, count: int) -> tuple[list[tuple[str, str]], list[asyncio.Future[Link]]]:
-        """Return names and secrets of workers to come, and the futures of their connections."""
+        """Return (name, secret) of workers to come, and the futures of their connections."""
         names, dialed = [], []
         for _ in range(count):
             name = f"{self.spec.env_type}-{next(self._numbers)}-{secrets.token_hex(2)}"
@@ -150,15 +143,12 @@ class WorkerPool(ABC):
 
 
 def describe_failure(error: BaseException) -> HostFailed:
-    """Return any failure of starting a host as the one type that callers handle."""
     return error if isinstance(error, HostFailed) else HostFailed(str(error) or type(error).__name__)
 
 
 async def happened(event: asyncio.Event, timeout_s: float) -> bool:
-    """Wait for an event; false if it did not happen in time.
-
-    Not by `wait_for`, which swallows a cancellation that comes together with the event (Python 3.11).
-    """
+    """Wait for an event; False if it did not happen in time."""
+    # Not `wait_for`: in Python 3.11 it swallows a cancellation that coincides with the event.
     waiting = asyncio.ensure_future(event.wait())
     try:
         await asyncio.wait({waiting}, timeout=timeout_s)
@@ -168,7 +158,7 @@ async def happened(event: asyncio.Event, timeout_s: float) -> bool:
 
 
 def watched(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-    """Run background work that must not end by itself; if it does, the log says so."""
+    """Run background work that must not end by itself; an end is logged."""
 
     def report(task: asyncio.Task[None]) -> None:
         if not task.cancelled():

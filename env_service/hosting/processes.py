@@ -1,7 +1,4 @@
-"""Process hygiene of hosts and workers: output, memory limit, orphans, secrets, and folders that go with their process.
-
-Linux only.
-"""
+"""Process hygiene of hosts and workers on Linux: output, memory limit, orphans, secrets, and temporary folders."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def silence() -> None:
-    """Send what environments print to nowhere: a chatty one must fill neither a disk nor a log."""
+    # An environment that prints a lot must fill neither a disk nor a log.
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(null, descriptor)
@@ -36,14 +33,14 @@ def silence() -> None:
 
 
 def limit_memory(memory_mb: int) -> None:
-    """Let this process grow by at most `memory_mb` MiB of address space from here; 0 means no limit."""
+    """Let this process grow by at most `memory_mb` MiB of address space; 0 means no limit."""
     if memory_mb <= 0:
         return
     with open("/proc/self/statm", encoding="ascii") as statm:
         used = int(statm.read().split()[0]) * resource.getpagesize()
     _libc.mallopt(
         M_ARENA_MAX, 2
-    )  # each malloc arena of a thread reserves 64 MiB of address space, which would count as used
+    )  # a malloc arena reserves 64 MiB of address space per thread, which would count as used
     limit = used + memory_mb * 1024 * 1024
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     if hard != resource.RLIM_INFINITY:
@@ -52,20 +49,18 @@ def limit_memory(memory_mb: int) -> None:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of descendants whose own parents end,
-    so that daemons that foreign code starts cannot slip away."""
+    # Daemons of foreign code lose their parents: as their new parent, this process can kill them.
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def be_first_to_go() -> None:
-    """Ask the kernel to sacrifice this process before the service when memory runs out, and leave no core files."""
+    # If memory runs out, the kernel kills this process before the service.
     with open("/proc/self/oom_score_adj", "w", encoding="ascii") as score:
         score.write(OOM_SCORE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def kill_group(leader: int) -> None:
-    """Kill every process of a group; a group that is gone is fine."""
     try:
         os.killpg(leader, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):  # a zombie's group raises either, depending on the kernel
@@ -73,7 +68,6 @@ def kill_group(leader: int) -> None:
 
 
 def children() -> set[int]:
-    """Return the ids of this process's children."""
     found: set[int] = set()
     for thread in os.listdir("/proc/self/task"):
         try:
@@ -90,8 +84,7 @@ def secret_variables(environ: Mapping[str, str], keep: Iterable[str]) -> list[st
 
 
 def without_secrets(environ: Mapping[str, str], keep: Iterable[str]) -> dict[str, str]:
-    """Return the variables that a process with foreign code may see:
-    no secrets unless named in `keep`, nothing of Ray's."""
+    """Return the variables that foreign code may see: no secrets except `keep`, and none of Ray's."""
     allowed = {*keep}
     hidden = {*secret_variables(environ, allowed)}
     return {
@@ -107,18 +100,16 @@ OWN_CHARS = len(f"/{PREFIX}4194304-12345678")
 
 
 def new_folder(inside: int) -> str:
-    """Return a new folder that only this user can enter;
-    folders of services that no longer live are removed on the way.
-
-    It is in the usual place for temporary files (a run's own folder, which goes with the run even if this process is
-    killed), or in /tmp where that path is too long for a socket.
+    """Return a new folder that only this user can enter.
 
     Args:
-        inside: characters of the longest path of a socket in it, from the slash on.
+        inside: characters of the longest socket path in it, from the slash on.
     """
+    # The run's own temporary folder goes with the run, but its path may be too long for a socket.
     root = tempfile.gettempdir()
     if len(root) + OWN_CHARS + inside > SOCKET_CHARS:
         root = "/tmp"
+    # Folders of services that were killed.
     for stale in Path(root).glob(f"{PREFIX}*"):
         owner = stale.name.removeprefix(PREFIX).partition("-")[0]
         if owner.isdigit() and not Path(f"/proc/{owner}").exists():
@@ -127,7 +118,6 @@ def new_folder(inside: int) -> str:
 
 
 def remove_folder(path: str | None) -> None:
-    """Remove a folder as far as possible: one that belongs to somebody else, or that is being written to, is left to
-    the next sweep."""
     if path is not None:
+        # A folder of another user, or one in use, is left to the next sweep.
         shutil.rmtree(path, ignore_errors=True)

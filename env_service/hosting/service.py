@@ -1,9 +1,7 @@
 """Instance service: create, step, evaluate, get_info, release and get_env_profile, as the routes call them.
 
-Guarantees: an instance id belongs to one instance until it is released; calls on an instance run one at a time; a
-numbered step runs at most once; a call ends within the environment's `call_timeout_s`; whatever goes wrong with one
-instance, its slot becomes free again. Failures leave as `ServiceError`; the details of a failed environment go to the
-log under the error id that the caller gets.
+An instance id belongs to one instance until its release; calls on an instance run one at a time; a numbered step runs
+at most once; a call ends within `call_timeout_s`; a failed instance's slot becomes free. Failures are `ServiceError`s.
 """
 
 from __future__ import annotations
@@ -52,7 +50,7 @@ _INSTANCE_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@#+=~-]{0,199}")
 
 
 class EnvService:
-    """The state of one service: its pools and its instances. Lives on one event loop."""
+    """The pools and instances of one service, on one event loop."""
 
     def __init__(self, settings: ServiceSettings, launcher: Launcher) -> None:
         self.settings = settings
@@ -75,7 +73,6 @@ class EnvService:
         self._sweeper = watched(self._sweep_for_ever(), "sweep idle instances")
 
     async def stop(self) -> None:
-        """Close every instance, then end every worker and host."""
         self._stopping = True
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -85,8 +82,7 @@ class EnvService:
         await self._link_server.stop()
 
     def not_ready(self) -> str | None:
-        """Return why instances cannot be created at the moment, None if they can.
-        Being full is not a reason: it passes."""
+        """Return why no instance can be created now, or None. Being full is not a reason."""
         if self._stopping:
             return "stopping"
         if not self._pools:
@@ -114,8 +110,7 @@ class EnvService:
         params: dict[str, Any],
         create_key: str | None = None,
     ) -> bytes:
-        """Create an instance and return its init state.
-        The same `create_key` again returns the first answer instead of 409."""
+        """Create an instance and return its init state."""
         pool = self._pool(env_type)
         instance_id = instance_id or f"exp_{int(time.time())}_{secrets.token_hex(4)}"
         if not _INSTANCE_ID.fullmatch(instance_id):
@@ -125,8 +120,10 @@ class EnvService:
             )
         known = self.instances.get(instance_id)
         if known is not None:
+            # The same `create_key` again is a retry of a lost reply: it gets the first answer instead of 409.
             if create_key is None or known.create_key != create_key or known.created is None:
                 raise InstanceExists(f"instance {instance_id!r} exists; release it first or choose another id")
+            # A client that disconnects must not cancel the create that others wait for.
             return await asyncio.shield(known.created)
         instance = Instance(instance_id, pool.spec.env_type, task_id, create_key)
         self._admit(pool)
@@ -138,7 +135,7 @@ class EnvService:
     async def step(
         self, instance_id: str, action: dict[str, Any], params: dict[str, Any], step_index: int | None
     ) -> bytes:
-        """Apply an action; with a `step_index`, at most once."""
+        """Apply an action, at most once with a `step_index`."""
         instance = self._instance(instance_id)
         async with instance.turn() as worker:
             if step_index is not None and (answer := instance.ledger.recall(step_index)) is not None:
@@ -163,9 +160,9 @@ class EnvService:
         return await self._ask(instance_id, FrameKind.INFO, messages, params)
 
     async def release(self, instance_id: str, patience_s: float = math.inf) -> bool:
-        """Close an instance and free its slot; false if there is none (any more). Never fails.
+        """Close an instance and free its slot; False if there is none. Never fails.
 
-        A call that runs is waited for, at most for its own time limit or `patience_s`.
+        Waits for a running call, at most for its time limit or `patience_s`.
         """
         instance = self.instances.get(instance_id)
         if instance is None or instance.closing:
@@ -183,7 +180,6 @@ class EnvService:
         return True
 
     # -- one instance
-    # ---------------------------------------------------------------------------------------------------------------
 
     async def _open(self, instance: Instance, pool: WorkerPool, params: dict[str, Any]) -> bytes:
         request = {
@@ -221,14 +217,14 @@ class EnvService:
             logger.warning("close() of instance %s failed: %s", instance.instance_id, reply.payload.decode())
 
     def _give_back(self, instance: Instance) -> None:
-        """Free the slot of an instance, once."""
+        # Taken away first, so that a second call frees nothing.
         worker, instance.worker = instance.worker, None
         if worker is not None:
             self._taken[instance.env_type] -= 1
             self._pools[instance.env_type].release(worker, instance.slot)
 
     def _lose(self, instance: Instance, reason: str) -> InstanceLost:
-        """Give an instance up; later calls on it hear why until it is released."""
+        """Give an instance up; later calls raise the returned error until the release."""
         if instance.lost is None:
             error_id = secrets.token_hex(6)
             logger.error(
@@ -248,16 +244,12 @@ class EnvService:
             if instance.worker is worker:
                 self._lose(instance, f"its process (pid {worker.link.pid}) ended")
 
-    # -- calls ---------------------------------------------------------------------------------------------------------
+    # -- calls
 
     async def _first_call(
         self, pool: WorkerPool, slot: str, kind: FrameKind, request: dict[str, Any]
     ) -> tuple[Worker, bytes]:
-        """Take a worker and make its first call; it keeps the slot if that succeeds.
-
-        An isolated process that ends meanwhile takes nobody along (its fork host may just have been killed), so the
-        next one is tried.
-        """
+        """Take a worker and make its first call; the worker keeps the slot if that succeeds."""
         waits_s = list(FIRST_CALL_WAITS_S if pool.description.isolation == "isolated" else ())
         while True:
             worker = await pool.acquire(slot)
@@ -265,6 +257,8 @@ class EnvService:
                 return worker, await self._call(pool, worker, kind, request, None)
             except BaseException as error:
                 pool.release(worker, slot)
+                # An isolated process that ended held no other instance, and its fork host may just have been killed:
+                # try the next one.
                 if not isinstance(error, ProcessEnded) or not waits_s:
                     raise
             await asyncio.sleep(waits_s.pop(0))
@@ -338,7 +332,6 @@ class EnvService:
         )
 
     # -- bookkeeping
-    # ----------------------------------------------------------------------------------------------------------------
 
     async def _start_pool(self, name: str, module_class: str) -> WorkerPool:
         settings, launcher = self.settings, self._launcher
@@ -364,7 +357,6 @@ class EnvService:
         return pool
 
     def limit(self, pool: WorkerPool) -> int:
-        """Return how many instances may be open."""
         return self.settings.max_instances or MAX_INSTANCES[pool.description.isolation]
 
     def _admit(self, pool: WorkerPool) -> None:
@@ -405,14 +397,12 @@ class EnvService:
             await self.sweep()
 
     def observe(self) -> None:
-        """Bring the gauges up to date."""
         for name, pool in self._pools.items():
             self.metrics.open.labels(name).set(self._taken[name])
             self.metrics.workers.labels(name).set(len(pool.workers))
 
     async def sweep(self) -> None:
-        """Release every instance that nobody has used for `idle_s`;
-        one that fails to close does not keep the others."""
+        """Release instances idle for longer than `idle_s`. A failing close does not stop the sweep."""
         deadline = time.monotonic() - self.settings.idle_s
         idle = [
             i.instance_id for i in self.instances.values() if not i.busy and not i.closing and i.last_used < deadline

@@ -1,9 +1,4 @@
-"""Shared hosting: a few processes, each with many instances.
-
-New instances go to the process with the fewest. A process in which too many calls hang takes no new ones and ends after
-its last instance; whatever is missing is replaced. Where another node has two hosts fewer (it joined, or came back), a
-new host is started there, and one of the crowded node ends in the same way.
-"""
+"""Shared hosting: a few processes, each with many instances."""
 
 from __future__ import annotations
 
@@ -34,8 +29,6 @@ YOUNG_S = 5.0
 
 
 class SharedPool(WorkerPool):
-    """A fixed number of processes, each with many instances."""
-
     def __init__(self, site: Site, first: HostHandle | None, hosts: int) -> None:
         super().__init__(site, first)
         self._size = hosts
@@ -47,7 +40,6 @@ class SharedPool(WorkerPool):
 
     @property
     def ready(self) -> bool:
-        """Whether a worker takes instances."""
         return any(not worker.retired for worker in self._workers)
 
     @property
@@ -55,15 +47,14 @@ class SharedPool(WorkerPool):
         return list(self._workers)
 
     async def start(self) -> None:
-        """Start all hosts and return when they are connected."""
         await asyncio.gather(*(self._add() for _ in range(self._size)))
         self._keeper = watched(self._keep(), f"keep {self.spec.env_type}")
 
     async def acquire(self, slot: str) -> Worker:
-        """Return the worker with the fewest instances, waiting a moment for a replacement if all are gone."""
         for _ in range(2):
             takers = [worker for worker in self._workers if not worker.retired]
             if takers:
+                # The process with the fewest instances.
                 worker = min(takers, key=lambda candidate: len(candidate.slots))
                 worker.slots.add(slot)
                 return worker
@@ -77,8 +68,8 @@ class SharedPool(WorkerPool):
         )
 
     def release(self, worker: Worker, slot: str) -> None:
-        """Forget the instance; a worker with too many hung calls takes no more and ends after its last instance."""
         worker.slots.discard(slot)
+        # Hung calls hold threads for ever: the process takes no new instances and ends after its last one.
         if worker.link.stuck >= STUCK_LIMIT and not worker.retired:
             logger.error("host %s has %d calls that do not end; it is being replaced", worker.name, worker.link.stuck)
             self._retire(worker)
@@ -94,7 +85,7 @@ class SharedPool(WorkerPool):
         for worker in workers:
             worker.link.on_lost = None
             worker.host.kill()
-        if workers:  # Ray reports an actor that ends before it is killed as a failure, so let the kill come first
+        if workers:  # kill first: Ray reports an actor that ends by itself as a failure
             await asyncio.wait(
                 [asyncio.ensure_future(worker.link.closed.wait()) for worker in workers], timeout=KILL_TIMEOUT_S
             )
@@ -102,7 +93,6 @@ class SharedPool(WorkerPool):
             worker.link.close()
 
     async def _keep(self) -> None:
-        """Replace what is missing, for as long as the pool lives."""
         backoff = Backoff()
         while True:
             missing = self._size - sum(not worker.retired for worker in self._workers)
@@ -119,8 +109,9 @@ class SharedPool(WorkerPool):
             self._died_young = False
 
     async def _spread(self) -> None:
-        """Move one host from a crowded node to an emptier one."""
         takers = [worker for worker in self._workers if not worker.retired]
+        # A node that joined or came back has fewer hosts: start one there, and let one of the crowded node end after
+        # its last instance.
         node = await self._crowded([worker.host for worker in takers])
         if node is None:
             return
@@ -132,7 +123,6 @@ class SharedPool(WorkerPool):
         self._retire(min((w for w in takers if w.host.node == node), key=lambda worker: len(worker.slots)))
 
     def _retire(self, worker: Worker) -> None:
-        """Give it no more instances; it ends after its last one."""
         worker.retired = True
         if not worker.slots:
             worker.link.close()

@@ -1,9 +1,7 @@
 """Frames between the service and its workers: length, call id, kind, JSON payload.
 
-Workers run environments, and some environments run code that an agent wrote, so nothing of Python's object protocol
-(pickle) ever crosses this boundary: a payload is JSON, a length is bounded, and a malformed frame ends the connection
-(`WireError`) instead of being interpreted. Payloads of replies stay bytes on their way to the HTTP client; the service
-does not parse them again.
+Workers may run an agent's code, so payloads are JSON and never pickles, lengths are bounded, and a malformed frame ends
+the connection (`WireError`).
 """
 
 from __future__ import annotations
@@ -18,13 +16,13 @@ import orjson
 
 HEADER = struct.Struct("!IQB")
 MAX_FRAME_BYTES = 64 * 1024 * 1024
-# A machine that loses its power or its network says no goodbye: after this silence its connections are closed.
+# A machine that loses power or network closes nothing: after this silence its connections are closed here.
 KEEPALIVE_IDLE_S, KEEPALIVE_EVERY_S, KEEPALIVE_PROBES = 5, 3, 3
 SILENCE_S = KEEPALIVE_IDLE_S + KEEPALIVE_EVERY_S * KEEPALIVE_PROBES
 
 
 class FrameKind(IntEnum):
-    """What a frame asks for (below 32) or answers (from 32 on)."""
+    """Requests are below 32, replies from 32 on."""
 
     HELLO = 1
     CREATE = 2
@@ -40,7 +38,7 @@ class FrameKind(IntEnum):
 
 
 class WireError(Exception):
-    """The peer sent something that is not a frame; the connection cannot be used any more."""
+    """The peer broke the protocol; the connection is unusable."""
 
 
 class Frame(NamedTuple):
@@ -52,7 +50,7 @@ class Frame(NamedTuple):
 
 
 class Address(NamedTuple):
-    """Where a worker finds the service: a Unix socket path on the same machine, else host and port."""
+    """Address of the service for a worker: a Unix socket path on the same machine, else host and port."""
 
     path: str | None
     host: str | None = None
@@ -67,7 +65,7 @@ def encode(call: int, kind: FrameKind, payload: bytes) -> bytes:
 
 
 class WireDecoder:
-    """Decoder of a byte stream into frames, whatever the sizes of the pieces that arrive."""
+    """Decoder of a byte stream into frames; the pieces may have any size."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -85,6 +83,7 @@ class WireDecoder:
                 if stop > end:
                     return
                 try:
+                    # Replies stay bytes on their way to the HTTP client: the service does not parse them.
                     frame = Frame(call, FrameKind(kind), bytes(self._buffer[start + HEADER.size : stop]))
                 except ValueError:
                     raise WireError(f"a frame has the unknown kind {kind}") from None
@@ -95,12 +94,12 @@ class WireDecoder:
 
 
 def pack(data: Any) -> bytes:
-    """Serialise to JSON; raise TypeError for what JSON cannot hold."""
+    """Serialise to JSON; raise TypeError if a value has no JSON form."""
     return orjson.dumps(data, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def unpack(payload: bytes) -> Any:
-    """Parse JSON; raise WireError if it is not."""
+    """Parse JSON; raise WireError."""
     try:
         return orjson.loads(payload)
     except orjson.JSONDecodeError as error:
@@ -108,8 +107,7 @@ def unpack(payload: bytes) -> Any:
 
 
 def watch_peer(sock: socket.socket) -> None:
-    """Have the kernel close a TCP connection whose peer has been silent for `SILENCE_S`; a Unix socket needs no
-    watching."""
+    """Have the kernel close a TCP connection whose peer has been silent for `SILENCE_S`."""
     if sock.family not in (socket.AF_INET, socket.AF_INET6):
         return
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -117,13 +115,13 @@ def watch_peer(sock: socket.socket) -> None:
         (socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S),
         (socket.TCP_KEEPINTVL, KEEPALIVE_EVERY_S),
         (socket.TCP_KEEPCNT, KEEPALIVE_PROBES),
-        (socket.TCP_USER_TIMEOUT, SILENCE_S * 1000),  # for what was sent and not acknowledged
+        (socket.TCP_USER_TIMEOUT, SILENCE_S * 1000),  # for data that was sent but not acknowledged
     ):
         sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def connect(address: Address, worker: str, secret: str, pid: int, timeout_s: float = 20.0) -> socket.socket:
-    """Dial the service and say hello; the returned socket is blocking. Raises OSError if nobody listens."""
+    """Dial the service and say hello; returns a blocking socket. Raises OSError."""
     if address.path is not None:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         target: Any = address.path

@@ -1,10 +1,8 @@
 """Worker process: answers the service's frames by calling the environments of its instances.
 
-One `InstanceHost` holds the instances of one environment class. `serve_shared` lets a `ThreadCrew` answer for many
-instances, `serve_isolated` answers for one instance in the main thread. Every call gets exactly one reply: OK with
-JSON, BAD_REQUEST for a `ValueError` of the environment, FAILED for anything else, `SystemExit` and broken contracts
-included. When the service's end of the connection closes, the process ends at once, with every process of its group,
-even while the environment hangs.
+Every call gets exactly one reply: OK with JSON, BAD_REQUEST for a `ValueError` of the environment, FAILED for anything
+else. When the service closes the connection, the process ends at once with its whole process group, even if the
+environment hangs.
 """
 
 from __future__ import annotations
@@ -43,25 +41,23 @@ logger = logging.getLogger(__name__)
 
 MAX_TRACEBACK_CHARS = 16_000
 RECV_BYTES = 256 * 1024
-# A step shorter than this on average (each new one counts a tenth) keeps its thread, until one outlasts our patience.
+# If steps are shorter than QUICK_S on average (moving, each new one counts a tenth), the reading thread runs them.
 QUICK_S = 0.001
 TYPICAL_SHARE = 0.1
 PATIENCE_S = 0.05
 
 
 class CallAbandoned(BaseException):
-    """Raised inside a thread whose call took too long, so that a loop in Python code ends."""
+    """Raised inside a thread whose call took too long; it ends a loop in Python code."""
 
 
 class InstanceHost:
-    """The instances of one environment class, and the calls on them. One instance is used by one thread at a time.
-
-    An instance is addressed by its `slot`, which the service never uses twice, and not by its id, which callers may.
-    """
+    """The instances of one environment class. One instance is used by one thread at a time."""
 
     def __init__(self, env_class: type[BaseEnv], max_reply_bytes: int) -> None:
         self.env_class = env_class
         self.max_reply_bytes = max_reply_bytes
+        # By slot, which the service never uses twice; callers may reuse instance ids.
         self._instances: dict[str, BaseEnv] = {}
         self._cold: BaseException | None = None
         self._handlers: dict[FrameKind, Callable[[dict[str, Any]], Any]] = {
@@ -74,12 +70,10 @@ class InstanceHost:
         }
 
     def warm_up(self) -> None:
-        """Let the class prepare this process for its instance; if that fails, creating one fails with the reason."""
+        """Let the class prepare this process; a failure is reported by the next create."""
         try:
             self.env_class.warm_up()
-        except (
-            BaseException
-        ) as error:  # foreign code, as in `answer`; nobody asked for anything yet, so the create reports it
+        except BaseException as error:  # foreign code, as in `answer`; the next create reports it
             self._cold = error
 
     def answer(self, frame: Frame) -> bytes:
@@ -93,13 +87,11 @@ class InstanceHost:
             raise
         except ValueError as error:
             return encode(frame.call, FrameKind.BAD_REQUEST, pack({"message": _printable(error)}))
-        except (
-            BaseException
-        ) as error:  # environments are foreign code: SystemExit or KeyboardInterrupt of theirs must not end a host
+        except BaseException as error:  # foreign code: its SystemExit or KeyboardInterrupt must not end the host
             return encode(frame.call, FrameKind.FAILED, pack(_described(error)))
 
     def abandon(self, frame: Frame) -> bytes:
-        """Drop the instance of a call that was given up, in the thread that ran it, and return the late reply."""
+        """Drop the instance of a given-up call, in the thread that ran the call, and return the late reply."""
         env = self._instances.pop(unpack(frame.payload).get("slot"), None)
         if env is not None:
             self._close_quietly(env)
@@ -158,7 +150,7 @@ class InstanceHost:
     def _close_quietly(self, env: BaseEnv) -> None:
         try:
             env.close()
-        except BaseException as error:  # the failure that led here is the one to report; this one only reaches the log
+        except BaseException as error:  # only logged: the earlier failure is reported
             logger.warning("close() of %s failed after an earlier failure: %s", self.env_class.__name__, shorten(error))
 
 
@@ -180,7 +172,7 @@ def _described(error: BaseException) -> dict[str, str]:
 
 
 class ThreadCrew:
-    """Threads that answer frames, grown on demand up to `size`; a hung call costs its thread and nothing else."""
+    """Threads that answer frames, started on demand up to `size`. A hung call costs only its thread."""
 
     def __init__(self, instance_host: InstanceHost, send: Callable[[bytes], None], size: int) -> None:
         self._instance_host = instance_host
@@ -196,20 +188,20 @@ class ThreadCrew:
 
     @property
     def quick(self) -> bool:
-        """Whether calls end so soon that handing one to another thread would cost more than the call."""
+        """Whether calls are so short that handing one to another thread would cost more."""
         return self._typical_s < QUICK_S
 
     def submit(self, frame: Frame) -> None:
-        """Hand a request to a free thread, or to a new one while fewer than `size` live."""
         self._frames.put(frame)
         with self._lock:
+            # A new thread only if the idle ones cannot take all waiting frames.
             grow = self._idle < self._frames.qsize() and self._threads < self._size
             self._threads += grow
         if grow:
             threading.Thread(target=self._work, name="environment", daemon=True).start()
 
     def cancel(self, call: int) -> None:
-        """Raise `CallAbandoned` in the thread that runs `call`; a call that has ended is left alone."""
+        """Raise `CallAbandoned` in the thread that runs `call`, unless the call has ended."""
         with self._lock:
             thread = self._running.get(call)
             if thread is not None:
@@ -217,7 +209,7 @@ class ThreadCrew:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(CallAbandoned))
 
     def dismiss(self) -> None:
-        """Let every thread end after what it is doing."""
+        # Each thread ends at the first None that it takes, after its current call.
         for _ in range(self._size):
             self._frames.put(None)
 
@@ -231,15 +223,14 @@ class ThreadCrew:
                     self._idle -= 1
                 if frame is None or not self.run(frame):
                     return
-        except CallAbandoned:  # arrived after the abandoned call had already ended
+        except CallAbandoned:  # the exception arrived after the abandoned call had ended
             return
         finally:
             with self._lock:
                 self._threads -= 1
 
     def run(self, frame: Frame) -> bool:
-        """Answer one frame; false if its call was abandoned,
-        and the thread may get the exception at any later moment."""
+        """Answer one frame; False if the call was abandoned: the thread may get the exception at any later moment."""
         began = time.monotonic()
         try:
             with self._lock:
@@ -257,12 +248,7 @@ class ThreadCrew:
 
 
 class Reader:
-    """Reads requests from the service's connection, and answers a lone quick step in the thread that read it.
-
-    Handing a call to the crew costs several switches between threads, more than most steps of a pure Python world. So
-    the reading thread makes such a call itself; a sentry takes the reading over from it if that lasts longer than
-    `PATIENCE_S`.
-    """
+    """Reads requests from the service's connection, and answers a lone quick step in the reading thread."""
 
     def __init__(self, sock: socket.socket, crew: ThreadCrew, on_end: Callable[[], None]) -> None:
         self._sock = sock
@@ -275,13 +261,14 @@ class Reader:
         self._over = threading.Event()
 
     def read(self) -> None:
-        """Read until the connection closes, then call `on_end`;
-        returns early in a thread whose reading was taken over."""
+        """Read until the connection closes, then call `on_end`; returns early if another thread took over."""
         taken_over = False
         try:
             threading.Thread(target=self._stand_sentry, name="sentry", daemon=True).start()
             while data := self._sock.recv(RECV_BYTES):
                 frames = list(self._decoder.feed(data))
+                # Handing a call to the crew costs several thread switches, more than most steps of a pure Python
+                # environment. If this call lasts longer than `PATIENCE_S`, the sentry takes over the reading.
                 if len(frames) == 1 and frames[0].kind is FrameKind.STEP and self._crew.quick:
                     taken_over = not self._answer(frames[0])
                     if taken_over:
@@ -302,7 +289,7 @@ class Reader:
                 self._on_end()
 
     def _answer(self, frame: Frame) -> bool:
-        """Answer in this thread; false if another one reads by now."""
+        """Answer in this thread; False if another thread reads by now."""
         with self._lock:
             self._calls += 1
             mine = self._calls
@@ -313,14 +300,14 @@ class Reader:
                 still_mine = self._busy is not None and self._busy[0] == mine
                 if still_mine:
                     self._busy = None
-        except CallAbandoned:  # arrived after the call had ended; it was cancelled by the one who reads now
+        except CallAbandoned:  # arrived after the end of the call, which the new reading thread cancelled
             return False
         return still_mine
 
     def _stand_sentry(self) -> None:
-        """Look a few times a second whether a call holds the reading up; if so, read in its place."""
         while not self._over.wait(PATIENCE_S):
             with self._lock:
+                # A call holds up the reading: read in its place.
                 late = self._busy is not None and time.monotonic() - self._busy[1] > PATIENCE_S
                 if late:
                     self._busy = None
@@ -330,23 +317,22 @@ class Reader:
 
 
 def serve_shared(sock: socket.socket, instance_host: InstanceHost, threads: int, on_end: Callable[[], None]) -> None:
-    """Answer for many instances until the service closes the connection, then call `on_end`.
-    Run it in a thread of its own."""
+    """Answer for many instances until the service closes the connection, then call `on_end`; blocks."""
     sending = threading.Lock()
 
     def send(data: bytes) -> None:
         try:
             with sending:
                 sock.sendall(data)
-        except OSError:  # the service is gone; the reading side notices and ends the process
-            logger.info("a reply found the connection closed")
+        except OSError:  # the service is gone; the reader notices and ends the process
+            logger.info("the connection was closed before a reply could be sent")
 
     Reader(sock, ThreadCrew(instance_host, send, threads), on_end).read()
 
 
 def serve_isolated(sock: socket.socket, instance_host: InstanceHost) -> None:
-    """Warm up, then answer for one instance in this thread;
-    ends the whole process group with the connection, and does not return."""
+    """Warm up, then answer for one instance in this thread. Never returns: the process group ends with the
+    connection."""
     threading.Thread(target=_end_with_connection, args=(sock,), name="lifeline", daemon=True).start()
     instance_host.warm_up()
     decoder = WireDecoder()
@@ -361,7 +347,7 @@ def serve_isolated(sock: socket.socket, instance_host: InstanceHost) -> None:
 
 
 def _end_with_connection(sock: socket.socket) -> None:
-    """Wait for the peer to close, without reading, and end the process group although the main thread may be stuck."""
+    # The main thread may hang in the environment: watch the connection here, without reading from it.
     watcher = select.poll()
     watcher.register(sock.fileno(), select.POLLRDHUP | select.POLLHUP | select.POLLERR)
     watcher.poll()
@@ -369,5 +355,5 @@ def _end_with_connection(sock: socket.socket) -> None:
 
 
 def end_group() -> None:
-    """Kill this process and everything in its process group (environments may have started processes of their own)."""
+    # Environments may have started processes.
     os.killpg(os.getpgrp(), signal.SIGKILL)

@@ -1,1 +1,1 @@
-"""HTTP: routes, schemas, and the server of the environment service."""
+"""HTTP routes, schemas, and server of the environment service."""

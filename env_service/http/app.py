@@ -1,13 +1,4 @@
-"""HTTP server of the service: the ASGI application behind its shield, and its run from bound port to last process.
-
-`Gate` is a bare ASGI layer in front of FastAPI. It answers the POST routes itself, because a rollout makes thousands of
-such calls a second; FastAPI serves the schema, the listings, and 404 and 405. Nothing that an environment raised
-reaches a client as a traceback. `agentevolver.utils.web` checks access and bounds bodies.
-
-One event loop serves HTTP, workers and Ray's answers. The port is bound before Ray starts, so that an occupied one is a
-one-line error at once; while hosts come up, /healthz answers 503. SIGTERM and SIGINT stop it: instances are closed,
-workers ended, a private Ray shut down, the port freed.
-"""
+"""HTTP server of the service: the ASGI application behind its shield, and its life from bound port to last process."""
 
 from __future__ import annotations
 
@@ -68,7 +59,7 @@ _CODES = {
 
 
 def error_body(status: int, detail: str) -> dict[str, Any]:
-    """Return the body of a refusal that no route has given, in the form of `ErrorModel`."""
+    """Return the body of a refusal outside the routes, in the form of `ErrorModel`."""
     return {"success": False, "detail": detail, "code": _CODES.get(status, "bad_request")}
 
 
@@ -81,8 +72,9 @@ class Gate:
         self._paths = frozenset((*ROUTES, *MANY))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request, whose body comes in one piece."""
         path: str = scope["path"]
+        # FastAPI serves the schema, the listings, 404 and 405. The POST routes bypass it: a rollout makes thousands of
+        # such calls a second.
         if path not in self._paths or scope["method"] != "POST":
             await self._app(scope, receive, send)
             return
@@ -97,8 +89,7 @@ class Gate:
 
 
 def shielded(service: EnvService, settings: ServiceSettings) -> Shield:
-    """Return the application of a service behind its shield;
-    raises ValueError for settings that would let everybody in."""
+    """Return a service's application behind its shield; raises ValueError for settings that would let everybody in."""
     gate = Gate(service)
     access = Access(settings.host, settings.token or "", TOKEN_VARIABLE)
     return Shield(gate, access, settings.max_body_bytes, error_body, check_json=False, on_refusal=gate.count)
@@ -119,8 +110,7 @@ def documented_app(service: EnvService) -> FastAPI:
         _add_post(app, service, path, body, route.reply, route.summary, errors)
     for path, single in MANY.items():
         route = ROUTES[single]
-        # A field that an item lacks is a 400 in its own reply and not a fault of the whole body, so the schema requires
-        # none.
+        # The schema requires no field: an item that lacks one gets a 400 as its own reply, and the others are served.
         item = request_model(f"{path.strip('/').title().replace('_', '')}Item", (), (*route.required, *route.optional))
         body = _many_model(path, item)
         _add_post(
@@ -130,7 +120,7 @@ def documented_app(service: EnvService) -> FastAPI:
     @app.get(
         "/healthz",
         response_class=Response,
-        summary="OK when instances can be created; who this is to those that accept JSON.",
+        summary="OK if instances can be created; as JSON, also the server's identity.",
     )
     async def healthz(request: Request) -> Response:
         reason = service.not_ready()
@@ -161,7 +151,7 @@ def _many_model(path: str, item: type[BaseModel]) -> type[BaseModel]:
 
 
 def self_contained_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """Return a model's JSON schema with every `$ref` replaced by what it names, as a schema inside a route must be."""
+    # A schema inside a route cannot have `$defs`: replace every `$ref` by its definition.
     schema = model.model_json_schema()
     definitions = schema.pop("$defs", {})
 
@@ -186,7 +176,7 @@ def _add_post(
     summary: str,
     errors: dict[int | str, dict[str, Any]],
 ) -> None:
-    """Register a POST route whose schema is true and whose work is done by `routes.answer`."""
+    """Register a POST route for its schema; `routes.answer` does the work."""
 
     async def endpoint(request: Request) -> Response:
         result = await answer(service, path, await request.body(), request.headers.get("idempotency-key"))
@@ -213,13 +203,13 @@ MANY_FILES = 4096
 
 
 class StartError(Exception):
-    """The service cannot start; the message is one line that says why and what to do."""
+    """The service cannot start; the message is one line: why, and what to do."""
 
 
 def take_token(host: str) -> str | None:
-    """Return the token from the environment and remove it there (environments must not see it);
-    raise StartError if one is needed."""
+    """Return the token and remove it from the environment; raise StartError if one is needed."""
     token = secret(TOKEN_VARIABLE)
+    # Environments must not see it.
     forget([TOKEN_VARIABLE])
     try:
         Access(host, token, TOKEN_VARIABLE)
@@ -229,14 +219,14 @@ def take_token(host: str) -> str | None:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a listening socket; raise StartError if the port is taken or the host is none of this machine."""
+    """Return a listening socket; raise StartError if the port is taken or the host is not this machine's."""
     sock: socket.socket | None = None
     try:
         family, address = address_to_bind(host, port)
         sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         sock.setsockopt(
             socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
-        )  # accepted sockets inherit it; without it a reply waits 40 ms for an ACK
+        )  # inherited by accepted sockets; without it a reply waits 40 ms for an ACK
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(address)
         sock.listen(2048)
@@ -251,7 +241,8 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def serve(settings: ServiceSettings) -> None:
-    """Run until a signal; raise StartError if it cannot start."""
+    """Run until a signal; raise StartError if the service cannot start."""
+    # Before Ray starts, so that an occupied port is an error at once.
     sock = bind(settings.host, settings.port)
     with contextlib.closing(sock):
         import uvloop
@@ -261,7 +252,7 @@ def serve(settings: ServiceSettings) -> None:
 
 
 def _allow_many_files() -> None:
-    """Raise the soft limit of open files to the hard one: every instance and every client costs one."""
+    # Every instance and every client costs an open file.
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if hard < MANY_FILES:
@@ -273,8 +264,6 @@ def _allow_many_files() -> None:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers: this module decides when to stop."""
-
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
@@ -302,7 +291,7 @@ async def _run(settings: ServiceSettings, sock: socket.socket) -> None:
         await asyncio.wait({serving, starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if starting.done() and not stopping.done():
             starting.result()
-            _stop_on_signals(stop)  # Ray has put handlers of its own in their place
+            _stop_on_signals(stop)  # Ray has replaced the handlers by its own
             host, port = sock.getsockname()[:2]
             logger.info("serving %s on http://%s:%d", ", ".join(settings.environments), host, port)
             await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)

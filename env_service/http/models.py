@@ -1,8 +1,4 @@
-"""Bodies of requests and replies: field names and types of AgentEvolver's routes, and the schemas that OpenAPI shows.
-
-`ServiceRequest` parses every body (unknown fields are ignored, as the original does); the per-route models exist for
-the schema and are derived from it, so that the two cannot drift apart.
-"""
+"""Bodies of requests and replies: field names and types of AgentEvolver's routes, and the schemas of OpenAPI."""
 
 from __future__ import annotations
 
@@ -42,7 +38,7 @@ class ServiceRequest(BaseModel):
 
 
 def request_model(name: str, required: tuple[str, ...], optional: tuple[str, ...]) -> type[BaseModel]:
-    """Return the schema of one route's body, with the field definitions of `ServiceRequest`."""
+    """Return the schema of one route's body, derived from `ServiceRequest`."""
     fields: dict[str, Any] = {}
     for field_name in (*required, *optional):
         info = ServiceRequest.model_fields[field_name]
@@ -64,14 +60,14 @@ class MessageModel(BaseModel):
 
 
 class InitStateModel(BaseModel):
-    """What the agent sees first."""
+    """The opening of an episode."""
 
     state: list[MessageModel]
     info: dict[str, Any]
 
 
 class StepModel(BaseModel):
-    """What follows an action."""
+    """The result of an action."""
 
     state: list[MessageModel]
     reward: float
@@ -80,7 +76,7 @@ class StepModel(BaseModel):
 
 
 class ErrorModel(BaseModel):
-    """Why a request was not answered."""
+    """Why a request failed."""
 
     success: bool = False
     detail: str | list[dict[str, Any]]
@@ -96,15 +92,11 @@ class ProfileReply(BaseModel):
 
 
 class CreateReply(BaseModel):
-    """The opening of an episode."""
-
     success: bool
     data: InitStateModel
 
 
 class StepReply(BaseModel):
-    """The result of a step."""
-
     success: bool
     data: StepModel
 
@@ -117,7 +109,7 @@ class ScoreReply(BaseModel):
 
 
 class InfoReply(BaseModel):
-    """Whatever the environment tells about an instance."""
+    """The environment's facts about an instance."""
 
     success: bool
     data: Any
@@ -138,7 +130,5 @@ class ManyReply(BaseModel):
 
 
 class InstancesReply(BaseModel):
-    """The open instances."""
-
     success: bool
     data: list[dict[str, Any]]

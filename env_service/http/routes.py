@@ -1,7 +1,6 @@
 """From a body's bytes to a reply's bytes, for every POST route.
 
-The table `ROUTES` is the single place that says which fields a route takes and what it answers; the HTTP layer and the
-OpenAPI schema are both built from it.
+The table `ROUTES` defines the fields and the reply of each route, for the HTTP layer and the OpenAPI schema.
 """
 
 from __future__ import annotations
@@ -28,15 +27,13 @@ _PREFIX, _SUFFIX = b'{"success":true,"data":', b"}"
 
 
 class HttpReply(NamedTuple):
-    """Status, JSON body and extra headers."""
-
     status: int
     body: bytes
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
 class InvalidFields(InvalidBody):
-    """Fields of a body have wrong types; `errors` is FastAPI's list of them."""
+    """Fields have wrong types; `errors` is FastAPI's list of them."""
 
     def __init__(self, errors: list[dict[str, Any]]) -> None:
         super().__init__("the body does not match the schema")
@@ -47,8 +44,6 @@ Operation = Callable[[EnvService, ServiceRequest, str | None], Awaitable[bytes]]
 
 
 class Route(NamedTuple):
-    """One POST route."""
-
     operation: Operation
     required: tuple[str, ...]
     optional: tuple[str, ...]
@@ -57,7 +52,6 @@ class Route(NamedTuple):
 
 
 def failure(error: ServiceError) -> HttpReply:
-    """Return the HTTP form of a failure."""
     detail: Any = error.errors if isinstance(error, InvalidFields) else error.detail
     body: dict[str, Any] = {"success": False, "detail": detail, "code": error.code}
     if error.error_id is not None:
@@ -84,7 +78,7 @@ async def answer(service: EnvService, path: str, body: bytes, create_key: str | 
         return HttpReply(200, data)
     except ServiceError as error:
         return failure(error)
-    except Exception:  # the last line of defence: a bug of the service must answer as one, and be found in the log
+    except Exception:  # a bug of the service: the client gets an error id, and the log the traceback
         error_id = secrets.token_hex(6)
         logger.exception("route %s failed unexpectedly [%s]", path, error_id)
         return failure(ServiceError(f"the service failed; its log has the details under {error_id}", error_id=error_id))
@@ -135,7 +129,7 @@ def _validated(value: Any, where: tuple[str | int, ...]) -> ServiceRequest:
 
 
 def _conversation(messages: dict[str, Any] | list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
-    """Return a list of messages; AgentEvolver's client sends an empty dict for "none"."""
+    # AgentEvolver's client sends an empty dict for "none".
     if not messages:
         return None
     return messages if isinstance(messages, list) else [messages]
@@ -196,7 +190,7 @@ ROUTES: dict[str, Route] = {
         _evaluate, ("instance_id",), ("messages", "params"), models.ScoreReply, "Grade the episode in 0..1."
     ),
     "/get_info": Route(
-        _info, ("instance_id",), ("messages", "params"), models.InfoReply, "Facts about the instance, tools say."
+        _info, ("instance_id",), ("messages", "params"), models.InfoReply, "Facts about the instance, such as tools."
     ),
     "/release": Route(_release, ("instance_id",), (), models.ReleaseReply, "Close the instance; idempotent."),
 }

@@ -27,10 +27,6 @@ def as_json(labels):
     )
 
 
-def as_lines(labels):
-    return "\n".join(f"Step {i} Analysis: hm\nStep {i} Judgment: {'GOOD' if good else 'BAD'}" for i, good in labels)
-
-
 def read_labels(text, indices):
     """One label for each of the indices, in their order; raises LabelError if a reply does not hold them all."""
     found = read_some(text, indices)

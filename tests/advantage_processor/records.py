@@ -1,58 +1,29 @@
-"""Trajectories as the trainer has them, small."""
-
-from agentevolver.types import Trajectory
+from tests.trajectories import trajectory
 
 
 def record(
-    group="g",
-    rollout=0,
-    flags=None,
-    score=1.0,
-    steps=3,
-    *,
-    rewards=None,
-    actions=None,
-    observations=None,
+    group="g", rollout=0, flags=None, score=1.0, steps=3, *, rewards=None, actions=None, observations=None,
     synthetic=False,
-    **extra,
-):
-    """A trajectory; `flags` like "GBG" makes it a labelled one of that many steps, `score` None a failed
-    one."""
-    count = len(flags) if flags is not None else len(actions) if actions is not None else steps
+):  # fmt: skip
+    """A small trajectory; `flags` like "GBG" makes it a labelled one of that many steps, `score` None a failed one."""
+    count = len(flags or actions or range(steps))
     actions = actions or [f"act {i}" for i in range(count)]
     observations = observations or [f"saw {i}" for i in range(count)]
-    rewards = rewards or [0.0] * count
     messages = [{"role": "system", "content": "site k4"}, {"role": "user", "content": "delete the note hat"}]
     for action, observation in zip(actions, observations, strict=True):
         messages += [{"role": "assistant", "content": action}, {"role": "user", "content": observation}]
-    data = {
-        "task": {
-            "task_id": f"t-{group}",
-            "env_type": "pocket",
-            "open_query": synthetic,
-            "query": None,
-            "evaluator": "env",
-            "metadata": {},
-        },
-        "group_id": group,
-        "rollout_id": rollout,
-        "messages": messages,
-        "steps": [
-            {"index": i, "action": a, "observation": o, "reward": r}
-            for i, (a, o, r) in enumerate(zip(actions, observations, rewards, strict=True))
-        ],
-        "stop_reason": "finished" if score is not None else "env_error",
-        "outcome": None if score is None else {"score": score, "success": score >= 1.0, "reason": ""},
-        **extra,
-    }
-    if flags is not None:
-        data["attribution"] = {
-            "status": "labelled",
-            "good": [flag == "G" for flag in flags],
-            "analyses": ["because"] * count,
-            "calls": 1,
-        }
-    return Trajectory.from_dict(data)
+    columns = zip(actions, observations, rewards or [0.0] * count, strict=True)
+    labels = {"status": "labelled", "good": [flag == "G" for flag in flags or ""], "analyses": ["because"] * count}
+    return trajectory(
+        task={"task_id": f"t-{group}", "env_type": "pocket", "open_query": synthetic},
+        group_id=group,
+        rollout_id=rollout,
+        messages=messages,
+        steps=[{"index": i, "action": a, "observation": o, "reward": r} for i, (a, o, r) in enumerate(columns)],
+        stop_reason="env_error" if score is None else "finished",
+        outcome=None if score is None else {"score": score, "success": score >= 1.0},
+        **({"attribution": {**labels, "calls": 1}} if flags else {}),
+    )
 
 
 def rows_of(records, samples=1, tokens=2):

@@ -1,6 +1,3 @@
-"""Slow, obvious implementations of the formulas, one trajectory and one step at a time, to hold the tensor code
-against."""
-
 import math
 
 

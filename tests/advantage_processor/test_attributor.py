@@ -1,8 +1,5 @@
-"""Labelling a trajectory: one call, by index, and an outcome of its own for everything a judge can do wrong."""
-
 import asyncio
 import json
-import sqlite3
 import time
 
 import pytest
@@ -17,15 +14,14 @@ from agentevolver.llm import (
     LLMContextOverflow,
     LLMFiltered,
     LLMRefused,
-    LLMReplyError,
     LLMSettings,
     LLMTimeout,
     LLMUnavailable,
     Role,
 )
-from agentevolver.llm.prompts import read_sections, read_steps, read_task
+from agentevolver.llm.prompts import read_sections, read_steps
 from agentevolver.types import Attribution, LabelStatus
-from tests.advantage_processor.judges import FakeJudge, as_json, as_lines, labels_for
+from tests.advantage_processor.judges import FakeJudge, as_json, labels_for
 from tests.advantage_processor.records import record
 from tests.advantage_processor.reference import grpo
 from tests.constants import settings_with
@@ -50,9 +46,6 @@ def skip(rule, judge, **options):
     return attributor(judge, adca={"skip_type": rule}, **options)
 
 
-# One call, by index
-
-
 async def test_one_call_labels_every_step_of_a_trajectory():
     judge = FakeJudge()
     found = await attributor(judge).label_steps(trajectory(), step=1)
@@ -61,27 +54,6 @@ async def test_one_call_labels_every_step_of_a_trajectory():
     assert found.analyses == ("it was step 0", "it was step 1", "it was step 2")
     assert (found.calls, found.repairs, found.prompt_tokens, found.completion_tokens) == (1, 0, 1000, 50)
     assert Attribution.from_dict(json.loads(json.dumps(found.to_dict()))) == found
-
-
-@pytest.mark.parametrize(
-    ("score", "said"), [(1.0, "success\nscore: 1"), (0.5, "failure\nscore: 0.5"), (0.0, "failure\nscore: 0")]
-)
-async def test_the_judge_sees_task_steps_and_outcome_in_their_sections(score, said):
-    judge = FakeJudge()
-    await attributor(judge).label_steps(trajectory(score=score), step=1)
-    system, user = judge.calls[0]
-    sections = read_sections(user["content"])
-    assert read_task(system["content"]) == "attributor/steps"
-    assert sections["task"] == "delete the note hat"
-    assert sections["opening"] == "site k4"
-    assert sections["outcome"] == said
-    assert sections["indices"] == "0-2"
-    assert [(s.index, s.action, s.observation) for s in read_steps(sections["transcript"])] == [
-        (i, action, f"saw {i}") for i, action in enumerate(ACTIONS)
-    ]
-
-
-# Replies that cannot be used
 
 
 PROSE = "All in all the agent did a GOOD job and nothing was BAD."
@@ -94,11 +66,7 @@ GOOD_REPLY = as_json([(0, True), (1, False), (2, True)])
         (PROSE, "0 to 2"),
         ("", "0 to 2"),
         (as_json([(0, True), (1, False)]), "for index 2,"),
-        (as_json([(i, True) for i in range(5)]), "0 to 2"),
-        (as_json([(0, True), (1, False), (1, True), (2, True)]), "for index 1,"),
-        (as_lines([(0, True), (1, False), (2, True), (2, False)]), "for index 2,"),
         (GOOD_REPLY.replace("BAD", "FINE"), "for index 1,"),
-        (GOOD_REPLY[:-30], "0 to 2"),
     ],
 )
 async def test_an_unusable_reply_is_asked_for_again_once_and_no_label_is_guessed(reply, wanted):
@@ -116,13 +84,6 @@ async def test_an_unusable_reply_is_asked_for_again_once_and_no_label_is_guessed
 async def test_the_labels_that_could_be_read_stand_and_only_the_others_are_asked_for_again():
     judge = FakeJudge(GOOD_REPLY.replace("BAD", "FINE"), as_json([(1, False)]))
     found = await attributor(judge).label_steps(trajectory(), step=1)
-    assert found.good == (True, False, True) and found.repairs == 1
-
-
-async def test_a_judge_that_thought_until_its_tokens_were_spent_is_asked_again():
-    found = await attributor(FakeJudge(LLMReplyError("spent all its tokens"), GOOD_REPLY)).label_steps(
-        trajectory(), step=1
-    )
     assert found.good == (True, False, True) and found.repairs == 1
 
 
@@ -147,9 +108,6 @@ async def test_a_prompt_that_is_too_long_is_asked_with_shorter_observations():
     assert found.good == (True, False, True) and found.repairs == 0
     sizes = [len(messages[1]["content"]) for messages in judge.calls]
     assert sizes[0] > 12_000 and sizes == sorted(sizes, reverse=True) and len(set(sizes)) == len(sizes)
-
-
-# Judges that do not answer
 
 
 async def test_a_slow_judge_costs_its_time_limit_and_no_more():
@@ -178,17 +136,17 @@ async def test_what_a_judge_raises_is_a_kind_of_failure(error, kind):
 
 
 async def test_a_judge_that_is_down_is_left_alone_for_a_while(monkeypatch):
-    monkeypatch.setattr("advantage_processor.attributor.PAUSE_S", 0.2)
+    monkeypatch.setattr("advantage_processor.attributor.PAUSE_S", 0.1)
     judge = FakeJudge(*[LLMUnavailable("HTTP 503")] * 4, lambda messages: as_json(labels_for(messages)))
     own = attributor(judge)
     kinds = [(await own.label_steps(trajectory(i, actions=[f"good {i}"]), step=1)).kind for i in range(6)]
     assert kinds == ["unavailable"] * 3 + ["paused"] * 3
-    await asyncio.sleep(0.25)
+    await asyncio.sleep(0.12)
     assert (
         await own.label_steps(trajectory(7, actions=["good 7"]), step=1)
     ).kind == "unavailable"  # one is let through, and fails
     assert (await own.label_steps(trajectory(8, actions=["good 8"]), step=1)).kind == "paused"
-    await asyncio.sleep(0.25)
+    await asyncio.sleep(0.12)
     found = [await own.label_steps(trajectory(i, actions=[f"good {i}"]), step=1) for i in (9, 10)]
     assert all(one.status is LabelStatus.LABELLED for one in found)
     assert len(judge.calls) == 6
@@ -199,9 +157,6 @@ async def test_replies_that_cannot_be_used_do_not_silence_a_judge():
     own = attributor(judge)
     kinds = [(await own.label_steps(trajectory(i, actions=[f"good {i}"]), step=1)).kind for i in range(5)]
     assert kinds == ["reply"] * 5
-
-
-# Text that wants to be the judge
 
 
 ATTACK = (
@@ -225,9 +180,6 @@ async def test_text_in_an_observation_cannot_leave_its_section_or_forge_a_step()
     assert "Judgment" not in outside and "Ignore" not in outside
 
 
-# Who is not asked about
-
-
 @pytest.mark.parametrize("section", [{"enable": False}, {"attributor": "gigpo"}, {"attributor": "env"}])
 async def test_no_call_is_made_where_no_judge_is_wanted(section):
     judge = FakeJudge()
@@ -246,11 +198,9 @@ async def label_group(own, scores):
     ("scores", "asked"),
     [
         ([1.0, 1.0, 1.0, 1.0], []),
-        ([0.0, 0.0, 0.0, 0.0], []),
         ([1.0, 0.0, 1.0, 1.0], [0, 1, 2, 3]),
         ([1.0, 0.5, 0.0, None], [0, 2]),  # the middle one's advantage is 0 among those that count
         ([0.3, None, None, None], []),  # nothing left to compare to
-        ([None, None, None, None], []),
     ],
 )
 async def test_skip_small_adv_asks_exactly_where_the_group_advantage_is_not_0(scores, asked):
@@ -273,19 +223,11 @@ def test_the_skip_rules_advantage_is_grpos(scores):
     assert [abs(value) < SMALL for value in found] == [abs(value) < SMALL for value in expected]
 
 
-async def test_a_group_that_stays_incomplete_is_labelled_unseen():
-    own = skip("skip_small_adv", FakeJudge(), group_size=2, group_wait_s=0.05)
-    assert (await own.label_steps(trajectory(0, 1.0), step=1)).status is LabelStatus.LABELLED
-
-
 async def test_skip_all_neg_leaves_out_what_failed_its_task():
     judge = FakeJudge()
     found = await label_group(skip("skip_all_neg", judge), [1.0, 0.0, 0.4, 0.9])
     assert [one.status.value for one in found] == ["labelled", "skipped", "skipped", "labelled"]
     assert len(judge.calls) == 2
-
-
-# Windows
 
 
 async def test_long_trajectories_are_labelled_in_windows_numbered_through():
@@ -316,9 +258,6 @@ async def test_a_trajectory_with_one_bad_window_has_no_labels_and_its_other_call
     assert (found.status, found.kind, found.good) == (LabelStatus.FAILED, "refused", ())
 
 
-# The cache
-
-
 async def test_an_equal_trajectory_is_judged_once():
     judge = FakeJudge()
     own = attributor(judge)
@@ -339,52 +278,6 @@ async def test_another_trajectory_or_outcome_is_judged_anew(change):
     assert len(judge.calls) == 2
 
 
-async def test_labels_outlive_the_process_in_the_cache_file(tmp_path):
-    path = tmp_path / "deep" / "labels.sqlite"
-    first = attributor(FakeJudge(), label_cache=path)
-    expected = await first.label_steps(trajectory(), step=1)
-    first.close()
-    judge = FakeJudge()
-    found = await attributor(judge, label_cache=path).label_steps(trajectory(), step=1)
-    assert found.cached and found.good == expected.good and not judge.calls
-    assert (await attributor(judge, label_cache=path, window_steps=1).label_steps(trajectory(), step=1)).calls == 3
-
-
-@pytest.mark.parametrize("damage", ["not a database", "locked", "a folder"])
-async def test_a_cache_file_that_cannot_be_used_costs_calls_and_nothing_else(tmp_path, damage, monkeypatch, caplog):
-    monkeypatch.setattr("advantage_processor.cache.LOCK_WAIT_S", 0.05)
-    path, other = tmp_path / "labels.sqlite", None
-    if damage == "not a database":
-        path.write_bytes(b"this is no database" * 100)
-    elif damage == "a folder":
-        path.mkdir()
-    else:
-        other = sqlite3.connect(path, isolation_level=None)
-        other.execute("BEGIN EXCLUSIVE")
-    judge = FakeJudge()
-    own = attributor(judge, label_cache=path)
-    assert (await own.label_steps(trajectory(), step=1)).status is LabelStatus.LABELLED
-    assert (await own.label_steps(trajectory(), step=1)).cached  # in memory
-    assert sum("label cache" in message for message in caplog.messages) == 1
-    if other is not None:
-        other.close()
-
-
-async def test_memory_is_bounded():
-    from advantage_processor.cache import LabelCache
-    from advantage_processor.labels import StepLabel
-
-    cache = LabelCache(capacity=2)
-    for key in ("a", "b"):
-        cache.put(key, [StepLabel(0, True)])
-    assert cache.get("a")
-    cache.put("c", [StepLabel(0, True)])
-    assert cache.get("a") and cache.get("c") and cache.get("b") is None
-
-
-# Records
-
-
 async def test_every_exchange_is_kept(tmp_path):
     own = attributor(FakeJudge(PROSE, GOOD_REPLY), llm_evaluation_log_dir=tmp_path)
     await own.label_steps(trajectory(4), step=12)
@@ -401,9 +294,6 @@ async def test_records_that_cannot_be_written_do_not_cost_the_labels(tmp_path, c
     for i in range(3):
         assert (await own.label_steps(trajectory(i), step=1)).status is LabelStatus.LABELLED
     assert sum("label calls" in message for message in caplog.messages) == 1
-
-
-# The judge's endpoint
 
 
 def test_the_sections_keys_are_laid_over_the_attributors_endpoint():

@@ -1,11 +1,9 @@
-"""GiGPO: anchor states, discounted returns, and step advantages against a slow reference."""
-
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from advantage_processor.grpo import anchor_ids, discounted_returns, shared, step_advantages
+from advantage_processor.grpo import anchor_ids, discounted_returns, step_advantages
 from tests.advantage_processor import reference
 
 
@@ -29,7 +27,7 @@ def padded(rows):
     return torch.tensor([[*row, *[0.0] * (width - len(row))] for row in rows], dtype=torch.float64)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(batch=trajectories(), gamma=st.sampled_from([0.0, 0.5, 0.95, 1.0]))
 def test_random_batches_agree_with_the_slow_reference(batch, gamma):
     anchors = anchor_ids([t["states"] for t in batch], [t["group"] for t in batch])
@@ -38,19 +36,6 @@ def test_random_batches_agree_with_the_slow_reference(batch, gamma):
     for row, expected in zip(found.tolist(), reference.gigpo(batch, gamma), strict=True):
         assert row[: len(expected)] == pytest.approx(expected, abs=1e-6)
         assert not any(row[len(expected) :])
-
-
-def test_the_better_action_at_a_shared_state_gets_the_credit():
-    """Two rollouts stand before the same door: the one that opened it succeeded. What only one of them saw says
-    nothing."""
-    states = [["start", "door", "hall"], ["start", "door", "wall"]]
-    anchors = anchor_ids(states, ["g", "g"])
-    returns = discounted_returns(torch.tensor([[0.0, 0.0, 1.0], [0.0, 0.0, 0.0]]), 0.95)
-    found = step_advantages(returns, anchors, torch.tensor([True, True]))
-    assert found[0, :2].tolist() == pytest.approx([0.7071, 0.7071], abs=1e-4)
-    assert found[1, :2].tolist() == pytest.approx([-0.7071, -0.7071], abs=1e-4)
-    assert found[:, 2].tolist() == [0.0, 0.0]
-    assert shared(anchors, torch.tensor([True, True])).tolist() == [[True, True, False]] * 2
 
 
 def test_long_episodes_have_finite_returns_of_the_right_size():

@@ -1,5 +1,3 @@
-"""Where the rollouts of a group meet, and how long a group is remembered that never comes together."""
-
 import asyncio
 
 from advantage_processor.groups import GroupOutcomes

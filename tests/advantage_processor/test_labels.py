@@ -1,5 +1,3 @@
-"""Reading a judge's reply: by index, entry by entry, and no label guessed."""
-
 import json
 import time
 
@@ -7,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from advantage_processor.labels import LabelError, read_some
+from advantage_processor.labels import LabelError, opening_and_task, read_some
 from tests.advantage_processor.judges import read_labels
+from tests.trajectories import trajectory as rollout
 
 
 def answer(flags, first=0):
@@ -62,22 +61,15 @@ def test_json_is_found_in_its_wrapping(wrapped):
         ("The agent did well in most of its GOOD steps, none was BAD.", "holds no JSON"),
         ("", "is empty"),
         (json.dumps(answer("GB")), "step 2 has no entry"),
-        (json.dumps(answer("GBGB")), "step 3 was not asked for"),
         (
             json.dumps({"steps": [*answer("GBG")["steps"], {"index": 1, "label": "GOOD"}]}),
             "step 1 has more than one entry",
         ),
         (json.dumps(answer("GBG", first=1)), "step 0 has no entry; step 3 was not asked for"),
-        (json.dumps(answer("GBG")).replace("BAD", "MAYBE"), "label"),
-        (json.dumps(answer("GBG")).replace('"index": 1', '"index": "one"'), "index"),
         (json.dumps(answer("GBG")).replace('"index": 1', '"index": true'), "index"),
         (json.dumps(answer("GBG")) + json.dumps(answer("BBB")), "2 different answers"),
         (json.dumps(answer("GBG"))[:-20], "does not fit"),
         ("<think>" + json.dumps(answer("GBG")), "inside its thinking"),
-        (
-            "Step 0 Judgment: GOOD\nStep 1 Judgment: BAD\nStep 2 Judgment: BAD\nStep 2 Judgment: GOOD",
-            "step 2 has more than one entry",
-        ),
         ("Step 0 Judgment: GOOD\nStep 1 Judgment: GOOD or BAD\nStep 2 Judgment: BAD", "step 1 has no entry"),
     ],
 )
@@ -92,10 +84,6 @@ def test_anything_but_one_label_for_each_step_is_refused_and_named(reply, proble
         {"0": "GOOD", "1": "BAD"},
         {"steps": {"0": {"analysis": "x", "label": "good"}, "step 1": {"label": "bad."}}},
         {"steps": [{"index": "0", "label": "**GOOD**"}, {"index": "Step 1", "label": "`BAD`"}]},
-        {
-            "steps": [{"index": 0, "label": "GOOD", "score": 1}, {"index": 1, "label": "BAD", "why": ["a"]}],
-            "summary": "x",
-        },
         [
             {"index": 0, "label": "GOOD"},
             {"index": 1, "label": "BAD"},
@@ -111,9 +99,6 @@ def test_other_shapes_of_the_same_labels_are_understood(reply):
     "entry",
     [
         {"index": 1, "label": "GOOD or BAD"},
-        {"index": 1, "label": True},
-        {"index": 1.5, "label": "GOOD"},
-        {"index": "1 to 3", "label": "GOOD"},
         {"label": "GOOD"},
         "GOOD",
     ],
@@ -125,16 +110,7 @@ def test_an_entry_that_cannot_be_read_costs_none_of_the_others(entry):
 
 
 @pytest.mark.parametrize(
-    "hostile",
-    [
-        "[" * 100_000,
-        "{" * 100_000,
-        "\n" * 100_000,
-        "Step 1 " * 30_000,
-        '{"a":' * 50_000,
-        "**_" * 60_000,
-        "[1]" * 50_000,
-    ],
+    "hostile", ["[" * 100_000, "Step 1 " * 30_000, '{"a":' * 50_000, "**_" * 60_000, "[1]" * 50_000]
 )
 def test_hostile_replies_are_refused_quickly(hostile):
     began = time.process_time()
@@ -143,9 +119,24 @@ def test_hostile_replies_are_refused_quickly(hostile):
     assert time.process_time() - began < 1.0
 
 
-@pytest.mark.thorough
-@settings(max_examples=150, deadline=None)
-@given(text=st.text(max_size=200))
-def test_no_text_raises_anything_else(text):
-    with pytest.raises(LabelError):
-        read_labels(text, range(3, 6))
+def opened(last, query=None, injected=""):
+    messages = [
+        {"role": "system", "content": "rules"},
+        {"role": "user", "content": injected + last},
+        {"role": "assistant", "content": "go"},
+    ]
+    return rollout(messages=messages, task={"query": query}, guidance={"injected": injected} if injected else None)
+
+
+@pytest.mark.parametrize(
+    ("record", "opening", "task"),
+    [
+        (opened("reach the goal\n\nA F"), "rules", "reach the goal\n\nA F"),
+        (opened("walk north\n\nA F", "walk north"), "rules\n\nA F", "walk north"),
+        (opened("walk north\n\nA F", "walk north", "<EXP>be quick</EXP>"), "rules\n\nA F", "walk north"),
+        (opened("walk north", "walk north"), "rules", "walk north"),
+        (opened("something else", "walk north"), "rules", "walk north"),
+    ],
+)
+def test_the_state_beside_the_task_is_shown_and_guidance_is_not(record, opening, task):
+    assert opening_and_task(record) == (opening, task)

@@ -1,9 +1,3 @@
-"""The section of the configuration: AgentEvolver's block is taken as it is, and a key that would do nothing is refused
-by name."""
-
-import subprocess
-import sys
-
 import pytest
 from pydantic import ValidationError
 
@@ -79,35 +73,17 @@ def test_every_key_of_the_section_reaches_the_algorithm():
     ("section", "named"),
     [
         ({"consistent_scale": 0.7}, "consistent_scale = 0.7 would have no effect: prm_scheme is decouple"),
-        ({"neg_unconsistent_scale": -0.5}, "neg_unconsistent_scale = -0.5"),
         ({"adca_grpo": {"fix_base": 0.7}}, "fix_base = 0.7 would have no effect: do_batch_norm"),
         (
             {"adca_grpo": {"alpha_min": 0.05}},
             "alpha_min = 0.05 would have no effect: alpha_cosine_decay",
         ),
-        ({"adca_grpo": {"total_steps": 50}}, "total_steps"),
         ({"adca_grpo": {"prm_scheme": "allocation", "orm_distribution": "only_prm"}}, "needs prm_scheme = decouple"),
-        (
-            {"adca_grpo": {"prm_scheme": "allocation", "enable_length_normalization": True}},
-            "enable_length_normalization",
-        ),
         ({"attributor": "gigpo", "model": "qwen-max"}, "model = 'qwen-max' would have no effect: attributor gigpo"),
-        ({"attributor": "gigpo", "evaluation_type": "api"}, "evaluation_type"),
         ({"attributor": "env", "adca_grpo": {"prm_scheme": "allocation"}}, "needs labels"),
-        ({"attributor": "env", "adca_grpo": {"skip_type": "skip_all_neg"}}, "skip_type"),
         ({"gigpo": {"gamma": 0.5}}, "gamma = 0.5 would have no effect: attributor is llm"),
-        ({"adca_grpo": {"prm_steps": -1}}, "prm_steps"),
-        ({"stages": [{"scale": 0.5}]}, "use"),
     ],
 )
 def test_what_would_do_nothing_or_is_not_known_is_refused_by_name(section, named):
     with pytest.raises(ValidationError, match=named.replace("(", r"\(")):
         AttributionSettings.model_validate(section)
-
-
-def test_reading_the_settings_imports_neither_torch_nor_a_client():
-    code = (
-        "import sys, advantage_processor; sys.exit(any(name in sys.modules for name in ('torch', 'openai', 'ray', "
-        "'verl')))"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

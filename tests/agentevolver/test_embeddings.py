@@ -1,6 +1,5 @@
 """Sentence encoders: unit vectors, one cache, and failures that say what to do."""
 
-import hashlib
 import sqlite3
 import sys
 
@@ -44,11 +43,6 @@ def test_hashed_vectors_have_length_one_or_nothing_and_depend_on_the_text_alone(
     )
 
 
-def test_similar_texts_are_nearer_than_others():
-    a, b, c = HashingEncoder().encode(["delete the note milk", "deleting a note", "send a mail to Ann"])
-    assert a @ b > a @ c and a @ b > 0.2
-
-
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.lists(st.sampled_from("abcdef"), max_size=6), max_size=6), st.integers(0, 4))
 def test_a_cache_gives_what_the_encoder_gives_and_never_asks_twice_at_once(calls, capacity):
@@ -83,12 +77,6 @@ def test_a_file_keeps_vectors_over_a_restart_and_tells_encoders_apart(tmp_path):
     other.close()
 
 
-def test_a_file_that_is_no_cache_is_named(tmp_path):
-    (tmp_path / "e.sqlite").write_bytes(b"no database" * 100)
-    with pytest.raises(EncoderUnavailable, match=r"e\.sqlite is no embedding cache"):
-        CachedEncoder(Counting(), tmp_path / "e.sqlite")
-
-
 def test_a_cache_file_that_fails_later_is_left_alone_and_said_so(tmp_path, caplog):
     cached = CachedEncoder(Counting(), tmp_path / "e.sqlite")
     with sqlite3.connect(tmp_path / "e.sqlite") as other:
@@ -97,17 +85,6 @@ def test_a_cache_file_that_fails_later_is_left_alone_and_said_so(tmp_path, caplo
     assert np.array_equal(cached.encode(["b"]), HashingEncoder(16).encode(["b"]))
     assert caplog.text.count("is not used any more") == 1
     cached.close()
-
-
-def test_the_settings_choose_the_encoder_and_nothing_is_loaded(tmp_path):
-    names = {kind: make_encoder(EmbeddingSettings(kind=kind)).name for kind in ("minilm", "hashing")}
-    assert names == {"minilm": "all-MiniLM-L6-v2/53aa51172d14", "hashing": "hashing-512"}
-    endpoint = EmbeddingSettings(kind="endpoint", base_url="http://host/v1/", model="e5")
-    assert make_encoder(endpoint).name == "e5@http://host/v1/embeddings"
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "model.safetensors").write_bytes(b"weights")
-    name = make_encoder(EmbeddingSettings(kind="path", model=str(tmp_path / "model"))).name
-    assert name == f"model/{hashlib.sha256(b'weights').hexdigest()[:12]}"
 
 
 def test_a_local_models_name_changes_with_its_weights(tmp_path):
@@ -120,10 +97,6 @@ def test_a_local_models_name_changes_with_its_weights(tmp_path):
 def test_a_folder_without_a_model_is_named(tmp_path):
     with pytest.raises(EncoderUnavailable, match=r"model\.safetensors: .*encoder\.model must be a model's folder"):
         LocalModel(tmp_path).encode(["a"])
-
-
-def test_no_texts_load_no_model(tmp_path):
-    assert LocalModel(tmp_path).encode([]).shape == (0, 0)
 
 
 def test_other_weights_under_the_models_name_are_refused(tmp_path, monkeypatch):
@@ -211,13 +184,10 @@ def test_what_another_try_may_change_is_tried_again(monkeypatch):
     ("reply", "requests", "words"),
     [
         (httpx.ConnectError("refused"), 3, "cannot be reached: ConnectError: refused; check encoder.base_url"),
-        ((500, "broken"), 3, "answered HTTP 500: broken"),
         ((401, "no key"), 1, "answered HTTP 401: no key"),
-        ((200, "no json"), 1, "no embeddings"),
         ((200, {"data": [{"index": 0}]}), 1, "no embeddings"),
         (rows((1, 0), (0, 1)), 1, r"answered 1 texts with vectors of shape \(2, 2\)"),
         ((200, '{"data": [{"index": 0, "embedding": [1e999, 0]}]}'), 1, "vectors of shape"),
-        ((200, {"data": [{"index": 0, "embedding": [[1]]}]}), 1, "vectors of shape"),
     ],
 )
 def test_an_endpoint_that_fails_says_how_after_its_tries(monkeypatch, reply, requests, words):

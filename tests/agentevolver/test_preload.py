@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from agentevolver.trainer.preload import SOCKET, client, executable_of, write_executable
+from agentevolver.trainer.preload import SOCKET, executable_of, write_executable
 
 pytestmark = pytest.mark.service
 
@@ -122,20 +122,6 @@ def test_what_a_nursery_leaves_undone_when_it_ends_is_done_by_the_real_python(so
         time.sleep(0.02)
     out, _ = start(socket_path, "import sys; print('this' in sys.modules)").communicate(timeout=30)
     assert (out, nursery.wait(30)) == ("False\n", 1)
-
-
-def test_what_is_not_of_a_run_is_not_for_the_nursery() -> None:
-    worker = f"/site-packages/{client.RAY_WORKER}"
-    player = ["-m", "agentevolver.trainer.job.frozen", "--config", "x", "--port", "1"]
-    wanted = [
-        ["-m", "agentevolver.trainer.job.main", "--config", "x"],
-        player,
-        [worker, "--node"],
-        ["-c", "code", SPAWNED],
-    ]
-    others = [[], ["-m"], ["-m", "pytest"], ["-c", "code"], ["script.py"]]
-    assert [client.is_for_nursery(arguments) for arguments in wanted + others] == [True] * 4 + [False] * 5
-    assert client.without_flags(["-B", "-X", "utf8", "-Wignore", "-c", "code", "-B"]) == ["-c", "code", "-B"]
 
 
 def ended(pid: int, timeout_s: float = 30.0) -> bool:

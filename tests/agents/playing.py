@@ -116,18 +116,14 @@ class Played:
         for prompt, ids in zip(self.engine.prompts, self.engine.said, strict=True):
             assert any(whole[: len(prompt) + len(ids)] == prompt + ids for whole in wholes)
 
-    def check_told(self, names: Callable[[str], str] = str) -> None:
+    def check_told(self) -> None:
         """Assert that the policy was shown the tools by its template, the task, and what the world said."""
         first, last = (tokenizer().decode(self.engine.prompts[place]) for place in (0, -1))
         assert "<tools>" in first and self.episode.task in first
         for tool in self.episode.tools:
-            assert names(tool["function"]["name"]) in first
-        assert last.count("<tool_response>") >= len(solution_of(self)) or "Observation" in last
-
-
-def solution_of(played: Played) -> Sequence[str]:
-    """Return the replies that call something."""
-    return [reply for reply in played.engine.replies if "<tool_call>" in reply]
+            assert tool["function"]["name"] in first
+        calls = [reply for reply in self.engine.replies if "<tool_call>" in reply]
+        assert last.count("<tool_response>") >= len(calls) or "Observation" in last
 
 
 @contextlib.asynccontextmanager

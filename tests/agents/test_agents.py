@@ -40,29 +40,16 @@ async def play(
 @pytest.mark.parametrize(
     ("script", "arguments"),
     [
-        pytest.param("openai_plain", (), id="openai"),
-        pytest.param("openai_streaming", (), id="openai, streaming"),
         pytest.param("openai_agents", ("responses",), id="openai-agents, responses"),
         pytest.param("openai_agents", ("chat",), id="openai-agents, chat"),
         pytest.param("pydantic_ai_agent", (), id="pydantic-ai"),
         pytest.param("langchain_agent", (), id="langchain create_agent"),
-        pytest.param("anthropic_messages", (), id="anthropic"),
     ],
 )
 async def test_an_agent_is_one_chain_and_one_sample(script: str, arguments: tuple[str, ...], tmp_path: Path) -> None:
     for episode in await play(script, *arguments, folder=tmp_path):
         episode.check_samples(1)
         episode.check_told()
-
-
-def to_the_end(task_id: str) -> list[str]:
-    """The calls of the solution alone, for an agent that stops when the world is over."""
-    return [hermes(call) for call in solution(task_id)]
-
-
-async def test_the_agent_of_the_example_stops_where_the_world_does(tmp_path: Path) -> None:
-    for episode in await play("example_agent", folder=tmp_path, replies=to_the_end):
-        episode.check_samples(1)
 
 
 def finishing(task_id: str) -> list[str]:

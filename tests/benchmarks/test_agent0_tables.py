@@ -37,10 +37,6 @@ def test_a_row_a_condition_and_a_column_a_round(printed: str) -> None:
     assert "| executed | 2 |  | 100.0 ± 127.1 |" in printed and "| executed | 2 |  | 6,240.0 ± 0.0 |" in printed
 
 
-def test_one_seed_has_the_interval_of_its_tasks_in_brackets(printed: str) -> None:
-    assert "| vote | 1 | 0.500 (± 0.039) | 0.400 (± 0.039) |" in printed
-
-
 def test_differences_are_taken_seed_by_seed(printed: str) -> None:
     assert "| executed - frozen | 2 | +0.000 ± 0.000 | +0.150 ± 0.635 |" in printed
     assert "| executed - vote | 1 | +0.000 (± 0.055) | +0.300 (± 0.055) |" in printed

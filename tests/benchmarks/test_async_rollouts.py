@@ -1,12 +1,8 @@
 """What the benchmark of asynchronous rollouts counts: the steps in the middle, by the wall's clock."""
 
-import io
-
 import pytest
-from rich.console import Console
 
-from benchmarks import async_rollouts
-from benchmarks.async_rollouts import FIRST_STEPS, LAST_STEPS, Measured, by_age, print_steps
+from benchmarks.async_rollouts import FIRST_STEPS, LAST_STEPS, Measured, by_age
 
 
 def records(seconds, **metrics):
@@ -23,21 +19,6 @@ def test_the_first_steps_and_the_last_are_left_out():
     assert measured.seconds == [1.0, 2.0, 3.0]
     assert [record["step"] for record in measured.records] == [3, 4, 5]
     assert len(measured.seconds) == 6 - FIRST_STEPS - LAST_STEPS
-
-
-def test_the_table_says_what_async_gains(monkeypatch):
-    told = io.StringIO()
-    monkeypatch.setattr(async_rollouts, "Console", lambda **_: Console(file=told, width=200))
-    old = {"rollout/staleness/mean": 1.0, "rollout/staleness/max": 3.0, "rollout/spans_updates": 0.25}
-    print_steps(
-        {
-            ("3 % slow", "sync"): [Measured.of(records([9.0] * 3 + [6.0] * 4 + [9.0]))],
-            ("3 % slow", "async"): [Measured.of(records([9.0] * 3 + [4.0] * 4 + [9.0], **old))],
-        }
-    )
-    lines = [line for line in told.getvalue().splitlines() if "slow" in line]
-    assert "6.00" in lines[0] and "1.00" in lines[0]
-    assert "4.00" in lines[1] and "1.50" in lines[1] and "1.00, 3" in lines[1] and "25%" in lines[1]
 
 
 def told(**ages):

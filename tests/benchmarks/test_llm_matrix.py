@@ -3,7 +3,7 @@ it."""
 
 import pytest
 
-from benchmarks.llm_matrix import ACTIVITIES, BOUNDS, Cell, markdown, measure, missed, parse
+from benchmarks.llm_matrix import ACTIVITIES, Cell, measure, missed, parse
 
 CELL = {"units": 10, "survived": 10, "kept": 10, "right": 10}
 
@@ -28,15 +28,3 @@ def test_what_misses_its_bound_is_named():
     table["judging", "mild", "mcp"] = Cell(**{**CELL, "right": 5})
     assert missed(table) == ["judging, mild: 15 of 20 kept are right, not 0.9"]
     assert missed({("questioning", "mild", "mcp"): Cell()}) == []
-
-
-def test_the_table_has_a_part_for_each_activity_with_a_column_for_each_world():
-    cell = Cell(**CELL, calls=25, tokens=15_000)
-    text = markdown({(activity, "mild", world): cell for activity in ACTIVITIES for world in ("mcp", "bfcl")})
-    assert text.count("| mild | 1.00 / 1.00 / 10 at 2.5, 1.5k | 1.00 / 1.00 / 10 at 2.5, 1.5k |") == 4
-    assert "| judging | bfcl | mcp |" in text
-    assert Cell().shown() == "-" and "nothing kept" in Cell(units=3).shown()
-
-
-def test_calm_is_always_measured_first():
-    assert parse(["--tempers", "limits"]).tempers == ["calm", "limits"] and set(BOUNDS) == {"mild", "limits"}

@@ -1,17 +1,14 @@
 """PocketWorld as verl's tools, and what verl's run is told of our configuration."""
 
 import asyncio
-from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
 
-from agentevolver.config.checks import load
 from agentevolver.config.load import compose_verl
-from benchmarks.peers_verl import PARAMS, SAME, same_as_ours
+from benchmarks.peers_verl import PARAMS, SAME
 from env_service.local import LocalClient
 
-NATIVE = Path(__file__).parents[2] / "examples" / "native_tools.yaml"
 TASK = "note_add.k7.0"  # "make a note mug and tag it old"
 
 
@@ -25,12 +22,6 @@ def test_every_key_that_is_taken_over_is_one_of_verls():
         f"{rollout}.enable_sleep_mode",
         *(f"actor_rollout_ref.{part}.{precision}" for part in ("actor", "ref")),
     }
-
-
-def test_a_section_is_taken_over_leaf_by_leaf():
-    told = same_as_ours(load(NATIVE, ["device=cpu", "data.train_batch_size=16"]))
-    assert told["data.train_batch_size"] == 16
-    assert told["actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype"] == "fp32"
 
 
 @pytest.mark.thorough

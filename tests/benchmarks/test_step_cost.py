@@ -1,12 +1,9 @@
 """The table of a benchmark's steps: it adds up, and its speeds are those of the formulas it names."""
 
-import io
-
 import pytest
-from rich.console import Console
 
 from agentevolver.launcher.memory import DecoderSize
-from benchmarks.step_cost import TITLES, forward_flops, peak_flops, ratios, rows, table_of
+from benchmarks.step_cost import forward_flops, rows
 
 POLICY = DecoderSize(hidden=8, intermediate=16, layers=2, heads=4, kv_heads=2, vocabulary=100, tied=True)
 PEAK = 1e9
@@ -68,28 +65,3 @@ def test_what_lies_between_steps_is_no_part_of_them():
     records = [record(5.0), record(5.0) | {"timing_s/between_steps": 3.0}]
     *_, step, between = rows(records, POLICY, lora=False, peak=None)
     assert (step.name, between.name, between.seconds) == ("step", "between steps", (3.0,))
-
-
-def test_tables_are_printed_with_every_row():
-    body = rows([record(5.0), record(6.0)], POLICY, lora=False, peak=PEAK)
-    faster = rows([record(5.0), record(3.0)], POLICY, lora=False, peak=PEAK)
-    console = Console(file=io.StringIO(), width=160)
-    console.print(table_of("a shape", body))
-    console.print(ratios("side by side", {"whole": body, "fast": faster}))
-    text = console.file.getvalue()
-    assert all(TITLES.get(row.name, row.name) in text for row in body)
-    (update,) = [line for line in text.splitlines() if "update" in line and "2.00" in line]
-    assert "6.00" in update and "3.00" in update
-
-
-@pytest.mark.parametrize(
-    ("name", "tera"),
-    [
-        ("NVIDIA H100 80GB HBM3, 580.82.07, 81559 MiB", 989.4),
-        ("NVIDIA H100 PCIe", 756.0),
-        ("NVIDIA A100-SXM4-80GB", 312.0),
-    ],
-)
-def test_a_devices_promise_is_known_by_its_name(name, tera):
-    assert peak_flops(name) == tera * 1e12
-    assert peak_flops("cpu") is None

@@ -103,8 +103,3 @@ def test_a_task_of_dev_among_the_kept_is_contamination(project: Path) -> None:
         file.write(json.dumps({"task": synthetic(2, query, SOLUTION)}) + "\n")
     with pytest.raises(SystemExit, match="contamination"):
         read(project)
-
-
-def test_a_folder_without_trainings_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match="has no training"):
-        main([str(tmp_path)])

@@ -8,11 +8,10 @@ begin anew.
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,7 @@ import torch
 
 from agentevolver.trainer.mismatch import MEAN, STALE
 from agentevolver.utils.files import read_jsonl
-from tests.chaos.test_everything_is_killed import checkpointed, kill, victims
-from tests.e2e.runs import ROOT, Launched, launch
+from tests.e2e.runs import Launched, kill
 from tests.e2e.test_exactness import log_probs, model_after, samples
 
 pytestmark = [pytest.mark.e2e, pytest.mark.chaos, pytest.mark.timeout(900)]
@@ -51,21 +49,6 @@ GUIDED = (
 )
 
 
-@pytest.fixture
-def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Launched]]:
-    """Start, or resume, a run; whatever happens, nothing of it stays."""
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])))
-    runs: list[Launched] = []
-
-    def start(*overrides: str) -> Launched:
-        runs.append(launch(tmp_path, "asynchronous", *ASYNC, *overrides))
-        return runs[-1]
-
-    yield start
-    for run in runs:
-        run.end()
-
-
 def trained_on(directory: Path, step: int) -> dict[str, dict[str, Any]]:
     """The rollouts that a step was trained on, by their names."""
     records = read_jsonl(directory / "trajectories" / f"step_{step}.jsonl")
@@ -76,7 +59,9 @@ def trained_on(directory: Path, step: int) -> dict[str, dict[str, Any]]:
 
 def test_labels_guidance_and_log_probs_are_exact_over_updates(started: Callable[..., Launched]) -> None:
     steps = 5
-    run = started(*GUIDED, f"trainer.total_training_steps={steps}", "trainer.save_freq=1", f"trainer.test_freq={steps}")
+    run = started(
+        *ASYNC, *GUIDED, f"trainer.total_training_steps={steps}", "trainer.save_freq=1", f"trainer.test_freq={steps}"
+    )
     assert run.wait() == 0, run.output
     assert run.left_behind() == set()
     models = [model_after(run, step) for step in range(steps)]
@@ -129,6 +114,7 @@ def groups_at(checkpoint: Path) -> dict[str, str]:
 def test_a_kill_in_the_middle_of_a_step_loses_nothing_that_was_promised(started: Callable[..., Launched]) -> None:
     steps = 8
     wanted = (
+        *ASYNC,
         f"data.train_filter.n={TASKS_A_STEP * steps}",  # an epoch
         f"trainer.total_training_steps={steps}",
         "trainer.save_freq=2",
@@ -140,16 +126,16 @@ def test_a_kill_in_the_middle_of_a_step_loses_nothing_that_was_promised(started:
         return groups_at(run.directory / "checkpoints" / f"global_step_{step}")
 
     def went_on() -> bool:
-        last = checkpointed(run)
+        last = run.checkpointed()
         return 0 < last < max(run.steps_done(), default=0) and "finished" in queue_of(last).values()
 
     run.wait_for(went_on, "a step after a checkpoint with a finished group")
-    saved = checkpointed(run)
-    kill(victims(run, "ray::TaskRunner"), "the trainer")
+    saved = run.checkpointed()
+    kill(run.victims("ray::TaskRunner"), "the trainer")
     assert run.wait(240) not in (0, None)
     assert run.processes() == run.left_behind() == set()
     done = max(run.steps_done())
-    assert checkpointed(run) == saved, "the test was too slow for what it wants to see"
+    assert run.checkpointed() == saved, "the test was too slow for what it wants to see"
     before = run.directory.parent / "before"
     shutil.copytree(run.directory / "trajectories", before / "trajectories")
     queue = queue_of(saved)

@@ -12,7 +12,6 @@ from agentevolver.utils.processes import send
 from benchmarks.digests import differing
 from tests.e2e.conftest import Finished, whole_loop  # noqa: F401
 from tests.e2e.runs import Launched, launch
-from tests.e2e.test_survival import checkpointed
 from tests.e2e.whole_loop import WANTED, said
 
 pytestmark = [pytest.mark.e2e, pytest.mark.chaos, pytest.mark.timeout(1500)]
@@ -36,19 +35,16 @@ def test_a_run_killed_at_three_random_moments_says_what_an_undisturbed_one_says(
 ) -> None:
     chance = random.Random()
     told = []
-    for kill in range(KILLS):
+    for _ in range(KILLS):
         run = launch(tmp_path, "killed", *WANTED, *SAVED)
         try:
             # Not before there is a checkpoint, else there is nothing to resume; then at any moment of some steps.
             run.wait_for(
-                lambda run=run: run.steps_done() and checkpointed(run), "a step of this launch, and a checkpoint"
+                lambda run=run: run.steps_done() and run.checkpointed(), "a step of this launch, and a checkpoint"
             )
             moment = chance.uniform(0.0, 4.0)
             time.sleep(moment)
-            told.append(
-                f"kill {kill + 1}: {moment:.2f} s on, after step {max(run.steps_done())}, checkpoint "
-                f"{checkpointed(run)}"
-            )
+            told.append(f"{moment:.2f} s on, after step {max(run.steps_done())}, checkpoint {run.checkpointed()}")
             kill_everything(run)
         finally:
             run.end()
@@ -56,6 +52,5 @@ def test_a_run_killed_at_three_random_moments_says_what_an_undisturbed_one_says(
     try:
         assert last.wait() == 0, last.output
         assert differing(said(whole_loop.directory), said(last.directory)) == [], told
-        print(*told, sep="\n")
     finally:
         last.end()

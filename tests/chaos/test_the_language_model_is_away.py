@@ -106,4 +106,4 @@ def test_a_run_waits_for_its_language_model(teacher: Teacher, tmp_path: Path) ->
     records = read_jsonl(run.directory / "metrics.jsonl")
     assert sum(record.get("prm/failed/unavailable", 0) + record.get("prm/failed/timeout", 0) for record in records) == 0
     told = (run.directory / "logs" / "driver.log").read_text()
-    assert told.count("waiting for it") == told.count("answers again") == 1
+    assert told.count("calls wait for it") == told.count("answers again") == 1

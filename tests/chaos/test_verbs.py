@@ -5,14 +5,11 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
-import select
 import signal
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,7 +26,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.chaos, pytest.mark.timeout(900)]
 
 NAME = "pocket/verbs"
 STEPS = 2
-TASK = "note_add.k1.50000"
 COMMAND = (sys.executable, "-m", "agentevolver")
 VALIDATED = ("trainer.save_freq=1", "trainer.test_freq=1")
 
@@ -165,100 +161,6 @@ def test_eval_measures_a_checkpoint_and_an_api_model_beside_it(trained: Place) -
         figure = one["figures"]["success avg@2"]
         assert f"{figure['mean']:.3f} [{figure['interval_95'][0]:.3f}, {figure['interval_95'][1]:.3f}]" in row
     assert "success minus the first" in second and "(12 tasks)" in second
-
-
-class Typist:
-    """A person at a terminal of a command."""
-
-    def __init__(self, place: Place, *arguments: str) -> None:
-        self.said = ""
-        self._pid, self._terminal = pty.fork()
-        if self._pid == 0:
-            os.chdir(place.folder)
-            os.execve(COMMAND[0], [*COMMAND, *arguments], environ() | {"TERM": "xterm"})
-
-    def read_until(self, pattern: str, timeout_s: float = 240) -> str:
-        """Read until the pattern is on the screen, colours left out; returns what came since the last time."""
-        deadline, began = time.monotonic() + timeout_s, len(self.said)
-        while not re.search(pattern, self.said[began:]):
-            assert time.monotonic() < deadline, f"no {pattern!r} on the screen:\n{self.said}"
-            ready, _, _ = select.select([self._terminal], [], [], 1)
-            try:
-                came = os.read(self._terminal, 65536) if ready else b""
-            except OSError:  # the other end is closed
-                raise AssertionError(f"it ended before {pattern!r}:\n{self.said}") from None
-            self.said += re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", came.decode(errors="replace"))
-        return self.said[began:]
-
-    def type(self, text: str) -> None:
-        os.write(self._terminal, f"{text}\n".encode())
-
-    def wait(self) -> int:
-        while True:
-            try:
-                if not os.read(self._terminal, 65536):
-                    break
-            except OSError:
-                break
-        os.close(self._terminal)
-        return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
-
-
-def test_chat_in_a_terminal_plays_an_episode_step_by_step(trained: Place) -> None:
-    screen = Typist(trained, "chat", NAME, "--split", "dev", "--task", TASK)
-    opened = screen.read_until(r"take it and go on.*> ")
-    assert f"{NAME} step 2: {TASK}" in opened and "add note mug with tag fun" in opened and "policy, step 1" in opened
-    screen.type("note.add mug fun")  # in the policy's place
-    answered = screen.read_until(r"(?s)environment.*ok n\d.*policy, step 2.*> ")
-    assert "╭" in answered, "panels, as there is a terminal"
-    screen.type("done")
-    assert re.search(r"solved, score 1 \(finished after 2 steps\)", screen.read_until(r"solved, score .*\)"))
-    assert screen.wait() == 0
-
-
-def test_a_table_of_two_seeds_is_made_once(place: Place) -> None:
-    keys = [item for item in SMALL if item != "trainer.dump_samples=true"]
-    (place.folder / "table.yaml").write_text(
-        f"project: mine\nexperiment: {ROOT}/examples/basic.yaml\nseeds: [1, 2]\n"
-        "train: {trainer.total_training_steps: 1, trainer.test_freq: 1, trainer.val_before_train: false}\n"
-        "conditions: {plain: {}}\n"
-    )
-    command = ("table", "table.yaml", *keys, f"env_service.env_url=http://127.0.0.1:{free_port()}")
-    first = place.say(*command, timeout_s=600)
-    folder = place.folder / "experiments" / "mine"
-    assert "plain-1: starting (1 of 2)" in first and "plain-2: starting (2 of 2)" in first
-    rows = (folder / "table.csv").read_text().splitlines()
-    reached = [validations(folder / f"plain-{seed}")["pocket"][-1].average for seed in (1, 2)]
-    assert rows[1:] == [f"training,pocket,plain,{seed},1,{value:.6f}" for seed, value in enumerate(reached, 1)]
-    text = (folder / "table.md").read_text()
-    assert f"| pocket | {sum(reached) / 2:.3f} ± " in text and text in first
-    metrics = {path: path.stat().st_mtime_ns for path in folder.glob("*/metrics.jsonl")}
-    again = place.say(*command, timeout_s=60)
-    assert len(metrics) == 2 and {path: path.stat().st_mtime_ns for path in metrics} == metrics
-    assert "plain-1: finished before" in again and "plain-2: finished before" in again and text in again
-
-
-def test_view_answers_with_the_run(trained: Place) -> None:
-    port = free_port()
-    page = trained.start("view", NAME, "--port", str(port), log="view.log")
-    deadline = time.monotonic() + 60
-    while "http://" not in (said := (trained.folder / "view.log").read_text()):
-        assert page.poll() is None and time.monotonic() < deadline, said
-        time.sleep(0.2)
-    address = re.search(r"http://\S+", said)
-    assert address is not None
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-
-    def read(route: str) -> bytes:
-        with opener.open(address.group().rstrip("/") + route, timeout=10) as answer:
-            return bytes(answer.read())
-
-    assert b"<html" in read("/")
-    shown = json.loads(read("/api/state"))
-    assert shown["name"] == NAME and shown["running"] is False and shown["launch"]["exit_code"] == 0
-    assert json.loads(read("/api/trajectories/training/steps")) == [1, 2]
-    page.send_signal(signal.SIGINT)
-    assert page.wait(30) in (0, 130)
 
 
 def test_resume_goes_on_and_stop_ends_it_in_order(trained: Place) -> None:

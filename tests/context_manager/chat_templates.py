@@ -17,41 +17,6 @@ QWEN25 = (
     "{%- endfor -%}"
     "{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\n' }}{%- endif -%}"
 )
-# Thoughts are kept after the last query alone; with enable_thinking=false a reply begins after an empty thought.
-QWEN3 = (
-    "{%- set ns = namespace(last=messages|length - 1, found=false) -%}"
-    "{%- for m in messages[::-1] -%}{%- if not ns.found and m['role'] == 'user' -%}"
-    "{%- set ns.found = true -%}{%- set ns.last = messages|length - 1 - loop.index0 -%}{%- endif -%}{%- endfor -%}"
-    "{%- for m in messages -%}"
-    "{%- if m['role'] == 'assistant' -%}"
-    "{%- set content = m['content'].split('</think>')[-1].lstrip('\n') -%}"
-    "{%- set thought = m['content'].split('</think>')[0].split('<think>')[-1].strip('\n') if '</think>' in "
-    "m['content'] else '' -%}"
-    "{{ '<|im_start|>assistant\n' }}"
-    "{%- if loop.index0 > ns.last and (loop.last or thought) -%}{{ '<think>\n' + thought + '\n</think>\n\n' }}{%- "
-    "endif -%}"
-    "{{ content + '<|im_end|>\n' }}"
-    "{%- elif m['role'] == 'tool' -%}"
-    "{%- if loop.first or messages[loop.index0 - 1]['role'] != 'tool' -%}{{ '<|im_start|>user' }}{%- endif -%}"
-    "{{ '\n<tool_response>\n' + m['content'] + '\n</tool_response>' }}"
-    "{%- if loop.last or messages[loop.index0 + 1]['role'] != 'tool' -%}{{ '<|im_end|>\n' }}{%- endif -%}"
-    "{%- else -%}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{%- endif -%}"
-    "{%- endfor -%}"
-    "{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\n' }}"
-    "{%- if enable_thinking is defined and enable_thinking is false -%}{{ '<think>\n\n</think>\n\n' }}{%- endif "
-    "-%}{%- endif -%}"
-)
-# A thought is opened by the generation prompt itself (models behind a reasoning parser).
-QWEN3_THINKING = QWEN3.partition("{%- if add_generation_prompt -%}")[0] + (
-    "{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\n<think>\n' }}{%- endif -%}"
-)
-# A first token, trimmed contents, tool answers under a role of their own.
-LLAMA31 = (
-    "{{ '<|endoftext|>' }}{%- for m in messages -%}"
-    "{{ '<|start_header_id|>' + ('ipython' if m['role'] == 'tool' else m['role']) + '<|end_header_id|>\n\n' }}"
-    "{{ m['content'] | trim + '<|eot_id|>' }}{%- endfor -%}"
-    "{%- if add_generation_prompt -%}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{%- endif -%}"
-)
 # Refuses two messages of one role in a row.
 STRICT = (
     "{%- for m in messages -%}"

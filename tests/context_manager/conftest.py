@@ -4,35 +4,17 @@ import pytest
 
 from context_manager.chat import ChatRenderer
 from context_manager.template import ContextLimits
-from tests.chat_tokenizers import CHATML, CHATML_THINK, LLAMA3, build_tokenizer
-from tests.context_manager.chat_templates import (
-    LLAMA31,
-    PLAIN,
-    QWEN3,
-    QWEN3_THINKING,
-    QWEN25,
-    STRICT,
-    merging_tokenizer,
-)
+from tests.chat_tokenizers import CHATML, build_tokenizer
+from tests.context_manager.chat_templates import PLAIN, QWEN25, STRICT, merging_tokenizer
+from tests.real_tokenizers import build_family
+from tests.tools_of_families import TOOL_FAMILIES
 
 
-@pytest.fixture(
-    scope="session",
-    params=[
-        (CHATML, "<|im_end|>"),
-        (CHATML_THINK, "<|im_end|>"),
-        (LLAMA3, "<|eot_id|>"),
-        (QWEN25, "<|im_end|>"),
-        (QWEN3, "<|im_end|>"),
-        (QWEN3_THINKING, "<|im_end|>"),
-        (LLAMA31, "<|eot_id|>"),
-        (QWEN25, "<|im_end|>", merging_tokenizer),
-    ],
-    ids=["chatml", "chatml_think", "llama3", "qwen25", "qwen3", "qwen3_thinking", "llama31", "merging"],
-)
-def tokenizer(request):
-    template, eos, *build = request.param
-    return (build or [build_tokenizer])[0](template, eos)
+@pytest.fixture(scope="session", params=["chatml", "merging", "qwen2_5", "qwen3", "qwen3_5_think", "llama3_1"])
+def tokenizer(request, chatml):
+    if request.param == "merging":
+        return merging_tokenizer(QWEN25, "<|im_end|>")
+    return chatml if request.param == "chatml" else build_family(TOOL_FAMILIES[request.param])
 
 
 @pytest.fixture(scope="session")
@@ -46,13 +28,9 @@ def renderer(chatml):
 
 
 @pytest.fixture(scope="session")
-def qwen3():
-    return build_tokenizer(QWEN3, "<|im_end|>")
-
-
-@pytest.fixture(scope="session")
-def qwen3_thinking():
-    return ChatRenderer(build_tokenizer(QWEN3_THINKING, "<|im_end|>"))
+def thinking():
+    """A template whose generation prompt opens a thought."""
+    return ChatRenderer(build_family(TOOL_FAMILIES["qwen3_5_think"]))
 
 
 @pytest.fixture(scope="session")

@@ -1,11 +1,13 @@
 """The pieces of a chat template: put together they are what the template renders, and what cannot be taken apart is
 refused by name."""
 
+import re
+
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from context_manager.chat import ChatRenderer, ChatTemplateError
+from context_manager.chat import CHARS_PER_TOKEN, ChatRenderer, ChatTemplateError, PlainTokenizer
 from context_manager.timeline import LiveTimeline
 from tests.chat_tokenizers import CHATML, build_tokenizer
 from tests.context_manager.episodes import OPENING
@@ -28,9 +30,8 @@ def test_pieces_add_up_to_the_whole(tokenizer, opening, observation, closed, rol
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
 @given(texts=st.lists(st.tuples(WORD, WORD), min_size=1, max_size=4), role=st.sampled_from(["user", "tool"]))
 def test_a_conversation_of_rewritten_replies_reads_as_the_template_renders_it(tokenizer, texts, role):
-    if "message['role'] == 'assistant' -%}{{ '<think>" in tokenizer.chat_template:
-        pytest.skip("writes a thought into the last turn")
     renderer = ChatRenderer(tokenizer)
+    assume(role == "user" or not renderer.opens_thought)  # such a template shows a thought before a tool's answer
     timeline = LiveTimeline(renderer, OPENING)
     messages = list(OPENING)
     for step, (action, observation) in enumerate(texts):
@@ -42,9 +43,9 @@ def test_a_conversation_of_rewritten_replies_reads_as_the_template_renders_it(to
     )
 
 
-def test_a_generation_prompt_that_opens_a_thought_is_noticed_and_not_shown_of_past_turns(qwen3_thinking, renderer):
-    assert qwen3_thinking.opens_thought and not renderer.opens_thought
-    assert qwen3_thinking.text(qwen3_thinking.assistant("act")).endswith("assistant\nact")
+def test_a_generation_prompt_that_opens_a_thought_is_noticed_and_not_shown_of_past_turns(thinking, renderer):
+    assert thinking.opens_thought and not renderer.opens_thought
+    assert thinking.text(thinking.assistant("act")).endswith("assistant\nact")
 
 
 def test_a_template_that_wants_roles_to_alternate_is_refused_where_they_do_not(strict):
@@ -59,37 +60,22 @@ def test_a_template_without_a_token_before_replies_can_be_continued_but_not_edit
         plain_template.head(OPENING)
 
 
-class TestAModelWhoseRepliesEndWithAnotherTokenThanItsTurns:
-    """Its eos is `<|endoftext|>`, its chat template closes turns with `<|im_end|>`; it may say either."""
+@pytest.mark.parametrize(("end", "close"), [("<|im_end|>", ""), ("<|endoftext|>", "<|im_end|>")])
+@pytest.mark.parametrize("append_only", [True, False])
+def test_a_turn_is_closed_once_although_replies_may_end_with_another_token(end, close, append_only):
+    base = ChatRenderer(build_tokenizer(CHATML, "<|endoftext|>"))
+    timeline, ids = LiveTimeline(base, OPENING, append_only=append_only), base.encode(f"act{end}")
+    assert base.ends_turn(ids) and base.text(ids) == "act"
+    before = base.tokenizer.decode(timeline.prompt())
+    timeline.said(ids, "act", 0)
+    timeline.add({"role": "user", "content": "seen"})
+    expected = f"{before}act{end}{close}\n<|im_start|>user\nseen<|im_end|>\n<|im_start|>assistant\n"
+    assert base.tokenizer.decode(timeline.prompt()) == expected
 
-    @pytest.fixture
-    def base(self):
-        return ChatRenderer(build_tokenizer(CHATML, "<|endoftext|>"))
 
-    def said(self, base, text):
-        return base.encode(text)
-
-    def test_both_end_a_reply_and_neither_is_part_of_its_text(self, base):
-        for end in ("<|endoftext|>", "<|im_end|>"):
-            ids = self.said(base, f"act{end}")
-            assert base.ends_turn(ids) and base.text(ids) == base.raw_text(ids) == "act"
-        assert not base.ends_turn(self.said(base, "act"))
-
-    @pytest.mark.parametrize(
-        ("said", "shown"), [("act<|im_end|>", "act<|im_end|>"), ("act<|endoftext|>", "act<|endoftext|><|im_end|>")]
-    )
-    @pytest.mark.parametrize("append_only", [True, False])
-    def test_what_was_said_stays_and_the_turn_is_closed_once(self, base, said, shown, append_only):
-        timeline = LiveTimeline(base, OPENING, append_only=append_only)
-        before = base.tokenizer.decode(timeline.prompt())
-        timeline.said(self.said(base, said), "act", 0)
-        timeline.add({"role": "user", "content": "seen"})
-        expected = f"{before}{shown}\n<|im_start|>user\nseen<|im_end|>\n<|im_start|>assistant\n"
-        assert base.tokenizer.decode(timeline.prompt()) == expected
-
-    def test_further_ids_may_end_a_reply(self, chatml):
-        end = chatml.encode("<|eot_id|>", add_special_tokens=False)
-        assert not ChatRenderer(chatml).ends_turn(end) and ChatRenderer(chatml, stop_token_ids=end).ends_turn(end)
+def test_further_ids_may_end_a_reply(chatml):
+    end = chatml.encode("<|eot_id|>", add_special_tokens=False)
+    assert not ChatRenderer(chatml).ends_turn(end) and ChatRenderer(chatml, stop_token_ids=end).ends_turn(end)
 
 
 def test_a_turn_that_closes_with_plain_text_is_never_closed_by_the_policy():
@@ -100,3 +86,38 @@ def test_a_turn_that_closes_with_plain_text_is_never_closed_by_the_policy():
     )
     newline = open_ended.encode("\n")
     assert not open_ended.ends_turn(newline) and not open_ended.closes_turn(newline)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25)
+@given(text=st.text(st.sampled_from("a é漢😀\n\ud800:"), max_size=200), limit=st.integers(1, 60))
+def test_no_text_is_longer_than_the_limit_after_it_was_clipped(tokenizer, text, limit):
+    renderer = ChatRenderer(tokenizer)
+    clipped = renderer.clip(text, limit)
+    assert len(renderer.encode(clipped)) <= limit
+    whole = text.encode("utf-8", "replace").decode()
+    if len(renderer.encode(whole)) <= limit:
+        assert clipped == whole
+    else:
+        head, gap, tail = clipped.partition("\n[") if "tokens cut]" in clipped else (clipped, "", "")
+        assert whole.startswith(head) and (not gap or whole.endswith(tail.partition("tokens cut]\n")[2]))
+
+
+def test_a_template_that_rewrites_history_is_refused_by_name(chatml):
+    broken = chatml.__class__(
+        tokenizer_object=chatml.backend_tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>"
+    )
+    broken.chat_template = "{{ messages | length }}"
+    with pytest.raises(ChatTemplateError):
+        ChatRenderer(broken).continuation([{"role": "user", "content": "x"}], closed=True)
+
+
+TEXT = st.text(st.characters(exclude_categories=()), max_size=20)
+PIECE = st.one_of(TEXT, st.sampled_from(["<|im_start|>", "<|im_end|>", "<|im", "_end|>"]))
+
+
+@given(text=st.lists(PIECE, max_size=12).map("".join))
+def test_text_comes_back_as_it_was_and_markers_can_be_left_out(text):
+    tokenizer = PlainTokenizer()
+    ids, bare = tokenizer.encode(text), re.sub(r"<\|im_(start|end)\|>", "", text)
+    assert tokenizer.decode(ids) == text and tokenizer.decode(ids, skip_special_tokens=True) == bare
+    assert text != bare or len(ids) == -(-len(text) // CHARS_PER_TOKEN), "about four characters a token"

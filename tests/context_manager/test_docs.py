@@ -25,12 +25,11 @@ def example(monkeypatch, name, holding):
     module = types.ModuleType(name)
     monkeypatch.setitem(sys.modules, name, module)
     exec(compile(source, name, "exec"), module.__dict__)
-    return module, source
+    return module
 
 
-def test_the_template_is_a_template_of_forty_lines_that_does_what_the_page_says(monkeypatch, renderer):
-    _, source = example(monkeypatch, "my_templates", "class FirstLines")
-    assert len(source.splitlines()) <= 40
+def test_the_template_does_what_the_page_says(monkeypatch, renderer):
+    example(monkeypatch, "my_templates", "class FirstLines")
     template = template_class("my_templates:FirstLines")
     limits = ContextLimits(100, 2_000, 3_000, 40, 200)
     context = begin(template, renderer, limits, ContextSettings(context_trigger_tokens=500, context_keep_turns=2))
@@ -42,23 +41,6 @@ def test_the_template_is_a_template_of_forty_lines_that_does_what_the_page_says(
     assert text.count("o" * 60) < 11
     samples = context.samples()
     assert sorted(step for sample in samples for step in sample.steps) == list(range(12)) and len(samples) > 1
-
-
-def test_the_template_trains_on_what_was_sampled_with_both_flows(monkeypatch, renderer):
-    example(monkeypatch, "my_templates", "class FirstLines")
-    ids = [[*renderer.encode("act"), renderer.tokenizer.eos_token_id]]
-    observations = [("user", "first\n" + "o" * 50, False), ("user", "err no\n" + "p" * 50, True)]
-    options = ContextSettings(context_trigger_tokens=400)
-    for flow in ("react", "planner_executor"):
-        played = play(
-            renderer, template_class("my_templates:FirstLines"), flow, ids, observations, max_steps=12, options=options
-        )
-        for sample in played.rollout.samples:
-            whole = sample.prompt_ids + sample.response_ids
-            for step in sample.steps:
-                prompt, sampled, _ = played.engine.calls[step]
-                assert whole[: len(prompt) + len(sampled)] == prompt + sampled
-        assert sorted(step for s in played.rollout.samples for step in s.steps) == list(range(len(played.engine.calls)))
 
 
 def test_the_flow_is_a_flow_and_both_its_calls_are_trained(monkeypatch, renderer):
@@ -74,7 +56,7 @@ def test_the_flow_is_a_flow_and_both_its_calls_are_trained(monkeypatch, renderer
 @pytest.mark.service
 async def test_an_episode_outside_training_runs_against_an_endpoint(monkeypatch):
     hurry(monkeypatch)
-    module, _ = example(monkeypatch, "outside", "async def play")
+    module = example(monkeypatch, "outside", "async def play")
     env = ScriptedEnv([("user", "seen " * 300, False)])
     monkeypatch.setattr(module, "AsyncEnvClient", lambda url: env)
     async with FaultyServer([Said("act")]) as server:

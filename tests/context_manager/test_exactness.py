@@ -59,12 +59,6 @@ def test_the_table_says_what_the_templates_do(model):
     assert row(model) in lines, f"the row of {model} is\n{row(model)}"
 
 
-@pytest.mark.service  # seven seconds for the vocabulary
-@pytest.mark.parametrize("model", [model for model in MODELS if model.startswith("Qwen")])
-def test_qwens_own_vocabulary_gives_the_same_rows(model):
-    assert row(model, "qwen") == row(model)
-
-
 def settings(**keys):
     return ContextSettings(**keys)
 

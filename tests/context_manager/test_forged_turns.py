@@ -1,8 +1,6 @@
 """What others write cannot forge a turn: whatever it spells, the only control tokens are those that the chat template
 writes."""
 
-import random
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -99,23 +97,3 @@ def test_text_that_spells_no_control_token_is_encoded_as_before(real, text):
 def test_a_role_that_the_template_leaves_out_is_refused():
     with pytest.raises(ChatTemplateError, match=r"leaves out messages of the role tool: set .*observation_role"):
         ChatRenderer(build_real("phi3_5")).continuation([{"role": "tool", "content": "x"}], closed=True)
-
-
-@pytest.mark.service  # half a minute, most of it for the vocabulary and 50,000 observations
-@pytest.mark.parametrize("family", ["qwen2_5", "qwen3", "llama3_1", "deepseekv3", "glm4moe"])
-def test_ten_thousand_hostile_observations_forge_no_control_token(family):
-    renderer, random_ = ChatRenderer(build_real(family, "qwen")), random.Random(family)
-    fragments = [
-        *ALL,
-        *(text[:cut] for text in ALL for cut in (1, 2, len(text) - 1)),
-        *(text[cut:] for text in ALL for cut in (1, 2)),
-    ]
-    fragments += [CUT, _EDGE, MARKER, "\n", " ", "user\n", "assistant\n", "\u200b", "ok"]
-    benign = {
-        closed: controls(renderer, renderer.continuation([{"role": "user", "content": "-"}], closed=closed))
-        for closed in (True, False)
-    }
-    for number in range(10_000):
-        text = "".join(random_.choices(fragments, k=random_.randint(1, 6)))
-        ids = renderer.continuation([{"role": "user", "content": text}], closed=number % 2 == 0)
-        assert controls(renderer, ids) == benign[number % 2 == 0], text

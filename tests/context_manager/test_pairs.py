@@ -101,26 +101,11 @@ def test_dropping_any_messages_leaves_no_half_of_a_pair(strict, turns, data):
     whole(timeline)
 
 
-def test_a_pinned_answer_keeps_its_call(strict):
-    timeline = grown(strict, [2, 1, 1])
-    timeline.pin(timeline.messages[2])
-    assert [m.number for m in timeline.older(1)] == [4, 5]
-    timeline.drop(timeline.older(1))
-    assert together(timeline) and "seen0.1" in whole(timeline)
-
-
 def test_the_answers_to_a_reply_that_was_rewritten_are_the_users(strict):
     timeline = grown(strict, [1, 1])
     timeline.rewrite(timeline.messages[0], "short")
     text = whole(timeline)
     assert "<|im_start|>assistant\nshort<|im_end|>\n<|im_start|>user\nseen0.0<|im_end|>" in text
-
-
-def test_a_list_that_was_edited_by_hand_makes_no_template_raise(strict):
-    timeline = grown(strict, [1, 1, 2])
-    timeline.messages = [timeline.messages[1], timeline.messages[2], *timeline.messages[5:]]
-    text = whole(timeline)
-    assert "user\nseen0.0" in text and "user\nseen2.0" in text
 
 
 def test_messages_are_paired_for_chat_models():
@@ -144,10 +129,8 @@ def test_a_window_goes_on_with_pairs_alone(strict):
     [
         ("remove m1", [3, 4]),
         ("remove m2", [1, 2, 3, 4]),
-        ("remove m1 m2", [3, 4]),
         ("keep m2\nremove m1", [1, 2, 3, 4]),
         ("compress m2: s", [1, 2, 3, 4]),
-        ("compress m1: s", [1, 2, 3, 4]),
     ],
 )
 def test_what_the_policy_says_of_half_a_pair_breaks_none(strict, commands, kept):
@@ -218,30 +201,19 @@ def test_other_tools_begin_another_sample_and_both_are_stripped_of_their_own_ope
     assert acted(context, 3)[: len(prompt)] == prompt, "the same tools change nothing"
 
 
-@pytest.mark.parametrize("kind", ["image_url", "input_audio"])
-def test_what_is_no_text_is_refused_by_name(strict, kind):
-    parts = [{"type": "text", "text": "see"}, {"type": kind, kind: {"url": "x"}}]
+def test_what_is_no_text_is_refused_by_name(strict):
+    parts = [{"type": "text", "text": "see"}, {"type": "image_url", "image_url": {"url": "x"}}]
     for say in (
         lambda: begun(CausalTemplate, strict).observe([{"role": "user", "content": parts}]),
         lambda: CausalTemplate(strict, LIMITS).start([{"role": "user", "content": parts}]),
         lambda: strict.opening([{"role": "user", "content": parts}]),
     ):
-        with pytest.raises(ContentError, match=f"a message of the role user has a content part of the type {kind}"):
+        with pytest.raises(ContentError, match="a content part of the type image_url"):
             say()
 
 
-def test_a_call_turn_is_closed_by_its_own_token():
-    for family, close, plain in (
-        ("gptoss", "<|call|>", "<|end|>"),
-        ("glm4moe", "<|observation|>", "<|user|>"),
-        ("llama3_1", "<|eom_id|>", "<|eot_id|>"),
-    ):
-        root = ChatRenderer(build_family(TOOL_FAMILIES[family]))
-        renderer = root.for_tools([FIND])
-        ids = renderer.encode(f"x{close}")
-        assert renderer.ends_turn(ids) and renderer.closes_turn(ids, [call()]) and not root.closes_turn(ids)
-        text = renderer.tokenizer.decode(renderer.continuation([answer()], closed=True, calls=[call()]))
-        assert not text.startswith((close, plain)) and "seen" in text
-        assert renderer.tokenizer.decode(renderer.continuation([answer()], closed=False, calls=[call()])).startswith(
-            ("<|call|>", "<|observation|>", "<|eot_id|>")
-        )
+def test_a_list_that_was_edited_by_hand_makes_no_template_raise(strict):
+    timeline = grown(strict, [1, 1, 2])
+    timeline.messages = [timeline.messages[1], timeline.messages[2], *timeline.messages[5:]]
+    text = whole(timeline)
+    assert "user\nseen0.0" in text and "user\nseen2.0" in text

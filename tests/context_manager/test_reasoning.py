@@ -14,7 +14,7 @@ THINK = STYLES["think"]
 WORD = st.text(st.characters(min_codepoint=97, max_codepoint=122), min_size=1, max_size=8)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(turns=st.lists(st.tuples(st.booleans(), WORD), min_size=1, max_size=6))
 def test_later_prompts_read_as_if_nobody_had_ever_thought(renderer, roomy, turns):
     thinking, plain = begin(ReasoningTemplate, renderer, roomy), begin(ReasoningTemplate, renderer, roomy)
@@ -23,24 +23,8 @@ def test_later_prompts_read_as_if_nobody_had_ever_thought(renderer, roomy, turns
         assert turn(thinking, f"{thought}do {word}", "seen", step) == turn(plain, f"do {word}", "seen", step)
 
 
-def test_a_thought_is_trained_in_the_sample_of_its_own_turn(renderer, roomy):
-    context = begin(ReasoningTemplate, renderer, roomy)
-    said = [f"<think>idea{step}</think>\n\nact{step}" for step in range(3)]
-    prompts = [turn(context, text, "seen", step) for step, text in enumerate(said)]
-    samples = context.samples()
-    assert [sample.steps for sample in samples] == [[0], [1], [2]]
-    for sample, prompt, text in zip(samples, prompts, said, strict=True):
-        assert sample.prompt_ids + sample.response_ids == [
-            *prompt,
-            *renderer.encode(text),
-            renderer.tokenizer.eos_token_id,
-        ]
-        assert sum(sample.response_mask) == len(renderer.encode(text)) + 1
-    assert sum(sample.share for sample in samples) == pytest.approx(1)
-
-
-def test_a_reply_that_begins_inside_a_thought_is_understood(qwen3_thinking, roomy):
-    context = begin(ReasoningTemplate, qwen3_thinking, roomy)
+def test_a_reply_that_begins_inside_a_thought_is_understood(thinking, roomy):
+    context = begin(ReasoningTemplate, thinking, roomy)
     first = turn(context, "idea\n</think>\n\nact", "seen", 0)
     assert shown(context, first).endswith("<think>\n"), "the generation prompt opens the thought"
     assert context.action("idea\n</think>\n\nact") == "act"
@@ -71,18 +55,12 @@ def test_every_style_is_stripped(renderer, roomy, style):
 @pytest.mark.parametrize(
     ("text", "inside", "left"),
     [
-        ("act", False, "act"),
         ("  act ", False, "  act "),
-        ("<think>a</think>act", False, "act"),
         ("a</think>\n\nact", True, "act"),
         ("a</think>\n\nact", False, "act"),
         ("<think>a</think><think>b</think>act", False, "act"),
-        ("<think>a</think>act<think>b", False, "act"),
         ("first <think>a", False, "first"),
-        ("<think>a", False, ""),
         ("never closed", True, ""),
-        ("", False, ""),
-        ("", True, ""),
     ],
 )
 def test_what_a_reply_says_beyond_its_thoughts(text, inside, left):

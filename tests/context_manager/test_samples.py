@@ -36,19 +36,6 @@ def test_merging_changes_no_token(first, turns):
     assert sum(sum(sample.response_mask) for sample in samples) == sum(len(s) for _, s in calls)
 
 
-def test_calls_that_go_on_each_other_are_one_sample():
-    samples, _ = recorded([([1, 2], [3]), ([1, 2, 3, 4], [5, 6])]).samples(ROOMY)
-    (sample,) = samples
-    assert (sample.prompt_ids, sample.response_ids, sample.response_mask) == ([1, 2], [3, 4, 5, 6], [1, 0, 1, 1])
-    assert sample.step_ids == [0, -1, 1, 1] and sample.log_probs == [0.0, 0.0, -1.0, -1.1] and sample.share == 1.0
-
-
-@pytest.mark.parametrize("second", [[1, 2, 9, 4], [1, 2], [1, 2, 3], [9]])
-def test_a_call_that_does_not_go_on_the_one_before_is_a_sample_of_its_own(second):
-    samples, _ = recorded([([1, 2], [3]), (second, [5])]).samples(ROOMY)
-    assert len(samples) == 2 and samples[1].response_ids == [5] and samples[1].prompt_ids == second
-
-
 def test_untrained_calls_are_kept_as_snapshots_and_interrupt_nothing():
     recorder = SnapshotRecorder()
     recorder.record([1], [2], [-0.1], step=0)
@@ -70,22 +57,9 @@ def test_what_a_first_prompt_has_too_much_goes_to_the_response_and_only_what_is_
     assert dropped == ({name: 1} if name else {})
     assert len(samples) == (1 if name else 2)
     if name:
-        assert (
-            "sample of steps 0..0 dropped: response_too_long: 4 tokens, data.max_response_length allows 3"
-            in caplog.text
-        )
-        assert samples[0].share == 1.0
+        assert "data.max_response_length allows 3" in caplog.text and samples[0].share == 1.0
     else:
-        assert (
-            samples[0].prompt_ids + samples[0].response_ids == [1, 2, 3, 4, 5, 6] and sum(samples[0].response_mask) == 2
-        )
-
-
-def test_a_training_opening_stands_in_the_place_of_the_one_sampled_with():
-    recorder = recorded([([1, 2, 3], [4]), ([1, 2, 3, 4, 5], [6]), ([1, 2, 7], [8])])
-    samples, dropped = recorder.samples(ROOMY, [1, 2], [50])
-    assert not dropped
-    assert [(s.prompt_ids, s.response_ids) for s in samples] == [([50, 3], [4, 5, 6]), ([50, 7], [8])]
+        assert samples[0].prompt_ids + samples[0].response_ids == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_training_opening_that_is_too_long_or_has_no_place_drops_the_sample_by_name():
@@ -117,13 +91,6 @@ def test_no_more_samples_than_asked_for_and_the_ones_that_were_asked_for(choice,
 def test_log_probs_and_ids_must_pair_up():
     with pytest.raises(ValueError, match="step 4: 2 sampled ids but 1 log-probs"):
         SnapshotRecorder().record([1], [2, 3], [-0.1], step=4)
-
-
-def test_a_call_goes_on_any_earlier_chain_the_longest_that_it_begins_with():
-    samples, _ = recorded([([1], [2]), ([9], [8]), ([1, 2, 3], [4]), ([9, 8, 7], [6]), ([1, 2, 3, 4, 5], [6])]).samples(
-        ROOMY
-    )
-    assert [sample.steps for sample in samples] == [[0, 2, 4], [1, 3]]
 
 
 def test_a_call_goes_on_the_chain_that_the_caller_names_if_it_begins_with_it():

@@ -4,8 +4,17 @@ nothing."""
 import re
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from context_manager.self_managed import GUIDE, REMOVED, SelfManagedTemplate
+from context_manager.self_managed import (
+    GUIDE,
+    REMOVED,
+    Command,
+    SelfManagedTemplate,
+    commands_of,
+    without_blocks,
+)
 from context_manager.settings import ContextSettings
 from context_manager.template import ContextLimits
 from tests.context_manager.episodes import begin, shown, turn
@@ -27,23 +36,17 @@ def texts(context):
 @pytest.mark.parametrize(
     ("commands", "left"),
     [
-        ("remove m1 m2", ["act1", "[m4] seen1", "next", "[m6] seen2"]),
         ("remove m1", ["[m2] seen0", "act1", "[m4] seen1", "next", "[m6] seen2"]),
-        ("remove m2", ["act0", f"[m2] {REMOVED}", "act1", "[m4] seen1", "next", "[m6] seen2"]),
-        ("compress m2: s", ["act0", "[m2] s", "act1", "[m4] seen1", "next", "[m6] seen2"]),
+        ("remove m2; keep m2", ["act0", f"[m2] {REMOVED}", "act1", "[m4] seen1", "next", "[m6] seen2"]),
         ("compress m1: a", ["a", "[m2] seen0", "act1", "[m4] seen1", "next", "[m6] seen2"]),
         (
             "compress m2: much longer than what it stands for",
             ["act0", "[m2] seen0", "act1", "[m4] seen1", "next", "[m6] seen2"],
         ),
         ("compress m2: s\nremove m2 m1", ["act1", "[m4] seen1", "next", "[m6] seen2"]),
-        ("remove m1 m2 m3", ["[m4] seen1", "next", "[m6] seen2"]),
-        ("remove m4 m2", ["act0", f"[m2] {REMOVED}", "act1", f"[m4] {REMOVED}", "next", "[m6] seen2"]),
         ("remove m4 m3 m2", ["act0", f"[m4] {REMOVED}", "next", "[m6] seen2"]),
-        ("remove m2; keep m2", ["act0", f"[m2] {REMOVED}", "act1", "[m4] seen1", "next", "[m6] seen2"]),
         ("remove m1 m1 m2 m2", ["act1", "[m4] seen1", "next", "[m6] seen2"]),
         ("remove m5 m6 m7 m0 m99", ["act0", "[m2] seen0", "act1", "[m4] seen1", "next", "[m6] seen2"]),
-        ("forget everything", ["act0", "[m2] seen0", "act1", "[m4] seen1", "next", "[m6] seen2"]),
     ],
 )
 def test_commands_in_a_reply_are_carried_out(renderer, commands, left):
@@ -59,18 +62,6 @@ def test_commands_in_a_reply_are_carried_out(renderer, commands, left):
         assert shown(context, context.next_prompt()) == rendered
 
 
-def test_commands_are_trained_on_like_all_that_was_sampled(renderer):
-    context = started(renderer)
-    turn(context, "act0", "seen0", 0)
-    text = "act1<context>remove m1 m2</context>"
-    turn(context, text, "seen1", 1)
-    turn(context, "act2", "seen2", 2)
-    samples = context.samples()
-    assert [sample.steps for sample in samples] == [[0, 1], [2]]
-    trained = [token for token, step in zip(samples[0].response_ids, samples[0].step_ids, strict=True) if step == 1]
-    assert trained == [*renderer.encode(text), renderer.tokenizer.eos_token_id]
-
-
 def test_what_is_kept_outlives_what_is_not(renderer):
     context = started(renderer, TRIGGERED)
     turn(context, "act0", "the key is 4711", 0)
@@ -78,9 +69,7 @@ def test_what_is_kept_outlives_what_is_not(renderer):
     for step in range(2, 14):
         prompt = turn(context, f"act{step}", "o" * 60, step, answers={"context": "nothing"})
     assert "the key is 4711" in shown(context, prompt) and "[m4]" not in shown(context, prompt).replace(GUIDE, "")
-    assert any(edit["kind"] == "keep" for edit in context.edits) and any(
-        edit["kind"] == "drop" for edit in context.edits
-    )
+    assert {"keep", "drop"} <= {edit["kind"] for edit in context.edits}
 
 
 def test_the_policy_is_asked_once_the_trigger_is_passed_with_the_sizes_of_what_may_go(renderer):
@@ -96,12 +85,7 @@ def test_the_policy_is_asked_once_the_trigger_is_passed_with_the_sizes_of_what_m
         int(number): int(size) for number, size in re.findall(r"m(\d+) (\d+)", asked.partition("Tokens by id: ")[2])
     }
     assert sorted(sizes) == list(range(1, newest - 1)), "the newest turn is out of reach"
-    assert sum(sizes.values()) + context.timeline.opening_length == pytest.approx(
-        len(context.timeline.prompt()), abs=140
-    )
-    assert all(65 <= sizes[number] <= 110 for number in sizes if number % 2 == 0), (
-        "sixty characters, the id, and what stands around"
-    )
+    assert all(65 <= sizes[number] <= 110 for number in sizes if number % 2 == 0), "sixty, the id, what is around it"
     calls = len(context.recorder.snapshots)
     reply = [*renderer.encode("remove m1 m2\ncompress m4: o"), renderer.tokenizer.eos_token_id]
     context.answer(call, reply, [-0.1] * len(reply), 50)
@@ -111,21 +95,43 @@ def test_the_policy_is_asked_once_the_trigger_is_passed_with_the_sizes_of_what_m
     assert context.housekeeping() is None, "asked once between two replies"
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
-    "answer", ["", "I need it all", "keep m1 m2 m3 m4 m5 m6 m7 m8 m9 m10 m11 m12 m13 m14", "remove m999"]
+    ("line", "expected"),
+    [
+        ("Remove m1, m2,m3", [Command("remove", (1, 2, 3))]),
+        ("- keep [m4] [m5]", [Command("keep", (4, 5))]),
+        ("compress m4: short: text", [Command("compress", (4,), "short: text")]),
+        ("remove m4: no longer needed", [Command("remove", (4,), "no longer needed")]),
+        ("compress m1: a; b", [Command("compress", (1,), "a; b")]),
+        ("compress m1: a; remove m2", [Command("compress", (1,), "a"), Command("remove", (2,))]),
+        ("compress m4:", []),
+        ("compress m4 m5: both", []),
+        ("remove m1 because it is old", []),
+        ("I would remove m4", []),
+        ("delete m4", []),
+        ("remove m" + "9" * 5_000, []),
+    ],
 )
-def test_the_budget_holds_over_two_hundred_turns_if_the_policy_does_nothing_for_it(renderer, answer):
-    context = started(renderer, TRIGGERED)
-    sizes = []
-    for step in range(200):
-        prompt = turn(context, f"act{step}", "o" * 60, step, answers={"context": answer})
-        assert len(prompt) <= context.room
-        timeline = context.timeline
-        sizes.append(
-            (len(prompt), len(timeline.messages), len(timeline._blocks), len(timeline._seen_ids), len(timeline._seen))
-        )
-    for measure in range(5):
-        assert max(size[measure] for size in sizes[50:]) <= max(size[measure] for size in sizes[:50]) + 8
-    if not answer.startswith("keep"):
-        assert max(size[0] for size in sizes) <= context.trigger, "nothing that is kept stands in the way"
+def test_a_line_is_a_command_or_nothing(line, expected):
+    assert commands_of(f"<context>\n{line}\n</context>") == expected
+
+
+def test_commands_stand_between_tags_unless_they_were_asked_for():
+    assert commands_of("remove m1") == []
+    assert commands_of("remove m1", asked=True) == [Command("remove", (1,))]
+    assert commands_of("remove m1 <context>keep m2</context>", asked=True) == [Command("keep", (2,))], (
+        "tags count where there are some"
+    )
+
+
+PIECES = [*("keep", "remove", "compress", "m1", "[m22]", "<context>", "</context>", "- "), *" m3,:;\nx"]
+
+
+@pytest.mark.thorough
+@settings(max_examples=400, deadline=None)
+@given(text=st.lists(st.sampled_from(PIECES), max_size=30).map("".join), asked=st.booleans())
+def test_whatever_was_said_commands_are_whole_and_reading_them_never_fails(text, asked):
+    for command in commands_of(text, asked=asked):
+        assert command.numbers and (command.verb != "compress" or (len(command.numbers) == 1 and command.text))
+        assert "\n" not in command.text
+    assert commands_of(without_blocks(text)) == [] or text.count("<context>") > 1, "what is taken out is what counted"

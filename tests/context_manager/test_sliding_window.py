@@ -47,8 +47,6 @@ def test_the_policy_is_asked_on_the_conversation_that_it_knows_and_trained_on_it
     calls = len(context.recorder.snapshots)
     context.answer(call, renderer.encode("did a"), [-0.2] * 5, 99)
     assert context.recorder.snapshots[calls].kind == "summary" and context.recorder.snapshots[calls].trained
-    trained = [sample for sample in context.samples() if 99 in sample.steps]
-    assert len(trained) == 1 and trained[0].response_mask[-5:] == [1] * 5 and trained[0].step_ids[-5:] == [99] * 5
     assert context.housekeeping() is None, "asked once between two replies"
 
 
@@ -63,20 +61,14 @@ def test_a_summary_is_bounded_whatever_was_said(renderer, said):
 
 
 def test_a_roles_model_gets_the_opening_and_what_goes_as_a_transcript(renderer):
-    options = ContextSettings(
-        context_trigger_tokens=300, context_keep_turns=2, summary_tokens=40, summary_by="summariser"
-    )
-    context = filled(renderer, options, turns=3)
+    context = filled(renderer, TRIGGERED.model_copy(update={"summary_by": "summariser"}), turns=3)
     while (call := context.housekeeping()) is None:
         turn(context, "act", "</transcript> o", 90)
     assert call.by == "summariser" and call.prompt_ids == [] and call.max_new_tokens == 40
     system, user = call.messages
     assert system["content"].startswith("role: summariser/context\n")
-    assert (
-        "<opening>\ns\ngo\n</opening>" in user["content"]
-        and "step 0\naction: act0\nobservation: seen0" in user["content"]
-    )
-    assert "<summary>" not in user["content"]
+    assert "<opening>\ns\ngo\n</opening>" in user["content"] and "<summary>" not in user["content"]
+    assert "step 0\naction: act0\nobservation: seen0" in user["content"]
     assert user["content"].count("</transcript>") == 1, "an observation cannot close its section"
     snapshots = len(context.recorder.snapshots)
     context.settle(call, "told")
@@ -84,29 +76,6 @@ def test_a_roles_model_gets_the_opening_and_what_goes_as_a_transcript(renderer):
     while (call := context.housekeeping()) is None:
         turn(context, "act", "o" * 60, 90)
     assert "<summary>\ntold\n</summary>" in call.messages[1]["content"], "the next summary knows the one before it"
-
-
-def test_nobody_is_asked_if_so_wanted_and_older_turns_just_go(renderer):
-    options = ContextSettings(context_trigger_tokens=300, context_keep_turns=2, summary_by="nobody")
-    context = filled(renderer, options, turns=9)
-    assert {edit["kind"] for edit in context.edits} == {"drop"}
-    assert {snapshot.kind for snapshot in context.recorder.snapshots} == {"action"}
-
-
-def test_the_question_is_put_to_the_beginning_alone_where_the_whole_does_not_fit(renderer):
-    limits = ContextLimits(100, 700, 1_000, 60, 300)
-    context = begin(
-        SlidingWindowTemplate,
-        renderer,
-        limits,
-        ContextSettings(context_trigger_tokens=300, context_keep_turns=1, summary_tokens=40),
-    )
-    turn(context, "act0", "o" * 60, 0)
-    turn(context, "act1", "p" * 300, 1)
-    call = context.housekeeping()
-    text = shown(context, call.prompt_ids)
-    assert "o" * 60 in text and "p" * 300 not in text and call.shown == ((1, 2),)
-    assert len(call.prompt_ids) + call.max_new_tokens <= context.total
 
 
 def test_the_summary_itself_goes_before_the_context_is_full(renderer):

@@ -1,9 +1,13 @@
 """What every template has from its base: observations, instructions, pins, samples within limits, and hooks."""
 
+import sys
+from types import SimpleNamespace
+
 import pytest
 
-from context_manager.registry import TEMPLATES
-from context_manager.settings import ContextSettings
+from agentevolver.utils.errors import ConfigError
+from context_manager.registry import COMMON, TEMPLATES, checked_template
+from context_manager.settings import CONTEXT_TEMPLATES, OLD_TEMPLATE_NAMES, ContextSettings
 from context_manager.template import ContextFull, ContextLimits, ContextTemplate
 from tests.context_manager.episodes import begin, say, shown, turn
 
@@ -64,30 +68,18 @@ def test_the_reserve_of_the_reply_is_part_of_the_guard(renderer, template):
         short.next_prompt()
 
 
-@EVERY
-def test_a_reply_longer_than_the_reserve_is_dropped_by_name_and_nothing_else_is(renderer, template):
-    limits = ContextLimits(500, 300, 2_000, 32, 50)
-    context = begin(template, renderer, limits)
-    turn(context, "act", "seen", 0)
-    say(context, "y" * 400, 1)  # an engine that ignores its limit
-    samples = context.samples()
-    assert samples == [] and context.dropped == {"response_too_long": 1}
-    again = begin(TEMPLATES["reasoning"], renderer, limits)
-    turn(again, "<think>t</think>act", "seen", 0)
-    say(again, "y" * 400, 1)
-    assert [sample.steps for sample in again.samples()] == [[0]] and again.dropped == {"response_too_long": 1}
+def test_every_optional_key_is_read_by_a_template():
+    assert set(TEMPLATES) | set(OLD_TEMPLATE_NAMES) == set(CONTEXT_TEMPLATES)
+    read = {key for template in TEMPLATES.values() for key in template.reads}
+    assert set(ContextSettings.model_fields) == COMMON | read
 
 
-def test_shown_messages_of_a_call_are_written_down_as_runs_of_their_numbers(renderer, roomy):
-    context = begin(ContextTemplate, renderer, roomy)
-    for step in range(4):
-        turn(context, f"act{step}", "seen", step)
-    context.timeline.drop(context.timeline.messages[2:4])
-    say(context, "end", 4)
-    assert [snapshot.shown for snapshot in context.recorder.snapshots] == [
-        (),
-        ((1, 2),),
-        ((1, 4),),
-        ((1, 6),),
-        ((1, 2), (5, 8)),
-    ]
+def test_a_users_own_template_says_itself_which_keys_it_reads(monkeypatch):
+    class Own(ContextTemplate):
+        reads = frozenset({"summary_tokens"})
+
+    monkeypatch.setitem(sys.modules, "own_templates", SimpleNamespace(Own=Own))
+    chosen = {"context_template": "own_templates:Own"}
+    assert checked_template(ContextSettings(**chosen, summary_tokens=64)) is Own
+    with pytest.raises(ConfigError, match="think_style is only read by reasoning"):
+        checked_template(ContextSettings(**chosen, think_style="granite"))

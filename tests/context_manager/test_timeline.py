@@ -64,37 +64,6 @@ def test_each_message_is_rendered_once_however_many_prompts_are_made(renderer, m
     assert all(sum(f"seen{i}" in t for t in rendered_texts) == 1 for i in range(8))
 
 
-def test_a_prompt_belongs_to_whoever_asked_for_it(renderer):
-    timeline = grown(renderer)
-    first = timeline.prompt()
-    first.clear()
-    assert text(timeline) == rendered(timeline)
-
-
-def test_extra_messages_are_shown_and_not_kept(renderer):
-    timeline = grown(renderer)
-    before = timeline.prompt()
-    asked = timeline.prompt_of(timeline.messages, [{"role": "user", "content": "summarise"}])
-    assert "summarise" in renderer.tokenizer.decode(asked) and timeline.prompt() == before
-    assert timeline.chat(extra=[{"role": "user", "content": "summarise"}])[-1]["content"] == "summarise"
-
-
-def test_older_turns_leave_out_what_is_pinned_and_the_answers_to_it(renderer):
-    timeline = grown(renderer)
-    timeline.pin(timeline.messages[0])
-    timeline.pin(timeline.messages[3])
-    assert [message.number for message in timeline.older(1)] == [3, 5, 6]
-    timeline.pin(timeline.messages[0], False)
-    assert [message.number for message in timeline.older(1)] == [1, 2, 3, 5, 6]
-    assert timeline.older(9) == []
-
-
-def test_other_fields_of_a_message_reach_the_template(renderer):
-    timeline = grown(renderer, turns=1)
-    timeline.add({"role": "tool", "content": "x", "tool_call_id": "c1"})
-    assert timeline.chat()[-1] == {"tool_call_id": "c1", "role": "tool", "content": "x"}
-
-
 def test_sizes_add_up_to_the_prompt_and_are_shared_where_messages_stand_together(renderer):
     timeline = grown(renderer)
     timeline.add({"role": "tool", "content": "x" * 30})

@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 
 from context_manager.chat import ChatRenderer, ChatTemplateError
 from context_manager.exactness import find_drift
-from context_manager.messages import for_template
 from context_manager.registry import TEMPLATES
 from context_manager.settings import ContextSettings
-from context_manager.template import CausalTemplate, ContextLimits
-from tests.real_tokenizers import FAMILIES, build_family, package_file
+from context_manager.template import ContextLimits
+from tests.real_tokenizers import FAMILIES, build_family
 from tests.tools_of_families import FIND, TOOL_FAMILIES, answer, call
 
 LIMITS = ContextLimits(20_000, 20_000, 40_000, 64, 400)
@@ -50,58 +49,11 @@ def test_what_follows_a_call_is_what_the_template_writes_there(renderer):
     assert text.count(tail) == 1 and "seen" in tail and '"x"' not in tail
 
 
-def test_an_episode_of_calls_is_one_sample_whose_mask_is_what_was_sampled(renderer):
-    context = CausalTemplate(renderer._root, LIMITS)
-    context.offer([FIND])
-    context.start(OPENING)
-    sampled = []
-    for step in range(3):
-        context.next_prompt()
-        close = renderer._root._call_close[0]
-        ids = [*renderer.encode(f"I call {step}"), close]
-        context.record(ids, [-0.5] * len(ids), step)
-        context.called([call(step)], "I call")
-        context.observe([answer(step, f"seen {step}")])
-        sampled += ids
-    (sample,) = context.samples()
-    assert [i for i, m in zip(sample.response_ids, sample.response_mask, strict=True) if m] == sampled
-    assert [m["role"] for m in context.chat()[2:]] == ["assistant", "tool"] * 3
-    assert context.chat()[2]["tool_calls"] == [call(0)] and context.chat()[2]["content"] == "I call"
-
-
 def test_a_template_that_puts_answers_inside_the_turn_that_called_is_refused():
     family = FAMILIES["qwen3"]
     gemma = ChatRenderer(build_family(type(family)("gemma4_v5", "<turn|>", ("<bos>", "<|turn>", "<turn|>"))))
     with pytest.raises(ChatTemplateError, match=r"leaves out messages of the role tool: set .*tool_format to none"):
         gemma.continuation([answer()], closed=True, calls=[call()])
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("name", "file"),
-    [("mistral_v3", "tekken_240911.json"), ("mistral_v7", "mistral_instruct_tokenizer_241114.model.v7")],
-)
-def test_the_templates_that_stand_for_mistrals_write_what_its_own_package_writes(name, file):
-    from mistral_common.protocol.instruct.request import ChatCompletionRequest
-    from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
-
-    theirs = MistralTokenizer.from_file(str(package_file("mistral_common", "data", file)))
-    ours = build_family(TOOL_FAMILIES[name])
-    said = [
-        *OPENING,
-        {"role": "assistant", "content": "", "tool_calls": [call()]},
-        answer(),
-        {"role": "assistant", "content": "done"},
-        {"role": "user", "content": "more"},
-    ]
-    for end in (2, 4, 6):
-        request = ChatCompletionRequest(messages=said[:end], tools=[FIND])
-        written = theirs.encode_chat_completion(request).text
-        text = ours.apply_chat_template(
-            [for_template(message) for message in said[:end]], tools=[FIND], tokenize=False, add_generation_prompt=True
-        )
-        # SentencePiece has a space before each text.
-        assert text.replace(" ", "") == written.replace("\u2581", "").replace(" ", "")
 
 
 class TestWhatTheEnvironmentReads:
@@ -118,7 +70,6 @@ class TestWhatTheEnvironmentReads:
         [
             ("llama3_1", '<|python_tag|>find.call(q="x")', "<|eom_id|>"),
             ("mistral_v3", '[TOOL_CALLS][{"name": "find"}]', "</s>"),
-            ("gptoss", "<|channel|>commentary to=functions.find <|constrain|>json<|message|>{}", "<|call|>"),
             (
                 "gptoss",
                 "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>ok",
@@ -143,16 +94,7 @@ class TestWhatTheEnvironmentReads:
         assert renderer.text(spelled) == "<|python_tag|>" and renderer._call_marks.isdisjoint(spelled) and shown == "x"
 
 
-HOSTILE = (
-    "<|im_end|>",
-    "</tool_response>",
-    "<tool_call>",
-    "<|eot_id|>",
-    "<|call|>",
-    "[/AVAILABLE_TOOLS]",
-    "[INST]",
-    "</s>",
-)
+HOSTILE = ("<|im_end|>", "</tool_response>", "<tool_call>", "<|eot_id|>", "<|call|>", "[/AVAILABLE_TOOLS]", "</s>")
 
 
 def ids_of_controls(renderer, ids):

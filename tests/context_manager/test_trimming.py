@@ -1,12 +1,8 @@
 """What the templates share that shorten the conversation: when they step in, what they may drop, and that the budget
 holds."""
 
-import pytest
-
-from context_manager.chat import ChatTemplateError
-from context_manager.self_managed import SelfManagedTemplate
 from context_manager.settings import ContextSettings
-from context_manager.sliding_window import SlidingWindowTemplate, TrimmingTemplate
+from context_manager.sliding_window import TrimmingTemplate
 from context_manager.template import ContextLimits
 from tests.context_manager.episodes import begin, shown, turn
 
@@ -63,20 +59,3 @@ def test_what_is_pinned_outlives_older_turns_until_the_context_would_be_full(ren
         context.timeline.pin(context.timeline.messages[-2])
         context.fit()
         assert len(context.timeline.prompt()) <= context.room
-
-
-def test_a_call_of_the_policy_is_offered_only_where_its_answer_fits(renderer):
-    context = grown(renderer, 3)
-    call = context.policy_call("summary", "sum up", context.timeline.messages)
-    assert len(call.prompt_ids) + call.max_new_tokens <= context.total
-    assert "sum up" in shown(context, call.prompt_ids) and call.messages[-1] == {"role": "user", "content": "sum up"}
-    assert call.shown == ((1, 6),)
-    assert context.policy_call("summary", "x" * context.total, context.timeline.messages) is None
-
-
-@pytest.mark.parametrize("template", [SlidingWindowTemplate, SelfManagedTemplate])
-def test_a_chat_template_that_older_turns_cannot_be_taken_out_of_is_refused_before_the_first_call(
-    strict, roomy, template
-):
-    with pytest.raises(ChatTemplateError, match="roles must alternate"):
-        begin(template, strict, roomy)

@@ -73,7 +73,7 @@ SECTIONS = (
         "An agent is a function that is called as `play(task, endpoint, world)`, or a program ([Gateway](gateway.md), "
         "[Train the agent you have](train_your_agent.md)).",
         {
-            "agentevolver.rollout.gateway.server": ("Endpoint",),
+            "agentevolver.rollout.gateway.server": ("GatewayEndpoint",),
             "agentevolver.rollout.world": ("HopWorld", "BlockingWorld"),
             "agentevolver.rollout.agent": ("Result", "AgentFailed"),
         },
@@ -102,7 +102,13 @@ SECTIONS = (
                 *("Trajectory", "Task", "Step", "StopReason", "Outcome", "Reward", "GuidanceUse", "Attribution"),
                 *("LabelStatus", "StepCredit", "CreditParts", "Diagnosis"),
             ),
-            "agentevolver.trainer.monitor.results": ("records", "validations", "compare", "Validation", "Comparison"),
+            "agentevolver.trainer.monitor.results": (
+                "records",
+                "validations",
+                "compare",
+                "ValidationResult",
+                "Comparison",
+            ),
             "agentevolver.trainer.checkpoints": ("whole_checkpoints", "Checkpoint"),
         },
     ),

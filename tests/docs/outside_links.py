@@ -18,8 +18,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 15.0
 AT_ONCE = 8
-# Who does not take HEAD says so with one of these.
-ASK_AGAIN = (403, 404, 405, 501)
 _LINK = re.compile(r"\]\((https?://[^)\s]+)\)|<(https?://[^>\s]+)>")
 _FENCE = re.compile(r"^\s*```")
 
@@ -52,20 +50,15 @@ def links(page: Path) -> Iterator[Link]:
 
 def problem(url: str) -> str:
     """Ask for a page; returns what is wrong with it, "" if it is there."""
-    said = ""
-    for method in ("HEAD", "GET"):
-        request = urllib.request.Request(url, method=method, headers={"User-Agent": "Mozilla/5.0 (link check)"})
-        try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT_S):
-                return ""
-        except urllib.error.HTTPError as error:
-            said = f"HTTP {error.code}"
-            error.close()
-            if error.code not in ASK_AGAIN:
-                return said
-        except (OSError, ValueError) as error:
-            return str(getattr(error, "reason", error)) or type(error).__name__
-    return said
+    request = urllib.request.Request(url, headers={"User-Agent": "Mozilla/5.0 (link check)"})
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S):
+            return ""
+    except urllib.error.HTTPError as error:
+        error.close()
+        return f"HTTP {error.code}"
+    except (OSError, ValueError) as error:
+        return str(getattr(error, "reason", error)) or type(error).__name__
 
 
 def warnings(found: Iterable[Link]) -> list[str]:

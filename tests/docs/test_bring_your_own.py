@@ -13,8 +13,6 @@ import yaml
 
 from advantage_processor.settings import AttributionSettings
 from agentevolver.config.checks import load
-from agentevolver.launcher.options import parse
-from agentevolver.llm.settings import LLMSettings, Role
 from agentevolver.recipes.offline.seed.demonstrations import played, read_demonstrations
 from env_service.checker import LocalProbe, run_checks
 from env_service.cli import main as env_service
@@ -97,16 +95,6 @@ def test_the_experiment_that_new_writes_names_splits_that_the_environment_has(pa
     assert resolved.experiment_dir == Path("experiments/last_word/first")
 
 
-def test_the_launchers_commands_are_understood():
-    launches = [words[2:] for words in COMMANDS if words[:2] == ["python", "launcher.py"]]
-    assert len(launches) == 4
-    parsed = [parse(words) for words in launches]
-    assert [options.dry_run for options in parsed] == [True, False, False, False]
-    assert all(
-        str(options.conf) == "last_word/train.yaml" and options.env_modules == (ENV_MODULE,) for options in parsed[:2]
-    )
-
-
 def conf(tmp_path, text):
     path = tmp_path / "mine.yaml"
     path.write_text(f"{text}\nenv_service: {{env_type: pocket}}\n")
@@ -118,14 +106,6 @@ def test_the_sizes_of_another_model_fit_together(tmp_path, device):
     path = conf(tmp_path, block("yaml", "actor_rollout_ref:"))
     sizes = load(path, [f"device={device}", "env_service.env_params.verbose=true"]).settings.sizes
     assert sizes.max_model_len == sizes.max_prompt_length + sizes.max_response_length
-
-
-def test_the_endpoints_are_valid_and_roles_have_what_is_theirs():
-    llm = LLMSettings.model_validate(yaml.safe_load(block("yaml", "llm:"))["llm"])
-    assert (
-        llm.endpoint(Role.JUDGE).sampling["temperature"] == 0 and llm.endpoint(Role.EXPLORER).key_variable == "MY_KEY"
-    )
-    assert llm.endpoint(Role.ATTRIBUTOR).key_variable is None
 
 
 def test_the_stage_of_the_other_page_is_taken_by_the_section_and_clips():

@@ -106,10 +106,6 @@ def test_every_command_is_one_that_a_test_knows() -> None:
     assert not unknown, "a command that nothing checks; python is called as `python` once the environment is active"
 
 
-def test_what_a_reader_makes_is_made_by_a_test() -> None:
-    assert not [test for test in WALKED.values() if not (ROOT / test).is_file()]
-
-
 @pytest.mark.parametrize(("page", "words"), named(is_launch))
 def test_a_launch_has_options_and_keys_that_exist(
     page: str, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch

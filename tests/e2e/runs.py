@@ -90,6 +90,15 @@ class Launched:
     def processes(self, service: str | None = None) -> set[ProcessId]:
         return carriers(self.run_id, service)
 
+    def victims(self, what: str, service: str | None = None) -> list[ProcessId]:
+        """Processes whose command line holds a text."""
+        return [process for process in self.processes(service) if what in command_of(process)]
+
+    def checkpointed(self) -> int:
+        """The step of the newest checkpoint; 0: there is none."""
+        marker = self.directory / "checkpoints" / "latest_checkpointed_iteration.txt"
+        return int(marker.read_text() or 0) if marker.exists() else 0
+
     def steps_done(self) -> list[int]:
         """The steps in metrics.jsonl that this launch wrote."""
         path = self.directory / "metrics.jsonl"
@@ -123,6 +132,13 @@ class Launched:
     def left_behind(self) -> set[str]:
         """What the run made outside of its experiment's folder, and did not remove."""
         return self.traces.left()
+
+
+def kill(found: list[ProcessId], what: str) -> None:
+    """End processes at once; there has to be one."""
+    assert found, f"there is no {what} to kill"
+    for process in found:
+        send(process, signal.SIGKILL)
 
 
 def command_of(process: ProcessId) -> str:

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from agentevolver.utils.files import read_jsonl, written
-from agentevolver.utils.processes import send
-from tests.e2e.runs import Launched, command_of, launch
+from tests.e2e.runs import Launched, kill, launch
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
 
@@ -35,21 +34,9 @@ def tasks_of(run: Launched, step: int) -> list[str]:
     return sorted(t["task"]["task_id"] for t in rollouts(run, step))
 
 
-def checkpointed(run: Launched) -> int:
-    marker = run.directory / "checkpoints" / "latest_checkpointed_iteration.txt"
-    return int(marker.read_text()) if marker.exists() and marker.read_text() else 0
-
-
-def kill(run: Launched, what: str, service: str | None = None) -> None:
-    victims = [process for process in run.processes(service) if what in command_of(process)]
-    assert victims, f"no process of {what}"
-    for victim in victims:
-        send(victim, signal.SIGKILL)
-
-
 def after_a_kill(run: Launched) -> tuple[int, list[dict[str, Any]]]:
     """The third step after the environment service was killed, and the rollouts up to it."""
-    kill(run, "env_service", "env_service")
+    kill(run.victims("env_service", "env_service"), "environment service")
     survived = max(run.steps_done()) + 3
     run.wait_for(lambda: survived in run.steps_done(), "step after the environment service was killed")
     assert "env_service" in run.output, "the death is reported"
@@ -71,11 +58,11 @@ def test_a_run_survives_its_environment_service_its_trainer_and_ctrl_c(tmp_path:
             rows = {row["key"].rpartition("_")[0] for row in records(first, "samples", step)}
             assert rows and rows <= graded, "what has no outcome is not trained on"
 
-        first.wait_for(lambda: max(first.steps_done()) == checkpointed(first) + 1, "step after a checkpoint")
-        kill(first, "ray::TaskRunner")
+        first.wait_for(lambda: max(first.steps_done()) == first.checkpointed() + 1, "step after a checkpoint")
+        kill(first.victims("ray::TaskRunner"), "trainer")
         assert first.wait(120) != 0
         assert first.processes() == first.left_behind() == set()
-        torn, last = checkpointed(first), max(first.steps_done())
+        torn, last = first.checkpointed(), max(first.steps_done())
         assert last > torn >= 4
         saved = torn - 2  # the newest checkpoint that is whole, once the disk has lost the end of the last one
         os.truncate(first.directory / "checkpoints" / f"global_step_{torn}" / "trainer.pt", 100)

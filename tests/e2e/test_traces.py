@@ -63,9 +63,3 @@ def test_what_a_run_leaves_is_told_from_what_others_leave_meanwhile(traces, tmp_
         theirs.unlink()
         others.rmdir()
         Path(place).unlink(missing_ok=True)
-
-
-def test_files_of_the_experiment_may_stay(traces, tmp_path):
-    (tmp_path / "logs").mkdir()
-    (traces.folder / "left").touch()
-    assert traces.left() == {str(traces.folder / "left")}

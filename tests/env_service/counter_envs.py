@@ -77,7 +77,6 @@ class Counter(BaseEnv):
         if verb == "garbage":
             return {
                 "object": object(),
-                "none": None,
                 "nan": {**fine, "reward": float("nan")},
                 "shape": {"state": "text"},
             }[argument]
@@ -124,12 +123,6 @@ class QuickCounter(Counter):
     call_timeout_s: ClassVar[float] = 0.6
 
 
-class QuickLonelyCounter(LonelyCounter):
-    """One in a process of its own that is soon given up."""
-
-    call_timeout_s: ClassVar[float] = 0.6
-
-
 class SteadyLonelyCounter(LonelyCounter):
     """One in a process of its own that is given up after a while that a busy machine does not use up."""
 
@@ -144,17 +137,15 @@ class StillbornCounter(LonelyCounter):
 
 
 class WarmCounter(LonelyCounter):
-    """Takes its time to get ready, before anybody asks; or fails or hangs there, as the variable WARM_UP says."""
+    """Takes its time to get ready, before anybody asks; or fails there, as the variable WARM_UP says."""
 
-    call_timeout_s: ClassVar[float] = 1.5
     ready_in: ClassVar[int] = 0
 
     @classmethod
     def warm_up(cls) -> None:
-        how = os.environ.get("WARM_UP")
-        if how == "fail":
+        if os.environ.get("WARM_UP") == "fail":
             raise FileNotFoundError("secret-detail")
-        time.sleep(600 if how == "hang" else 0.5)
+        time.sleep(0.5)
         cls.ready_in = os.getpid()
 
     def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:

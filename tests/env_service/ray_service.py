@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import secrets
@@ -16,6 +17,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
+
+from env_service.client import EnvClient
+from tests.free_ports import free_port
 
 ROOT = Path(__file__).parents[2]
 BOTH = ["--env", "counter", "--env-module", "counter=counter_envs:Counter"]
@@ -86,12 +90,15 @@ def census(served: Served) -> Census:
     marked = [p for p in psutil.process_iter() if environment_of(p).get(MARK) == served.mark and p != service]
     commands = {p: command_of(p) for p in {*service.children(recursive=True), *marked}}
     members = [p for p, command in commands.items() if command and not is_rays_own(command)]
+    # Ray connects to itself once more whenever it wants to.
+    tcp = service.net_connections("tcp")
+    of_ray = [one for one in tcp if one.status == psutil.CONN_ESTABLISHED and one.laddr.port != served.port]
     return Census(
         instances=len(listing["data"]),
         actors=sum("ray::Host" in commands[p] for p in members),
         processes=len(members),
         ports=sum(listening(p) for p in [service, *members]),
-        files=service.num_fds(),
+        files=service.num_fds() - len(of_ray),
     )
 
 
@@ -118,9 +125,11 @@ def settled(served: Served, quiet_s: float = 0.6) -> Census:
 @contextlib.contextmanager
 def leaking_nothing(served: Served) -> Iterator[None]:
     """Count what the service holds before the block, and wait after it until that is all again."""
+    gc.collect()  # connections of clients that are garbage here are still open there
     before = settled(served)
     assert before.instances == 0
     yield
+    gc.collect()
     deadline = time.monotonic() + LEAK_WAIT_S
     while (after := census(served)) != before:
         assert time.monotonic() < deadline, (before, after)
@@ -168,6 +177,18 @@ def stop(served: Served) -> str:
     return served.logged()
 
 
+@contextlib.contextmanager
+def served_alone(name: str) -> Iterator[EnvClient]:
+    """Serve one environment of this repository and yield a client."""
+    service = start(free_port(), "--env", name, "--shared-hosts", "1")
+    try:
+        service.wait_until_healthy(120)
+        with EnvClient(service.url, timeout_s=60.0) as client:
+            yield client
+    finally:
+        stop(service)
+
+
 def all_gone(family: list[psutil.Process], but: tuple[str, ...] = ()) -> bool:
     """Whether every process has ended (zombies of a dead parent count as ended)."""
     commands = [command_of(p) for p in family]
@@ -180,8 +201,3 @@ def folders_of(served: Served) -> list[Path]:
 
 async def open_instances(http: Any) -> list[dict[str, Any]]:
     return list(json.loads((await http.get("/instances"))[1])["data"])
-
-
-def workers(served: Served) -> int:
-    """Return how many processes hold or await isolated instances."""
-    return sum("env_service.hosting.forkserver" in command_of(p) for p in served.family())

@@ -14,7 +14,6 @@ from env_service.contract import (
     checked_score,
     checked_state,
     checked_step,
-    checked_tasks,
     created_with,
     shorten,
 )
@@ -23,16 +22,10 @@ USER = {"role": "user", "content": "go"}
 STEP = {"state": [USER], "reward": 1, "is_terminated": False, "info": {}}
 
 
-def test_a_correct_init_state_passes_unchanged() -> None:
-    state = {"state": [{"role": "system", "content": "s"}, USER], "info": {"a": 1}}
-    assert checked_init_state(state) == state
-
-
 @pytest.mark.parametrize(
     ("value", "message"),
     [
         (None, "a dict with `state`"),
-        ({"state": [], "info": {}}, "the last one is from the user"),
         ({"state": [USER, {"role": "assistant", "content": "x"}], "info": {}}, "the last one is from the user"),
         ({"state": [{"role": "user"}], "info": {}}, "a text as `content`"),
         ({"state": [{"role": "robot", "content": ""}], "info": {}}, "a role of"),
@@ -41,23 +34,17 @@ def test_a_correct_init_state_passes_unchanged() -> None:
     ],
 )
 def test_a_wrong_init_state_is_named(value: Any, message: str) -> None:
+    right = {"state": [{"role": "system", "content": "s"}, USER], "info": {"a": 1}}
+    assert checked_init_state(right) == right
     with pytest.raises(ContractError, match=message):
         checked_init_state(value)
-
-
-def test_a_step_reward_becomes_a_float() -> None:
-    assert checked_step(STEP)["reward"] == 1.0
-    assert isinstance(checked_step(STEP)["reward"], float)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"reward": float("nan")}, "finite"),
-        ({"reward": float("inf")}, "finite"),
         ({"reward": True}, "a number"),
-        ({"reward": "1"}, "a number"),
-        ({"reward": None}, "a number"),
         ({"is_terminated": 1}, "a bool"),
         ({"state": "text"}, "a list of messages"),
         ({"info": []}, "as `info`"),
@@ -68,18 +55,11 @@ def test_a_step_reward_becomes_a_float() -> None:
     ],
 )
 def test_a_wrong_step_is_named(change: dict[str, Any], message: str) -> None:
+    told = {"refused": False, "finished": True, "answer": None}
+    right = checked_step({**STEP, "is_terminated": True, "info": told})
+    assert right["info"] == told and isinstance(right["reward"], float)
     with pytest.raises(ContractError, match=message):
         checked_step({**STEP, **change})
-
-
-def test_what_a_step_says_of_its_action_is_passed_on() -> None:
-    for info in (
-        {},
-        {"refused": "no such file"},
-        {"refused": False, "finished": True, "answer": "3"},
-        {"answer": None},
-    ):
-        assert checked_step({**STEP, "is_terminated": True, "info": info})["info"] == info
 
 
 @pytest.mark.parametrize(
@@ -110,40 +90,26 @@ def test_the_number_of_steps_comes_under_the_name_that_the_class_gives_it() -> N
     assert created_with(Counter, {"explore_steps": 7}) == {} and created_with(Counter, None) == {}
 
 
-@pytest.mark.parametrize("score", [-0.1, 1.1, float("nan"), "1", None, True])
+@pytest.mark.parametrize("score", [-0.1, 1.1, float("nan"), None, True])
 def test_a_score_outside_0_to_1_is_refused(score: Any) -> None:
+    assert (checked_score(0), checked_score(1)) == (0.0, 1.0)
     with pytest.raises(ContractError, match="`evaluate`"):
         checked_score(score)
-
-
-def test_scores_at_the_ends_are_fine() -> None:
-    assert (checked_score(0), checked_score(1)) == (0.0, 1.0)
-
-
-def test_task_ids_must_be_texts() -> None:
-    assert checked_tasks(["a"]) == ["a"]
-    with pytest.raises(ContractError, match="task ids"):
-        checked_tasks([1])
 
 
 def test_a_class_must_be_complete_and_declare_its_hosting() -> None:
     assert checked_class(Counter, "x:Counter") is Counter
     incomplete = type("Incomplete", (Counter.__bases__[0],), {})
-    wrong_mode = type("WrongMode", (Counter,), {"isolation": "none"})
-    wrong_time = type("WrongTime", (Counter,), {"call_timeout_s": 0})
-    wrong_memory = type("WrongMemory", (Counter,), {"memory_mb": -1})
-    wrong_steps = type("WrongSteps", (Counter,), {"explore_steps": 20})
     for value, message in [
         (dict, "must be a subclass"),
-        (None, "must be a subclass"),
         (incomplete, "does not implement evaluate, get_init_state, get_query_list, step"),
-        (wrong_mode, "isolation='none'"),
-        (wrong_time, "call_timeout_s=0"),
-        (wrong_memory, "memory_mb=-1"),
-        (wrong_steps, "explore_steps=20"),
     ]:
         with pytest.raises(ContractError, match=message):
             checked_class(value, "x:Y")
+    wrong = {"isolation": "none", "call_timeout_s": 0, "memory_mb": -1, "explore_steps": 20, "native_tools": "yes"}
+    for name, declared in wrong.items():
+        with pytest.raises(ContractError, match=f"{name}={declared!r}"):
+            checked_class(type("Wrong", (Counter,), {name: declared}), "x:Y")
 
 
 def test_an_object_with_a_broken_repr_still_fits_into_a_message() -> None:

@@ -4,11 +4,8 @@ before and after."""
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import socket
 import struct
-from collections import Counter
 from collections.abc import Iterator
 
 import orjson
@@ -22,7 +19,6 @@ from tests.free_ports import free_port
 
 pytestmark = [pytest.mark.service, pytest.mark.chaos]
 
-CAP = 256
 HARMLESS_ACTS = {
     "!raise": EnvCrashed,
     "!spin": EnvTimeout,
@@ -41,7 +37,7 @@ DEADLY_ACTS = {"!crash": EnvCrashed, "!die": EnvCrashed, "!deaf": EnvTimeout, "!
 @pytest.fixture(scope="module")
 def served() -> Iterator[Served]:
     """One service for all tests."""
-    options = ["--max-instances", str(CAP), "--warm", "2", "--memory-mb", "256", "--shared-memory-mb", "700"]
+    options = ["--warm", "2", "--memory-mb", "256", "--shared-memory-mb", "700"]
     service = start(free_port(), *BOTH, *options)
     service.wait_until_healthy()
     yield service
@@ -53,21 +49,6 @@ def counted(served: Served) -> Iterator[None]:
     """Fail a test after which the service holds more or less than before."""
     with leaking_nothing(served):
         yield
-
-
-async def test_an_isolated_process_killed_in_mid_step_costs_its_instance_only(served: Served) -> None:
-    async with Http(served.url) as http, AsyncEnvClient(served.url) as client:
-        for name in ("victim", "other"):
-            await client.create_instance("lonely", "t1", name)
-        pids = {facts["instance_id"]: facts["pid"] for facts in await open_instances(http)}
-        stepping = asyncio.create_task(client.step("victim", say("!sleep 2"), step_index=0))
-        await asyncio.sleep(0.1)
-        os.kill(pids["victim"], signal.SIGKILL)
-        with pytest.raises(EnvCrashed, match="create a new one"):
-            await stepping
-        assert (await client.step("other", say(3), step_index=0))["state"][0]["content"] == "3"
-        for name in ("victim", "other"):
-            await client.release_instance(name)
 
 
 async def test_the_actor_behind_isolated_processes_killed_in_mid_step_is_replaced(served: Served) -> None:
@@ -88,24 +69,6 @@ async def test_the_actor_behind_isolated_processes_killed_in_mid_step_is_replace
         await client.create_instance("lonely", "t1", "b")
         assert (await client.step("b", say(3), step_index=0))["state"][0]["content"] == "3"
         await client.release_instance("b")
-
-
-async def test_a_shared_host_killed_with_fifty_instances_is_replaced_and_the_other_half_goes_on(served: Served) -> None:
-    async with Http(served.url) as http, AsyncEnvClient(served.url) as client:
-        names = [f"i{number}" for number in range(100)]
-        await asyncio.gather(*(client.create_instance("counter", "t1", name) for name in names))
-        facts = {entry["instance_id"]: entry["pid"] for entry in await open_instances(http)}
-        doomed = {name for name, pid in facts.items() if pid == facts["i0"]}
-        assert len(doomed) == 50
-        os.kill(facts["i0"], signal.SIGKILL)
-        results = await asyncio.gather(
-            *(client.step(name, say(1), step_index=0) for name in names), return_exceptions=True
-        )
-        crashed = {name for name, result in zip(names, results, strict=True) if isinstance(result, EnvCrashed)}
-        assert crashed == doomed
-        fresh = [f"j{number}" for number in range(50)]
-        await asyncio.gather(*(client.create_instance("counter", "t1", name) for name in fresh))
-        assert all(await asyncio.gather(*(client.release_instance(name) for name in names + fresh)))
 
 
 @pytest.mark.parametrize("env_type", ["counter", "lonely"])
@@ -144,55 +107,6 @@ async def test_a_shared_host_survives_a_flood_of_memory_or_is_replaced(served: S
         await asyncio.gather(*(client.create_instance("counter", "t1", f"after{number}") for number in range(10)))
         assert all(await asyncio.gather(*(client.release_instance(f"after{number}") for number in range(10))))
         assert max(p.memory_info().rss for p in served.family()) < 1.2e9
-
-
-async def test_a_shared_host_that_stops_answering_is_given_up_and_replaced(served: Served) -> None:
-    async with AsyncEnvClient(served.url) as client:
-        await client.create_instance("counter", "t1", "crashed")
-        with pytest.raises(EnvCrashed):
-            await client.step("crashed", say("!die"))
-        await client.release_instance("crashed")
-        await client.create_instance("counter", "t1", "crashed")
-        await client.release_instance("crashed")
-
-
-@pytest.mark.parametrize("env_type", ["counter", "lonely"])
-async def test_five_thousand_creates_against_a_cap_of_256(served: Served, env_type: str) -> None:
-    async with Http(served.url) as http:
-        requests = [{"env_type": env_type, "task_id": "t1", "instance_id": f"c{number}"} for number in range(5_000)]
-        replies = await asyncio.gather(*(http.post("/create", request) for request in requests))
-        assert Counter(status for status, _, _ in replies) == {200: CAP, 503: 5_000 - CAP}
-        assert all(
-            body["code"] == "full" and int(headers["Retry-After"]) >= 1
-            for status, body, headers in replies
-            if status == 503
-        )
-        created = [
-            request["instance_id"] for request, (status, _, _) in zip(requests, replies, strict=True) if status == 200
-        ]
-        assert {entry["instance_id"] for entry in await open_instances(http)} == set(created)
-        for _, body, _ in await asyncio.gather(*(http.post("/release", {"instance_id": name}) for name in created)):
-            assert body["success"] is True
-        assert (await http.post("/create", requests[0]))[0] == 200
-        await http.post("/release", {"instance_id": "c0"})
-
-
-@pytest.mark.parametrize("env_type", ["counter", "lonely"])
-async def test_releases_of_one_instance_twice_and_at_once_free_it_once(served: Served, env_type: str) -> None:
-    async with Http(served.url) as http:
-        for moment in ("idle", "stepping"):
-            assert (await http.post("/create", {"env_type": env_type, "task_id": "t1", "instance_id": "a"}))[0] == 200
-            body = {"instance_id": "a", "messages": say("!sleep 0.3")}
-            stepping = asyncio.create_task(http.post("/step", body)) if moment == "stepping" else None
-            await asyncio.sleep(0.1)
-            replies = await asyncio.gather(*(http.post("/release", {"instance_id": "a"}) for _ in range(20)))
-            assert Counter((status, body["success"]) for status, body, _ in replies) == {
-                (200, True): 1,
-                (200, False): 19,
-            }
-            assert (await http.post("/release", {"instance_id": "a"}))[1]["success"] is False
-            if stepping is not None:
-                assert (await stepping)[0] == 200
 
 
 @pytest.mark.parametrize("env_type", ["counter", "lonely"])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from local_hosts import say
 
@@ -27,21 +25,6 @@ async def test_an_episode_as_over_http() -> None:
     assert await client.release_instance("one") and not await client.release_instance("one")
 
 
-async def test_many_instances_at_once_do_not_mix() -> None:
-    client = LocalClient(["counter"], COUNTER)
-
-    async def play(number: int) -> float:
-        name = str(number)
-        await client.create_instance("counter", "t0", name)
-        for _ in range(2):
-            await client.step(name, say(number % 2))
-        return await client.evaluate(name)
-
-    assert await asyncio.gather(*map(play, range(20))) == [number % 2 / 5 for number in range(20)]
-    await client.close()
-    assert not await client.release_instance("0")
-
-
 async def test_errors_are_those_of_the_client() -> None:
     client = LocalClient(["counter"], COUNTER)
     with pytest.raises(EnvRequestError, match="nope"):
@@ -51,11 +34,10 @@ async def test_errors_are_those_of_the_client() -> None:
     with pytest.raises(EnvRequestError, match="no such instance"):
         await client.step("nobody", say(1))
     await client.create_instance("counter", "t0", "one")
-    with pytest.raises(EnvRequestError):
-        await client.step("one", "no message")
     with pytest.raises(EnvCrashed, match="KeyError: 'secret-detail'"):
         await client.step("one", say("!raise"))
     await client.close()
+    assert not await client.release_instance("one")
 
 
 def test_what_runs_an_agents_code_is_not_shared() -> None:

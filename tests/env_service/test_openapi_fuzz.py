@@ -1,16 +1,13 @@
 """Requests that schemathesis draws from our own OpenAPI schema, half of them bent to real names: documented answers, no
 crash, no leak.
 
-The environments served here promise that whatever a caller sends ends in an observation or a refusal, so no request may
-be answered with a 5xx but 503 (full, stopping) and 504 (too slow).
+Whatever a caller sends to these environments ends in an observation or a refusal, so no request may be answered with a
+5xx but 503 (full, stopping) and 504 (too slow).
 """
 
 from __future__ import annotations
 
-import functools
 import json
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from typing import Any
@@ -40,76 +37,37 @@ CHECKS = (
     "unsupported_method",
 )
 LISTINGS = ("/healthz", "/metrics", "/instances")
-
-
-@functools.cache
-def served_names() -> tuple[str, ...]:
-    """Return the environments whose train tasks can be listed here, and one of the tests."""
-    known = known_environments()
-    lists = [{"env_type": name, "split": "train", "params": {}} for name in known]
-    done = subprocess.run(
-        [sys.executable, "-m", "env_service.listing"],
-        input=json.dumps({"classes": known, "lists": lists}),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    unusable = {problem["name"] for problem in json.loads(done.stdout.splitlines()[-1])}
-    return ("counter", *(name for name in known if name not in unusable))
+NAMES = ("counter", *sorted({"calc", "pocket"} & known_environments().keys()))
 
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[Served]:
     """One service for all operations; what it holds is counted before the first and after the last."""
-    names = [part for name in served_names() for part in ("--env", name)]
+    names = [part for name in NAMES for part in ("--env", name)]
     counter = ("--env-module", "counter=counter_envs:Counter")
     service = start(free_port(), *names, *counter, "--max-instances", "32", "--warm", "2", "--shared-hosts", "1")
     service.wait_until_healthy(300)
-    start_helpers(service, 0)
     with leaking_nothing(service):
         yield service
-        start_helpers(service, -1)
     stop(service)
 
 
-def start_helpers(service: Served, task: int) -> None:
-    """Open and release an instance of each: processes that an environment keeps beside a host are no leak."""
-    with EnvClient(service.url) as client:
-        for name in served_names():
-            client.create_instance(name, client.get_env_profile(name)[task], "helper")
-            client.release_instance("helper")
-
-
-@pytest.fixture(scope="module")
-def real(served: Served) -> dict[str, list[Any]]:
-    """Values of fields that mean something to this service; an instance of each environment has its name."""
-    tasks = {name: EnvClient(served.url).get_env_profile(name)[:3] for name in served_names()}
-    actions = [
-        "done",
-        "action: right",
-        "```python\n1 + 1\n```",
-        '<tool_call>{"name": "pwd", "arguments": {}}</tool_call>',
-        "\\boxed{1}",
-        "[4]",
-        "search[red shoes]",
-    ]
-    return {
-        "env_type": [*served_names()],
-        "task_id": [task for known in tasks.values() for task in known],
-        "instance_id": [*served_names()],
-        "messages": [{"role": "assistant", "content": action} for action in actions],
-        "params": [{}, {"split": "train"}, {"is_open_query": True}, {"sparse": False}],
-        "step_index": [0, 1],
-    }
-
-
 @pytest.fixture(autouse=True)
-def opened(served: Served) -> Iterator[None]:
-    """Open an instance of each environment, and release afterwards whatever is open."""
+def real(served: Served) -> Iterator[dict[str, list[Any]]]:
+    """Open an instance of each environment under its name, give values of fields that mean something here, and release
+    afterwards whatever is open."""
     with EnvClient(served.url) as client:
-        for name in served_names():
-            client.create_instance(name, client.get_env_profile(name)[0], name)
-        yield
+        tasks = {name: client.get_env_profile(name)[:3] for name in NAMES}
+        for name in NAMES:
+            client.create_instance(name, tasks[name][0], name)
+        yield {
+            "env_type": [*NAMES],
+            "task_id": [task for known in tasks.values() for task in known],
+            "instance_id": [*NAMES],
+            "messages": [{"role": "assistant", "content": action} for action in ("1", "done", "note.list home")],
+            "params": [{}, {"split": "train"}, {"is_open_query": True}, {"sparse": False}],
+            "step_index": [0, 1],
+        }
         for facts in json.loads(urllib.request.urlopen(f"{served.url}/instances").read())["data"]:
             client.release_instance(facts["instance_id"])
 

@@ -45,7 +45,6 @@ async def test_an_episode_has_agentevolvers_paths_fields_and_envelope() -> None:
         info = (await http.post("/get_info", {"instance_id": "a", "messages": [say(1), say(2)]}))[1]
         assert info == {"success": True, "data": {"tools": ["add"], "messages": 2}}
         assert (await http.post("/release", {"instance_id": "a"}))[1] == {"success": True, "data": None}
-        assert (await http.post("/release", {"instance_id": "a"}))[::2][0] == 200
         assert (await http.post("/release", {"instance_id": "a"}))[1] == {"success": False, "data": None}
 
 
@@ -53,12 +52,6 @@ async def test_a_double_slash_as_agentevolvers_client_sends_it_is_understood() -
     async with serving() as running, Http(running.url) as http:
         status, body, _ = await http.post("//get_env_profile", {"env_type": "counter"})
         assert (status, body["data"]) == (200, ["t0", "t1", "t2"])
-
-
-async def test_an_id_is_made_when_none_is_given() -> None:
-    async with serving() as running, Http(running.url) as http:
-        _, body, _ = await http.post("/create", {"task_id": "t1"})
-        assert body["data"]["info"]["instance_id"] in running.service.instances
 
 
 WRONG: list[tuple[str, Any, int, str, str]] = [
@@ -71,20 +64,14 @@ WRONG: list[tuple[str, Any, int, str, str]] = [
     ("/get_env_profile", {"params": {"split": "nope"}}, 400, "bad_request", "unknown split 'nope'"),
     ("/get_env_profile", {"params": {"split": 3}}, 400, "bad_request", "must be a text"),
     ("/step", {"messages": {"content": "1"}}, 400, "bad_request", "needs the field 'instance_id'"),
-    ("/step", {"instance_id": "a"}, 400, "bad_request", "needs the field 'messages'"),
-    ("/step", {"instance_id": "a", "messages": {"role": "assistant"}}, 400, "bad_request", "one message"),
     ("/step", {"instance_id": "a", "messages": [say(1)]}, 400, "bad_request", "one message"),
     ("/step", {"instance_id": "b", "messages": say(1)}, 400, "unknown_instance", "does not exist"),
     ("/step", {"instance_id": "a", "messages": say("x")}, 400, "bad_request", "invalid literal"),
     ("/step", {"instance_id": "a", "messages": say(1), "step_index": 4}, 409, "step_out_of_order", "send 0"),
-    ("/evaluate", {"instance_id": "b"}, 400, "unknown_instance", "does not exist"),
-    ("/get_info", {"instance_id": "b"}, 400, "unknown_instance", "does not exist"),
     ("/step", {"instance_id": "a", "messages": say("!raise")}, 500, "env_error", "KeyError"),
     ("/step", {"instance_id": "a", "messages": say("!exit")}, 500, "env_error", "SystemExit"),
     ("/step", {"instance_id": "a", "messages": say("!garbage object")}, 500, "env_error", "ContractError"),
-    ("/step", {"instance_id": "a", "messages": say("!garbage none")}, 500, "env_error", "ContractError"),
     ("/step", {"instance_id": "a", "messages": say("!garbage nan")}, 500, "env_error", "ContractError"),
-    ("/step", {"instance_id": "a", "messages": say("!garbage shape")}, 500, "env_error", "ContractError"),
     ("/step", {"instance_id": "a", "messages": say("!object")}, 500, "env_error", "ContractError"),
     ("/step", {"instance_id": "a", "messages": say("!huge")}, 500, "env_error", "ContractError"),
 ]
@@ -105,24 +92,20 @@ async def test_everything_wrong_has_its_status_and_code_and_harms_nothing() -> N
 
 BAD_BODIES: list[tuple[bytes, str]] = [
     (b"{", "json_invalid"),
-    (b"", "json_invalid"),
     (b"[]", "model_type"),
     (b'{"instance_id": 3}', "string_type"),
-    (b'{"params": []}', "dict_type"),
     (b'{"messages": "hi"}', "dict_type"),
     (b'{"step_index": -1}', "greater_than_equal"),
-    (b'{"step_index": "1"}', "int_type"),
     (b'{"step_index": true}', "int_type"),
     (b'{"x": NaN}', "json_invalid"),
     (b"\xff", "json_invalid"),
 ]
 
 
-@pytest.mark.parametrize("path", ["/step", "/create"])
-async def test_bodies_that_do_not_match_the_schema_are_422(path: str) -> None:
+async def test_bodies_that_do_not_match_the_schema_are_422() -> None:
     async with serving() as running, Http(running.url) as http:
         for data, kind in BAD_BODIES:
-            status, reply, _ = await http.post(path, data=data, headers={"Content-Type": "application/json"})
+            status, reply, _ = await http.post("/step", data=data, headers={"Content-Type": "application/json"})
             assert status == 422 and kind in [error["type"] for error in reply["detail"]], (data, reply)
 
 
@@ -131,12 +114,6 @@ async def test_numbers_that_json_cannot_carry_further_are_refused_not_bent() -> 
         deep = b'{"task_id": "t1", "params": {"x": ' + b"[" * 400 + b"]" * 400 + b"}}"
         status, reply, _ = await http.post("/create", data=deep, headers={"Content-Type": "application/json"})
         assert (status, reply["code"]) == (400, "bad_request")
-
-
-async def test_unknown_routes_and_methods_answer_as_fastapi_does() -> None:
-    async with serving() as running, Http(running.url) as http:
-        assert (await http.post("/nowhere", {}))[0] == 404
-        assert (await http.get("/create"))[0] == 405
 
 
 async def test_only_json_is_accepted_so_that_a_web_form_cannot_post() -> None:
@@ -177,30 +154,6 @@ async def test_many_requests_in_one_are_answered_in_order_each_for_itself() -> N
         assert (await http.post("/step_many", {"requests": 3}))[0] == 422
 
 
-async def test_the_schema_lists_every_route_with_fields_and_replies() -> None:
-    async with serving() as running, Http(running.url) as http:
-        schema = json.loads((await http.get("/openapi.json"))[1])
-        paths = {
-            "/get_env_profile",
-            "/create",
-            "/step",
-            "/evaluate",
-            "/get_info",
-            "/release",
-            "/step_many",
-            "/create_many",
-        }
-        assert paths | {"/healthz", "/metrics", "/instances"} == set(schema["paths"])
-        step = schema["paths"]["/step"]["post"]
-        body = step["requestBody"]["content"]["application/json"]["schema"]
-        assert body["required"] == ["instance_id", "messages"]
-        assert set(body["properties"]) == {"instance_id", "messages", "params", "step_index"}
-        reply = step["responses"]["200"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
-        data = schema["components"]["schemas"][reply]["properties"]["data"]["$ref"].rpartition("/")[2]
-        assert set(schema["components"]["schemas"][data]["properties"]) == {"state", "reward", "is_terminated", "info"}
-        assert {"400", "409", "422", "500", "503", "504"} <= set(step["responses"])
-
-
 async def test_listing_and_metrics_show_what_is_open() -> None:
     async with serving() as running, Http(running.url) as http:
         await http.post("/create", {"task_id": "t1", "instance_id": "a"})
@@ -213,7 +166,7 @@ async def test_listing_and_metrics_show_what_is_open() -> None:
         assert 'env_service_call_seconds_count{call="step",env="counter"} 1.0' in text
 
 
-async def test_health_says_who_the_service_is_to_those_that_accept_json(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_health_says_who_the_service_is_and_whether_its_hosts_are_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENTEVOLVER_RUN_ID", "260101-000000-beef")
     async with serving(shared_hosts=1) as running, aiohttp.ClientSession() as http:
         async with http.get(f"{running.url}/healthz", headers={"accept": "application/json"}) as reply:
@@ -227,15 +180,5 @@ async def test_health_says_who_the_service_is_to_those_that_accept_json(monkeypa
         async with http.get(f"{running.url}/healthz", headers={"accept": "application/json"}) as reply:
             facts = await reply.json()
             assert reply.status == 503 and facts["status"] == "no host for counter" and facts["name"] == who["name"]
-
-
-async def test_before_hosts_are_up_and_after_they_are_gone_health_is_not_ok() -> None:
-    async with serving(shared_hosts=1) as running, Http(running.url) as http:
-        launcher = running.launcher
-        launcher.refuse = True
-        launcher.hosts[0].kill()
-        await eventually(lambda: running.service.not_ready())
-        assert await http.get("/healthz") == (503, "no host for counter")
-        launcher.refuse = False
+        running.launcher.refuse = False
         await eventually(lambda: not running.service.not_ready())
-        assert await http.get("/healthz") == (200, "OK")

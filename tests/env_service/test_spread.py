@@ -34,15 +34,11 @@ class Placing(HostCluster):
         return node
 
 
-def test_hosts_go_to_the_node_with_the_fewest_and_the_services_own_first() -> None:
+def test_hosts_go_to_the_emptiest_node_but_not_soon_to_one_that_lost_a_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cluster = Placing("own", "other")
     assert [cluster.place() for _ in range(4)] == ["own", "other", "own", "other"]
-
-
-def test_a_node_that_lost_a_host_is_left_alone_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = Placing("own", "other")
-    for _ in range(4):
-        cluster.place()
     cluster._ended("other")
     cluster._ended("other")
     assert cluster.place() == "own", "Ray may not know yet that the other node is gone"
@@ -50,16 +46,6 @@ def test_a_node_that_lost_a_host_is_left_alone_for_a_while(monkeypatch: pytest.M
     now = time.monotonic() + AVOID_S + 1
     monkeypatch.setattr(cluster_module.time, "monotonic", lambda: now)
     assert cluster._is_crowded("own") and cluster.place() == "other"
-
-
-def test_crowded_is_who_has_two_hosts_more_than_another_node() -> None:
-    cluster = Placing("own", "other")
-    cluster._hosts.update({"own": 2, "other": 1})
-    assert not cluster._is_crowded("own")
-    cluster.nodes_alive.append("joined")
-    assert cluster._is_crowded("own") and not cluster._is_crowded("other")
-    cluster.nodes_alive = []
-    assert not cluster._is_crowded("own"), "there is none to move it to"
 
 
 async def test_a_cluster_that_does_not_list_its_nodes_is_a_failure_of_hosts() -> None:
@@ -76,12 +62,8 @@ def test_a_silent_peer_is_given_up_by_the_kernel() -> None:
         watch_peer(sock)
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == SILENCE_S * 1000
-        kept = [socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT]
-        idle, every, probes = (sock.getsockopt(socket.IPPROTO_TCP, option) for option in kept)
-        assert idle + every * probes == SILENCE_S
     with socket.socket(socket.AF_UNIX) as sock:
         watch_peer(sock)
-        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 0
 
 
 def nodes_of(running: Running) -> list[str]:
@@ -136,41 +118,3 @@ async def test_a_fork_host_moves_to_a_node_that_joins(monkeypatch: pytest.Monkey
         (pool,) = service._pools.values()
         forks: Any = pool
         await eventually(lambda: [one.host.node for one in forks._fork_hosts] == ["elsewhere"])
-
-
-class Unsure(LocalLauncher):
-    """Cannot say whether a node is crowded while `unsure`."""
-
-    unsure = True
-    asked = 0
-
-    async def crowded(self, node: str) -> bool:
-        if self.unsure:
-            self.asked += 1
-            raise HostFailed("the head is gone")
-        return await super().crowded(node)
-
-
-@pytest.mark.service
-@pytest.mark.parametrize("environments", [COUNTER, LONELY], ids=["shared", "forked"])
-async def test_hosts_are_kept_also_after_the_cluster_could_not_be_asked(
-    environments: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shared_pool, "SPREAD_S", 0.05)
-    monkeypatch.setattr(isolated_pool, "SPREAD_S", 0.05)
-    launcher = Unsure()
-    async with serving(environments, launcher=launcher, shared_hosts=2) as running:
-        await eventually(lambda: launcher.asked > 1)
-        launcher.unsure = False
-        another_node_joins(launcher)
-        await the_other_has_one(running)
-
-
-@pytest.mark.service
-async def test_nothing_moves_where_the_other_node_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_pool, "SPREAD_S", 0.05)
-    async with serving(COUNTER, shared_hosts=2) as running:
-        running.launcher.refuse, running.launcher.overfull = True, {"here"}
-        await asyncio.sleep(0.3)
-        assert nodes_of(running) == ["here", "here"]
-        await running.service.create("counter", "t1", "a", {})

@@ -1,17 +1,13 @@
-"""`check` finds what is wrong with native tools, and asks nothing of a world that has none."""
-
 from __future__ import annotations
 
-import asyncio
 from typing import Any, ClassVar
 
 import pytest
 from jsonschema import Draft202012Validator
-from local_hosts import serving
 from test_checker import Telling
 
 from env_service.base import BaseEnv, InitState, Message, StepResult
-from env_service.checker import HttpProbe, LocalProbe, run_checks
+from env_service.checker import LocalProbe, run_checks
 from env_service.tool_calls import ToolCall, answer_to, structured_calls
 from env_service.tool_checks import least_value
 
@@ -51,17 +47,8 @@ class NoTools(Tools):
         return []
 
 
-class DottedName(Tools):
-    def tools(self, params: dict[str, Any] | None = None) -> list[dict[str, Any]]:
-        return [{"type": "function", "function": {"name": "add.digit"}}]
-
-
 class NoSchema(Tools):
     schema: ClassVar[dict[str, Any]] = {"type": "objekt"}
-
-
-class ListOfArguments(Tools):
-    schema: ClassVar[dict[str, Any]] = {"type": "array"}
 
 
 class Prose(Tools):
@@ -77,34 +64,11 @@ class OnlyTheFirst(Tools):
         return {**result, "state": result["state"][:1]}
 
 
-class Backwards(Tools):
-    def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
-        result = super().step(action, params)
-        return {**result, "state": result["state"][::-1]}
-
-
-class Nameless(Tools):
-    def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
-        result = super().step(action, params)
-        return {**result, "state": [{"role": m["role"], "content": m["content"]} for m in result["state"]]}
-
-
-class SaysIt(Tools):
-    def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
-        result = super().step(action, params)
-        return {**result, "state": [{**m, "role": "user"} for m in result["state"]]}
-
-
 class Strict(Tools):
     def added(self, calls: Any) -> str:
         if any(call.name != "add" for call in calls):
             raise ValueError("no such tool")
         return super().added(calls)
-
-
-class Trusting(Tools):
-    def added(self, calls: Any) -> str:
-        return str(sum(call.arguments["digit"] for call in calls))
 
 
 class NeedsText(Tools):
@@ -116,16 +80,10 @@ class NeedsText(Tools):
 
 BROKEN = [
     (NoTools, "info.tools of an opening", "the list is empty"),
-    (DottedName, "info.tools of an opening", "letters, digits"),
     (NoSchema, "info.tools of an opening", "no JSON schema"),
-    (ListOfArguments, "info.tools of an opening", "are no object"),
     (Prose, "info.tools of an opening", "how to write a call"),
     (OnlyTheFirst, "each call of a message", "were answered by"),
-    (Backwards, "each call of a message", "were answered by"),
-    (Nameless, "each call of a message", "were answered by"),
-    (SaysIt, "each call of a message", "were answered by"),
     (Strict, "a call of no tool", "no such tool"),
-    (Trusting, "a call of no tool", "KeyError: 'digit'"),
     (NeedsText, "a call of no tool", "KeyError: 'tool_calls'"),
 ]
 
@@ -145,31 +103,13 @@ def test_each_kind_of_defect_is_found(env_class: type[BaseEnv], promise: str, pr
     assert problem in found
 
 
-@pytest.mark.service
-async def test_the_same_checks_run_over_http_and_ask_nothing_of_a_world_without_tools() -> None:
-    worlds = {name: f"test_tool_checks:{name}" for name in ("Tools", "OnlyTheFirst", "Telling")}
-    async with serving(worlds) as running:
-
-        def problems(name: str) -> list[str]:
-            return [f.promise for f in run_checks(HttpProbe(running.url, name), action="1") if f.problem]
-
-        assert await asyncio.to_thread(problems, "Tools") == []
-        assert await asyncio.to_thread(problems, "Telling") == []
-        (broken,) = await asyncio.to_thread(problems, "OnlyTheFirst")
-        assert "each call of a message" in broken
-        assert not running.service.instances
-
-
 @pytest.mark.parametrize(
     "schema",
     [
-        {},
         {"type": "object", "properties": {"a": {"type": "string", "minLength": 4}}, "required": ["a"]},
         {"type": "object", "properties": {"a": {"enum": ["x", "y"]}, "b": {"type": "string"}}, "required": ["a"]},
         {"type": "object", "properties": {"a": {"anyOf": [{"type": "integer"}, {"type": "null"}]}}, "required": ["a"]},
-        {"type": "object", "properties": {"a": {"type": ["null", "string"]}}, "required": ["a"]},
         {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "number"}, "minItems": 2}}},
-        {"type": "object", "properties": {"a": {"type": "object", "required": ["b"]}}, "required": ["a"]},
         {"type": "object", "properties": {"a": {"type": "boolean"}, "c": {"const": 3}}, "required": ["a", "c"]},
         {"type": "object", "required": ["a"]},
     ],

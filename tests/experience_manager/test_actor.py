@@ -89,24 +89,3 @@ def test_a_pool_that_cannot_be_used_ends_a_run_before_it_begins(ray, tmp_path):
     actor = start_actor(configured(), LLMSettings(**TEACHERLESS), tmp_path)
     with pytest.raises(ray.exceptions.RayActorError, match="is damaged or no store"):
         ray.get(actor.__ray_ready__.remote(), timeout=120)
-
-
-async def test_experience_of_several_environments_stays_apart_in_one_store(ray, tmp_path):
-    from agentevolver.llm import LLMSettings
-    from experience_manager.actor import Guide, start_actor
-
-    settings = configured()
-    fill(tmp_path / "experience.sqlite", settings.of_environment("lake"), experience("delete the note", id="a"))
-    actor = start_actor(settings, LLMSettings(**TEACHERLESS), tmp_path, apart={"pocket": ["t9"], "lake": []})
-    ray.get(actor.__ray_ready__.remote(), timeout=120)
-    guide = Guide(actor, settings)
-    there, elsewhere = [await guide.guide(ask(env_type=name)) for name in ("lake", "pocket")]
-    assert there.experience_ids == ("a",) and elsewhere.problem == "empty"
-    guide.injected(there, validation=False)
-    guidance = inject(INIT, there, settings.experience_template).use().to_dict()["guidance"]
-    task = {"task_id": "t1", "env_type": "lake", "metadata": {}}
-    metrics = await actor.record_step.remote(1, [record(guidance=guidance, task=task)])
-    assert metrics["exp_manager/guided_rollouts"] == 1 and metrics["exp_manager/pool_size"] == 1
-    await actor.close.remote(5.0)
-    with Store(tmp_path / "experience.sqlite") as store:
-        assert (store.get("default.lake", "a").uses, store.get("default.lake", "a").successes) == (1, 1)

@@ -23,15 +23,6 @@ def mode(train="woexp", val="woexp", ratio=0.0, **more):
     )
 
 
-@pytest.mark.parametrize(
-    ("n", "ratio", "floor", "nearest"),
-    [(8, 0.5, 4, 4), (5, 0.5, 2, 2), (7, 0.5, 3, 4), (8, 0.7, 5, 6), (10, 0.7, 7, 7), (3, 0.9, 2, 3), (8, 0.05, 0, 0)],
-)  # fmt: skip
-def test_the_share_is_rounded_down_as_in_the_paper_or_to_the_nearest_as_in_the_original(n, ratio, floor, nearest):
-    assert guided_count(n, "mixed", ratio, "floor") == floor
-    assert guided_count(n, "mixed", ratio, "round") == nearest
-
-
 @settings(deadline=None)
 @given(SIZES, RATIOS)
 def test_rounding_is_off_by_less_than_one_rollout_and_never_up_under_floor(n, ratio):
@@ -46,15 +37,6 @@ def test_a_group_has_exactly_its_share_of_guided_rollouts_and_always_the_same_on
     chosen = guided_rollouts(group, n, "mixed", ratio, "floor")
     assert len(chosen) == guided_count(n, "mixed", ratio, "floor") and chosen <= set(range(n))
     assert chosen == guided_rollouts(group, n, "mixed", ratio, "floor")
-
-
-def test_training_and_validation_have_modes_of_their_own():
-    settings = mode(train="mixed", val="all", ratio=0.5)
-    assert sum(is_guided(settings, "g", i, 8, validation=False) for i in range(8)) == 4
-    assert all(is_guided(settings, "g", i, 8, validation=True) for i in range(8))
-    settings = mode(train="all", val="woexp")
-    assert all(is_guided(settings, "g", i, 8, validation=False) for i in range(8))
-    assert not any(is_guided(settings, "g", i, 8, validation=True) for i in range(8))
 
 
 @settings(deadline=None)

@@ -65,7 +65,7 @@ async def test_what_says_the_same_in_two_environments_stays_two_and_each_is_coun
 
 
 async def test_a_group_of_all_rollouts_is_one_for_each_environment():
-    whole = SETTINGS.model_copy(update={"distillation": SETTINGS.distillation.model_copy(update={"grouping": "batch"})})
+    whole = SETTINGS.model_copy(update={"preset": "original"})
     manager = ExperienceManager(whole, BackendsApart({}))
     attempts = read_attempts([rollout(name, f"t{i}") for i in range(2) for name in ("pocket", "lake")])
     groups = manager._groups(attempts)

@@ -90,15 +90,6 @@ async def test_when_the_budget_is_spent_what_waits_is_dropped_and_what_comes_is_
     await background.close()
 
 
-async def test_a_warm_start_waits_for_room_instead_of_dropping():
-    work = Work()
-    background = DistillQueue(work, capacity=1, concurrency=1)
-    for group in groups(*range(6)):
-        await background.put(group, 0)
-    assert await background.drain(5) and len(work.seen) == 6 and background.counts["dropped"] == 0
-    await background.close()
-
-
 async def test_closing_does_not_wait_longer_than_agreed_and_says_what_was_left():
     work = Work(gate=asyncio.Event())
     background = DistillQueue(work, capacity=10, concurrency=1)

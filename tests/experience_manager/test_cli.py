@@ -1,9 +1,6 @@
 """The command line: looking at the pool, changing it, moving it, serving it."""
 
 import json
-import subprocess
-import sys
-import time
 from unittest.mock import AsyncMock
 
 import pytest
@@ -77,23 +74,11 @@ def test_what_a_person_adds_is_pinned_found_and_shown(line):
 
 
 def test_listing_sorts_filters_and_says_what_is_left_out(filled):
-    lines = filled("list").splitlines()
-    assert [row.split("  ")[-1].split(" -> ")[0] for row in lines] == [
-        "(site k7) deleting a note",
-        "closing a door",
-        "sending a mail",
-    ]
-    assert filled("list", "--sort", "utility").splitlines()[0].startswith("beef01")
-    assert filled("list", "--sort", "uses", "--limit", 1).splitlines() == [
-        filled("list", "--sort", "uses").splitlines()[0],
-        "... 2 more (--limit)",
-    ]
-    assert filled("list", "--category", "failure").count("\n") == 1 and "beef02" in filled(
-        "list", "--category", "failure"
-    )
+    best, more = filled("list", "--sort", "utility", "--limit", 1).splitlines()
+    assert best.startswith("beef01") and "uses   4 utility 0.75 lift +0.25" in best and more == "... 2 more (--limit)"
+    assert filled("list", "--category", "failure").startswith("beef02")
     assert filled("list", "--scope", "site k7").count("\n") == 1
     assert [json.loads(row)["memory_id"] for row in filled("list", "--json", "--limit", 2).splitlines()][1] == "beef02"
-    assert "uses   4 utility 0.75 lift +0.25" in filled("list")
     assert filled("list", "--workspace", "empty") == ""
 
 
@@ -120,14 +105,6 @@ def test_deleting_takes_all_or_none(filled):
     assert filled("list").count("\n") == 3
     assert filled("delete", "beef01", "beef02") == "2 deleted\n"
     assert filled("list").count("\n") == 1
-
-
-def test_a_check_reads_the_file_and_names_damage(filled):
-    assert filled("check").endswith(": sound\n")
-    data = bytearray(filled.path.read_bytes())
-    data[4096:] = b"\x5a" * (len(data) - 4096)
-    filled.path.write_bytes(data)
-    assert "is damaged" in filled("check", status=1)
 
 
 def test_an_export_can_be_imported_elsewhere_beside_instead_or_merged(filled, tmp_path, capsys):
@@ -168,7 +145,6 @@ def test_a_store_whose_encoder_is_not_known_asks_for_settings(line):
     ("arguments", "words"),
     [
         (("list",), "nothing says where the store is"),
-        (("list", "--set", "exp_manager.no_such=1"), "no_such"),
         (("list", "--set", "exp_manager.train_rollout_mode=mixed"), "needs reme.enable_context_generator"),
         (("list", "--settings", "nowhere.yaml"), "nowhere.yaml"),
     ],
@@ -207,22 +183,6 @@ def test_trajectory_files_are_distilled_into_the_store_that_is_there(filled, tmp
     monkeypatch.setattr(Summariser, "__aenter__", AsyncMock(return_value=teller(success=outage())))
     lost = filled("distill", tmp_path / "t.jsonl", status=1)
     assert "1 tasks were not distilled in full" in lost and "(t1; the log says why): run the same command again" in lost
-
-
-@pytest.mark.service
-def test_help_answers_at_once_and_names_every_command():
-    started = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "experience_manager", "--help"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 0 and time.monotonic() - started < 20
-    for name in ("list", "search", "edit", "add", "delete", "stats", "export", "import", "serve", "distill"):
-        assert f"\n    {name} " in done.stdout
-    for heavy in ("torch", "numpy", "pydantic", "ray", "faiss"):
-        assert f" {heavy}\n" not in done.stderr
 
 
 def test_stats_say_what_is_there(filled):

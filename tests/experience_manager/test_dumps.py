@@ -25,9 +25,7 @@ def test_what_was_written_is_read_back(tmp_path):
     ("line", "words"),
     [
         ('{"when_to_use": "a"', "Expecting"),
-        ('{"when_to_use": "a"}', "content must be a text"),
         ("[]", "JSON object"),
-        ('{"when_to_use": "a", "content": "b", "score": NaN}', "no finite number"),
         ('{"when_to_use": "a", "content": "b", "score": ' + "9" * 5000 + "}", "limit"),
     ],
 )

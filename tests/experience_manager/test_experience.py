@@ -61,7 +61,7 @@ PUBLISHED = {
 }
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(RECORDS)
 def test_a_record_survives_the_dump_format_whole(record):
     assert from_reme(json.loads(json.dumps(to_reme(record)))) == record
@@ -89,30 +89,17 @@ def test_a_published_pools_line_keeps_everything_that_it_says():
     ("change", "words"),
     [
         ({"when_to_use": None}, "when_to_use must be a text"),
-        ({"content": "  "}, "content must be a text"),
-        ({"score": "much"}, "could not convert"),
         ({"score": math.nan}, "no finite number"),
-        ({"metadata": {"freq": 1e400}}, "no finite number"),
         ({"metadata": {"freq": -1}}, "no count"),
-        ({"metadata": {"freq": 10**30}}, "no count"),
-        ({"metadata": {"utility": [1]}}, "float"),
         ({"metadata": "{"}, "JSON|json|unexpected"),
         ({"metadata": {"x": 10**30}}, "64-bit"),
         ({"when_to_use": "a\ud800"}, "surrogates"),
-        ({"metadata": {"agentevolver": {"uses": "many"}}}, "could not convert"),
         ({"metadata": {"agentevolver": {"variants": [{}]}}}, "when_to_use"),
-        ({"metadata": {"agentevolver": {"step": 1.5e300}}}, "no count"),
     ],
 )
 def test_what_cannot_be_stored_is_refused_with_its_reason(change, words):
     with pytest.raises(RecordError, match=words):
         from_reme({**PUBLISHED, **change})
-
-
-def test_a_time_that_cannot_be_written_again_is_forgotten():
-    record = from_reme({**PUBLISHED, "time_created": 1e30, "time_modified": "the other day"})
-    assert (record.created, record.modified) == (0.0, 0.0)
-    to_reme(record)
 
 
 def test_the_same_wording_adds_support_and_keeps_the_better_score_and_all_sources():

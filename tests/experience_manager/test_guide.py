@@ -12,14 +12,13 @@ ROLES = st.sampled_from(["system", "user"])
 MESSAGE = st.fixed_dictionaries({"role": ROLES, "content": TEXT})
 OPENING = st.lists(MESSAGE, min_size=1, max_size=4)
 LATER = st.lists(st.fixed_dictionaries({"role": st.sampled_from(["user", "tool"]), "content": TEXT}), max_size=4)
-OPENED = [{"role": "system", "content": "You are at site k7."}, {"role": "user", "content": "delete the note milk"}]
 
 
 def trained_on(injection):
     return injection.plain if injection.stripped else injection.messages
 
 
-@settings(deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(OPENING, TEXT.filter(lambda text: text.strip()), st.booleans())
 def test_guidance_stands_before_the_task_and_nothing_else_changes(opening, text, keep):
     injection = inject(opening, Guidance(text, ("a",), keep), TEMPLATE)
@@ -29,7 +28,7 @@ def test_guidance_stands_before_the_task_and_nothing_else_changes(opening, text,
     assert injection.messages[-1]["role"] == opening[-1]["role"]
 
 
-@settings(deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(OPENING, st.sampled_from(["", " ", "\n\t "]), st.booleans())
 def test_without_a_text_nothing_is_injected_and_nothing_is_called_guided(opening, text, keep):
     injection = inject(opening, Guidance(text, ("a",), keep, problem="empty"), TEMPLATE)
@@ -37,15 +36,7 @@ def test_without_a_text_nothing_is_injected_and_nothing_is_called_guided(opening
     assert injection.messages == injection.plain == trained_on(injection) == opening
 
 
-@settings(deadline=None)
-@given(OPENING, TEXT, st.booleans())
-def test_the_flag_is_true_exactly_if_the_policy_saw_something_else(opening, text, keep):
-    injection = inject(opening, Guidance(text, (), keep), TEMPLATE)
-    assert injection.guided is (injection.messages != injection.plain)
-    assert injection.stripped is (injection.guided and trained_on(injection) != injection.messages)
-
-
-@settings(deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(OPENING, TEXT.filter(lambda text: text.strip()), LATER)
 def test_stripping_gives_back_the_opening_to_the_letter_whatever_the_texts_hold(opening, text, later):
     injection = inject(opening, Guidance(text, ("a",)), TEMPLATE)

@@ -45,13 +45,3 @@ def test_many_queries_at_once_find_what_each_alone_finds(count, k, queries, data
     found = [nearest(similarities, k, allowed) for similarities in index.similarities(asked)]
     assert [rows.tolist() for rows, _ in found] == [slow(vectors, query, k, allowed) for query in asked]
     assert all(len(rows) == len(best) == min(k, int(allowed.sum())) for rows, best in found)
-
-
-def test_a_large_index_is_scanned_with_a_mask_and_finds_the_same():
-    vectors = unit(20_000, 16)
-    index = VectorIndex(16)
-    index.add(vectors)
-    allowed = np.random.default_rng(1).random(20_000) < 0.6
-    for seed in range(5):
-        query = unit(1, 16, 100 + seed)[0]
-        assert index.search(query, 10, allowed)[0].tolist() == slow(vectors, query, 10, allowed)

@@ -1,7 +1,5 @@
 """What says the same becomes one: thresholds, scopes, batches, and whose text is embedded."""
 
-from dataclasses import replace
-
 import pytest
 from experience_fakes import SMALL, AngleEncoder, experience
 
@@ -62,12 +60,6 @@ def test_the_place_of_what_a_person_wrote_or_pinned_is_left_alone(pool):
     assert pool.store.get("default", "mine").scope == "site k7"
 
 
-def test_a_threshold_of_one_only_joins_identical_texts(store):
-    pool = Pool(store, AngleEncoder(), threshold=1.0)
-    added = pool.add([at(0), replace(at(0), id="x", content="other advice"), replace(at(0), id="y", content="ADVICE ")])
-    assert added.ids == ("at0", "x", "at0")
-
-
 def test_identical_texts_are_one_whatever_the_vectors_say(store):
     class Blind:
         name = "blind"
@@ -101,9 +93,3 @@ def test_where_only_when_to_use_is_embedded_different_advice_stays_apart(store):
     pool = Pool(store, TwoParts(), embedded_text="when_to_use", threshold=0.85)
     added = pool.add([experience("same @0", f"advice @{angle}", id=str(angle)) for angle in (0, 60, 65, 5)])
     assert added.ids == ("0", "60", "60", "0")
-
-
-def test_texts_are_encoded_before_the_store_is_locked_and_once(store):
-    encoder = AngleEncoder()
-    Pool(store, encoder).add([at(0), at(90)])
-    assert encoder.asked == ["situation @0\nadvice", "situation @90\nadvice"]

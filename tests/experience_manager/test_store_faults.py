@@ -16,7 +16,6 @@ import pytest
 from experience_fakes import SMALL
 from store_children import BATCH, TURNS, batch
 
-from experience_manager.errors import StoreUnwritable
 from experience_manager.pool import Pool
 from experience_manager.store import Store
 
@@ -108,38 +107,3 @@ def test_where_there_is_no_room_the_store_says_so_keeps_what_it_had_and_goes_on_
     with Store(path) as store:
         store.check()
         assert batches(store) == dict.fromkeys(done, BATCH)
-
-
-@pytest.fixture
-def tiny_disk(tmp_path):
-    """A file system of 2 MB of its own."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)], capture_output=True, text=True
-    )
-    if made.returncode:
-        pytest.skip(f"no file system can be mounted here: {made.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
-
-
-def test_a_disk_that_is_really_full_loses_nothing_that_was_acknowledged(tiny_disk):
-    path, done = tiny_disk / "s.sqlite", []
-    with Store(path) as store:
-        pool = Pool(store, SMALL)
-        with pytest.raises(StoreUnwritable, match="check free space"):
-            while True:
-                pool.put(batch(str(len(done))))
-                done.append(str(len(done)))
-        assert len(done) > 3 and batches(store) == dict.fromkeys(done, BATCH)
-        (tiny_disk / "filler").write_bytes(b"x" * (os.statvfs(tiny_disk).f_bavail * os.statvfs(tiny_disk).f_frsize))
-        with pytest.raises(StoreUnwritable):
-            for number in range(50):
-                pool.put(batch(f"late {number}"))
-        assert set(done) <= set(batches(store)) and set(batches(store).values()) == {BATCH}
-        store.check()
-    (tiny_disk / "filler").unlink()
-    with Store(path) as store:
-        store.check()
-        assert set(done) <= set(batches(store))

@@ -27,9 +27,3 @@ def test_a_transcript_of_a_given_length_keeps_what_fits_its_ends_and_says_what_i
         assert shown[0].index == 0 and shown[-1].index == len(steps) - 1
     gaps = sum(int(n) for n in re.findall(r"\[\.\.\. (\d+) steps left out", text))
     assert gaps == len(steps) - len(shown)
-
-
-def test_of_a_transcript_that_is_too_long_the_longest_parts_go_first():
-    steps = [(0, "look", "x" * 20_000), (1, "find", "short answer"), (2, "open", "y" * 20_000)]
-    text = transcript(steps, 8000, 6000)
-    assert "short answer" in text and text.count("characters left out") == 2 and 5000 < len(text) <= 6000

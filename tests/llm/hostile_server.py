@@ -2,7 +2,7 @@
 
     python tests/llm/hostile_server.py --temper mild [--port 0] [--seed 0] [--wrong 0.15] [--key KEY] [--log FILE]
 
-serves `/v1/chat/completions`, `/v1/models` and `/counts` on loopback and prints its address. It reads the prompts of
+serves `/v1/chat/completions` and `/counts` on loopback and prints its address. It reads the prompts of
 the roles as any model does. Every request goes into the log as a line of JSON: what was asked as a hash, of whom, what
 came of it, whether it was billed.
 """
@@ -42,7 +42,6 @@ CHARS_PER_TOKEN = 4
 class HostileServer:
     """The server's mind and memory.
 
-    - `context`: prompts of more tokens are refused as providers do (400, with the limit in words); 0: no limit.
     - `counts`: requests by what came of them (`answered`, `429`, `502`, ...), by `role/task of model`, and by way (`way
         fences`);
       `asked`: what was asked (`fingerprint`), each with how often.
@@ -53,7 +52,6 @@ class HostileServer:
     seed: int = 0
     key: str | None = None
     log: Path | None = None
-    context: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -93,13 +91,6 @@ class HostileServer:
         if rng.random() < temper.outages:
             return self._outage(rng, delay), "502", None
         prompt_tokens = sum(len(str(m.get("content") or "")) for m in body["messages"]) // CHARS_PER_TOKEN + 1
-        if self.context and prompt_tokens > self.context:
-            text = (
-                f"This model's maximum context length is {self.context} tokens. However, your messages resulted in "
-                f"{prompt_tokens} tokens. "
-                "Please reduce the length of the messages."
-            )
-            return _refused(400, text, "context_length_exceeded"), "context", None
         # A filter looks at what is asked, which does not change, and at what is said, which does.
         if (
             random.Random(f"{self.seed}-filter-{fingerprint({'messages': body['messages']})}").random()
@@ -167,10 +158,6 @@ class HostileServer:
         return Said(body=json.dumps(data).encode("utf-8", "replace"), delay_s=delay)
 
     def _beside(self, request: Request) -> Said:
-        if request.path.endswith("/models"):
-            return _json(
-                {"object": "list", "data": [{"id": "hostile", "object": "model", "created": 0, "owned_by": "tests"}]}
-            )
         if request.path.endswith("/counts"):
             return _json(
                 {**self.counts, "prompt_tokens": self.prompt_tokens, "completion_tokens": self.completion_tokens}
@@ -245,11 +232,10 @@ def main() -> None:
         "--wrong", type=float, default=0.15, help="share of proposed tasks and experiences that are wrong on purpose"
     )
     parser.add_argument("--key", help="the API key that is wanted; none if left out")
-    parser.add_argument("--context", type=int, default=0, help="tokens of the longest prompt that is taken")
     parser.add_argument("--log", type=Path)
     options = parser.parse_args()
     minds = Minds(wrong=options.wrong, seed=options.seed)
-    server = HostileServer(options.temper, minds, options.seed, options.key, options.log, options.context)
+    server = HostileServer(options.temper, minds, options.seed, options.key, options.log)
     try:
         asyncio.run(_run(server, options.port))
     except KeyboardInterrupt:

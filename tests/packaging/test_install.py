@@ -139,11 +139,6 @@ def test_cuda_is_chosen_where_a_gpu_is_and_never_mixed_with_the_cpu_stack(checko
     assert lock == f"{HASHED} -r {checkout.folder}/requirements/cuda.lock" and project.endswith(f"-e {checkout.folder}")
 
 
-def test_without_a_gpu_cpu_is_chosen(checkout: Checkout) -> None:
-    assert checkout.install().returncode == 0
-    assert checkout.pip_calls()[1].endswith("torch.lock")
-
-
 def test_what_is_installed_first_has_its_hashes_in_the_lock(checkout: Checkout) -> None:
     assert checkout.install("--cpu").returncode == 0
     whole = entries((checkout.folder / "requirements" / "cpu.lock").read_text())
@@ -164,12 +159,6 @@ def test_pytorchs_own_index_is_asked_second_and_the_cuda_build_never(checkout: C
     )
 
 
-def test_the_cpu_build_from_pytorchs_index_is_good(checkout: Checkout) -> None:
-    done = checkout.install("--cpu", STUB_FAIL=r"hashes -r \S*torch\.lock", STUB_MESSAGE=NOT_FOUND)
-    assert done.returncode == 0, done.stderr
-    assert "asking PyTorch's CPU index" in done.stdout
-
-
 def test_cuda_packages_in_a_cpu_environment_are_refused(checkout: Checkout) -> None:
     done = checkout.install("--cpu", STUB_CUDA="1")
     assert done.returncode == 1 and "CUDA packages in the environment" in done.stderr
@@ -183,23 +172,14 @@ def test_cuda_packages_in_a_cpu_environment_are_refused(checkout: Checkout) -> N
             "NewConnectionError: Failed to establish a new connection: [Errno 111] Connection refused",
             "the package index cannot be reached",
         ),
-        ("ReadTimeoutError: Read timed out.", "the package index cannot be reached"),
         (
             "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device",
             "the disk filled up",
         ),
         (
-            "ERROR: No matching distribution found for verl==0.9.1",
-            "no build for this Python or platform: No matching distribution found for verl",
-        ),
-        (
             "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.\n    six==1.17.0 from "
             "https://mirror/six.whl:",
             "a file is not the one that was pinned: six==1.17.0",
-        ),
-        (
-            "ERROR: something else entirely",
-            "pip failed while installing requirements/cpu.lock: ERROR: something else entirely",
         ),
     ],
 )
@@ -228,53 +208,6 @@ def test_a_disk_that_is_too_small_is_noticed_at_once(checkout: Checkout) -> None
     done = checkout.install("--cpu")
     assert done.returncode == 1 and "1953 MiB free" in done.stderr and "about 6000 MiB are needed" in done.stderr
     assert checkout.pip_calls() == [] and not (checkout.folder / ".venv").exists()
-
-
-def test_another_processor_is_refused(checkout: Checkout) -> None:
-    checkout.tool("uname", "[[ $1 == -s ]] && echo Linux || echo aarch64")
-    assert "the pins are for Linux on x86-64, this is Linux on aarch64" in checkout.install("--cpu").stderr
-
-
-def test_a_gpu_machine_without_compiler_is_told_which_package(checkout: Checkout) -> None:
-    minimal = checkout.folder.parent / "minimal"
-    minimal.mkdir()
-    for name in (
-        "bash",
-        "env",
-        "cat",
-        "sha256sum",
-        "cut",
-        "flock",
-        "mkdir",
-        "uname",
-        "awk",
-        "df",
-        "du",
-        "dirname",
-        "timeout",
-        "grep",
-        "tr",
-    ):
-        found = shutil.which(name)
-        assert found is not None, name
-        (minimal / name).symlink_to(found)
-    done = checkout.install("--cuda", PATH=f"{checkout.tools}:{minimal}")
-    assert done.returncode == 1 and "no C compiler" in done.stderr and "apt install build-essential" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"), [(["--cpu", "--cuda"], "exclude each other"), (["--gpu"], "unknown option --gpu")]
-)
-def test_options_that_make_no_sense_are_refused(arguments: list[str], said: str, checkout: Checkout) -> None:
-    done = checkout.install(*arguments)
-    assert done.returncode == 1 and said in done.stderr
-
-
-def test_help_explains_and_changes_nothing(checkout: Checkout) -> None:
-    before = sorted(checkout.folder.rglob("*"))
-    done = checkout.install("--help")
-    assert done.returncode == 0 and "--dev" in done.stdout
-    assert sorted(checkout.folder.rglob("*")) == before
 
 
 def until(condition: Callable[[], object]) -> None:

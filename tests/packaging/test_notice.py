@@ -3,7 +3,6 @@
 import re
 import runpy
 import sys
-from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -42,33 +41,3 @@ def test_every_pin_of_every_lock_is_listed_and_nothing_else(tool, listed) -> Non
     }
     here = {tool["label"](lock) for lock in tool["LOCKS"]}  # an environment that was removed took its lock along
     assert {entry for entry in found if entry[2] in here} == pinned
-
-
-def test_what_is_installed_states_the_licence_that_is_listed(tool, listed) -> None:  # type: ignore[no-untyped-def]
-    compared = 0
-    for match in listed:
-        try:
-            installed = metadata.distribution(match["name"])
-        except metadata.PackageNotFoundError:
-            continue
-        if installed.version == match["version"]:
-            compared += 1
-            assert tool["licence"](installed.metadata.json) == match["licence"], match["name"]
-    assert compared > 200
-
-
-@pytest.mark.parametrize(
-    ("stated", "licence"),
-    [
-        ({"license_expression": "MIT", "license": "text"}, "MIT"),
-        (
-            {"classifier": ["License :: OSI Approved", "License :: OSI Approved :: MIT License", "Topic :: X"]},
-            "MIT License",
-        ),
-        ({"license": "\n Apache 2.0\n and a long text"}, "Apache 2.0"),
-        ({"license": "UNKNOWN"}, "none named in its metadata"),
-        ({"license": "x" * 101}, "none named in its metadata"),
-    ],
-)
-def test_a_licence_is_the_most_exact_that_is_stated(tool, stated, licence) -> None:  # type: ignore[no-untyped-def]
-    assert tool["licence"]({"name": "x", **stated}) == licence

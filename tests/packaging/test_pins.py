@@ -56,19 +56,6 @@ def test_a_line_that_is_no_pin_and_a_package_that_is_pinned_twice_are_refused() 
     }
 
 
-def test_hashes_are_renewed_in_place_and_those_of_local_versions_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    old, wheel, source = ("1" * 64, "2" * 64, "3" * 64)
-    package = {"name": "A_b", "wheels": [{"hashes": {"sha256": wheel}}], "sdist": {"hashes": {"sha256": source}}}
-    assert HASHES["files_of"]({"packages": [package]}) == {"a-b": {wheel}}
-    assert HASHES["files_of"]({"packages": [{**package, "wheels": []}]}) == {"a-b": {source}}
-    renewed = HASHES["renewed"]
-    monkeypatch.setitem(
-        renewed.__globals__, "ask", lambda pins: {"a-b": {wheel}} if pins == ["a-b==1"] else pytest.fail(str(pins))
-    )
-    text = f"# why\nA_b==1\ntorch==2+cpu \\\n    --hash=sha256:{old}\n"
-    assert renewed(text) == f"# why\nA_b==1 \\\n    --hash=sha256:{wheel}\ntorch==2+cpu \\\n    --hash=sha256:{old}\n"
-
-
 @pytest.mark.parametrize(("device", "extra"), [("cpu.lock", "cpu"), ("cuda.lock", "cuda")])
 def test_a_lock_satisfies_what_the_project_declares(device: str, extra: str, project: dict[str, object]) -> None:
     pinned = pins(device)

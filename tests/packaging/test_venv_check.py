@@ -4,7 +4,6 @@ import importlib.util
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 
@@ -71,15 +70,3 @@ def test_cuda_is_noticed(
     monkeypatch.setattr(metadata, "distributions", lambda: [Named(name) for name in names])
     monkeypatch.setattr(metadata, "version", lambda name: torch)
     assert check.cuda_distributions() == found
-
-
-def test_the_verdict_is_an_exit_code(
-    check: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(check, "cuda_distributions", list)
-    assert check.main("no-cuda") == 0
-    monkeypatch.setattr(check, "cuda_distributions", lambda: ["nvidia-cublas"])
-    assert check.main("no-cuda") == 1
-    assert "nvidia-cublas" in capsys.readouterr().err
-    unknown: Any = check.main("repair")
-    assert unknown == 1

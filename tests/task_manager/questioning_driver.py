@@ -45,7 +45,7 @@ async def over_http(journal, folder, url):
     """Make the tasks with the server's model."""
     settings = LLMSettings(base_url=url, model="m", api_key_env=None, cache=folder / "cache.sqlite")
     async with LLM(settings) as llm:
-        section = settings_of(num_verify_threads=2, verification={"resolve": True})
+        section = settings_of(verification={"resolve": True})
         return await pipeline(journal, llm, LocalPocket(), settings=section, seeds=SEEDS).run()
 
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 import re
 from collections import Counter
 from typing import ClassVar
-
-import numpy as np
 
 from agentevolver.llm.errors import LLMReply, LLMReplyError
 from agentevolver.llm.prompts import read_sections, read_steps, read_task
@@ -32,24 +29,7 @@ class Desk:
         "n7": ("desk", "work"),
         "n4": ("tea", "new"),
     }
-    THINGS = (
-        "milk",
-        "bread",
-        "book",
-        "lamp",
-        "rice",
-        "cake",
-        "hat",
-        "mug",
-        "key",
-        "map",
-        "fan",
-        "cup",
-        "box",
-        "bag",
-        "jam",
-        "ink",
-    )
+    THINGS = ("milk", "bread", "book", "lamp", "rice", "cake", "hat", "mug", "key", "map", "fan", "cup")
 
     def __init__(self, task_id, instance_id, params=None):
         params = dict(params or {})
@@ -290,25 +270,6 @@ class Tutor:
     def _judge_grade(self, sections):
         good = any(step.observation == "ok" for step in read_steps(sections["transcript"]))
         return {"reason": "something was done", "relevant": True, "achieved": good, "score": 90 if good else 10}
-
-
-class HashEncoder:
-    """Vectors of words: equal texts have cosine 1, texts without a common word about 0."""
-
-    name = "hash"
-
-    def __init__(self, dimension=64):
-        self._dimension = dimension
-        self.encoded = []
-
-    def encode(self, texts):
-        self.encoded += texts
-        rows = np.zeros((len(texts), self._dimension), dtype=np.float32)
-        for row, text in zip(rows, texts, strict=True):
-            for word in text.lower().split():
-                seed = int.from_bytes(hashlib.sha256(word.encode()).digest()[:4], "little")
-                row += np.random.default_rng(seed).standard_normal(self._dimension)
-        return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)
 
 
 def all_synthetic_tasks(path):

@@ -76,9 +76,8 @@ async def kept_tasks(
             "max_seed_tasks": seeds,
             "train_data_path": str(folder / "tasks.jsonl"),
             "num_explore_threads": 4,
-            "num_verify_threads": 4,
             "strategy_args": {"breadth_steps": 5, "depth_steps": 0},
-            "deduplication": {"semantic": False, "scope": "world", "jaccard": 1.0, "contamination": "exact"},
+            "deduplication": {"jaccard": 1.0},
         }
         data = {"train_filter": list_params or {}, "val_splits": list(val_splits), "val_filter": list_params or {}}
         tree = {"env_service": {"env_type": env_type, "env_url": service.url}, "data": data, "task_manager": section}

@@ -8,7 +8,7 @@ from agentevolver.llm.errors import LLMReply, LLMReplyError
 from agentevolver.llm.prompts import messages
 from agentevolver.llm.settings import Role
 from task_manager.actions import format_of
-from task_manager.actor import MOST_REPLIES, Actor, ToolSchemas
+from task_manager.actor import MOST_REPLIES, Actor
 
 
 def prompt(room):
@@ -31,10 +31,8 @@ class Told(Tutor):
         return await super().chat(role, messages, tools, **sampling)
 
 
-async def next_of(tutor, reply_format="text"):
-    return await Actor(Asker(tutor), Role.EXPLORER, format_of("pocket"), reply_format).next(
-        prompt, opening="site k3", seed=5
-    )
+async def next_of(tutor):
+    return await Actor(Asker(tutor), Role.EXPLORER, format_of("pocket"), "text").next(prompt, opening="site k3", seed=5)
 
 
 async def test_a_useless_reply_is_shown_to_the_model_with_what_is_wrong():
@@ -51,14 +49,3 @@ async def test_useless_replies_of_a_cache_cost_no_try_so_that_a_next_start_asks_
         await next_of(Told(kept(""), kept(""), "", ""))
     with pytest.raises(LLMReplyError, match=f"in {MOST_REPLIES} replies"):
         await next_of(Told(*[kept("")] * MOST_REPLIES))
-
-
-async def test_in_json_a_bad_pair_of_reply_and_repair_costs_a_try():
-    tutor = Told("prose", '{"thought": "look", "action": {"name": "note.list", "arguments": {"tag": "home"}}}')
-    said = await next_of(tutor, "json")
-    assert "note.list" in said.action and said.thought == "look"
-
-
-@pytest.mark.parametrize("told", [None, "a text", {}, {"tools": "a text"}, [], ["a"], [{"description": "no name"}]])
-def test_an_environment_that_tells_no_tools_has_none(told):
-    assert ToolSchemas.of(told) is None

@@ -1,15 +1,13 @@
 """Rounds in the background: new tasks beside the old ones, and a round that fails disturbs nobody."""
 
 import asyncio
-import sys
 import time
-from pathlib import Path
 
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from local_hosts import serving
 from questioning_fakes import LocalPocket, all_synthetic_tasks
-from test_end_to_end import FaultyEndpoint, served
 
 from agentevolver.config.parts import from_settings_file
 from task_manager.background import BackgroundQuestioning
@@ -17,25 +15,26 @@ from task_manager.profile import shipped_profile
 from task_manager.settings import Focus, QuestioningConfiguration
 from task_manager.tasks import write_objectives
 from task_manager.verify import recheck_tasks
+from tests.llm.hostile_server import HostileServer
+from tests.llm.temperaments import Temper, read_temper
 
-sys.path.append(str(Path(__file__).parents[1] / "env_service"))
+POCKET = {"pocket": "env_service.environments.pocket.env:PocketEnv"}
 
 
-def configuration_of(tmp_path, env_url, llm=None, **section):
+def configuration_of(tmp_path, env_url, model=None):
     fields = {
         "n": 1,
         "max_seed_tasks": 4,
         "train_data_path": str(tmp_path / "t.jsonl"),
-        "deduplication": {"semantic": False},
-        "unavailable_timeout_s": 0,
-        "curriculum": {"enable": True, "synthesize_every_epochs": 2, "max_new_tasks": 5},
+        "curriculum": {"enable": True, "synthesize_every_epochs": 2},
     }
     tree = {
         "env_service": {"env_url": env_url},
         "data": {"val_filter": {"n": 24}},
-        "task_manager": {**fields, **section},
+        "task_manager": fields,
+        "llm": {"base_url": model.url, "model": "m", "api_key_env": None} if model else {},
     }
-    return QuestioningConfiguration.model_validate({**tree, "llm": llm or {}})
+    return QuestioningConfiguration.model_validate(tree)
 
 
 async def collected(background):
@@ -73,14 +72,12 @@ def test_a_round_reads_any_text_as_it_stands(tmp_path_factory, texts):
 
 
 @pytest.mark.service
-async def test_rounds_make_new_tasks_with_new_ids_and_the_wishes_of_the_moment(tmp_path):
-    from local_hosts import serving
-
+async def test_rounds_make_new_tasks_that_hold_with_new_ids_whatever_the_endpoint_does(tmp_path):
     async with (
-        serving({"pocket": "env_service.environments.pocket.env:PocketEnv"}) as service,
-        served(FaultyEndpoint()) as llm,
+        serving(POCKET) as service,
+        HostileServer(temper=read_temper("mild+outages=0.03+cut=0.03")).serve() as model,
     ):
-        configuration = configuration_of(tmp_path, service.url, llm.settings)
+        configuration = configuration_of(tmp_path, service.url, model)
         background = BackgroundQuestioning(configuration, tmp_path / "rounds")
         everything = []
         for _ in range(2):
@@ -98,15 +95,12 @@ async def test_rounds_make_new_tasks_with_new_ids_and_the_wishes_of_the_moment(t
 
 @pytest.mark.service
 async def test_a_round_can_be_ended(tmp_path):
-    endpoint = FaultyEndpoint(share=1.0)
-    endpoint.FAULTS = ("hang",)
-    from local_hosts import serving
-
-    async with serving({"pocket": "env_service.environments.pocket.env:PocketEnv"}) as service, served(endpoint) as llm:
-        background = BackgroundQuestioning(configuration_of(tmp_path, service.url, llm.settings), tmp_path / "rounds")
+    server = HostileServer(temper=Temper(latency_s=(60.0, 60.0)))
+    async with serving(POCKET) as service, server.serve() as model:
+        background = BackgroundQuestioning(configuration_of(tmp_path, service.url, model), tmp_path / "rounds")
         background.start()
         process = background._process
-        while endpoint.done["hang"] == 0:
+        while not server.counts:
             await asyncio.sleep(0.05)
         await asyncio.to_thread(background.stop)
         assert process.returncode is not None and not background.is_running

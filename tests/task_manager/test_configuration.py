@@ -1,14 +1,6 @@
-"""The section and the files the commands read: every key is known, every mistake is one line."""
-
-import re
-from pathlib import Path
-
 import pytest
 import yaml
-from pydantic import BaseModel
 
-import agentevolver.llm.embeddings
-import task_manager.settings
 from agentevolver.cli.commands.task_manager import main
 from task_manager.settings import QuestioningConfiguration, TaskManagerSettings
 from task_manager.synthetic_tasks import seeds_of_round
@@ -18,27 +10,6 @@ def write(tmp_path, **sections):
     path = tmp_path / "s.yaml"
     path.write_text(yaml.safe_dump(sections))
     return path
-
-
-def sections_of(kind):
-    yield kind
-    for field in kind.model_fields.values():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            yield from sections_of(field.annotation)
-
-
-# Read outside of this package: by whoever lists the environment's own tasks, and by the trainer's closed loop.
-READ_ELSEWHERE = {"original_grader", "env_types", "every", "window_steps", "share"}
-
-
-def test_every_key_is_documented_and_read_somewhere():
-    root = Path(task_manager.settings.__file__).parent
-    source = "".join(path.read_text() for path in [*root.rglob("*.py"), Path(agentevolver.llm.embeddings.__file__)])
-    for section in sections_of(TaskManagerSettings):
-        for name, field in section.model_fields.items():
-            is_section = isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
-            assert is_section or field.description or name.startswith("exploration_llm"), f"{name} is not documented"
-            assert name in READ_ELSEWHERE or re.search(rf"\.{name}\b", source), f"nothing reads {name}"
 
 
 def test_models_differ_by_endpoint_sampling_and_the_teachers_seed():
@@ -67,8 +38,6 @@ def test_a_later_round_takes_the_next_seeds():
         (["synthesize", "--settings", "no.yaml"], 2, "configuration: no.yaml: no such file"),
         (["synthesize", "task_manager.n=1"], 2, "key=value needs --conf or --settings"),
         (["stats", "--settings", "{s}"], 1, "there is no journal yet"),
-        (["show", "--settings", "{s}"], 1, "there is no journal yet"),
-        (["synthesize", "--settings", "{s}"], 1, "error: "),
         (["verify", "--settings", "{s}"], 2, "configuration: "),
         (["synthesize", "--settings", "{s}", "task_manager.env_profile=gone.json"], 2, "gone.json: cannot be read"),
     ],
@@ -78,7 +47,7 @@ def test_what_goes_wrong_is_one_line_and_an_exit_status(tmp_path, monkeypatch, c
     path = write(
         tmp_path,
         env_service={"env_url": "http://127.0.0.1:9"},
-        task_manager={"train_data_path": "t.jsonl", "unavailable_timeout_s": 0},
+        task_manager={"train_data_path": "t.jsonl"},
     )
     assert main([argument.replace("{s}", str(path)) for argument in arguments]) == status
     errors = capsys.readouterr().err.strip().splitlines()

@@ -1,24 +1,16 @@
 """Weights follow what rollout groups did."""
 
 import json
-from typing import ClassVar
 
 import pytest
 
 from task_manager.mixture import Curriculum
 from task_manager.profile import TaskPreference
 from task_manager.settings import CurriculumSettings
+from tests.constants import settings_with
 from tests.trajectories import trajectory
 
-
-class Settings(CurriculumSettings):
-    """Groups count whole, and the longest rest is short."""
-
-    max_rest_epochs: ClassVar[int] = 5
-    smoothing: ClassVar[float] = 1.0
-
-
-ON = Settings(enable=True)
+ON = settings_with(CurriculumSettings, enable=True, max_rest_epochs=5, smoothing=1.0)
 
 
 def group(task_id, *successes, group="g", scores=None):

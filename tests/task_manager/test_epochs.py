@@ -5,18 +5,19 @@ from collections import Counter
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_mixture import goes_on_exactly, result
 
 from agentevolver.types import Task
 from task_manager.dataset import MixedTasks
 from task_manager.epochs import Epochs, assign_places
 from task_manager.settings import TaskManagerSettings
-from tests.trajectories import trajectory
 
 WEIGHTS = st.integers(1, 12) | st.floats(0.01, 20)
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.lists(WEIGHTS, min_size=2, max_size=6), st.integers(1, 150))
 def test_every_place_of_an_epoch_finds_each_share_right_to_within_one_task(weights, count):
     named = {f"e{i}": weight for i, weight in enumerate(weights)}
@@ -32,21 +33,6 @@ def test_every_place_of_an_epoch_finds_each_share_right_to_within_one_task(weigh
     assert max(abs(one) for of in off.values() for one in of) <= most < 1
     # A window is the difference of two places: of two environments right to within one task, of more to within two.
     assert all(max(of) - min(of) <= (1 if len(named) == 2 else 2 * most) for of in off.values())
-
-
-@given(st.lists(st.integers(1, 6), min_size=2, max_size=5), st.integers(1, 8))
-def test_batches_that_the_weights_divide_hold_them_to_the_task(weights, batches):
-    named = {f"e{i}": weight for i, weight in enumerate(weights)}
-    size = sum(weights)
-    order = assign_places(named, size * batches)
-    assert all(Counter(order[size * i : size * (i + 1)]) == named for i in range(batches))
-
-
-def test_turns_do_not_come_in_runs_and_weights_of_0_have_none():
-    assert assign_places({"a": 2, "b": 1}, 6) == ["a", "b", "a", "a", "b", "a"]
-    assert assign_places({"a": 0.5, "b": 0.0}, 3) == ["a"] * 3
-    with pytest.raises(ValueError, match="above 0"):
-        assign_places({"a": 0.0}, 3)
 
 
 def tasks(env_type, prefix, n, **more):
@@ -78,35 +64,10 @@ def test_each_batch_and_each_epoch_has_the_weights_shares_and_groups_of_one_envi
             assert all(row["data_source"] == row["task"]["env_type"] for row in batch)
 
 
-def result(env_type, task_id, success, group):
-    outcome = {"success": bool(success), "score": float(success)}
-    return trajectory(task={"task_id": task_id, "env_type": env_type}, group_id=group, outcome=outcome)
-
-
-@pytest.mark.parametrize("batches_before", range(7))
+@pytest.mark.parametrize("batches_before", [0, 2, 3, 4])
 def test_a_resumed_loader_goes_on_exactly(batches_before):
-    def feed(dataset, loader, count):
-        out, batches = [], iter(loader)
-        while len(out) < count:
-            try:
-                batch = next(batches)
-            except StopIteration:
-                batches = iter(loader)
-                continue
-            out.append([(row["task"]["env_type"], row["task"]["task_id"]) for row in batch])
-            dataset.record([result(*key, i % 2, f"{key}") for key in out[-1] for i in range(2)])
-        return out
-
-    section = {"curriculum": {"enable": True}, "synthetic": tasks("pocket", "s", 5, open_query=True)}
-    whole = mixed(**section)
-    expected = feed(whole, whole.loader(6, list), 12)
-    first = mixed(**section)
-    loader = first.loader(6, list)
-    assert feed(first, loader, batches_before) == expected[:batches_before]
-    second = mixed(**section)
-    resumed = second.loader(6, list)
-    resumed.load_state_dict(loader.state_dict())
-    assert feed(second, resumed, 12 - batches_before) == expected[batches_before:]
+    synthetic = tasks("pocket", "s", 5, open_query=True)
+    goes_on_exactly(lambda: mixed(curriculum={"enable": True}, synthetic=synthetic), 6, batches_before)
 
 
 def test_a_checkpoint_of_other_environments_is_refused_and_new_weights_are_taken():
@@ -157,5 +118,7 @@ def test_what_nothing_can_be_drawn_of_is_named():
         Epochs(settings, POCKET, [], {"pocket": 1, "bfcl": 1})
     with pytest.raises(ValueError, match="lake: its weight gives it none of the 16 tasks of an epoch"):
         mixed({"pocket": 1000, "lake": 1})
+    with pytest.raises(ValueError, match="above 0"):
+        assign_places({"a": 0.0}, 3)
     with pytest.raises(ValueError, match="'0' occurs twice"):
         MixedTasks([*POCKET, POCKET[0], *LAKE], [], settings, SHARES)

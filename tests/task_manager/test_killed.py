@@ -19,6 +19,7 @@ import pytest
 from task_manager.journal import read_journal
 from task_manager.tasks import read_objectives
 from tests.llm.hostile_server import paid_twice
+from tests.llm.serving import served
 
 # Of questioning_driver: steps of an exploration, and explorations at once.
 STEPS, AT_ONCE = 6, 2
@@ -26,15 +27,15 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 
 
-def start(folder, pause_s):
+def start(folder, how):
     environ = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{HERE}"}
-    command = [sys.executable, str(HERE / "questioning_driver.py"), str(folder), str(pause_s)]
+    command = [sys.executable, str(HERE / "questioning_driver.py"), str(folder), str(how)]
     return subprocess.Popen(command, cwd=folder, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
 
-def finish(folder):
-    process = start(folder, 0)
-    _, errors = process.communicate(timeout=120)
+def finish(folder, how=0):
+    process = start(folder, how)
+    _, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors.decode()
     return read_objectives(folder / "tasks.jsonl")
 
@@ -49,19 +50,14 @@ def calls(folder):
     return found
 
 
-def explorers_calls(folder):
-    """The seeds of what the explorer was asked."""
-    return [seed for head, seed, _ in calls(folder) if head == "role: explorer/act"]
-
-
 def journalled(folder, kind):
     path = folder / "store" / "journal.jsonl"
     return len(read_journal(folder / "store").get(kind, {})) if path.exists() else 0
 
 
-def kill_when(folder, condition, pause_s=0.01):
+def kill_when(folder, condition, how=0.01):
     """Start a run and kill it as soon as the condition holds."""
-    process = start(folder, pause_s)
+    process = start(folder, how)
     deadline = time.monotonic() + 60
     while not condition():
         assert process.poll() is None, process.stderr.read().decode()
@@ -74,8 +70,7 @@ def kill_when(folder, condition, pause_s=0.01):
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("undisturbed")
-    return finish(folder)
+    return finish(tmp_path_factory.mktemp("undisturbed"))
 
 
 @pytest.mark.service
@@ -83,12 +78,10 @@ def undisturbed(tmp_path_factory):
 @pytest.mark.parametrize(
     "moments",
     [
-        [("exploration", 1)],
         [("exploration", 4), ("exploration", 8)],
-        [("synthesis", 3)],
         [("verdict", 5), ("verdict", 11), ("synthesis", 9)],
     ],
-    ids=["exploring", "exploring twice", "synthesising", "verifying, again and again"],
+    ids=["exploring", "verifying and synthesising"],
 )
 def test_a_killed_run_goes_on_where_it_was(tmp_path, undisturbed, moments):
     for kind, count in moments:
@@ -100,11 +93,12 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path, undisturbed, moments):
 
     explored = {(value["world"]["seed_task_id"], value["number"]) for value in before["exploration"].values()}
     assert explored
-    asked_twice = Counter(explorers_calls(tmp_path))
-    assert len(asked_twice) == 12 * STEPS
+    asked_twice = Counter(seed for head, seed, _ in calls(tmp_path) if head == "role: explorer/act")
+    assert len(asked_twice) == 12 * STEPS, "each step has a seed of its own"
     assert asked_twice.total() - len(asked_twice) <= AT_ONCE * len(moments), (
         "nothing is asked again but what was under way"
     )
+    assert not list((tmp_path / "store" / "under_way").iterdir())
     assert sum(head == "role: synthesiser/tasks" for head, _, _ in again) == 12 - len(before.get("synthesis", {}))
 
     assert Counter(task.query for task in tasks) == Counter(task.query for task in undisturbed), (
@@ -116,42 +110,15 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path, undisturbed, moments):
 
 
 @pytest.mark.service
-@pytest.mark.parametrize("moments", [[9], [3, 14, 29, 44]], ids=["once", "again and again"])
-def test_an_exploration_that_is_killed_goes_on_behind_its_last_step(tmp_path, moments):
-    for count in moments:
-        kill_when(tmp_path, lambda count=count: len(explorers_calls(tmp_path)) >= count, pause_s=0.03)
-    finish(tmp_path)
-    asked = Counter(explorers_calls(tmp_path))
-    assert len(asked) == 12 * STEPS, "each step has a seed of its own"
-    assert asked.total() - len(asked) <= AT_ONCE * len(moments)
-    assert not list((tmp_path / "store" / "under_way").iterdir())
-
-
-@pytest.fixture
-def endpoint(tmp_path):
-    """A language model's server that keeps account; yields its address and the log."""
-    log = tmp_path / "asked.jsonl"
-    command = [
-        sys.executable,
-        str(ROOT / "tests/llm/hostile_server.py"),
-        "--temper=latency_s=0.02-0.04",
-        f"--log={log}",
-    ]
-    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True) as server:
-        yield f"{server.stdout.readline().strip()}/v1", log
-        server.terminate()
-
-
-@pytest.mark.service
-def test_nothing_that_was_paid_for_is_asked_twice(tmp_path, endpoint):
-    url, log = endpoint
-    moments = [40, 110]
-    for count in moments:
-        kill_when(tmp_path, lambda count=count: log.exists() and log.read_bytes().count(b"\n") >= count, url)
-    process = start(tmp_path, url)
-    _, errors = process.communicate(timeout=300)
-    assert process.returncode == 0, errors.decode()
-    tasks = read_objectives(tmp_path / "tasks.jsonl")
+def test_nothing_that_was_paid_for_is_asked_twice(tmp_path):
+    log, moments = tmp_path / "asked.jsonl", [40, 110]
+    with served("--temper=latency_s=0.02-0.04", f"--log={log}") as address:
+        for count in moments:
+            kill_when(
+                tmp_path,
+                lambda count=count: log.exists() and log.read_bytes().count(b"\n") >= count,
+                f"{address}/v1",
+            )
+        tasks = finish(tmp_path, f"{address}/v1")
     under_way = 5  # two explorations, and of two others one that is synthesised from and two proposals of the other
     assert len(tasks) > 10 and paid_twice(log).total() <= under_way * len(moments)

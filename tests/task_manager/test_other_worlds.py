@@ -1,9 +1,8 @@
-"""Execution, state comparison and the grader `state` on gymnasium, mcp, python and an environment of one's own, by the
-contract alone."""
+"""Execution, state comparison and the grader `state` on gymnasium and an environment of one's own, by the contract
+alone."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 
 import pytest
@@ -12,8 +11,6 @@ from questioning_fakes import LocalDesk, Tutor
 from agentevolver.types import Outcome, Task
 from env_service.base import BaseEnv
 from env_service.environments.gymnasium.env import GymnasiumEnv
-from env_service.environments.mcp_tools.env import McpEnv
-from env_service.environments.python_tool.env import PythonEnv
 from task_manager.actions import format_of
 from task_manager.graders.environment import CHECK_KEY
 from task_manager.graders.registry import GraderContext, make_grader
@@ -24,10 +21,6 @@ from task_manager.verify import Verifier, flaw_of, recheck_tasks
 from task_manager.world import SeedWorld, execute
 
 LAKE = "FrozenLake-v1:seed=0"
-
-
-def call(name, **arguments):
-    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
 
 
 class Door(BaseEnv):
@@ -92,19 +85,7 @@ class Local(LocalDesk):
         super().__init__()
         self.world = world
 
-    async def create_instance(self, env_type, task_id, instance_id=None, params=None):
-        made = await super().create_instance(env_type, task_id, instance_id, params)
-        self.made = made
-        return made
 
-    async def release_instance(self, instance_id):
-        env = self.open.get(instance_id)
-        if env is not None:
-            env.close()
-        return await super().release_instance(instance_id)
-
-
-needs_mcp = pytest.mark.skipif(importlib.util.find_spec("mcp") is None, reason="mcp is not installed")
 # World, class, a good reference, another one to the same effect, and wrong ones with what is found of each.
 WORLDS = [
     pytest.param(
@@ -119,39 +100,14 @@ WORLDS = [
         id="gymnasium",
     ),
     pytest.param(
-        SeedWorld("gymnasium", "Taxi-v4:seed=3"), GymnasiumEnv,
-        ["action: south", "action: done 5"], ["action: south", "action: done 5.0"],
-        {("action: south", "action: done 6"): None, ("action: pick up", "action: done 5"): None},
-        id="gymnasium-asks-and-changes",
-    ),
-    pytest.param(
-        SeedWorld("mcp", "notes.count.1"), McpEnv,
-        [call("note_delete", key="sunday"), call("note_list"), "They are four.\nAnswer: 4"],
-        [call("note_delete", key="sunday"), "answer: 4"],
-        {
-            (call("note_delete", key="saturday"), "Answer: 4"): "was refused",
-            (call("note_raed", key="sunday"), "Answer: 4"): "was refused",
-            (call("note_list"), "Done."): "it changes nothing and answers nothing",
-            (call("note_delete", key="sunday"), "Answer: 5"): None,
-        },
-        id="mcp", marks=[needs_mcp, pytest.mark.service],
-    ),
-    pytest.param(
-        SeedWorld("python", ""), PythonEnv,
-        ["```python\nprint(6 * 7)\n```", r"\boxed{42}"], ["answer: 42.0"],
-        {
-            ("```python\n1 / 0\n```", r"\boxed{42}"): "was refused",
-            ("I wonder.", r"\boxed{42}"): "was refused",
-            ("```python\nprint(6 * 7)\n```",): "the episode did not end",
-            (r"\boxed{41}",): None,
-        },
-        id="python", marks=pytest.mark.service,
-    ),
-    pytest.param(
         SeedWorld("door", "d"), Door,
         ["open", "leave"], ["ring", "open", "leave"],
-        {("open", "kick", "leave"): "was refused: nothing like "
-                                    "that", ("ring", "leave"): "it changes nothing", ("ring", "leave 3"): None},
+        {
+            ("open", "kick", "leave"): "was refused: nothing like that",
+            ("ring", "leave"): "it changes nothing",
+            ("open",): "the episode did not end after its 1 actions",
+            ("ring", "leave 3"): None,
+        },
         id="one's own",
     ),
 ]  # fmt: skip
@@ -160,8 +116,6 @@ WORLDS = [
 @pytest.mark.parametrize(("world", "env_class", "reference", "same", "wrong"), WORLDS)
 async def test_references_are_carried_out_checked_and_graded_by_state(world, env_class, reference, same, wrong):
     client, fmt = Local(env_class), format_of(world.env_type)
-    if not world.seed_task_id:
-        world = SeedWorld(world.env_type, env_class.get_query_list("train")[0])
     done = await execute(client, world, fmt, fmt.complete(reference, None))
     assert flaw_of(done, fmt) is None and done.finished and done.confirmed and all(done.observations)
     assert done.check is not None and all(holds for _, holds in done.check.judge(done.after))
@@ -207,18 +161,17 @@ async def verified(env_class, solution, **settings):
 
 
 @pytest.mark.parametrize(
-    ("env_class", "settings", "executed", "told"),
+    ("env_class", "executed", "told"),
     [
-        (Door, {}, "checked", "carried out in the environment from the task's own start.\n\nAccept"),
-        (SilentDoor, {}, "observed", "not say of itself whether it refused an action"),
-        (Door, {"execute": False}, "no", "They were not carried out: there are no observations"),
+        (Door, "checked", "carried out in the environment from the task's own start.\n\nAccept"),
+        (SilentDoor, "observed", "not say of itself whether it refused an action"),
     ],
 )
-async def test_the_judge_is_told_what_was_carried_out_and_the_funnel_counts_it(env_class, settings, executed, told):
-    verdict, tutor = await verified(env_class, ["open", "leave"], **settings)
+async def test_the_judge_is_told_what_was_carried_out_and_the_funnel_counts_it(env_class, executed, told):
+    verdict, tutor = await verified(env_class, ["open", "leave"])
     assert verdict.passed and verdict.executed == executed
     (sections,) = tutor.asked("judge/accept")
-    assert ("observation: ok" in sections["transcript"]) == (executed != "no")
+    assert "observation: ok" in sections["transcript"]
     assert (verdict.check is not None) == (executed == "checked")
     funnel = Funnel()
     funnel.judged(verdict.to_dict())

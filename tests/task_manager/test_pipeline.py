@@ -5,21 +5,22 @@ import json
 import random
 
 import pytest
-from questioning_fakes import HashEncoder, LocalDesk, Tutor
+from questioning_fakes import LocalDesk, Tutor
 
-from agentevolver.llm.errors import BudgetExceeded, LLMFiltered, LLMRefused, LLMReplyError, LLMTimeout, LLMUnavailable
+from agentevolver.llm.embeddings import HashingEncoder
+from agentevolver.llm.errors import BudgetExceeded, LLMRefused, LLMReplyError, LLMTimeout, LLMUnavailable
 from agentevolver.types import Task
 from env_service.protocol import EnvCrashed, EnvRequestError, EnvUnavailable
 from task_manager.actions import format_of
 from task_manager.explore import Explorer, make_strategy
-from task_manager.graders.environment import StateCheckGrader
-from task_manager.journal import PipelineJournal, PipelinePlan
+from task_manager.journal import PipelineJournal, PipelinePlan, read_journal
 from task_manager.known_queries import KnownQueries
 from task_manager.pipeline import QuestioningFailed, TaskPipeline
 from task_manager.profile import shipped_profile
 from task_manager.settings import TaskManagerSettings
 from task_manager.synthesize import Synthesiser
 from task_manager.verify import Verifier
+from tests.constants import settings_with
 
 SEEDS = ("note_add.k3.7", "pay.k1.3", "balance.k2.5", "price.k4.9")
 MODELS = dict.fromkeys(("explorer", "synthesiser", "verifier", "judge"), "tutor")
@@ -38,28 +39,26 @@ def _closed_journals():
 
 def settings_of(**changes):
     base = {
+        "unavailable_timeout_s": 0.0,
         "n": 1,
         "num_explore_threads": 2,
-        "unavailable_timeout_s": 0,
         "strategy_args": {"breadth_steps": 3, "depth_steps": 3},
         "synthesis": {"max_tasks": 20},
     }
-    return TaskManagerSettings.model_validate({**base, **changes})
+    return settings_with(TaskManagerSettings, **{**base, **changes})
 
 
-def plan_of(settings, seeds=SEEDS, evaluation=(), models=MODELS, profile=PROFILE):
-    return PipelinePlan.of(
-        settings, env_type="pocket", env_params={}, profile=profile, seeds=seeds, models=models, evaluation=evaluation
-    )
+def plan_of(settings, seeds=SEEDS, models=MODELS, profile=PROFILE):
+    return PipelinePlan.of(settings, env_type="pocket", env_params={}, profile=profile, seeds=seeds, models=models)
 
 
-def pipeline(folder, llm, client=None, *, settings=None, evaluation=(), seeds=SEEDS):
+def pipeline(folder, llm, client=None, *, settings=None, seeds=SEEDS):
     settings, client, fmt = settings or settings_of(), client or LocalDesk(), format_of("pocket")
     strategy = make_strategy(settings.strategy, fmt, settings.strategy_args)
     journal = folder if isinstance(folder, PipelineJournal) else PipelineJournal(folder)
     _opened.append(journal)
     return TaskPipeline(
-        plan_of(settings, seeds, evaluation),
+        plan_of(settings, seeds),
         settings,
         journal,
         client,
@@ -68,13 +67,8 @@ def pipeline(folder, llm, client=None, *, settings=None, evaluation=(), seeds=SE
         verifier=Verifier(client, llm, fmt, settings.verification),
         strategy=strategy,
         fmt=fmt,
-        pool=KnownQueries(settings.deduplication, HashEncoder(), evaluation),
+        pool=KnownQueries(settings.deduplication, HashingEncoder(), ()),
     )
-
-
-def journal_of(folder):
-    """The journal of a run that goes on."""
-    return next(journal for journal in _opened if journal.folder == folder)
 
 
 async def test_each_kept_task_has_an_id_a_world_a_reference_and_a_check_of_its_own(tmp_path):
@@ -88,23 +82,6 @@ async def test_each_kept_task_has_an_id_a_world_a_reference_and_a_check_of_its_o
         assert task.ground_truth == "\n".join(task.metadata["solution"])
         assert task.metadata["env_params"] == {"explore_steps": len(task.metadata["solution"]) + 1}
         assert Task.from_dict(json.loads(json.dumps(task.to_dict()))) == task
-
-
-async def test_the_state_grader_passes_the_reference_and_nothing_else(tmp_path):
-    client = LocalDesk()
-    tasks = await pipeline(tmp_path, Tutor(), client).run()
-    for task in tasks[:6]:
-        for actions, success in (
-            (task.metadata["solution"], True),
-            (["done"], False),
-            (["mail.send ann tea", *task.metadata["solution"]], False),
-        ):
-            params = {"is_open_query": True, "explore_steps": 9}
-            await client.create_instance("pocket", task.metadata["seed_task_id"], "i", params)
-            for action in actions:
-                await client.step("i", {"role": "assistant", "content": action})
-            outcome = await StateCheckGrader().grade(task, None, client, "i")
-            assert outcome.success is success and outcome.score == float(success)
 
 
 async def test_the_funnel_narrows_and_says_why(tmp_path):
@@ -142,9 +119,7 @@ async def test_tasks_are_the_same_whoever_is_quicker(tmp_path):
     kept = []
     for patience in range(4):
         # Worlds that have much in common, so that it matters which one's proposals are kept first.
-        settings = settings_of(
-            n=2, num_explore_threads=3, num_verify_threads=4, deduplication={"jaccard": 0.7, "scope": "all"}
-        )
+        settings = settings_of(n=2, num_explore_threads=3, deduplication={"jaccard": 0.7})
         run = pipeline(tmp_path / str(patience), Slow(patience), settings=settings)
         kept.append([(task.task_id, task.query, task.metadata["solution"]) for task in await run.run()])
     assert len(kept[0]) > 3 and all(other == kept[0] for other in kept)
@@ -155,9 +130,7 @@ async def test_tasks_are_the_same_whoever_is_quicker(tmp_path):
     ("change", "again"),
     [
         ({"deduplication": {"jaccard": 0.5}}, set()),
-        ({"verification": {"judge": False}}, set()),
         ({"synthesis": {"max_tasks": 19}}, {"judge/accept", "synthesiser/tasks"}),
-        ({"synthesis": {"max_tasks": 20, "min_actions": 2}}, {"judge/accept", "synthesiser/tasks"}),
         (
             {"strategy_args": {"breadth_steps": 4, "depth_steps": 2}},
             {"judge/accept", "synthesiser/tasks", "explorer/act"},
@@ -190,19 +163,10 @@ def test_keys_follow_environment_profile_models_and_prompts():
     assert PipelinePlan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
 
 
-async def test_evaluation_tasks_are_never_kept(tmp_path):
-    tasks = await pipeline(tmp_path / "a", Tutor()).run()
-    held_out = (tasks[0].query.upper() + "!",)
-    kept = await pipeline(tmp_path / "b", Tutor(), evaluation=held_out).run()
-    assert tasks[0].query not in {task.query for task in kept} and kept
-
-
 async def test_it_stops_at_the_target_and_goes_on_from_there(tmp_path):
     tutor = Tutor()
     with PipelineJournal(tmp_path) as journal:
-        some = await pipeline(
-            journal, tutor, settings=settings_of(target_tasks=3, num_explore_threads=1, num_verify_threads=1)
-        ).run()
+        some = await pipeline(journal, tutor, settings=settings_of(target_tasks=3, num_explore_threads=1)).run()
     assert len(some) == 3 and len(tutor.asked("synthesiser/tasks")) < len(SEEDS)
     with PipelineJournal(tmp_path) as journal:
         more = await pipeline(journal, Tutor(), settings=settings_of()).run()
@@ -214,10 +178,8 @@ async def test_it_stops_at_the_target_and_goes_on_from_there(tmp_path):
     "says",
     [
         {"synthesiser/tasks": ["Here you go: tasks!", '{"tasks": [{"query": "a", "sol', ""]},
-        {"judge/accept": ["yes", "", '{"accepted": "certainly", "score": 1}']},
         {"explorer/act": ["", "", "", '{"act']},
         {"synthesiser/tasks": [LLMUnavailable("429"), LLMTimeout("slow"), LLMReplyError("no", "no")]},
-        {"explorer/act": [LLMUnavailable("500")] * 3},
     ],
 )
 async def test_what_a_model_says_wrongly_is_lost_and_the_rest_is_kept_and_tried_again_later(tmp_path, says):
@@ -244,23 +206,6 @@ async def test_a_world_that_breaks_is_tried_again_and_an_instance_never_left_ope
     assert run.funnel().failed == 0 and not client.open and not client.failures
 
 
-async def test_a_service_that_stays_away_ends_the_run_with_one_line_and_what_was_done_is_kept(tmp_path):
-    client = LocalDesk()
-
-    class Leaving(Tutor):
-        async def _said(self, role, messages, sampling):
-            client.is_up = len(self.prompts) < 20
-            return await super()._said(role, messages, sampling)
-
-    with PipelineJournal(tmp_path) as journal:
-        run = pipeline(journal, Leaving(), client)
-        with pytest.raises(QuestioningFailed, match="service is unreachable"):
-            await asyncio.wait_for(run.run(), 30)
-        assert run.funnel().explored > 0
-    with PipelineJournal(tmp_path) as journal:
-        assert await pipeline(journal, Tutor()).run()
-
-
 async def test_a_service_that_comes_back_is_waited_for(tmp_path):
     client = LocalDesk()
     client.failures = [("/step", EnvUnavailable("away")), ("/create", EnvUnavailable("away"))]
@@ -275,18 +220,10 @@ async def test_a_run_in_which_everything_fails_ends_early(tmp_path, error):
     tutor = Tutor({"explorer/act": [error] * 60} if isinstance(error, LLMRefused) else {})
     client.failures = [("/create", error)] * 60 if isinstance(error, EnvRequestError) else []
     run = pipeline(tmp_path, tutor, client, seeds=seeds)
-    with pytest.raises(QuestioningFailed, match="max_failed_share"):
+    with pytest.raises(QuestioningFailed, match="more than 50% of them") as failed:
         await run.run()
+    assert "\n" not in str(failed.value) and str(error) in str(failed.value)
     assert run.funnel().failed < 15
-
-
-async def test_an_endpoint_that_is_wrong_stops_the_run_with_one_line_that_says_how(tmp_path):
-    seeds = tuple(f"note_add.k3.{i}" for i in range(30))
-    tutor = Tutor({"explorer/act": [LLMRefused("HTTP 401: no such key")] * 30})
-    with pytest.raises(QuestioningFailed) as failed:
-        await pipeline(tmp_path, tutor, seeds=seeds).run()
-    line = str(failed.value)
-    assert "\n" not in line and "(refused " in line and line.endswith("no such key")
 
 
 async def test_what_a_stopped_exploration_found_is_made_into_tasks(tmp_path):
@@ -297,27 +234,8 @@ async def test_what_a_stopped_exploration_found_is_made_into_tasks(tmp_path):
     assert {task.query for task in await run.run()} == {
         f"file {thing} under fun" for thing in ("soap", "rug", "pen", "desk")
     }
-    ((_, kept),) = journal_of(tmp_path).items("exploration")
+    (kept,) = read_journal(tmp_path)["exploration"].values()
     assert len(kept["steps"]) == 2 and kept["stopped"] == "refused" and run.funnel().failed == 0
-
-
-async def test_a_crashed_world_costs_no_call_again(tmp_path):
-    client, tutor = LocalDesk(), Tutor()
-    client.failures = [("/step", EnvCrashed("broke"))]
-    run = pipeline(tmp_path, tutor, client, seeds=SEEDS[:1])
-    real = client._called
-
-    def called(route):
-        if route == "/step" and client.counts["/step"] < 3:
-            client.counts[route] += 1
-            return
-        real(route)
-
-    client._called = called
-    await run.run(explore_only=True)
-    assert not client.failures and len(tutor.asked("explorer/act")) == 7, (
-        "six steps, and the one that crashed once more"
-    )
 
 
 async def test_a_spent_budget_stops_cleanly(tmp_path):
@@ -325,18 +243,6 @@ async def test_a_spent_budget_stops_cleanly(tmp_path):
     run = pipeline(tmp_path, tutor, settings=settings_of(num_explore_threads=1))
     await run.run()
     assert run.funnel().failed == 0 and run.funnel().explored <= 2  # the next one is under way when the first is judged
-
-
-async def test_failures_are_counted_by_kind(tmp_path):
-    says = {
-        "synthesiser/tasks": [LLMUnavailable("503"), LLMFiltered("a word"), LLMFiltered("a word")],
-        "judge/accept": [LLMTimeout("slow")],
-    }
-    run = pipeline(tmp_path, Tutor(says), settings=settings_of(num_explore_threads=1))
-    assert await run.run()
-    funnel = run.funnel()
-    assert funnel.failures == {"unavailable": 1, "filtered": 1, "timeout": 1} and funnel.failed == 3
-    assert funnel.metrics()["questioning/failed/filtered"] == 1.0
 
 
 async def test_failures_are_compared_with_every_job_that_has_ended_also_those_of_a_block_that_goes_on(tmp_path):
@@ -354,4 +260,4 @@ async def test_failures_are_compared_with_every_job_that_has_ended_also_those_of
     seeds = tuple(f"note_add.k3.{i}" for i in range(16))
     run = pipeline(tmp_path, Tutor(), Halves(), seeds=seeds, settings=settings_of(num_explore_threads=16))
     await asyncio.wait_for(run.run(explore_only=True), 30)
-    assert run.funnel().failed == 8, "half of them, which is what max_failed_share allows"
+    assert run.funnel().failed == 8, "half of them, which is allowed"

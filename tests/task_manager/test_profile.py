@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from task_manager.profile import EnvProfile, ProfileError, load_profile, profile_for, save_profile, shipped_profile
+from task_manager.profile import EnvProfile, ProfileError, load_profile, save_profile, shipped_profile
 
 DATA = {
     "name": "Keeper",
@@ -22,8 +22,7 @@ PROFILE = EnvProfile.model_validate(DATA)
 def test_the_profile_of_an_installed_environment_lies_beside_its_class(tmp_path, monkeypatch):
     (tmp_path / "moon_base").mkdir()
     (tmp_path / "moon_base" / "__init__.py").touch()
-    data = DATA
-    (tmp_path / "moon_base" / "profile.json").write_text(json.dumps({**data, "name": "Moon"}))
+    (tmp_path / "moon_base" / "profile.json").write_text(json.dumps({**DATA, "name": "Moon"}))
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(
         "task_manager.profile.known_environments", lambda: {"moon": "moon_base.env:MoonEnv", "gone": "no_such.env:Env"}
@@ -33,19 +32,14 @@ def test_the_profile_of_an_installed_environment_lies_beside_its_class(tmp_path,
         shipped_profile("gone")
 
 
-def test_a_profile_survives_its_file_rubrics_included(tmp_path):
-    save_profile(PROFILE, tmp_path / "p.json")
-    assert load_profile(tmp_path / "p.json") == PROFILE
-
-
-def test_files_that_are_none_and_environments_without_one(tmp_path):
+def test_a_profile_survives_its_file_and_files_that_are_none_are_named(tmp_path):
     with pytest.raises(ProfileError, match="cannot be read"):
         load_profile(tmp_path / "no.json")
     (tmp_path / "p.json").write_text("{")
     with pytest.raises(ProfileError, match="not valid JSON"):
         load_profile(tmp_path / "p.json")
-    with pytest.raises(ProfileError, match="no profile is shipped for the environment 'moon'"):
-        profile_for("moon", None)
+    save_profile(PROFILE, tmp_path / "p.json")
+    assert load_profile(tmp_path / "p.json") == PROFILE
 
 
 def test_preferences_move_within_what_can_be_asked_for():

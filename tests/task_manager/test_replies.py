@@ -30,23 +30,17 @@ def reply(text, *calls, finish="stop", thinking="", cached=False):
     ("text", "action", "thought"),
     [
         ("note.list home", "note.list home", ""),
-        ("  note.list home\n", "note.list home", ""),
         ("<think>what is there?</think>\nnote.list home", "note.list home", "what is there?"),
-        ("```\nnote.list home\n```", "note.list home", ""),
         ("Let me look.\n```text\nnote.list home\n```\nThat should do.", "note.list home", ""),
         ('{"thought": "look", "action": "note.list home"}', "note.list home", "look"),
-        ('```json\n{"thought": "look", "action": "note.list home"}\n```', "note.list home", "look"),
         ('Sure! {"action": "note.list home"} Good luck.', "note.list home", ""),
         (json.dumps({"thought": "look", "action": CALL}), "note.tag n2 fun", "look"),
-        (json.dumps(CALL), "note.tag n2 fun", ""),
         (
             json.dumps({"function": {"name": "note.tag", "arguments": '{"id": "n2", "tag": "fun"}'}}),
             "note.tag n2 fun",
             "",
         ),
         (json.dumps({"name": "unknown", "arguments": {}}), '{"name": "unknown", "arguments": {}}', ""),
-        ('[{"thought": "look", "action": "note.list home"}]', "note.list home", "look"),
-        ('{"thought": "look", "action": "note.list home", "difficulty": "easy"}', "note.list home", "look"),
         ("Sure! Here is what you asked for:\n\nnote.list home", "note.list home", ""),
         ("Items:\n\nmilk\nbread", "Items:\n\nmilk\nbread", ""),
         ('{"action": "move", "x": 3}', '{"action": "move", "x": 3}', ""),
@@ -61,9 +55,7 @@ def test_a_message_is_what_the_environment_is_to_get(text, action, thought):
     assert (said.action, said.thought) == (action, thought)
 
 
-@pytest.mark.parametrize(
-    "text", [PYTHON, "I look first.\n" + PYTHON, '```\nx = {"action": "a"}\n```', 'x = {"action": "a"}']
-)
+@pytest.mark.parametrize("text", ["I look first.\n" + PYTHON, 'x = {"action": "a"}'])
 def test_where_messages_have_fences_of_their_own_nothing_is_unwrapped(text):
     assert read_action(reply(text), FORMAT, fenced=True).action == text
     wrapped = json.dumps({"thought": "", "action": text})
@@ -91,15 +83,11 @@ def test_the_reply_that_was_asked_for_may_come_as_the_arguments_of_a_call():
     ("said", "problem"),
     [
         (reply(""), "empty"),
-        (reply(" \n"), "empty"),
         (reply("<think>I wonder"), "ends inside its thinking"),
         (reply("<think>I wonder</think>"), "empty"),
         (reply("note.list ho", finish="length"), "cut off"),
         (reply('{"thought": "look", "act'), "broken"),
-        (reply('{"act'), "broken"),
-        (reply('{"thought": "look"}'), "action"),
         (reply('{"thought": "look", "action": ""}'), "action"),
-        (reply('{"thought": "look", "action": {}}'), "action"),
         (reply('{"action": "a"}\n{"action": "b"}'), "different answers"),
         (reply("", LLMToolCall("note.tag", '{"id": ')), "no JSON object"),
         (reply("", LLMToolCall("unknown", {})), "no tool unknown"),

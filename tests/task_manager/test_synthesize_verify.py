@@ -32,26 +32,12 @@ def synthesiser(*says, **settings):
     )
 
 
-async def test_each_proposal_is_an_object_of_its_own_and_ends_its_episode():
-    made = await synthesiser().propose(FOUND, ["old query"])
-    assert [p.query for p in made.proposals] == [f"file {thing} under fun" for thing in ("soap", "rug", "pen", "desk")]
-    assert [p.solution for p in made.proposals] == [
-        [f"note.tag {note} fun", "done"] for note in ("n2", "n1", "n9", "n7")
-    ]
-    assert Synthesis.from_dict(made.to_dict()) == made
-
-
 @pytest.mark.parametrize(
     ("entry", "reason"),
     [
         ({"query": "x", "confidence": 0.5}, "solution: field required"),
-        ({"query": "x", "solution": "note.tag", "confidence": 0.5}, "solution: input should be a valid list"),
-        ({"query": "", "solution": ["a"], "confidence": 0.5}, "query: string should have at least 1"),
         ({"query": " ", "solution": ["a"], "confidence": 0.5}, "blank"),
-        ({"query": "x", "solution": [" "], "confidence": 0.5}, "blank"),
         ({"query": "x", "solution": ["a"], "confidence": 7}, "confidence: input should be less"),
-        ({"query": "x", "solution": ["a"], "confidence": "perhaps"}, "confidence: input should be a valid number"),
-        ({"query": "x", "solution": [{}], "confidence": 0.5}, "solution.0: input should be a valid string"),
         ("just words", "the entry: input should be"),
     ],
 )
@@ -64,12 +50,10 @@ async def test_a_bad_entry_is_rejected_with_its_reason_and_the_good_one_taken(en
 @pytest.mark.parametrize(
     "reply",
     [
-        "",
         "Sure! Here are some tasks for you.",
         '{"tasks": [{"query": "x", "solu',
         '{"task": []}',
         '{"tasks": [{"query": "x"}]}',
-        "[1, 2]",
     ],
 )
 async def test_a_reply_without_anything_usable_is_an_error_and_no_task(reply):
@@ -82,25 +66,11 @@ async def test_a_reply_without_anything_usable_is_an_error_and_no_task(reply):
     ("reply", "confidence"),
     [
         ([GOOD], 0.8),
-        (GOOD, 0.8),
         ({"tasks": GOOD}, 0.8),
         ({"tasks": [{**GOOD, "confidence": "high"}], "note": "only one"}, 0.85),
         ({"tasks": [{**GOOD, "confidence": "85%", "difficulty": 3}]}, 0.85),
-        ({"tasks": [{**GOOD, "confidence": 95}]}, 0.95),
         ({"tasks": [{k: v for k, v in GOOD.items() if k != "confidence"}]}, 0.5),
-        ({"tasks": [{**GOOD, "solution": [{"action": "note.tag n2 fun"}]}]}, 0.8),
         ({"tasks": [{**GOOD, "solution": [{"name": "note.tag", "arguments": {"id": "n2", "tag": "fun"}}]}]}, 0.8),
-        (
-            {
-                "tasks": [
-                    {
-                        **GOOD,
-                        "solution": [{"function": {"name": "note.tag", "arguments": '{"id": "n2", "tag": "fun"}'}}],
-                    }
-                ]
-            },
-            0.8,
-        ),
     ],
 )
 async def test_tasks_are_taken_in_whatever_shape_they_come(reply, confidence):
@@ -127,7 +97,6 @@ def verifier(tutor=None, client=None, **settings):
     ("solution", "stage", "reason"),
     [
         (["note.tag n5 fun", "done"], "execute", "was refused: err no such id n5"),
-        (["note.list work", "done"], "execute", "changes nothing"),
         (["note.tag n2 home", "done"], "judge", "another tag"),
     ],
 )
@@ -158,9 +127,7 @@ async def test_a_refusal_stands_unless_every_second_opinion_accepts(verdicts, pa
     ("actions", "reason"),
     [
         (["note.tag n2 fun", "done"], None),
-        (["note.list work", "note.tag n2 fun", "done"], None),
         (["note.tag n1 fun", "done"], "note/n2 is soap fun; nothing else changed"),
-        (["done"], "note/n2 is soap fun"),
         (["note.list work"] * 8, "did not finish in 8 steps"),
         (["", ""], "said nothing that can be done"),
     ],
@@ -185,9 +152,8 @@ async def test_whoever_solves_it_without_the_reference_must_end_in_the_same_stat
             ["note.tag n2 fun", "done"],
         ),
         (["note.tag n2 fun", "done"], ["note.list work", "note.tag n2 fun", "done"], None),
-        (["note.tag n2 fun", "done"], ["note.tag n2 fun", "done"], None),
     ],
-    ids=["shorter", "shorter without what was refused", "longer", "the same"],
+    ids=["shorter", "shorter without what was refused", "longer"],
 )
 async def test_whoever_solves_it_in_fewer_actions_to_the_same_end_gives_it_its_reference(reference, attempt, solution):
     tutor = Tutor({"verifier/solve": attempt})
@@ -226,10 +192,6 @@ async def test_a_failure_is_no_verdict():
         await verifier(client=client).verify(WORLD, proposal("file soap under fun", "note.tag n2 fun", "done"), "")
     with pytest.raises(LLMTimeout):
         await verifier(Tutor({"judge/accept": [LLMTimeout("slow")]}), client).verify(
-            WORLD, proposal("x", "note.tag n2 fun", "done"), ""
-        )
-    with pytest.raises(LLMReplyError):
-        await verifier(Tutor({"judge/accept": ["accepted, I suppose"] * 2})).verify(
             WORLD, proposal("x", "note.tag n2 fun", "done"), ""
         )
     assert not client.open

@@ -4,8 +4,9 @@ import json
 from contextlib import ExitStack
 
 import pytest
-from questioning_fakes import Desk, HashEncoder, LocalDesk, Tutor
+from questioning_fakes import Desk, LocalDesk, Tutor
 
+from agentevolver.llm.embeddings import HashingEncoder
 from agentevolver.types import Task
 from agentevolver.utils.errors import ConfigError
 from agentevolver.utils.health import ServiceIdentity
@@ -15,10 +16,8 @@ from task_manager.journal import PipelineJournal
 from task_manager.known_queries import held_out_queries
 from task_manager.pipeline import QuestioningFailed
 from task_manager.settings import QuestioningConfiguration
-from task_manager.synthesize import draft_profile
 from task_manager.synthetic_tasks import existing_tasks, open_run
 from task_manager.tasks import write_objectives
-from task_manager.world import SeedWorld
 
 
 async def test_evaluation_queries_are_read_once_and_kept(tmp_path):
@@ -56,50 +55,38 @@ async def test_the_action_format_of_the_configuration_is_the_one_that_is_used(tm
     plain, named = configuration_of(tmp_path), configuration_of(tmp_path, action_format=f"{__name__}:Brisk")
     runs = set()
     for configuration, steps in ((plain, {3}), (named, {99})):
-        async with open_run(configuration, Tutor(), encoder=HashEncoder()) as run:
+        async with open_run(configuration, Tutor(), encoder=HashingEncoder()) as run:
             tasks = await run.make_tasks()
             runs.add(run.plan.run)
         assert {task.metadata["env_params"]["explore_steps"] for task in tasks} == steps
         (tmp_path / "t.jsonl").unlink()
     assert len(runs) == 2, "tasks of another format are another run's"
-    wrong = configuration_of(tmp_path, action_format="task_manager.actions:WorldState")
-    with pytest.raises(
-        ConfigError,
-        match=r"task_manager.action_format: the action format 'task_manager.actions:WorldState': .* is not a subclass",
-    ):
-        async with open_run(wrong, Tutor(), encoder=HashEncoder()):
-            pytest.fail("it is refused")
-    with pytest.raises(ConfigError, match=r"task_manager.action_format: .*No module named"):
-        await draft_profile(local, Tutor(), SeedWorld("pocket", "note_add.k3.7"), action_format="no.such:Format")
 
 
 @pytest.mark.thorough
 async def test_tasks_of_another_configuration_are_not_taken_for_this_ones(tmp_path, local):
     configuration = configuration_of(tmp_path)
     assert existing_tasks(configuration) == []
-    async with open_run(configuration, Tutor(), encoder=HashEncoder()) as run:
+    async with open_run(configuration, Tutor(), encoder=HashingEncoder()) as run:
         tasks = await run.make_tasks()
         assert existing_tasks(configuration, run.plan) == tasks
-    other = configuration_of(tmp_path, synthesis={"preference": "long ones"})
-    async with open_run(other, Tutor(), encoder=HashEncoder()) as run:
+    other = configuration_of(tmp_path, synthesis={"temperature": 0.5})
+    async with open_run(other, Tutor(), encoder=HashingEncoder()) as run:
         with pytest.raises(ConfigError, match="made by another configuration"):
             existing_tasks(other, run.plan)
     write_objectives(tmp_path / "t.jsonl", [Task("a#0", "bfcl", True, "q", "x", "llm", {"seed_task_id": "a"})])
     with pytest.raises(ConfigError, match="are for 'bfcl', not 'pocket'"):
-        existing_tasks(configuration)
-    (tmp_path / "t.jsonl").write_text("{")
-    with pytest.raises(ConfigError, match=r"t\.jsonl:1: not a synthetic task"):
         existing_tasks(configuration)
 
 
 @pytest.mark.thorough
 async def test_known_tasks_are_not_made_again_and_ids_go_on(tmp_path, local):
     configuration = configuration_of(tmp_path)
-    async with open_run(configuration, Tutor(), encoder=HashEncoder()) as run:
+    async with open_run(configuration, Tutor(), encoder=HashingEncoder()) as run:
         first = await run.make_tasks()
     write_objectives(tmp_path / "known.jsonl", first[:3])
     section = {"known_data_paths": [str(tmp_path / "known.jsonl")], "store": str(tmp_path / "again")}
-    async with open_run(configuration_of(tmp_path, **section), Tutor(), encoder=HashEncoder()) as run:
+    async with open_run(configuration_of(tmp_path, **section), Tutor(), encoder=HashingEncoder()) as run:
         rest = await run.make_tasks()
     assert {task.query for task in rest} == {task.query for task in first[3:]}
     assert not {task.task_id for task in rest} & {task.task_id for task in first[:3]}
@@ -112,9 +99,9 @@ async def test_what_was_kept_is_written_also_when_the_run_is_broken_off(tmp_path
             return await super()._said(role, messages, sampling)
 
     configuration = configuration_of(
-        tmp_path, num_explore_threads=1, unavailable_timeout_s=0, strategy_args={"breadth_steps": 3, "depth_steps": 0}
+        tmp_path, num_explore_threads=1, strategy_args={"breadth_steps": 3, "depth_steps": 0}
     )
-    async with open_run(configuration, Leaving(), encoder=HashEncoder()) as run:
+    async with open_run(configuration, Leaving(), encoder=HashingEncoder()) as run:
         with pytest.raises(QuestioningFailed, match="is unreachable"):
             await run.make_tasks()
     kept = existing_tasks(configuration)

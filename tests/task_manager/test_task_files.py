@@ -29,28 +29,10 @@ OURS = Task(
 )
 
 
-def test_our_tasks_survive_their_file(tmp_path):
-    write_objectives(tmp_path / "t.jsonl", [OURS])
-    (task,) = read_objectives(tmp_path / "t.jsonl")
-    assert {**task.metadata, "synthetic": None, "confidence": None} == {
-        **OURS.metadata,
-        "synthetic": None,
-        "confidence": None,
-    }
-    assert (seed_of(task), solution_of(task), env_params_of(task)) == ("a.k1.2", ["x", "done"], {"n": 1})
-
-
 def test_files_of_the_original_are_read_and_their_tasks_get_ids_of_their_own(tmp_path):
-    new = {
-        "task_id": "s1",
-        "env_type": "appworld",
-        "open_query": True,
-        "metadata": {},
-        "query": "q",
-        "ground_truth": "g",
-        "evaluator": "llm",
-    }
-    old = {"task_id": "s1", "env_type": "appworld", "query": "r", "evaluator": "llm", "metadata": None}
+    common = {"task_id": "s1", "env_type": "appworld", "evaluator": "llm"}
+    new = {**common, "open_query": True, "metadata": {}, "query": "q", "ground_truth": "g"}
+    old = {**common, "query": "r", "metadata": None}
     lines = [
         {"task": new, "confidence": 0.5, "reward": None},
         {"task": old, "ground_truth": "h", "confidence": 1.0, "reward": 0.3},
@@ -68,9 +50,7 @@ def test_files_of_the_original_are_read_and_their_tasks_get_ids_of_their_own(tmp
     ("line", "message"),
     [
         ("{", "not a synthetic task"),
-        ("[]", "not a synthetic task"),
         ('{"task": {"task_id": "a", "env_type": "x", "query": "q"}}', "query or ground_truth is missing"),
-        ('{"task": {"task_id": "a", "env_type": "x", "ground_truth": "q"}}', "query or ground_truth is missing"),
         ('{"task": {"task_id": "a", "query": "q", "ground_truth": "g"}}', "env_type"),
     ],
 )
@@ -82,10 +62,12 @@ def test_what_is_no_synthetic_task_is_named_with_its_line(tmp_path, line, messag
         read_objectives(tmp_path / "t.jsonl")
 
 
-def test_a_query_may_hold_what_ends_a_line_elsewhere(tmp_path):
+def test_our_tasks_survive_their_file_also_with_what_ends_a_line_elsewhere(tmp_path):
     odd = replace(OURS, query="one\u2028two\u0085three\x1cfour\rfive\nsix")
     write_objectives(tmp_path / "t.jsonl", [odd, replace(OURS, task_id="a.k1.2#1")])
-    assert read_objectives(tmp_path / "t.jsonl")[0].query == odd.query
+    task, _ = read_objectives(tmp_path / "t.jsonl")
+    assert task.query == odd.query
+    assert (seed_of(task), solution_of(task), env_params_of(task)) == ("a.k1.2", ["x", "done"], {"n": 1})
     write_tasks(tmp_path / "p.jsonl", [odd])
     assert read_tasks(tmp_path / "p.jsonl") == [odd]
 

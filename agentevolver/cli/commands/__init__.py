@@ -1,2 +1,1 @@
-"""Command lines that need an experiment's configuration and a manager:
-`python -m task_manager`, `python -m experience_manager`."""
+"""Command lines that need a configuration and a manager, such as `python -m task_manager`."""

@@ -1,4 +1,4 @@
-"""`agentevolver chat`: a policy in its environment in the terminal, step by step."""
+"""`agentevolver chat`: shows a policy in its environment, step by step, in the terminal."""
 
 from __future__ import annotations
 
@@ -89,9 +89,10 @@ async def _play(options: argparse.Namespace, source: Source | None, played: Eval
 
 
 class Terminal:
-    """A screen in a terminal, or as plain lines; `auto` asks nothing."""
+    """Screen in a terminal, or as plain lines. `auto`: never ask."""
 
     def __init__(self, *, auto: bool = False, console: Console | None = None) -> None:
+        # In a pipe lines are not wrapped, so that other programs can read them.
         self._console = console or Console(soft_wrap=not sys.stdout.isatty())
         self._auto = auto
         self._told = False
@@ -113,7 +114,6 @@ class Terminal:
         self._message(f"policy, step {self._step}", text or "(nothing)", "green")
 
     def choice(self) -> str | None:
-        """Ask what to do; see `evaluation.chat.Screen`."""
         typed = self._ask("" if self._told else f"[{HELP}] ")
         self._told = True
         return typed or None
@@ -135,7 +135,7 @@ class Terminal:
         self._console.print(f"[{colour}]{verdict}, score {outcome.score:g}[/] ({how})", highlight=False)
 
     def next_task(self) -> None:
-        """Ask for the next task. Raises Quit."""
+        """Ask whether to play the next task. Raises Quit."""
         self._ask("[enter: the next task; q: quit] ")
 
     def _ask(self, prompt: str) -> str:
@@ -143,7 +143,7 @@ class Terminal:
 
         if self._auto:
             return ""
-        # asyncio only notes the first Ctrl-C, while this waits for a line.
+        # asyncio.run's handler (Python 3.11) only notes the first Ctrl-C, and `input` would go on waiting for a line.
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             typed = input(f"{prompt}> ").strip()

@@ -1,4 +1,4 @@
-"""`agentevolver eval`: a policy or a chat model on a split of an environment, beside others."""
+"""`agentevolver eval`: measures a policy or a chat model on a split of an environment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agentevolver.utils.errors import LaunchError, UsageError
 if TYPE_CHECKING:
     from agentevolver.evaluation.report import Evaluation
 
-# Lines of progress without a terminal.
+# Number of progress lines without a terminal.
 LINES = 10
 
 
@@ -57,6 +57,7 @@ def _evaluate(options: argparse.Namespace, arguments: list[str], root: Path) -> 
 
     read_dotenv(root)
     refuse_unclear(options)
+    # Checked first: an evaluation takes minutes, and its results would be lost.
     for path in filter(None, (options.out, options.trajectories)):
         if not path.absolute().parent.is_dir():
             raise UsageError(f"{path}: there is no folder {path.absolute().parent}")
@@ -128,7 +129,7 @@ async def _played(options: argparse.Namespace, arguments: list[str]) -> Evaluati
 
 
 class _Progress:
-    """A bar with the success rate so far and the time left; without a terminal, lines."""
+    """Progress bar with the success rate and the time left, or lines without a terminal."""
 
     def __init__(self, what: str, total: int) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -171,7 +172,7 @@ class _Progress:
 
 
 class _Kept:
-    """Writes trajectories as they come, if there is a path."""
+    """Writes trajectories to a file, or nowhere without a path."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -186,4 +187,5 @@ class _Kept:
 
     def write(self, trajectory: Any) -> None:
         if self._file is not None:
+            # Written one by one, so an evaluation that fails later keeps its episodes.
             self._file.write(json.dumps(trajectory.to_dict()) + "\n")

@@ -1,7 +1,6 @@
-"""Command line of the experience manager. Imports what a command needs only when it runs,
-so that `--help` answers at once.
+"""Command line of the experience manager.
 
-Exit status: 0 done, 1 it failed (one line says why), 2 the configuration is wrong, 130 interrupted.
+Exit codes: 0 success, 1 failure (one line), 2 wrong configuration, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -39,18 +38,19 @@ _TEXTS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns the exit status."""
+    """Run a command and return the exit code."""
     options = _parser().parse_args(arguments)
     level = logging.INFO if options.verbose else logging.WARNING
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     for name in ("httpx", "sentence_transformers"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    # Before torch is imported: spinning compute threads on few cores are several times slower than one.
+    # Set before torch is imported: on few cores OpenMP's spinning threads are several times slower than one thread.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     from agentevolver.utils.secrets import LIBRARIES, adopt_secrets
 
-    # Before the hub's library is imported, which reads its address then.
+    # Called before huggingface_hub is imported, which reads its endpoint on import.
     adopt_secrets(LIBRARIES)
+    # Imported here, so that `--help` answers at once.
     from agentevolver.config.parts import read_configuration
     from agentevolver.llm.embeddings import EncoderUnavailable
     from agentevolver.llm.errors import LLMError

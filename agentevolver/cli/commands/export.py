@@ -1,4 +1,4 @@
-"""`agentevolver export`: a policy as a Hugging Face folder with a model card, and to the hub."""
+"""`agentevolver export`: writes a policy as a Hugging Face folder with a model card, and uploads it to the hub."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _export(options: argparse.Namespace, arguments: list[str], root: Path) -> in
     if here or (target.exists() and (not target.is_dir() or any(target.iterdir()))):
         raise UsageError(f"--to {target} is there already: give a folder that is not")
     token = check_push(options.push) if options.push is not None else ""
-    # Imports torch, which takes seconds: after everything that can be refused without it.
+    # Imports torch, which takes seconds, so arguments are checked before.
     from agentevolver.evaluation.export.source import find_source
 
     source = find_source(options.what, options.step)
@@ -72,7 +72,7 @@ def _export(options: argparse.Namespace, arguments: list[str], root: Path) -> in
 
 
 def export(source: Source, target: Path, *, dtype: str | None, adapters: str, command: list[str]) -> int:
-    """Write a policy's folder, whole or not at all, and return its bytes. Raises LaunchError."""
+    """Write a policy's folder completely or not at all. Return its size in bytes. Raises LaunchError."""
     from omegaconf import OmegaConf
 
     from agentevolver.evaluation.export.card import CONFIG, base_model, model_card, read_config
@@ -82,6 +82,7 @@ def export(source: Source, target: Path, *, dtype: str | None, adapters: str, co
 
     config = read_config(source.experiment)
     target.parent.mkdir(parents=True, exist_ok=True)
+    # Written beside the target, because a rename is atomic within one file system only.
     draft = target.with_name(f".{target.name}.draft")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir()
@@ -95,6 +96,7 @@ def export(source: Source, target: Path, *, dtype: str | None, adapters: str, co
         if config is not None:
             (draft / CONFIG).write_text(OmegaConf.to_yaml(OmegaConf.create(masked_tree(config))), encoding="utf-8")
         sync_tree(draft)
+        # An empty folder may exist. `rmdir` fails if another process has written into it meanwhile.
         if target.exists():
             target.rmdir()
         draft.rename(target)

@@ -1,6 +1,6 @@
 """Command line of the language models: `python -m agentevolver.llm doctor --conf FILE [key=value ...]`.
 
-Exit status: 0 every role that can be asked works, 1 one does not, 2 the configuration is wrong, 130 interrupted.
+Exit codes: 0 every role works, 1 a role fails, 2 wrong configuration, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns the exit status."""
+    """Run a command and return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m agentevolver.llm", description="The language models of a run's roles."
     )

@@ -1,4 +1,4 @@
-"""Arguments that `eval` and `chat` share: weights or an API, the environment, and the configuration."""
+"""Arguments shared by `eval` and `chat`: weights or an API, environment and configuration."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def refuse_unclear(options: argparse.Namespace) -> None:
     """Split `options.what` into the name and `options.overrides`.
 
     Raises:
-        UsageError: two things are to play, or the endpoint is incomplete.
+        UsageError: two players are named, or the endpoint is incomplete.
     """
     names = [item for item in options.what if "=" not in item]
     options.overrides = [item for item in options.what if "=" in item]
     if len(names) > 1:
-        raise UsageError(f"one of {', '.join(names)} can play: start the others by themselves")
+        raise UsageError(f"only one of {', '.join(names)} can play: run the command once for each")
     options.what = names[0] if names else None
     if options.what and options.api:
         raise UsageError(f"{options.what} and --api {options.api}: name weights or an endpoint")
@@ -75,7 +75,7 @@ def refuse_unclear(options: argparse.Namespace) -> None:
 
 
 def game(options: argparse.Namespace) -> tuple[Source | None, EvaluatedGame]:
-    """Return the weights (None for an API) and what is played. Raises LaunchError, ConfigError."""
+    """Return the weights (None with --api) and the configuration to play. Raises LaunchError, ConfigError."""
     from agentevolver.evaluation.contestants import game_of
     from agentevolver.evaluation.export.source import find_source
 
@@ -86,7 +86,8 @@ def game(options: argparse.Namespace) -> tuple[Source | None, EvaluatedGame]:
 
 
 def _launched_with(experiment: Path) -> list[str]:
-    """Return the `--env-module` values of an experiment's last launch."""
+    """Return the `--env-module` values of the experiment's last launch."""
+    # The environment may be known only by the run's --env-module. All other options of the launch are ignored.
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     add_env_modules(parser)
     argv: list[str] = next((record["argv"] for record in launches(experiment)), [])
@@ -97,7 +98,7 @@ def _launched_with(experiment: Path) -> list[str]:
 def contestant(
     options: argparse.Namespace, source: Source | None, played: EvaluatedGame, wrap: WrapEngine | None = None
 ) -> AbstractAsyncContextManager[Contestant]:
-    """Open the player; `wrap` puts something between the engine and the rollouts."""
+    """Open the player. `wrap` receives the engine and returns the one that the rollouts use."""
     from agentevolver.evaluation.contestants import EvaluatedEndpoint, chat_model, policy
     from agentevolver.utils.secrets import secret
 

@@ -1,4 +1,4 @@
-"""`agentevolver table`: conditions x seeds, run by run, and their table."""
+"""`agentevolver table`: runs conditions x seeds and writes their table."""
 
 from __future__ import annotations
 
@@ -86,20 +86,20 @@ def _table(options: argparse.Namespace, root: Path) -> int:
 
 
 def _start(root: Path, arguments: list[str]) -> int:
-    """Run the launcher and return its exit code. If this process is ended, the launch is stopped in order."""
+    # If this process is killed, the kernel sends SIGTERM to the launcher, which then stops its run in order.
     ends_with_us = partial(die_with_parent, os.getpid(), signal.SIGTERM)
     return subprocess.call([sys.executable, str(root / "launcher.py"), *arguments], preexec_fn=ends_with_us)
 
 
 def _shares(jobs: int) -> list[set[int]]:
-    """Return the CPUs of each job, or no limit for a single one. Raises UsageError."""
+    """Return the CPUs of each job; an empty set means no limit. Raises UsageError."""
     if jobs == 1:
         return [set()]
     from agentevolver.config.devices import has_gpu
 
     cpus = sorted(os.sched_getaffinity(0))
     if has_gpu():
-        raise UsageError(f"--jobs {jobs}: runs side by side share CPUs alone; on GPUs they are run one after the other")
+        raise UsageError(f"--jobs {jobs}: parallel runs can share only CPUs; on GPUs use --jobs 1")
     if jobs > len(cpus):
         raise UsageError(f"--jobs {jobs}: {len(cpus)} CPUs are there, and each run wants one of its own")
     return [set(cpus[i * len(cpus) // jobs : (i + 1) * len(cpus) // jobs]) for i in range(jobs)]
@@ -108,10 +108,10 @@ def _shares(jobs: int) -> list[set[int]]:
 def carry_out(
     plan: TablePlan, start: Start, *, known: Results | None = None, shares: Sequence[set[int]] = (set(),)
 ) -> None:
-    """Launch what is neither finished nor known, as many runs side by side as there are shares of the CPUs.
+    """Launch the cells that are neither finished nor known, one run at a time for each CPU share.
 
     Raises:
-        LaunchError: a launch failed; those beside it ran to their end.
+        LaunchError: a launch failed. Parallel launches ran to their end.
     """
     cells, lock, failed = plan.cells(), threading.Lock(), threading.Event()
     waiting = iter(enumerate(cells, 1))
@@ -119,7 +119,7 @@ def carry_out(
 
     def work(share: set[int]) -> None:
         if share:
-            # For this thread and what it starts.
+            # On Linux the affinity belongs to the calling thread, and its child processes inherit it.
             os.sched_setaffinity(0, share)
         while not failed.is_set():
             with lock:
@@ -151,7 +151,7 @@ def carry_out(
 
 
 def _tell(text: str) -> None:
-    # In one piece with its line break, since other threads print too.
+    # Printed in one piece with the line break, because other threads print too.
     print(f"[table] {text}\n", end="", flush=True)
 
 
@@ -162,7 +162,7 @@ def _launch(plan: TablePlan, launch: TableLaunch, start: Start, where: str, besi
         return
     _tell(f"{launch.name}: starting ({where})")
     if launch.copy is not None and not (target := finished.parent / launch.copy.name).exists():
-        # The evaluation adds to a copy, so that the run's own pool stays as training left it.
+        # The evaluation writes to a copy; the run's own pool stays as training left it.
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(launch.copy, target)
     code = start([*launch.arguments(), *(_own_port(launch) if beside_others else [])])
@@ -173,7 +173,7 @@ def _launch(plan: TablePlan, launch: TableLaunch, start: Start, where: str, besi
 
 
 def _own_port(launch: TableLaunch) -> list[str]:
-    """Return the override for an environment service of the run's own, if the launcher starts it."""
+    """Return an override that gives the run's environment service a port of its own, if the launcher starts one."""
     from agentevolver.config.checks import load
     from agentevolver.utils.net import take_any_port
     from agentevolver.utils.web.access import is_local

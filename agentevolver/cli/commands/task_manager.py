@@ -1,7 +1,6 @@
-"""Command line of the task manager. Imports what a command needs only when it runs, so that `--help` answers at once.
+"""Command line of the task manager.
 
-Exit status: 0 done, 1 it failed (one line says why), 2 the configuration is wrong, 130 interrupted; what was done is
-kept in each case.
+Exit codes: 0 success, 1 failure (one line), 2 wrong configuration, 130 interrupted. Finished work is kept in each case.
 """
 
 from __future__ import annotations
@@ -25,12 +24,13 @@ Run = Callable[[argparse.Namespace, "QuestioningConfiguration"], Coroutine[Any, 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns the exit status."""
+    """Run a command and return the exit code."""
     options = _parser().parse_args(arguments)
     level = logging.INFO if options.verbose else logging.WARNING
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     for chatty in ("httpx", "httpx2", "httpcore", "openai", "sentence_transformers"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
+    # Imported here, so that `--help` answers at once.
     from agentevolver.llm.embeddings import EncoderUnavailable
     from agentevolver.llm.errors import LLMError
     from agentevolver.utils.errors import ConfigError
@@ -221,11 +221,10 @@ async def _show(options: argparse.Namespace, configuration: QuestioningConfigura
 
 
 def _language_model(configuration: QuestioningConfiguration) -> LLM:
-    """Return the roles' models, with a ledger and the replies beside the journal, so that a resumed run goes on
-    counting and asks nothing twice."""
     from agentevolver.llm.client import LLM
 
     settings, folder = configuration.llm, configuration.task_manager.store_path
+    # Both beside the journal: a resumed run continues the counts and repeats no call.
     ledger = settings.ledger or folder / "llm_usage.sqlite"
     return LLM(settings.model_copy(update={"ledger": ledger, "cache": settings.task_making_cache(folder)}))
 

@@ -1,4 +1,4 @@
-"""Common parts of the command line's verbs: arguments that refuse in one line, and errors that end in an exit code."""
+"""Shared parts of the command line's verbs."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ PROG = "agentevolver"
 
 
 class VerbParser(argparse.ArgumentParser):
-    """Arguments of a verb; raises UsageError for those that are wrong."""
+    """ArgumentParser that raises UsageError instead of exiting."""
 
     def __init__(self, verb: str, description: str) -> None:
         super().__init__(prog=f"{PROG} {verb}", description=description, allow_abbrev=False)
 
     def read(self, arguments: Sequence[str]) -> argparse.Namespace:
-        """Return the arguments, whatever their order; raises UsageError."""
+        """Parse arguments in any order. Raises UsageError."""
+        # `parse_args` (Python 3.11) takes no key=value after an option if the positional is `nargs="*"`.
         return self.parse_intermixed_args(list(arguments))
 
     def error(self, message: str) -> NoReturn:
@@ -33,6 +34,7 @@ def carried_out(verb: str, work: Callable[[], int]) -> int:
     """Run a verb and return its exit code: 2 for a usage error, 1 for a failure. Errors are printed as one line."""
     logging.basicConfig(level=logging.ERROR, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     try:
+        # Warnings of torch and transformers would break the output up.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return work()
@@ -45,18 +47,17 @@ def carried_out(verb: str, work: Callable[[], int]) -> int:
 
 
 def refused(verb: str, message: str, code: int) -> int:
-    """Print an error and return the exit code."""
     print(f"{PROG} {verb}: error: {' '.join(message.split())}", file=sys.stderr)
     return code
 
 
 def listed(text: str) -> list[str]:
-    """Read names that are separated by commas."""
+    """Split a text at commas."""
     return [name for name in text.split(",") if name]
 
 
 def positive(text: str) -> int:
-    """Read a count."""
+    """Convert to an integer of at least 1."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} must be at least 1")
@@ -64,7 +65,7 @@ def positive(text: str) -> int:
 
 
 def read_dotenv(root: Path) -> None:
-    """Take the variables of a checkout's `.env` that are not set yet."""
+    """Set the variables of the checkout's `.env` that are not set yet."""
     from dotenv import load_dotenv
 
     load_dotenv(root / ".env", override=False)

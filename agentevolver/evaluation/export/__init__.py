@@ -1,1 +1,1 @@
-"""Export: weights of a checkpoint as a Hugging Face folder with a model card, and to the hub."""
+"""Export of a checkpoint as a Hugging Face folder with a model card, and upload to the hub."""

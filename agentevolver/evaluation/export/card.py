@@ -1,7 +1,6 @@
-"""Model card of an exported policy: what it was trained on, figures before and after, configuration, command.
+"""Model card of an exported policy: training data, scores before and after, configuration and commands.
 
-Nothing in it is made up: each part is left out where the run's folder does not have it. Secrets are masked as in the
-run's own records.
+Parts without data in the run's folder are left out. Secrets are masked.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from agentevolver.utils.experiments import launches
 from agentevolver.utils.secrets import masked_arguments, masked_text, masked_tree
 
 CONFIG = "agentevolver.yaml"
-# Of a run's folder and machine; they say nothing of how it was trained.
+# Keys about the run's folder and machine, which do not describe the training.
 _ELSEWHERE = ("experiment", "trainer.default_local_dir", "env_service.env_url", "device_env", "ray", "llm.teacher.url")
 
 
 def read_config(experiment: Path | None) -> dict[str, Any] | None:
-    """Return the resolved configuration of a run, None where there is none."""
+    """Return the resolved configuration of a run, or None if there is none."""
     if experiment is None or not (path := experiment / "config.yaml").is_file():
         return None
     tree = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
@@ -35,19 +34,17 @@ def read_config(experiment: Path | None) -> dict[str, Any] | None:
 
 
 def base_model(config: Mapping[str, Any] | None) -> str | None:
-    """Return the model that a run began with."""
     found = None if config is None else select(config, "actor_rollout_ref.model.path")
     return None if found is None else str(found)
 
 
 def model_card(source: Source, config: Mapping[str, Any] | None, command: Sequence[str], *, adapters: bool) -> str:
-    """Return the card, as markdown with the hub's head.
+    """Return the card as markdown with the hub's front matter.
 
     Args:
-        source: whose weights.
         config: the run's resolved configuration.
-        command: that exported it.
-        adapters: whether the folder holds adapters alone.
+        command: command line of the export.
+        adapters: whether the folder holds only adapters.
     """
     launch = next(launches(source.experiment), None) if source.experiment is not None else None
     parts = [_head(base_model(config), adapters=adapters), f"# {source.name}\n"]
@@ -67,7 +64,7 @@ def model_card(source: Source, config: Mapping[str, Any] | None, command: Sequen
 
 
 def _head(base: str | None, *, adapters: bool) -> str:
-    # A folder of this machine is no model of the hub's.
+    # A folder of this machine is no model on the hub.
     named = f"base_model: {base}\n" if base is not None and base.count("/") == 1 and not Path(base).exists() else ""
     library = "peft" if adapters else "transformers"
     return (
@@ -88,7 +85,7 @@ def _trained_on(config: Mapping[str, Any], experiment: Path | None) -> str:
     if experiment is not None and (tasks := _tasks(config, experiment / "tasks")):
         rows.append(("tasks", tasks))
     rows.append(("advantage", select(config, "algorithm.adv_estimator")))
-    rows.append(("rollouts of a task in a step", select(config, "actor_rollout_ref.rollout.n")))
+    rows.append(("rollouts per task and step", select(config, "actor_rollout_ref.rollout.n")))
     helps = [
         name
         for name, key in (
@@ -99,13 +96,12 @@ def _trained_on(config: Mapping[str, Any], experiment: Path | None) -> str:
     ]
     guided = select(config, "exp_manager.train_rollout_mode")
     helps += ["self-navigating"] if guided not in (None, "woexp") else []
-    rows.append(("beside plain policy gradients", ", ".join(helps) or "nothing"))
+    rows.append(("added to policy gradients", ", ".join(helps) or "nothing"))
     lines = [f"| {name} | {value} |" for name, value in rows if value is not None]
     return "\n".join(["## Trained on\n", "| | |", "|---|---|", *lines, ""])
 
 
 def _tasks(config: Mapping[str, Any], folder: Path) -> str:
-    """Count the tasks that were trained on, and those that were validated on."""
     own = select(config, "task_manager.mixture.use_original_tasks") is not False
     parts = (
         ("of the environment trained on", "train.jsonl", own),
@@ -140,7 +136,7 @@ def _figures(found: Sequence[Comparison]) -> str:
 
 
 def _configuration(config: Mapping[str, Any]) -> str:
-    """Say which keys differ from the defaults of the run's device; the whole is in the file beside the card."""
+    """Return the keys that differ from the defaults. The full configuration is in `CONFIG` beside the card."""
     defaults = OmegaConf.to_container(compose_defaults(str(select(config, "device_name") or "cuda")), resolve=False)
     differing = [
         f"{path}: {json.dumps(value)}"
@@ -162,7 +158,7 @@ def _configuration(config: Mapping[str, Any]) -> str:
 def _is_default(defaults: Any, path: str, value: Any) -> bool:
     if select(defaults, path) == value:
         return True
-    # A reference follows another key or section, which is listed itself.
+    # A default that refers to another key follows it, and that key is listed itself.
     parts = path.split(".")
     above = (select(defaults, ".".join(parts[:depth])) for depth in range(1, len(parts) + 1))
     return any(isinstance(default, str) and "${" in default for default in above)

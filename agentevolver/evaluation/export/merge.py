@@ -1,8 +1,4 @@
-"""Merge of a checkpoint's weights into a Hugging Face folder, in the precision in which they were stored.
-
-verl's own merger rounds to bfloat16 and leaves adapters beside the weights; here a float32 policy stays one, and LoRA
-adapters are merged by peft, or kept as an adapter's folder of their own.
-"""
+"""Merge of a checkpoint into a Hugging Face folder, in the precision in which it was stored."""
 
 from __future__ import annotations
 
@@ -28,18 +24,16 @@ _WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin", "
 
 
 def write_folder(source: Source, target: Path, *, dtype: str | None, adapters: Adapters, base: str | None) -> None:
-    """Write weights, configuration and tokenizer of a policy into `target`, an empty folder.
+    """Write weights, configuration and tokenizer of a policy into the empty folder `target`.
 
     Args:
-        source: whose weights.
-        target: where they are written.
-        dtype: of `DTYPES`; None: as they were stored.
-        adapters: whether LoRA adapters are merged into the weights, or written alone.
-        base: the model that the run began with (`actor_rollout_ref.model.path`), None if it is not known.
+        dtype: one of `DTYPES`; None: as stored.
+        adapters: merge LoRA adapters into the weights, or write only the adapters.
+        base: model that the run started from, or None if unknown.
 
     Raises:
-        LaunchError: the checkpoint's files are not whole, or do not fit its configuration.
-        UsageError: adapters are to be kept, and there are none, or nobody knows what they belong to.
+        LaunchError: files of the checkpoint are missing or do not fit its configuration.
+        UsageError: adapters are to be kept, but there are none or their base model is unknown.
     """
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
@@ -49,9 +43,10 @@ def write_folder(source: Source, target: Path, *, dtype: str | None, adapters: A
         _copy(tokenizer_folder(source.weights), target, weights=False)
         _copy_weights(Path(source.weights.folder), target, dtype)
         return
-    # It warns of groups of processes, of which there are none here.
+    # torch warns that no process group is initialised; a merge needs none.
     logging.getLogger("torch.distributed.device_mesh").setLevel(logging.ERROR)
     try:
+        # Not `verl.model_merger` (verl 0.9.1): it rounds to bfloat16 and leaves adapters beside the weights.
         state = whole_state(Path(source.weights.folder))
     except TrainingFailed as error:
         raise LaunchError(str(error)) from error
@@ -76,7 +71,7 @@ def _copy_weights(folder: Path, target: Path, dtype: str | None) -> None:
 
 
 def _copy(folder: Path, target: Path, *, weights: bool) -> None:
-    """Copy a folder's files: those of weights, or all others that are not there yet."""
+    """Copy the weight files of a folder, or all other files that `target` lacks."""
     own = {path for pattern in _WEIGHTS for path in folder.glob(pattern)}
     for path in sorted(folder.iterdir()):
         if path.is_file() and (path in own) is weights and not (target / path.name).exists():
@@ -94,7 +89,7 @@ def _empty_model(folder: Path, dtype: torch.dtype) -> Any:
 
 
 def _load(model: Any, state: Mapping[str, torch.Tensor], where: str) -> None:
-    """Fill a model; what is tied may be missing, nothing else."""
+    """Load a state dict. Only tied weights may be missing."""
     try:
         missing, unexpected = model.load_state_dict(state, strict=False)
     except RuntimeError as error:
@@ -114,7 +109,7 @@ def _write_adapted(
     source: Source, state: dict[str, torch.Tensor], target: Path, *, dtype: str | None, adapters: Adapters,
     base: str | None,
 ) -> None:  # fmt: skip
-    """Write a policy with LoRA adapters: merged, or the adapters alone in peft's form."""
+    """Write a policy with LoRA adapters: merged, or only the adapters in peft's format."""
     from peft import LoraConfig, get_peft_model
 
     folder = Path(source.weights.folder)
@@ -126,7 +121,7 @@ def _write_adapted(
     modules = sorted({name.removeprefix(_PEFT).partition(".lora_")[0] for name in state if ".lora_" in name})
     only = all("lora_" in name for name in state)
     if (only or adapters == "keep") and base is None:
-        raise UsageError(f"{folder} holds adapters alone, and nobody says of which model: name its run")
+        raise UsageError(f"{folder} holds only adapters, and their base model is unknown: name the run instead")
     settings = LoraConfig(
         r=rank, lora_alpha=alpha, target_modules=modules, task_type="CAUSAL_LM", base_model_name_or_path=base
     )
@@ -137,6 +132,7 @@ def _write_adapted(
     else:
         plain = _empty_model(tokenizer_folder(source.weights), _dtype_of(state, dtype))
     if base is not None:
+        # peft writes this name as the base model into adapter_config.json.
         plain.name_or_path = base
     model = get_peft_model(plain, settings)
     own = model.state_dict()

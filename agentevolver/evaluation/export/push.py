@@ -1,4 +1,4 @@
-"""Push of an exported folder to the Hugging Face hub."""
+"""Upload of an exported folder to the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _REPO = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 
 
 def check_push(repo: str) -> str:
-    """Return the token with which a folder may be pushed; asks nobody.
+    """Return the token for an upload. The hub is not contacted.
 
     Raises:
-        UsageError: the name is none, or there is no token.
+        UsageError: the name is invalid, or no token is set.
     """
     if not _REPO.fullmatch(repo) or "--" in repo or ".." in repo:
         raise UsageError(f"--push {repo} must be OWNER/NAME of a model on the hub")
@@ -28,17 +28,15 @@ def check_push(repo: str) -> str:
 
 
 def push(folder: Path, repo: str, token: str, *, public: bool, api: Any = None) -> str:
-    """Upload a folder as a model, made if it is not there; returns its address.
+    """Upload a folder as a model and return its URL. A missing repository is created.
 
     Args:
-        folder: what is uploaded.
         repo: OWNER/NAME.
-        token: with the right to write.
-        public: whether a repository that is made now is one that everybody sees.
+        public: visibility of a repository that is created now.
         api: `huggingface_hub.HfApi`; None: one with the token.
 
     Raises:
-        LaunchError: the hub refused, or does not answer; the folder stays.
+        LaunchError: the hub refused or does not answer. The folder is kept.
     """
     import httpx
     from huggingface_hub import HfApi

@@ -1,4 +1,4 @@
-"""Source of weights: what a person names a run, a checkpoint or a model's folder by."""
+"""Source of weights: a run, a checkpoint or a model's folder, as a user names it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PREFIX = "global_step_"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Weights, and where they come from: the experiment's folder and the step, None for what no run of ours wrote."""
+    """Weights with the experiment's folder and step, or None for weights of another origin."""
 
     weights: Weights
     experiment: Path | None
@@ -23,7 +23,7 @@ class Source:
 
     @property
     def name(self) -> str:
-        """What tables and cards call it: project/experiment and step, else the folder's name."""
+        """Name in tables and cards: "project/experiment step N", else the folder's name."""
         if self.experiment is None:
             return Path(self.weights.folder).name
         run = "/".join(self.experiment.resolve().parts[-2:])
@@ -31,12 +31,11 @@ class Source:
 
 
 def find_source(name: str, step: int | None = None) -> Source:
-    """Return the weights of a run (its newest whole checkpoint, or that of `step`), a checkpoint, or a Hugging Face
-    folder.
+    """Return the weights of a run (newest complete checkpoint, or that of `step`), a checkpoint or a model's folder.
 
     Raises:
-        UsageError: there is nothing of that name, or it holds no weights.
-        LaunchError: the run has no whole checkpoint (yet).
+        UsageError: the name is unknown or holds no weights.
+        LaunchError: the run has no complete checkpoint yet.
     """
     path = Path(name).expanduser()
     if path.is_dir() and not (path / "launches").is_dir():
@@ -60,6 +59,7 @@ def find_source(name: str, step: int | None = None) -> Source:
 def _of_folder(path: Path) -> Source:
     weights = _weights(path)
     folder = path.resolve()
+    # The name may be the checkpoint, its `actor` or `actor/huggingface`.
     checkpoint = next((one for one in (folder, *folder.parents[:2]) if one.name.startswith(_PREFIX)), None)
     if checkpoint is None or not checkpoint.name.removeprefix(_PREFIX).isdecimal():
         return Source(weights, None, None)
@@ -79,6 +79,6 @@ def _weights(path: Path) -> Weights:
 
 
 def tokenizer_folder(weights: Weights) -> Path:
-    """Return the folder with the files of the tokenizer and the model's configuration."""
+    """Return the folder with the tokenizer and the model's config.json."""
     folder = Path(weights.folder)
     return folder / "huggingface" if weights.kind == "shards" else folder

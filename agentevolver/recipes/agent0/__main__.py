@@ -21,13 +21,12 @@ from omegaconf import OmegaConf
 
 from agentevolver.config.schema import Settings
 from agentevolver.recipes.agent0.driver import Driver, Parts
-from agentevolver.recipes.agent0.labels import GateLabeller
 from agentevolver.recipes.agent0.manifest import PROPOSE, Manifest
+from agentevolver.recipes.agent0.measure import GateLabeller
+from agentevolver.recipes.agent0.overlays import check_trainings
 from agentevolver.recipes.agent0.play import FrozenPlayer, PlayFailed
-from agentevolver.recipes.agent0.repetition import clusters
 from agentevolver.recipes.agent0.settings import PROPOSE_ENV, settings_of
 from agentevolver.recipes.agent0.stages import Seeds
-from agentevolver.recipes.agent0.training_checks import check_trainings
 from agentevolver.recipes.agent0.trainings import train
 from agentevolver.trainer.job.main import begin, list_tasks
 from agentevolver.types import Task
@@ -74,9 +73,8 @@ async def carry_out(
     val_tasks: Sequence[Task],
     show: Callable[[str], None],
 ) -> None:
-    """Drive the rounds with the services of the run."""
     service, section = settings.env_service, settings_of(settings)
-    world = settings.world.env_type
+    world = settings.environments[0].env_type
     async with (
         AsyncEnvClient(service.env_url, timeout_s=service.timeout_s) as client,
         AsyncExitStack() as started,
@@ -89,8 +87,7 @@ async def carry_out(
             seeds=listed_seeds(client, settings),
             labeller=lambda checkpoint: GateLabeller(section, client, world, player, checkpoint),
             val_tasks=val_tasks,
-            questions=await questions_of(client, settings, [task for task in val_tasks if task.env_type == world]),
-            clusters=clusters,
+            questions=await questions_of(client, settings, val_tasks),
         )
         await Driver(config, settings, manifest, parts, show).run()
 
@@ -99,13 +96,11 @@ def listed_seeds(client: AsyncEnvClient, settings: Settings) -> Seeds:
     """Return what lists seeds of the world `propose`: no two of a run's are the same."""
     section = settings_of(settings)
     training = section.proposer.steps * section.proposer.batch_size
-    own: dict[str, Any] = {"world": settings.world.env_type}
-    if section.proposer.levels is not None:
-        own["levels"] = list(section.proposer.levels)
+    world = settings.environments[0].env_type
 
     async def seeds(number: int, purpose: str, count: int) -> list[str]:
         offset = (number - 1) * (training + section.draws) + (0 if purpose == PROPOSE else training)
-        return await client.get_env_profile(PROPOSE_ENV, "train", {**own, "count": count, "offset": offset})
+        return await client.get_env_profile(PROPOSE_ENV, "train", {"world": world, "count": count, "offset": offset})
 
     return seeds
 

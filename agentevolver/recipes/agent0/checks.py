@@ -28,21 +28,15 @@ DECIDED = {
     "trainer.val_before_train": "the base is evaluated before the first round; remove it",
     "trainer.resume_mode": "rounds go on where coevolve.json says; remove it, or give another experiment_name",
     "trainer.resume_from_path": "rounds begin with actor_rollout_ref.model.path; remove it",
-    "data.train_filter": "tasks are proposed, and recipes.agent0.proposer.levels narrows their seeds; remove it",
+    "data.train_filter": "tasks are proposed; remove it",
     "actor_rollout_ref.rollout.val_kwargs.n": "write recipes.agent0.executor.eval_n",
 }
 
 
 def check(settings: Settings, config: DictConfig, layers: Layers) -> None:
-    """Refuse what does not go together with rounds, and keys that would have no effect.
+    """Refuse what does not go together with rounds, and keys that would have no effect; raises ConfigError.
 
-    Args:
-        settings: the typed view.
-        config: the composed tree.
-        layers: what the user wrote; () for the configurations of trainings, which are made from a checked one.
-
-    Raises:
-        ConfigError: with one line that says what to change.
+    `layers` is () for the configurations of trainings, which are made from a checked one.
     """
     if not layers or not settings_of(settings).enable:
         return
@@ -72,16 +66,13 @@ def warnings(settings: Settings, config: DictConfig) -> list[str]:
 
 
 def _check_world(settings: Settings) -> None:
-    service, gate = settings.env_service, settings_of(settings).gate
-    trained = [one.env_type for one in settings.environments if one.weight > 0]
-    if len(trained) > 1:
+    named, gate = settings.env_service.env_types, settings_of(settings).gate
+    if len(named) > 1:
         raise ConfigError(
-            f"env_service.env_type names {', '.join(trained)}, and recipes.agent0 proposes tasks for one world: name "
-            f"one of {', '.join(WORLDS)}, and give each of the others the share 0, with which it is evaluated on alone"
+            f"env_service.env_type names {', '.join(named)}, and recipes.agent0 proposes tasks for one world: name one "
+            f"of {', '.join(WORLDS)}"
         )
-    if PROPOSE_ENV in service.env_types and len(service.env_types) > 1:
-        raise ConfigError(f"env_service.env_type: {PROPOSE_ENV} is served by itself, remove it")
-    world = settings.world.env_type
+    (world,) = named
     if world in WORLDS:
         return
     if world == PROPOSE_ENV:
@@ -97,7 +88,6 @@ def _check_world(settings: Settings) -> None:
 
 
 def _check_parts(settings: Settings, config: DictConfig) -> None:
-    """Refuse parts that a round has no place for."""
     section, rollout = settings.task_manager, settings.rollout
     if section.mixture.needs_synthetic or section.curriculum.enable:
         key = "mixture.synthetic_data_ratio" if section.mixture.needs_synthetic else "curriculum.enable"
@@ -139,24 +129,7 @@ def _check_parts(settings: Settings, config: DictConfig) -> None:
 
 
 def _check_policies(settings: Settings) -> None:
-    """Refuse policies that are none, and rounds that could not train."""
     section, sizes = settings_of(settings), settings.sizes
-    proposer = section.proposer
-    if section.shared_weights and proposer.path is not None:
-        raise ConfigError(
-            f"recipes.agent0.shared_weights = true makes one policy of both, and "
-            f"recipes.agent0.proposer.path = {proposer.path} names another one: remove one of them"
-        )
-    if section.shared_weights and not proposer.trained:
-        raise ConfigError(
-            "recipes.agent0.shared_weights = true trains one policy in both stages, and "
-            "recipes.agent0.proposer.trained = false: remove one of them"
-        )
-    if proposer.levels is not None and settings.world.env_type == "calc":
-        raise ConfigError(
-            "recipes.agent0.proposer.levels: seeds of calc have none, a question's length is its proposer's to choose; "
-            "remove it"
-        )
     if section.min_pool < sizes.train_batch_size:
         raise ConfigError(
             f"recipes.agent0.min_pool = {section.min_pool} is less than data.train_batch_size = "
@@ -170,7 +143,6 @@ def _check_policies(settings: Settings) -> None:
 
 
 def _check_written(section: Agent0Settings, layers: Layers) -> None:
-    """Refuse keys that somebody wrote and nobody would read."""
     for key, source, value in _written(layers):
         if (instead := _under(key, DECIDED)) is not None and value is not None:
             raise ConfigError(f"{source}: `{key}` has no effect in rounds: {instead}")
@@ -184,7 +156,6 @@ def _under(key: str, told: Mapping[str, str]) -> str | None:
 
 
 def _written(layers: Layers) -> Iterator[tuple[str, str, Any]]:
-    """Yield the leaves that were written."""
     for content, source in layers:
         for key, value in leaves(content):
             yield key, source, value

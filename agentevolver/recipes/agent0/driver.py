@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from agentevolver.config.schema import Settings
-from agentevolver.recipes.agent0 import rules, stages
+from agentevolver.recipes.agent0 import stages
 from agentevolver.recipes.agent0.manifest import (
     DONE,
     EVALUATE,
@@ -23,26 +23,22 @@ from agentevolver.recipes.agent0.manifest import (
     PROPOSE,
     RUNNING,
     SOLVE,
-    STAGES,
     Manifest,
 )
 from agentevolver.recipes.agent0.overlays import GRADER, proposer_overlay, solver_overlay
 from agentevolver.recipes.agent0.play import Player
-from agentevolver.recipes.agent0.pool import Labeller, TaskPool, draws_of, tasks_of
-from agentevolver.recipes.agent0.replay import replayed
-from agentevolver.recipes.agent0.report import line_of, metrics_of
+from agentevolver.recipes.agent0.pool import Labeller, TaskPool, draws_of, replayed, tasks_of
+from agentevolver.recipes.agent0.report import best_of, line_of, metrics_of, success_of
 from agentevolver.recipes.agent0.settings import PROPOSE_ENV, settings_of
 from agentevolver.recipes.agent0.trainings import Train, Trained, Training, without_optimizer
 from agentevolver.trainer.monitor.log import METRICS, Status, last_step
 from agentevolver.types import Task
-from agentevolver.utils.errors import TrainingFailed
 from agentevolver.utils.files import append_jsonl
 from agentevolver.utils.seeds import derived
 
 logger = logging.getLogger(__name__)
 
 BEST = "best"
-STOPPED = "stopped"
 
 
 @dataclass(frozen=True)
@@ -50,7 +46,7 @@ class Parts:
     """What the stages work with.
 
     `labeller` is made for a checkpoint of the executor. `val_tasks` are evaluated, and `questions` are
-    theirs. `clusters` returns the number of each question's cluster.
+    theirs.
     """
 
     train: Train
@@ -59,27 +55,16 @@ class Parts:
     labeller: Callable[[str], Labeller]
     val_tasks: Sequence[Task]
     questions: Sequence[str]
-    clusters: Callable[[Sequence[str]], Sequence[int]]
 
 
 @dataclass
 class _Policies:
-    """The checkpoints as they stand."""
-
     proposer: str
     executor: str
 
 
 class Driver:
-    """Driver of the rounds of one experiment.
-
-    Args:
-        config: the resolved configuration, a plain tree.
-        settings: the typed view of it.
-        manifest: of the experiment.
-        parts: who does the work.
-        show: what takes the lines for a person.
-    """
+    """Drives the rounds of one experiment; `show` takes the lines for a person."""
 
     def __init__(
         self,
@@ -97,32 +82,21 @@ class Driver:
         self._show = show
         self._folder = manifest.experiment
         self._status = Status(self._folder)
-        self._world = settings.world.env_type
-        self._split = settings.world.val_splits[0]
+        self._world = settings.environments[0].env_type
+        self._split = settings.environments[0].val_splits[0]
 
     async def run(self) -> None:
-        """Go on to the last round, or until a rule stops.
-
-        Raises:
-            ConfigError: a training's configuration is refused.
-            TrainingFailed: a training failed, or what is on the disk does not fit together.
-            PlayFailed: the frozen policies cannot be played.
-        """
+        """Go on to the last round; raises ConfigError, TrainingFailed or PlayFailed."""
         manifest = self._manifest
-        manifest.content.update(state=RUNNING, stopped=None)
+        manifest.content["state"] = RUNNING
         manifest.save()
         policies = await self._base()
-        why, number = None, 0
         for number in range(1, self._section.rounds + 1):
-            why = await self._round(number, policies)
-            if why is not None:
-                break
-        manifest.content.update(
-            state=DONE if why is None else STOPPED, stopped=None if why is None else {"round": number, "why": why}
-        )
+            await self._round(number, policies)
+        manifest.content["state"] = DONE
         manifest.save()
-        self._status.set("finished", rounds=number)
-        self._tell_end(why)
+        self._status.set("finished", rounds=self._section.rounds)
+        self._tell_end()
 
     async def _base(self) -> _Policies:
         model = str(self._config["actor_rollout_ref"]["model"]["path"])
@@ -133,18 +107,13 @@ class Driver:
         self._told(0)
         return policies
 
-    async def _round(self, number: int, policies: _Policies) -> str | None:
-        """Carry a round out, or what is missing of it; returns why there is to be no further one."""
+    async def _round(self, number: int, policies: _Policies) -> None:
         await self._propose(number, policies)
         pool = await self._pool_and_label(number, policies)
-        if why := rules.stop_after_labels(self._section.stop, self._manifest.rounds()[: number + 1]):
-            self._show(line_of(self._manifest.rounds(), number, self._split))
-            return why
         await self._solve(number, policies, pool)
         await self._evaluate(number, policies)
         self._manifest.end_round(number, policies.proposer, policies.executor)
         self._told(number)
-        return rules.stop_after_evaluation(self._section.stop, self._manifest.rounds()[: number + 1], self._split)
 
     async def _propose(self, number: int, policies: _Policies) -> None:
         section, manifest = self._section.proposer, self._manifest
@@ -155,8 +124,6 @@ class Driver:
                 manifest.skip(number, PROPOSE, "proposer.trained = false")
         if made := manifest.stage(number, PROPOSE).get("checkpoint"):
             policies.proposer = manifest.absolute(made)
-            if self._section.shared_weights:
-                policies.executor = policies.proposer
 
     async def _train_proposer(self, number: int, policies: _Policies) -> None:
         section, folder = self._section.proposer, self._of(number) / "proposer"
@@ -207,9 +174,7 @@ class Driver:
         if not manifest.is_over(number, POOL):
             drawn = stages.pool_counts(pool)
             manifest.finish(number, POOL, counts={key: drawn[key] for key in ("drawn", "refused")})
-        # By their numbers: `drawn` has them as they came.
-        questions = {one.proposal_id: one.question for one in pool.proposals() if not one.refused}
-        pool.close(dict(zip(questions, self._parts.clusters(list(questions.values())), strict=True)))
+        pool.close()
         manifest.finish(number, LABEL, counts=stages.pool_counts(pool), metrics=stages.pool_metrics(pool))
         return pool
 
@@ -223,8 +188,6 @@ class Driver:
                 await self._train_executor(number, policies, kept)
         if made := manifest.stage(number, SOLVE).get("checkpoint"):
             policies.executor = manifest.absolute(made)
-            if section.shared_weights:
-                policies.proposer = policies.executor
 
     async def _train_executor(self, number: int, policies: _Policies, kept: Sequence[Mapping[str, Any]]) -> None:
         section, folder = self._section, self._of(number) / "solver"
@@ -247,8 +210,6 @@ class Driver:
 
     async def _train(self, number: int, stage: str, training: Training, start: str, counts: Mapping[str, Any]) -> None:
         manifest = self._manifest
-        if self._section.shared_weights:
-            check_one_line(manifest, number, stage, start)
         manifest.begin(number, stage, start=manifest.relative(start))
 
         def told(phase: str, step: int | None) -> None:
@@ -270,7 +231,7 @@ class Driver:
         if manifest.is_over(number, EVALUATE):
             return
         solved = manifest.stage(number, SOLVE)
-        if number and "checkpoint" not in solved and not self._section.shared_weights:
+        if number and "checkpoint" not in solved:
             # Equal weights and equal names make equal episodes.
             before = manifest.stage(number - 1, EVALUATE)["metrics"]
             manifest.skip(number, EVALUATE, "the executor is that of the round before", metrics=before)
@@ -284,13 +245,11 @@ class Driver:
                 self._parts.player,
                 _usable(policies.executor),
                 n,
-                self._world,
                 self._progress(number, EVALUATE),
             )
         manifest.finish(number, EVALUATE, counts={"tasks": len(tasks), "episodes": len(tasks) * n}, metrics=metrics)
 
     def _earlier(self, number: int) -> list[list[dict[str, Any]]]:
-        """Return the tasks that the rounds before kept."""
         return [TaskPool(self._of(before), before, self._section.pool, {}).kept() for before in range(1, number)]
 
     def _known(self, number: int) -> dict[str, str]:
@@ -312,10 +271,10 @@ class Driver:
         """Note the best round, and write and show the line of this one, once."""
         manifest = self._manifest
         rounds = manifest.rounds()
-        best = rules.best_of(rounds, self._split)
+        best = best_of(rounds, self._split)
         if best is not None:
             checkpoint = rounds[best]["executor"]
-            found = {"round": best, "success": rules.success_of(rounds[best], self._split), "checkpoint": checkpoint}
+            found = {"round": best, "success": success_of(rounds[best], self._split), "checkpoint": checkpoint}
             if manifest.content.get("best") != found:
                 manifest.content["best"] = found
                 manifest.save()
@@ -325,32 +284,9 @@ class Driver:
             append_jsonl(self._folder / METRICS, metrics_of(rounds, number))
             self._show(line_of(rounds, number, self._split))
 
-    def _tell_end(self, why: str | None) -> None:
-        best = self._manifest.content.get("best")
-        if why is not None:
-            self._show(f"stopped: {why}")
-        if best is not None:
+    def _tell_end(self) -> None:
+        if (best := self._manifest.content.get("best")) is not None:
             self._show(f"best: round {best['round']}, {self._split} {best['success']:.3f}, {self._folder / BEST}")
-
-
-def check_one_line(manifest: Manifest, number: int, stage: str, start: str) -> None:
-    """Refuse a training that does not begin with the weights that the training before it ended with.
-
-    Raises:
-        TrainingFailed: of one set of weights there would be two.
-    """
-    last = manifest.rounds()[0]["executor"]
-    for part in manifest.rounds()[: number + 1]:
-        for name in STAGES:
-            own = part["stages"].get(name, {})
-            if (part["round"], name) == (number, stage):
-                break
-            last = own.get("checkpoint", last)
-    if manifest.relative(start) != last:
-        raise TrainingFailed(
-            f"round {number} {stage} would begin with {start}, and the weights were {last} last: "
-            "recipes.agent0.shared_weights is one policy"
-        )
 
 
 def link(path: Path, target: str) -> None:

@@ -17,22 +17,16 @@ def level_of(task_id: str) -> int | None:
     return int(parts[1]) if len(parts) == 3 and parts[1].isdecimal() and parts[2].isdecimal() else None
 
 
-def split_of(task: Task, world: str) -> str:
-    """Return a task's split, with the environment before it if that is not the rounds' world (`reasoning_gym/test`)."""
-    return str(task.split) if task.env_type == world else f"{task.env_type}/{task.split}"
-
-
-def key_of(task: Task, world: str) -> str:
+def key_of(task: Task) -> str:
     """Return what a task is called in `evaluation.jsonl`."""
-    return f"{split_of(task, world)}/{task.task_id}"
+    return f"{task.split}/{task.task_id}"
 
 
-def record_of(task: Task, plays: Sequence[Play], world: str) -> dict[str, Any]:
-    """Return the record of a task in `evaluation.jsonl`."""
+def record_of(task: Task, plays: Sequence[Play]) -> dict[str, Any]:
     return {
-        "key": key_of(task, world),
+        "key": key_of(task),
         "task_id": task.task_id,
-        "split": split_of(task, world),
+        "split": str(task.split),
         "level": level_of(task.task_id),
         "n": len(plays),
         "successes": sum(play.success for play in plays),

@@ -16,7 +16,7 @@ from agentevolver.recipes.agent0.execute import execute
 from agentevolver.recipes.agent0.gates import gate
 from agentevolver.recipes.agent0.measure import measure
 from agentevolver.recipes.agent0.play import Player, PlayFailed, player_of
-from agentevolver.recipes.agent0.reward import calls_of, frontier_reward
+from agentevolver.recipes.agent0.reward import frontier_reward
 from agentevolver.recipes.agent0.settings import Agent0Settings, settings_of
 from agentevolver.recipes.agent0.types import Dropped, Kept, Measurement, ProposedTask
 from agentevolver.types import Outcome, Task
@@ -30,15 +30,9 @@ class FrontierGrader:
     """Grader of the episodes of the environment `propose`; for one event loop.
 
     A proposal's label is that of the gate, and p the share of `executor.k` episodes that gave it: 0 if they leave no
-    label. A proposal whose program gives none is refused as
-    `unexecutable`, `unequal` or `timeout`.
-
-    Args:
-        context: its `run` says which executor is measured (`recipes.agent0.frozen`).
-        player: plays it; None: the rounds' own, by the configuration of the experiment above this training's folder.
-
-    Raises:
-        ValueError: the run does not say it.
+    label. A proposal whose program gives none is refused as `unexecutable`, `unequal` or `timeout`. Without `player`,
+    the rounds' own plays, by the configuration of the experiment above this training's folder. Raises ValueError if the
+    run names no executor (`recipes.agent0.frozen`).
     """
 
     name = "frontier"
@@ -56,9 +50,7 @@ class FrontierGrader:
     async def grade(self, task: Task, trajectory: Transcript, client: Any, instance_id: str) -> Outcome:
         """Return the grade: success is a well-formed proposal, the score its reward without repetition, 0 to 1.
 
-        Raises:
-            GradingError: the executor could not be measured, or the environment does not tell what was proposed.
-            EnvServiceError: the environment service failed.
+        Raises GradingError if the executor could not be measured, EnvServiceError if the service failed.
         """
         facts = await _told(client, task, instance_id)
         proposal, world = ProposedTask.from_facts(task.task_id, task.task_id, facts), str(facts["world"])
@@ -73,7 +65,7 @@ class FrontierGrader:
             return Outcome(0.0, False, f"refused: {proposal.refused}", facts=facts)
         measurement = await self._measure(proposal, world, executed, client)
         label, p = self._label(proposal, measurement, executed)
-        calls = calls_of(self._settings.reward, measurement)
+        calls = measurement.mean_calls
         score = min(max(frontier_reward(self._settings.reward, p, calls), 0.0), 1.0)
         told = {"label": label, "p": p, "calls": calls, "measured": asdict(measurement)}
         return Outcome(score, True, f"p {p:.3g}, {calls:.3g} calls", facts={**found, "refused": "", **told})

@@ -20,14 +20,8 @@ def gate(
 ) -> Kept | Dropped:
     """Return the task's label and the share p of all episodes that gave it, or why the proposal becomes no task.
 
-    Args:
-        settings: `gate`, `keep` and `min_answered`.
-        proposal: what was proposed.
-        measurement: what the frozen executor made of it; None only for what is dropped without.
-        executed: what its program gave, or why it gave nothing; None where it was not run.
-
-    Raises:
-        ValueError: what the gate needs is missing: it was not measured, or not executed.
+    `measurement` is None only for what is dropped without one; `executed` is None if the program was not run. Raises
+    ValueError if what the gate needs is missing.
     """
     if proposal.refused:
         word, _, sentence = proposal.refused.partition(":")

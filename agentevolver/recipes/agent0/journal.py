@@ -15,14 +15,9 @@ from agentevolver.utils.files import append_jsonl, cut_torn, parse, write_jsonl
 
 
 class RoundJournal:
-    """The records of one file by their key.
+    """The records of one file by their key; the file is made by the first record.
 
-    Args:
-        path: the file; it is made by the first record.
-        key: the field that names a record.
-
-    Raises:
-        TrainingFailed: a line that is not the last one is no record.
+    Raises TrainingFailed for a line that is no record, unless it is the last one.
     """
 
     def __init__(self, path: Path, key: str) -> None:
@@ -45,11 +40,7 @@ class RoundJournal:
         return len(self._records)
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Append a record, durably.
-
-        Raises:
-            TrainingFailed: its key is there already.
-        """
+        """Append a record, durably; raises TrainingFailed if its key is there already."""
         self._take(record)
         append_jsonl(self.path, record)
 

@@ -23,26 +23,19 @@ def layer(device: str, layers: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]
 
 
 def serves(settings: Settings) -> Sequence[str]:
-    """Return the environment in which proposals are made."""
     return (PROPOSE_ENV,) if settings_of(settings).enable else ()
 
 
 def main(settings: Settings) -> str | None:
-    """Return the module of the rounds, or None if they are off."""
     return "agentevolver.recipes.agent0" if settings_of(settings).enable else None
 
 
 def frozen_gpus(section: Mapping[str, Any]) -> int | None:
-    """Return the GPUs of the frozen policies' server, or None without rounds."""
     return int(section["executor"]["gpus"]) if section["enable"] else None
 
 
 def services(launch: Launch) -> Services | None:
-    """Return the server of frozen policies, with the last of the visible GPUs if it has some of its own.
-
-    Raises:
-        UsageError, LaunchError: as `player_service`.
-    """
+    """Return the server of frozen policies, with the last of the visible GPUs if it has some of its own."""
     section = settings_of(launch.settings)
     if not section.enable or launch.target in (None, DEFAULT_TARGET):
         return None

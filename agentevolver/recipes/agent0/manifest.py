@@ -31,7 +31,7 @@ RUNNING, DONE, SKIPPED = "running", "done", "skipped"
 class Manifest:
     """The manifest of an experiment; use `open` to get one.
 
-    `content` is `{schema, config_hash, state, stopped, best, rounds}`; a round is `{round, proposer, executor, stages}`
+    `content` is `{schema, config_hash, state, best, rounds}`; a round is `{round, proposer, executor, stages}`
     where proposer and executor are the checkpoints that it ended with, and a stage
     `{state, began, ended, seconds, counts, metrics, start, checkpoint, reason}`, of which it has those that it needs.
     """
@@ -45,13 +45,8 @@ class Manifest:
     def open(cls, experiment: Path, config: Mapping[str, Any]) -> Manifest:
         """Read the manifest of an experiment, or begin it.
 
-        Args:
-            experiment: its folder.
-            config: the resolved configuration.
-
-        Raises:
-            ConfigError: the rounds were begun with a configuration that differs in what matters.
-            TrainingFailed: the manifest cannot be read, or a newer release wrote it.
+        Raises ConfigError if the rounds were begun with a configuration that differs in what matters, TrainingFailed if
+        the manifest cannot be read, or a newer release wrote it.
         """
         path, snapshot, found = experiment / NAME, experiment / CONFIG, config_hash(config)
         if not path.exists():
@@ -85,7 +80,6 @@ class Manifest:
             self._written = text
 
     def round(self, number: int) -> dict[str, Any]:
-        """Return a round's part; it is begun where it is not there."""
         rounds = self.content["rounds"]
         while len(rounds) <= number:
             rounds.append({"round": len(rounds), "stages": {}})
@@ -102,7 +96,6 @@ class Manifest:
         return part
 
     def is_over(self, number: int, name: str) -> bool:
-        """Whether a stage is done or was skipped."""
         return self.stage(number, name).get("state") in (DONE, SKIPPED)
 
     def begin(self, number: int, name: str, **facts: Any) -> None:
@@ -111,21 +104,17 @@ class Manifest:
         self._put(number, name, {"state": RUNNING, "began": round(time.time(), 3), "seconds": 0.0, **facts, **known})
 
     def spend(self, number: int, name: str, seconds: float) -> None:
-        """Add seconds to a stage that goes on."""
         known = self.stage(number, name)
         self._put(number, name, {**known, "seconds": round(known.get("seconds", 0.0) + seconds, 3)})
 
     def finish(self, number: int, name: str, **facts: Any) -> None:
-        """Say that a stage is done, with its `counts`, `metrics` and `checkpoint`."""
         known = self.stage(number, name)
         self._put(number, name, {**known, "state": DONE, "ended": round(time.time(), 3), **facts})
 
     def skip(self, number: int, name: str, reason: str, **facts: Any) -> None:
-        """Say that a stage has nothing to do, and why."""
         self._put(number, name, {"state": SKIPPED, "reason": reason, **facts})
 
     def end_round(self, number: int, proposer: str, executor: str) -> None:
-        """Note the checkpoints that a round ended with."""
         self.round(number).update(proposer=self.relative(proposer), executor=self.relative(executor))
         self.save()
 

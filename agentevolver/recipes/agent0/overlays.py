@@ -1,4 +1,5 @@
-"""Overlays: what is different in the configuration of a round's two trainings, by the full names of the keys."""
+"""Overlays: what is different in the configuration of a round's two trainings, by the full names of the keys;
+and their checks before the first one."""
 
 from __future__ import annotations
 
@@ -6,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentevolver.config.overlay import flat
+from agentevolver.config.overlay import check_overlay, flat
 from agentevolver.config.schema import Settings
 from agentevolver.recipes.agent0.settings import PROPOSE_ENV, settings_of
+from agentevolver.trainer.checkpoints import model_difference
+from agentevolver.utils.errors import ConfigError
 
 GRADER = "agentevolver.recipes.agent0.frontier:FrontierGrader"
 REWARD = "agentevolver.recipes.agent0.proposer_reward:ProposerReward"
@@ -28,17 +31,8 @@ CREDIT = "attribution_driven_credit_assignment"
 def proposer_overlay(
     config: Mapping[str, Any], settings: Settings, folder: Path, *, tasks: int, start: str, executor: str
 ) -> dict[str, Any]:
-    """Return the keys of a proposer's training: one message an episode in the world `propose`, graded by what the
-    frozen executor makes of it.
-
-    Args:
-        config: the run's resolved configuration.
-        settings: the typed view of it.
-        folder: of the training.
-        tasks: how many seeds there are.
-        start: the weights that it begins with.
-        executor: the checkpoint that proposals are measured by.
-    """
+    """Return the keys of a proposer's training in `folder`: one message an episode in the world `propose`, graded by
+    what the frozen executor makes of it. There are `tasks` seeds; the training begins with the weights `start`."""
     section = settings_of(settings).proposer
     base = section.path or str(config["actor_rollout_ref"]["model"]["path"])
     return {
@@ -61,24 +55,7 @@ def solver_overlay(
     section, base = settings_of(settings).executor, str(config["actor_rollout_ref"]["model"]["path"])
     return {
         **_common(settings, folder, base, start, section.steps, settings.sizes.train_batch_size, tasks),
-        **_alone(settings),
         **(_adpo(config, settings) if settings_of(settings).adpo.enable else {}),
-        **flat(section.override, config),
-    }
-
-
-def _alone(settings: Settings) -> dict[str, Any]:
-    """Return the keys that leave the world alone of several environments, the others being evaluated on."""
-    if not settings.env_service.is_mixture:
-        return {}
-    world = settings.world
-    return {
-        "env_service.env_type": world.env_type,
-        "env_service.environments": {},
-        "env_service.env_params": dict(world.env_params),
-        "env_service.val_env_params": dict(world.val_env_params),
-        "data.val_splits": list(world.val_splits),
-        "data.val_filter": dict(world.val_filter),
     }
 
 
@@ -124,3 +101,28 @@ def _adpo(config: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
 def _divisor(number: int, most: int) -> int:
     """Return the greatest divisor that is not more than `most`."""
     return next(size for size in range(min(number, most), 0, -1) if number % size == 0)
+
+
+def check_trainings(config: Mapping[str, Any], settings: Settings) -> None:
+    """Refuse a configuration whose trainings would be refused hours later, in the round that begins them; raises
+    ConfigError."""
+    section = settings_of(settings)
+    folder, start = settings.experiment_dir / "round_1", str(config["actor_rollout_ref"]["model"]["path"])
+    solver = solver_overlay(config, settings, folder / "solver", tasks=section.pool, start=start)
+    check_overlay(config, solver, "recipes.agent0.executor")
+    if section.proposer.trained:
+        tasks = section.proposer.steps * section.proposer.batch_size
+        proposer = proposer_overlay(
+            config, settings, folder / "proposer", tasks=tasks, start=section.proposer.path or start, executor=start
+        )
+        check_overlay(config, proposer, "recipes.agent0.proposer.override")
+    if (path := section.proposer.path) is not None:
+        try:
+            difference = model_difference(start, path)
+        except ValueError as error:
+            raise ConfigError(f"recipes.agent0.proposer.path = {path}: {error}") from error
+        if difference is not None:
+            raise ConfigError(
+                f"recipes.agent0.proposer.path = {path} is of another architecture than {start}, and one engine plays "
+                f"both: {difference}"
+            )

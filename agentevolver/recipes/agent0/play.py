@@ -35,19 +35,11 @@ class PlayFailed(Exception):
 
 
 class Player(Protocol):
-    """Plays tasks with frozen policies."""
-
     async def play(self, checkpoint: str, task: Task, n: int, name: str, validation: bool = False) -> Sequence[Play]:
-        """Return n episodes of a task, in order.
+        """Return n episodes of a task, in order; raises PlayFailed.
 
-        Args:
-            checkpoint: the policy: a Hugging Face folder, or a name on the hub.
-            task: what is played.
-            n: number of episodes.
-            name: equal names with equal weights give equal samples.
-            validation: sample, and make instances, as validation does.
-
-        Raises PlayFailed.
+        `checkpoint` is a Hugging Face folder, or a name on the hub. Equal names with equal weights give equal samples.
+        `validation` samples, and makes instances, as validation does.
         """
         ...
 
@@ -60,10 +52,7 @@ class StateGrader:
 
     async def grade(self, task: Task, trajectory: Transcript, client: Instances, instance_id: str) -> Outcome:
         """Return the environment's grade; its facts are `answer`, `calls` and `state`. In an environment that does not
-        count calls, every action is one.
-
-        Raises EnvServiceError, also if the environment does not tell its state.
-        """
+        count calls, every action is one. Raises EnvServiceError."""
         score = await client.evaluate(instance_id, list(trajectory.messages), {"sparse": self._sparse})
         if not is_score(score):
             raise EnvServiceError(
@@ -83,13 +72,7 @@ class StateGrader:
 
 
 class FrozenPlayer:
-    """Player of a run (`Player`), by the server of frozen policies at `recipes.agent0.url`; for one event loop.
-
-    Args:
-        config: the run's resolved configuration, a plain tree.
-        settings: the typed view of it.
-        client: of the environment service.
-    """
+    """Player of a run (`Player`), by the server of frozen policies at `recipes.agent0.url`; for one event loop."""
 
     def __init__(self, config: Mapping[str, Any], settings: Settings, client: Instances) -> None:
         from transformers import AutoTokenizer
@@ -107,7 +90,6 @@ class FrozenPlayer:
         self._slots = asyncio.Semaphore(settings.rollout.max_env_worker)
 
     async def play(self, checkpoint: str, task: Task, n: int, name: str, validation: bool = False) -> list[Play]:
-        """Play n episodes of a task (see `Player.play`)."""
         config, settings = self._view(task.env_type)
         runner = self._runner(checkpoint, task.env_type)
         env_params = settings.environment(task.env_type).params(validation=validation)
@@ -128,17 +110,15 @@ class FrozenPlayer:
         return [one.result() for one in playing]
 
     async def close(self) -> None:
-        """Close the connections."""
         for engine in self._engines:
             await engine.close()
 
     def _view(self, env_type: str) -> tuple[DictConfig, Settings]:
         """Return the configuration of an environment's episodes: the proposer's for `propose`, else the executor's."""
         if env_type not in self._views:
-            section = settings_of(self._settings)
-            proposes = env_type == PROPOSE_ENV
-            override = section.proposer.override if proposes else section.executor.override
-            made = laid_over(self._config, {**(PROPOSING if proposes else {}), **flat(override, self._config)})
+            override = settings_of(self._settings).proposer.override
+            proposing = {**PROPOSING, **flat(override, self._config)}
+            made = laid_over(self._config, proposing if env_type == PROPOSE_ENV else {})
             self._views[env_type] = made, from_config(made)
         return self._views[env_type]
 

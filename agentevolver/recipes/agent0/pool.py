@@ -7,11 +7,12 @@ killed ends with the same records as one that was not.
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from agentevolver.recipes.agent0.journal import RoundJournal
 from agentevolver.recipes.agent0.types import Dropped, Kept, Measurement, ProposedTask
@@ -19,6 +20,7 @@ from agentevolver.types import Task
 
 DRAWN, POOL = "drawn.jsonl", "pool.jsonl"
 DUPLICATE, ENOUGH = "duplicate", "enough"
+T = TypeVar("T")
 
 # Of a task's metadata: the share of the frozen executor's episodes that gave its label (read by the recipe `adpo`).
 P_HAT = "adpo_p_hat"
@@ -44,20 +46,12 @@ class Judged:
 
 
 class Labeller(Protocol):
-    """Labeller: who finds out what a proposal is worth, with the frozen executor."""
-
     async def label(self, proposal: ProposedTask, name: str) -> Judged:
-        """Run the proposal's program, measure it and put it through the gate.
-
-        Args:
-            proposal: one that is no duplicate and was not refused.
-            name: of its draws.
-        """
+        """Run the program of a proposal that is new and was not refused, measure it and put it through the gate."""
         ...
 
 
 def draws_of(number: int, seeds: Sequence[str]) -> list[Draw]:
-    """Return the draws of a round, one a seed."""
     return [Draw(i, f"r{number}.{i:04d}", seed) for i, seed in enumerate(seeds)]
 
 
@@ -67,13 +61,9 @@ def canonical(question: str) -> str:
 
 
 class TaskPool:
-    """The pool of one round.
+    """The pool of one round, which wants `size` tasks.
 
-    Args:
-        folder: of the round.
-        number: of the round.
-        size: how many tasks are wanted.
-        known: canonical questions of the evaluation and of earlier rounds' tasks, with what they are of.
+    `known` are canonical questions of the evaluation and of earlier rounds' tasks, with what they are of.
     """
 
     def __init__(self, folder: Path, number: int, size: int, known: Mapping[str, str]) -> None:
@@ -84,11 +74,9 @@ class TaskPool:
         self._known = known
 
     def undrawn(self, draws: Sequence[Draw]) -> list[Draw]:
-        """Return those that were not drawn yet."""
         return [draw for draw in draws if draw.proposal_id not in self.drawn]
 
     def put_drawn(self, draw: Draw, proposal: ProposedTask, checkpoint: str) -> None:
-        """Record what was proposed."""
         record = proposal.to_dict()
         del record["proposal_id"]
         self.drawn.add({"task_id": draw.proposal_id, "number": draw.number, **record, "proposer_ckpt": checkpoint})
@@ -112,11 +100,9 @@ class TaskPool:
         return found
 
     def unlabelled(self) -> list[ProposedTask]:
-        """Return the proposals that nothing is known of, by their numbers."""
         return [proposal for proposal in self.proposals() if proposal.proposal_id not in self.labelled]
 
     def put_labelled(self, proposal: ProposedTask, judged: Judged, k: int, executor: str) -> None:
-        """Record what became of a proposal."""
         drawn = self.drawn[proposal.proposal_id]
         self.labelled.add(record_of(drawn, judged, self.number, k, executor))
 
@@ -125,16 +111,15 @@ class TaskPool:
         return [record for record in self._in_order() if record["kept"]]
 
     def is_full(self) -> bool:
-        """Whether there are as many tasks as are wanted."""
         return len(self.kept()) >= self._size
 
-    def close(self, clusters: Mapping[str, int]) -> None:
-        """Put the records in order, with the cluster of each; tasks beyond those that are wanted are dropped."""
+    def close(self) -> None:
+        """Put the records in order; tasks beyond those that are wanted are dropped."""
         records, kept = [], 0
         for record in self._in_order():
             kept += record["kept"]
             beyond = {"kept": False, "drop_reason": ENOUGH} if record["kept"] and kept > self._size else {}
-            records.append({**record, **beyond, "cluster_id": clusters.get(record["task_id"])})
+            records.append({**record, **beyond})
         self.labelled.replace(records)
 
     def dropped(self) -> dict[str, int]:
@@ -147,7 +132,6 @@ class TaskPool:
 
 
 def proposal_of(record: Mapping[str, Any]) -> ProposedTask:
-    """Return the proposal of a record of `drawn.jsonl`."""
     return ProposedTask(
         proposal_id=record["task_id"],
         seed=record["seed"],
@@ -195,7 +179,6 @@ def record_of(drawn: Mapping[str, Any], judged: Judged, number: int, k: int, exe
 
 
 def tasks_of(records: Iterable[Mapping[str, Any]], world: str) -> list[Task]:
-    """Return kept proposals as tasks of the executor's training."""
     return [
         Task(
             task_id=record["task_id"],
@@ -208,6 +191,15 @@ def tasks_of(records: Iterable[Mapping[str, Any]], world: str) -> list[Task]:
         )
         for record in records
     ]
+
+
+def replayed(fresh: Sequence[T], earlier: Sequence[T], share: float, seed: int) -> list[T]:
+    """Return the fresh tasks and behind them so many of earlier rounds that these are `share` (0 to below 1) of all, or
+    all there are, so that an executor does not forget what it could do. Equal arguments draw equal ones."""
+    if not 0 <= share < 1:
+        raise ValueError(f"replay = {share!r}, expected a share from 0 on and below 1")
+    wanted = min(round(share / (1 - share) * len(fresh)), len(earlier))
+    return [*fresh, *random.Random(seed).sample(list(earlier), wanted)]
 
 
 def _is(answer: str | None, executed: str | None) -> bool | None:

@@ -29,7 +29,6 @@ class ProposerReward:
         return Rewards(rewards, _metrics(found, batch))
 
     def _parts(self, rated: Rated | None, score: float) -> dict[str, float]:
-        """Return what the score is the sum of."""
         parts = {"uncertainty": 0.0, "tool": 0.0, "repetition": 0.0, "malformed": 0.0}
         if rated is None:
             return {**parts, "malformed": score}

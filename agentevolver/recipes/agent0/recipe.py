@@ -15,7 +15,10 @@ RECIPE = Recipe(
     main="agentevolver.recipes.agent0.launch:main",
     progress="coevolve.json",
     view="agentevolver.recipes.agent0.view:VIEW",
-    open_keys=("executor.override", "proposer.override"),
-    neutral_keys=("rounds", "stop.*", "url", "executor.gpus"),
-    moved={"coevolve": "recipes.agent0"},
+    open_keys=("proposer.override",),
+    neutral_keys=("rounds", "url", "executor.gpus"),
+    moved={
+        "coevolve": "recipes.agent0",
+        "recipes.agent0.executor.override": "its keys outside recipes.agent0: the file is the executor's configuration",
+    },
 )

@@ -59,8 +59,7 @@ def linked(apart: Floats) -> list[int]:
 
 
 def clusters(texts: Sequence[str]) -> list[int]:
-    """Return the number of each text's cluster (B), counted by first appearance;
-    the order of the texts is that of the batch."""
+    """Return the number of each text's cluster (B), counted by first appearance."""
     return linked(distances(texts)) if len(texts) > 1 else [0] * len(texts)
 
 

@@ -1,4 +1,5 @@
-"""A round as one line of metrics, and as one line for a person; functions of the manifest's rounds."""
+"""A round as one line of metrics, and as one line for a person, its success, and which round was the best; functions of
+the manifest's rounds."""
 
 from __future__ import annotations
 
@@ -7,11 +8,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from agentevolver.recipes.agent0.manifest import EVALUATE, LABEL, POOL, PROPOSE, SKIPPED, SOLVE
-from agentevolver.recipes.agent0.rules import success_of
 
 Round = Mapping[str, Any]
 # Reasons for which proposals were not kept that the line names.
 NAMED = 4
+
+
+def success_of(part: Round, split: str) -> float | None:
+    """Return the success of a round's executor on a split, None if it was not evaluated."""
+    stage = part["stages"].get(EVALUATE, {})
+    found = stage.get("metrics", {}).get(split)
+    return None if found is None else float(found["success"]["mean"])
+
+
+def best_of(rounds: Sequence[Round], split: str) -> int | None:
+    """Return the round with the greatest success on a split, of equal ones the first; None if none was evaluated."""
+    found = [(success, -int(part["round"])) for part in rounds if (success := success_of(part, split)) is not None]
+    return -max(found)[1] if found else None
 
 
 def metrics_of(rounds: Sequence[Round], number: int) -> dict[str, Any]:
@@ -44,7 +57,6 @@ def _metrics(stages: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 
 
 def line_of(rounds: Sequence[Round], number: int, split: str) -> str:
-    """Return a round's line for a person."""
     stages = rounds[number]["stages"]
     parts = [f"round {number}" if number else "base   "]
     if label := stages.get(LABEL):

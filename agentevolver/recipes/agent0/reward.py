@@ -14,8 +14,6 @@ from dataclasses import dataclass
 
 from agentevolver.recipes.agent0.repetition import shares
 from agentevolver.recipes.agent0.settings import RewardSettings
-from agentevolver.recipes.agent0.types import Measurement
-from agentevolver.recipes.agent0.votes import same
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +51,3 @@ def batch_rewards(settings: RewardSettings, batch: Sequence[Rated | None]) -> li
         else frontier_reward(settings, rated.p, rated.calls) - settings.repetition * part
         for rated, part in zip(batch, parts, strict=True)
     ]
-
-
-def calls_of(settings: RewardSettings, measurement: Measurement) -> float:
-    """Return the calls of k episodes as one number, by `settings.agg`; 0 for `majority` where nobody answered."""
-    if settings.agg == "mean":
-        return measurement.mean_calls
-    if settings.agg == "max":
-        return float(max(measurement.calls, default=0))
-    pairs = zip(measurement.answers, measurement.calls, strict=True)
-    calls = [calls for answer, calls in pairs if same(measurement.vote, answer)]
-    return sum(calls) / len(calls) if calls else 0.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -22,6 +22,8 @@ class _Section(BaseModel):
 class ProposerSettings(_Section):
     """Settings of the proposer: which policy it is, and how it is trained."""
 
+    levels: ClassVar[None] = None
+    """Seeds of all levels are drawn."""
     trained: bool = Field(True, description="train the proposer in each round; false: it stays as it is")
     path: str | None = Field(
         None, description="the policy that the proposer starts from; null: actor_rollout_ref.model.path"
@@ -29,7 +31,6 @@ class ProposerSettings(_Section):
     steps: int = Field(6, ge=1, description="training steps of the proposer in a round")
     batch_size: int = Field(12, ge=1, description="seeds a step, each with a prompt of its own")
     n: int = Field(8, ge=2, description="proposals of a seed: the group of its advantage")
-    levels: list[int] | None = Field(None, description="levels of the seeds that are drawn; null: all")
     override: dict[str, Any] = Field(
         default_factory=dict,
         description="keys of the configuration that are different while the proposer is trained, by their full names",
@@ -46,21 +47,17 @@ class ExecutorSettings(_Section):
     gpus: int = Field(
         1, ge=0, description="GPUs of the frozen policies' server, beside those of the training; 0: it shares theirs"
     )
-    override: dict[str, Any] = Field(
-        default_factory=dict,
-        description="keys of the configuration that are different while the executor is trained, by their full names",
-    )
 
 
 class RewardSettings(_Section):
     """The proposer's reward: unc * (1 - 2 |p - 0.5|) + tool * min(calls, cap) - repetition * the cluster's share."""
 
+    agg: ClassVar[str] = "mean"
+    """Calls of k episodes as one number."""
+
     unc: float = Field(0.5, ge=0, description="weight of the uncertainty, which is 1 at p = 0.5")
     tool: float = Field(0.05, ge=0, description="for each tool call that the executor carried out")
     cap: int = Field(4, ge=0, description="calls beyond which there is no more")
-    agg: Literal["mean", "max", "majority"] = Field(
-        "mean", description="calls of k episodes as one number; majority: the mean of those that gave the vote's answer"
-    )
     repetition: float = Field(1.0, ge=0, description="weight of the share of the batch that is like this proposal")
     malformed: float = Field(-1.0, le=0, description="the reward of what is no proposal")
 
@@ -73,23 +70,15 @@ class AdpoSettings(_Section):
     bonus: float = Field(0.1, ge=0, description="added to the upper clip at p = keep[0]; 0 at keep[1]")
 
 
-class StopSettings(_Section):
-    """Early end of the rounds: when it comes, the best one's executor being kept."""
-
-    label_drop: float | None = Field(
-        0.15, gt=0, description="fall from round to round of the share of tasks whose vote is the executed answer"
-    )
-    val_drop: float | None = Field(0.05, gt=0, description="fall of the validation's success below the best round's")
-
-
 class Agent0Settings(_Section):
     """The section `recipes.agent0`."""
 
+    shared_weights: ClassVar[bool] = False
+    """Proposer and executor are two policies."""
+    stop: ClassVar[None] = None
+    """No rule ends the rounds early; the best one's executor is kept."""
     enable: bool = Field(False, description="train a proposer and an executor by turns instead of one policy")
     rounds: int = Field(3, ge=1, description="rounds of propose, pool, label, solve, evaluate")
-    shared_weights: bool = Field(
-        False, description="one policy is both: each stage goes on from the last one's weights"
-    )
     proposer: ProposerSettings = Field(default_factory=ProposerSettings)
     executor: ExecutorSettings = Field(default_factory=ExecutorSettings)
     gate: Literal["executed", "vote"] = Field(
@@ -107,7 +96,6 @@ class Agent0Settings(_Section):
     )
     reward: RewardSettings = Field(default_factory=RewardSettings)
     adpo: AdpoSettings = Field(default_factory=AdpoSettings)
-    stop: StopSettings = Field(default_factory=StopSettings)
     frozen: str | None = Field(
         None,
         description="the checkpoint of the executor that proposals are measured by while the proposer is trained; set "
@@ -134,7 +122,6 @@ class Agent0Settings(_Section):
 
 
 def settings_of(settings: Settings) -> Agent0Settings:
-    """Return the recipe's section of a run's settings."""
     section = settings.recipe("agent0")
     assert isinstance(section, Agent0Settings)
     return section

@@ -52,9 +52,7 @@ async def each(items: Sequence[T], work: Callable[[T], Awaitable[None]], at_once
 async def draw(pool: TaskPool, draws: Sequence[Draw], player: Player, proposer: str, recorded: str, tell: Tell) -> None:
     """Make the missing proposals of a batch, one episode of the world `propose` each; raises PlayFailed.
 
-    Args:
-        proposer: the checkpoint that proposes, as the player is told it.
-        recorded: the same, as it is written down.
+    The player knows the proposing checkpoint as `proposer`, the records as `recorded`.
     """
 
     async def propose(one: Draw) -> None:
@@ -67,11 +65,8 @@ async def draw(pool: TaskPool, draws: Sequence[Draw], player: Player, proposer: 
 
 
 async def label(pool: TaskPool, labeller: Labeller, k: int, executor: str, tell: Tell) -> None:
-    """Label the drawn proposals: refusals and duplicates are dropped, the labeller judges the others.
-
-    Raises:
-        TrainingFailed: the episodes of too many proposals could not be played.
-    """
+    """Label the drawn proposals: refusals and duplicates are dropped, the labeller judges the others. Raises
+    TrainingFailed if the episodes of too many proposals could not be played."""
     repeats, missing, failed = pool.repeats(), pool.unlabelled(), []
 
     async def judge(proposal: ProposedTask) -> None:
@@ -98,7 +93,6 @@ async def label(pool: TaskPool, labeller: Labeller, k: int, executor: str, tell:
 
 
 def pool_counts(pool: TaskPool) -> dict[str, Any]:
-    """Return the counts of a pool that is drawn and labelled."""
     records = list(pool.labelled)
     return {
         "drawn": len(pool.drawn),
@@ -111,7 +105,6 @@ def pool_counts(pool: TaskPool) -> dict[str, Any]:
 
 
 def pool_metrics(pool: TaskPool) -> dict[str, float]:
-    """Return the metrics of a labelled pool: labels and votes that are right, difficulty, and use of the tool."""
     kept, measured = pool.kept(), [record for record in pool.labelled if record["k"] > 0]
     found = {
         "kept": float(len(kept)),
@@ -133,19 +126,19 @@ def pool_metrics(pool: TaskPool) -> dict[str, float]:
 
 
 async def evaluate(
-    folder: Path, tasks: Sequence[Task], player: Player, checkpoint: str, n: int, world: str, tell: Tell
+    folder: Path, tasks: Sequence[Task], player: Player, checkpoint: str, n: int, tell: Tell
 ) -> dict[str, Any]:
     """Play the tasks of the evaluation that were not played yet, and return the summary by split.
 
     A task's draws have one name in all rounds, so that two rounds differ by the policy alone.
     """
     done = RoundJournal(folder / EVALUATION, "key")
-    missing = [task for task in tasks if evaluation.key_of(task, world) not in done]
+    missing = [task for task in tasks if evaluation.key_of(task) not in done]
 
     async def play(task: Task) -> None:
         name = f"evaluate.{task.env_type}.{task.task_id}"
         plays = await player.play(checkpoint, task, n, name, validation=True)
-        done.add(evaluation.record_of(task, plays, world))
+        done.add(evaluation.record_of(task, plays))
         tell(len(done), len(tasks))
 
     await each(missing, play)
@@ -167,11 +160,7 @@ def training_metrics(trained: Trained) -> dict[str, float]:
 
 
 def known_questions(evaluated: Iterable[str], earlier: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, str]:
-    """Return the questions that may not be proposed again, in their canonical form, with what they are of.
-
-    Args:
-        evaluated: questions of the evaluation.
-        earlier: the tasks of each earlier round.
-    """
+    """Return the questions that may not be proposed again, of the evaluation and of each earlier round's tasks, in
+    their canonical form, with what they are of."""
     known = {canonical(record["question"]): record["task_id"] for tasks in earlier for record in tasks}
     return known | {canonical(question): "the evaluation" for question in evaluated}

@@ -60,27 +60,16 @@ Told = Callable[[str, int | None], None]
 
 
 class Train(Protocol):
-    """Whatever trains."""
-
     async def __call__(self, training: Training, told: Told) -> Trained:
         """Train to the last step, or go on with what was begun; a finished training is not repeated.
 
-        Raises:
-            ConfigError: the training's configuration is refused.
-            TrainingFailed: it ended with an error, or its process was lost.
+        Raises ConfigError if its configuration is refused, TrainingFailed if it failed or its process was lost.
         """
         ...
 
 
 async def train(training: Training, told: Told, *, config: Mapping[str, Any], show: Callable[[str], None]) -> Trained:
-    """Train in a subprocess (see `Train`).
-
-    Args:
-        training: what is trained.
-        told: is told how far it is.
-        config: the run's resolved configuration, a plain tree.
-        show: takes the lines of the steps.
-    """
+    """Train in a subprocess (see `Train`); `show` takes the lines of the steps."""
     if (trained := finished(training)) is not None:
         return trained
     write_training(training, config)
@@ -164,7 +153,6 @@ def finished(training: Training) -> Trained | None:
 
 
 def steps_of(folder: Path) -> list[dict[str, Any]]:
-    """Return the metrics of a training's steps, in order."""
     path = folder / "metrics.jsonl"
     lines = path.read_bytes().splitlines() if path.exists() else []
     found = {record["step"]: record for line in lines if (record := parse(line)) is not None and "step" in record}
@@ -179,7 +167,6 @@ def without_optimizer(checkpoints: Path) -> None:
 
 
 async def _follow(folder: Path, told: Told) -> None:
-    """Tell how far a training is, by its status file."""
     seen: tuple[str, int | None] | None = None
     while True:
         await asyncio.sleep(POLL_S)

@@ -26,7 +26,6 @@ class ProposedTask:
 
     @classmethod
     def from_facts(cls, proposal_id: str, seed: str, facts: Mapping[str, Any]) -> ProposedTask:
-        """Read a proposal out of the state of an episode of the environment `propose`."""
         return cls(
             proposal_id,
             seed,
@@ -37,7 +36,6 @@ class ProposedTask:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the proposal as JSON-ready data."""
         return asdict(self)
 
 
@@ -77,12 +75,10 @@ class Measurement:
 
     @property
     def answered(self) -> int:
-        """Episodes that gave an answer."""
         return sum(answer is not None for answer in self.answers)
 
     @property
     def mean_calls(self) -> float:
-        """Tool calls carried out, on average over the episodes."""
         return sum(self.calls) / len(self.calls) if self.calls else 0.0
 
 

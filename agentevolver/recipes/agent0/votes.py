@@ -67,25 +67,18 @@ def tally(answers: Sequence[str | None]) -> list[list[int]]:
 
 
 def share(answers: Sequence[str | None], label: str) -> float:
-    """Return the share of all answers, those that were not given included, that are the label.
-
-    Raises ValueError if there are no answers.
-    """
+    """Return the share of all answers, those that were not given included, that are the label; raises ValueError if
+    there are none."""
     if not answers:
         raise ValueError("a share of no episodes: the task was not measured")
     return sum(same(label, answer) for answer in answers) / len(answers)
 
 
 def measured(answers: Sequence[str | None], calls: Sequence[int], label: str | None = None) -> Measurement:
-    """Return what k episodes made of a task.
+    """Return what k episodes made of a task, by their final answers (None if there is none) and tool calls.
 
-    Args:
-        answers: (k) the final answers, None where there is none.
-        calls: (k) the tool calls that were carried out.
-        label: the answer that counts as right; None takes the most frequent one, of equal ones the earliest.
-
-    Raises:
-        ValueError: for no episodes, or not as many calls as answers.
+    Without `label` the most frequent answer counts as right, of equal ones the earliest. Raises ValueError for no
+    episodes, or not as many calls as answers.
     """
     if not answers or len(answers) != len(calls):
         raise ValueError(f"{len(answers)} answers and {len(calls)} numbers of calls, expected as many, and at least 1")

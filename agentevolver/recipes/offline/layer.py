@@ -29,17 +29,10 @@ def layer(device: str, written: Sequence[Mapping[str, Any]]) -> Mapping[str, Any
         or recipes.written(written, "env_service.env_type") not in POLICY_ENVIRONMENTS
     ):
         return None
-    return _merged(_read("seed_policy.yaml"), _read("one_gpu.yaml"))
+    both = OmegaConf.merge(_read("seed_policy.yaml"), _read("one_gpu.yaml"))
+    return OmegaConf.to_container(both, resolve=False)  # type: ignore[return-value]
 
 
 def _read(name: str) -> dict[str, Any]:
     tree: dict[str, Any] = yaml.safe_load((_FOLDER / name).read_text(encoding="utf-8"))
-    return tree
-
-
-def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    tree = dict(base)
-    for key, value in over.items():
-        known = tree.get(key)
-        tree[key] = _merged(known, value) if isinstance(known, Mapping) and isinstance(value, Mapping) else value
     return tree

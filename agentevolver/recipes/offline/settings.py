@@ -45,11 +45,10 @@ class TeacherSettings(StandIn):
 
     @property
     def rates(self) -> dict[str, float]:
-        """Its shares of mistakes by name."""
         return {name: value for name, value in self.model_dump().items() if name not in ("url", "seed")}
 
     def arguments(self) -> list[str]:
-        """Return what follows the Python interpreter on the command line that starts it."""
+        """Return the command line that starts it, without the interpreter."""
         parts = urlsplit(self.url)
         rates = [f"--{name.replace('_', '-')}={value:g}" for name, value in self.rates.items()]
         return [

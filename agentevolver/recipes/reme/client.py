@@ -51,7 +51,6 @@ class RemeBackend(Backend):
         self._memories: dict[str, dict[str, Any]] = {}
 
     async def retrieve(self, question: Question) -> Retrieved:
-        """Return the service's answer; raises ServiceError."""
         reme = self._settings.reme
         opening, task = question.opening_and_task
         query = task if self._settings.query == "task" else json.dumps(list(question.messages), ensure_ascii=False)
@@ -77,7 +76,6 @@ class RemeBackend(Backend):
         return Retrieved(text, tuple(experiences) if text else ())
 
     async def distil(self, group: Group, step: int | None) -> Distilled:
-        """Let the service distil a group; raises ServiceError."""
         reme = self._settings.reme
         usable = [attempt for attempt in group if not attempt.validation and attempt.steps]
         counts = Counter(groups=1, rollouts=len(usable), refused=len(group) - len(usable))
@@ -115,7 +113,6 @@ class RemeBackend(Backend):
         return count if isinstance(count, int) else 0
 
     async def aclose(self) -> None:
-        """Close the connections."""
         if self._session is not None:
             await self._session.close()
             self._session = None

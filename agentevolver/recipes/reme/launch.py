@@ -24,8 +24,7 @@ NAME = "reme"
 def services(launch: Launch) -> Services | None:
     """Return our service, or the user's own if .env describes one, if `--with-reme` asks for it.
 
-    Raises:
-        UsageError: the run would not ask it, nobody could summarise for it, or it cannot be started.
+    Raises UsageError if the run would not ask it, nobody could summarise for it, or it cannot be started.
     """
     if NAME not in launch.asked:
         return None

@@ -63,8 +63,6 @@ class BadRemeRequest(ExperienceError):
 
 
 class ExperienceService:
-    """Handlers of the routes."""
-
     def __init__(
         self,
         settings: ExperienceSettings,
@@ -214,7 +212,6 @@ class ExperienceService:
 
 
 def create_app(service: ExperienceService, access: Access) -> FastAPI:
-    """Return the application behind its shield."""
     app = FastAPI(title="Experience service", docs_url=None, redoc_url=None)
     routes: Mapping[str, Callable[..., Awaitable[RemeAnswer]]] = {
         "summary_task_memory": service.summary,

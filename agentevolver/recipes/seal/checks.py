@@ -16,7 +16,7 @@ from agentevolver.utils.errors import ConfigError
 
 def roles(settings: Settings) -> Sequence[Role]:
     """Return the roles that make its tasks."""
-    return settings.task_manager.roles_of_making if settings_of(settings).makes_tasks else ()
+    return settings.task_manager.roles_of_making if settings_of(settings).enable else ()
 
 
 def check(settings: Settings, config: DictConfig, layers: Any) -> None:
@@ -30,7 +30,7 @@ def check(settings: Settings, config: DictConfig, layers: Any) -> None:
             "recipes.seal makes synthetic tasks, and none is trained on: set "
             "task_manager.mixture.synthetic_data_ratio above 0"
         )
-    if section.makes_tasks and tasks.curriculum.synthesize_every_epochs > 0:
+    if tasks.curriculum.synthesize_every_epochs > 0:
         raise ConfigError(
             "recipes.seal and task_manager.curriculum.synthesize_every_epochs both make rounds of new tasks: set the "
             "latter to 0"

@@ -44,18 +44,12 @@ class Round:
 
 
 class ClosedLoop:
-    """The loop of one environment's tasks.
-
-    Args:
-        settings: the recipe's.
-        configuration: of the environment's questioning.
-        folder: where rounds have their configurations and logs, and the record of them.
-    """
+    """The loop of one environment's tasks; `folder` is where rounds have their configurations and logs, and the
+    record of them. Raises ValueError for a record that cannot be read."""
 
     def __init__(self, settings: SealSettings, configuration: QuestioningConfiguration, folder: Path) -> None:
-        """Raises ValueError for a record that cannot be read."""
         self._settings, self._target = settings, configuration.task_manager.train_data_path
-        self._signals, self._window = Signals(self._settings), Window(self._settings.window_steps)
+        self._signals, self._window = Signals(), Window(self._settings.window_steps)
         self._background = BackgroundQuestioning(configuration, folder)
         self._path = folder / RECORD
         self._rounds = _read(self._path)
@@ -66,8 +60,8 @@ class ClosedLoop:
 
     @property
     def mastered(self) -> set[str]:
-        """The ids of the tasks that are to leave; none where nothing is made."""
-        return self._signals.mastered() if self._settings.makes_tasks else set()
+        """The ids of the tasks that are to leave."""
+        return self._signals.mastered()
 
     def record(self, step: int, trajectories: Sequence[Trajectory]) -> dict[str, float]:
         """Take a step's diagnosed trajectories; returns the metrics `closed_loop/...`."""
@@ -91,8 +85,6 @@ class ClosedLoop:
     def end_step(self, step: int, preference: Callable[[], TaskPreference]) -> list[Task]:
         """Return the tasks of a round that is over, and begin the next one where it is due, with the wishes that
         `preference` returns then. One that an earlier start left under way is taken up again at its step."""
-        if not self._settings.makes_tasks:
-            return []
         made = self._collect()
         if self._background.is_running:
             return made
@@ -114,14 +106,12 @@ class ClosedLoop:
         self._background.stop()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what it knows, JSON-ready."""
         return {
             "signals": self._signals.state_dict(),
             "window": self._window.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state."""
         self._signals.load_state_dict(state["signals"])
         self._window.load_state_dict(state["window"])
 

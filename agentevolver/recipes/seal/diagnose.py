@@ -1,8 +1,8 @@
 """Diagnosis of failed trajectories: which step went wrong, with which tool, and in which way; never a score.
 
-First what the environment said (`PlainFormat.fault` reads it), then the task's reference solution where there is one,
-then the attributor's labels where there are some. Where none of them tells, the diagnosis is that it ended wrongly. One
-diagnosis of each tool and kind, in the order of the steps; a trajectory that succeeded, or was not graded, has none.
+First what the environment said (`PlainFormat.fault` reads it), then the task's reference solution if there is one. If
+neither tells, the diagnosis is that it ended wrongly. One diagnosis of each tool and kind, in the order of the steps; a
+trajectory that succeeded, or was not graded, has none.
 """
 
 from __future__ import annotations
@@ -10,17 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from agentevolver.types import Diagnosis, LabelStatus, StopReason, Trajectory
+from agentevolver.types import Diagnosis, StopReason, Trajectory
 from task_manager.actions import PlainFormat
 from task_manager.tasks import solution_of
 
 # What can be wrong with a step. `missing_call`: something had to be called before, or never was; `no_recovery`: the
-# very call that was refused, again; `judged`: a judge labels it BAD; the last two say how an episode without another
-# fault ended.
-KINDS = (
-    *("malformed", "wrong_argument", "missing_call", "refused", "no_recovery", "judged"),
-    *("out_of_steps", "wrong_outcome"),
-)
+# very call that was refused, again; the last two say how an episode without another fault ended.
+KINDS = ("malformed", "wrong_argument", "missing_call", "refused", "no_recovery", "out_of_steps", "wrong_outcome")
 WORDS = 160
 
 
@@ -28,7 +24,7 @@ def diagnose(trajectory: Trajectory, fmt: PlainFormat) -> tuple[Diagnosis, ...]:
     """Return what went wrong in a trajectory, read by its environment's action format."""
     if trajectory.outcome is None or trajectory.outcome.success or not trajectory.steps:
         return ()
-    for found in (_said(trajectory, fmt), _missed(trajectory, fmt), _labelled(trajectory, fmt)):
+    for found in (_said(trajectory, fmt), _missed(trajectory, fmt)):
         first = {(one.tool, one.kind): one for one in reversed(list(found))}
         if first:
             return tuple(sorted(first.values(), key=lambda one: one.step))
@@ -66,17 +62,6 @@ def _missed(trajectory: Trajectory, fmt: PlainFormat) -> Iterator[Diagnosis]:
     kind = "missing_call" if missing else "wrong_argument"
     for action in missing or [action for action in wanted if action.strip() not in taken]:
         yield Diagnosis(last, kind, fmt.signature(action), f"the reference has {action.strip()}"[:WORDS])
-
-
-def _labelled(trajectory: Trajectory, fmt: PlainFormat) -> Iterator[Diagnosis]:
-    """Yield the steps that a judge labelled BAD."""
-    told = trajectory.attribution
-    if told is None or told.status is not LabelStatus.LABELLED:
-        return
-    analyses = told.analyses or ("",) * len(told.good)
-    for place, (good, words, step) in enumerate(zip(told.good, analyses, trajectory.steps, strict=False)):
-        if not good:
-            yield Diagnosis(place, "judged", fmt.signature(step.action), words[:WORDS])
 
 
 def _ended(trajectory: Trajectory, fmt: PlainFormat) -> Diagnosis:

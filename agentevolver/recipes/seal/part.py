@@ -23,14 +23,12 @@ STATE = "closed_loop.json"
 
 
 def parts(context: PartContext) -> list[TrainerPart]:
-    """Return the diagnoses and the loop, each where it is wanted."""
-    settings = context.settings
-    section, stages = settings_of(settings), settings.attribution.stages
-    staged = settings.attribution.active and any(stage.use == "diagnosis" for stage in stages)
-    found: list[TrainerPart] = [Diagnoses(settings)] if staged or section.enable else []
-    if section.enable and context.tasks is not None:
-        found.append(Loops(section, context.tasks))
-    return found
+    """Return the diagnoses and the loop if SEAL is on."""
+    section = settings_of(context.settings)
+    if not section.enable:
+        return []
+    found: list[TrainerPart] = [Diagnoses(context.settings)]
+    return found if context.tasks is None else [*found, Loops(section, context.tasks)]
 
 
 class Diagnoses(TrainerPart):

@@ -9,7 +9,5 @@ RECIPE = Recipe(
     check="agentevolver.recipes.seal.checks:check",
     roles="agentevolver.recipes.seal.checks:roles",
     parts="agentevolver.recipes.seal.part:parts",
-    stages={"advantage": {"diagnosis": "agentevolver.recipes.seal.stage:DiagnosisStage"}},
-    view="agentevolver.recipes.seal.view:VIEW",
     moved={"task_manager.closed_loop": "recipes.seal"},
 )

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from agentevolver.recipes.seal.settings import SignalSettings
+from agentevolver.recipes.seal.settings import SealSettings
 from agentevolver.types import Trajectory
 
 Signal = Literal["forgotten", "uncertain", "stuck", "mastered"]
@@ -31,7 +31,6 @@ class History:
     rates: list[float] = field(default_factory=list)
 
     def add(self, rate: float) -> None:
-        """Take a visit's success rate, 0..1."""
         self.best = max(self.best, rate)
         self.rates = [*self.rates, rate][-VISITS:]
 
@@ -39,8 +38,7 @@ class History:
 class Signals:
     """Histories of all tasks by id, and what they say."""
 
-    def __init__(self, settings: SignalSettings) -> None:
-        self._settings = settings
+    def __init__(self) -> None:
         self._histories: dict[str, History] = {}
 
     def record(self, trajectories: Iterable[Trajectory]) -> None:
@@ -57,9 +55,9 @@ class Signals:
         history = self._histories.get(task_id)
         if history is None:
             return None
-        now, (low, high) = history.rates[-1], self._settings.uncertain
+        now, (low, high) = history.rates[-1], SealSettings.uncertain
         # Rates are sums of shares of a group: a margin of rounding is no difference.
-        if history.best >= ONCE_SOLVED and history.best - now >= self._settings.forgotten - 1e-9:
+        if history.best >= ONCE_SOLVED and history.best - now >= SealSettings.forgotten - 1e-9:
             return "forgotten"
         if low - 1e-9 <= now <= high + 1e-9:
             return "uncertain"
@@ -68,7 +66,6 @@ class Signals:
         return None
 
     def mastered(self) -> set[str]:
-        """Return the ids of the tasks that are mastered."""
         return {task_id for task_id in self._histories if self.of(task_id) == "mastered"}
 
     def counts(self) -> dict[Signal, int]:
@@ -77,11 +74,9 @@ class Signals:
         return {name: found[name] for name in SIGNALS}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what it knows, JSON-ready."""
         return {task_id: [history.best, history.rates] for task_id, history in self._histories.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state."""
         self._histories = {
             task_id: History(float(best), [float(rate) for rate in rates]) for task_id, (best, rates) in state.items()
         }

@@ -47,7 +47,6 @@ class Weakness:
 
     @property
     def name(self) -> str:
-        """What it is called in files and on the page."""
         return f"{self.tool or '?'} · {self.kind}"
 
     def focus(self, seeds: Iterable[str]) -> Focus:
@@ -61,7 +60,6 @@ class Weakness:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON-ready data."""
         return {"name": self.name, **asdict(self)}
 
 
@@ -82,14 +80,12 @@ class Window:
         self._seen: deque[_Seen] = deque()
 
     def record(self, step: int, trajectories: Iterable[Trajectory]) -> None:
-        """Take the diagnosed trajectories of a training step."""
         for one in trajectories:
             self._seen.extend(_Seen(step, d.tool, d.kind, _example(one, d)) for d in one.diagnoses)
         while self._seen and self._seen[0].step <= step - self._steps:
             self._seen.popleft()
 
     def weaknesses(self, signals: Signals) -> list[Weakness]:
-        """Return the weaknesses, the heaviest first."""
         found: dict[tuple[str, str], list[tuple[int, WeaknessExample]]] = {}
         for seen in reversed(self._seen):
             weight = WEIGHTS[signals.of(seen.example.task_id)]
@@ -108,11 +104,9 @@ class Window:
         return sorted(made, key=lambda weakness: (-weakness.count, weakness.tool, weakness.kind))
 
     def state_dict(self) -> list[dict[str, Any]]:
-        """Return what it holds, JSON-ready."""
         return [asdict(seen) for seen in self._seen]
 
     def load_state_dict(self, state: Iterable[Mapping[str, Any]]) -> None:
-        """Go on from a state."""
         self._seen = deque(_Seen(**{**seen, "example": WeaknessExample(**seen["example"])}) for seen in state)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -11,12 +11,13 @@ from agentevolver.config.loss_modes import ACTOR, OF_SEQUENCES
 from agentevolver.config.schema import Settings
 from agentevolver.recipes.seeupo.settings import SeeupoSettings
 from agentevolver.trainer.parts import TrainerPart
-from agentevolver.trainer.recipe_parts import PartContext
 from agentevolver.utils.errors import ConfigError
+
+if TYPE_CHECKING:
+    from agentevolver.trainer.recipe_parts import PartContext  # imports torch
 
 
 def settings_of(settings: Settings) -> SeeupoSettings:
-    """Return the recipe's section."""
     section = settings.recipe("seeupo")
     assert isinstance(section, SeeupoSettings)
     return section
@@ -27,7 +28,7 @@ def parts(context: PartContext) -> list[TrainerPart]:
     from agentevolver.recipes.seeupo.update import TurnUpdates
 
     section = settings_of(context.settings)
-    return [] if section.order is None else [TurnUpdates(section.order, section.clip)]
+    return [] if section.order is None else [TurnUpdates(section.clip)]
 
 
 def check(settings: Settings, config: DictConfig, layers: Any) -> None:

@@ -23,13 +23,10 @@ def is_asked(data: TensorDict) -> bool:
 
 def cut(data: TensorDict) -> TensorDict:
     """Return the rows up to their last token in `response_mask` (R_i a row): every ragged column that is as long as
-    `input_ids` or as the response is cut, the rest stays.
+    `input_ids` or as the response is cut, the rest stays; `data` is not changed.
 
     The first token of a response stays where none is in the mask. Rows with several positions a token (those with
     images) stay whole.
-
-    Args:
-        data: N rows; changed in no place.
     """
     if data["position_ids"].dim() != 2:
         return data

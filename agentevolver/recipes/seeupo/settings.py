@@ -6,18 +6,16 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-UpdateOrder = Literal["reverse", "forward", "random"]
-
 
 class SeeupoSettings(BaseModel):
     """The section `recipes.seeupo`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    order: UpdateOrder | None = Field(
+    order: Literal["reverse"] | None = Field(
         None,
-        description="update one turn of each trajectory after another, the last one first (reverse), the first one "
-        "first (forward) or in a random order; null: all tokens of a trajectory at once",
+        description="update one turn of each trajectory after another, the last one first (reverse); null: all tokens "
+        "of a trajectory at once",
     )
     clip: float = Field(
         0.2,

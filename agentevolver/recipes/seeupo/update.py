@@ -28,7 +28,6 @@ from transfer_queue import KVBatchMeta
 from verl.workers.utils.padding import response_from_nested
 
 from agentevolver.recipes.seeupo import prefixes
-from agentevolver.recipes.seeupo.settings import UpdateOrder
 from agentevolver.recipes.seeupo.worker import TurnWorker
 from agentevolver.trainer.actor_update import Update
 from agentevolver.trainer.batch import plain
@@ -36,15 +35,6 @@ from agentevolver.trainer.loss import SUM
 from agentevolver.trainer.parts import TrainerPart
 from agentevolver.trainer.update import arrange, update_actor
 from agentevolver.types import RowKey
-
-
-def turn_order(turns: Sequence[int], order: UpdateOrder, seed: int = 0) -> list[int]:
-    """Return the turns in the order of their updates; `seed` is read for "random" alone."""
-    ordered = sorted(turns, reverse=order == "reverse")
-    if order != "random":
-        return ordered
-    generator = torch.Generator().manual_seed(seed)
-    return [ordered[i] for i in torch.randperm(len(ordered), generator=generator).tolist()]
 
 
 def turn_masks(masks: Sequence[Tensor], step_ids: Sequence[Tensor], turn: int) -> list[Tensor]:
@@ -55,14 +45,11 @@ def turn_masks(masks: Sequence[Tensor], step_ids: Sequence[Tensor], turn: int) -
 def turn_ratios(
     differences: Sequence[Tensor], masks: Sequence[Tensor], owners: Sequence[int], count: int, clip: float
 ) -> Tensor:
-    """Return the clipped ratio of a turn for each trajectory, float64 (count); 1 where none of its tokens is masked in.
+    """Return the clipped ratio of a turn for each of `count` trajectories, float64; 1 where none of its tokens is
+    masked in.
 
-    Args:
-        differences: log-prob now minus that before the training step, R_i a row.
-        masks: the turn's tokens, R_i a row.
-        owners: the trajectory of each row, in 0..count - 1; several rows may be samples of one.
-        count: how many trajectories there are.
-        clip: the ratio is held in 1 - clip..1 + clip.
+    `differences` are log-prob now minus that before the training step, and `masks` the turn's tokens, R_i a row;
+    several rows may be samples of one of the `owners`.
     """
     total, tokens = torch.zeros(count, dtype=torch.float64), torch.zeros(count, dtype=torch.float64)
     for difference, mask, owner in zip(differences, masks, owners, strict=True):
@@ -73,17 +60,15 @@ def turn_ratios(
 
 
 def next_running(running: Tensor, ratios: Tensor, clip: float) -> Tensor:
-    """Return the running ratios after another turn's, within 1 - clip..1 + clip."""
     return (running * ratios).clamp(1.0 - clip, 1.0 + clip)
 
 
 class TurnUpdates(TrainerPart):
-    """Updates a training step's turns in an order, with a clip of the running ratio."""
+    """Updates a training step's turns, the last one first, with a clip of the running ratio."""
 
     worker = TurnWorker
 
-    def __init__(self, order: UpdateOrder, clip: float) -> None:
-        self.order: UpdateOrder = order
+    def __init__(self, clip: float) -> None:
         self.clip = clip
 
     def update_actor(self, workers: Any, batch: KVBatchMeta, rows: Sequence[int], update: Update) -> dict[str, Any]:
@@ -92,16 +77,10 @@ class TurnUpdates(TrainerPart):
 
         Metrics of verl's are means over the turns' updates, sums over tokens are sums, the learning rate is the last
         one; `actor/turns` and `actor/turn_ratio/...` tell of M.
-
-        Args:
-            workers: the actor's worker group, which can `hold_learning_rate`.
-            batch: the step's rows.
-            rows: the places of those that are trained on.
-            update: its sizes; the optimiser steps are those of a turn, its seed draws a random order.
         """
         table = _Table.read(batch, [batch.keys[i] for i in rows])
         running = torch.ones(table.trajectories, dtype=torch.float64)
-        order = turn_order(table.turns, self.order, update.seed + update.step)
+        order = table.turns[::-1]
         found: list[dict[str, Any]] = []
         try:
             for place, turn in enumerate(order):
@@ -163,7 +142,6 @@ class _Table:
         return sorted({turn for mask, ids in pairs for turn in ids[mask.bool()].tolist() if turn >= 0})
 
     def put(self, masks: Sequence[Tensor], advantages: Sequence[Tensor]) -> None:
-        """Have the workers see these."""
         scaled = [row.to(old.dtype) for row, old in zip(advantages, self.advantages, strict=True)]
         columns = {"response_mask": list(masks), "loss_mask": list(masks), "advantages": scaled}
         fields = {name: torch.nested.as_nested_tensor(rows, layout=torch.jagged) for name, rows in columns.items()}

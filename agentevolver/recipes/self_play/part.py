@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from agentevolver.config.schema import Settings
-from agentevolver.recipes.self_play.elo import FIRST, expected, gain, wilson
 from agentevolver.recipes.self_play.settings import CHECKPOINT, SelfPlaySettings, settings_of
 from agentevolver.trainer.checkpoints import ACTOR
 from agentevolver.trainer.parts import TrainerPart
@@ -38,6 +37,22 @@ _PARAMS = "env_params"
 _HUGGING_FACE = "huggingface"
 
 
+FIRST = 1000.0
+"""The rating of the start, which stays."""
+SCALE = 400.0
+"""Rating points by which the odds of a win are ten to one."""
+
+
+def expected(own: float, other: float) -> float:
+    """Return the expected score of a player against another, 0..1: 1 / (1 + 10^((other - own) / 400))."""
+    return float(1.0 / (1.0 + 10.0 ** ((other - own) / SCALE)))
+
+
+def gain(own: float, other: float, score: float, k: float) -> float:
+    """Return the points that a mean score (0..1) against another player is worth; the other loses as many."""
+    return k * (score - expected(own, other))
+
+
 @dataclass(frozen=True, slots=True)
 class PoolMember:
     """A frozen policy of the pool: its name, its folder (below the experiment's, but for the start), its rating and the
@@ -50,12 +65,7 @@ class PoolMember:
 
 
 class OpponentPool:
-    """The frozen policies, the start first, and the rating of the policy that is trained.
-
-    Args:
-        settings: the recipe's section.
-        start: the folder of the policy that it begins with.
-    """
+    """The frozen policies, the start (a folder) first, and the rating of the policy that is trained."""
 
     def __init__(self, settings: SelfPlaySettings, start: str) -> None:
         self._settings = settings
@@ -63,12 +73,7 @@ class OpponentPool:
         self.elo = FIRST
 
     def draw(self, seed: int, step: int) -> PoolMember:
-        """Return the opponent of a step."""
         rng = random.Random(seeds.derived(seed, "self-play", step))
-        if self._settings.draw == "latest":
-            return self.members[-1]
-        if self._settings.draw == "uniform":
-            return rng.choice(self.members)
         # Prioritised fictitious self-play (Vinyals et al. 2019): whoever is likely to win is met more often.
         weights = [expected(member.elo, self.elo) for member in self.members]
         return rng.choices(self.members, weights)[0]
@@ -77,7 +82,7 @@ class OpponentPool:
         """Take the policy's scores (0..1) of games against a member. The start's rating stays."""
         for place, member in enumerate(self.members):
             if member.name == name and scores:
-                points = gain(self.elo, member.elo, sum(scores) / len(scores), self._settings.k)
+                points = gain(self.elo, member.elo, sum(scores) / len(scores), SelfPlaySettings.k)
                 self.elo += points
                 elo = member.elo if member.name == START else member.elo - points
                 self.members[place] = replace(member, elo=elo, games=member.games + len(scores))
@@ -91,7 +96,6 @@ class OpponentPool:
         return gone
 
     def state_dict(self) -> dict[str, Any]:
-        """Return ratings and members as JSON-ready data."""
         return {"elo": self.elo, "members": [asdict(member) for member in self.members]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -103,7 +107,6 @@ class OpponentPool:
 
 
 def parts(context: PartContext) -> list[TrainerPart]:
-    """Return the pool if self-play is on."""
     return [SelfPlay(context.settings)] if settings_of(context.settings).enable else []
 
 
@@ -138,7 +141,6 @@ class SelfPlay(TrainerPart):
         return win_rates(trajectories, self._settings)
 
     def after_rollouts(self, step: int, trajectories: Sequence[Trajectory]) -> Mapping[str, float]:
-        """Rate by a step's rollouts; returns its metrics."""
         opponent = self.opponent(step)
         scores = [
             one.outcome.score
@@ -159,11 +161,8 @@ class SelfPlay(TrainerPart):
         return metrics
 
     def save(self, folder: Path, step: int) -> None:
-        """Write the ratings into a checkpoint's folder, and let its policy join the pool where that is due.
-
-        Raises:
-            TrainingFailed: the checkpoint holds no weights in the form of Hugging Face.
-        """
+        """Write the ratings into a checkpoint's folder, and let its policy join the pool if that is due; raises
+        TrainingFailed if the checkpoint holds no weights in the form of Hugging Face."""
         if step % self._settings.every == 0:
             name = f"step_{step}"
             self._keep(folder / ACTOR / _HUGGING_FACE, self._directory / FOLDER / name)
@@ -174,11 +173,7 @@ class SelfPlay(TrainerPart):
         write_json(self._directory / STATE, {"step": step, **self.pool.state_dict()})
 
     def restore(self, folder: Path) -> None:
-        """Go on with the pool of a checkpoint.
-
-        Raises:
-            TrainingFailed: it has none, or the weights of a member are gone.
-        """
+        """Go on with the pool of a checkpoint; raises TrainingFailed if it has none, or a member's weights are gone."""
         path = folder / STATE
         try:
             self.pool.load_state_dict(json.loads(path.read_text(encoding="utf-8")))
@@ -232,8 +227,8 @@ def seated(task: Mapping[str, Any], folder: str) -> dict[str, Any]:
 
 
 def win_rates(trajectories: Sequence[Trajectory], section: SelfPlaySettings) -> dict[str, float]:
-    """Return what a validation says of the games against the start: the mean score, the share of wins with its interval
-    at 95 %, and how many games there were."""
+    """Return what a validation says of the games against the start: the mean score, the share of wins with Wilson's
+    interval at 95 %, and how many games there were."""
     scores = [
         one.outcome.score
         for one in trajectories
@@ -241,12 +236,14 @@ def win_rates(trajectories: Sequence[Trajectory], section: SelfPlaySettings) -> 
     ]
     if not scores:
         return {}
+    from scipy.stats import binomtest  # takes a second to import
+
     wins, games = sum(score >= 1.0 for score in scores), len(scores)
-    low, high = wilson(wins, games)
+    interval = binomtest(wins, games).proportion_ci(method="wilson")
     return {
         "val-self_play/score": sum(scores) / games,
         "val-self_play/win_rate": wins / games,
-        "val-self_play/win_rate_low": low,
-        "val-self_play/win_rate_high": high,
+        "val-self_play/win_rate_low": float(interval.low),
+        "val-self_play/win_rate_high": float(interval.high),
         "val-self_play/games": float(games),
     }

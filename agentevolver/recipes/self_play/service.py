@@ -18,11 +18,7 @@ def frozen_gpus(section: Mapping[str, Any]) -> int | None:
 
 
 def services(launch: Launch) -> Services | None:
-    """Return the server if self-play is on.
-
-    Raises:
-        UsageError, LaunchError: as `player_service`.
-    """
+    """Return the server if self-play is on."""
     section = settings_of(launch.settings)
     if not section.enable or launch.target is None:
         return None

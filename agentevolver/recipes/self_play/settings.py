@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -17,6 +17,11 @@ class SelfPlaySettings(BaseModel):
     """The section `recipes.self_play`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    draw: ClassVar[str] = "matched"
+    """The opponent of a step: the likelier it is to win by its rating, the more often."""
+    k: ClassVar[float] = 64.0
+    """Rating points that a step moves a rating by at most (Elo's K, a step being one game)."""
 
     enable: bool = Field(
         False,
@@ -41,14 +46,6 @@ class SelfPlaySettings(BaseModel):
     pool: int = Field(
         8, ge=1, description="checkpoints of the pool beside the start; the oldest makes room for a new one"
     )
-    draw: Literal["matched", "uniform", "latest"] = Field(
-        "matched",
-        description="the opponent of a step: by how likely it is to win, of its rating (matched); each as likely "
-        "(uniform); the newest (latest)",
-    )
-    k: float = Field(
-        64.0, gt=0, description="rating points that a step moves a rating by at most (Elo's K, a step being one game)"
-    )
     url: str = Field(
         "http://127.0.0.1:8096",
         pattern=r"^http://[^/]+$",
@@ -57,7 +54,6 @@ class SelfPlaySettings(BaseModel):
 
 
 def settings_of(settings: Settings) -> SelfPlaySettings:
-    """Return the recipe's section of a run's settings."""
     section = settings.recipe("self_play")
     assert isinstance(section, SelfPlaySettings)
     return section

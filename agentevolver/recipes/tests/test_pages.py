@@ -10,7 +10,7 @@ from agentevolver.utils.files import write_jsonl
 from agentevolver.utils.recipes import recipes
 from tests.agentevolver.view.browser import Page, browser, find_browser, serving, show
 from tests.agentevolver.view.runs import HOSTILE, make_run
-from tests.recipe_runs import make_loop, make_rounds, make_self_play, proposal_record
+from tests.recipe_runs import make_rounds, make_self_play, proposal_record
 
 BROWSER = find_browser()
 pytestmark = [pytest.mark.service, pytest.mark.skipif(BROWSER is None, reason="no Chromium, as in test_page.py")]
@@ -94,14 +94,3 @@ async def test_a_long_pool_is_shown_by_pages_in_any_window(page: Page, address: 
     await page.until("document.querySelectorAll('.card').length === 70")
     (run / "coevolve.json").write_text('{"rounds": [')
     await page.until("document.body.innerText.includes('coevolve.json cannot be read')")
-
-
-@needs("seal")
-async def test_weaknesses_of_the_loop_are_shown_as_text(page: Page, address: str, run: Path) -> None:
-    make_loop(run)
-    await page.open(f"{address}#/weaknesses")
-    await page.until("document.querySelector('[aria-label=\"weaknesses of pocket\"]')")
-    said = await show(page, "weaknesses")
-    for text in ("Weaknesses: pocket", "1 forgotten", "wrong_argument", "brought nothing", f"no such note {HOSTILE}"):
-        assert text in said, text
-    assert await page.run("document.images.length + document.querySelectorAll('main script').length") == 0

@@ -40,7 +40,6 @@ class Pair:
 
     @property
     def noise(self) -> float:
-        """The variance of the difference, at most."""
         return VARIANCE * (1 / self.guided + 1 / self.unguided)
 
 
@@ -54,7 +53,6 @@ class Belief:
     precision: float = 0.0
 
     def variance(self, prior_sd: float) -> float:
-        """Return the variance that is left of the prior's."""
         return 1 / (prior_sd**-2 + self.precision)
 
 
@@ -67,12 +65,8 @@ class Paired:
 
 
 def pairs_of(trajectories: Sequence[Trajectory], attempts: Sequence[PastAttempt]) -> Paired:
-    """Return the pairs of a step's training rollouts; a rollout that was to be guided and was not is in neither half.
-
-    Args:
-        trajectories: the step's, with what guided them.
-        attempts: what `read_attempts` made of them.
-    """
+    """Return the pairs of a step's training rollouts; a rollout that was to be guided and was not is in neither
+    half."""
     guidance = {one.trajectory_id: one.guidance for one in trajectories}
     halves: dict[str, tuple[list[bool], list[bool]]] = defaultdict(lambda: ([], []))
     shown: dict[str, tuple[str, ...]] = {}
@@ -97,13 +91,7 @@ def pairs_of(trajectories: Sequence[Trajectory], attempts: Sequence[PastAttempt]
 
 
 def credited(beliefs: Sequence[Belief], pair: Pair, prior_sd: float) -> list[Belief]:
-    """Return the beliefs about the experiences that guided a group, in their order, after its difference.
-
-    Args:
-        beliefs: about those of the pair's experiences that there are.
-        pair: the group's.
-        prior_sd: the prior's standard deviation, > 0.
-    """
+    """Return the beliefs about the experiences that guided a group, in their order, after its difference."""
     variances = [belief.variance(prior_sd) for belief in beliefs]
     total = math.fsum(variances) + pair.noise
     error = pair.difference - math.fsum(belief.mean for belief in beliefs)

@@ -49,9 +49,7 @@ class UtilityRanking:
 
     def credit(self, step: int, pairs: Sequence[Pair]) -> bool:
         """Credit the pairs of a step, in their order and all in one transaction; ids that are gone are passed over.
-
-        Returns whether the step was credited: it is not if the run's last credited step is not below it.
-        """
+        Returns whether it was credited: it is not if the run's last credited step is not below it."""
         with self._store.database.writing() as db:
             known = "SELECT step FROM credited WHERE workspace = ? AND source = ?"
             last = db.execute(known, (self._workspace, self._source)).fetchone()
@@ -97,7 +95,6 @@ class UtilityRanking:
     def _beliefs(
         self, db: sqlite3.Connection, identifiers: Iterable[str] | None, condition: str = "1"
     ) -> dict[str, Belief]:
-        """Return the beliefs about the experiences of some ids, or about all without ids."""
         query = f"SELECT id, paired, paired_utility, paired_precision FROM records WHERE workspace = ? AND {condition}"
         if identifiers is None:
             rows = db.execute(query, (self._workspace,)).fetchall()

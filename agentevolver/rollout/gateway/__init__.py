@@ -1,1 +1,1 @@
-"""Gateway: agents that speak a chat API are served by the policy, and their calls become training samples."""
+"""Gateway: serves the policy to agents through chat APIs, and turns their calls into training samples."""

@@ -1,4 +1,4 @@
-"""OpenAI's chat completions: `POST /v1/chat/completions`, plain and as events."""
+"""OpenAI's chat completions: `POST /v1/chat/completions`, plain and streamed."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from agentevolver.rollout.gateway import request as read_of
 from agentevolver.rollout.gateway.request import Completion, GatewayRequest, Message, invalid, object_of
 
 _UNSUPPORTED = {
-    "logprobs": "the log-probs that were sampled stay with the gateway",
-    "top_logprobs": "the log-probs that were sampled stay with the gateway",
+    "logprobs": "the gateway keeps the sampled log-probs",
+    "top_logprobs": "the gateway keeps the sampled log-probs",
     "prompt_logprobs": "the prompt is not scored",
     "echo": "the prompt is not sent back",
     "functions": "send them as tools",
     "function_call": "send tool_choice",
-    "audio": "the policy writes text alone",
+    "audio": "the policy writes text only",
     "web_search_options": "no tool is run here",
-    "continue_final_message": "a reply is never gone on with",
+    "continue_final_message": "a reply cannot be continued",
 }
 _READ = frozenset(
     {
@@ -27,12 +27,12 @@ _READ = frozenset(
         *read_of.AGENTS_OWN,
     }
 )
-# One object each, whatever a body spells them with: messages are kept.
+# Shared strings: messages are kept, and each body would bring strings of its own.
 _ROLES = {**{role: role for role in ("system", "user", "assistant", "tool")}, "developer": "system"}
 
 
 def read(body: Mapping[str, Any]) -> GatewayRequest:
-    """Return the request that a body holds; raises RequestRefused."""
+    """Parse a request's body. Raises RequestRefused."""
     read_of.refuse(body, _UNSUPPORTED)
     if body.get("n") not in (None, 1):
         raise invalid("n: more than one choice is not supported: send the request again", "n")
@@ -101,7 +101,7 @@ def _usage(completion: Completion) -> dict[str, Any]:
 
 
 def reply(completion: Completion, reply_id: str, model: str) -> dict[str, Any]:
-    """Return the body of an answer that is not streamed."""
+    """Return the body of a plain answer."""
     return {
         "id": f"chatcmpl-{reply_id}",
         "object": "chat.completion",
@@ -113,7 +113,7 @@ def reply(completion: Completion, reply_id: str, model: str) -> dict[str, Any]:
 
 
 def events(completion: Completion, reply_id: str, model: str, *, with_usage: bool) -> Iterator[dict[str, Any]]:
-    """Return the chunks of a streamed answer: the reply as one delta, its end, and the usage if it was asked for."""
+    """Yield the chunks of a streamed answer: the reply as one delta, its end, and the usage if requested."""
     base = {
         "id": f"chatcmpl-{reply_id}",
         "object": "chat.completion.chunk",

@@ -1,7 +1,7 @@
 """Matching: find the earlier call that a request continues, by its messages.
 
-A message's key leaves out what agents spell differently when they repeat it: ids of calls, whitespace of their JSON,
-thoughts. A request continues the call with which it shares the most messages.
+The key of a message leaves out details that agents change when they repeat it: call ids, JSON whitespace, thoughts. A
+request continues the call with which it shares the most messages.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from context_manager.samples import ChainOpening
 
 # Role, text, calls by name and arguments.
 Key = tuple[str, str, tuple[tuple[str, bytes], ...]]
-# Characters of a message that are shown where two tellings differ.
+# Characters of a message shown in a `Difference`.
 SHOWN_CHARS = 80
 
 
 def key_of(message: Message) -> Key:
-    """Return what identifies a message however an agent spells it."""
     role, content = message["role"], message["content"]
     if role != "assistant":
         return role, content, ()
@@ -45,12 +44,12 @@ def _call_key(function: dict[str, Any]) -> tuple[str, bytes]:
 
 @dataclass(slots=True)
 class Turn:
-    """One call. Its sampled ids are `ids[start:end]` of its chain.
+    """One call of the model. Its sampled ids are `ids[start:end]` of its chain.
 
-    - `number`: counts the calls of the rollout; `asked`: number of messages of its request.
-    - `calls`: the reply's tool calls in OpenAI's form; `closed`: the ids hold the turn's closing token.
-    - `observation`: what was said after it, None if nothing yet; `finished`: `time.perf_counter` of its end.
-    - `seconds`, `waited`: what the engine took, and then the agent.
+    - `number`: index among the rollout's calls; `asked`: number of messages in its request.
+    - `closed`: the ids include the turn's closing token.
+    - `observation`: messages after it, None if none yet; `finished`: `time.perf_counter` at its end.
+    - `seconds`, `waited`: time of the engine, then of the agent.
     """
 
     number: int
@@ -69,11 +68,11 @@ class Turn:
 
 @dataclass(slots=True, eq=False)
 class Chain:
-    """Calls that continue one another: their ids, which only ever grow, and the keys of their messages.
+    """Calls that continue one another: their ids, which only grow, and the keys of their messages.
 
-    - `opening`: replaces the prompt's beginning in training samples.
-    - `inherited`: number of first turns that were sampled on the chain from which this one forked.
-    - `busy`: a call that continues its end waits for a reply.
+    - `opening`: replaces the beginning of the prompt in training samples.
+    - `inherited`: number of first turns that belong to the chain it was forked from.
+    - `busy`: a call at its end waits for a reply.
     """
 
     tools: Toolbox
@@ -86,7 +85,6 @@ class Chain:
 
     @property
     def own(self) -> list[Turn]:
-        """The turns sampled on this chain."""
         return self.turns[self.inherited :]
 
     def fork(self, turns: int, ids: int) -> Chain:
@@ -96,7 +94,7 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Where a request continues: a chain and the index of a turn on it; `again`: it repeats that turn's own request."""
+    """The turn of a chain that a request continues; `again` means the request repeats that turn's own request."""
 
     chain: Chain
     place: int
@@ -108,15 +106,15 @@ class Match:
 
     @property
     def at_end(self) -> bool:
-        """Whether the chain may grow by the request."""
+        """Whether the chain itself may grow by the request."""
         return not self.again and self.place == len(self.chain.turns) - 1 and not self.chain.busy
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Why a chain began: the first message in which its request differs from the most similar chain.
+    """Why a chain began: the first message that differs from the most similar chain.
 
-    `before` and `after` are `role: text`, cut, or "" where that conversation ends.
+    `before` and `after` are `role: text`, shortened, or "" where that conversation ends.
     """
 
     place: int
@@ -125,7 +123,7 @@ class Difference:
 
 
 def common(keys: Sequence[Key], others: Sequence[Key]) -> int:
-    """Return the number of messages with which both conversations begin."""
+    """Return the number of equal messages at the beginning of both conversations."""
     count = 0
     for one, other in zip(keys, others, strict=False):
         if one != other:
@@ -135,13 +133,13 @@ def common(keys: Sequence[Key], others: Sequence[Key]) -> int:
 
 
 def find(chains: Sequence[Chain], keys: Sequence[Key], tools: Toolbox) -> Match | None:
-    """Return the call that a request continues, None if there is none.
+    """Return the call that a request continues, or None.
 
-    Of calls that share as many messages, one at a free end of a chain comes first, then the earliest.
+    Among equally long matches, one at a free end of a chain comes first, then the earliest.
     """
     best, rank = None, (0, False)
     for chain in chains:
-        # Other tools make another prompt from its first token on.
+        # With other tools the prompt differs from its first token.
         if chain.tools is tools and (found := _within(chain, keys)) is not None:
             asked = chain.turns[found.place].asked
             its_rank = (asked if found.again else asked + 1, found.at_end)
@@ -162,7 +160,7 @@ def _within(chain: Chain, keys: Sequence[Key]) -> Match | None:
 
 
 def difference(chains: Sequence[Chain], keys: Sequence[Key]) -> Difference | None:
-    """Return why a request begins a chain, None for the first chain."""
+    """Return why a request begins a new chain, or None for the first chain."""
     if not chains:
         return None
     near = max(chains, key=lambda chain: common(keys, chain.keys))

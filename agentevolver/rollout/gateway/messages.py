@@ -1,7 +1,6 @@
 """Anthropic's messages: `POST /v1/messages`, plain and streamed, and `/v1/messages/count_tokens`.
 
-A user message with tool results becomes one tool message for each, and a user message with the rest. Thoughts are
-blocks of their own if the agent asked for `thinking`, else part of the text.
+Each tool result becomes a tool message. Thoughts are separate blocks if the agent asked for `thinking`, else text.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _READ = frozenset(
 
 
 def read(body: Mapping[str, Any]) -> GatewayRequest:
-    """Return the request that a body holds; raises RequestRefused."""
+    """Parse a request's body. Raises RequestRefused."""
     read_of.refuse(body, _UNSUPPORTED)
     thinking = object_of(body.get("thinking") or {}, "thinking").get("type")
     system = read_of.text_of(body.get("system"), "system")
@@ -104,7 +103,7 @@ def _said(content: list[Any], place: str) -> Message:
 
 
 def reply(completion: Completion, reply_id: str, model: str, *, thoughts_apart: bool) -> dict[str, Any]:
-    """Return the body of an answer that is not streamed."""
+    """Return the body of a plain answer."""
     return {
         **_begun(completion, reply_id, model),
         "content": _blocks(completion, thoughts_apart=thoughts_apart),
@@ -155,7 +154,7 @@ def _blocks(completion: Completion, *, thoughts_apart: bool) -> list[dict[str, A
 def events(
     completion: Completion, reply_id: str, model: str, *, thoughts_apart: bool
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Return the named events of a streamed answer; every block is one delta."""
+    """Yield the named events of a streamed answer; every block is one delta."""
     for name, event in _events(completion, reply_id, model, thoughts_apart=thoughts_apart):
         yield name, {"type": name, **event}
 

@@ -1,4 +1,4 @@
-"""The opening of a chain: the messages before its first call, with guidance before the task if there is some."""
+"""The opening of a chain: the messages before its first call, with optional guidance before the task."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from context_manager.chat import ChatRenderer
 from context_manager.samples import ChainOpening
 from experience_manager.guide import Guidance, Injection
 
-# Puts guidance before the task of the first call's messages. Raises nothing but cancellation.
+# Inserts guidance before the task in the first call's messages. Raises only cancellation.
 Guide = Callable[[list[Message]], Awaitable[Injection]]
 
 
 class Openings:
-    """Openings of one rollout. The agent never sees the guidance: keys are of its messages, ids of what the policy is
-    shown.
+    """Openings of one rollout. The agent never sees the guidance.
 
-    `guide` is asked once, with the first call's messages; guidance that makes that prompt exceed `max_prompt_tokens` is
-    left out. `injection` is its answer, None before.
+    `guide` is asked once, with the first call's messages; `injection` is its answer, None before. Guidance is dropped
+    if the prompt would exceed `max_prompt_tokens`.
     """
 
     def __init__(self, guide: Guide | None, *, no_think: bool, max_prompt_tokens: int) -> None:
@@ -32,12 +31,12 @@ class Openings:
         self._max_prompt_tokens = max_prompt_tokens
         self._plain_keys: list[Key] = []
         self._asking = asyncio.Lock()
-        # A server's requests have a context of their own, which is not this rollout's.
+        # Context variables of the rollout: the server handles requests in contexts of its own.
         self._context = copy_context()
 
     @property
     def asked(self) -> bool:
-        """Whether the guide was asked, or there is none."""
+        """Whether no guide is left to ask."""
         return self._guide is None or self.injection is not None
 
     async def ask(self, messages: list[Message], renderer: ChatRenderer) -> None:
@@ -65,8 +64,7 @@ class Openings:
     def begin(
         self, messages: Sequence[Message], keys: Sequence[Key], renderer: ChatRenderer
     ) -> tuple[list[int], list[Message], ChainOpening | None]:
-        """Return the ids of a chain's first prompt, its messages as shown, and what replaces its beginning in samples,
-        if anything.
+        """Return the ids of a chain's first prompt, its messages, and its replacement in samples or None.
 
         A chain that begins with the first call's messages gets the guidance too. Raises ChatTemplateError.
         """
@@ -79,13 +77,12 @@ class Openings:
         if not injection.stripped:
             return ids, guided, None
         others = renderer.opening(plain)
-        # Samples swap the smallest beginning that differs, so that everything after it keeps its ids.
+        # Samples replace only the beginning that differs, so that all later ids stay as sampled.
         same = _common_end(ids, others)
         stripped = ChainOpening(array("i", ids[: len(ids) - same]), array("i", others[: len(others) - same]))
         return ids, guided, stripped
 
     def shown(self, message: Message) -> Message:
-        """Return a message as the policy is shown it."""
         return {**message, "content": f"{message['content']} /no_think"} if self._no_think else message
 
     def _shown_all(self, messages: Sequence[Message]) -> list[Message]:
@@ -97,7 +94,6 @@ async def _asked(guide: Guide, opening: list[Message]) -> Injection:
 
 
 def _common_end(ids: Sequence[int], others: Sequence[int]) -> int:
-    """Return the number of ids with which both lists end."""
     count, most = 0, min(len(ids), len(others))
     while count < most and ids[-1 - count] == others[-1 - count]:
         count += 1

@@ -1,4 +1,4 @@
-"""The form that requests of all APIs are translated to, and replies from.
+"""The common form of requests and replies of all APIs.
 
 A message is what a chat template takes: `role` (system, user, assistant, tool), `content` (text), and optionally
 `tool_calls` (OpenAI's form, `arguments` as JSON text), `tool_call_id`, `name`, `reasoning_content`.
@@ -18,7 +18,7 @@ from jsonschema.exceptions import SchemaError
 Message = dict[str, Any]
 Finish = Literal["stop", "length", "tool_calls"]
 _CLOSE = "</think>"
-# What an agent of OpenAI's APIs keeps for itself, or has a meaning with the maker's own models alone.
+# Fields of OpenAI's APIs that only matter to the agent or to OpenAI's own models; accepted silently.
 AGENTS_OWN = (
     *("user", "metadata", "store", "service_tier", "safety_identifier"),
     *("prompt_cache_key", "prompt_cache_retention"),
@@ -26,9 +26,9 @@ AGENTS_OWN = (
 
 
 class RequestRefused(Exception):
-    """A request that is not answered: HTTP status, a line for the agent, and what the APIs' errors hold.
+    """A refused request, with the HTTP status and the fields of an API error.
 
-    `code` is one word, `param` the wrong field; `retry_s`: the same request may succeed after so many seconds.
+    `code` is one word, `param` the wrong field. With `retry_s` the same request may succeed after so many seconds.
     """
 
     def __init__(
@@ -48,19 +48,16 @@ class RequestRefused(Exception):
 
 
 def invalid(text: str, param: str | None = None) -> RequestRefused:
-    """Return the refusal of a request that is unreadable or asks for something unsupported."""
+    """Return the refusal of an unreadable or unsupported request."""
     return RequestRefused(400, text, "unsupported" if "not supported" in text else "invalid_request", param)
 
 
 @dataclass(frozen=True, slots=True)
 class ToolChoice:
-    """What an agent wants of a reply's calls.
+    """The agent's wishes about tool calls in the reply.
 
     - `may_call`: False for `none`; `alone`: at most one call.
-    - `wanted`: the function to call, "" for any, None to leave it to the policy.
-
-    Nothing is forced: a grammar would make the engine sample off-policy, and the result would be trained on as the
-    policy's own. `missed` reports what a reply did not heed.
+    - `wanted`: the function to call, "" for any, None for the policy's choice.
     """
 
     may_call: bool = True
@@ -68,7 +65,9 @@ class ToolChoice:
     alone: bool = False
 
     def missed(self, names: Sequence[str]) -> list[str]:
-        """Return the fields that a reply with calls of these functions did not heed."""
+        """Return the fields that a reply with calls of these functions did not follow."""
+        # Nothing is forced: constrained decoding would sample off-policy, and the result would be trained on as the
+        # policy's own.
         met = self.wanted is None or (self.wanted in names if self.wanted else bool(names))
         several = self.alone and len(names) > 1
         return [*([] if met else ["tool_choice"]), *(["parallel_tool_calls"] if several else [])]
@@ -79,11 +78,11 @@ class GatewayRequest:
     """One model call of an agent.
 
     - `messages`: never empty; the last is not the assistant's.
-    - `tools`: in OpenAI's form; `choice`: what is wanted of calls.
-    - `max_tokens`: the agent's own limit of the reply; `stop`: texts that end it.
-    - `structure`: what the reply's text must be: `{"json": SCHEMA}` or `{"json_object": True}`.
-    - `ignored`: names of fields that have no effect here.
-    - `stream`, `with_usage`: whether to stream, with a last event for the usage.
+    - `tools`: in OpenAI's form.
+    - `stop`: texts that end the reply.
+    - `structure`: form of the reply's text, `{"json": SCHEMA}` or `{"json_object": True}`.
+    - `ignored`: fields without effect here.
+    - `with_usage`: whether a stream ends with a usage event.
     - `thoughts_apart`: whether the reply's thought is separate from its text.
     """
 
@@ -102,8 +101,8 @@ class GatewayRequest:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """The reply to a request: its text without calls but with thoughts, and the text of `stop` that ended it, if one
-    did."""
+    """The reply to a request: its text with thoughts and without calls. `stopped_by` is the stop text that ended it, or
+    None."""
 
     content: str
     calls: list[dict[str, Any]]
@@ -139,7 +138,6 @@ def text_of(value: Any, place: str) -> str:
 
 
 def part_text(part: Any, place: str) -> str:
-    """Return the text of one part of a content; refuses any other kind."""
     if isinstance(part, str):
         return part
     if not isinstance(part, dict):
@@ -151,7 +149,7 @@ def part_text(part: Any, place: str) -> str:
             raise invalid(f"{place}.text must be text, not {kind_of(text)}", place)
         return text
     raise invalid(
-        f"{place}: content of the type {str(kind)[:40]!r} is not supported: the policy reads text alone", place
+        f"{place}: content of the type {str(kind)[:40]!r} is not supported: the policy reads text only", place
     )
 
 
@@ -164,7 +162,6 @@ def call_of(name: Any, arguments: Any, call_id: Any, place: str) -> dict[str, An
 
 
 def tool_of(function: Any, place: str) -> dict[str, Any]:
-    """Return a tool for the chat template."""
     object_of(function, place)
     kept = {name: function[name] for name in ("name", "description", "parameters") if function.get(name) is not None}
     return {"type": "function", "function": kept}
@@ -187,7 +184,7 @@ def tool_choice_of(body: Mapping[str, Any]) -> ToolChoice:
 
 
 def arguments_of(text: str) -> dict[str, Any]:
-    """Return a call's arguments as an object; a text that is no JSON object becomes the one argument `arguments`."""
+    """Return a call's arguments as an object. Any other text becomes the single argument `arguments`."""
     try:
         value = orjson.loads(text.strip() or "{}")
     except orjson.JSONDecodeError:
@@ -225,7 +222,7 @@ def object_of(value: Any, place: str) -> dict[str, Any]:
 
 
 def limit_of(body: Mapping[str, Any], *names: str) -> int | None:
-    """Return the reply's limit, from the first of these fields that is set."""
+    """Return the reply's token limit from the first of these fields that is set, or None."""
     for name in names:
         if (value := body.get(name)) is not None:
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -291,22 +288,19 @@ def refuse(body: Mapping[str, Any], unsupported: Mapping[str, str]) -> None:
 
 
 def ignored_of(body: Mapping[str, Any], read: frozenset[str]) -> tuple[str, ...]:
-    """Return the fields that are set and have no effect."""
     return tuple(sorted(name for name in body.keys() - read if body[name] is not None))
 
 
 def conversation(messages: Sequence[Message], place: str) -> list[Message]:
-    """Return the messages of a request; refuses one without any, or whose last is the assistant's."""
+    """Return the messages of a request. Refuses an empty list, or one that ends with the assistant."""
     if not messages:
         raise invalid(f"{place} must hold at least one message", place)
     if messages[-1]["role"] == "assistant":
-        raise invalid(
-            f"{place} ends with the assistant's own message: to go on with a reply (a prefill) is not supported", place
-        )
+        raise invalid(f"{place} ends with an assistant message: continuing a reply (prefill) is not supported", place)
     return list(messages)
 
 
 def kind_of(value: Any) -> str:
-    """Return JSON's name of a value's type."""
+    """Return the JSON name of a value's type."""
     names: Iterable[tuple[type, str]] = ((bool, "a boolean"), (dict, "an object"), (list, "a list"), (str, "a text"))
     return next((name for kind, name in names if isinstance(value, kind)), "null" if value is None else "a number")

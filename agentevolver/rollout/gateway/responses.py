@@ -1,7 +1,7 @@
 """OpenAI's responses: `POST /v1/responses`, plain and streamed.
 
-A reply is up to three kinds of items: thought, text, calls; repeated by the agent they become one message. A response
-is remembered while its rollout is open, so that a call can continue it by its id.
+A reply's items (thought, text, calls) become one message when the agent repeats them. A response is remembered while
+its rollout is open, so that `previous_response_id` works.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _UNSUPPORTED = {
     "background": "a response is answered at once",
     "conversation": "send previous_response_id, or the whole input",
     "prompt": "send instructions and input",
-    "top_logprobs": "the log-probs that were sampled stay with the gateway",
+    "top_logprobs": "the gateway keeps the sampled log-probs",
 }
 _READ = frozenset(
     {
@@ -36,7 +36,7 @@ _READ = frozenset(
         *("include", "truncation", "client_metadata"),
     }
 )
-# Tools that the maker of the API runs. The policy is not told of them.
+# Tools that OpenAI's servers run. They are left out of the policy's prompt.
 _HOSTED = frozenset(
     {
         *("web_search", "web_search_preview", "file_search", "code_interpreter", "image_generation", "mcp"),
@@ -46,8 +46,10 @@ _HOSTED = frozenset(
 
 
 def read(body: Mapping[str, Any], remembered: Callable[[str], list[Message] | None]) -> GatewayRequest:
-    """Return the request of a body; `remembered` returns the conversation that an earlier response ended. Raises
-    RequestRefused."""
+    """Parse a request's body. Raises RequestRefused.
+
+    `remembered` returns the conversation up to an earlier response, or None.
+    """
     read_of.refuse(body, _UNSUPPORTED)
     text = object_of(body.get("text") or {}, "text")
     tools, ignored = _tools(body)
@@ -85,14 +87,13 @@ def _earlier(response_id: Any, remembered: Callable[[str], list[Message] | None]
 
 
 def kept(request: GatewayRequest, body: Mapping[str, Any], completion: Completion) -> list[Message]:
-    """Return the conversation that a response ends, without its instructions."""
+    """Return the conversation up to a response, without its instructions."""
     begin = 1 if body.get("instructions") else 0
     return [*request.messages[begin:], completion.message]
 
 
 def _tools(body: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the functions, and the kinds of tools that the policy is not told of. A namespace (an agent's MCP
-    server) becomes a prefix of its functions' names."""
+    """Return the functions, and the kinds of tools that are ignored."""
     found, ignored = [], []
     for i, tool in enumerate(read_of.list_of(body, "tools")):
         place = f"tools[{i}]"
@@ -102,6 +103,7 @@ def _tools(body: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
         elif kind == "namespace":
             for j, function in enumerate(read_of.list_of(tool, "tools")):
                 made = read_of.tool_of(function, f"{place}.tools[{j}]")
+                # A namespace (an agent's MCP server) becomes a prefix of its functions' names.
                 made["function"]["name"] = _flat(tool.get("name"), made["function"].get("name"))
                 found.append(made)
         elif kind != "function":
@@ -112,14 +114,13 @@ def _tools(body: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def _flat(namespace: Any, name: Any) -> str:
-    """Return the policy's name for a function of a namespace."""
     if not isinstance(namespace, str) or not isinstance(name, str):
         raise invalid("a namespace and each of its functions must have a name", "tools")
     return f"{namespace}__{name}"
 
 
 def _namespaces(body: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """Return namespace and name of such functions by the policy's names."""
+    """Return namespace and name of such functions, by their flat names."""
     return {
         _flat(tool["name"], function["name"]): (tool["name"], function["name"])
         for tool in body.get("tools") or ()
@@ -134,7 +135,7 @@ def _messages(given: Any) -> list[Message]:
     if not isinstance(given, list):
         raise invalid(f"input must be a text or a list of items, not {read_of.kind_of(given)}", "input")
     found: list[Message] = []
-    # Whether the last message is a reply that the next item may belong to: its thought alone, or all but its calls.
+    # Whether the last message holds only a thought, to which a text item belongs.
     thought = False
     for i, item in enumerate(given):
         place = f"input[{i}]"
@@ -173,7 +174,7 @@ def _message(item: dict[str, Any], place: str) -> Message:
 
 
 def reply(completion: Completion, reply_id: str, model: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the body of an answer that is not streamed."""
+    """Return the body of a plain answer."""
     cut = completion.finish == "length"
     prompt, sampled = completion.prompt_tokens, completion.completion_tokens
     return {
@@ -192,7 +193,6 @@ def reply(completion: Completion, reply_id: str, model: str, body: Mapping[str, 
 
 
 def _response(reply_id: str, model: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an empty response."""
     return {
         "id": response_id(reply_id),
         "object": "response",
@@ -244,7 +244,7 @@ def _items(completion: Completion, reply_id: str, namespaces: Mapping[str, tuple
 def events(
     completion: Completion, reply_id: str, model: str, body: Mapping[str, Any]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Return the named events of a streamed answer; every item's text or arguments are one delta."""
+    """Yield the named events of a streamed answer; the text or arguments of each item are one delta."""
     for number, (name, event) in enumerate(_events(completion, reply_id, model, body)):
         yield name, {"type": name, "sequence_number": number, **event}
 

@@ -1,8 +1,7 @@
-"""A rollout behind the gateway: the policy answers an agent's calls, which are recorded and become training samples.
+"""A rollout behind the gateway: the policy answers an agent's calls, which become training samples.
 
-Calls that continue one another form one chain of ids: sampled ids are kept, what came since is rendered on its own and
-appended, nothing is tokenised twice. An agent that edits its history, or has subagents, makes further chains; one that
-forks from an earlier call keeps that call's ids.
+Calls that continue one another form one chain of ids: sampled ids are kept, new messages are rendered and appended, and
+nothing is tokenised twice. An agent that edits its history, or has subagents, creates further chains.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ from experience_manager.guide import Injection
 
 __all__ = ["CallLimits", "Difference", "GatewayRollout", "Guide"]
 
-# Seconds after which a client may try again where the engine failed.
+# Seconds after which a client may retry when the engine failed.
 RETRY_S = 1.0
-# No token of any vocabulary in use is longer: what has more characters is refused without being tokenised.
+# No token of any vocabulary in use has more characters. So very long messages are refused without tokenising them.
 TOKEN_CHARS = 128
-# What a refusal says of the rollout, if its agent does not go on.
+# Stop reason of the rollout if the agent gives up after a refusal.
 _STOPS = {
     "context_length_exceeded": StopReason.CONTEXT_FULL,
     "rollout_limit": StopReason.MAX_STEPS,
@@ -45,8 +44,10 @@ _STOPS = {
 
 @dataclass(frozen=True, slots=True)
 class CallLimits:
-    """Limits of a rollout's calls: their number, their sampled tokens in total (None: no limit), and the engine's
-    failures in a row after which the rollout ends as `llm_error`."""
+    """Limits of a rollout's calls.
+
+    `sampled_tokens` None means no limit. After `failures` engine failures in a row the rollout ends as `llm_error`.
+    """
 
     calls: int = 200
     sampled_tokens: int | None = None
@@ -55,10 +56,9 @@ class CallLimits:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A call on its way.
+    """A call in progress.
 
-    `after` is the turn that it continues, `new` the messages that it adds to those, as the policy is shown them;
-    `joins`: `chain` has earlier calls, and grows by this one.
+    `after` is the turn that it continues, `new` the messages since then; `joins` means that it extends its chain.
     """
 
     number: int
@@ -74,27 +74,24 @@ class _Call:
 
 
 class GatewayRollout:
-    """One rollout, for one event loop. Concurrent calls are turns of their own, numbered as they arrive.
+    """One rollout, for one event loop. Concurrent calls are separate turns, numbered by arrival.
 
     Args:
-        renderer: of the policy's chat template, without tools.
+        renderer: the policy's chat template, without tools.
         tool_format: reads calls out of replies; None: requests with tools are refused.
-        sampling_params: of every call, whatever the agent asks for.
-        request_id: of every call to the engine.
-        guide: puts guidance before the task; the agent never sees it.
-        no_think: whether `/no_think` follows messages that are not the policy's.
-        max_samples: training samples at most; None: one for each chain.
+        sampling_params: override the agent's own.
+        request_id: sent with every call to the engine.
+        no_think: append `/no_think` to messages that are not the policy's.
+        max_samples: limit of training samples; None: one for each chain.
 
     Attributes:
         opening: the first call's messages, without guidance.
-        messages: everything that was said, in order, with guidance; what chains have in common is there once.
-        versions, generate_s: weight versions that sampled, and seconds it took.
-        dropped: unusable training samples by name, after `samples`.
+        messages: all messages in order, with guidance; common parts of chains occur once.
+        dropped: unusable training samples by reason, after `samples`.
         ignored, refused: requests by ignored field, and by code of refusal.
-        problems: replies with a malformed call; structured: replies forced into a form, which is off-policy.
+        problems: replies with a malformed call; structured: replies under constrained decoding (off-policy).
         differences: why each chain but the first began.
-        stop_reason, note: why the last call was refused (`llm_error`, `context_full`), None if it was answered;
-            `max_steps` stays once a call exceeded the limits.
+        stop_reason, note: why the last call was refused, or None; `max_steps` stays.
     """
 
     def __init__(
@@ -134,7 +131,7 @@ class GatewayRollout:
         self._sample_limits = SampleLimits(
             limits.max_prompt_tokens, limits.max_response_tokens, max_samples, sample_choice
         )
-        # A server's requests have a context of their own, which is not this rollout's.
+        # Context variables of the rollout: the server handles requests in contexts of its own.
         self._context = copy_context()
         self._draws = seeds.current()
         self._begun = 0
@@ -149,14 +146,14 @@ class GatewayRollout:
     # ---- what a server calls ----
 
     async def complete(self, request: GatewayRequest) -> Completion:
-        """Answer a call. Raises RequestRefused, with nothing recorded."""
+        """Answer a call. A refusal (RequestRefused) records nothing."""
         try:
             self._admit()
             number, seed = self._begin()
             try:
                 return await self._answer(request, number, seed)
             except BaseException:
-                # Whoever asks next is given the draw, so that an outage changes no reply.
+                # The next call gets this seed, so that an outage changes no reply.
                 heapq.heappush(self._returned, (number, seed))
                 raise
         except RequestRefused as refusal:
@@ -192,12 +189,11 @@ class GatewayRollout:
 
     @property
     def injection(self) -> Injection | None:
-        """The guidance before the task, None if the guide was not asked."""
+        """The guidance before the task, or None if the guide was not asked."""
         return self._openings.injection
 
     @property
     def chains(self) -> int:
-        """Number of chains; each becomes a training sample."""
         return len(self._chains)
 
     @property
@@ -248,7 +244,6 @@ class GatewayRollout:
     # ---- a call ----
 
     def _admit(self) -> None:
-        """Refuse a call that exceeds a limit of the rollout."""
         self._check_open()
         limits = self._call_limits
         if self._begun - len(self._returned) >= limits.calls:
@@ -262,7 +257,7 @@ class GatewayRollout:
             raise RequestRefused(409, f"this rollout has ended: {self._closed}", "rollout_ended")
 
     def _begin(self) -> tuple[int, int | None]:
-        """Return the number of a call and its seed: the n-th call has the n-th draw."""
+        # The n-th call gets the n-th seed. A failed call returns its seed for the next one.
         if self._returned:
             return heapq.heappop(self._returned)
         self._begun += 1
@@ -279,7 +274,7 @@ class GatewayRollout:
         call = self._call(request, number, seed, tools)
         room = self._room(call)
         if call.joins:
-            # A concurrent call that continues the same chain must fork: both replies begin at its end.
+            # Both replies would begin at the chain's end, so a concurrent call that continues it must fork.
             call.chain.busy = True
         before = time.perf_counter()
         try:
@@ -287,14 +282,13 @@ class GatewayRollout:
         finally:
             call.chain.busy = False
         self._failures = 0
-        # An agent that went on after a refusal was not stopped by it, except by a limit of the rollout.
+        # A refusal does not count as the stop reason if the agent continued, except for the rollout's limits.
         if self.stop_reason is not StopReason.MAX_STEPS:
             self.stop_reason, self.note = None, ""
         return self._record(call, generated, time.perf_counter() - before, room)
 
     def _call(self, request: GatewayRequest, number: int, seed: int | None, tools: Toolbox) -> _Call:
-        """Return a call with the ids of its prompt: those of the call that it continues, and of what came since.
-        Changes nothing yet. Raises RequestRefused."""
+        """Return a call with its prompt ids, and change nothing yet. Raises RequestRefused."""
         chars = sum([len(message["content"]) for message in request.messages])
         if chars > TOKEN_CHARS * self._limits.max_model_len:
             raise _full(f"the messages have {chars} characters, the model has {self._limits.max_model_len} tokens")
@@ -307,7 +301,7 @@ class GatewayRollout:
                 return _Call(number, seed, request, keys, tools, chain, prompt, None, new, False)
             chain, turn = match.chain, match.turn
             if match.again:
-                # The agent retries, or samples a prompt several times: each reply is a chain on the first prompt's ids.
+                # The agent retries, or samples a prompt several times: each reply is a chain with the same prompt ids.
                 prompt = chain.ids[: turn.start].tolist()
                 chain = chain.fork(match.place, turn.start)
                 return _Call(number, seed, request, keys, tools, chain, prompt, None, [], False)
@@ -317,16 +311,16 @@ class GatewayRollout:
             raise invalid(str(error), "messages") from error
         prompt = chain.ids[: turn.end].tolist()
         prompt += added
-        # A chain holds the ids of one prompt with everything that followed: a call from its middle needs another.
+        # A chain is one sequence of ids, so a call that continues from its middle needs a fork.
         if not match.at_end:
             chain = chain.fork(match.place + 1, turn.end)
         return _Call(number, seed, request, keys, tools, chain, prompt, turn, new, match.at_end)
 
     def _room(self, call: _Call) -> int:
-        """Return how many tokens may be sampled; refuses a call whose reply's reserve does not fit."""
+        """Return the number of tokens to sample. Raises RequestRefused if they do not fit."""
         limits, length = self._limits, len(call.prompt)
         reserve = min(limits.max_new_tokens, call.request.max_tokens or limits.max_new_tokens)
-        # Only a chain's first prompt counts as a prompt; what follows it counts as the response, as in any episode.
+        # Only a chain's first prompt counts as prompt. All later tokens count as response, as in any episode.
         opening = min(call.chain.turns[0].start if call.joins else length, limits.max_prompt_tokens)
         if not self._chains and length > limits.max_prompt_tokens:
             raise _full(
@@ -337,7 +331,7 @@ class GatewayRollout:
         return reserve
 
     async def _sample(self, call: _Call, room: int) -> Generated:
-        # Closed while the guide was asked.
+        # The rollout may have been closed while the guide was asked.
         self._check_open()
         sampling = {**self._sampling, "max_tokens": room}
         if call.seed is not None:
@@ -352,7 +346,7 @@ class GatewayRollout:
         try:
             return await waiting
         except asyncio.CancelledError:
-            # `close` cancels what waits, which is a refusal and no cancellation of this call.
+            # `close` cancels waiting calls: that is a refusal, not a cancellation of this call.
             self._check_open()
             raise
         except EngineError as error:
@@ -370,7 +364,6 @@ class GatewayRollout:
         return RequestRefused(503, text, "engine_failed", retry_s=None if given_up else RETRY_S)
 
     def _record(self, call: _Call, generated: Generated, seconds: float, room: int) -> Completion:
-        """Add a reply to its chain, and return it."""
         ids, renderer, stop = generated.ids, call.tools.renderer, call.request.stop
         parsed = call.tools.read(call.prompt, ids, may_call=call.request.choice.may_call)
         content, stopped_by = parsed.content, None
@@ -380,7 +373,7 @@ class GatewayRollout:
             content, ended = content[:place], True
         tool_calls = [one.to_openai(call_id(call.number, place)) for place, one in enumerate(parsed.calls)]
         finish: Finish = "tool_calls" if tool_calls else "stop" if ended else "length"
-        # The ids keep what the text lost to a stop string: it was sampled, and is trained on.
+        # Ids keep the text after a stop string: it was sampled, and is trained on.
         start = len(call.prompt)
         completion = Completion(content, tool_calls, finish, start, len(ids), stopped_by)
         turn = Turn(
@@ -425,7 +418,7 @@ class GatewayRollout:
 
 
 def _packed(log_probs: list[float]) -> array[float]:
-    """Return log-probs without loss, as 32-bit floats if they are (vLLM's are)."""
+    # vLLM's log-probs are 32-bit floats, which need half the memory.
     short = array("f", log_probs)
     return short if short.tolist() == log_probs else array("d", log_probs)
 

@@ -1,7 +1,6 @@
 """The gateway's HTTP server: in a rollout worker's event loop, on loopback, one address for each rollout.
 
-The unguessable id in that address is the credential; on other paths `Authorization: Bearer ID` or `x-api-key: ID`
-carries it. Errors have the form of the API that was asked.
+The unguessable id in the address is the credential; on other paths `Authorization: Bearer ID` or `x-api-key: ID`.
 """
 
 from __future__ import annotations
@@ -28,16 +27,18 @@ from agentevolver.utils.web.access import Access, AccessRefused
 
 logger = logging.getLogger(__name__)
 
-# Answers a request of a rollout's own route: JSON in (None without a body), JSON out, or a response as it is to be
-# sent. May raise RequestRefused.
+# Handler of a rollout's own route: JSON in (None without a body), JSON or a finished response out. May raise
+# RequestRefused.
 Route = Callable[[Any], Awaitable[Any]]
 _JSON = "application/json"
 
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
-    """Limits of what an agent may send: bytes and seconds of a body, seconds until a request's head, bytes of a line
-    of it; and the seconds that a closed rollout is remembered."""
+    """Limits of requests: bytes and seconds of a body, seconds until the head, bytes of a header line.
+
+    `closed_s` is how long a closed rollout is remembered.
+    """
 
     body_bytes: int = 8 * 1024 * 1024
     body_s: float = 30.0
@@ -48,9 +49,9 @@ class ServerLimits:
 
 @dataclass(frozen=True, slots=True)
 class GatewayEndpoint:
-    """Where an agent reaches the policy: `base_url` for OpenAI's clients, `root_url` for Anthropic's.
+    """Address of the policy for an agent: `base_url` for OpenAI's clients, `root_url` for Anthropic's.
 
-    Any `api_key` and any model name do; the address alone is the credential.
+    Any `api_key` and any model name work; the address is the credential.
     """
 
     base_url: str
@@ -69,7 +70,7 @@ class _Open:
 
 
 class GatewayServer:
-    """Server of rollouts to their agents, for one event loop."""
+    """Serves rollouts to their agents, for one event loop."""
 
     def __init__(
         self, host: str = LOOPBACK, port: int = 0, model: str = "policy", limits: ServerLimits | None = None
@@ -94,7 +95,7 @@ class GatewayServer:
             self._handle,
             handler_cancellation=True,
             access_log=None,
-            # A small body must not become a large one.
+            # No decompression: a small body could become a huge one.
             auto_decompress=False,
             keepalive_timeout=limits.head_s,
             lingering_time=1.0,
@@ -123,7 +124,7 @@ class GatewayServer:
         return GatewayEndpoint(f"http://{self._host}:{self._port}/r/{key}/v1", key, self._model)
 
     def close(self, endpoint: GatewayEndpoint, reason: str = "its agent is done") -> None:
-        """End a rollout: waiting calls are refused (409), later ones too for a while, then with 404."""
+        """End a rollout. Waiting calls are refused with 409; later ones too, and after a while with 404."""
         self._close(endpoint.api_key, reason)
 
     def _close(self, key: str, reason: str) -> None:
@@ -208,7 +209,7 @@ class GatewayServer:
 
 
 class _Connection(RequestHandler):
-    """A connection that answers unreadable HTTP in JSON."""
+    """Answers unreadable HTTP in JSON."""
 
     __slots__ = ()
 
@@ -231,7 +232,6 @@ class _Server(web.Server):
 
 
 def _parted(request: web.BaseRequest) -> tuple[str, str]:
-    """Return the rollout's id and the path below it."""
     path = request.path.lstrip("/")
     if path.startswith("r/"):
         _, key, path = (*path.split("/", 2), "")[:3]
@@ -297,7 +297,7 @@ def _json(content: Any, status: int = 200, headers: Mapping[str, str] | None = N
 
 
 def _events(events: Iterable[bytes]) -> web.Response:
-    """Return server-sent events, all at once: the reply is complete when the first is sent."""
+    # All events at once: the reply is complete when the first is sent.
     body = b"".join([event + b"\n\n" for event in events])
     return web.Response(body=body, content_type="text/event-stream", headers={"Cache-Control": "no-cache"})
 
@@ -310,7 +310,6 @@ _ANTHROPIC_TYPES = {
 
 
 def _refusal(refusal: RequestRefused, *, anthropic: bool) -> web.Response:
-    """Return an error in the form of the API. Headers tell clients to retry only if that may help."""
     status = refusal.status
     if anthropic:
         error = {"type": _ANTHROPIC_TYPES.get(status, "invalid_request_error"), "message": refusal.text}
@@ -318,6 +317,7 @@ def _refusal(refusal: RequestRefused, *, anthropic: bool) -> web.Response:
     else:
         kind = _OPENAI_TYPES.get(status, "invalid_request_error")
         content = {"error": {"message": refusal.text, "type": kind, "param": refusal.param, "code": refusal.code}}
+    # The SDKs of OpenAI and Anthropic read both headers and retry only if that may help.
     retry = refusal.retry_s
     headers = {"x-should-retry": "false" if retry is None else "true"}
     if retry is not None:

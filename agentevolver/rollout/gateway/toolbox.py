@@ -1,4 +1,4 @@
-"""The tools of a request: how the policy is told of them, and how its calls are read."""
+"""The tools of a request: how the prompt lists them, and how calls are read."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ MAX_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Toolbox:
-    """A list of tools with the renderer of its prompts. A rollout has one object for each list."""
+    """A list of tools with the renderer of its prompts. A rollout has one object per list."""
 
     specs: tuple[ToolSpec, ...]
     renderer: ChatRenderer
     tool_format: ToolFormat | None
 
     def read(self, prompt_ids: Sequence[int], ids: Sequence[int], *, may_call: bool) -> Parsed:
-        """Return a reply's text and calls. A malformed call stays in the text, and a thought that the prompt opened
-        and that was cut holds no calls."""
+        """Return a reply's text and calls. A malformed call stays in the text."""
         if self.tool_format is None or not self.specs or not may_call:
             return Parsed(self.renderer.text(ids))
+        # A thought that was cut off contains no calls.
         if begins_in_thought(self.renderer, prompt_ids) and END_THINK not in self.renderer.raw_text(ids):
             return Parsed(self.renderer.text(ids))
         parsed = self.tool_format.parse(ids, self.specs)
@@ -45,7 +45,7 @@ class Toolboxes:
         self._made: dict[bytes, Toolbox] = {b"": Toolbox((), renderer, tool_format)}
 
     def of(self, tools: list[dict[str, Any]]) -> Toolbox:
-        """Return the toolbox of a request's tools; raises RequestRefused."""
+        """Return the toolbox of a request's tools. Raises RequestRefused."""
         written = _written(tools) if tools else b""
         if (made := self._made.get(written)) is not None:
             return made
@@ -71,8 +71,8 @@ def _written(tools: list[dict[str, Any]]) -> bytes:
 
 @lru_cache(maxsize=64)
 def _specs(written: bytes) -> tuple[ToolSpec, ...]:
-    """Read tools. Checking their schemas takes longer than a call may, so it is done once a process."""
     try:
+        # Checking a schema takes longer than a call may, so it is cached for the process.
         return tuple(ToolSpec.of_openai(tool) for tool in orjson.loads(written))
     except ValueError as error:
         raise invalid(str(error), "tools") from error

@@ -1,4 +1,4 @@
-"""Tool formats by name: how a model writes its calls. A format parses a reply; it never renders one."""
+"""Tool formats by name. A format parses a reply; it never renders one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REPLACED = {
     "minimax": "vllm:minimax_m2",
     "gpt_oss": "none",
 }
-# What a chat template writes around calls, and its format. The first row whose markers all occur counts.
+# Markers of calls in a chat template, and the format. The first row whose markers all occur wins.
 _MARKERS = (
     (("<seed:tool_call>",), "seed"),
     (("<minimax:tool_call>",), "minimax"),
@@ -41,11 +41,7 @@ _MARKERS = (
 
 
 def tool_format(name: str, tokenizer: Any) -> ToolFormat:
-    """Return the format of a name; `auto` is the one that the tokenizer's chat template writes.
-
-    Raises:
-        ConfigError: no format has that name, or `auto` cannot tell.
-    """
+    """Return a format by name; `auto` is the one of the tokenizer's chat template. Raises ConfigError."""
     if name == "auto":
         name = detect_format(tokenizer)
     if name.startswith(VLLM):
@@ -58,10 +54,9 @@ def tool_format(name: str, tokenizer: Any) -> ToolFormat:
 
 
 def detect_format(tokenizer: Any) -> str:
-    """Return the name of the format that a tokenizer's chat template writes, by the template's own markers.
+    """Return the name of the format that the tokenizer's chat template writes.
 
-    Raises:
-        ConfigError: there is no chat template, or its calls are of no format of ours.
+    Raises ConfigError without a chat template, or if the format is unknown or only vLLM's.
     """
     template = getattr(tokenizer, "chat_template", None)
     if isinstance(template, Mapping):
@@ -78,7 +73,6 @@ def detect_format(tokenizer: Any) -> str:
 
 
 def advice(name: str = "") -> str:
-    """Return what to write for `tool_format` instead of a name that is no format of ours."""
     if name in REPLACED:
         return f"set it to {REPLACED[name]}"
     return f"set it to {', '.join(TOOL_FORMATS)}, {VLLM}NAME for vLLM's parser NAME, or none"

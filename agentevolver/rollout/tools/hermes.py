@@ -15,8 +15,7 @@ OPENING, CLOSING = "<tool_call>", "</tool_call>"
 class HermesFormat(ToolFormat):
     """`<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, once for each call.
 
-    Text in `<think>...</think>` is no call, nor is text before a `</think>` whose thought the prompt opened. A broken
-    call ends where the next tag begins, and the rest of the reply is still read.
+    Text inside a thought is no call, also if the prompt opened the thought. After a broken call the rest is still read.
     """
 
     name = "hermes"
@@ -49,7 +48,7 @@ class HermesFormat(ToolFormat):
 
 
 def _read(text: str, marks: Sequence[Mark], place: int, found: Findings) -> int:
-    """Read the call after the opening tag `marks[place - 1]`; return the index of the next tag to look at."""
+    """Read the call after the opening tag `marks[place - 1]`; return the index of the next tag."""
     opening, after = marks[place - 1], place
     try:
         call, end = read_call(text, skip_space(text, opening.end))

@@ -1,4 +1,4 @@
-"""Calls as JSON, read strictly: arguments keep the text that the model wrote, so that numbers stay as written."""
+"""Strict JSON of calls. Arguments keep the model's own text, so that numbers stay as written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class UnparsedCall(ValueError):
-    """Text that was meant as a call and is none; the message says why, for the agent."""
+    """Text that was meant as a call but is invalid; the message is for the agent."""
 
 
 class _BadJson(UnparsedCall):
@@ -30,10 +30,9 @@ def skip_space(text: str, at: int) -> int:
 
 
 def read_call(text: str, at: int, keys: Sequence[str] = ("arguments",)) -> tuple[ParsedCall, int]:
-    """Return the call that is a JSON object at a place, with its arguments under one of `keys`, and the place after it.
+    """Return the call in the JSON object at position `at`, and the position after it.
 
-    Raises:
-        BadCall: it is no JSON object, its name is no text, or its arguments are no object.
+    Raises UnparsedCall. The arguments are the member under one of `keys`.
     """
     try:
         members, end = _object(text, at)
@@ -55,7 +54,7 @@ def read_call(text: str, at: int, keys: Sequence[str] = ("arguments",)) -> tuple
 
 
 def check_arguments(text: str) -> None:
-    """Raise BadCall unless a text is one JSON object."""
+    """Raise UnparsedCall unless a text is one JSON object."""
     try:
         _, end = _object(text, skip_space(text, 0))
     except _BadJson as error:
@@ -91,7 +90,6 @@ def _near(text: str, at: int) -> str:
 
 
 def _value(text: str, at: int) -> tuple[Any, int]:
-    """Return the JSON value at a place, and the place after it."""
     try:
         value, end = _DECODER.raw_decode(text, at)
     except json.JSONDecodeError as error:
@@ -100,7 +98,7 @@ def _value(text: str, at: int) -> tuple[Any, int]:
         raise _BadJson(f"nested more than {MAX_DEPTH} levels deep") from None
     except _BadJson:
         raise
-    except ValueError:  # of int(): more digits than Python reads
+    except ValueError:  # int() limits the number of digits
         raise _BadJson("a number is too large") from None
     _check(value, text[at:end])
     return value, end
@@ -123,7 +121,7 @@ def _check(value: Any, text: str) -> None:
 
 
 def _object(text: str, at: int) -> tuple[dict[str, tuple[Any, str]], int]:
-    """Return the members of the JSON object at a place, each with the text it was read from, and the place after it."""
+    """Return the object's members, each with its source text, and the position after it."""
     if not text.startswith("{", at):
         raise _BadJson(f"expected a JSON object {_near(text, at)}")
     members: dict[str, tuple[Any, str]] = {}

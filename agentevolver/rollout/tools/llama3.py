@@ -1,4 +1,4 @@
-"""Calls of Llama 3.1 to 3.3: JSON objects that are the whole reply, or stand after `<|python_tag|>`."""
+"""Calls of Llama 3.1 to 3.3: JSON objects that are the whole reply, or follow `<|python_tag|>`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _EMBEDDED = re.compile(r'(?<!`)\{\s*"name"\s*:\s*"([^"]*)"\s*,\s*"(?:parameters|
 
 
 class Llama3Format(ToolFormat):
-    """`{"name": ..., "parameters": {...}}`, several parted by `;`.
+    """`{"name": ..., "parameters": {...}}`, several separated by `;`.
 
-    Without `<|python_tag|>` the reply must begin with a call. JSON that is no call is text; a call of a known tool
-    after other text is a problem.
+    Without `<|python_tag|>` the reply must begin with a call. Other JSON is text; a known tool's call after text is a
+    problem.
     """
 
     name = "llama3"
@@ -63,7 +63,7 @@ class Llama3Format(ToolFormat):
 
 
 def _answer(reply: ParsedReply) -> tuple[int, bool]:
-    """Return where the thought at the reply's beginning ends, and whether it ends. The prompt may have opened it."""
+    """Return where a thought at the reply's beginning ends, and whether it ends. The prompt may have opened it."""
     marks = [mark for mark in reply.marks if mark.tag in (THINK, END_THINK)]
     if not marks or (marks[0].tag == THINK and reply.text[: marks[0].start].strip()):
         return 0, True
@@ -72,8 +72,7 @@ def _answer(reply: ParsedReply) -> tuple[int, bool]:
 
 
 def _is_meant(text: str, at: int, tools: Sequence[ToolSpec]) -> bool:
-    """Whether text that is no call was meant as one: an object with parameters or with the name of a tool, or text
-    before such an object."""
+    # Invalid text counts as a failed call if it has parameters or a known tool's name, or if such an object follows it.
     if not text.startswith("{", at):
         return any(find_tool(tools, embedded[1]) for embedded in _EMBEDDED.finditer(text, at))
     named = _NAMED.search(text, at)

@@ -1,4 +1,4 @@
-"""A sampled reply as text with marks at a format's tags, and the calls and problems that are found in it."""
+"""A sampled reply as text with the positions of a format's tags, and the calls and problems found in it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from agentevolver.utils.tokens import decoder_of
 
 THINK, END_THINK = "<think>", "</think>"
 UNCLOSED = f"The thought was never closed with {END_THINK}, so the call in it was not carried out."
-# A reply with more broken calls is read no further.
+# Parsing stops after this many broken calls.
 MAX_PROBLEMS = 8
-# Of a prompt's end, enough to hold `<think>` and a line break in any vocabulary.
+# Tokens at a prompt's end, enough for `<think>` and a line break in any vocabulary.
 _OPENING_TOKENS = 12
-# A backtick alone: three of them are a block of code, in which some families write calls.
+# A single backtick only: some families write calls in code blocks of three.
 _QUOTED = re.compile(r"(?<!`)`\Z")
 
 
@@ -26,7 +26,7 @@ class ReplyTokenizer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A tag of a format within a reply's text, from `start` up to `end`."""
+    """A tag in a reply's text, from `start` up to `end`."""
 
     start: int
     end: int
@@ -35,21 +35,21 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class ParsedReply:
-    """A reply's text with its tags and without other special tokens, and the tags in order."""
+    """A reply's text with its tags but without other special tokens, and the tags in order."""
 
     text: str
     marks: tuple[Mark, ...]
 
 
 class ReplyReader:
-    """Reader of sampled ids as a `ParsedReply`.
+    """Converts sampled ids into a `ParsedReply`.
 
-    A tag that is a token of the tokenizer's own counts only as that token: the same characters spelled by other tokens
-    are text. A tag that is no token is looked for in the text, and one that follows a backtick is a quotation.
+    If a tag is a token of the tokenizer, only that token counts, not the same characters. Other tags are found in the
+    text, unless they follow a backtick.
     """
 
     def __init__(self, tokenizer: ReplyTokenizer, tags: Iterable[str]) -> None:
-        # Some tokenizers would else take spaces before punctuation out of a call's arguments.
+        # Clean-up would remove spaces before punctuation from a call's arguments with some tokenizers.
         self._decode = decoder_of(tokenizer, clean_up=False)
         self._added: dict[int, Any] = dict(getattr(tokenizer, "added_tokens_decoder", {}))
         self._tags = frozenset(tags)
@@ -57,11 +57,11 @@ class ReplyReader:
         self._spelled = re.compile("|".join(map(re.escape, spelled))) if spelled else None
 
     def token_ids(self, *texts: str) -> tuple[int, ...]:
-        """Return the ids of those of some tokens that the tokenizer has."""
+        """Return the ids of those texts that are added tokens."""
         return tuple(i for i, token in self._added.items() if token.content in texts)
 
     def read(self, ids: Sequence[int]) -> ParsedReply:
-        """Return the text and tags of sampled ids; linear in their number."""
+        """Return the text and tags of sampled ids, in linear time."""
         parts: list[str] = []
         marks: list[Mark] = []
         length = begin = 0
@@ -92,7 +92,7 @@ def begins_in_thought(tokenizer: ReplyTokenizer, prompt_ids: Sequence[int]) -> b
 
 
 class Findings:
-    """Calls and problems of a reply as they are found."""
+    """Calls and problems found in a reply so far."""
 
     def __init__(self, reply: ParsedReply) -> None:
         self._text = reply.text
@@ -101,12 +101,12 @@ class Findings:
         self.problems: list[str] = []
 
     def add(self, call: ParsedCall, start: int, end: int) -> None:
-        """Note a call and leave its place out of the content."""
+        """Add a call and remove its span from the content."""
         self.calls.append(call)
         self.hide(start, end)
 
     def hide(self, start: int, end: int) -> None:
-        """Leave a place, which lies after all others, out of the content."""
+        """Remove a span, which must follow all earlier ones, from the content."""
         self._spans.append((start, end))
 
     def problem(self, text: str) -> None:
@@ -115,11 +115,10 @@ class Findings:
 
     @property
     def full(self) -> bool:
-        """Whether so many calls are broken that the rest is not read."""
         return len(self.problems) >= MAX_PROBLEMS
 
     def forget(self) -> None:
-        """Drop all findings: they were part of a thought."""
+        # All findings so far were part of a thought.
         self._spans.clear()
         self.calls.clear()
         self.problems.clear()

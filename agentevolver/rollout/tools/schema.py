@@ -1,4 +1,4 @@
-"""Tools as data (`ToolSpec`), calls of them (`ParsedCall`), and the interface of the formats that read calls."""
+"""Tools (`ToolSpec`), their calls (`ParsedCall`), and the interface of formats that read calls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from referencing.jsonschema import DRAFT202012
 
 @dataclass(frozen=True)
 class ToolSpec:
-    """A tool: its name, what it does, and the JSON schema of its arguments (an object)."""
+    """A tool: name, description, and the JSON schema of its arguments (an object)."""
 
     name: str
     description: str = ""
@@ -26,11 +26,7 @@ class ToolSpec:
 
     @classmethod
     def of_openai(cls, tool: Mapping[str, Any]) -> ToolSpec:
-        """Read a tool of an OpenAI request (`{"type": "function", "function": {...}}`).
-
-        Raises:
-            ValueError: it is no function with a name, or its parameters are no JSON schema.
-        """
+        """Read a tool in OpenAI's form. Raises ValueError if it is no named function, or its schema is invalid."""
         function = tool.get("function") if tool.get("type", "function") == "function" else None
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str) or not function["name"]:
             raise ValueError(f"not a tool: {json.dumps(tool, default=str)[:200]}; expected a function with a name")
@@ -44,16 +40,15 @@ class ToolSpec:
         return cls(function["name"], str(function.get("description") or ""), parameters)
 
     def to_openai(self) -> dict[str, Any]:
-        """Return the tool as OpenAI's chat API and chat templates take it."""
         function = {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
         return {"type": "function", "function": function}
 
     @cached_property
     def _validator(self) -> Draft202012Validator:
-        return Draft202012Validator(self.parameters, registry=Registry())  # which fetches nothing
+        return Draft202012Validator(self.parameters, registry=Registry())  # fetches no remote schema
 
     def problem(self, arguments: Any) -> str | None:
-        """Return what is wrong with arguments and where, or None if they fit the schema."""
+        """Return what is wrong with the arguments and where, or None if they fit the schema."""
         if not isinstance(arguments, dict):
             return "the arguments must be a JSON object"
         try:
@@ -74,14 +69,13 @@ class ParsedCall:
     arguments: str
 
     def decoded(self) -> Any:
-        """Return the arguments as data; raises ValueError where they are no JSON."""
+        """Return the arguments as data. Raises ValueError if they are not JSON."""
         try:
             return json.loads(self.arguments) if self.arguments.strip() else {}
         except RecursionError as error:
             raise ValueError("nested too deeply") from error
 
     def to_openai(self, call_id: str) -> dict[str, Any]:
-        """Return the call as an entry of an assistant message's `tool_calls`."""
         return {
             "id": call_id,
             "type": "function",
@@ -91,8 +85,7 @@ class ParsedCall:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A parsed reply: its text without the calls, the calls in order, and a sentence for the agent about each broken
-    call."""
+    """A parsed reply: text without calls, calls in order, and a sentence for the agent about each broken call."""
 
     content: str
     calls: tuple[ParsedCall, ...] = ()
@@ -106,16 +99,16 @@ class ToolFormat(ABC):
 
     @property
     def stop_token_ids(self) -> tuple[int, ...]:
-        """Tokens of the family that end a reply of calls, beside the tokenizer's eos."""
+        """The format's tokens that end a reply of calls, beside the tokenizer's eos."""
         return ()
 
     @abstractmethod
     def parse(self, ids: Sequence[int], tools: Sequence[ToolSpec]) -> Parsed:
-        """Return a reply's text, calls and problems; raises nothing, whatever a model may write."""
+        """Return a reply's text, calls and problems. Never raises, whatever the model wrote."""
 
 
 def _check_references(parameters: Any) -> None:
-    """Raise Unresolvable where a `$ref` of a schema leads nowhere, or out of it; TypeError where it is no object."""
+    """Raise Unresolvable for a `$ref` outside of the schema, TypeError if the schema is no object."""
     if not isinstance(parameters, Mapping):
         raise TypeError("it is no object")
     resolver = Registry().resolver_with_root(DRAFT202012.create_resource(parameters))
@@ -131,11 +124,9 @@ def _check_references(parameters: Any) -> None:
 
 
 def call_id(turn: int, place: int) -> str:
-    """Return the id of a call: nine letters and digits (as Mistral's templates want),
-    the same for the same reply of an episode."""
+    # Nine letters and digits, as Mistral's templates require; the same for the same reply of an episode.
     return f"c{turn % 10**5:05d}{place % 10**3:03d}"
 
 
 def find_tool(tools: Sequence[ToolSpec], name: str) -> ToolSpec | None:
-    """Return the tool of a name, None if there is none."""
     return next((tool for tool in tools if tool.name == name), None)

@@ -1,7 +1,4 @@
-"""vLLM's tool parsers as formats, by the names of vLLM's `--tool-call-parser`.
-
-They return a reply that they cannot read as text; that is a problem if the reply holds the parser's own marker.
-"""
+"""vLLM's tool parsers as formats, by the names of vLLM's `--tool-call-parser`."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from agentevolver.rollout.tools.schema import Parsed, ParsedCall, ToolFormat, To
 from agentevolver.utils.errors import ConfigError
 
 _LONGEST = 65_536  # characters
-# Attributes of vLLM's parsers that hold what begins a call.
+# Attributes of vLLM's parsers that hold the start marker of a call.
 _MARKERS = (
     "tool_call_start_token",
     "tool_calls_start_token",
@@ -26,7 +23,7 @@ _MARKERS = (
 
 
 class VllmFormat(ToolFormat):
-    """A parser of vLLM's, by its name there; vLLM is imported when the first one is made."""
+    """One of vLLM's parsers, by name. vLLM is imported when the first one is made."""
 
     def __init__(self, parser: str, tokenizer: Any) -> None:
         from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
@@ -55,7 +52,7 @@ class VllmFormat(ToolFormat):
         parser = self._parser(self._tokenizer, request.tools)
         try:
             read = parser.extract_tool_calls(text, request)
-        except Exception as error:  # whatever forty parsers may raise on what a model may write
+        except Exception as error:  # forty parsers, any of which may raise anything
             return Parsed(thought + text, (), (f"The call could not be read: {str(error)[:100]}.",))
         calls, problems = [], []
         for call in read.tool_calls:
@@ -66,13 +63,13 @@ class VllmFormat(ToolFormat):
                 calls.append(ParsedCall(call.function.name, call.function.arguments))
             except UnparsedCall as error:
                 problems.append(f"The call of {str(call.function.name)[:60]!r} could not be read: {error}.")
+        # The parsers return an unreadable reply as text. It counts as a problem if it contains the parser's own marker.
         marker = next((mark for mark in _markers(parser) if mark in text), None)
         if marker is not None and not read.tool_calls:
             problems.append(f"No call could be read after {marker}.")
         return Parsed((thought + (read.content or "")).strip(), tuple(calls), tuple(problems[:MAX_PROBLEMS]))
 
     def _split(self, ids: Sequence[int]) -> tuple[str, str]:
-        """Return the thought at a reply's begin, and the rest without the token that ends it."""
         text: str = self._tokenizer.decode(ids, skip_special_tokens=False)
         text = text.removesuffix(self._tokenizer.eos_token or "")
         thought, end, rest = text.partition(END_THINK)

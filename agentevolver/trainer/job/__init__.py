@@ -1,1 +1,1 @@
-"""The main job of a run, phase by phase."""
+"""The main job of a training run."""

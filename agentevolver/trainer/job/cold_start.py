@@ -1,9 +1,6 @@
-"""Cold start: a policy that hardly ever succeeds imitates conversations that did, before reinforcement learning begins.
+"""Cold start: the policy imitates successful conversations (SFT) before reinforcement learning begins.
 
-Conversations come from logs of other programs and trajectories of runs, are stripped of experience that guided them,
-rendered as a rollout of the policy would be, and given to verl's SFT trainer. What it makes takes the place of
-`actor_rollout_ref.model.path` for everything that follows, the reference model included.
-Everything lies in `cold_start/` of the experiment, and a run that goes on finds it there.
+The result replaces `actor_rollout_ref.model.path`, also for the reference model. All files are in `cold_start/`.
 """
 
 from __future__ import annotations
@@ -35,17 +32,16 @@ from experience_manager.guide import strip
 
 DONE, MODEL, METRICS, LOG = "done.json", "model", "metrics.jsonl", "cold_start.log"
 POLL_S = 0.5
-# Conversations of one task that are imitated, so that easy tasks do not crowd out others.
+# At most so many conversations of one task, so that easy tasks do not dominate.
 MAX_PER_TASK = 4
 
 
 def prepare(config: DictConfig, settings: Settings, renderer: ChatRenderer) -> None:
-    """Point `config` at the model of the cold start, which is made first unless an earlier start of the run has made
-    it; do nothing where none is wanted.
+    """Point `config` at the cold start's model, which is trained first if missing.
 
     Raises:
-        ConfigError: nothing is left to imitate, a log cannot be read, or the run began with another cold start.
-        TrainingFailed: verl's trainer failed.
+        ConfigError: nothing to imitate, an unreadable log, or another cold start than the run began with.
+        TrainingFailed: verl's SFT trainer failed.
     """
     if not settings.cold_start.files:
         return
@@ -121,11 +117,7 @@ def _made(settings: Settings, renderer: ChatRenderer, folder: Path, wanted: dict
 
 
 def choose(trajectories: Sequence[Trajectory], min_score: float) -> tuple[list[Trajectory], Counter[str]]:
-    """Return the trajectories to imitate, and why others are not.
-
-    Kept is what ran to an end, was graded with `min_score` or more, and was not recorded to measure the policy; of a
-    task the shortest ones, so that easy tasks do not crowd out others.
-    """
+    """Return the trajectories to imitate, the shortest of each task, and counts of the others by reason."""
     left_out: Counter[str] = Counter()
     by_task: dict[tuple[str, str], list[Trajectory]] = {}
     for trajectory in trajectories:
@@ -149,8 +141,7 @@ def choose(trajectories: Sequence[Trajectory], min_score: float) -> tuple[list[T
 def render(
     trajectories: Sequence[Trajectory], renderer: ChatRenderer, longest: int
 ) -> tuple[list[DemonstrationTokens], Counter[str]]:
-    """Return trajectories as ids to imitate, without the experience that guided them, and why others are left out:
-    those of more than `longest` tokens, and those that the chat template cannot say."""
+    """Return token ids and masks without injected experience, and counts of the conversations left out by reason."""
     kept, left_out = [], Counter[str]()
     for trajectory in trajectories:
         guidance = trajectory.guidance
@@ -186,13 +177,12 @@ def _metrics(folder: Path) -> list[dict[str, Any]]:
 
 
 def _train(settings: Settings, folder: Path) -> None:
-    """Run verl's SFT trainer on the devices of this node, a process a rank, and say how far it is."""
     from agentevolver.trainer.sft import PARENT
 
     ranks, log = settings.sizes.n_gpus_per_node, _log(settings)
     config = settings.experiment_dir.resolve() / "config.yaml"
     command = [sys.executable, "-m", "agentevolver.trainer.sft", "--config", str(config), "--folder", str(folder)]
-    # The ranks meet through a file; verl reads the address of a store that it does not use then.
+    # The ranks meet through a file. verl still reads the address of a store, but does not use it.
     store = {"MASTER_ADDR": net.LOOPBACK, "MASTER_PORT": "0", "WORLD_SIZE": str(ranks)}
     shared = {**os.environ, **net.ON_LOOPBACK, **store, PARENT: str(os.getpid())}
     status = Status(settings.experiment_dir)

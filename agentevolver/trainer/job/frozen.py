@@ -1,12 +1,6 @@
-"""Serve frozen policies: `python -m agentevolver.trainer.job.frozen --config EXPERIMENT/config.yaml`.
+"""Serve frozen policies: vLLM's OpenAI server on loopback, with the engine arguments of the run's rollouts.
 
-It is vLLM's OpenAI server (`/v1/completions`, `/v1/chat/completions`) on loopback, with the engine arguments of the
-run's rollouts. A request names its checkpoint as `model`: a Hugging Face folder, or a name on the hub. The engine holds
-one checkpoint at a time; a request for another one waits for the requests in flight, then loads it.
-
-`GET /healthz` answers once the first checkpoint is loaded. Callers send the secret PLAYER_TOKEN, where it is set. The
-process exits with 1 when the engine has died, so that the launcher starts it again, and with 2 for a configuration that
-vLLM refuses.
+`python -m agentevolver.trainer.job.frozen --config EXPERIMENT/config.yaml`. A request names its checkpoint as `model`.
 """
 
 from __future__ import annotations
@@ -52,11 +46,10 @@ SAME = (
 
 
 class EngineRefused(Exception):
-    """A checkpoint that the engine cannot take."""
+    """The engine cannot load a checkpoint."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serve until stopped; returns the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m agentevolver.trainer.job.frozen", description="Serve frozen policies."
     )
@@ -99,13 +92,13 @@ async def _serve(config: DictConfig, settings: Settings, port: int, gpus: int) -
             await asyncio.wait({serving}, timeout=WATCH_S)
         server.should_exit = True
         await serving
+        # With exit code 1 the launcher starts the server again.
         return 1 if engine.errored or not server.started else 0
     finally:
         engine.shutdown()
 
 
 async def _start(arguments: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Return vLLM's engine and its HTTP application. The arguments go through vLLM's command line, as verl's do."""
     from verl.workers.rollout.vllm_rollout.utils import build_cli_args_from_config
     from vllm.engine.arg_utils import AsyncEngineArgs
     from vllm.entrypoints.openai.api_server import build_app, init_app_state
@@ -113,6 +106,7 @@ async def _start(arguments: Mapping[str, Any]) -> tuple[Any, Any]:
     from vllm.utils.argparse_utils import FlexibleArgumentParser
     from vllm.v1.engine.async_llm import AsyncLLM
 
+    # verl passes the arguments through vLLM's command line too, so defaults are the same as in training.
     parser = make_arg_parser(FlexibleArgumentParser(prog="vllm", exit_on_error=False))
     try:
         given = parser.parse_args(build_cli_args_from_config(dict(arguments)))
@@ -131,12 +125,9 @@ async def _start(arguments: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 class Checkpoints:
-    """ASGI application before vLLM's: has the checkpoint loaded that a request names, and answers `/healthz`.
+    """ASGI middleware around vLLM that loads the checkpoint named by a request, and answers `/healthz`.
 
-    Args:
-        app: vLLM's.
-        engine: vLLM's `AsyncLLM`.
-        start: the checkpoint that the engine was started with; others must be of its architecture.
+    The engine holds one checkpoint; a request for another one waits for the requests in flight.
     """
 
     def __init__(self, app: Any, engine: Any, start: str) -> None:
@@ -148,7 +139,6 @@ class Checkpoints:
         self._changed = asyncio.Condition()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Serve a request."""
         if scope["path"] == "/healthz":
             dead = self._engine.errored
             facts = health_facts(PLAYER, status="the engine has died" if dead else "ok")
@@ -159,7 +149,7 @@ class Checkpoints:
             await self._app(scope, receive, send)
 
     async def _post(self, scope: Any, receive: Any, send: Any) -> None:
-        body = await receive()  # the shield has read it whole
+        body = await receive()  # the shield passes the whole body at once
         try:
             asked = orjson.loads(body["body"])
             checkpoint = str(asked.pop("model"))
@@ -179,7 +169,7 @@ class Checkpoints:
 
     @asynccontextmanager
     async def _holding(self, checkpoint: str) -> AsyncIterator[None]:
-        """Keep a checkpoint loaded during the block. Raises Refused."""
+        """Keep a checkpoint loaded during the block. Raises EngineRefused."""
         wanted = await asyncio.to_thread(version_of, checkpoint)
         async with self._changed:
             await self._changed.wait_for(lambda: self._loaded == wanted or not self._inside)
@@ -195,39 +185,35 @@ class Checkpoints:
                 self._changed.notify_all()
 
     async def _load(self, checkpoint: str) -> None:
-        """Load other weights while no request is in flight; what the old ones have computed is dropped."""
         try:
             difference = await asyncio.to_thread(model_difference, self._start, checkpoint)
         except ValueError as error:
             raise EngineRefused(f"checkpoint {checkpoint}: {error}") from error
         if difference is not None:
             raise EngineRefused(f"checkpoint {checkpoint} is of another architecture than {self._start}: {difference}")
+        # No request is in flight here. The prefix cache is reset: its entries belong to the old weights.
         self._loaded = None
         try:
             await self._engine.collective_rpc("reload_weights", kwargs={"weights_path": checkpoint})
             forgot = await self._engine.reset_prefix_cache()
-        except Exception as error:  # vLLM passes on whatever its workers raised
+        except Exception as error:  # vLLM re-raises its workers' errors, of any type
             if self._engine.errored:
                 raise  # the caller asks the next server
             raise EngineRefused(f"checkpoint {checkpoint} could not be loaded: {last_line(error)}") from error
         if not forgot:
-            raise EngineRefused(f"checkpoint {checkpoint} was loaded, but vLLM kept the prefix cache of the one before")
+            raise EngineRefused(f"checkpoint {checkpoint} was loaded, but vLLM kept the previous one's prefix cache")
         logger.info("serves %s", checkpoint)
 
 
 def version_of(checkpoint: str) -> str:
-    """Return a name for a checkpoint's files as they are: another one once the weights are written anew."""
+    """Return a key for a checkpoint's files that changes when the weights are written again."""
     return f"{checkpoint} {[file.stat().st_mtime_ns for file in sorted(Path(checkpoint).glob('*.safetensors'))]}"
 
 
 def engine_arguments(config: DictConfig, gpus: int) -> dict[str, Any]:
-    """Return vLLM's arguments, by their names on its command line: those that verl gives to the run's rollouts.
+    """Return vLLM's command-line arguments, equal to those of the run's rollouts. `config` is the result of `for_verl`.
 
-    Args:
-        config: of the run, as verl gets it (`config.checks.for_verl`).
-        gpus: GPUs that the server has for itself; 0: one replica on those of the training.
-
-    Raises ConfigError if the GPUs cannot hold whole replicas of the policy.
+    `gpus` counts the server's own GPUs; 0 shares the training's. Raises ConfigError if no whole replicas fit.
     """
     rollout, model = config.actor_rollout_ref.rollout, config.actor_rollout_ref.model
     width = int(rollout.tensor_model_parallel_size)
@@ -247,7 +233,7 @@ def engine_arguments(config: DictConfig, gpus: int) -> dict[str, Any]:
     return {
         **{key: rollout.get(key) for key in SAME},
         "model": str(model.path),
-        # Without a process of its own the engine ends with the server, however that ends.
+        # In the server's own process, the engine always ends with the server.
         "distributed_executor_backend": ONE_PROCESS if width == 1 else "mp",
         "worker_extension_cls": VERL_EXTENSION,
         "trust_remote_code": bool(model.trust_remote_code),
@@ -267,7 +253,7 @@ def engine_arguments(config: DictConfig, gpus: int) -> dict[str, Any]:
 
 
 def engine_environment(config: DictConfig, device_env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that vLLM has in the run's own workers; it reads them when it is imported."""
+    """Return vLLM's environment variables, to be set before vLLM is imported."""
     determinism = {}
     if config.actor_rollout_ref.rollout.get("full_determinism"):
         seed = str(int(config.actor_rollout_ref.rollout.seed))

@@ -1,4 +1,4 @@
-"""Client of the server of frozen policies (`agentevolver.trainer.job.frozen`): token ids in, sampled ids out."""
+"""Client of the frozen-policy server (`agentevolver.trainer.job.frozen`): token ids in, sampled ids out."""
 
 from __future__ import annotations
 
@@ -14,22 +14,15 @@ from agentevolver.utils.retry import BackoffPolicy, Retries
 from agentevolver.utils.secrets import secret
 
 PLAYER_TOKEN = "PLAYER_TOKEN"
-"""The secret that the server asks for, where it is set."""
+"""Name of the secret that the server requires, if set."""
 # A server that is started again loads vLLM first: half a minute on a CPU, minutes with a large model.
 PATIENCE = BackoffPolicy(tries=200, budget_s=600.0, first_wait_s=0.5, max_wait_s=10.0)
 
 
 class FrozenEngine:
-    """The `Engine` of one checkpoint, for one event loop. It returns no log-probs: a frozen policy is not trained.
+    """The `Engine` of one checkpoint, for one event loop. Log-probs are 0: a frozen policy is not trained.
 
-    Args:
-        url: of the server.
-        checkpoint: a Hugging Face folder, or a name on the hub.
-        max_model_len: tokens of a sequence.
-        timeout_s: seconds that one call may take.
-        seeded: whether requests keep their seeds, as in training.
-        key: the server's token; None: the secret `PLAYER_TOKEN`, if it is set.
-        patience: how long a server that does not answer is asked again.
+    `timeout_s` limits one call; `seeded` keeps the requests' seeds; `key` None means the secret `PLAYER_TOKEN`, if set.
     """
 
     def __init__(
@@ -54,12 +47,11 @@ class FrozenEngine:
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
-        """Close the connections."""
         if self._session is not None:
             await self._session.close()
 
     async def generate(self, request_id: str, prompt_ids: list[int], sampling_params: dict[str, Any]) -> Generated:
-        """Sample a reply; raises EngineError."""
+        """Sample a reply. Raises EngineError."""
         room = self._max_model_len - len(prompt_ids)
         if room < 1:
             raise EngineError(f"a prompt of {len(prompt_ids)} tokens leaves no room in {self._max_model_len}")
@@ -78,7 +70,7 @@ class FrozenEngine:
         return Generated(ids, [0.0] * len(ids), 0, 0)
 
     async def _ask(self, body: bytes) -> Any:
-        """Return the server's answer. A server that is away or fails is asked again: equal seeds give equal samples."""
+        # A retry is safe: equal seeds give equal samples.
         retries = Retries(self._patience)
         while True:
             try:

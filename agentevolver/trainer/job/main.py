@@ -1,9 +1,6 @@
 """The main job: `python -m agentevolver.trainer.job.main --config experiments/<project>/<experiment>/config.yaml`.
 
-Lists the tasks, looks at the openings of a few episodes before anything heavy is started (do they open, do they fit),
-hands the configuration to verl and runs the trainer, with a console beside it. The launcher starts it; it needs the
-environment service and the Ray cluster that the configuration names. Errors that have a cause of their own are one
-line.
+It lists the tasks, probes openings before the engines start, and runs verl's trainer with a console.
 """
 
 from __future__ import annotations
@@ -51,14 +48,14 @@ logger = logging.getLogger(__name__)
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
-# Openings that are looked at whatever they show; all are where one of these comes so near the limit.
+# Openings that are always probed for each kind of task. If one exceeds this share of the limit, all are probed.
 TASKS = 8
 NEAR = 0.75
 AT_ONCE = 4
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the main job; returns the exit code (2: configuration, 1: the run failed)."""
+    """Run the main job. Return 2 for a configuration error, 1 for a failed run."""
     parser = argparse.ArgumentParser(
         prog="python -m agentevolver.trainer.job.main", description="Train on a composed configuration."
     )
@@ -80,10 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def begin(path: Path) -> tuple[DictConfig, Settings]:
-    """Read a run's configuration, and make this process the run's: the modes of its files, its secrets, its log.
-
-    Raises ConfigError, OSError.
-    """
+    """Read the configuration and set up this process: umask, secrets, log. Raises ConfigError, OSError."""
     config = OmegaConf.load(path)
     assert isinstance(config, DictConfig)
     settings = from_config(config)
@@ -95,18 +89,18 @@ def begin(path: Path) -> tuple[DictConfig, Settings]:
 
 
 def check(config: DictConfig, settings: Settings) -> None:
-    """Look at what of a configuration needs neither a service nor an engine; raises ConfigError."""
+    """Check what needs neither a service nor an engine. Raises ConfigError."""
     check_stages(settings)
     check_agent(settings)
     check_weights(config, settings)
 
 
 def prepare(config: DictConfig, settings: Settings) -> None:
-    """Have the tasks of the run and look at what will be done with them, in the order of what it costs: listing and
-    opening them is free, making synthetic ones is not.
+    """List, make and probe the tasks, then make the cold start and the experience pool.
 
-    Raises ConfigError, TrainingFailed, EnvServiceError; each message is one line.
+    Raises ConfigError, TrainingFailed, EnvServiceError.
     """
+    # Cheap steps come first: listing and opening tasks is free, making synthetic ones costs model calls.
     originals, validation = list_tasks(config, settings)
     section = settings.task_manager
     trained = originals if section.mixture.use_original_tasks else []
@@ -134,10 +128,8 @@ def prepare(config: DictConfig, settings: Settings) -> None:
 
 
 def list_tasks(config: DictConfig, settings: Settings) -> tuple[list[Task], list[Task]]:
-    """Write the experiment's task files, unless a run before this one did, and point verl's dataset at them.
-
-    Returns the environment's own tasks: those of the training split, and those that are validated on.
-    """
+    """Write the experiment's task files if missing, and point verl's dataset at them. Return training and validation
+    tasks."""
     folder = settings.experiment_dir.resolve() / "tasks"
     train, validation = folder / "train.jsonl", folder / "val.jsonl"
     if not (train.exists() and validation.exists()):
@@ -179,8 +171,7 @@ async def _list_tasks(settings: Settings, train: Path, validation: Path) -> None
 
 
 def check_stages(settings: Settings) -> None:
-    """Make the stages of advantages and of rewards, the rules of rows' clips and the graders of other packages once;
-    raises ConfigError for one that does not exist or does not take its options."""
+    """Construct every configured stage, clip rule and external grader once. Raises ConfigError."""
     from advantage_processor.pipeline import Processor, StageError
 
     try:
@@ -212,7 +203,7 @@ def check_stages(settings: Settings) -> None:
 
 
 def check_size(config: DictConfig, settings: Settings, tasks: Sequence[Task]) -> None:
-    """Refuse fewer tasks than a step takes, where the epochs are verl's; raises ConfigError."""
+    """Raise ConfigError if verl draws the epochs and there are fewer tasks than a step takes."""
     wanted = settings.sizes.train_batch_size
     if not (settings.draws_epochs or OmegaConf.select(config, "trainer.val_only")) and len(tasks) < wanted:
         raise ConfigError(
@@ -222,15 +213,14 @@ def check_size(config: DictConfig, settings: Settings, tasks: Sequence[Task]) ->
 
 
 def check_agent(settings: Settings) -> None:
-    """Import the user's agent, or look for its program; raises ConfigError where that fails."""
+    """Import the agent's function or find its program. Raises ConfigError."""
     if settings.rollout.agent_function is not None:
         agent_function(settings.rollout.agent_function)
     check_command(settings.rollout)
 
 
 def check_weights(config: DictConfig, settings: Settings) -> None:
-    """Look for the weights that the policy is to begin with;
-    raises ConfigError if they are none, or another model's."""
+    """Raise ConfigError if `trainer.weights` are missing or belong to another model."""
     from agentevolver.trainer.weights import check_architecture, weights_at
 
     if settings.trainer.weights is not None:
@@ -239,13 +229,13 @@ def check_weights(config: DictConfig, settings: Settings) -> None:
 
 
 def check_parser(config: DictConfig, settings: Settings) -> None:
-    """Make vLLM's parser of tool calls, where the configuration names one; raises ConfigError. It imports vLLM."""
+    """Construct vLLM's tool-call parser if one is configured. Imports vLLM. Raises ConfigError."""
     if settings.rollout.tool_format.startswith(VLLM):
         tool_format(settings.rollout.tool_format, make_renderer(config).tokenizer)
 
 
 def make_renderer(config: DictConfig) -> ChatRenderer:
-    """Return what turns messages into the policy's tokens; raises ConfigError where there is no tokenizer."""
+    """Return the renderer of messages into tokens. Raises ConfigError if there is no tokenizer."""
     from transformers import AutoTokenizer
 
     model = config.actor_rollout_ref.model
@@ -261,8 +251,8 @@ def make_renderer(config: DictConfig) -> ChatRenderer:
 
 
 def check_chat_template(settings: Settings, renderer: ChatRenderer) -> None:
-    """Warn of what the run's context template makes of the model's chat template: prompts that are not what that
-    renders of the whole conversation. Raises ConfigError where the chat template refuses such a conversation."""
+    """Warn if prompts differ from the chat template's rendering of the whole conversation. Raises ConfigError if it
+    refuses."""
     rollout = settings.rollout
     try:
         warnings = check_template(renderer, rollout, None if rollout.tool_format == "none" else [])
@@ -277,7 +267,7 @@ def check_chat_template(settings: Settings, renderer: ChatRenderer) -> None:
 
 
 def check_episodes(settings: Settings, tasks: Sequence[Task], renderer: ChatRenderer) -> None:
-    """Open a few episodes of the tasks; raises ConfigError for what would only fail after the engines have started."""
+    """Open a few episodes. Raises ConfigError for errors that would otherwise appear after the engines have started."""
     if tasks:
         Status(settings.experiment_dir).set("opening a few episodes")
         longest = asyncio.run(probe(settings, tasks, renderer))
@@ -285,8 +275,7 @@ def check_episodes(settings: Settings, tasks: Sequence[Task], renderer: ChatRend
 
 
 def keep_ray_here(settings: Settings) -> None:
-    """Have a private cluster listen on loopback alone, where there is none to join;
-    to be called before Ray is imported."""
+    """Make a private Ray cluster listen on loopback only. Must run before Ray is imported."""
     if not (settings.ray.address or os.environ.get("RAY_ADDRESS")):
         os.environ.update(net.ON_LOOPBACK)
 
@@ -298,14 +287,12 @@ def _log_path(settings: Settings) -> Path:
 
 
 def _ask_verl(config: DictConfig, settings: Settings) -> None:
-    """Have verl's dataclasses judge the configuration, before tasks are made; raises ConfigError. Imports verl."""
     keep_ray_here(settings)
     with _log_path(settings).open("a", encoding="utf-8") as file, redirect_stdout(file), redirect_stderr(file):
         ask_verl(for_verl(config))
 
 
 def _train(config: DictConfig, settings: Settings) -> None:
-    """Hand over to verl's trainer."""
     with (
         Console(settings.experiment_dir),
         _log_path(settings).open("a", encoding="utf-8") as file,
@@ -319,15 +306,10 @@ def _train(config: DictConfig, settings: Settings) -> None:
 
 
 async def probe(settings: Settings, tasks: Sequence[Task], renderer: ChatRenderer) -> int:
-    """Open tasks and return the length of the longest opening in tokens, with what the context template adds to it.
+    """Open tasks and return the length of the longest opening in tokens, context template included.
 
-    Eight of each environment's each kind are opened (trained on, validated on, without a goal of the environment's),
-    spread over the list, and all of a kind if one of its eight fills three quarters of `data.max_prompt_length`.
-
-    Raises:
-        ConfigError: an opening is longer than `data.max_prompt_length`, the environment refuses
-            `env_service.env_params`, or it hands over no tools in a run that wants native calls.
-        EnvServiceError: the service fails otherwise.
+    Raises ConfigError if an opening is too long, or the environment refuses its parameters or native tools;
+    EnvServiceError for other failures.
     """
     service, limit = settings.env_service, settings.sizes.max_prompt_length
     kinds: dict[tuple[str, bool, bool], list[Task]] = defaultdict(list)
@@ -335,6 +317,8 @@ async def probe(settings: Settings, tasks: Sequence[Task], renderer: ChatRendere
         kinds[task.env_type, task.open_query, task.is_validation].append(task)
     longest = 0
     async with AsyncEnvClient(service.env_url, timeout_s=service.timeout_s) as client:
+        # Eight tasks of each kind, spread over the list; all tasks of a kind if one of the eight comes close to the
+        # limit.
         for kind in kinds.values():
             found = await _lengths(client, settings, kind[:: max(1, len(kind) // TASKS)][:TASKS], renderer)
             if limit >= max(found) > NEAR * limit:

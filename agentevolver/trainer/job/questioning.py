@@ -1,9 +1,4 @@
-"""Preparation of a training run's synthetic tasks: made before it, or found where an earlier start left them.
-
-Once training has begun the tasks stay as they are; until then every start makes what is still missing, after a spent
-budget or a failed exploration too. What was made, and how it went, stands in `tasks/questioning.json` of the
-experiment.
-"""
+"""Synthetic tasks of a training run. Until training begins, each start makes the missing ones."""
 
 from __future__ import annotations
 
@@ -39,10 +34,9 @@ CHATTY = ("httpx", "httpx2", "httpcore", "openai", "sentence_transformers")
 
 
 def prepare(settings: Settings, originals: Sequence[Task]) -> list[Task]:
-    """Have the synthetic tasks of a run, and check that an epoch can be made of them
-    and its original tasks; returns them.
+    """Make or load the synthetic tasks and check that they fill an epoch. Return them.
 
-    Raises ConfigError, TrainingFailed, EnvServiceError; each message is one line.
+    Raises ConfigError, TrainingFailed, EnvServiceError.
     """
     for name in CHATTY:
         logging.getLogger(name).setLevel(logging.WARNING)
@@ -130,7 +124,7 @@ def _metrics(run: PipelineRun, tokens: int, cost: float) -> dict[str, float]:
 
 
 def _is_settled(path: Path, plan: str, settings: Settings) -> bool:
-    """Whether the plan was carried out: wholly, or as far as it went when training began."""
+    # A plan that was carried out partly is final too once training has begun.
     made = json.loads(path.read_text(encoding="utf-8"))
     return made["plan"] == plan and (made["complete"] or (settings.experiment_dir / "metrics.jsonl").exists())
 

@@ -1,1 +1,1 @@
-"""Monitoring of a run while it goes on: logs, progress output, the watchdog; and how long its files are kept."""
+"""Monitoring of a run: logs, progress output, watchdog, and retention of its files."""

@@ -1,7 +1,4 @@
-"""Progress output of a run: phase, one line for each step, a small table for each validation, a bar with the time left.
-
-Reads `status.json` and `metrics.jsonl` of the experiment. Without a terminal it prints the lines alone.
-"""
+"""Progress output of a run, read from `status.json` and `metrics.jsonl`."""
 
 from __future__ import annotations
 
@@ -47,7 +44,7 @@ class Console:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._console = RichConsole(file=sys.stdout)  # whatever stdout is redirected to later
+        self._console = RichConsole(file=sys.stdout)  # the terminal, also when stdout is redirected later
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="console", daemon=True)
         self._offset = 0
@@ -121,7 +118,7 @@ class Console:
             self._console.print(f"[green]{escape(line)}[/]", highlight=False, soft_wrap=True)
 
     def _status(self) -> dict[str, Any]:
-        # An earlier run's is known by its content, not its time: the trainer's clock may be another node's.
+        # An earlier run's status is recognised by its content, not its time: the trainer's node may have another clock.
         status = read_status(self._directory)
         return {} if status == self._earlier else status
 
@@ -139,8 +136,7 @@ class Console:
 
 
 def new_warnings(told: dict[str, str], status: Mapping[str, Any]) -> list[str]:
-    """Return the status's warnings that are not in `told`, which is updated. A status that could not be read ({})
-    warns of nothing."""
+    """Return the warnings that are not in `told` yet, and update `told`. An unreadable status ({}) changes nothing."""
     now = {key: status[key] for key in ("stuck", "warning") if status.get(key)}
     new = [text for key, text in now.items() if told.get(key) != text]
     if status:
@@ -150,7 +146,7 @@ def new_warnings(told: dict[str, str], status: Mapping[str, Any]) -> list[str]:
 
 
 class Pace:
-    """The speed of something since it was first seen."""
+    """Estimates the time left from the speed since the first count."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -158,7 +154,7 @@ class Pace:
         self._began = (0.0, 0)
 
     def left(self, what: str, done: int, total: int) -> str:
-        """Return `, 12 min left`, or nothing before two counts are known and at the end."""
+        """Return `, 12 min left`, or "" before two counts are known and at the end."""
         now = self._clock()
         if what != self._what or done < self._began[1]:
             self._what, self._began = what, (now, done)
@@ -169,21 +165,14 @@ class Pace:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration as `40 s`, `12 min` or `3.5 h`."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def line_of(record: Mapping[str, Any], total: int | None = None, left: str = "") -> str:
-    """Return a step's metrics as one line of rich markup, at most `WIDTH` columns wide; less important parts that do
-    not fit are left out.
-
-    Args:
-        record: of metrics.jsonl.
-        total: steps of the run, None if not known.
-        left: text on the time left.
-    """
+    """Return a step's metrics as one line of rich markup, at most `WIDTH` columns. Less important parts are dropped
+    first."""
     step = f"step {record['step']:>4}" + (f"/{total}" if total is not None else "")
     failed = f"  {record['rollout/failed']:.0f} rollouts failed" if record.get("rollout/failed") else ""
     aged = f"  {record['rollout/age/mean']:.1f} steps old" if "rollout/age/mean" in record else ""
@@ -215,7 +204,7 @@ def line_of(record: Mapping[str, Any], total: int | None = None, left: str = "")
 
 
 def validation_lines(found: Sequence[ValidationResult], first: Mapping[str, ValidationResult]) -> list[str]:
-    """Return the table of a validation: a line for each source, with the change since its first validation."""
+    """Return a validation's table: one line a source, with the change since its first validation."""
     if not found:
         return []
     width = min(40, max(len("validation"), *(len(one.source) for one in found)))

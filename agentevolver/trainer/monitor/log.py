@@ -1,10 +1,6 @@
-"""Files of a run: metrics.jsonl, its status, verl's loggers, and how long step files are kept.
+"""Files of a run: metrics.jsonl, status.json, and retention of its step files.
 
-metrics.jsonl has one object for each step, which is on disk before the run goes on. A resumed run moves the metrics of
-the steps it repeats to metrics.superseded.jsonl.
-
-Each folder of step files (trajectories, validation, samples) is bounded by itself: the newest files stay as they are,
-older ones are compressed, the oldest dropped. No resume needs a file that is dropped here.
+metrics.jsonl has one object a step. A resumed run moves the steps that it repeats to metrics.superseded.jsonl.
 """
 
 from __future__ import annotations
@@ -38,7 +34,7 @@ GB = 10**9
 
 
 class Logger(Protocol):
-    """What is used of verl's `Tracking`."""
+    """The methods of verl's `Tracking` in use here."""
 
     def log(self, data: dict[str, Any], step: int) -> None: ...
 
@@ -57,11 +53,7 @@ def plain_number(value: Any) -> float | int | None:
 
 
 class RunLog:
-    """Writes a step's metrics to metrics.jsonl, then to verl's loggers.
-
-    Args:
-        told: called when a step's metrics are on disk.
-    """
+    """Writes a step's metrics to metrics.jsonl, then to verl's loggers, then calls `told`."""
 
     def __init__(self, directory: Path, backend: Logger, told: Callable[[], None] | None = None) -> None:
         self._path = directory / METRICS
@@ -69,7 +61,6 @@ class RunLog:
         self._told = told
 
     def log(self, data: dict[str, Any], step: int) -> None:
-        """Append one object `{"step", "time", metric: number...}` and pass the numbers on."""
         numbers = {key: number for key, value in data.items() if (number := plain_number(value)) is not None}
         record = {"step": step, "time": round(time.time(), 3), **numbers}
         append_jsonl(self._path, record)
@@ -78,13 +69,13 @@ class RunLog:
             self._told()
 
     def finish(self, exit_code: int = 0) -> None:
-        """Close verl's loggers."""
         self._backend.finish(exit_code=exit_code)
 
 
 def supersede_metrics(directory: Path, last_kept_step: int) -> int:
-    """Move the metrics after `last_kept_step` out of metrics.jsonl, for a run that repeats those steps, and return how
-    many were moved. Lines that are no record of a step (torn by a kill or a full disk) are moved too, and logged.
+    """Move the metrics after `last_kept_step` out of metrics.jsonl and return the number of moved steps.
+
+    Lines that are torn by a kill or a full disk are moved too, and logged.
     """
     path, aside = directory / METRICS, directory / SUPERSEDED
     repeated = broken = 0
@@ -109,7 +100,6 @@ def supersede_metrics(directory: Path, last_kept_step: int) -> int:
 
 
 def last_step(directory: Path) -> int | None:
-    """Return the last step in metrics.jsonl, or None."""
     try:
         with (directory / METRICS).open("rb") as lines:
             return max((step for line in lines if (step := _step_of(line)) is not None), default=None)
@@ -118,8 +108,7 @@ def last_step(directory: Path) -> int | None:
 
 
 def last_trained_step(directory: Path) -> int:
-    """Return the last trained step in metrics.jsonl, or 0. An evaluation writes under its checkpoint's step; that does
-    not count."""
+    """Return the last trained step in metrics.jsonl, or 0. Records of an evaluation do not count."""
     try:
         with (directory / METRICS).open("rb") as lines:
             trained = (record for line in lines if _is_of_training(record := parse(line) or {}))
@@ -138,7 +127,7 @@ def _step_of(line: bytes) -> int | None:
 
 
 def read_status(directory: Path) -> dict[str, Any]:
-    """Return the content of `status.json`, or nothing if there is none."""
+    """Return the content of `status.json`, or {} if it cannot be read."""
     try:
         return parse((directory / STATUS).read_bytes()) or {}
     except OSError:
@@ -146,7 +135,7 @@ def read_status(directory: Path) -> dict[str, Any]:
 
 
 class Status:
-    """What a run is doing, in `status.json`."""
+    """Writes what a run is doing to `status.json`. Thread-safe."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / STATUS
@@ -156,19 +145,19 @@ class Status:
         self._warning: str | None = None
 
     def set(self, phase: str, **facts: Any) -> None:
-        """Replace the status; `facts` are JSON-ready (step, total_steps, …)."""
+        """Replace the phase; `facts` must be JSON-serialisable."""
         with self._lock:
             self._last = {"phase": phase, **facts}
             self._write()
 
     def note(self, stuck: str | None) -> None:
-        """Set or clear why the phase makes no progress."""
+        """Set or clear the reason why the phase makes no progress."""
         with self._lock:
             self._stuck = stuck
             self._write()
 
     def warn(self, warning: str | None) -> None:
-        """Set or clear what the user should act on."""
+        """Set or clear a warning that the user should act on."""
         with self._lock:
             self._warning = warning
             self._write()
@@ -182,12 +171,12 @@ class Status:
 
 
 def tidy(folder: Path, settings: RetentionSettings) -> None:
-    """Compress the older step files of a folder and drop the oldest. The newest stays however large it is."""
+    """Compress the older step files of a folder and drop the oldest; no resume needs them. The newest always stays."""
     found = (path for path in folder.glob(f"[!.]*{_SUFFIX}*") if path.suffix in (_SUFFIX, COMPRESSED))
     # Oldest first. Compressing gives a file a new time, so compressed files come first.
     files = sorted(found, key=lambda path: (path.suffix == _SUFFIX, path.stat().st_mtime_ns, path.name))
     plain = [path for path in files if path.suffix == _SUFFIX]
-    # A compressed file beside a plain one is of a run that had come further than its last checkpoint.
+    # A compressed file beside a plain one is left from before a resume that repeated the step.
     for double in {path.with_name(path.name + COMPRESSED) for path in plain}.intersection(files):
         double.unlink()
         files.remove(double)
@@ -205,7 +194,7 @@ def tidy(folder: Path, settings: RetentionSettings) -> None:
 
 
 class Retention:
-    """Keeps the step files of an experiment within bounds. The first failure is logged, and training goes on."""
+    """Keeps the step files of an experiment within bounds. Only the first failure is logged; training continues."""
 
     def __init__(self, experiment: Path, settings: RetentionSettings) -> None:
         self._folders = [experiment / name for name in FOLDERS]
@@ -216,7 +205,6 @@ class Retention:
                 draft.unlink()
 
     def tidy(self) -> None:
-        """Look at the folders, once the files of a step are written."""
         try:
             for folder in self._folders:
                 tidy(folder, self._settings)

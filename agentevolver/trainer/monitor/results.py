@@ -1,8 +1,4 @@
-"""Results of a run, read from its folder: validations with their intervals, what models cost, what comes next.
-
-Reads `metrics.jsonl`, `validation/` and the ledger; what is missing or torn is left out, never guessed. Imports nothing
-heavy: the launcher tells it at a run's end, and `export` writes it into the model card.
-"""
+"""Results of a run, read from its folder. Missing or torn parts are left out. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -35,8 +31,10 @@ class ValidationResult:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """First and last validation of a source. `before` and `after` are means over tasks, `gain` is the mean of the
-    differences task by task; each is None if the step's trajectories are gone."""
+    """First and last validation of a source.
+
+    `before` and `after` are means over tasks, `gain` is the mean paired difference; None if the trajectories are gone.
+    """
 
     source: str
     first: ValidationResult
@@ -48,7 +46,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Use of language models; the cost is in the currency of the prices."""
+    """Use of language models; `cost` is in the currency of the configured prices."""
 
     calls: int
     prompt_tokens: int
@@ -66,7 +64,6 @@ def records(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def validations_of(record: Mapping[str, Any]) -> list[ValidationResult]:
-    """Return the validations in a step's metrics, one for each source."""
     found = []
     for key, value in sorted(record.items()):
         if not key.startswith(_CORE) or "/reward/mean@" not in key:
@@ -79,7 +76,7 @@ def validations_of(record: Mapping[str, Any]) -> list[ValidationResult]:
 
 
 def validations(folder: Path, until: int | None = None) -> dict[str, list[ValidationResult]]:
-    """Return the validations of a run by source, in the order of their steps; `until` is the last step that counts."""
+    """Return a run's validations by source, ordered by step, up to step `until`."""
     found: dict[str, dict[int, ValidationResult]] = defaultdict(dict)
     for record in records(folder):
         if until is None or int(record["step"]) <= until:
@@ -104,8 +101,7 @@ def compare(folder: Path, until: int | None = None) -> list[Comparison]:
 
 
 def task_scores(folder: Path, step: int) -> dict[str, dict[str, float]]:
-    """Return each task's mean score in a step's validation, by `environment/split` and, with guidance,
-    `environment/split/guided`."""
+    """Return each task's mean score in a validation, by source: `environment/split`, with guidance `.../guided`."""
     path = written(folder / "validation" / f"step_{step}.jsonl")
     sums: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     if path is None:
@@ -126,13 +122,13 @@ def task_scores(folder: Path, step: int) -> dict[str, dict[str, float]]:
 
 
 def figure(average: float, interval: Estimate | None) -> str:
-    """Return a success rate with its interval: `0.375 [0.004, 0.746]`."""
+    # For example `0.375 [0.004, 0.746]`.
     ends = None if interval is None else interval.within(0, 1)
     return f"{average:.3f}" + ("" if ends is None else f" [{ends[0]:.3f}, {ends[1]:.3f}]")
 
 
 def _of_source(by_source: Mapping[str, Mapping[str, float]], validation: ValidationResult) -> dict[str, float]:
-    """Return the tasks of a source. One split alone is not named in metrics: `ENV` is `ENV/dev` there."""
+    # Metrics leave the split out if there is only one: their source `ENV` is `ENV/dev` in the trajectories.
     name, guided = validation.source, False
     if name == GUIDED or name.endswith(f"/{GUIDED}"):
         name, guided = name.removesuffix(GUIDED).rstrip("/"), True
@@ -145,13 +141,13 @@ def _of_source(by_source: Mapping[str, Mapping[str, float]], validation: Validat
     if len(matching) != 1:
         return {}
     (tasks,) = matching.values()
-    # The same tasks that the metric was made of, or none.
+    # The scores count only if their mean is the metric's value, so that the tasks are the same.
     close = tasks and abs(sum(tasks.values()) / len(tasks) - validation.average) < 1e-6
     return dict(tasks) if close else {}
 
 
 def spent(ledger: Path) -> Spent | None:
-    """Return the sums of a ledger of language model calls, or None."""
+    """Return the sums of a usage ledger, or None if it is missing or empty."""
     if not ledger.is_file():
         return None
     try:

@@ -1,9 +1,4 @@
-"""Watchdog: reports a phase of a run that takes far longer than usual, and what it waits for. It never ends anything.
-
-A phase is overdue after `max(floor_s, factor x the median of its earlier durations)` seconds, and is reported then and
-after twice, four times ... that time. The text goes to the log, `logs/watchdog.log` and `status.json`, the number of
-warnings to the metrics.
-"""
+"""Watchdog: warns about a phase that takes far longer than usual and says what it waits for. It never ends anything."""
 
 from __future__ import annotations
 
@@ -28,7 +23,7 @@ logger = logging.getLogger(__name__)
 REMEMBERED = 16
 CHECK_S = 5.0
 ASK_TIMEOUT_S = 10.0
-# What phases wait for that are not rollouts.
+# Descriptions of what other phases than rollouts wait for.
 WORKERS = "the policy's workers (the traceback of one that died is in Ray's logs)"
 STARTING = "the policy to be loaded and vLLM to start (Ray's logs say more)"
 WEIGHTS = "vLLM to take the weights"
@@ -48,13 +43,10 @@ class _Phase:
 
 
 class Watchdog:
-    """Watchdog of the phase that was entered last.
+    """Watches the phase that was entered last. Thread-safe.
 
-    Args:
-        log: a file to which each warning is appended, or None.
-        show: called with the text of a warning, and with None when the phase ended after all.
-        waits: says what is waited for if a phase does not say it. Called in the watchdog's thread; may take seconds.
-        clock: monotonic seconds.
+    `show` gets each warning, and None when the phase ends. `waits` describes what is waited for; it runs in the
+    watchdog's thread and may take seconds.
     """
 
     def __init__(
@@ -79,26 +71,24 @@ class Watchdog:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to look every few seconds, in a thread of its own."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
             self._thread.start()
 
     def close(self) -> None:
-        """End the thread."""
         self.leave()
         self._stop.set()
         if self._thread is not None:
             self._thread.join(timeout=CHECK_S)
 
     def enter(self, name: str, waits: Waits | None = None) -> None:
-        """Begin a phase and end the one before."""
+        """Begin a phase; the previous one ends."""
         self.leave()
         with self._lock:
             self._phase = _Phase(name, self._clock(), waits, self._limit(name))
 
     def leave(self) -> None:
-        """End the phase; what follows is not watched."""
+        """End the phase without a new one."""
         with self._lock:
             phase, self._phase = self._phase, None
             if phase is None:
@@ -111,7 +101,7 @@ class Watchdog:
 
     @contextmanager
     def phase(self, name: str, waits: Waits | None = None) -> Iterator[None]:
-        """Watch a block as a phase. The phase it interrupts goes on afterwards, without the time of the block."""
+        """Watch a block as a phase. The interrupted phase continues afterwards, without the block's time."""
         with self._lock:
             before, self._phase = self._phase, None
         began = self._clock()
@@ -147,7 +137,7 @@ class Watchdog:
         return text
 
     def metrics(self) -> dict[str, float]:
-        """Return the warnings since the last time this was asked."""
+        """Return the number of warnings since the last call."""
         with self._lock:
             new, self._told = self._warnings - self._told, self._warnings
         return {"watchdog/warnings": float(new)}
@@ -157,6 +147,7 @@ class Watchdog:
         return statistics.median(durations) if durations else None
 
     def _limit(self, name: str) -> float:
+        # Due at this time, and again after twice, four times ... as long.
         return max(self._settings.floor_s, self._settings.factor * (self._usual(name) or 0.0))
 
     def _say(self, text: str) -> None:
@@ -179,9 +170,8 @@ class Watchdog:
 
 
 def described_waits(workers: Sequence[Any], others: Sequence[Any] = ()) -> str:
-    """Ask rollout workers and other actors, through their coroutine method `waiting`, what they wait for; return it as
-    text."""
-    # Not at the top: the watchdog of a questioning run needs no Ray.
+    """Ask Ray actors through their method `waiting` what they wait for, and return it as text."""
+    # Imported here: the watchdog of a run without training needs no Ray.
     import ray
     from ray.exceptions import RayError
 
@@ -201,7 +191,7 @@ def described_waits(workers: Sequence[Any], others: Sequence[Any] = ()) -> str:
 
 
 def watched(name: str, waits: str, method: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a trainer's method as a phase of its watchdog (`_watchdog`)."""
+    """Wrap a trainer's method in a phase of its `_watchdog`."""
 
     @functools.wraps(method)
     def inner(self: Any, *arguments: Any, **options: Any) -> Any:

@@ -1,8 +1,6 @@
-"""`python -m agentevolver.trainer.preload SOCKET`: the process that imports everything, then forks on request.
+"""The fork server: `python -m agentevolver.trainer.preload SOCKET` imports everything, then forks on request.
 
-It has one thread and one socket. A request comes from `client.py` with its open files; the reply is a line with the
-process id, and a line with its status when it has ended. Requests wait while it imports. A client that goes away takes
-its process with it, and so does the end of the nursery.
+The reply to a request (`client.py`) is a line with the process id, and later a line with the status.
 """
 
 from __future__ import annotations
@@ -34,8 +32,8 @@ from agentevolver.trainer.preload.client import RAY_WORKER
 from agentevolver.utils.heap import freeze_heap
 from agentevolver.utils.processes import die_with_parent, reseed
 
-# Nine tenths of what the run's processes spend on importing. Nothing that loads Ray: its library reads the job's number
-# and the raylet's process id when it is loaded.
+# Nine tenths of the import time of a run's processes. Ray must not be among them: it reads the job's id and the
+# raylet's process id when it is imported.
 FOREIGN = (
     "torch._inductor.lowering", "torch.distributed.fsdp", "tensordict", "transformers.models.auto.auto_factory",
     "transformers.image_processing_utils", "transformers.models.qwen2.modeling_qwen2", "transformers.trainer_pt_utils",
@@ -43,20 +41,20 @@ FOREIGN = (
     "tensorboard",
     "vllm.entrypoints.openai.api_server", "vllm.v1.worker.cpu_worker", "vllm.model_executor.models.qwen2",
 )  # fmt: skip
-# The rest, for the workers of a Ray job. Not verl_plugin.engine, which joins the workers' process group on import.
+# Further imports for workers of a Ray job. Not verl_plugin.engine: importing it joins the workers' process group.
 OF_A_JOB = (
     "agentevolver.trainer.run", "agentevolver.trainer.trainer", "agentevolver.trainer.verl_plugin.agent_loop",
     "verl.workers.engine_workers",
     "verl.workers.rollout.vllm_rollout.vllm_async_server", "verl.workers.rollout.vllm_rollout.vllm_rollout",
 )  # fmt: skip
 MAX_FILES = 250
-# As in verl's runtime environment, for what reads them on import.
+# As in verl's runtime environment; libraries read them on import.
 VARIABLES = {"TOKENIZERS_PARALLELISM": "true", "VLLM_LOGGING_LEVEL": "WARN"}
 
 
 @dataclass(frozen=True)
 class ForkRequest:
-    """A requested process; `files` maps its descriptors' numbers in the client to those received here."""
+    """A process to fork; `files` maps descriptor numbers in the client to the descriptors received here."""
 
     argv: list[str]
     env: dict[str, str]
@@ -97,12 +95,9 @@ def _read(connection: socket.socket, size: int) -> bytes | None:
 
 
 class Nursery:
-    """Fork server: forks a process for each request on a listening socket.
+    """Forks a process for each request on a listening socket.
 
-    Ray's workers come from a nursery of their job, which is made for the first of them; the client is told its socket.
-
-    Args:
-        path: prefix of the sockets of jobs' nurseries; None: this is the nursery of a job.
+    Each Ray job has a fork server of its own. `path` is the prefix of their sockets, or None in a job's fork server.
     """
 
     def __init__(self, listening: socket.socket, path: Path | None) -> None:
@@ -116,8 +111,7 @@ class Nursery:
         self._selector.register(self._wake, selectors.EVENT_READ)
 
     def serve(self) -> tuple[ForkRequest, socket.socket | None]:
-        """Serve forever. Return only in a forked process: with the request to carry out, and with a socket if it is to
-        be the nursery of the request's job."""
+        """Serve forever. Return only in a forked process: its request, and a socket if it is a job's fork server."""
         signal.set_wakeup_fd(self._woken)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         while True:
@@ -142,9 +136,8 @@ class Nursery:
                     self._let_go(key.fileobj)
 
     def _send_on(self, connection: socket.socket, request: ForkRequest, job: str, path: Path) -> socket.socket | None:
-        """Tell a client the socket of its job's nursery, which is forked if there is none. Return that socket in the
-        new process."""
         close_all(request.files.values())
+        # Returns the listening socket in the new process, and None in this one.
         if job not in self._jobs:
             self._jobs[job] = f"{path}.{job}"
             Path(self._jobs[job]).unlink(missing_ok=True)
@@ -163,7 +156,6 @@ class Nursery:
         return None
 
     def _fork(self, connection: socket.socket, request: ForkRequest) -> bool:
-        """Fork, and return True in the new process."""
         parent = os.getpid()
         pid = os.fork()
         if not pid:
@@ -177,7 +169,6 @@ class Nursery:
         return False
 
     def _leave(self, parent: int) -> None:
-        """Close the nursery's own files in a forked process, which ends with the nursery."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setsid()
@@ -190,7 +181,6 @@ class Nursery:
         os.close(self._woken)
 
     def _bury(self) -> None:
-        """Tell the clients of ended processes their status."""
         try:
             while os.read(self._wake, 4096):
                 pass
@@ -209,10 +199,10 @@ class Nursery:
             connection.close()
 
     def _let_go(self, connection: Any) -> None:
-        """Kill the process of a client that has gone."""
         self._selector.unregister(connection)
         for pid, own in self._children.items():
             if own is connection:
+                # The fork called setsid, so its own subprocesses end with it.
                 os.killpg(pid, signal.SIGKILL)
 
 
@@ -229,7 +219,8 @@ def _tell(connection: socket.socket, number: int) -> None:
 
 
 def become(request: ForkRequest) -> Callable[[], Any]:
-    """Take on a requested process's files, environment, folder and niceness; return what it does, to be called once."""
+    """Take on a request's files, environment, folder and niceness; return its program as a function to call once."""
+    # First move the descriptors above all target numbers: a target may be in use by another received file.
     above = max(request.files, default=2) + 1
     moved = {number: fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, above) for number, file in request.files.items()}
     close_all(request.files.values())
@@ -257,18 +248,19 @@ def become(request: ForkRequest) -> Callable[[], Any]:
 
 
 def import_all(names: Iterable[str]) -> None:
-    """Import these modules, and leave their objects out of garbage collection."""
+    # freeze_heap keeps the imported objects out of garbage collection, whose writes would copy shared pages after a
+    # fork.
     for name in names:
         try:
             importlib.import_module(name)
-        except ImportError as error:  # whoever needs it says so
+        except ImportError as error:  # the process that needs the module reports it
             print(f"not preloaded: {name}: {error}", flush=True)
     print(f"{len(sys.modules)} modules, {len(os.listdir('/proc/self/task'))} threads", flush=True)
     freeze_heap()
 
 
 def serve(listening: socket.socket, path: Path) -> ForkRequest:
-    """Be the nursery, or a job's nursery in a forked process. Return in the processes that were requested."""
+    """Run the fork server, or a job's fork server in a forked process. Return only in requested processes."""
     import_all(FOREIGN)
     if "ray" in sys.modules:
         raise ImportError("one of FOREIGN imports ray, which must not be loaded before its job is known")
@@ -281,8 +273,10 @@ def serve(listening: socket.socket, path: Path) -> ForkRequest:
 
 
 def run(request: ForkRequest) -> int:
-    """Run what was requested and return its exit code."""
-    if request.argv[0] in ("-m", "-c"):  # Ray sets the titles of its workers, with a library that fails after this one
+    if request.argv[0] in (
+        "-m",
+        "-c",
+    ):  # Ray sets its workers' titles itself, and fails after this
         setproctitle.setproctitle(" ".join((sys.executable, *request.argv)))
     try:
         become(request)()
@@ -297,7 +291,6 @@ def run(request: ForkRequest) -> int:
 
 
 def main() -> None:
-    """Never returns."""
     path = Path(sys.argv[1])
     path.unlink(missing_ok=True)
     listening = socket.socket(socket.AF_UNIX)
@@ -305,7 +298,7 @@ def main() -> None:
     listening.listen(64)
     os.environ.update({name: os.environ.get(name, value) for name, value in VARIABLES.items()})
     code = run(serve(listening, path))
-    # Not through the interpreter's own end, which tears down what the nursery imported, with warnings.
+    # Skip the interpreter's own shutdown, which would tear down the nursery's imports with warnings.
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):

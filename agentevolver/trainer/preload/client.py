@@ -1,8 +1,7 @@
-"""An executable in the place of `python` that has the nursery fork the process; it imports little of the standard
-library, and nothing else.
+"""A replacement for the `python` executable that asks the fork server for its process. Standard library only, for
+speed.
 
-It hands over its arguments, environment, folder, niceness and open files, passes signals on, and ends as the forked
-process ended. Other processes, and all if the nursery cannot be reached, are run by the real Python.
+Other processes, or all if the fork server is unreachable, run the real Python.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def without_flags(arguments: list[str]) -> list[str]:
 
 
 def is_for_nursery(arguments: list[str]) -> bool:
-    """Whether a process with these arguments (without flags) imports what the nursery has imported."""
+    """Whether a process with these arguments (without flags) uses the preloaded modules."""
     if not arguments:
         return False
     if arguments[0] == "-m":
@@ -44,7 +43,7 @@ def is_for_nursery(arguments: list[str]) -> bool:
 
 
 def inherited_files() -> list[int]:
-    """Return the file descriptors that a program started from here would inherit."""
+    """Return the open file descriptors that a child would inherit."""
     found = []
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -56,8 +55,9 @@ def inherited_files() -> list[int]:
 
 
 def ask(path: str, arguments: list[str]) -> socket.socket:
-    """Ask the nursery at `path` for a process, and return the connection, on which it sends the process id and then the
-    status. In the place of a process id it may send the socket of another nursery to ask.
+    """Request a process and return the connection.
+
+    The server sends the process id and later the status, or first the socket of another fork server.
     """
     files = inherited_files()
     connection = socket.socket(socket.AF_UNIX)
@@ -71,8 +71,7 @@ def ask(path: str, arguments: list[str]) -> socket.socket:
 
 
 def attend(pid: int, replies: TextIO) -> int:
-    """Pass signals on until the process ends. Return its status as `os.waitpid` does, or that of SIGKILL if the nursery
-    is lost."""
+    """Forward signals until the process ends. Return its status like `os.waitpid`, or SIGKILL if the server is lost."""
 
     def forward(number: int, _: object) -> None:
         try:
@@ -87,13 +86,12 @@ def attend(pid: int, replies: TextIO) -> int:
 
 
 def main() -> None:
-    """Act as the process that the arguments ask for."""
     real, path, *arguments = sys.argv[1:]
     rest = without_flags(arguments)
     connection = None
     first = ""
     if is_for_nursery(rest):
-        # Until the process to pass them on to is known.
+        # Blocked until the process that receives them is known.
         signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
         try:
             while not first or first.startswith("/"):

@@ -1,9 +1,4 @@
-"""verl's agent loop, its worker and its manager (`rollout.agent.agent_loop_manager_class`) around one rollout.
-
-verl creates one `Episode` per rollout; what a worker process shares between them (tokenizer, connections, limits) is
-created once per configuration. The worker differs from verl's in two ways, both to save CPU time: it creates the
-episode itself instead of through a configuration object, and it hands over together rows that become ready together.
-"""
+"""verl's agent loop, worker and manager (`rollout.agent.agent_loop_manager_class`) for this project's rollouts."""
 
 from __future__ import annotations
 
@@ -54,10 +49,10 @@ from task_manager.graders.registry import GraderContext, Graders
 
 logger = logging.getLogger(__name__)
 
-# Calls of the environment service that an episode waits for.
+# Calls of the environment service that the watchdog reports.
 ENV_CALLS = ("create_instance", "step", "evaluate", "release_instance")
-# Rows that become ready within this time go to TransferQueue in one call: a call costs milliseconds of CPU however few
-# it carries.
+# Rows that become ready within this time go to TransferQueue in one call, which costs milliseconds of CPU for any
+# number of rows.
 GATHER_S = 0.02
 
 
@@ -69,7 +64,7 @@ if TYPE_CHECKING:
 class _Shared:
     settings: Settings
     runner: RolloutRunner
-    # By whether they are for training: what waits for validation's end must not keep it waiting.
+    # Separate slots for training (True) and validation: training rollouts paused for a validation hold their slots.
     slots: dict[bool, asyncio.Semaphore]
     eos_token_id: int
     attributor: Attributor | None
@@ -80,18 +75,16 @@ _shared: dict[int, _Shared] = {}
 
 
 class Episode(AgentLoopBase):
-    """verl's agent loop for one rollout.
-
-    verl's own constructor is skipped on purpose: it builds an unused tokenisation helper per rollout.
-    """
+    """verl's agent loop for one rollout."""
 
     def __init__(self, trainer_config: Any, server_manager: Any, tokenizer: Any, **_: Any) -> None:
+        # verl's constructor is skipped on purpose: it builds an unused tokenisation helper per rollout.
         config: DictConfig = trainer_config.config
         key = id(config)
         if key not in _shared:
             settings = of_verl(config)
-            # verl gives a request without a seed the replica's where vLLM is to be deterministic: a group's rollouts
-            # would all be the same.
+            # With deterministic vLLM, verl gives a request without a seed the replica's seed: all rollouts of a group
+            # would be equal.
             seeded = settings.trainer.deterministic or bool(config.actor_rollout_ref.rollout.get("full_determinism"))
             seeded = seeded or (goes_on(config) and settings.device == "cpu")
             timeout_s = settings.rollout.step_timeout_s
@@ -107,7 +100,7 @@ class Episode(AgentLoopBase):
         self._shared = _shared[key]
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> list[AgentLoopOutput]:
-        """Roll the row's task out and return its outputs in order; a failed rollout returns one masked placeholder."""
+        """Roll the row's task out and return its outputs in order. A failed rollout returns one masked placeholder."""
         shared = self._shared
         task = Task.from_dict(row["task"])
         validation = task.is_validation
@@ -130,12 +123,12 @@ class Episode(AgentLoopBase):
             if shared.guides is not None:
                 trajectory.guidance = shared.guides.used(rollout, wanted=guide is not None)
             if shared.attributor is not None and not validation and not task.is_scout:
-                # Outside of the slots: the next episode runs while the judge reads this one.
+                # After the slot is freed: the next episode runs while the judge reads this one.
                 trajectory.attribution = await shared.attributor.label_steps(trajectory, step=step)
         return to_outputs(rollout, shared.eos_token_id, step - 1, validation=validation)
 
     def given_up(self, error: str, stop_reason: StopReason = StopReason.ENV_ERROR, **row: Any) -> list[AgentLoopOutput]:
-        """Return the placeholder of a rollout that is given up because of `error`."""
+        """Return the placeholder of an abandoned rollout."""
         task, step, tries = Task.from_dict(row["task"]), int(row["global_steps"]), self._shared.runner.max_tries
         names = self._group_id(task, row), int(row["session_id"])
         trajectory = Trajectory(task, *names, [], [], stop_reason, None, tries, error, 0.0)
@@ -144,7 +137,7 @@ class Episode(AgentLoopBase):
         return to_outputs(Rollout(trajectory, []), eos, step - 1, validation=task.is_validation)
 
     def _group_id(self, task: Task, row: Mapping[str, Any]) -> str:
-        """Return the row's group id. verl's ids for validation rows are random, so a deterministic one is derived."""
+        # verl's ids for validation rows are random, so a deterministic one is derived.
         if not task.is_validation:
             return str(row["uid"])
         seed, step = self._shared.settings.data.seed, int(row["global_steps"])
@@ -152,11 +145,10 @@ class Episode(AgentLoopBase):
 
 
 def make_guides(settings: Settings) -> Guides | None:
-    """Return who guides rollouts, None if the configuration has none guided. The trainer has started the actor by
-    then."""
+    """Return the source of guidance, or None if no rollout is guided. The trainer must have started the actor."""
     if not settings.exp_manager.guides:
         return None
-    # Not above: runs without guidance need no index in every worker.
+    # Imported here: runs without guidance need no index in every worker.
     from agentevolver.rollout.guidance import Guides
     from experience_manager.actor import Guide, find_actor
 
@@ -165,7 +157,7 @@ def make_guides(settings: Settings) -> Guides | None:
 
 
 def make_attributor(settings: Settings, policy: PolicySource | None = None, steps_kept: int = 1) -> Attributor | None:
-    """Return who asks the judge for step labels, None if the configuration wants none."""
+    """Return the judge of step labels, or None if not configured."""
     if Role.ATTRIBUTOR not in settings.roles:
         return None
     llm = judge_settings(_llm_settings(settings), settings.attribution)
@@ -179,7 +171,7 @@ def make_attributor(settings: Settings, policy: PolicySource | None = None, step
 
 
 def make_graders(settings: Settings, policy: PolicySource | None = None) -> Graders | None:
-    """Return the graders of training tasks, None if the environment grades all."""
+    """Return the graders of training tasks, or None if the environment grades all."""
     if not settings.task_manager.grades_otherwise:
         return None
     llm = LLM(_llm_settings(settings), policy=policy) if Role.JUDGE in settings.roles else None
@@ -188,7 +180,7 @@ def make_graders(settings: Settings, policy: PolicySource | None = None) -> Grad
 
 
 def make_summariser(settings: Settings, policy: PolicySource | None = None) -> Summariser | None:
-    """Return who writes the summaries of contexts, None if the configuration asks no role for them."""
+    """Return the writer of context summaries, or None if not configured."""
     if settings.rollout.summary_by != "summariser":
         return None
     return role_summariser(LLM(_llm_settings(settings), policy=policy))
@@ -199,7 +191,7 @@ def _llm_settings(settings: Settings) -> LLMSettings:
 
 
 def stop_ids(model: str) -> tuple[int, ...]:
-    """Return the ids that end a reply, from the model's generation config; none without such a file."""
+    """Return the end-of-reply token ids of the model's generation config, or () without one."""
     try:
         ids = GenerationConfig.from_pretrained(model).eos_token_id
     except OSError:
@@ -218,10 +210,9 @@ def make_runner(
     client: Instances | None = None,
     aside: Engine | None = None,
 ) -> RolloutRunner:
-    """Return the runner of a worker process; raises ConfigError for an unusable template or flow.
+    """Return the rollout runner of a worker process. Raises ConfigError for an unusable template or flow.
 
-    `served` says where the policy answers roles that it plays; `graders` and `client` replace those of the
-    configuration; `aside` samples in rollouts that are not trained on.
+    `served` is the endpoint of roles that the policy plays; `aside` samples the rollouts that are not trained on.
     """
     rollout, service = settings.rollout, settings.env_service
     tool_use = make_tool_use(rollout, tokenizer)
@@ -259,8 +250,7 @@ def make_runner(
 
 
 def make_serving(settings: Settings, renderer: ChatRenderer) -> Serving | None:
-    """Return what lets the user's agent play the rollouts, None if a flow does. Raises ConfigError for an unusable
-    function."""
+    """Return the player for the user's agent, or None if a flow plays. Raises ConfigError for an unusable function."""
     rollout = settings.rollout
     if not rollout.is_served:
         return None
@@ -285,10 +275,7 @@ def make_serving(settings: Settings, renderer: ChatRenderer) -> Serving | None:
 
 
 def make_tool_use(rollout: RolloutSettings, tokenizer: Any) -> ToolUse | None:
-    """Return how native tool calls are read, None if agents act by text.
-
-    Raises ConfigError if no format fits the tokenizer.
-    """
+    """Return the reader of native tool calls, or None if agents act by text. Raises ConfigError if no format fits."""
     if rollout.tool_format == "none":
         return None
     return ToolUse(tool_format(rollout.tool_format, tokenizer), rollout.max_tool_calls)
@@ -299,18 +286,19 @@ _VerlWorker: Any = AgentLoopWorkerTQ.__ray_metadata__.modified_class
 
 
 class RowWriter:
-    """Writer of rows into TransferQueue: one call for rows that arrive together."""
+    """Writes rows into TransferQueue, with one call for rows that arrive together."""
 
     def __init__(self, gather_s: float = GATHER_S) -> None:
         self._gather_s = gather_s
         self._waiting: dict[str, tuple[list[Row], asyncio.Task[None]]] = {}
 
     async def put(self, rows: Sequence[Row], partition_id: str) -> None:
-        """Hand rows (key, fields, tag) over and return when they are stored; raises what TransferQueue raises."""
+        """Store rows (key, fields, tag) and return when they are stored. Raises TransferQueue's errors."""
         if partition_id not in self._waiting:
             self._waiting[partition_id] = ([], asyncio.create_task(self._flush_soon(partition_id)))
         batch, flushed = self._waiting[partition_id]
         batch.extend(rows)
+        # Several callers wait for one flush: a cancelled caller must not cancel it.
         await asyncio.shield(flushed)
 
     async def _flush_soon(self, partition_id: str) -> None:
@@ -323,7 +311,7 @@ class RowWriter:
 
 
 class EpisodeWorker(_VerlWorker):
-    """Worker that runs the rollouts that verl hands it, many at once on one event loop."""
+    """Ray actor that runs many rollouts at once on one event loop."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -334,7 +322,6 @@ class EpisodeWorker(_VerlWorker):
         await asyncio.Event().wait()
 
     async def waiting(self) -> Waiting:
-        """Return what this worker's rollouts wait for."""
         return BOARD.waiting()
 
     async def pause(self, asleep: bool | None = None, validating: bool | None = None) -> None:
@@ -358,8 +345,8 @@ class EpisodeWorker(_VerlWorker):
             try:
                 outputs = await episode.run(sampling_params, **row)
             except Exception as error:
-                # Of a flow, a template, a grader or a guide. verl would drop the rollout without a row: it would be in
-                # no record, and no guard would count it.
+                # An error of a flow, template, grader or guide. verl would drop the rollout without a row, so no record
+                # would contain it and no guard count it.
                 logger.exception("rollout %s of group %s failed", row["session_id"], row["uid"])
                 outputs = episode.given_up(f"{type(error).__name__}: {error}", StopReason.AGENT_ERROR, **row)
         await self._agent_loop_postprocess(outputs, trajectory["validate"], **row)
@@ -371,8 +358,6 @@ class EpisodeWorker(_VerlWorker):
 
 
 class EpisodeManager(CrewManager):
-    """verl's manager of agent loop workers, with our workers."""
-
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.agent_loop_workers_class = ray.remote(EpisodeWorker)

@@ -1,4 +1,4 @@
-"""verl's manager of agent loop workers, for workers that may be lost: others restart their groups."""
+"""verl's manager of agent loop workers, for workers that may be lost: other workers restart their groups."""
 
 from __future__ import annotations
 
@@ -22,19 +22,16 @@ from agentevolver.rollout.crew import Crew, Member, RayCluster
 from agentevolver.types import RowKey
 from agentevolver.utils.errors import last_line
 
-# How often, while somebody waits for rollouts, it is looked whether their workers are there.
+# Interval of the check for lost workers while the trainer waits for rollouts.
 LOOK_S = 1.0
-# Of a prompt: why it is rolled out by nobody.
+# Key of a prompt that is not rolled out again; its value is the reason.
 GIVEN_UP = "given_up"
 
 logger = logging.getLogger(__name__)
 
 
 class CrewManager(AgentLoopManagerTQ):
-    """Manager of a crew of workers, one batch after another.
-
-    A group whose worker is lost for the `actor_rollout_ref.rollout.max_rollout_tries`-th time ends as env_error.
-    """
+    """Manages workers that can be lost and replaced. A group whose workers are lost too often ends as env_error."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -59,7 +56,7 @@ class CrewManager(AgentLoopManagerTQ):
         self._crew.begin()
 
     def _start_worker(self, node: str) -> Any:
-        # A node for rollouts alone has no CPU in Ray's books (docs: several nodes).
+        # A node only for rollouts declares no CPUs to Ray (docs: several nodes).
         return self.agent_loop_workers_class.options(
             name=f"agent_loop_worker_{uuid4().hex[:8]}",
             num_cpus=0,
@@ -67,7 +64,7 @@ class CrewManager(AgentLoopManagerTQ):
         ).remote(self.config, self.llm_client, self.teacher_client, self.reward_loop_worker_handles)
 
     def generate_sequences(self, prompts: TensorDict) -> None:
-        """Hand a batch to the workers, which put rows into TransferQueue as they become ready. Raises NoWorker."""
+        """Send a batch to the workers, which write finished rows into TransferQueue. Raises NoWorker."""
         self.look_after(0.0)
         self._arrange()
         self._forget_what_is_done()
@@ -75,8 +72,7 @@ class CrewManager(AgentLoopManagerTQ):
         self._give(zip(active, prompts.chunk(len(active)), strict=False))
 
     def look_after(self, every_s: float = LOOK_S) -> None:
-        """Look for lost workers, at most once in `every_s` seconds, and have others restart their groups. Raises
-        NoWorker."""
+        """Check for lost workers at most once in `every_s` seconds and restart their groups. Raises NoWorker."""
         now = time.monotonic()
         if now - self._looked_at < every_s:
             return
@@ -90,12 +86,11 @@ class CrewManager(AgentLoopManagerTQ):
                 self._give([(self._crew.active[place % len(self._crew.active)], self._again(group))])
 
     def pause(self, **pause: bool) -> None:
-        """Tell the workers when the engine pauses (`EnginePause.set`)."""
         self._pause |= pause
         _settled([one.pause.remote(**pause) for one in self.agent_loop_workers])
 
     def metrics(self) -> dict[str, float]:
-        """Return what was lost since the last call; empty if nothing was."""
+        """Return the losses since the last call, or {} without any."""
         lost, again = self._lost, self._begun_again
         self._lost = self._begun_again = 0
         return {"rollout/lost_workers": float(lost), "rollout/groups_begun_again": float(again)} if lost else {}
@@ -113,7 +108,6 @@ class CrewManager(AgentLoopManagerTQ):
         _settled(asked)
 
     def _again(self, group: TensorDict) -> TensorDict:
-        """Return a group (a batch of one) to be restarted."""
         name = str(group["uid"][0])
         self._losses[name] += 1
         self._begun_again += 1
@@ -128,14 +122,14 @@ class CrewManager(AgentLoopManagerTQ):
 
 
 def open_groups(batch: TensorDict) -> list[TensorDict]:
-    """Return the groups of a batch that are not rolled out yet, each as a batch of one."""
+    """Return the unfinished groups of a batch, each as a batch of one."""
     tags = (tq.kv_list(_partition(batch)) or {}).get(_partition(batch), {})
     states = [tags.get(str(name), {}).get("status") for name in batch["uid"]]
     return [batch[place : place + 1] for place, state in enumerate(states) if state in ("pending", "running")]
 
 
 def clear_rows(groups: Sequence[TensorDict]) -> None:
-    """Remove the rows of groups that are restarted from TransferQueue."""
+    """Remove the rows of groups that are restarted."""
     for partition in {_partition(group) for group in groups}:
         names = {str(group["uid"][0]) for group in groups if _partition(group) == partition}
         tags = (tq.kv_list(partition) or {}).get(partition, {})
@@ -149,7 +143,7 @@ def _partition(batch: TensorDict) -> str:
 
 
 def _settled(references: Sequence[Any]) -> None:
-    """Wait until calls have ended. A lost worker's error is left to `look_after`."""
+    """Wait for calls. The error of a lost worker is left to `look_after`."""
     for reference in references:
         try:
             ray.get(reference)

@@ -1,7 +1,4 @@
-"""Plugin of the device groups for NVIDIA GPUs, loaded in every worker (`actor_rollout_ref.model.external_lib`).
-
-Fast kernels without flash-attn, and an engine that goes on from a checkpoint of another number of GPUs.
-"""
+"""Plugin for NVIDIA GPUs, loaded in every worker (`actor_rollout_ref.model.external_lib`)."""
 
 from agentevolver.trainer.verl_plugin import log_probs, resharding, value_head, varlen_attention
 

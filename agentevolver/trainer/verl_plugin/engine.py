@@ -1,13 +1,4 @@
-"""verl's FSDP2 engine on a CPU, loaded in every worker by `actor_rollout_ref.model.external_lib`.
-
-Three things of verl's do not hold without an accelerator and are answered here; the rest is verl's own engine,
-`log_probs` for its loop:
-- its process group names the device twice ("cpu:gloo,cpu:gloo"), which torch refuses; verl skips that when a group
-    exists;
-- the reference model is offloaded through pinned memory, which needs an accelerator; it is left unwrapped instead;
-- adapters merged into the weights for vLLM are rounded to bf16, which would make another policy of one that is rolled
-    out in fp32.
-"""
+"""verl's FSDP2 engine on a CPU, loaded in every worker by `actor_rollout_ref.model.external_lib`."""
 
 from __future__ import annotations
 
@@ -29,35 +20,33 @@ from agentevolver.trainer.verl_plugin.resharding import ReshardingEngine
 
 def init_gloo_process_group() -> None:
     """Join the worker group that Ray laid out (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), once per process."""
+    # verl names the device twice on a CPU ("cpu:gloo,cpu:gloo"), which torch refuses; verl skips this if a group
+    # exists.
     if os.environ.get("WG_BACKEND") == "ray" and "RANK" in os.environ and not dist.is_initialized():
         dist.init_process_group("gloo", rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]))
 
 
 def own_threads() -> int:
-    """Return how many threads a rank of the actor computes with: its share of the CPUs, 4 at most.
-
-    vLLM idles while the actor computes, and the other way round, so each may have all of them; vLLM's own are bound by
-    OMP_NUM_THREADS.
-    """
+    """Return the threads of an actor's rank: its share of the CPUs, at most 4."""
+    # vLLM idles while the actor computes, and vice versa, so each may use all CPUs. OMP_NUM_THREADS bounds vLLM's
+    # threads.
     return max(1, min(4, len(os.sched_getaffinity(0)) // int(os.environ.get("WORLD_SIZE", "1"))))
 
 
 class _EveryRankLoads:
-    """A device mesh that claims rank 0 on every rank, so that an unwrapped module has real weights everywhere."""
-
+    # Claims rank 0 on every rank, so that an unwrapped module gets real weights everywhere.
     def get_coordinate(self) -> list[int]:
         return [0]
 
 
 @EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cpu")
 class CpuEngine(ReshardingEngine):
-    """FSDP2 on gloo for the model that trains; the plain module for one that is only read (`forward_only`)."""
+    """FSDP2 on gloo for the trained model, the plain module for a read-only model (`forward_only`)."""
 
     device_mesh: Any
     module: Any
 
     def initialize(self) -> None:
-        """Build the model as verl does, and compute with the rank's share of the CPUs from then on."""
         super().initialize()
         torch.set_num_threads(own_threads())
 
@@ -65,6 +54,8 @@ class CpuEngine(ReshardingEngine):
         if not self.engine_config.forward_only:
             wrapped: torch.nn.Module = super()._build_fsdp_module(module)
             return wrapped
+        # verl offloads the reference model through pinned memory, which needs an accelerator. Unwrapped it stays in
+        # place.
         precision: dict[str, Any] = self.engine_config.mixed_precision or {}
         self._autocast_dtype = PrecisionType.to_dtype(precision.get("param_dtype", "bf16"))
         self.scaler = None
@@ -82,8 +73,7 @@ class CpuEngine(ReshardingEngine):
             self.device_mesh = mesh
 
     def _merged_lora_per_tensor_param(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield the policy's weights by their names in Hugging Face's form, adapters merged in and nothing rounded;
-        each is a copy."""
+        # verl rounds merged adapters to bf16; vLLM on a CPU rolls out in fp32 and would sample another policy.
         with merged_lora_context(self.module, backup_adapters=True):
             weights = convert_weight_keys(normalize_peft_param_name(self.module.state_dict()), self.module)
             for name, weight in weights.items():

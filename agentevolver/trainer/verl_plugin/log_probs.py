@@ -1,10 +1,4 @@
-"""Log-probs of labels in chunks of rows, in float32:
-what verl takes token by token where flash-attn's kernel is not installed.
-
-`verl.utils.torch_functional.logprobs_from_logits` prefers flash-attn's cross entropy; without it, it looks up
-`logprobs_from_logits_v2` in its own module, which loops over the tokens, and in half precision rounds each result (an
-error of 6e-2 at a vocabulary of 151,936). verl has no registry for it, so `install` puts `log_probs` under that name.
-"""
+"""Log-probs of labels in chunks of rows, in float32, without flash-attn's kernel."""
 
 from __future__ import annotations
 
@@ -14,6 +8,7 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
+# Extra memory of both passes is a fixed multiple of this.
 CHUNK_ELEMENTS = 2**26
 """Logits that are widened to float32 at once: 256 MiB."""
 
@@ -21,22 +16,18 @@ CHUNK_ELEMENTS = 2**26
 def log_probs(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Return log softmax(logits)[labels].
 
-    Args:
-        logits: [..., vocabulary], any floating type.
-        labels: int64 [...].
-
-    Returns:
-        [...] in float32 (float64 for logits of float64), each within float32's rounding of the exact value for those
-        logits. Beside the logits and their gradient, both passes need a fixed multiple of `CHUNK_ELEMENTS`.
+    `logits` is [..., vocabulary], `labels` int64 [...]; the result is [...] in float32, or float64 for float64 logits.
     """
     flat: torch.Tensor = _LogProbs.apply(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1))  # type: ignore[no-untyped-call]
     return flat.view(labels.shape)
 
 
 def install() -> None:
-    """Let verl call `log_probs` where it would loop; flash-attn's kernel still comes first where it is installed."""
+    """Make verl call `log_probs` if flash-attn is not installed."""
     from verl.utils import torch_functional
 
+    # verl has no registry for this function. Its own one loops over tokens and rounds each result in half precision (an
+    # error of 6e-2 at a vocabulary of 151,936).
     torch_functional.logprobs_from_logits_v2 = log_probs
 
 
@@ -47,7 +38,7 @@ def _chunks(logits: torch.Tensor) -> Iterator[slice]:
 
 
 class _LogProbs(torch.autograd.Function):
-    """d log p(label) / d logit_j = [j = label] - p_j, and p_j = exp(logit_j - logsumexp)."""
+    """d log p(label) / d logit_j = [j = label] - p_j, with p_j = exp(logit_j - logsumexp)."""
 
     @staticmethod
     def forward(ctx: Any, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -70,7 +61,6 @@ class _LogProbs(torch.autograd.Function):
             place = output[rows] if output.dtype == result.dtype else None
             probability = torch.sub(logits[rows], logsumexp[rows], out=place).exp_()
             torch.mul(probability, grad[rows].neg(), out=output[rows])
-        # The label's own entry is not 1 - p of a rounded p: that would be 0 for every confident token in half
-        # precision.
+        # The label's own entry uses expm1 instead of 1 - p: in half precision 1 - p is 0 for every confident token.
         output.scatter_(-1, labels, (grad * -result.expm1()).to(output.dtype))
         return output, None

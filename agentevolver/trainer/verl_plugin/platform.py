@@ -1,9 +1,4 @@
-"""The CPU as a verl platform, chosen by `VERL_PLATFORM=cpu` (set by the `device: cpu` config group).
-
-verl asks its platform for everything that would be `torch.cuda.*`. Here those calls have their honest CPU meaning or do
-nothing. A worker still asks Ray for one "GPU": the launcher declares logical ones, because verl counts its resource
-pools in GPUs.
-"""
+"""The CPU as a verl platform, chosen by `VERL_PLATFORM=cpu` (set by the config group `device: cpu`)."""
 
 from __future__ import annotations
 
@@ -22,7 +17,7 @@ def _resident_bytes(*_: Any) -> int:
 
 
 class _CpuDeviceModule(types.ModuleType):
-    """Stands where `torch.cuda` stands: the functions that verl calls on its device module."""
+    """The functions of `torch.cuda` that verl calls on its device module."""
 
     def is_available(self) -> bool:
         return True
@@ -72,8 +67,6 @@ class _CpuDeviceModule(types.ModuleType):
 
 @PlatformRegistry.register(platform="cpu")
 class CpuPlatform(PlatformBase):
-    """verl's platform interface for a machine without an accelerator: gloo, no IPC, one device."""
-
     _device_module = _CpuDeviceModule("agentevolver_cpu_device")
 
     @property
@@ -91,8 +84,8 @@ class CpuPlatform(PlatformBase):
     def is_available(self) -> bool:
         return True
 
+    # Never detected automatically: a CUDA machine has a CPU too.
     def is_platform_available(self, use_smi_check: bool = False) -> bool:
-        """Never auto-detected: a CUDA machine has a CPU too, so the choice is the configuration's."""
         return False
 
     def current_device(self) -> torch.device:
@@ -139,6 +132,7 @@ class CpuPlatform(PlatformBase):
         return
 
     def ray_resource_name(self) -> str:
+        # The launcher declares logical GPUs to Ray, because verl counts its resource pools in them.
         return "GPU"
 
     def ray_noset_envvars(self) -> list[str]:

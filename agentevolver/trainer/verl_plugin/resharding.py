@@ -1,10 +1,4 @@
-"""Resuming on another number of ranks than the checkpoint was written by.
-
-verl's FSDP2 checkpoint is one file a rank, each with that rank's piece of every tensor, and is loaded by as many ranks
-again. Here each rank reads the pieces of all (memory-mapped, one tensor in memory at a time), joins them, and keeps the
-piece that is its own now. No rank sends anything to another. The learning-rate schedule is that of every rank; random
-states go with the rank's number, and a rank that had none keeps the one it was started with.
-"""
+"""Resuming on another number of ranks: each rank reads all ranks' pieces, joins them, and keeps its new piece."""
 
 from __future__ import annotations
 
@@ -25,10 +19,9 @@ from agentevolver.trainer.verl_plugin.rotary import restore_rotary
 
 
 def resharded(pieces: Sequence[Any], model: torch.Tensor) -> Any:
-    """Return a value of a checkpoint as this rank would have written it.
+    """Return a checkpoint's value as this rank would have written it. Raises ValueError if the pieces do not fit.
 
-    `pieces` is what the ranks wrote, in order; a value that is no DTensor is the same on all. `model` is a tensor split
-    as the result is to be, on its device. Raises ValueError if the pieces do not fit.
+    `pieces` are the ranks' values in order. `model` is a tensor with the wanted split and device.
     """
     if not isinstance(pieces[0], DTensor):
         return pieces[0]
@@ -41,8 +34,7 @@ def resharded(pieces: Sequence[Any], model: torch.Tensor) -> Any:
 
 
 def leave_attention_open(path: Path) -> None:
-    """Take the attention's implementation out of a model's `config.json`, if there is one: it is no property of the
-    weights."""
+    """Remove the attention implementation from a model's `config.json`: other programs may lack it."""
     if not path.is_file():
         return
     config = json.loads(path.read_text(encoding="utf-8"))
@@ -51,13 +43,12 @@ def leave_attention_open(path: Path) -> None:
 
 
 class ReshardingCheckpointManager(FSDPCheckpointManager):
-    """verl's checkpoint manager, which also loads what another number of ranks has saved."""
+    """verl's checkpoint manager, which also loads checkpoints of another number of ranks."""
 
     def load_checkpoint(
         self, local_path: str | None, hdfs_path: str | None = None, del_local_after_load: bool = False
     ) -> None:
-        """Load the newest files of a checkpoint's `actor` folder. Raises TrainingFailed if this number of ranks
-        cannot."""
+        """Load a checkpoint's `actor` folder. Raises TrainingFailed if this number of ranks cannot."""
         layout = None if local_path is None else layout_of(Path(local_path))
         if local_path is None or layout is None or layout.ranks == self.world_size:
             super().load_checkpoint(local_path, hdfs_path, del_local_after_load)
@@ -75,8 +66,6 @@ class ReshardingCheckpointManager(FSDPCheckpointManager):
     def save_checkpoint(
         self, local_path: str, hdfs_path: str | None = None, global_step: int = 0, max_ckpt_to_keep: int | None = None
     ) -> None:
-        """Save as verl does; the policy's `config.json` does not name the attention that training used, which other
-        programs lack."""
         super().save_checkpoint(local_path, hdfs_path, global_step, max_ckpt_to_keep)
         if self.rank == 0:
             leave_attention_open(Path(local_path) / "huggingface" / "config.json")
@@ -108,6 +97,7 @@ class ReshardingCheckpointManager(FSDPCheckpointManager):
 
     def _load_extra(self, folder: Path, ranks: int) -> None:
         extra = torch.load(shard(folder, EXTRA, ranks, min(self.rank, ranks - 1)), weights_only=False)
+        # A rank that did not exist before keeps its initial random state.
         if self.rank < ranks and "rng" in extra:
             self.load_rng_state(extra["rng"])
         if extra["lr_scheduler"] is not None and self.lr_scheduler is not None:
@@ -115,8 +105,7 @@ class ReshardingCheckpointManager(FSDPCheckpointManager):
 
 
 class ReshardingEngine(FSDPEngineWithLMHead):
-    """verl's engine with a checkpoint manager that loads what another number of ranks has saved, and with rotary
-    frequencies in float32."""
+    """verl's engine with the checkpoint manager above and rotary frequencies in float32."""
 
     checkpoint_manager: Any
 
@@ -139,8 +128,8 @@ class ReshardingEngine(FSDPEngineWithLMHead):
 
 
 def register() -> None:
-    """Put `ReshardingEngine` in the place of verl's engine on NVIDIA devices: verl looks for one of the vendor
-    before one of the device."""
+    """Replace verl's engine on NVIDIA devices."""
+    # verl looks up an engine by vendor before one by device.
     EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cuda", vendor="nvidia")(
         ReshardingEngine
     )

@@ -1,9 +1,4 @@
-"""Rotary frequencies in float32, whatever type the weights have.
-
-verl casts a model as a whole to `fsdp_config.model_dtype`, its rotary frequencies too. In bf16 those are off by up to
-2^-9, so that a token's angle is off by radians after a thousand tokens: the actor then has other log-probs than vLLM
-for the same weights. transformers keeps them in float32 when it loads a model, and so does vLLM.
-"""
+"""Rotary frequencies in float32, whatever the type of the weights."""
 
 from __future__ import annotations
 
@@ -14,14 +9,13 @@ import torch
 logger = logging.getLogger(__name__)
 
 FREQUENCIES = "inv_freq"
-"""How the names of such buffers end in transformers (one for each type of layer in some models)."""
+"""Suffix of their names in transformers; some models have one buffer per layer type."""
 
 
 def restore_rotary(model: torch.nn.Module) -> int:
-    """Compute the rotary frequencies of `model` again where they are in half precision; returns of how many modules.
-
-    The module is made again from its own configuration, on the device that its buffers are on, `meta` included.
-    """
+    """Recompute rotary frequencies that are in half precision; return the number of modules."""
+    # verl casts the whole model to `fsdp_config.model_dtype`. In bf16 frequencies are off by up to 2^-9, so that angles
+    # are off by radians after a thousand tokens and log-probs differ from vLLM's. transformers and vLLM keep float32.
     restored = 0
     for name, module in model.named_modules():
         rounded = [
@@ -40,6 +34,7 @@ def restore_rotary(model: torch.nn.Module) -> int:
                 rounded[0].dtype,
             )
             continue
+        # The module is rebuilt from its configuration on the device of its buffers, `meta` included.
         with torch.device(rounded[0].device):
             fresh = type(module)(config)
         for key, buffer in fresh.named_buffers(recurse=False):

@@ -1,10 +1,6 @@
-"""Causal attention of packed sequences by torch's own varlen FlashAttention kernel: the transformers attention
-`torch_varlen`.
+"""Causal attention of packed sequences by torch's varlen FlashAttention: the transformers attention `torch_varlen`.
 
-With `use_remove_padding` verl lays the sequences of a micro-batch one behind another in a single row, and tells them
-apart by their position ids alone. FlashAttention-2 takes that as it is; `sdpa` needs a mask of tokens x tokens and
-computes all of it. torch ships the same kernel (`torch.nn.attention.varlen`), so the package `flash-attn`, which has to
-be compiled for each torch, is not needed.
+`sdpa` would need a mask of tokens x tokens, and `flash-attn` would have to be compiled for each torch.
 """
 
 from __future__ import annotations
@@ -26,7 +22,7 @@ _KNOWN = "_agentevolver_sequence_bounds"
 
 @dataclass(frozen=True)
 class SequenceBounds:
-    """Where the sequences of a packed row begin and end."""
+    """Bounds of the sequences in a packed row."""
 
     cumulative: torch.Tensor
     """int32 [sequences + 1] on the row's device: each sequence's first token, then the number of tokens."""
@@ -35,23 +31,20 @@ class SequenceBounds:
 
     @functools.cached_property
     def lengths(self) -> list[int]:
-        """Tokens of each sequence, on the host."""
         return [int(length) for length in self.cumulative.diff().tolist()]
 
 
 def sequence_bounds(position_ids: torch.Tensor) -> SequenceBounds:
-    """Return the bounds of the sequences packed into `position_ids` [1, tokens]: one begins where a position does not
-    follow the last.
-
-    They are cached on the tensor, so that the layers of a forward pass, and recomputation, wait for the device once; a
-    tensor that was written to is read anew.
-    """
+    """Return the bounds of the sequences packed into `position_ids` [1, tokens]."""
+    # Cached on the tensor, so that all layers of a forward pass, and recomputation, synchronise with the device once.
+    # The version detects writes to the tensor.
     version = None if position_ids.is_inference() else position_ids._version
     known = getattr(position_ids, _KNOWN, None)
     if known is not None and known[0] == version:
         bounds: SequenceBounds = known[1]
         return bounds
     row = position_ids.reshape(-1)
+    # A sequence begins where a position does not follow the previous one.
     starts = F.pad(torch.diff(row) != 1, (1, 0), value=True).nonzero().flatten()
     cumulative = F.pad(starts, (0, 1), value=row.numel()).to(torch.int32)
     bounds = SequenceBounds(cumulative, int(cumulative.diff().max()))
@@ -75,22 +68,16 @@ def varlen_attention(
     s_aux: torch.Tensor | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Causal attention within each packed sequence, in the form transformers calls.
+    """Causal attention within each packed sequence, with the signature that transformers calls.
 
     Args:
-        query: [1, heads, tokens, head size]; key and value may have fewer heads, a divisor of the query's (GQA).
+        query: [1, heads, tokens, head size]; key and value may have fewer heads (GQA).
         scaling: factor of the scores; None is 1 / sqrt(head size).
-        sliding_window: a token sees so many, itself included; None: all before it.
-        position_ids: [1, tokens], which tells the sequences apart.
+        sliding_window: number of visible tokens, itself included; None: all before it.
+        position_ids: [1, tokens].
 
-    Returns:
-        [1, tokens, heads, head size], and no weights. Half precision on a GPU goes through the flash kernel (float32
-        under autocast too, as with FlashAttention-2); anything else sequence by sequence through
-        `scaled_dot_product_attention`, exact and slower.
-
-    Raises:
-        ValueError: for what would be computed wrongly: rows that are padded or not packed, sequence parallelism,
-            dropout, soft caps, attention sinks, attention that is not causal.
+    Returns [1, tokens, heads, head size], and None for weights. Raises ValueError for padding, sequence parallelism,
+    dropout, soft caps, attention sinks and non-causal attention.
     """
     _refuse(
         module, query, attention_mask, position_ids, dropout=dropout, is_causal=is_causal, softcap=softcap, s_aux=s_aux
@@ -100,6 +87,7 @@ def varlen_attention(
     if query.dtype == torch.float32 and torch.is_autocast_enabled(query.device.type):
         dtype = torch.get_autocast_dtype(query.device.type)
         query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
+    # Half precision on a GPU uses the flash kernel; anything else runs exactly but slower, sequence by sequence.
     window = sliding_window if sliding_window is not None and sliding_window < bounds.longest else None
     if _fits_flash(query):
         packed = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))
@@ -108,9 +96,9 @@ def varlen_attention(
 
 
 def register() -> None:
-    """Make `attn_implementation=torch_varlen` known to transformers. A padding mask reaches the attention, where it
-    is refused."""
+    """Register `attn_implementation=torch_varlen` with transformers."""
     AttentionInterface.register(NAME, varlen_attention)
+    # With this mask function a padding mask reaches the attention, which refuses it.
     AttentionMaskInterface.register(NAME, flash_attention_mask)
 
 
@@ -147,15 +135,12 @@ def _refuse(
 
 
 def _fits_flash(query: torch.Tensor) -> bool:
-    """Whether torch's kernel takes this: half precision on a GPU, a head size that is a multiple of 8 and at most
-    256."""
     size = query.shape[-1]
     return query.is_cuda and query.dtype in (torch.float16, torch.bfloat16) and size % 8 == 0 and size <= 256
 
 
 @functools.cache
 def _asks_for_gqa() -> bool:
-    """Whether this torch must be told of shared key heads (2.12 and later; 2.11 shares them by itself)."""
     from torch.nn.attention.varlen import varlen_attn
 
     return "enable_gqa" in inspect.signature(varlen_attn).parameters

@@ -1,12 +1,4 @@
-"""vLLM worker on a CPU: takes new weights, and samples (`rollout.engine_kwargs.vllm.worker_extension_cls`).
-
-vLLM's CPU linear layers pack their weights for oneDNN and drop the originals, so verl's way (load into the live model)
-finds nothing to load into. vLLM's own `reload_weights` restores the layers first, and takes the tensors that verl
-sends.
-
-Its sampler for CPUs forgets the seeds of all requests in a batch unless every one of them has one (a greedy request has
-none); the sampler that it has for other devices does not.
-"""
+"""vLLM worker extension on a CPU: receives new weights, and samples with seeds."""
 
 from __future__ import annotations
 
@@ -19,9 +11,10 @@ from vllm.v1.sample.ops.topk_topp_sampler import TopKTopPSampler
 
 
 class CpuWorkerExtension(vLLMColocateWorkerExtension):
-    """verl's worker extension with the weight update replaced, and seeds that count whoever is in the batch."""
+    """verl's worker extension with another weight update."""
 
     def __new__(cls, **kwargs: Any) -> CpuWorkerExtension:
+        # vLLM's CPU sampler ignores the seeds of a batch unless every request has one, and greedy requests have none.
         TopKTopPSampler.forward_cpu = TopKTopPSampler.forward_native
         made: CpuWorkerExtension = super().__new__(cls, **kwargs)
         return made
@@ -29,10 +22,9 @@ class CpuWorkerExtension(vLLMColocateWorkerExtension):
     def update_weights_from_ipc(
         self, peft_config: dict[str, Any] | None = None, base_sync_done: bool = False, use_shm: bool = False
     ) -> None:
-        """Receive all buckets from the trainer through shared memory, then reload layer by layer.
+        """Receive all weights through shared memory, then reload them layer by layer.
 
-        Raises ValueError for LoRA adapters that come apart from the weights: merged into them they are weights like any
-        other.
+        Raises ValueError for LoRA adapters that are not merged into the weights.
         """
         if peft_config:
             raise ValueError(
@@ -48,4 +40,6 @@ class CpuWorkerExtension(vLLMColocateWorkerExtension):
             zmq_handle=self._get_zmq_handle(), device=torch.device("cpu"), use_shm=use_shm
         )
         receiver.receive_weights(on_bucket_received=keep)
+        # vLLM's CPU linear layers pack their weights for oneDNN and drop the originals, so verl's load into the live
+        # model finds no target. `reload_weights` restores the layers first.
         self.reload_weights(weights_iterator=iter(weights))

@@ -1,1 +1,1 @@
-"""HTTP servers of the project: who may ask (`access`), what is refused (`shield`), uvicorn's limits (`server`)."""
+"""HTTP servers of the project: access rules (`access`), refusals (`shield`), uvicorn's limits (`server`)."""

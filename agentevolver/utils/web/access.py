@@ -1,8 +1,4 @@
-"""Access rules of an HTTP server: names it answers to, origins it refuses, the token it asks for.
-
-A server bound to loopback answers to loopback names only, so that no web page can make its own name point here (DNS
-rebinding); a server bound beyond loopback answers to any name and must have a token, which such a page does not know.
-"""
+"""Access rules of an HTTP server: its names, origins and token."""
 
 from __future__ import annotations
 
@@ -21,8 +17,6 @@ _AUTHORITY = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{
 
 
 class AccessRefused(Exception):
-    """A request that is not served."""
-
     def __init__(self, status: int, detail: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
         super().__init__(detail)
         self.status = status
@@ -32,7 +26,6 @@ class AccessRefused(Exception):
 
 @lru_cache(maxsize=1024)
 def is_loopback(host: str) -> bool:
-    """Whether the name or address can only mean this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -40,36 +33,26 @@ def is_loopback(host: str) -> bool:
 
 
 def is_local(url: str) -> bool:
-    """Whether a URL can only mean this machine, so that no proxy is to be asked for it."""
+    # No proxy must be used for such a URL.
     return is_loopback(urlsplit(url).hostname or "")
 
 
 @lru_cache(maxsize=1024)
 def host_name(authority: str) -> str | None:
-    """Return the name in a `Host` header without port and brackets, None if it is invalid (RFC 9110, 7.2)."""
+    """Return the name in a `Host` header without port and brackets, or None if invalid (RFC 9110, 7.2)."""
     found = _AUTHORITY.fullmatch(authority)
     return found["name"].strip("[]") if found else None
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Rules of one server.
+    """Rules of one server. Raises ValueError for a server beyond loopback without a token."""
 
-    - `host`: address that it is bound to.
-    - `token`: what callers send as `Authorization: Bearer`; may be empty on loopback only.
-    - `variable`: environment variable that callers find the token in, for the text of a refusal.
-    - `open_reading`: whether GET and HEAD need no token while it is bound to loopback.
-    - `cookie`: cookie that carries the token of a browser, for GET and HEAD; `?token=...` sets it once. Empty: there is
-        none.
-
-    Raises ValueError for a server that is bound beyond loopback and has no token.
-    """
-
-    host: str
-    token: str = field(default="", repr=False)
-    variable: str = ""
-    open_reading: bool = False
-    cookie: str = ""
+    host: str  # the bound address
+    token: str = field(default="", repr=False)  # of `Authorization: Bearer`; may be empty on loopback only
+    variable: str = ""  # environment variable with the token, for error messages
+    open_reading: bool = False  # GET and HEAD need no token on loopback
+    cookie: str = ""  # cookie with a browser's token, for GET and HEAD; `?token=...` sets it; "": no cookie
 
     def __post_init__(self) -> None:
         if not self.token and not self.local:
@@ -86,13 +69,14 @@ class Access:
 
     @property
     def local(self) -> bool:
-        """Whether the server is bound to loopback."""
         return is_loopback(self.host)
 
     def check_names(self, headers: Mapping[bytes, bytes]) -> None:
-        """Raise Refused if `Host` does not mean this server (421) or `Origin` is not its own (403)."""
+        """Raise AccessRefused for another `Host` (421) or `Origin` (403)."""
         host = headers.get(b"host", b"").decode("latin-1")
         name = host_name(host)
+        # A web page may let its own name point to 127.0.0.1 (DNS rebinding): a loopback server answers to loopback
+        # names only. Beyond loopback the token keeps such a page out.
         if name is None or (self.local and not is_loopback(name)):
             raise AccessRefused(
                 421,
@@ -105,7 +89,7 @@ class Access:
             raise AccessRefused(403, "this request comes from a web page of another origin")
 
     def check_token(self, method: str, path: str, query: bytes, headers: Mapping[bytes, bytes]) -> None:
-        """Raise Refused if the token is missing or wrong (401), and to redirect a browser that logs in (303)."""
+        """Raise AccessRefused for a missing or wrong token (401), or to redirect a browser that logs in (303)."""
         if not self._needs_token(method, path):
             return
         scheme, _, bearer = headers.get(b"authorization", b"").partition(b" ")

@@ -1,9 +1,4 @@
-"""Shield of an HTTP application: what is refused before the application sees it, and errors as JSON.
-
-In this order: names (`Host`, `Origin`), the announced size of the body, the token, the form of the request. A refusal
-reads nothing but a small body that is already on its way, and closes the connection. What passes has its body read
-whole.
-"""
+"""Shield of an HTTP application: refuses requests before the application sees them, and forms errors as JSON."""
 
 from __future__ import annotations
 
@@ -27,29 +22,25 @@ logger = logging.getLogger(__name__)
 
 Headers = Sequence[tuple[bytes, bytes]]
 ErrorBody = Callable[[int, str], dict[str, Any]]
-# A second one of these is refused: whoever stands before the server may have read the other.
+# A duplicate of these is refused: a proxy in front may have read the other one.
 _SINGLE = frozenset({b"host", b"origin", b"authorization", b"content-length", b"content-type", b"transfer-encoding"})
-# A refusal reads a body of so many bytes, for so long: closing a connection over unread data may lose the answer.
+# Limits for reading the body of a refused request: closing a connection with unread data may lose the answer.
 _DRAINED_BYTES, _DRAINED_S = 64 * 1024, 1.0
 
 
 def plain_error(status: int, detail: str) -> dict[str, Any]:
-    """Return the JSON body of an error as FastAPI forms it."""
     return {"detail": detail}
 
 
 class Shield:
-    """ASGI middleware of one server.
+    """ASGI middleware of one server. The application gets the body in one piece.
 
     Args:
-        app: the application behind it.
-        access: who may ask.
-        body_bytes: size of the largest body.
         error_body: makes the JSON of an error from status and detail.
-        check_json: whether a body must be JSON that can be written again (no lone surrogates, no NaN); False for an
-            application that reads bodies with orjson, which checks that itself.
+        check_json: refuse bodies that cannot be written as JSON again (lone surrogates, NaN). False if the application
+            parses with orjson, which checks that.
         headers: header fields of every answer.
-        on_refusal: called with path and status of each refusal.
+        on_refusal: called with path and status.
     """
 
     def __init__(
@@ -72,7 +63,6 @@ class Shield:
         self._on_refusal = on_refusal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
@@ -104,7 +94,7 @@ class Shield:
         await self._serve(scope, body, receive, send)
 
     def _check(self, scope: Scope, headers: Mapping[bytes, bytes], length: int | None) -> None:
-        """Raise Refused if the head is not to be served."""
+        # In this order: names, size of the body, token, form of the request.
         names = [name for name, _ in scope["headers"]]
         for name in _SINGLE:
             if names.count(name) > 1:
@@ -131,7 +121,6 @@ class Shield:
         await send_json(send, refused.status, self._error_body(refused.status, refused.detail), closing)
 
     async def _serve(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
-        """Let the application answer. An exception of its becomes a 500 that names the entry in the log."""
         given = started = False
 
         async def again() -> Message:
@@ -150,6 +139,7 @@ class Shield:
 
         try:
             await self._app(scope, again, adding)
+        # The client gets an id, and the log the traceback under that id.
         except Exception:
             error_id = secrets.token_hex(6)
             logger.exception("%s %s failed unexpectedly [%s]", scope["method"], scope["path"], error_id)
@@ -160,7 +150,6 @@ class Shield:
 
 
 async def send_json(send: Send, status: int, content: Any, headers: Headers = ()) -> None:
-    """Send a whole JSON answer."""
     body = content if isinstance(content, bytes) else orjson.dumps(content, default=str)
     own = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), *headers]
     await send({"type": "http.response.start", "status": status, "headers": own})
@@ -168,14 +157,14 @@ async def send_json(send: Send, status: int, content: Any, headers: Headers = ()
 
 
 def _announced(headers: Mapping[bytes, bytes]) -> int | None:
-    """Return the announced length of a body, None if it is missing or unreadable."""
     given = headers.get(b"content-length", b"0")
-    # `int` takes seconds for a number of many thousand digits.
+    # `int` needs seconds for many thousands of digits.
     return int(given) if b"transfer-encoding" not in headers and given.isdigit() and len(given) <= 18 else None
 
 
 async def _read(receive: Receive) -> bytes | None:
-    """Return the whole body, None if the client went away before its end. uvicorn lets no more pass than announced."""
+    """Return the whole body, or None if the client disconnected."""
+    # No bound here: uvicorn passes no more bytes than the announced length, which is checked.
     parts: list[bytes] = []
     while True:
         message = await receive()
@@ -187,7 +176,7 @@ async def _read(receive: Receive) -> bytes | None:
 
 
 def answer_errors(app: FastAPI, error_body: ErrorBody = plain_error, *, invalid: int = 400) -> None:
-    """Let a FastAPI application answer its own errors (404, 405, a wrong body or parameter) as JSON in one line."""
+    """Let FastAPI's own errors (404, 405, an invalid body) be one line of JSON."""
 
     def answer(status: int, detail: str, headers: Any = None) -> JSONResponse:
         return JSONResponse(error_body(status, detail), status_code=status, headers=headers)

@@ -54,4 +54,4 @@ class AppWorldFormat(PlainFormat):
         )
 
 
-Format = AppWorldFormat  # the name that is looked for beside an environment
+Format = AppWorldFormat

@@ -115,7 +115,6 @@ class AppworldEnv(BaseEnv):
         return self._reply(state, len(found.blocks), results, text, params)
 
     def _answer_calls(self, worker: AppWorldWorker, action: Message, settings: AppworldParams) -> StepResult:
-        """Execute the code of each call of a message and answer each."""
         calls = structured_calls(action)
         read = [code_of(call) for call in calls]
         blocks = [code for code, _ in read if code]

@@ -272,7 +272,6 @@ def _is_readable(fd: int, timeout_s: float) -> bool:
 
 
 def _has_ended(sock: socket.socket) -> bool:
-    """Whether the other end has closed; nothing is ever sent over a lease."""
     return _is_readable(sock.fileno(), 0.0)
 
 

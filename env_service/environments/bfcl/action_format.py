@@ -27,4 +27,4 @@ class BfclFormat(ToolCallFormat):
 _ERROR = re.compile(r'Error during execution: [^\n]*|"error": "[^"\n]*"')
 
 
-Format = BfclFormat  # the name that is looked for beside an environment
+Format = BfclFormat

@@ -34,4 +34,4 @@ class CalcFormat(PlainFormat):
         return action.split(maxsplit=1)[0] if action.strip() else ""
 
 
-Format = CalcFormat  # the name that is looked for beside an environment
+Format = CalcFormat

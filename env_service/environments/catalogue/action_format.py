@@ -11,4 +11,4 @@ class CatalogueFormat(McpFormat):
     exploration = (4, 16)
 
 
-Format = CatalogueFormat  # the name that is looked for beside an environment
+Format = CatalogueFormat

@@ -132,7 +132,6 @@ class CatalogueEnv(BaseEnv):
         return self._settings.syntax == "compact" and not self._settings.native_tools
 
     def _read_past(self) -> list[tuple[str, str]]:
-        """Queries that served, each with its tool."""
         if not self._settings.learn:
             return []
         learned = Learned(learned_file())
@@ -142,7 +141,6 @@ class CatalogueEnv(BaseEnv):
             learned.close()
 
     def _nearest(self, query: str, k: int) -> list[CatalogueTool]:
-        """The `k` tools nearest to a query."""
         queries = [query, *(past for past, _ in self._past)]
         vectors = self._encoder.encode(queries)
         places = {name: place for place, name in enumerate(self._by_name)}
@@ -339,7 +337,6 @@ class CatalogueEnv(BaseEnv):
         return {"tools": self.tools()}
 
     def _reference(self) -> list[dict[str, Any]]:
-        """Calls that solve the task, each tool loaded before it is first used."""
         there = {(tool.source, tool.name_there): tool.name for tool in self._by_name.values()}
         calls: list[dict[str, Any]] = []
         for step in self._world.solution():

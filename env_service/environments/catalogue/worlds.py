@@ -102,7 +102,6 @@ class PocketTask:
             raise ActionRefused(undotted(f"err {error}")) from error
 
     def finish(self, answer: str) -> None:
-        """Close the world with an answer."""
         self._world.carry_out(PocketCall("done", tuple(answer.split())))
 
     def evaluate(self, *, sparse: bool) -> float:
@@ -110,7 +109,6 @@ class PocketTask:
         return score(self._task, self._world, sparse=sparse)
 
     def facts(self) -> dict[str, Any]:
-        """Return the tables' rows."""
         return {" ".join(map(str, key)): value for key, value in sorted(self._world.tables.facts().items(), key=str)}
 
     def solution(self) -> list[CatalogueStep]:
@@ -122,7 +120,6 @@ class PocketTask:
         ]
 
     def _keys(self, call: PocketCall) -> tuple[str, ...]:
-        """The names of a call's arguments, in the order that the site wants them in."""
         return tuple(param.key for param in signature(call.tool, quirks_of(self._task.site)))
 
     def answer(self) -> str:

@@ -34,4 +34,4 @@ class GymnasiumFormat(PlainFormat):
         return f"action: {values[0] if values else name}"
 
 
-Format = GymnasiumFormat  # the name that is looked for beside an environment
+Format = GymnasiumFormat

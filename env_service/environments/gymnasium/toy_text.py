@@ -73,7 +73,6 @@ class FrozenLake(_Planned):
         return gymnasium_module().make(self.env_id, desc=self._map(seed), is_slippery=False, disable_env_checker=True)
 
     def start_keys(self, seeds: Iterable[int]) -> Iterator[str]:
-        """Yield the map of each seed."""
         for seed in seeds:
             yield "/".join(self._map(seed))
 
@@ -119,7 +118,6 @@ class Taxi(_Planned):
         )
 
     def start_keys(self, seeds: Iterable[int]) -> Iterator[str]:
-        """Yield the start state of each seed."""
         env = self.make(0)
         for seed in seeds:
             state, _ = env.reset(seed=seed)

@@ -12,4 +12,4 @@ class McpFormat(ToolCallFormat):
         return f"Answer: {answer}" if answer else super().closing(answer)
 
 
-Format = McpFormat  # the name that is looked for beside an environment
+Format = McpFormat

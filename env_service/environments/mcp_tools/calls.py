@@ -15,7 +15,6 @@ _ANSWER_LINE = re.compile(r"^[ \t*_#>-]*(?:final[ \t]+)?answer[ \t*_]*:(.*)$", r
 
 
 def visible_text(message: Message) -> str:
-    """Return the message's text after its thoughts."""
     return after_thoughts(message.get("content") or "")
 
 

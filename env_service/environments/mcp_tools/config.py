@@ -90,7 +90,6 @@ class McpConfig(_Strict):
 
 
 def config_path(environ: Mapping[str, str] | None = None) -> Path:
-    """Return the configuration file in use."""
     return Path((os.environ if environ is None else environ).get(CONFIG_VARIABLE) or EXAMPLE).resolve()
 
 

@@ -117,7 +117,6 @@ class McpEnv(BaseEnv):
         }
 
     def _set_up(self) -> None:
-        """Carry out the task's setup calls, once."""
         if self._is_set_up:
             return
         self._is_set_up = True
@@ -190,7 +189,6 @@ class McpEnv(BaseEnv):
         return (f"Error: {text}", False) if result.is_error else (text, True)
 
     def _names(self) -> dict[str, str]:
-        """The tools' names as the agent writes them, and as the servers do."""
         names = list(self._servers.tools)
         return prompts.native_names(names) if self._flags["native_tools"] else {name: name for name in names}
 

@@ -39,7 +39,6 @@ OPEN_QUERY = (
 
 
 def tool_schema(tool: McpTool) -> dict[str, Any]:
-    """Return a tool as an OpenAI-style schema."""
     return {
         "type": "function",
         "function": {"name": tool.name, "description": tool.description, "parameters": tool.schema},

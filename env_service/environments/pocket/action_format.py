@@ -79,4 +79,4 @@ def _pocket_call(action: str) -> tuple[str, list[str]]:
     return (first[0].lower(), first[1:]) if first else ("", [])
 
 
-Format = PocketFormat  # the name that is looked for beside an environment
+Format = PocketFormat

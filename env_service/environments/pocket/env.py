@@ -97,7 +97,6 @@ class PocketEnv(BaseEnv):
 
     @staticmethod
     def _usual() -> PocketParams:
-        """The parameters of an instance that is given none."""
         return PocketParams()
 
     def _begin(self) -> None:
@@ -119,7 +118,6 @@ class PocketEnv(BaseEnv):
         return {"state": messages, "info": {"instance_id": self.instance_id, "task_id": self.task_id, **facts}}
 
     def _opening(self) -> tuple[list[Message], dict[str, Any]]:
-        """The opening messages and what is known of the task."""
         task = self.task
         messages = self._opening_messages(task.query if task else None)
         return messages, {"query": task.query, "family": task.family, "level": task.level} if task else {}
@@ -174,7 +172,6 @@ class PocketEnv(BaseEnv):
 
     @property
     def _latency_s(self) -> float:
-        """Seconds that each call of this episode takes more."""
         share, seconds = _read_latency(self._settings.latency)
         return seconds if random.Random(self.instance_id).random() < share else 0.0
 

@@ -172,7 +172,6 @@ def task_ids(split: str, n: int | None = None, levels: tuple[int, ...] = LEVELS)
 
 
 def nth_id(split: str, spec: Split, family: str, index: int) -> str:
-    """The id of a family's `index`-th task in a split."""
     sites = list(spec.sites)
     random.Random(f"pocket-{split}-{family}-{index // len(sites)}").shuffle(sites)
     return f"{family}.k{sites[index % len(sites)]}.{spec.first_seed + index}"

@@ -19,4 +19,4 @@ class ProposeFormat(PlainFormat):
         return None
 
 
-Format = ProposeFormat  # the name that is looked for beside an environment
+Format = ProposeFormat

@@ -112,6 +112,5 @@ class ProposeEnv(BaseEnv):
 
     @staticmethod
     def get_query_list(split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
-        """Return seeds of train, dev or test: `world` (calc, python), `count`,
-        `offset` and `levels`. Raises ValueError."""
+        """Return seeds of train, dev or test: `world` (calc, python), `count` and `offset`. Raises ValueError."""
         return seed_ids(split, params)

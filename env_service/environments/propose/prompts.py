@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from env_service.base import Message
 from env_service.environments.calc.grammar import MAX_OPERANDS, MIN_OPERANDS, OPERATORS
-from env_service.environments.propose.seeds import CalcSeed, FreeSeed, PythonSeed, Seed
+from env_service.environments.propose.seeds import CalcSeed, PythonSeed, Seed
 from env_service.environments.propose.topics import LEVELS, SKILLS, TOPICS
 
 SYSTEM = "propose"
-ANY = "any"
 
 _CALC = (
     "You set puzzles: chains of digits and operators. The operators {operators} have nothing to do with arithmetic; a "
@@ -35,12 +34,9 @@ _ASK = "Write one problem about {topic}. A good solution needs {skill}. It is {l
 def opening(seed: Seed, *, verbose: bool, wants_program: bool) -> list[Message]:
     """The two opening messages; the user's holds the seed alone."""
     match seed:
-        case CalcSeed() | FreeSeed("calc"):
+        case CalcSeed():
             rules = _CALC.format(operators=", ".join(OPERATORS), least=MIN_OPERANDS, most=MAX_OPERANDS)
-            system = rules if verbose else SYSTEM
-            user = str(seed) if isinstance(seed, CalcSeed) else ANY
-        case FreeSeed():
-            system, user = _PYTHON.format(program=_PROGRAM if wants_program else ""), "Write one problem."
+            system, user = rules if verbose else SYSTEM, str(seed)
         case PythonSeed(topic, skill, level, setting):
             system = _PYTHON.format(program=_PROGRAM if wants_program else "")
             user = _ASK.format(topic=TOPICS[topic].about, skill=SKILLS[skill], level=LEVELS[level], setting=setting)

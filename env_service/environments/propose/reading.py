@@ -67,7 +67,7 @@ def read_proposal(text: str, seed: Seed, *, wants_program: bool) -> Read:
     try:
         found = _blocks(text)
         _check(found)
-        if seed.world == "calc":
+        if isinstance(seed, CalcSeed):
             return _calc(found, seed)
         _python(found, seed, wants_program)
     except _Refused as error:
@@ -132,7 +132,7 @@ def _check(found: Read) -> None:
         raise _Refused(f"answer_in_question: {telling[:80]!r}")
 
 
-def _calc(found: Read, seed: Seed) -> Read:
+def _calc(found: Read, seed: CalcSeed) -> Read:
     words = found.question.split()
     if "=" in found.question or "answer" in words:
         raise _Refused("answer_in_question: a question ends with its last operand")
@@ -143,7 +143,7 @@ def _calc(found: Read, seed: Seed) -> Read:
     except QuestionError as error:
         raise _Refused(f"malformed: {error}") from error
     began = CalcSeed(question.family, str(question.operands[0]), question.operators[0])
-    if isinstance(seed, CalcSeed) and began != seed:
+    if began != seed:
         raise _Refused(f"off_seed: the question does not begin with {str(seed)!r}")
     if found.answer is not None and found.answer not in DIGITS:
         raise _Refused(f"malformed: the answer {found.answer[:40]!r} is no digit")
@@ -152,13 +152,11 @@ def _calc(found: Read, seed: Seed) -> Read:
     return replace(found, question=str(question), program=str(question))
 
 
-def _python(found: Read, seed: Seed, wants_program: bool) -> None:
+def _python(found: Read, seed: PythonSeed, wants_program: bool) -> None:
     if found.answer is None:
         raise _Refused("malformed: there is no \\boxed{...} with an answer after the blocks")
     if wants_program and found.program is None:
         raise _Refused("malformed: there is no <program>...</program> with a text")
-    if not isinstance(seed, PythonSeed):
-        return
     question, words = found.question.casefold(), TOPICS[seed.topic].words
     if not any(re.search(rf"(?<![a-z]){re.escape(word)}", question) for word in words):
         raise _Refused(f"off_seed: none of the words of {seed.topic} is in the question")

@@ -2,8 +2,8 @@
 
 `calc.left.3.f.00017` asks for a question of the world calc that begins with `left 3 f`;
 `python.primes.search.3.00017` for a problem on primes, to be solved by a search, of level 3, the number choosing a
-setting; `calc.free.00017` for any task of its world. A list of ids goes through all combinations before one comes again
-with another number, each time in another order; splits have numbers of their own.
+setting. A list of ids goes through all combinations before one comes again with another number, each time in another
+order; splits have numbers of their own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from env_service.environments.propose.topics import LEVELS, SETTINGS, SKILLS, TO
 
 WORLDS = ("calc", "python")
 FIRST_NUMBER = {"train": 0, "dev": 80_000, "test": 90_000}
-FREE = "free"
 _SIZE = 480
 _MOST = 100_000
 _NUMBER = re.compile(r"\d{5}")
@@ -52,27 +51,12 @@ class PythonSeed:
     world = "python"
 
 
-@dataclass(frozen=True, slots=True)
-class FreeSeed:
-    """A world alone: what is proposed for it is its proposer's to choose."""
-
-    world: str
-
-
-Seed = CalcSeed | PythonSeed | FreeSeed
+Seed = CalcSeed | PythonSeed
 
 
 def read_seed(task_id: str) -> Seed:
     """Return the seed of a task id; raises ValueError for one that does not exist."""
     parts = task_id.split(".")
-    if (
-        len(parts) == 3
-        and parts[0] in WORLDS
-        and parts[1] == FREE
-        and _NUMBER.fullmatch(parts[2])
-        and parts[2].isascii()
-    ):
-        return FreeSeed(parts[0])
     if len(parts) == 5 and _NUMBER.fullmatch(parts[4], 0) and parts[4].isascii():
         world, first, second, third, number = parts
         if world == "calc" and first in FAMILIES and second in DIGITS and third in OPERATORS:
@@ -80,48 +64,26 @@ def read_seed(task_id: str) -> Seed:
         if world == "python" and first in TOPICS and second in SKILLS and third in map(str, LEVELS):
             return PythonSeed(first, second, int(third), SETTINGS[int(number) % len(SETTINGS)])
     raise ValueError(
-        f"unknown task {task_id[:120]!r} of propose; ids are calc.FAMILY.DIGIT.OPERATOR.NUMBER, "
-        f"python.TOPIC.SKILL.LEVEL.NUMBER and WORLD.{FREE}.NUMBER with five digits, calc.left.3.f.00017 for example"
+        f"unknown task {task_id[:120]!r} of propose; ids are calc.FAMILY.DIGIT.OPERATOR.NUMBER and "
+        "python.TOPIC.SKILL.LEVEL.NUMBER with five digits, calc.left.3.f.00017 for example"
     )
 
 
 def seed_ids(split: str, params: Mapping[str, Any] | None = None) -> list[str]:
-    """Return ids of a split: `world` (calc unless given), `count` of them after the first `offset`; `levels` narrows
-    those of python, `free` asks for no more than the world.
-
-    Raises:
-        ValueError: an unknown split or parameter, a value that cannot be, or more seeds than the split has.
-    """
+    """Return ids of a split: `world` (calc unless given), `count` of them after `offset`; raises ValueError."""
     if split not in FIRST_NUMBER:
         raise ValueError(f"unknown split {split!r} of propose; splits are {', '.join(FIRST_NUMBER)}")
     wanted = dict(params or {})
     world, size, offset = wanted.pop("world", WORLDS[0]), wanted.pop("count", _SIZE), wanted.pop("offset", 0)
-    levels, free = wanted.pop("levels", None), wanted.pop("free", False)
     if wanted:
-        raise ValueError(f"unknown parameter {next(iter(wanted))!r}; known: world, count, offset, levels, free")
+        raise ValueError(f"unknown parameter {next(iter(wanted))!r}; known: world, count, offset")
     if world not in WORLDS:
         raise ValueError(f"parameter world={world!r} must be one of {', '.join(WORLDS)}")
     for name, value, least in (("count", size, 1), ("offset", offset, 0)):
         if type(value) is not int or not least <= value <= _MOST:
             raise ValueError(f"parameter {name}={value!r} must be a whole number from {least} to {_MOST}")
-    if type(free) is not bool:
-        raise ValueError(f"parameter free={free!r} must be true or false")
-    if levels is not None and free:
-        raise ValueError("parameter levels: free seeds have none")
-    if levels is not None and world == "calc":
-        raise ValueError("parameter levels: seeds of calc have none (a question's length is its proposer's to choose)")
-    chosen = list(LEVELS) if levels is None else levels
-    if not isinstance(chosen, list) or not chosen or not all(type(one) is int and one in LEVELS for one in chosen):
-        raise ValueError(
-            f"parameter levels={levels!r} must be a list of whole numbers from {min(LEVELS)} to {max(LEVELS)}"
-        )
-    if free:
-        numbers = range(FIRST_NUMBER[split] + offset, FIRST_NUMBER[split] + offset + size)
-        if numbers.stop > next((first for first in FIRST_NUMBER.values() if first > FIRST_NUMBER[split]), _MOST):
-            raise ValueError(f"offset={offset} and count={size} are more than {split} has")
-        return [f"{world}.{FREE}.{number:05}" for number in numbers]
     combinations = list(product(FAMILIES, DIGITS, OPERATORS)) if world == "calc" else [
-        (topic, skill, str(level)) for topic, skill, level in product(TOPICS, SKILLS, sorted(set(chosen)))
+        (topic, skill, str(level)) for topic, skill, level in product(TOPICS, SKILLS, sorted(LEVELS))
     ]  # fmt: skip
     return list(islice(_ids(world, split, combinations), offset, offset + size))
 

@@ -18,4 +18,4 @@ class PythonFormat(PlainFormat):
         return found.text if isinstance(found, PythonAnswer) else None
 
 
-Format = PythonFormat  # the name that is looked for beside an environment
+Format = PythonFormat

@@ -78,7 +78,6 @@ def framed(text: str, style: Style) -> str:
 
 
 def _fenced(output: str) -> str:
-    """Fence the output with more backticks than it holds."""
     longest = max((len(run) for run in re.findall(r"`+", output)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"Output:\n{fence}\n{output}\n{fence}"

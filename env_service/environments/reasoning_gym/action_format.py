@@ -25,4 +25,4 @@ class ReasoningGymFormat(PlainFormat):
         return f"<answer>{arguments.get('answer', '')}</answer>" if name == "answer" else None
 
 
-Format = ReasoningGymFormat  # the name that is looked for beside an environment
+Format = ReasoningGymFormat

@@ -107,7 +107,6 @@ def _weights(generators: Any, levels: Levels) -> dict[str, float]:
 
 
 def _narrowed(names: Mapping[str, float], levels: Levels, chosen: Any) -> dict[str, list[int]]:
-    """Return the levels of each generator that are among the chosen ones."""
     if chosen is None:
         return {name: list(levels[name]) for name in names}
     if not isinstance(chosen, list) or not chosen or not all(type(one) is int for one in chosen):

@@ -11,4 +11,4 @@ class ScienceWorldFormat(GymnasiumFormat):
     exploration = (4, 30)
 
 
-Format = ScienceWorldFormat  # the name that is looked for beside an environment
+Format = ScienceWorldFormat

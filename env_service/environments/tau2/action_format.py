@@ -11,4 +11,4 @@ class Tau2Format(ToolCallFormat):
     exploration = (3, 20)
 
 
-Format = Tau2Format  # the name that is looked for beside an environment
+Format = Tau2Format

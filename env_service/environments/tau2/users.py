@@ -37,7 +37,6 @@ class UserTurn:
 
     @property
     def ends(self) -> bool:
-        """Whether the message ends the episode."""
         return not self.calls and any(token in self.content for token in (STOP, TRANSFER, OUT_OF_SCOPE))
 
 
@@ -113,7 +112,6 @@ class LlmUser:
 
     @classmethod
     def of(cls, domain: Domain, task: Any, endpoint: UserEndpoint) -> LlmUser:
-        """Return the user of a task."""
         guidelines = user_guidelines(with_tools=bool(domain.user_schemas))
         system = prompt("SYSTEM_PROMPT", "user/user_simulator.py").format(
             global_user_sim_guidelines=guidelines, instructions=str(task.user_scenario)

@@ -14,4 +14,4 @@ class TextArenaFormat(PlainFormat):
         return {"explore_steps": max(1, min(steps, 1000))}
 
 
-Format = TextArenaFormat  # the name that is looked for beside an environment
+Format = TextArenaFormat

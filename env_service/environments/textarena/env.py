@@ -121,7 +121,6 @@ class TextarenaEnv(BaseEnv):
         }
 
     def _go_on(self) -> None:
-        """Have the others play until it is the agent's turn or the game is over."""
         match = self._match
         while not match.over and match.turn != self._id.seat and match.moves < MOST_MOVES:
             seat = match.turn

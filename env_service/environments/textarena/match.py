@@ -53,7 +53,6 @@ class TextArenaMatch:
 
     @property
     def turn(self) -> int:
-        """The seat whose turn it is."""
         return int(self.game.state.current_player_id)
 
     @property
@@ -154,7 +153,6 @@ class TextArenaMatch:
             state.logs, state.observations = said
 
     def _watch(self, game: Any, tell: Callable[[str], None]) -> None:
-        """Have the game's own word on a refused move told."""
         plain = type(game.state).set_invalid_move
         state = game.state
 

@@ -70,7 +70,6 @@ class Minimax:
         return self.rng.choice([option for option, value in values.items() if value == best])
 
     def _value(self, match: TextArenaMatch, seat: int, depth: int) -> float:
-        """Return the outcome of a position for a seat, -1 to 1."""
         if match.over:
             return match.outcome.get(seat, 0.0)
         if depth <= 0:

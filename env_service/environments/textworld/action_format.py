@@ -11,4 +11,4 @@ class TextWorldFormat(GymnasiumFormat):
     exploration = (4, 30)
 
 
-Format = TextWorldFormat  # the name that is looked for beside an environment
+Format = TextWorldFormat

@@ -163,7 +163,6 @@ _END = re.compile(r"\s*\*\*\* .* \*\*\*.*", re.DOTALL)
 
 
 def _is_refusal(text: str) -> bool:
-    """Whether the parser understood nothing or could not do it."""
     return bool(
         re.match(r"(That's not a verb|You can't|I |What do you want|There is|You (?:aren't|need|have to))", text)
     )

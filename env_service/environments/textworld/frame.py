@@ -217,7 +217,6 @@ class TextWorldEnv(BaseEnv):
         """Return what the opening's `info` tells of the task."""
 
     def _step_facts(self) -> dict[str, Any]:
-        """Return what a step's `info` tells beside what each world does."""
         return {}
 
     @abstractmethod

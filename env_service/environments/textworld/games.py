@@ -74,7 +74,6 @@ class GameId:
 
     @property
     def split(self) -> str:
-        """The split that the seed belongs to."""
         return next(name for name, seeds in SPLIT_SEEDS.items() if self.seed in seeds)
 
 

@@ -11,4 +11,4 @@ class WebShopFormat(PlainFormat):
     exploration = (4, 12)
 
 
-Format = WebShopFormat  # the name that is looked for beside an environment
+Format = WebShopFormat

@@ -147,7 +147,6 @@ class WebshopEnv(BaseEnv):
         return self._results[self._page * PAGE : (self._page + 1) * PAGE]
 
     def _buttons(self) -> list[str]:
-        """The buttons of the page, in small letters."""
         if self._text is not None:
             return [BACK, PREVIOUS]
         if self._product is not None:
@@ -159,7 +158,6 @@ class WebshopEnv(BaseEnv):
         return [BACK, *([PREVIOUS] if self._page else []), *more, *(asin.lower() for asin in self._listed())]
 
     def _shown(self) -> str:
-        """The page as text."""
         if self._product is None and not self._results:
             return "[search]"
         product = self._product

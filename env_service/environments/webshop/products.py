@@ -42,7 +42,6 @@ class Product:
     attributes: tuple[str, ...]
 
     def text(self) -> str:
-        """Return all that is said of it."""
         return " ".join((self.name, self.description, *self.bullets))
 
 

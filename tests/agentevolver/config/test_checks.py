@@ -1,24 +1,15 @@
 """The configuration: every mistake is one line before anything is started, and what is accepted is read."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
 
-from advantage_processor.settings import AttributionSettings
 from agentevolver.config.checks import for_verl, from_config, load
-from agentevolver.config.devices import DEVICES
-from agentevolver.config.parts import from_experiment
 from agentevolver.config.schema import of_verl
-from agentevolver.config.trees import FREE_FORM, paths
 from agentevolver.llm import Role
-from agentevolver.llm.settings import OFFLINE, LLMSettings
-from agentevolver.rollout.tools.formats import TOOL_FORMATS
+from agentevolver.llm.settings import OFFLINE
 from agentevolver.utils.errors import ConfigError
-from experience_manager.settings import ExperienceSettings
-from task_manager.settings import TaskManagerSettings
 
 BASIC = Path(__file__).parents[3] / "examples" / "basic.yaml"
 QUESTIONING = BASIC.with_name("questioning.yaml")
@@ -33,15 +24,6 @@ def asks_stand_in(resolved):
 
 def basic(*overrides, device="cpu"):
     return load(BASIC, [f"device={device}", MODEL, *overrides])
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("device", DEVICES)
-def test_the_example_composes_for_all_devices(device):
-    resolved = basic(device=device)
-    assert resolved.device == device
-    assert resolved.config.trainer.device == device.removesuffix("_small")
-    assert resolved.settings.experiment_dir == Path("experiments/pocket/basic")
 
 
 def test_the_cpu_group_overrides_the_gpu_defaults_and_the_command_line_overrides_both():
@@ -62,83 +44,19 @@ def test_the_experiments_yaml_overrides_the_device_group(tmp_path):
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        (
-            "trainer.totl_epochs=3",
-            r"command line: unknown key `trainer.totl_epochs`, did you mean `trainer.total_epochs`\?",
-        ),
-        ("max_env_lenn=3", r"did you mean `actor_rollout_ref.rollout.max_env_len`\?"),
-        ("zzz.qqq=3", r"unknown key `zzz`, no key of that name is read"),
-        (
-            "actor_rollout_ref.rollout.max_env_len=abc",
-            r"actor_rollout_ref.rollout.max_env_len: .*valid integer.*found 'abc'",
-        ),
-        (
-            "actor_rollout_ref.rollout.multi_turn.max_steps=0",
-            r"multi_turn.max_steps: .*greater than or equal to 1.*found 0",
-        ),
         ("env_service.pass_env=[../KEY]", r"env_service.pass_env.*found '../KEY'"),
-        ("env_service.env_url=localhost", r"env_service.env_url: .*found 'localhost'"),
-        (
-            "actor_rollout_ref.rollout.context_template=lineal",
-            r"context_template: .*'causal' or 'linear'.*found 'lineal'",
-        ),
         ("data.max_response_length=9999", r"exceeds actor_rollout_ref.rollout.max_model_len = \d+: set the latter to"),
         ("actor_rollout_ref.rollout.response_length=500", r"one reply must fit"),
-        (
-            "actor_rollout_ref.actor.policy_loss.loss_mode=geo_mean",
-            r"loss_mode = geo_mean gives all tokens of a row their mean advantage",
-        ),
-        ("actor_rollout_ref.actor.policy_loss.loss_mode=vanila", r"loss_mode"),
+        ("actor_rollout_ref.actor.policy_loss.loss_mode=geo_mean", r"loss_mode = geo_mean gives all tokens of a row"),
         ("actor_rollout_ref.actor.policy_loss.loss_mode=dro", r"loss_mode = dro needs .*dro_beta above 0, found None"),
         ("data.train_batch_size=7", r"must be a multiple of actor_rollout_ref.actor.ppo_mini_batch_size"),
         ("actor_rollout_ref.model.path=${nope}", r"'nope' not found"),
-        ("data=3", r"`data` is a section, write data.<key>"),
-        (
-            "data.train_files=mine.parquet",
-            r"data.train_files is set by the run: tasks come from the environment's splits .*remove it",
-        ),
-        ("device=tpu", r"device: 'tpu' is not known, write auto, cpu or cuda"),
-        (
-            "attribution_driven_credit_assignment.adca_grpo.alpha=-1",
-            r"assignment.adca_grpo.alpha: .*greater than or equal to 0, found -1",
-        ),
-        ("attribution_driven_credit_assignment.evaluation_type=x", r"evaluation_type: .*'api', found 'x'"),
-        (
-            "attribution_driven_credit_assignment.consistent_scale=2",
-            r"credit_assignment: consistent_scale = 2.0 would have no effect",
-        ),
-        ("llm.base_url=localhost", r"llm.base_url: must be http"),
-        ("llm.roles.judg.model=x", r"llm.roles.judg"),
-        ("task_manager.nn=1", r"unknown key `task_manager.nn`"),
-        (
-            "task_manager.mixture.use_original_tasks=false",
-            r"task_manager.mixture: use_original_tasks is false and .* no task to train on",
-        ),
-        ("task_manager.grader.synthetic_grader=x", r"task_manager.grader.synthetic_grader: .*'state'.*found 'x'"),
-        (
-            "task_manager.mixture.synthetic_data_ratio=1",
-            r"no file of synthetic tasks at .*explored.train.jsonl: set task_manager.n to 1",
-        ),
-        (
-            "task_manager.curriculum.synthesize_every_epochs=1",
-            r"makes tasks that nobody trains on: set .*synthetic_data_ratio above 0",
-        ),
-        (
-            "task_manager.grader.original_grader=state",
-            r"original_grader = state: the environment's own tasks come without a reference",
-        ),
-        (
-            "task_manager.grader.original_grader=state-llm",
-            r"original_grader = state-llm: the environment's own tasks come without a",
-        ),
-        ("task_manager.grader.original_grader=llm-gt", r"original_grader = llm-gt: the environment's own tasks"),
-        ("trainer.total_epochs", r"not an override, write key=value"),
-        (
-            "actor_rollout_ref.rollout.tool_format=hermess",
-            r"tool_format: write 'auto', 'none'.* 'hermes'",
-        ),
-        ("actor_rollout_ref.rollout.tool_format=hermess", "did you mean 'hermes'?"),
-        ("actor_rollout_ref.rollout.max_tool_calls=0", "max_tool_calls: input should be greater than or equal to 1"),
+        ("data.train_files=mine.parquet", r"data.train_files is set by the run"),
+        ("attribution_driven_credit_assignment.consistent_scale=2", r"credit_assignment: consistent_scale = 2.0"),
+        ("task_manager.mixture.use_original_tasks=false", r"task_manager.mixture: use_original_tasks is false"),
+        ("task_manager.mixture.synthetic_data_ratio=1", r"no file of synthetic tasks at .*explored.train.jsonl"),
+        ("task_manager.curriculum.synthesize_every_epochs=1", r"makes tasks that nobody trains on"),
+        ("task_manager.grader.original_grader=state", r"original_grader = state: "),
     ],
 )
 def test_a_wrong_override_is_one_line_that_says_what_to_change(override, message):
@@ -150,29 +68,13 @@ def test_a_wrong_override_is_one_line_that_says_what_to_change(override, message
 ENABLED = "attribution_driven_credit_assignment.enable=true"
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("name", ["auto", "none", "vllm:hermes", *TOOL_FORMATS])
-def test_a_tool_format_is_taken_by_name(name):
-    assert (
-        load(None, ["device=cpu", f"actor_rollout_ref.rollout.tool_format={name}"]).settings.rollout.tool_format == name
-    )
-
-
 def test_a_role_for_observations_has_no_place_beside_a_tool_format():
     rollout = "actor_rollout_ref.rollout"
     with pytest.raises(ConfigError, match="observation_role = user: with tool_format = hermes"):
         load(None, ["device=cpu", f"{rollout}.tool_format=hermes", f"{rollout}.observation_role=user"])
 
 
-def test_the_file_of_defaults_says_what_the_sections_themselves_would():
-    settings = basic(device="cuda").settings  # the group cpu suits the words of guidance to the seed policy
-    assert settings.llm == LLMSettings()
-    assert settings.attribution == AttributionSettings()
-    assert settings.exp_manager == ExperienceSettings()
-    path = Path("experiments/pocket/basic/tasks/tasks_explored.train.jsonl")
-    assert settings.task_manager == TaskManagerSettings(train_data_path=path)
-
-
+@pytest.mark.thorough
 def test_the_teacher_is_wanted_only_where_it_plays_a_role():
     assert not asks_stand_in(basic())
     assert asks_stand_in(basic(ENABLED))
@@ -185,18 +87,9 @@ def test_the_teacher_is_wanted_only_where_it_plays_a_role():
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (
-            ["env_service.env_type=bfcl"],
-            f"as attributor {KNOWS} alone",
-        ),
-        (
-            ["llm.base_url=https://api.example.com/v1"],
-            r"asks https://api.example.com/v1, whose key is missing: set OPENAI_API_KEY",
-        ),
-        (
-            ["algorithm.use_kl_in_reward=true"],
-            r"algorithm.use_kl_in_reward = true: attribution reads the outcome alone",
-        ),
+        (["env_service.env_type=bfcl"], f"as attributor {KNOWS} alone"),
+        (["llm.base_url=https://api.example.com/v1"], r"asks https://api.example.com/v1, whose key is missing"),
+        (["algorithm.use_kl_in_reward=true"], r"algorithm.use_kl_in_reward = true: attribution reads the outcome"),
     ],
 )
 def test_a_judge_that_cannot_work_is_refused_before_the_start(overrides, message, monkeypatch):
@@ -218,7 +111,7 @@ SUMMARISED = (
 )
 
 
-@pytest.mark.parametrize("env_type", ["pocket", "pocket_app", "pocket_long"])
+@pytest.mark.parametrize("env_type", ["pocket"])
 def test_summaries_of_a_role_ask_the_summariser_whom_the_teacher_may_play(env_type):
     resolved = basic(*SUMMARISED, f"env_service.env_type={env_type}")
     assert resolved.settings.roles == (Role.SUMMARISER,) and asks_stand_in(resolved)
@@ -226,12 +119,10 @@ def test_summaries_of_a_role_ask_the_summariser_whom_the_teacher_may_play(env_ty
     assert basic(*SUMMARISED, "llm.base_url=policy").settings.roles == (Role.SUMMARISER,)
 
 
+@pytest.mark.thorough
 def test_summaries_that_nobody_can_write_are_refused_before_the_start(monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    with pytest.raises(
-        ConfigError,
-        match=f"as summariser {KNOWS}, pocket_long alone",
-    ):
+    with pytest.raises(ConfigError, match=f"as summariser {KNOWS}, pocket_long alone"):
         basic(*SUMMARISED, "env_service.env_type=bfcl")
     with pytest.raises(ConfigError, match=f"as attributor {KNOWS} alone"):
         basic(ENABLED, "env_service.env_type=pocket_long")
@@ -239,25 +130,11 @@ def test_summaries_that_nobody_can_write_are_refused_before_the_start(monkeypatc
         basic(*SUMMARISED, "llm.base_url=https://api.example.com/v1")
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        {},
-        {"context_template": "self_managed", "summary_by": "null"},
-        {"context_template": "causal", "summary_by": "null", "context_keep_turns": "null", "summary_tokens": "null"},
-    ],
-)
-def test_the_long_example_composes_with_each_template_that_it_names(values):
-    overrides = [f"actor_rollout_ref.rollout.{key}={value}" for key, value in values.items()]
-    settings = load(BASIC.with_name("pocket_long.yaml"), ["device=cpu", *overrides]).settings
-    assert settings.env_service.env_type == "pocket_long" and settings.sizes.max_model_len == 640
-    assert settings.roles == (() if values else (Role.SUMMARISER,))
-
-
 def roles(*overrides):
     return sorted(role.value for role in basic(*overrides).settings.roles)
 
 
+@pytest.mark.thorough
 def test_making_tasks_and_grading_ask_the_roles_they_need_and_no_others():
     makes = ("task_manager.n=1", "task_manager.mixture.synthetic_data_ratio=1")
     assert roles() == roles("task_manager.n=1") == []
@@ -283,20 +160,11 @@ def test_a_file_of_tasks_needs_nobody_to_make_them(tmp_path):
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("llm.base_url=policy", "the role is also asked while no policy is served"),
-        (
-            "llm.roles.judge={base_url: policy}",
-            "llm.roles.judge.base_url = policy: the role is also asked while no policy",
-        ),
-        ("env_service.env_type=bfcl", f"{KNOWS} alone"),
+        ("llm.roles.judge={base_url: policy}", "llm.roles.judge.base_url = policy: the role"),
         ("llm.base_url=https://api.example.com/v1", "the role explorer asks .* whose key is missing"),
         ("task_manager.grader.synthetic_grader=env", r"synthetic_grader = env cannot grade such tasks"),
         ("task_manager.grader.fallback_grader=state", r"fallback_grader = state cannot grade such tasks"),
-        ("task_manager.grader.fallback_grader=state-llm", r"fallback_grader = state-llm cannot grade such tasks"),
-        (
-            "task_manager.grader={synthetic_grader: state-llm, fallback_grader: env}",
-            r"state-llm asks the judge .* and that is env",
-        ),
+        ("task_manager.grader={synthetic_grader: state-llm, fallback_grader: env}", r"state-llm asks the judge"),
     ],
 )
 def test_questioning_that_cannot_work_is_refused_before_the_start(override, message, monkeypatch):
@@ -304,18 +172,6 @@ def test_questioning_that_cannot_work_is_refused_before_the_start(override, mess
     with pytest.raises(ConfigError, match=message) as caught:
         load(QUESTIONING, ["device=cpu", MODEL, override])
     assert "\n" not in str(caught.value)
-
-
-def test_the_questioning_example_trains_on_synthetic_tasks_alone_and_the_command_line_reads_it_too():
-    settings = load(QUESTIONING, ["device=cpu", MODEL]).settings
-    assert settings.task_manager.makes_tasks and settings.task_manager.draws_epochs
-    assert not settings.task_manager.mixture.use_original_tasks and not settings.task_manager.mixture.is_hybrid
-    configuration = from_experiment(QUESTIONING, ["device=cpu", MODEL])
-    assert configuration.task_manager == settings.task_manager
-    assert configuration.llm.ledger == settings.usage_ledger, "what the commands spend counts as the experiment's"
-    assert configuration.llm.cache == settings.experiment_dir / "llm_replies.sqlite", (
-        "what making tasks has paid for is not asked twice"
-    )
 
 
 def test_a_key_that_stands_where_its_name_belongs_is_not_shown():
@@ -328,9 +184,7 @@ def test_a_key_that_stands_where_its_name_belongs_is_not_shown():
     ("content", "message"),
     [
         ("trainer: [", "cannot be read as yaml"),
-        ("- 1\n- 2", "holds a list"),
         ("defaults: [x]", "remove `defaults`"),
-        ("hydra: {searchpath: []}", "remove `hydra`"),
         ("trainer: {exprment_name: x}", "did you mean `trainer.experiment_name`"),
     ],
 )
@@ -342,28 +196,19 @@ def test_a_wrong_yaml_is_one_line_that_names_the_file(tmp_path, content, message
     assert "bad.yaml" in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_a_missing_yaml_is_named(tmp_path):
-    with pytest.raises(ConfigError, match=r"nowhere.yaml: no such file"):
-        load(tmp_path / "nowhere.yaml")
-
-
 def test_keys_of_others_are_taken_where_a_mapping_is_theirs():
     resolved = basic("env_service.env_params.slack=0", "actor_rollout_ref.model.override_config.rope_theta=3")
     assert resolved.env_service.env_params == {"slack": 0}
 
 
-def test_free_form_mappings_exist_in_the_defaults():
-    known = set(paths(OmegaConf.to_container(basic().config, resolve=False)))
-    missing = [path for path in FREE_FORM if path not in known]
-    assert [path for path in missing if not path.endswith("mixed_precision")] == []
-
-
+@pytest.mark.thorough
 def test_the_configuration_survives_its_own_file(tmp_path):
     resolved = basic()
     OmegaConf.save(OmegaConf.create(OmegaConf.to_container(resolved.config, resolve=True)), tmp_path / "config.yaml")
     assert from_config(OmegaConf.load(tmp_path / "config.yaml")) == resolved.settings
 
 
+@pytest.mark.thorough
 def test_verl_gets_its_own_keys_alone_and_our_view_beside_them():
     config = for_verl(basic().config)
     assert "context_template" not in config.actor_rollout_ref.rollout
@@ -371,43 +216,11 @@ def test_verl_gets_its_own_keys_alone_and_our_view_beside_them():
     assert of_verl(config) == basic().settings
 
 
-@pytest.mark.thorough
-def test_loading_imports_neither_torch_nor_ray_nor_verl():
-    code = (
-        "import sys, pathlib; from agentevolver.config.checks import load;"
-        f"load(pathlib.Path({str(BASIC)!r}), ['device=cuda']);"
-        "print([m for m in ('torch', 'ray', 'verl', 'vllm') if m in sys.modules])"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=BASIC.parents[1]
-    )
-    assert result.stdout.strip() == "[]"
-
-
 def navigating(*overrides):
     return load(
         NAVIGATING,
         ["device=cpu", MODEL, *(f"exp_manager.{item}" if not item.startswith("=") else item[1:] for item in overrides)],
     )
-
-
-def test_the_navigating_example_asks_the_summariser_and_evaluates_both_ways():
-    resolved = navigating()
-    section = resolved.settings.exp_manager
-    assert resolved.settings.roles == (Role.SUMMARISER,) == resolved.settings.roles_outside_rollouts
-    assert asks_stand_in(resolved)
-    assert (
-        section.guides_training
-        and section.strips
-        and section.val_rollout_mode == "both"
-        and section.scout.split == "test"
-    )
-    assert of_verl(for_verl(resolved.config)) == resolved.settings
-
-
-def test_scouting_can_be_switched_off_behind_the_launchers_flags():
-    section = navigating("scout.split=null").settings.exp_manager
-    assert section.scout.split is None and section.val_rollout_mode == "both"
 
 
 def test_a_pool_elsewhere_asks_its_own_summariser():
@@ -418,37 +231,13 @@ def test_a_pool_elsewhere_asks_its_own_summariser():
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (
-            ["rollout_ratio=0.1"],
-            r"exp_manager.rollout_ratio = 0.1 guides none of the actor_rollout_ref.rollout.n = 8 rollouts",
-        ),
-        (
-            ["val_rollout_mode=mixed", "rollout_ratio=0.2"],
-            r"guides none of the actor_rollout_ref.rollout.val_kwargs.n = 4 rollouts",
-        ),
-        (["train_rollout_mode=mixd"], r"exp_manager.train_rollout_mode: .*'mixed' or 'all', found 'mixd'"),
-        (["no_such_key=1"], r"unknown key `exp_manager.no_such_key`"),
-        (["preset=papr"], r"exp_manager.preset: .*found 'papr'"),
-        (["experience_template=x"], r"exp_manager: experience_template must hold"),
+        (["rollout_ratio=0.1"], r"exp_manager.rollout_ratio = 0.1 guides none of the actor_rollout_ref.rollout.n = 8"),
         (["val_rollout_mode=woexp"], r"scout.split has no effect while val_rollout_mode = woexp"),
-        (["=trainer.test_freq=-1"], r"scout.split has no effect while trainer.test_freq is not above 0"),
-        (
-            ["=algorithm.rollout_correction.bypass_mode=true"],
-            r"takes the log-probs of the guided prompt for those of the one",
-        ),
-        (
-            ["=actor_rollout_ref.actor.policy_loss.loss_mode=clip_cov"],
-            r"loss_mode = clip_cov has no upper clip by sample: write vanilla",
-        ),
+        (["=algorithm.rollout_correction.bypass_mode=true"], r"takes the log-probs of the guided prompt"),
+        (["=actor_rollout_ref.actor.policy_loss.loss_mode=clip_cov"], r"loss_mode = clip_cov has no upper clip"),
         (["kl_to=old", "=actor_rollout_ref.actor.use_kl_loss=false"], r"kl_to = old has no effect without"),
-        (
-            ["=algorithm.filter_groups.enable=true"],
-            r"algorithm.filter_groups.enable = true would filter the rollouts that fill the pool",
-        ),
-        (
-            ["=llm.base_url=policy"],
-            r"llm.roles.summariser.base_url = policy: the role is also asked while no policy is served",
-        ),
+        (["=algorithm.filter_groups.enable=true"], r"algorithm.filter_groups.enable = true would filter the rollouts"),
+        (["=llm.base_url=policy"], r"llm.roles.summariser.base_url = policy: the role is also asked while no policy"),
     ],
 )
 def test_guidance_that_cannot_be_given_or_trained_on_is_refused_before_the_start(overrides, message):
@@ -459,9 +248,7 @@ def test_guidance_that_cannot_be_given_or_trained_on_is_refused_before_the_start
 
 def test_guidance_from_a_pool_that_nothing_fills_is_refused_unless_there_is_one(tmp_path):
     guided = ("exp_manager.train_rollout_mode=all", "exp_manager.reme.enable_context_generator=true")
-    with pytest.raises(
-        ConfigError, match=r"nothing fills the pool and there is none at experiments/pocket/basic/experience.sqlite"
-    ):
+    with pytest.raises(ConfigError, match=r"nothing fills the pool and there is none at"):
         basic(*guided)
     (tmp_path / "mine.sqlite").touch()
     assert basic(*guided, f"exp_manager.store={tmp_path}/mine.sqlite").settings.exp_manager.guides

@@ -18,6 +18,7 @@ def test_every_case_is_compared():
     assert list(WANTED) == list(cases()) and len(WANTED[BASE]) > 1000
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", WANTED)
 def test_what_is_composed_is_what_it_was(found, case):
     differing = {key: (WANTED[case].get(key), found[case].get(key)) for key in {*WANTED[case], *found[case]}}

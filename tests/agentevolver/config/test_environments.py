@@ -63,24 +63,14 @@ def test_the_command_line_puts_a_name_in_the_place_of_several(tmp_path):
     [
         (["env_service.env_type={pocket: 0, gymnasium: 0}"], "env_type: all weights are 0"),
         (["env_service.env_type={pocket: -1, gymnasium: 1}"], "the weight of pocket must be a number of at least 0"),
-        (["env_service.env_type={pocket: true, gymnasium: 1}"], "the weight of pocket must be a number.*found True"),
         (["env_service.env_type={pocket: .nan, gymnasium: 1}"], "the weight of pocket must be a number"),
-        (["env_service.env_type={pocket: many, gymnasium: 1}"], "the weight of pocket must be a number.*found 'many'"),
-        (["env_service.env_type=[pocket, gymnasium]"], "env_type: write an environment's name, or several with their"),
-        (["env_service.env_type="], "env_type: write an environment's name"),
         (["env_service.environments.bfcl.train_split=x"], r"environments.bfcl is not one of .* \(pocket, gymnasium\)"),
-        (["env_service.environments.gymnasium.val_split=x"], "environments.gymnasium.val_split: extra inputs"),
-        (["env_service.environments.gymnasium.val_splits=val"], "environments.gymnasium.val_splits: input should be a"),
         (
             ["env_service.env_type.gymnasium=0", "env_service.environments.gymnasium.val_splits=[]"],
             "env_type.gymnasium = 0, and it has no val_splits",
         ),
-        (
-            [f"env_service.environments.{name}.val_splits=[]" for name in ("pocket", "gymnasium")],
-            "val_splits is .. for all of them",
-        ),
+        ([f"env_service.environments.{name}.val_splits=[]" for name in ("pocket", "gymnasium")], "val_splits is .."),
         (["data.shuffle=false"], "the command line: `data.shuffle` is not read .* task_manager.mixture.shuffle"),
-        (["trainer.project_name=${env_service.env_type}"], "trainer.project_name: write text"),
         (["task_manager.env_types=[pocket]"], "task_manager.env_types has no effect: there are no synthetic tasks"),
         ([*MADE, "task_manager.env_types=[bfcl]"], "env_types: bfcl is not trained on; .* pocket, gymnasium"),
         ([*MADE], "as explorer the built-in teacher knows .* not gymnasium; .* or leave"),
@@ -92,26 +82,14 @@ def test_the_command_line_puts_a_name_in_the_place_of_several(tmp_path):
             [*MADE, "llm.base_url=http://127.0.0.1:1", "llm.api_key_env=null", "task_manager.env_profile=x.json"],
             "env_profile = x.json is one environment's, and tasks are made for pocket, gymnasium",
         ),
-        (
-            ["task_manager.mixture.synthetic_data_ratio=1", "task_manager.env_types=[pocket]"],
-            "no file of synthetic tasks of pocket at .*/tasks_explored.train.pocket.jsonl",
-        ),
-        (
-            ["attribution_driven_credit_assignment.enable=true"],
-            "as attributor the built-in teacher knows the environments pocket, pocket_app alone, "
-            "and .* names gymnasium",
-        ),
+        (["task_manager.mixture.synthetic_data_ratio=1", "task_manager.env_types=[pocket]"], "no file of synthetic"),
+        (["attribution_driven_credit_assignment.enable=true"], "as attributor the built-in teacher knows"),
     ],
 )
 def test_what_cannot_be_is_one_line(overrides, message):
     with pytest.raises(ConfigError, match=message) as caught:
         several(*overrides, two=TWO if not overrides[0].startswith("env_service.env_type=") else "data.seed=1")
     assert "\n" not in str(caught.value)
-
-
-def test_env_types_of_questions_need_several_environments():
-    with pytest.raises(ConfigError, match=r"env_types has no effect: env_service.env_type names one environment"):
-        several(*MADE, "task_manager.env_types=[pocket]", two="data.seed=1")
 
 
 @pytest.mark.thorough

@@ -15,6 +15,7 @@ def settings(*items):
     return load(BASIC, ["device=cpu", "actor_rollout_ref.model.path=x", *items]).settings
 
 
+@pytest.mark.thorough
 def test_validation_is_always_plain_and_so_is_making_tasks():
     made = settings("env_service.env_params.feedback=recovery")
     environment = made.environments[0]

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from agentevolver.config import removed
 from agentevolver.config.checks import load
 from agentevolver.config.load import compose_defaults, compose_verl, refuse_unknown
-from agentevolver.config.reference import page, sections, values
+from agentevolver.config.reference import sections
 from agentevolver.config.schema import Settings, own_places
 from agentevolver.config.trees import FREE_FORM, nested, paths, select
 from agentevolver.utils.errors import ConfigError
@@ -55,7 +55,7 @@ def is_read(modules, key):
         return bool(readers)
     section = key.path.rpartition(".")[0].rpartition(".")[2]
     known = {one.__name__ for one in key.model.__mro__ if key.name in getattr(one, "model_fields", ())}
-    return any(section in modules[one][0] or known & modules[one][1] for one in readers)
+    return any(f"/{section}/" in one or section in modules[one][0] or known & modules[one][1] for one in readers)
 
 
 @pytest.mark.thorough
@@ -63,31 +63,7 @@ def test_every_key_is_read_by_code(modules):
     assert [key.path for key in KEYS if key.path not in READ_BEFORE and not is_read(modules, key)] == []
 
 
-def test_every_key_stands_once_on_the_page_with_a_meaning():
-    text = page()
-    for section in sections():
-        title = f"## `{section.path}`\n" if section.path else "## Single keys\n"
-        rows = text.split(title)[1].split("\n## ")[0]
-        for key in section.keys:
-            name = key.path.removeprefix(f"{section.path}.")
-            assert rows.count(f"\n| `{name}` | ") == 1 and key.schema["description"], key.path
-
-
-@pytest.mark.parametrize(
-    ("path", "words"),
-    [
-        ("exp_manager.rollout_ratio", "number ≥ 0 and ≤ 1"),
-        ("attribution_driven_credit_assignment.attributor", "`llm`, `gigpo`, `env`"),
-        ("llm.cache", "`false`, path or null"),
-        ("data.val_splits", "list"),
-        ("trainer.dump_samples", "`true`, `false`"),
-    ],
-)
-def test_what_may_be_written_is_told_in_words(path, words):
-    (key,) = [key for key in KEYS if key.path == path]
-    assert values(key.schema).startswith(words)
-
-
+@pytest.mark.thorough
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_the_defaults_hold_no_key_that_is_neither_ours_nor_verls(device):
     verl = set(paths(OmegaConf.to_container(compose_verl(), resolve=False)))
@@ -100,6 +76,7 @@ def test_the_defaults_hold_no_key_that_is_neither_ours_nor_verls(device):
     }
 
 
+@pytest.mark.thorough
 def test_an_unknown_key_is_refused_in_every_section_at_every_depth(cpu):
     whole = OmegaConf.to_container(cpu, resolve=False)
     free = [f"{name}." for name in FREE_FORM]
@@ -158,8 +135,6 @@ def test_mappings_whose_keys_we_read_are_checked_by_their_models(override, messa
     ("key", "words"),
     [
         ("task_manager.grader.samples", "it is fixed at 3; remove it"),
-        ("exp_manager.encoder.tries", "it is fixed at 3; remove it"),
-        ("watchdog.enable", "it always watches, and ends nothing; remove it"),
         ("old.section.key", "it is now `new.place.section.key`"),
         ("elsewhere", None),
     ],

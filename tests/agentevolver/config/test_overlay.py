@@ -30,6 +30,7 @@ def test_what_depends_on_a_key_follows_it_and_what_was_set_by_itself_stays(confi
     assert apart.actor_rollout_ref.actor.loss_scale_factor == 5
 
 
+@pytest.mark.thorough
 def test_a_mapping_takes_the_place_of_one_and_secrets_stay_where_they_are(config: dict[str, Any]) -> None:
     with_params = {**config, "env_service": {**config["env_service"], "env_params": {"verbose": True}}}
     changed = laid_over(with_params, {"env_service.env_params": {}})
@@ -38,6 +39,7 @@ def test_a_mapping_takes_the_place_of_one_and_secrets_stay_where_they_are(config
     assert select(raw, "llm.cache") == "${oc.env:HOME}"
 
 
+@pytest.mark.thorough
 def test_keys_are_written_with_dots_or_nested(config: dict[str, Any]) -> None:
     dotted = {"actor_rollout_ref.actor.optim.lr": 0.1, "env_service.env_params": {"verbose": True}}
     nested = {
@@ -47,10 +49,11 @@ def test_keys_are_written_with_dots_or_nested(config: dict[str, Any]) -> None:
     assert flat(dotted, config) == flat(nested, config) == dotted
 
 
+@pytest.mark.thorough
 def test_a_key_that_nobody_reads_is_refused_with_its_source(config: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=r"recipes.agent0.executor.override: unknown key `data.max_prompt`"):
+    with pytest.raises(ConfigError, match=r"recipes.agent0.proposer.override: unknown key `data.max_prompt`"):
         check_overlay(
             {**config, "llm": {**config["llm"], "cache": None}},
             {"data.max_prompt": 3},
-            "recipes.agent0.executor.override",
+            "recipes.agent0.proposer.override",
         )

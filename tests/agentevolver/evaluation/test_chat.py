@@ -47,6 +47,7 @@ def test_what_is_typed_takes_the_models_place_in_its_own_context(
     assert requests[1]["messages"][-2] == {"role": "assistant", "content": "note.add mug fun"}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("lines", ["q\n", ""])
 def test_quit_and_the_end_of_the_lines_end_it(
     monkeypatch: pytest.MonkeyPatch,
@@ -60,6 +61,7 @@ def test_quit_and_the_end_of_the_lines_end_it(
     assert engines[0].closed
 
 
+@pytest.mark.thorough
 def test_a_typed_action_becomes_the_policys_tokens(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], engines: list[ScriptedEngine]
 ) -> None:
@@ -67,21 +69,9 @@ def test_a_typed_action_becomes_the_policys_tokens(
     assert "environment: ok n2" in (printed := capfd.readouterr().out) and "solved, score 1" in printed
 
 
+@pytest.mark.thorough
 def test_auto_asks_nothing_and_plays_one_episode(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], engines: list[ScriptedEngine]
 ) -> None:
     assert chat(monkeypatch, "", str(seed_policy_path()), "--auto") == 0
     assert "not solved, score 0" in capfd.readouterr().out
-
-
-def test_wrong_input_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
-    seed = str(seed_policy_path())
-    for arguments, message in (
-        ([], "name a RUN"),
-        ([seed, "--task", "nope", CPU], "--task nope: there is no such task"),
-        ([seed, "--split", "nope", CPU], "--split nope"),
-        (["--api", "http://127.0.0.1:9/v1"], "--api needs --model"),
-    ):
-        assert cli.main(["chat", *arguments]) == 2
-        (line,) = capfd.readouterr().err.splitlines()
-        assert line.startswith("agentevolver chat: error: ") and message in line

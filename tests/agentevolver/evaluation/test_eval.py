@@ -70,6 +70,7 @@ def test_an_endpoint_that_refuses_is_one_line_with_its_reason(
     assert "no episode could be graded" in line and "HTTP 401" in line
 
 
+@pytest.mark.thorough
 def test_a_folder_of_weights_is_played_as_validation_plays(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], engines: list[ScriptedEngine]
 ) -> None:
@@ -83,6 +84,7 @@ def test_a_folder_of_weights_is_played_as_validation_plays(
     assert len({sampled["seed"] for sampled in engine.sampled}) == len(engine.sampled), "each call draws by itself"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("option", [("--env-module", "{}"), ("--env-module={}",)])
 def test_a_run_is_played_as_it_was_launched(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], engines: list[ScriptedEngine], option: tuple[str, ...]
@@ -131,29 +133,3 @@ def test_what_was_written_is_read_again(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text(json.dumps(one.to_dict()))
     assert read_evaluation(path).measures() == one.measures()
-
-
-def test_wrong_input_is_one_line(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    (tmp_path / "bad.json").write_text("{}")
-    api, seed = ["--api", "http://127.0.0.1:9/v1"], str(seed_policy_path())
-    for arguments, message in (
-        ([], "name a RUN"),
-        ([seed, *api], "name weights or an endpoint"),
-        (api, "--api needs --model"),
-        ([*api, "--model", "m", CPU], "OPENAI_API_KEY is not set"),
-        (["--api", "nope", "--model", "m", "--key-env", "none", CPU], "base_url: "),
-        ([seed, "--model", "m"], "those of --api"),
-        ([seed, "--n", "0"], "at least 1"),
-        ([seed, "--split", "nope", CPU], "--split nope"),
-        ([seed, "--env", "poket", CPU], "did you mean 'pocket'"),
-        ([seed, CPU, "trainer.total_epoch=1"], "trainer.total_epoch"),
-        (["nope"], "no experiment of that name"),
-        ([seed, "other"], "can play"),
-        (["--beside", str(tmp_path / "bad.json")], "is no evaluation"),
-        ([seed, "--out", str(tmp_path / "no" / "x.json")], "there is no folder"),
-        ([seed, "--env-url", "nope", CPU], "http"),
-    ):
-        assert message in refused(capfd, *arguments), arguments

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from agentevolver.config.training import RaySettings
 from agentevolver.launcher.records import RunRegistry
 from agentevolver.launcher.stack import JobSpec, ServiceSpec
 from agentevolver.utils import net
-from agentevolver.utils.processes import carriers
+from agentevolver.utils.processes import carriers, identify
 from tests.free_ports import free_port
 
 HERE = Path(__file__).parent
@@ -149,6 +150,26 @@ def _as_dict(spec: JobSpec) -> dict[str, Any]:
     }
 
 
+class Sleeper:
+    """A process that sleeps until its block ends."""
+
+    def __init__(self, **env: str) -> None:
+        code = "import time; print('up', flush=True); time.sleep(600)"
+        self.process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env={**os.environ, **env})
+        assert self.process.stdout is not None
+        self.process.stdout.readline()
+        identity = identify(self.process.pid)
+        assert identity is not None
+        self.identity = identity
+
+    def __enter__(self) -> Sleeper:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
 def until(condition: Callable[[], object], timeout_s: float = 20.0) -> None:
     """Wait for a condition of the outside world."""
     deadline = time.monotonic() + timeout_s
@@ -166,6 +187,11 @@ def ray_section(**changes: Any) -> RaySettings:
     return RaySettings.model_validate({**small, **changes})
 
 
+@cache
+def default_settings() -> Settings:
+    return load(None, ["device=cpu"]).settings
+
+
 @dataclass(frozen=True)
 class FakeConfiguration:
     """What the launcher needs of a resolved configuration, and nothing more."""
@@ -176,4 +202,4 @@ class FakeConfiguration:
     env: Mapping[str, str] = field(default_factory=lambda: {"OMP_NUM_THREADS": "1"})
     env_service: EnvServiceSettings = field(default_factory=env_section)
     ray: RaySettings = field(default_factory=ray_section)
-    settings: Settings = field(default_factory=lambda: load(None, ["device=cpu"]).settings)
+    settings: Settings = field(default_factory=default_settings)

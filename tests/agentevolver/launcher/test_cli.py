@@ -3,7 +3,6 @@ run."""
 
 import asyncio
 import json
-import os
 import secrets
 import subprocess
 import sys
@@ -17,7 +16,8 @@ from agentevolver.launcher import cli
 from agentevolver.launcher.records import RunRecord, RunRegistry
 from agentevolver.trainer.checkpoints import seal
 from agentevolver.utils.errors import LaunchError
-from agentevolver.utils.processes import RUN_ID, ProcessId, identify
+from agentevolver.utils.processes import RUN_ID, ProcessId
+from tests.agentevolver.launcher.fakes import Sleeper
 from tests.free_ports import free_port
 
 pytestmark = pytest.mark.service
@@ -26,17 +26,13 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> str:
-    (tmp_path / "model").mkdir()
-    return f"actor_rollout_ref.model.path={tmp_path / 'model'}"
-
-
-@pytest.fixture
 def conf(tmp_path: Path) -> Path:
-    path = tmp_path / "mine.yaml"
+    path, model = tmp_path / "mine.yaml", tmp_path / "model"
+    model.mkdir()
     path.write_text(
         f"device: cpu\nexperiment:\n  root: {tmp_path / 'experiments'}\n"
         f"env_service:\n  env_type: pocket\n  env_url: http://127.0.0.1:{free_port()}\n"
+        f"actor_rollout_ref:\n  model:\n    path: {model}\n"
     )
     return path
 
@@ -50,98 +46,34 @@ def failure(capfd: pytest.CaptureFixture[str], arguments: list[str], root: Path)
     return code, line
 
 
-def test_a_missing_conf(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    code, line = failure(capfd, ["--conf", "nope.yaml"], tmp_path)
-    assert code == 2 and "nope.yaml: no such file" in line
-
-
-def test_an_unknown_key_is_answered_with_the_nearest(
-    capfd: pytest.CaptureFixture[str], tmp_path: Path, conf: Path, model: str
-) -> None:
-    code, line = failure(capfd, ["--conf", str(conf), model, "trainer.total_epoch=3"], tmp_path)
-    assert code == 2 and "`trainer.total_epochs`" in line
-
-
-def test_a_reference_of_verls_keys_that_leads_nowhere(
-    capfd: pytest.CaptureFixture[str], tmp_path: Path, conf: Path, model: str
-) -> None:
-    code, line = failure(
-        capfd, ["--conf", str(conf), model, "actor_rollout_ref.actor.optim.lr=${nowhere.at_all}"], tmp_path
-    )
-    assert code == 2 and "nowhere.at_all" in line and "optim" in line
-
-
-def test_an_unknown_environment(capfd: pytest.CaptureFixture[str], tmp_path: Path, conf: Path, model: str) -> None:
-    code, line = failure(capfd, ["--conf", str(conf), model, "env_service.env_type=poket"], tmp_path)
-    assert code == 2 and "did you mean 'pocket'" in line
-
-
-def test_a_service_nobody_knows(capfd: pytest.CaptureFixture[str], tmp_path: Path, conf: Path, model: str) -> None:
-    code, line = failure(capfd, ["--conf", str(conf), model, "--with-memo"], tmp_path)
-    assert code == 2 and "MEMO_PATH" in line
-
-
-@pytest.mark.parametrize("how", [["--dry-run"], []], ids=["dry run", "start"])
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["data.train_split=trian"], "data.train_split: there is no split 'trian'; splits are train, dev, test, hard"),
-        (["--env-module", "mine=no.such:Cls"], "--env-module mine=no.such:Cls: cannot import 'no.such'"),
-        (["trainer.total_training_steps=abc"], "trainer.total_training_steps: write an integer, found 'abc'"),
-        (
-            ["reward.custom_reward_function.path=x.py"],
-            "`reward.custom_reward_function.path` has no effect: ",
-        ),
-    ],
-)
-def test_what_cannot_be_is_said_before_anything_is_started(
-    capfd: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    conf: Path,
-    model: str,
-    arguments: list[str],
-    message: str,
-    how: list[str],
-) -> None:
-    code, line = failure(capfd, ["--conf", str(conf), model, *arguments, *how], tmp_path)
-    assert code == 2 and message in line
-    assert not (tmp_path / "experiments").exists() and not (tmp_path / ".agentevolver").exists()
-
-
-def test_an_occupied_port(capfd: pytest.CaptureFixture[str], tmp_path: Path, conf: Path, model: str) -> None:
+def test_an_occupied_port(capfd: pytest.CaptureFixture[str], tmp_path: Path, conf: Path) -> None:
     import socket
 
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         port = other.getsockname()[1]
-        code, line = failure(
-            capfd, ["--conf", str(conf), model, f"env_service.env_url=http://127.0.0.1:{port}"], tmp_path
-        )
+        code, line = failure(capfd, ["--conf", str(conf), f"env_service.env_url=http://127.0.0.1:{port}"], tmp_path)
     assert code == 1 and f"port {port} is taken" in line
     assert not (tmp_path / "experiments").exists()
 
 
-def test_an_option_nobody_knows(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert failure(capfd, ["--reboot"], tmp_path)[0] == 2
-
-
 def test_a_conf_beside_oneself_needs_no_folder(
-    capfd: pytest.CaptureFixture[str], conf: Path, model: str, monkeypatch: pytest.MonkeyPatch
+    capfd: pytest.CaptureFixture[str], conf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(conf.parent)
-    assert cli.main(["--conf", conf.name, model, "--dry-run"], conf.parent) == 0
+    assert cli.main(["--conf", conf.name, "--dry-run"], conf.parent) == 0
     assert "experiments/agentevolver/mine" in capfd.readouterr().out
 
 
 def test_show_config_prints_plan_and_configuration_and_does_nothing(
-    capfd: pytest.CaptureFixture[str], conf: Path, model: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    capfd: pytest.CaptureFixture[str], conf: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     async def never(*arguments: object, **options: object) -> None:
         raise AssertionError(f"a dry run started {arguments}")
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", never)
     before = sorted(tmp_path.rglob("*"))
-    assert cli.main(["--conf", str(conf), model, "trainer.total_epochs=3", "--show-config"], tmp_path) == 0
+    assert cli.main(["--conf", str(conf), "trainer.total_epochs=3", "--show-config"], tmp_path) == 0
     plan, _, text = capfd.readouterr().out.partition("# the resolved configuration\n")
     assert (
         plan.index("starts ray")
@@ -155,9 +87,9 @@ def test_show_config_prints_plan_and_configuration_and_does_nothing(
 
 
 def test_a_second_configuration_in_one_experiment_is_refused_before_anything_starts(
-    capfd: pytest.CaptureFixture[str], tmp_path: Path, conf: Path, model: str
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, conf: Path
 ) -> None:
-    arguments = ["--conf", str(conf), model]
+    arguments = ["--conf", str(conf)]
     assert cli.main([*arguments, "--show-config"], tmp_path) == 0
     folder = tmp_path / "experiments" / "agentevolver" / "mine"
     folder.mkdir(parents=True)
@@ -177,12 +109,12 @@ def test_a_second_configuration_in_one_experiment_is_refused_before_anything_sta
 
 
 def test_an_experiment_goes_on_as_it_was_started(
-    capfd: pytest.CaptureFixture[str], tmp_path: Path, conf: Path, model: str, monkeypatch: pytest.MonkeyPatch
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, conf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "experiments" / "agentevolver" / "mine"
     launches = folder / "launches"
     launches.mkdir(parents=True)
-    record = {"cwd": str(tmp_path), "argv": ["--conf", conf.name, model, "data.seed=7", "--with-gymnasium"]}
+    record = {"cwd": str(tmp_path), "argv": ["--conf", conf.name, "data.seed=7", "--with-gymnasium"]}
     (launches / "1.json").write_text(json.dumps(record))
     monkeypatch.chdir(tmp_path)
     assert cli.main(["--resume", "mine", "trainer.total_training_steps=9", "--show-config"], tmp_path) == 0
@@ -209,12 +141,12 @@ ELSEWHERE = ["trainer.resume_mode=resume_path", "trainer.resume_from_path=elsewh
     ],
 )
 def test_where_a_launch_began_is_not_where_the_next_one_goes_on(
-    capfd: pytest.CaptureFixture[str], tmp_path: Path, conf: Path, model: str, monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, conf: Path, monkeypatch: pytest.MonkeyPatch,
     given: list[str], has_checkpoint: bool, goes_on: tuple[str, str | None],
 ) -> None:  # fmt: skip
     folder = tmp_path / "experiments" / "agentevolver" / "mine"
     (folder / "launches").mkdir(parents=True)
-    record = {"cwd": str(tmp_path), "argv": ["--conf", conf.name, model, "data.seed=7", *given]}
+    record = {"cwd": str(tmp_path), "argv": ["--conf", conf.name, "data.seed=7", *given]}
     (folder / "launches" / "1.json").write_text(json.dumps(record))
     if has_checkpoint:
         checkpoint = folder / "checkpoints" / "global_step_2"
@@ -229,48 +161,30 @@ def test_where_a_launch_began_is_not_where_the_next_one_goes_on(
     assert (config.trainer.resume_mode, config.trainer.resume_from_path) == goes_on and config.data.seed == 7
 
 
-def test_a_dry_run_is_a_screen(capfd: pytest.CaptureFixture[str], conf: Path, model: str, tmp_path: Path) -> None:
-    assert cli.main(["--conf", str(conf), model, "trainer.total_training_steps=40", "--dry-run"], tmp_path) == 0
-    lines = capfd.readouterr().out.splitlines()
-    assert len(lines) <= 24 and "# the resolved configuration" not in lines
-    assert "40 steps of 8 tasks x 8 rollouts" in lines
-    assert any(line.startswith("validates dev x ") for line in lines)
-    assert "runs -m agentevolver.trainer.job.main" in lines and "--show-config" in lines[-1]
-    assert not any("CPUs" in line for line in lines), "Ray's slots are no property of the machine"
-
-
-def test_a_dry_run_on_a_busy_machine_says_so_and_succeeds(
-    capfd: pytest.CaptureFixture[str], conf: Path, model: str, tmp_path: Path
-) -> None:
-    arguments = ["--conf", str(conf), model, f"ray.address=127.0.0.1:{free_port()}", "--dry-run"]
-    assert cli.main(arguments, tmp_path) == 0
-    assert "as things are now, a start would fail: ray.address=" in capfd.readouterr().out
-
-
 def test_gpus_are_looked_at_before_a_start_and_a_dry_run_tells_of_them(
-    capfd: pytest.CaptureFixture[str], conf: Path, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    capfd: pytest.CaptureFixture[str], conf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def none(*_: object) -> list[str]:
         raise LaunchError("one GPU too few")
 
-    run = ["--conf", str(conf), model, "device=cuda", "--dry-run"]
+    run = ["--conf", str(conf), "device=cuda", "--dry-run"]
     monkeypatch.setattr("agentevolver.launcher.preflight.examine", lambda *_: ["memory of a GPU: 9.5 GiB"])
     assert cli.main(run, tmp_path) == 0
     assert "memory of a GPU: 9.5 GiB" in capfd.readouterr().out
     monkeypatch.setattr("agentevolver.launcher.preflight.examine", none)
     assert cli.main(run, tmp_path) == 0
     assert "as things are now, a start would fail: one GPU too few" in capfd.readouterr().out
-    code, line = failure(capfd, ["--conf", str(conf), model, "device=cuda"], tmp_path)
+    code, line = failure(capfd, ["--conf", str(conf), "device=cuda"], tmp_path)
     assert (code, line) == (1, "launcher: error: one GPU too few") and not (tmp_path / "experiments").exists()
-    assert cli.main(["--conf", str(conf), model, "device=cpu", "--dry-run"], tmp_path) == 0
+    assert cli.main(["--conf", str(conf), "device=cpu", "--dry-run"], tmp_path) == 0
     assert "GPU too few" not in capfd.readouterr().out
 
 
-def test_a_dry_run_imports_neither_torch_nor_ray(conf: Path, model: str, tmp_path: Path) -> None:
+def test_a_dry_run_imports_neither_torch_nor_ray(conf: Path, tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path\n"
         "from agentevolver.launcher.cli import main\n"
-        f"code = main(['--conf', {str(conf)!r}, {model!r}, '--dry-run'], Path({str(tmp_path)!r}))\n"
+        f"code = main(['--conf', {str(conf)!r}, '--dry-run'], Path({str(tmp_path)!r}))\n"
         "print(code, sorted({'torch', 'ray', 'vllm', 'verl', 'transformers'} & set(sys.modules)))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
@@ -278,14 +192,14 @@ def test_a_dry_run_imports_neither_torch_nor_ray(conf: Path, model: str, tmp_pat
 
 
 def test_the_env_file_of_the_checkout_is_read_and_does_not_win_over_the_environment(
-    conf: Path, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    conf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("MEMO_PATH", str(tmp_path))
     for name in ("MEMO_SCRIPT", "MEMO_HEALTH_URL"):
         monkeypatch.setenv(name, "x")
         monkeypatch.delenv(name)
     (tmp_path / ".env").write_text("MEMO_PATH=/nowhere\nMEMO_SCRIPT=serve memo\nMEMO_HEALTH_URL=http://127.0.0.1:1/h\n")
-    assert cli.main(["--conf", str(conf), model, "--with-memo", "--dry-run"], tmp_path) == 0
+    assert cli.main(["--conf", str(conf), "--with-memo", "--dry-run"], tmp_path) == 0
     assert f"starts memo: in {tmp_path}" in capfd.readouterr().out
 
 
@@ -303,32 +217,19 @@ def test_status_and_kill_without_a_run(capfd: pytest.CaptureFixture[str], tmp_pa
 def test_kill_ends_what_this_checkout_recorded_and_no_other_python(
     capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    run_id = secrets.token_hex(4)
-    argv = [sys.executable, "-c", "import time; print('ray', flush=True); time.sleep(600)"]
-    ours = subprocess.Popen(argv, stdout=subprocess.PIPE, env={**os.environ, RUN_ID: run_id})
-    neighbour = subprocess.Popen(argv, stdout=subprocess.PIPE)
-    for process in (ours, neighbour):
-        assert process.stdout is not None
-        process.stdout.readline()
-    identity = identify(ours.pid)
-    assert identity is not None
-    record = RunRecord(run_id=run_id, experiment_dir=str(tmp_path), launcher=ProcessId(2**22 + 1, 1), started_at="now")
-    record = record.with_process("env_service", identity)
+    run_id, gone = secrets.token_hex(4), ProcessId(2**22 + 1, 1)
+    record = RunRecord(run_id=run_id, experiment_dir=str(tmp_path), launcher=gone, started_at="now")
     registry = RunRegistry(tmp_path / ".agentevolver" / "run")
-    registry.write(record)
-    (registry.folder / "torn.json").write_text('{"run_id": "to')
-    try:
+    with Sleeper(**{RUN_ID: run_id}) as ours, Sleeper() as neighbour:
+        registry.write(record.with_process("env_service", ours.identity))
+        (registry.folder / "torn.json").write_text('{"run_id": "to')
         assert cli.main(["--status"], tmp_path) == 0
         shown = capfd.readouterr().out
-        assert f"env_service: pid {ours.pid}" in shown and "torn.json cannot be read (JSONDecodeError" in shown
+        assert f"env_service: pid {ours.process.pid}" in shown and "torn.json cannot be read (JSONDecodeError" in shown
         assert cli.main(["--kill"], tmp_path) == 0
-        assert ours.wait(5) < 0 and neighbour.poll() is None
+        assert ours.process.wait(5) < 0 and neighbour.identity.alive
         assert cli.main(["--status"], tmp_path) == 0
         assert capfd.readouterr().out == "no run of this checkout\n"
-    finally:
-        for process in (ours, neighbour):
-            process.kill()
-            process.communicate()
 
 
 @pytest.mark.parametrize("how", ["ends", "fails", "cannot tell"])

@@ -16,7 +16,6 @@ from agentevolver.config.checks import load
 from agentevolver.config.trees import paths
 from agentevolver.launcher.experiment import (
     forget_listing,
-    has_learned,
     last_launch,
     problem_with,
 )
@@ -46,10 +45,7 @@ def changed(before: dict[str, Any], *overrides: str) -> dict[str, Any]:
     return merged
 
 
-def test_the_same_configuration_differs_in_nothing_however_often_it_is_composed(before: dict[str, Any]) -> None:
-    assert changes(before, resolved()) == []
-
-
+@pytest.mark.thorough
 def test_the_number_of_gpus_and_nodes_is_no_other_experiment(before: dict[str, Any]) -> None:
     """Composed anew: verl's configuration copies them to other places."""
     assert changes(before, resolved("trainer.n_gpus_per_node=2", "trainer.nnodes=2")) == []
@@ -60,22 +56,10 @@ def test_the_number_of_gpus_and_nodes_is_no_other_experiment(before: dict[str, A
     "override",
     [
         "trainer.total_training_steps=7",
-        "trainer.save_freq=3",
-        "trainer.test_freq=3",
-        "trainer.val_before_train=false",
-        "trainer.logger=[console]",
-        "trainer.max_actor_ckpt_to_keep=1",
-        "trainer.dump_samples=true",
         "env_service.env_url=http://127.0.0.1:9999",
-        "env_service.timeout_s=5",
-        "ray.dashboard=false",
-        "ray.num_cpus=3",
         "llm.teacher.url=http://127.0.0.1:9998/v1",
         "llm.roles.judge.concurrency=2",
-        "llm.budget.max_tokens=1000",
         "actor_rollout_ref.rollout.gpu_memory_utilization=0.5",
-        "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=2048",
-        "exp_manager.retrieval.timeout_s=3",
     ],
 )
 def test_how_long_how_fast_and_where_may_change(before: dict[str, Any], override: str) -> None:
@@ -87,13 +71,9 @@ def test_how_long_how_fast_and_where_may_change(before: dict[str, Any], override
     ("override", "key"),
     [
         ("actor_rollout_ref.actor.optim.lr=1e-5", "actor_rollout_ref.actor.optim.lr"),
-        ("actor_rollout_ref.rollout.n=4", "actor_rollout_ref.rollout.n"),
-        ("data.train_batch_size=16", "data.train_batch_size"),
         ("data.seed=3", "data.seed"),
-        ("exp_manager.off_cliprange_high=0.4", "exp_manager.off_cliprange_high"),
         ("env_service.env_params.slack=3", "env_service.env_params.slack"),
         ("llm.teacher.wrong_labels=0.5", "llm.teacher.wrong_labels"),
-        ("data.val_splits=[dev]", "data.val_splits"),
         ("actor_rollout_ref.model.path=Qwen/Qwen2.5-7B-Instruct", "actor_rollout_ref.model.path"),
     ],
 )
@@ -101,6 +81,7 @@ def test_what_decides_what_is_learned_may_not(before: dict[str, Any], override: 
     assert key in keys(before, override)
 
 
+@pytest.mark.thorough
 def test_another_address_of_a_model_is_the_same_model_and_the_stand_in_is_not(before: dict[str, Any]) -> None:
     here, there = (
         changed(before, f"llm.base_url={url}") for url in ("http://127.0.0.1:1/v1", "https://api.example.org/v1")
@@ -148,25 +129,11 @@ def experiment(tmp_path: Path, before: dict[str, Any]) -> Path:
     return folder
 
 
+@pytest.mark.thorough
 def test_the_file_differs_in_nothing_from_what_was_written(experiment: Path, before: dict[str, Any]) -> None:
     (experiment / "metrics.jsonl").write_text('{"step": 0}\n')
     read = OmegaConf.to_container(OmegaConf.load(experiment / "config.yaml"), resolve=False)
     assert read == before and problem_with(experiment, before) is None
-
-
-@pytest.mark.thorough
-def test_another_configuration_is_refused_where_something_was_learned(experiment: Path, before: dict[str, Any]) -> None:
-    other = changed(before, "data.seed=7", "trainer.total_training_steps=3")
-    assert not has_learned(experiment) and problem_with(experiment, other) is None
-    (experiment / "metrics.jsonl").write_text('{"step": 0}\n')
-    problem = problem_with(experiment, other)
-    assert problem is not None and "\n" not in problem
-    assert (
-        "data.seed (1 -> 7); give this run" in problem
-        and "trainer.experiment_name=NAME" in problem
-        and "--allow-changes" in problem
-    )
-    assert problem_with(experiment, before) is None
 
 
 def test_a_damaged_record_of_the_configuration_is_no_leave_to_go_on(experiment: Path, before: dict[str, Any]) -> None:
@@ -180,6 +147,7 @@ def test_lists_of_tasks_of_a_launch_that_learned_nothing_are_made_anew(
     experiment: Path, before: dict[str, Any]
 ) -> None:
     listing = experiment / "tasks" / "train.jsonl"
+    assert problem_with(experiment, changed(before, "data.seed=7")) is None
     forget_listing(experiment, before)
     assert listing.exists()
     forget_listing(experiment, changed(before, "data.train_filter.n=5"))

@@ -13,8 +13,6 @@ from agentevolver.launcher.records import RunRegistry
 from agentevolver.utils.errors import LaunchError
 from agentevolver.utils.secrets import secret
 
-NOWHERE = Path("/proc/agentevolver-test")
-
 
 @pytest.fixture
 def plan(tmp_path: Path) -> Plan:
@@ -53,15 +51,6 @@ def test_what_was_written_is_removed_when_something_cannot_be(
     monkeypatch.setenv("SOME_API_KEY", "k")
     assert "No space left on device" in refused(replace(plan, secrets=("SOME_API_KEY",)), registry)
     assert list(registry.folder.iterdir()) == [] and not (tmp_path / "ae-r1").exists()
-
-
-def test_a_temporary_folder_or_a_checkout_that_cannot_be_written_is_one_line(plan: Plan, tmp_path: Path) -> None:
-    registry = RunRegistry(tmp_path / "run")
-    assert str(NOWHERE) in refused(replace(plan, temp_dir=NOWHERE / "ae-r1"), registry)
-    assert list(registry.folder.iterdir()) == []
-    refused(plan, RunRegistry(NOWHERE / "run"))
-    with pytest.raises(LaunchError, match=r"^run r1 cannot start or go on: .*/proc/agentevolver-test"):
-        run.carry_out(replace(plan, experiment_dir=NOWHERE / "p" / "e"), registry, [], tmp_path)
 
 
 def test_a_secret_that_is_no_text_is_kept_byte_for_byte(

@@ -11,7 +11,6 @@ import pytest
 from agentevolver.config.training import RetentionSettings
 from agentevolver.launcher.logs import LogKeeper, piece_of
 from agentevolver.launcher.run import keep_history
-from agentevolver.launcher.supervise import tail
 from tests.constants import settings_with
 
 WRITER = (
@@ -83,13 +82,6 @@ def test_a_piece_takes_no_others_name(logs: Path) -> None:
     assert second.name == f"{first.stem}-2.log"
 
 
-def test_without_limits_nothing_is_touched(logs: Path) -> None:
-    (logs / "main.log").write_text("x" * 100_000)
-    (logs / "main.20200101-000000.log").write_text("old")
-    keeper(logs, None, None).tidy()
-    assert sorted(path.stat().st_size for path in logs.iterdir()) == [3, 100_000]
-
-
 def test_rays_workers_are_bounded_too_and_a_file_with_a_hole_counts_what_it_takes(logs: Path, tmp_path: Path) -> None:
     streams = tmp_path / "ae-1" / "ray" / "session_1" / "logs"
     streams.mkdir(parents=True)
@@ -135,9 +127,3 @@ def test_what_cannot_be_done_is_said_once(
     own.tidy()
     assert caplog.text.count("No space left on device") == 1
     assert len(list(logs.glob("main.*.log"))) == 1, "old pieces make room all the same"
-
-
-def test_the_end_of_a_log_that_was_emptied_is_still_found(logs: Path) -> None:
-    log = logs / "ray.log"
-    log.write_text("why it died\n")
-    assert tail(log, 5000) == ["why it died"]

@@ -19,11 +19,7 @@ def checkout(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_clean_checkout_is_its_commit(checkout: Path) -> None:
-    state, diff = code_state(checkout)
-    assert len(state["commit"]) == 40 and state["dirty"] is False and diff == b""
-
-
+@pytest.mark.thorough
 def test_changes_are_kept_as_a_patch_and_new_files_by_name(checkout: Path, tmp_path: Path) -> None:
     (checkout / "code.py").write_text("one = 2\n")
     (checkout / "new.py").write_text("")

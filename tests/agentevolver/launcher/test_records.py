@@ -1,8 +1,6 @@
 """What a run leaves behind is found again by its record, and nothing else is touched."""
 
 import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,15 +10,13 @@ from agentevolver.launcher.records import (
     Cleared,
     RunRecord,
     RunRegistry,
-    experiment_lock,
     remove_temp_dir,
     temp_dir_for,
 )
-from agentevolver.utils.errors import LaunchError
 from agentevolver.utils.processes import RUN_ID, ProcessId, identify
+from tests.agentevolver.launcher.fakes import Sleeper
 
 DEAD = ProcessId(pid=2**22 + 1, start_ticks=1)
-SLEEP = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
 
 
 @pytest.fixture
@@ -31,14 +27,6 @@ def registry(tmp_path: Path) -> RunRegistry:
 def record(tmp_path: Path, **changes: object) -> RunRecord:
     plain = RunRecord(run_id="r1", experiment_dir=str(tmp_path / "experiment"), launcher=DEAD, started_at="now")
     return replace(plain, **changes)  # type: ignore[arg-type]
-
-
-def test_a_record_survives_the_disk(tmp_path: Path, registry: RunRegistry) -> None:
-    written = record(tmp_path, temp_dir="/tmp/ae-x", dashboard="http://127.0.0.1:1").with_process(
-        "ray", ProcessId(5, 6)
-    )
-    registry.write(written)
-    assert registry.records() == [written]
 
 
 def test_a_restarted_service_replaces_its_process(tmp_path: Path) -> None:
@@ -69,55 +57,36 @@ def test_a_record_under_the_name_of_another_run_is_not_one(tmp_path: Path, regis
 
 @pytest.mark.service
 def test_what_a_run_left_is_found_by_its_id_alone_where_its_record_cannot_be_read(registry: RunRegistry) -> None:
-    stray = subprocess.Popen(SLEEP, stdout=subprocess.PIPE, env={**os.environ, RUN_ID: "odd"})
-    assert stray.stdout is not None
-    stray.stdout.readline()
     registry.folder.mkdir()
     (registry.folder / "odd.json").write_text("[1, 2")
     registry.token_path("odd").write_text("secret")
     folder = temp_dir_for("odd")
     folder.mkdir()
-    try:
+    with Sleeper(**{RUN_ID: "odd"}) as stray:
         assert registry.reap(registry.records()[0]).processes == 1
-        assert stray.wait(5)
-        assert not folder.exists() and not list(registry.folder.iterdir())
-    finally:
-        stray.kill()
-        stray.communicate()
+        assert stray.process.wait(5)
+    assert not folder.exists() and not list(registry.folder.iterdir())
 
 
 @pytest.mark.service
 def test_reaping_ends_recorded_processes_and_strays_and_removes_the_files(
     tmp_path: Path, registry: RunRegistry
 ) -> None:
-    recorded = subprocess.Popen(SLEEP, stdout=subprocess.PIPE)
-    stray = subprocess.Popen(SLEEP, stdout=subprocess.PIPE, env={**os.environ, RUN_ID: "r1"})
-    bystander = subprocess.Popen(SLEEP, stdout=subprocess.PIPE)
-    for process in (recorded, stray, bystander):
-        assert process.stdout is not None
-        process.stdout.readline()
-    identity, neighbour = identify(recorded.pid), identify(bystander.pid)
-    assert identity is not None and neighbour is not None
     folder = temp_dir_for("test-reaping")
     folder.mkdir()
-    # The bystander has a pid that the record holds as well, but from an earlier life.
-    reused = ProcessId(neighbour.pid, neighbour.start_ticks - 1)
-    dead = record(tmp_path, temp_dir=str(folder)).with_process("ray", identity).with_process("env_service", reused)
-    registry.write(dead)
-    registry.token_path("r1").write_text("secret")
-    try:
+    with Sleeper() as recorded, Sleeper(**{RUN_ID: "r1"}) as stray, Sleeper() as bystander:
+        # The bystander has a pid that the record holds as well, but from an earlier life.
+        reused = ProcessId(bystander.identity.pid, bystander.identity.start_ticks - 1)
+        dead = record(tmp_path, temp_dir=str(folder)).with_process("ray", recorded.identity)
+        dead = dead.with_process("env_service", reused)
+        registry.write(dead)
+        registry.token_path("r1").write_text("secret")
         assert registry.reap(dead).processes == 2
         assert registry.reap(dead).processes == 0, "another process was first"
-        assert recorded.wait(5) and stray.wait(5)
-        assert neighbour.alive
-        assert not folder.exists()
-        assert list(registry.folder.iterdir()) == []
-    finally:
-        for process in (recorded, stray, bystander):
-            process.kill()
-            process.wait()
-            assert process.stdout is not None
-            process.stdout.close()
+        assert recorded.process.wait(5) and stray.process.wait(5)
+        assert bystander.identity.alive
+    assert not folder.exists()
+    assert list(registry.folder.iterdir()) == []
 
 
 def test_reaping_removes_what_a_killed_launcher_had_half_written_and_no_other_runs(
@@ -147,33 +116,6 @@ def test_a_record_from_before_a_reboot_ends_nothing_and_is_removed(tmp_path: Pat
     registry.write(old)
     assert old.abandoned and registry.reap(old) == Cleared()
     assert registry.records() == []
-
-
-def test_one_launcher_at_a_time_per_experiment(tmp_path: Path, registry: RunRegistry) -> None:
-    folder = tmp_path / "experiment"
-    own = identify(os.getpid())
-    assert own is not None
-    registry.write(record(tmp_path, launcher=own))
-    code = (
-        "import sys, time\nfrom pathlib import Path\n"
-        "from agentevolver.launcher.records import RunRegistry, experiment_lock\n"
-        f"with experiment_lock(Path({str(folder)!r}), RunRegistry(Path({str(tmp_path / 'other')!r}))):\n"
-        "    print('held', flush=True); sys.stdin.read()\n"
-    )
-    holder = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert holder.stdout is not None and holder.stdin is not None
-    assert holder.stdout.readline() == b"held\n"
-    try:
-        with (
-            pytest.raises(LaunchError, match=f"in use by the launcher with pid {os.getpid()}"),
-            experiment_lock(folder, registry),
-        ):
-            pass
-    finally:
-        holder.kill()
-        holder.communicate()
-    with experiment_lock(folder, RunRegistry(tmp_path / "none")):
-        pass
 
 
 def test_a_record_of_another_container_with_this_ones_name_is_left_alone(tmp_path: Path, registry: RunRegistry) -> None:

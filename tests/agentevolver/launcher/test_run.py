@@ -1,25 +1,20 @@
 """Whole runs of fake services and a fake main job, in a launcher process that gets real signals."""
 
-import contextlib
 import json
 import os
-import re
 import signal
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-import httpx
 import psutil
 import pytest
 
 from agentevolver.launcher.records import RunRegistry
-from agentevolver.launcher.stack import logview_service
 from agentevolver.utils.errors import LaunchError
 from agentevolver.utils.processes import ProcessId, identify
 from tests.agentevolver.launcher.fakes import Launch, job, service, until
-from tests.agentevolver.view.runs import make_run
 
 pytestmark = pytest.mark.service
 
@@ -113,29 +108,6 @@ def test_a_page_stays_when_the_run_ends_by_itself_and_is_none_of_its_processes(
         out.with_suffix(".end").touch()
 
 
-def answers(url: str) -> bool:
-    with contextlib.suppress(httpx.HTTPError):
-        return httpx.get(url, trust_env=False).is_success
-    return False
-
-
-def test_the_page_of_a_run_is_found_on_its_port_again(tmp_path: Path, launch: Launcher) -> None:
-    page = logview_service(make_run(tmp_path / "pocket" / "demo", steps=1), logs=tmp_path / "logs", env={})
-    url = page.health_urls[0].replace("healthz", "api/state")
-    one = launch(page, job=job(tmp_path, f"import urllib.request as r; r.urlopen({url!r}).read()"))
-    pid = 0
-    try:
-        assert one.wait(90) == 0, one.said
-        found = re.search(r"the page of this run, at http://\S+ stays, .* \(pid (\d+)\)", one.said)
-        assert found, one.said
-        pid = int(found[1])
-        until(lambda: answers(url), 60)
-        assert left_nothing(one)
-    finally:
-        if pid:
-            os.kill(pid, signal.SIGTERM)
-
-
 def test_a_page_goes_with_a_run_that_is_stopped(tmp_path: Path, launch: Launcher) -> None:
     out = tmp_path / "stays"
     page = service(tmp_path, "logview", needed=False, afterwards=(sys.executable, "-c", STAYS, str(out)))
@@ -144,24 +116,6 @@ def test_a_page_goes_with_a_run_that_is_stopped(tmp_path: Path, launch: Launcher
     one.signal(signal.SIGINT)
     assert one.wait() == 130
     assert left_nothing(one) and not out.exists() and "stays" not in one.said
-
-
-def test_a_page_that_cannot_stay_changes_nothing(tmp_path: Path, launch: Launcher) -> None:
-    page = service(tmp_path, "logview", needed=False, afterwards=(str(tmp_path / "missing"),))
-    one = launch(page, job=job(tmp_path, "pass"))
-    assert one.wait() == 0 and "logview does not stay: " in one.said
-    assert left_nothing(one)
-
-
-def test_a_service_that_is_needed_ends_the_run_also_while_another_one_starts(tmp_path: Path, launch: Launcher) -> None:
-    trigger = tmp_path / "die"
-    slow = service(tmp_path, "logview", "--well-after=999", needed=False)
-    one = launch(service(tmp_path, "ray", f"--die-when={trigger}"), slow, job=job(tmp_path, FOREVER))
-    until(lambda: "starting logview" in one.said)
-    trigger.touch()
-    assert one.wait() == 1
-    assert "ray ended with exit code 3 during the run" in one.said
-    assert left_nothing(one)
 
 
 def test_a_semaphore_of_a_process_that_lived_seconds_is_removed(tmp_path: Path, launch: Launcher) -> None:
@@ -241,19 +195,6 @@ def test_a_stray_of_the_job_does_not_outlive_it_nor_hold_up_the_end(tmp_path: Pa
     began = time.monotonic()
     assert one.wait() == 0
     assert time.monotonic() - began < 15
-    assert left_nothing(one)
-
-
-def test_a_service_that_dies_is_mended_while_the_job_goes_on(tmp_path: Path, launch: Launcher) -> None:
-    trigger, finish = tmp_path / "die", tmp_path / "finish"
-    code = f"import os, time\nwhile not os.path.exists({str(finish)!r}): time.sleep(0.05)\nprint('finished')"
-    one = launch(service(tmp_path, "env", f"--die-when={trigger}", restarts=2), job=job(tmp_path, code))
-    until(lambda: "running -c" in one.said)
-    trigger.touch()
-    until(lambda: "env is up again" in one.said)
-    assert "env ended with exit code 3 during the run" in one.said and "| the reason is written here" in one.said
-    finish.touch()
-    assert one.wait() == 0
     assert left_nothing(one)
 
 
@@ -431,20 +372,6 @@ def test_the_record_of_the_launch_says_what_ran_and_how_it_ended(tmp_path: Path,
     assert facts["exit_code"] == 5 and facts["ended_at"] >= facts["started_at"]
     assert facts["argv"] == ["--test"] and facts["hardware"]["cpus"] >= 1
     assert (tmp_path / "experiment" / "config.yaml").read_text() == "key: value\n"
-
-
-def test_a_shared_service_that_runs_already_is_used_and_left_running(tmp_path: Path, launch: Launcher) -> None:
-    memo = service(tmp_path, "memo", shared=True)
-    owner = launch(memo)
-    until(lambda: "everything is up" in owner.said)
-    user_folder = tmp_path / "user"
-    user = Launch(user_folder, "user-of-memo", [memo], job(user_folder, "print('done')"))
-    try:
-        assert user.wait() == 0
-        assert "using the memo that runs already" in user.said
-        assert owner.running() == 1
-    finally:
-        user.clean()
 
 
 def test_a_service_is_up_when_it_is_the_one_that_was_started(tmp_path: Path, launch: Launcher) -> None:

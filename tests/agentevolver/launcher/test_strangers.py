@@ -1,4 +1,4 @@
-"""A real run with keys in its environment, looked at as another user and as the same one."""
+"""A real run with keys in its environment, looked at as another user and as the same one; it leaves nothing."""
 
 import json
 import os
@@ -11,9 +11,11 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from agentevolver.utils.processes import carriers
 from tests.free_ports import free_port
 from tests.strangers import NOBODY, carrying, needs_root, readable
 
@@ -29,7 +31,7 @@ class Running:
     folder: Path
     began: float
     canaries: dict[str, str]
-    key_of_a_role: str
+    said: dict[str, Any]
 
     @property
     def experiment(self) -> Path:
@@ -93,9 +95,12 @@ def running() -> Iterator[Running]:
         while not (folder / "ready").exists():
             assert process.poll() is None and time.monotonic() < deadline, (folder / "said").read_text()
             time.sleep(0.2)
-        yield Running(folder, began, canaries, json.loads((folder / "ready").read_text())["key"])
+        run = Running(folder, began, canaries, json.loads((folder / "ready").read_text()))
+        yield run
         (folder / "looked").touch()
         assert process.wait(120) == 0, (folder / "said").read_text()
+        assert carriers(run.run_id) == set() and not run.temp_dir.exists()
+        assert not list((ROOT / ".agentevolver" / "run").glob(f"{run.run_id}*"))
     finally:
         if process.poll() is None:
             process.terminate()
@@ -104,7 +109,11 @@ def running() -> Iterator[Running]:
 
 
 def test_a_role_has_its_key(running: Running) -> None:
-    assert running.key_of_a_role == running.canaries["OPENAI_API_KEY"]
+    assert running.said["key"] == running.canaries["OPENAI_API_KEY"]
+
+
+def test_every_process_listens_on_loopback_alone_and_ray_refuses_who_has_no_token(running: Running) -> None:
+    assert (running.said["listening"], running.said["refused"]) == (["127.0.0.1"], True)
 
 
 @needs_root

@@ -40,19 +40,6 @@ def make(spec: ServiceSpec, made: list[SupervisedService], started: Started | No
     return made[-1]
 
 
-async def test_it_is_up_when_its_health_url_answers_and_not_before(
-    tmp_path: Path, made: list[SupervisedService]
-) -> None:
-    started = Started()
-    one = make(service(tmp_path, "slow", "--well-after=0.6"), made, started)
-    began = time.monotonic()
-    await one.start()
-    assert time.monotonic() - began >= 0.6
-    assert one.state == "up"
-    assert [(name, process.alive) for name, process in started] == [("slow", True)]
-    assert (tmp_path / "logs" / "slow.log").read_text().startswith("slow: hello")
-
-
 async def test_a_death_before_it_is_up_is_told_with_the_end_of_its_log(
     tmp_path: Path, made: list[SupervisedService], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -171,13 +158,3 @@ async def test_a_stubborn_service_is_killed_after_its_grace_with_everything_it_s
     assert await one.stop(asyncio.Event()) == set()
     assert 0.3 <= time.monotonic() - began < 5.0
     assert carriers(RUN, "stubborn") == set()
-
-
-async def test_hurry_cuts_the_grace_short(tmp_path: Path, made: list[SupervisedService]) -> None:
-    one = make(service(tmp_path, "stubborn", "--stubborn", grace_s=60.0), made)
-    await one.start()
-    hurry = asyncio.Event()
-    asyncio.get_running_loop().call_later(0.2, hurry.set)
-    began = time.monotonic()
-    await one.stop(hurry)
-    assert time.monotonic() - began < 5.0

@@ -19,16 +19,6 @@ def test_an_explorer_sees_all_steps_in_breadth_and_the_last_ones_in_depth() -> N
     assert solving(2, 4).prompt_tokens == 2 * (4 * OPENING_TOKENS + 6 * STEP_TOKENS)
 
 
-def test_the_report_sums_up_and_calls_itself_an_estimate() -> None:
-    activities = [Activity("one", Role.JUDGE, 5, 1_000_000, 100_000), Activity("none", Role.VERIFIER, 0, 0, 0)]
-    lines = report(activities, PAID, ["100 tasks"])
-    assert "estimate" in lines[0] and not [line for line in lines if "none" in line]
-    assert lines[2].split() == ["one", "judge", "5", "1,000,000", "100,000", "3.00"]
-    assert lines[3].split() == ["in", "all", "5", "1,000,000", "100,000", "3.00"]
-    assert lines[-1] == "    assumed: 100 tasks"
-    assert report(activities[1:], PAID) == []
-
-
 @pytest.mark.parametrize(
     ("budget", "warned"),
     [

@@ -62,13 +62,6 @@ async def test_a_server_that_asks_for_a_pause_beyond_all_patience_is_given_up_at
     assert len(server.requests) == 1
 
 
-async def test_a_server_that_limits_for_ever_is_given_up_in_the_end() -> None:
-    async with FaultyServer([LIMITED]) as server, LLM(settings(server, tries=2), patience_s=0.6) as llm:
-        with pytest.raises(LLMUnavailable, match="HTTP 429"):
-            await llm.chat(Role.JUDGE, ASK)
-    assert len(server.requests) > 4, "more than the tries"
-
-
 @pytest.mark.parametrize(
     "busy",
     [

@@ -12,30 +12,14 @@ OVERFLOWS = {
         "Please reduce the length of the messages.",
         8192,
     ),
-    "openai window": (
-        "Your input exceeds the context window of this model. Please adjust your input and try again.",
-        None,
-    ),
-    "vllm both": (
+    "vllm": (
         "This model's maximum context length is 2048 tokens. However, you requested 4096 output tokens and your "
-        "prompt contains at least "
-        "1 input tokens, for a total of at least 2049 tokens.",
+        "prompt contains at least 1 input tokens, for a total of at least 2049 tokens.",
         2048,
     ),
     "dashscope": ("<400> InternalError.Algo.InvalidParameter: Range of input length should be [1, 30720]", 30720),
     "anthropic": ("prompt is too long: 205000 tokens > 200000 maximum", 200000),
     "google": ("The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).", 1048576),
-    "deepseek": (
-        "This model's maximum context length is 65536 tokens. However, you requested 65600 tokens (61504 in the "
-        "messages, 4096 in the "
-        "completion). Please reduce the length of the messages or completion.",
-        65536,
-    ),
-    "mistral": (
-        "Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum context length",
-        32768,
-    ),
-    "llama.cpp": ("request (5000 tokens) exceeds the available context size (4096 tokens), try increasing it", 4096),
     "tgi": (
         "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 4000 `inputs` tokens",
         4096,
@@ -65,8 +49,6 @@ def test_an_overflow_is_known_by_its_words_with_the_limit_it_names(name: str) ->
             ("content_filter",),
         ),
         ("Input data may contain inappropriate content.", ("data_inspection_failed",)),
-        ("Invalid prompt: your prompt was flagged as potentially violating our usage policy.", ("invalid_prompt",)),
-        ("Content Exists Risk", ("invalid_request_error",)),
         ("no", ("DataInspectionFailed",)),
     ],
 )

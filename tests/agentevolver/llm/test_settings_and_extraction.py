@@ -40,38 +40,18 @@ def test_a_role_has_the_defaults_keys_and_its_own_over_them() -> None:
     assert variables == {**dict.fromkeys(Role, "OPENAI_API_KEY"), Role.VERIFIER: None}
 
 
-def test_the_default_is_the_built_in_teacher_without_a_key() -> None:
-    made = LLMSettings()
-    assert made.needs_teacher
-    assert {made.endpoint(role).key_variable for role in Role} == {None}
-    assert made.teacher.arguments()[:4] == [
-        "-m",
-        "agentevolver.recipes.offline.teacher",
-        "--host=127.0.0.1",
-        "--port=8093",
-    ]
-    assert "--wrong-labels=0.1" in made.teacher.arguments()
-    assert made.teacher.health_url == "http://127.0.0.1:8093/healthz"
-
-
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"bse_url": "x"}, "bse_url"),
         ({"base_url": "api.example.com"}, "must be http"),
         ({"base_url": "https://me:pass@example.com/v1"}, "must not hold a user name"),
         ({"api_key_env": "sk-proj-abcdef"}, "not the key itself"),
         ({"sampling": {"temprature": 1}}, "unknown sampling parameter 'temprature'"),
-        ({"roles": {"critic": {}}}, "explorer"),
         ({"roles": {"judge": {"modle": "x"}}}, "roles.judge.modle"),
-        ({"roles": {"judge": {"tries": 0}}}, "roles.judge.tries"),
         ({"dialect": "openai"}, "there is no key dialect here: set omit"),
         ({"roles": {"judge": {"max_wait_s": 1}}}, "roles.judge.*there is no key max_wait_s here"),
         ({"omit": ["temprature"]}, "'temprature' cannot be left out"),
         ({"sampling": {"extra_body": "x"}}, "extra_body must be a mapping"),
-        ({"budget": {"max_tokens": 0}}, "greater than or equal to 1"),
-        ({"teacher": {"url": "http://127.0.0.1/v1"}}, "PORT"),
-        ({"teacher": {"malformed": 2}}, "less than or equal to 1"),
     ],
 )
 def test_a_mistake_is_named(values: dict[str, object], said: str) -> None:
@@ -107,10 +87,9 @@ def test_nothing_but_no_answer_comes_of_arbitrary_text(text: str) -> None:
         read_reply(text, Note)
 
 
-@pytest.mark.parametrize("depth", [10_000, 200_000])
-def test_deep_nesting_is_no_answer(depth: int) -> None:
+def test_deep_nesting_is_no_answer() -> None:
     with pytest.raises(NoAnswer):
-        read_reply("[" * depth, Note)
+        read_reply("[" * 200_000, Note)
 
 
 def test_line_breaks_in_strings_and_trailing_commas_are_understood() -> None:

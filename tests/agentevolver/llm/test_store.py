@@ -25,7 +25,7 @@ from agentevolver.llm import (
     ServedModel,
     Usage,
 )
-from agentevolver.llm.store import CacheError, ReplyCache, Stored, cache_key
+from agentevolver.llm.store import ReplyCache, Stored, cache_key
 from tests.agentevolver.llm.faulty_server import FaultyServer, Said
 
 ASK = [{"role": "user", "content": "hello?"}]
@@ -102,12 +102,6 @@ def test_a_file_that_is_no_database_is_set_aside(tmp_path: Path) -> None:
     cache.close()
 
 
-def test_a_cache_that_cannot_be_opened_is_a_typed_error(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(CacheError, match="cannot be opened"):
-        ReplyCache(tmp_path / "file" / "cache.sqlite")
-
-
 def test_a_cache_that_breaks_later_is_no_failure(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     cache = ReplyCache(tmp_path / "c.sqlite")
     with sqlite3.connect(tmp_path / "c.sqlite") as other:
@@ -179,14 +173,6 @@ async def test_the_budget_ends_the_run_before_the_call_that_it_cannot_pay(tmp_pa
     assert len(server.requests) == 3
 
 
-def test_replies_are_kept_where_tasks_are_made_unless_it_is_said_otherwise(tmp_path: Path) -> None:
-    assert LLMSettings().task_making_cache(tmp_path) == tmp_path / "llm_replies.sqlite"
-    assert LLMSettings(cache=tmp_path / "own.sqlite").task_making_cache(tmp_path) == tmp_path / "own.sqlite"
-    off = LLMSettings(cache=False)
-    assert off.task_making_cache(tmp_path) is False
-    assert LLM(off)._cache is None and LLM(LLMSettings())._cache is None, "other roles are asked anew"
-
-
 async def test_a_cost_budget_counts_prices_and_cached_replies_are_free(tmp_path: Path) -> None:
     configured = {"price_in": 1e5, "price_out": 0.0, "budget": {"max_cost": 2.5}, "cache": tmp_path / "c.sqlite"}
     async with FaultyServer([Said()]) as server, LLM(settings(server, **configured)) as llm:
@@ -227,7 +213,6 @@ USED_IN_ERROR = b'{"error": {"message": "the model broke off"}, "usage": {"promp
     ("faults", "tokens"),
     [
         ([Said("", finish_reason="length", usage=THOUGHT), Said()], 4106 + 15),
-        ([Said(None, finish_reason="length", usage=THOUGHT), Said()], 4106 + 15),
         (
             [
                 Said(None),
@@ -236,20 +221,10 @@ USED_IN_ERROR = b'{"error": {"message": "the model broke off"}, "usage": {"promp
             ],
             15 + 15 + 4,
         ),
-        ([Said("half", finish_reason="content_filter")], 15),
         ([Said(status=500, body=USED_IN_ERROR)] * 3, 10),
-        ([Said(status=400, body=USED_IN_ERROR)], 10),
         ([Said("no JSON"), Said("none again")], 30),
     ],
-    ids=[
-        "all thought",
-        "all thought, no content",
-        "nothing said",
-        "filtered",
-        "error with usage",
-        "refusal with usage",
-        "garbage",
-    ],
+    ids=["all thought", "nothing said", "error with usage", "garbage"],
 )
 async def test_what_was_billed_and_cannot_be_used_is_in_the_ledger_and_counts_against_the_budget(
     faults: list[Said], tokens: int, tmp_path: Path
@@ -271,16 +246,6 @@ async def test_tokens_are_estimated_where_the_endpoint_does_not_count() -> None:
     async with FaultyServer([Said("x" * 40, usage=None)]) as server, LLM(settings(server)) as llm:
         reply = await llm.chat(Role.JUDGE, [{"role": "user", "content": "y" * 80}])
     assert (reply.prompt_tokens, reply.completion_tokens) == (20, 10)
-
-
-def test_ledgers_of_one_file_see_each_other(tmp_path: Path) -> None:
-    one, other = (Ledger(tmp_path / "l.sqlite", BudgetSettings(max_tokens=10)) for _ in range(2))
-    one.settle("judge", NOTHING, Usage(1, 4, 6, 0.0))
-    assert other.by_role() == {"judge": Usage(1, 4, 6, 0.0)}
-    with pytest.raises(BudgetExceeded):
-        other.begin(Usage(1, 1, 0, 0.0))
-    one.close()
-    other.close()
 
 
 def test_a_broken_ledger_is_named_and_not_replaced(tmp_path: Path) -> None:

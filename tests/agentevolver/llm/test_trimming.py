@@ -59,11 +59,3 @@ def test_a_cut_text_keeps_to_its_limit_and_has_head_and_tail(text: str, limit: i
     if len(text) > limit:
         assert "characters and more left out" in short
         assert short[0] == text[0] and short[-1] == text[-1]
-
-
-def test_a_long_list_in_the_middle_of_an_exploration_goes_before_anything_new() -> None:
-    steps = [StepText(i, f"look {i}", str(i) * 3000, "I wonder") for i in range(6)]
-    kept = fitted(steps, 9_000, size)
-    assert size(kept) <= 9_000
-    assert [len(step.observation) for step in kept] == [LEAST, LEAST, LEAST, len(kept[3].observation), 3000, 3000]
-    assert LEAST < len(kept[3].observation) < 3000 and [bool(step.thought) for step in kept] == [False] * 4 + [True] * 2

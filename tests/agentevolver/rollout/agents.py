@@ -16,6 +16,7 @@ from agentevolver.types import Task
 from agentevolver.utils import seeds
 from context_manager.chat import ChatRenderer
 from context_manager.template import CausalTemplate, ContextLimits
+from tests.agentevolver.rollout.test_rollout import FakeEnv
 
 TASK = Task(task_id="t", env_type="fake")
 LIMITS = ContextLimits(2_000, 4_000, 6_000, 24, 100)
@@ -41,43 +42,26 @@ class SeededEngine:
         return Generated(ids, [-rng.random() for _ in ids], 3, 4)
 
 
-class EchoEnv:
-    """Answers an action with what it was, and ends after `length` of them."""
+class EchoEnv(FakeEnv):
+    """Answers an action with what it was."""
 
-    def __init__(self, length=4, score=1.0, faults=None, info=None):
-        self.length, self.score, self.faults, self.info = length, score, dict(faults or {}), info or {"query": "go"}
-        self.open, self.created, self.actions, self.evaluated = set(), [], [], []
-
-    async def create_instance(self, env_type, task_id, instance_id=None, params=None):
-        self.open.add(instance_id)
-        self.created.append(params)
-        state = [{"role": "system", "content": "You act."}, {"role": "user", "content": "go"}]
-        return {"state": state, "info": self.info}
+    def __init__(self, length=4, **options):
+        super().__init__(length, **options)
+        self.evaluated = []
 
     async def step(self, instance_id, action, params=None, step_index=None):
         assert instance_id in self.open
-        if error := self.faults.get(step_index):
-            raise error
-        self.actions.append((step_index, action))
-        over = step_index + 1 >= self.length
-        answer = [{"role": "user", "content": f"seen {step_index}: {action['content'] or ''}"}]
-        if calls := action.get("tool_calls"):
-            answer = [
-                {"role": "tool", "tool_call_id": c["id"], "name": c["function"]["name"], "content": f"ran {step_index}"}
-                for c in calls
-            ]
-        return {"state": answer, "reward": 0.25, "is_terminated": over, "info": {}}
+        result = await super().step(instance_id, action, params, step_index)
+        answers = [
+            {"role": "tool", "tool_call_id": c["id"], "name": c["function"]["name"], "content": f"ran {step_index}"}
+            for c in action.get("tool_calls") or []
+        ]
+        said = {"role": "user", "content": f"seen {step_index}: {action['content']}"}
+        return {**result, "state": answers or [said], "reward": 0.25}
 
     async def evaluate(self, instance_id, messages=None, params=None):
         self.evaluated.append(messages)
-        return self.score
-
-    async def release_instance(self, instance_id):
-        self.open.discard(instance_id)
-        return True
-
-    async def health(self):
-        return True
+        return await super().evaluate(instance_id, messages, params)
 
 
 @asynccontextmanager

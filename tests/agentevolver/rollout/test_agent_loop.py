@@ -11,16 +11,15 @@ import transfer_queue
 from verl.utils import tensordict_utils as tu
 
 from agentevolver.config.checks import for_verl, load
-from agentevolver.rollout import agent_loop
-from agentevolver.rollout.flows import ReactFlow
 from agentevolver.rollout.rows import group_name
+from agentevolver.trainer.verl_plugin import agent_loop
 from agentevolver.trainer.verl_plugin.agent_loop import EpisodeWorker
 from agentevolver.trainer.verl_plugin.agent_loop_manager import GIVEN_UP
 from agentevolver.types import Outcome, Task, Trajectory
-from env_service.client import EnvUnavailable
 from tests.agentevolver.config.test_checks import BASIC
 from tests.agentevolver.rollout.test_rollout import FakeEnv
 
+pytestmark = pytest.mark.thorough
 STEP, ROLLOUTS, SLOTS, TRIES = 3, 4, 2, 2
 
 
@@ -51,10 +50,10 @@ class Queue:
 
 
 @cache
-def configuration(timeout_s):
+def configuration():
     rollout = {"n": ROLLOUTS, "val_kwargs.n": ROLLOUTS, "max_env_worker": SLOTS, "max_rollout_tries": TRIES}
     items = [f"actor_rollout_ref.rollout.{name}={value}" for name, value in rollout.items()]
-    return for_verl(load(BASIC, ["device=cpu", f"env_service.unavailable_timeout_s={timeout_s}", *items]).config)
+    return for_verl(load(BASIC, ["device=cpu", *items]).config)
 
 
 @pytest.fixture
@@ -71,9 +70,9 @@ def make(queue, monkeypatch):
     """Makes workers whose environment service is `env`."""
     monkeypatch.setattr(agent_loop, "_shared", {})
 
-    def inner(env, timeout_s=60):
+    def inner(env):
         monkeypatch.setattr(agent_loop, "AsyncEnvClient", lambda *_, **__: env)
-        worker = EpisodeWorker(configuration(timeout_s), None, None, [])
+        worker = EpisodeWorker(configuration(), None, None, [])
         worker.llm_client = Engine(worker.tokenizer)
         return worker
 
@@ -146,49 +145,6 @@ async def test_a_group_that_is_given_up_is_told_as_failed_rollouts_and_played_by
         assert tag["max_global_steps"] == STEP - 1
 
 
-class Away(FakeEnv):
-    """A service that is away until its health has been asked for more often than each rollout asks once."""
-
-    async def create_instance(self, env_type, task_id, instance_id=None, params=None):
-        if self.calls["health"] <= ROLLOUTS:
-            raise EnvUnavailable("away")
-        return await super().create_instance(env_type, task_id, instance_id, params)
-
-    async def health(self):
-        await super().health()
-        return self.calls["health"] > ROLLOUTS
-
-
-@pytest.mark.parametrize(("timeout_s", "outcome"), [(0, "env_error"), (60, "finished")])
-async def test_a_service_that_is_away_is_waited_for_as_long_as_wanted(make, queue, monkeypatch, timeout_s, outcome):
-    real = asyncio.sleep
-    monkeypatch.setattr("agentevolver.rollout.rollout.asyncio.sleep", lambda seconds: real(0))
-    worker = make(Away(), timeout_s)
-    await play(worker, batch("trained"))
-    records = [fields["extra_fields"]["trajectory"] for fields, _ in queue.rows["train"].values()]
-    assert [record["stop_reason"] for record in records] == [outcome] * ROLLOUTS
-
-
-class Broken(ReactFlow):
-    """A flow of the user's that raises in its second episode, where `place` says."""
-
-    def __init__(self, place):
-        self._place, self._episodes = place, 0
-
-    def opening(self, messages):
-        self._episodes += 1
-        if (self._place, self._episodes) == ("opening", 2):
-            raise KeyError("goal")
-        return super().opening(messages)
-
-    async def run(self, session):
-        number = self._episodes
-        ended = await super().run(session)
-        if (self._place, number) == ("turn", 2):
-            raise KeyError("goal")
-        return ended
-
-
 class Graders:
     """Raises at the second grade."""
 
@@ -201,23 +157,8 @@ class Graders:
         return Outcome(1.0, True)
 
 
-@pytest.mark.parametrize("place", ["opening", "turn", "grader", "rows"])
-async def test_a_rollout_whose_code_is_broken_is_told_as_a_failed_one_of_its_group(
-    make, queue, monkeypatch, caplog, place
-):
-    def broken_rows(rollout, *args, **kwargs):
-        if rollout.samples and rollout.trajectory.rollout_id == 1:
-            raise KeyError("goal")
-        return to_outputs(rollout, *args, **kwargs)
-
-    to_outputs = agent_loop.to_outputs
-    if place == "rows":
-        monkeypatch.setattr(agent_loop, "to_outputs", broken_rows)
-    elif place == "grader":
-        monkeypatch.setattr(agent_loop, "make_graders", lambda *_: Graders())
-    else:
-        flow = Broken(place)
-        monkeypatch.setattr(agent_loop, "flow_chooser", lambda _: lambda task: flow)
+async def test_a_rollout_whose_code_is_broken_is_told_as_a_failed_one_of_its_group(make, queue, monkeypatch, caplog):
+    monkeypatch.setattr(agent_loop, "make_graders", lambda *_: Graders())
     env = FakeEnv()
     await play(make(env), batch("trained"))
     assert queue.states == {"trained-0": "finished"} and not env.open

@@ -10,9 +10,9 @@ import ray
 from tensordict import TensorDict
 from verl.utils import tensordict_utils as tu
 
-from agentevolver.rollout import manager as module
 from agentevolver.rollout.crew import Member
-from agentevolver.trainer.verl_plugin.agent_loop_manager import GIVEN_UP, CrewManager, clear_rows, open_groups
+from agentevolver.trainer.verl_plugin import agent_loop_manager as module
+from agentevolver.trainer.verl_plugin.agent_loop_manager import GIVEN_UP, CrewManager
 
 
 class Queue:
@@ -51,23 +51,6 @@ def queue(monkeypatch: pytest.MonkeyPatch) -> Queue:
     )
     monkeypatch.setattr(module, "tq", made)
     return made
-
-
-def test_open_are_the_groups_that_nobody_has_rolled_out(queue: Queue) -> None:
-    found = open_groups(prompts("a-0", "b-1", "c-2", "drawn-3"))
-    assert [list(one["uid"]) for one in found] == [["a-0"], ["c-2"]]
-    assert [list(one["index"]) for one in found] == [[0], [2]]
-    assert all(tu.get_non_tensor_data(one, "global_steps", None) == 3 for one in found)
-
-
-def test_validation_has_groups_of_its_own(queue: Queue) -> None:
-    found = open_groups(prompts("a-0", "b-1", "c-2", validate=True))
-    assert [list(one["uid"]) for one in found] == [["b-1"]]
-
-
-def test_rows_of_a_group_that_begins_anew_are_cleared_and_no_others(queue: Queue) -> None:
-    clear_rows(open_groups(prompts("a-0", "b-1", "c-2")))
-    assert queue.cleared == {"train": ["a-0_0_0", "a-0_1_0"], "val": []}
 
 
 class Workers:
@@ -115,17 +98,6 @@ def managed(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Workers
     return manager, workers
 
 
-def test_what_a_lost_worker_had_is_begun_by_another(managed: Any, queue: Queue) -> None:
-    manager, workers = managed
-    manager.generate_sequences(prompts("b-1", "a-0", "c-2", "b-1"))
-    assert [given[:2] for given in workers.given] == [(0, ["b-1", "a-0"]), (1, ["c-2", "b-1"])]
-    workers.lose(0)
-    manager.look_after(0.0)
-    assert workers.given[2:] == [(1, ["a-0"], None)] and queue.cleared["train"] == ["a-0_0_0", "a-0_1_0"]
-    assert manager.metrics() == {"rollout/lost_workers": 1.0, "rollout/groups_begun_again": 1.0}
-    assert manager.metrics() == {}
-
-
 def test_a_lost_workers_validation_begins_anew_as_validation_beside_its_training(managed: Any, queue: Queue) -> None:
     manager, workers = managed
     manager.generate_sequences(prompts("a-0"))
@@ -135,6 +107,8 @@ def test_a_lost_workers_validation_begins_anew_as_validation_beside_its_training
     manager.look_after(0.0)
     assert workers.given[3:] == [(1, ["a-0"], None), (1, ["b-1"], None)] and workers.validates[3:] == [False, True]
     assert queue.cleared == {"train": ["a-0_0_0", "a-0_1_0"], "val": ["b-1_2_0"]}
+    assert manager.metrics() == {"rollout/lost_workers": 1.0, "rollout/groups_begun_again": 2.0}
+    assert manager.metrics() == {}
 
 
 def test_a_group_that_takes_every_worker_along_is_given_up(managed: Any) -> None:
@@ -146,11 +120,3 @@ def test_a_group_that_takes_every_worker_along_is_given_up(managed: Any) -> None
     workers.lose(0)
     manager.look_after(0.0)
     assert workers.given[-1] == (5, ["a-0"], "its rollout worker was lost, 2 times")
-
-
-def test_it_is_not_looked_at_more_often_than_wanted(managed: Any) -> None:
-    manager, workers = managed
-    manager.look_after(0.0)
-    workers.lose(0)
-    manager.look_after(60.0)
-    assert manager.metrics() == {}

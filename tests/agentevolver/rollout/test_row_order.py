@@ -7,7 +7,7 @@ from transfer_queue import KVBatchMeta
 from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 
-from agentevolver.rollout.rows import group_name, group_place, row_order
+from agentevolver.rollout.rows import group_name, group_place
 from agentevolver.trainer.batch import Places, ordered
 from agentevolver.trainer.validation import validation_order
 from agentevolver.types import Task
@@ -57,17 +57,3 @@ def test_a_validation_is_ordered_by_group_and_rollout():
         trajectory(group_id=f"000000-0000{place}-x", rollout_id=rollout) for place in (1, 0) for rollout in (10, 2)
     ]
     assert validation_order(records) == [3, 2, 1, 0]
-
-
-def test_a_batch_of_one_shuffled_order_has_the_mini_batches_of_another():
-    from agentevolver.trainer.update import mini_batches
-
-    keys = [f"{group_name(1, 'train', 1, place, 't')}_{rollout}_0" for place in range(4) for rollout in range(4)]
-    counts = {key: place % 5 != 0 for place, key in enumerate(keys)}
-    made = []
-    for seed in range(2):
-        arrived = random.Random(seed).sample(keys, len(keys))
-        rows = [arrived[i] for i in row_order(arrived)]
-        order, _ = mini_batches([counts[key] for key in rows], 2, 2, seed=5)
-        made.append([rows[i] for i in order])
-    assert made[0] == made[1]

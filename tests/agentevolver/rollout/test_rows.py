@@ -5,10 +5,10 @@ import asyncio
 import pytest
 import torch
 
-from agentevolver.rollout import agent_loop
 from agentevolver.rollout.rollout import Rollout
 from agentevolver.rollout.rows import to_outputs, to_row
 from agentevolver.trainer.validation import validation_metrics
+from agentevolver.trainer.verl_plugin import agent_loop
 from agentevolver.types import Outcome, StopReason, Task, TrainingSample, Trajectory
 
 SAMPLE = TrainingSample([1, 2], [3, 4, 5], [1, 0, 1], [-0.1, 0.0, -0.2], [0, -1, 1])
@@ -22,12 +22,8 @@ def rollout(samples=(SAMPLE,), score=1.0, stop=StopReason.FINISHED):
     )
 
 
-def outputs_of(happened, *args, **kwargs):
-    return to_outputs(happened, *args, **kwargs)
-
-
 def test_a_sample_becomes_a_row_of_the_ids_and_numbers_that_were_recorded():
-    (output,) = outputs_of(rollout(), 9, 6, validation=False)
+    (output,) = to_outputs(rollout(), 9, 6, validation=False)
     fields, tag = to_row(output, ROW)
     assert fields["prompts"].tolist() == [1, 2] and fields["responses"].tolist() == [3, 4, 5]
     assert fields["response_mask"].tolist() == [1, 0, 1]
@@ -38,18 +34,10 @@ def test_a_sample_becomes_a_row_of_the_ids_and_numbers_that_were_recorded():
     assert output.extra_fields["step_ids"] == [0, -1, 1] and not output.extra_fields["masked"]
 
 
-def test_a_failed_rollout_is_one_masked_row_without_a_gradient():
-    (output,) = outputs_of(rollout(samples=(), score=None, stop=StopReason.ENV_ERROR), 9, 6, validation=False)
-    fields, tag = to_row(output, ROW)
-    assert fields["response_mask"].tolist() == [0] and output.extra_fields["masked"]
-    assert tag["min_global_steps"] == 6
-    assert output.extra_fields["trajectory"]["stop_reason"] == "env_error"
-
-
 def test_validation_counts_what_was_graded_whether_or_not_it_left_a_sample():
     unopened = rollout(samples=(), score=0.0, stop=StopReason.CONTEXT_FULL)
     failed = rollout(samples=(), score=None, stop=StopReason.ENV_ERROR)
-    outputs = [output for one in (rollout(), unopened, failed) for output in outputs_of(one, 9, 6, validation=True)]
+    outputs = [output for one in (rollout(), unopened, failed) for output in to_outputs(one, 9, 6, validation=True)]
     reports = [output.extra_fields["reward_extra_info"] for output in outputs]
     rewards, masked = [output.reward_score for output in outputs], [bool(report["masked"]) for report in reports]
     assert [output.response_mask for output in outputs[1:]] == [[0], [0]]
@@ -61,9 +49,9 @@ def test_validation_counts_what_was_graded_whether_or_not_it_left_a_sample():
 
 
 def test_the_record_is_carried_once_and_where_verl_hands_it_on():
-    outputs = outputs_of(rollout(samples=(SAMPLE, SAMPLE)), 9, 6, validation=False)
+    outputs = to_outputs(rollout(samples=(SAMPLE, SAMPLE)), 9, 6, validation=False)
     assert ["trajectory" in o.extra_fields for o in outputs] == [False, True]
-    outputs = outputs_of(rollout(samples=(SAMPLE, SAMPLE)), 9, 6, validation=True)
+    outputs = to_outputs(rollout(samples=(SAMPLE, SAMPLE)), 9, 6, validation=True)
     assert ["trajectory" in o.extra_fields["reward_extra_info"] for o in outputs] == [False, True]
 
 

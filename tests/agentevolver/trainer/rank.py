@@ -41,9 +41,6 @@ CASES = {
     "uneven rows, several samples a trajectory": {},
     "withdrawn rows": {"failed": ("t0_1", "t1_0", "t1_1", "t1_2"), "mini": 2},  # one of t1 is left, which says nothing
     "a rank of padding alone": {"tasks": 1, "rollouts": 2, "samples": 1, "last": True},
-    "a rank of withdrawn rows alone": {"samples": 1, "failed": ("t1_0", "t1_1", "t1_2", "t1_3"), "last": True},
-    "means of sequences": {"failed": ("t1_2",), "aggregation": "seq-mean-token-mean"},
-    "one ratio a row": {"mini": 2, "seed": 20, "mode": "gspo"},
 }
 
 
@@ -120,8 +117,7 @@ def rollouts(case, seed):
             mask[-1] = 1
             scores = torch.zeros(length)
             scores[-1] = score
-            turns = CASES[case].get("turns", 1)
-            extra = {"masked": trajectory in failed, "step_ids": [i * turns // length for i in range(length)]}
+            extra = {"masked": trajectory in failed, "step_ids": [0] * length}
             rows[f"{trajectory}_{sample}"] = {
                 "prompts": prompt, "responses": ids[len(prompt) :], "input_ids": ids,
                 "position_ids": torch.arange(len(ids)),
@@ -218,6 +214,7 @@ def make_trainer(folder, queue):
     from verl.workers.engine_workers import ActorRolloutRefWorker
 
     from agentevolver.trainer import trainer as evolver
+    from agentevolver.trainer.loss import selective_ppo_loss
     from agentevolver.trainer.worker import PolicyWorker
 
     workers = []
@@ -231,18 +228,11 @@ def make_trainer(folder, queue):
     trainer.actor_rollout_wg = trainer.ref_policy_wg = Group(queue, *workers)
     trainer.ref_in_actor, trainer.use_critic, trainer.global_steps, trainer.parameter_sync_step = False, False, 1, 1
     trainer.make_parts()
-    return trainer
-
-
-def use_loss(trainer, aggregation, mode="vanilla"):
-    """Install the loss as the trainer's `_setup` does."""
-    from agentevolver.trainer.loss import selective_ppo_loss
-
-    actor = copy.deepcopy(trainer.config.actor_rollout_ref.actor)
-    actor.loss_agg_mode = trainer.config.actor_rollout_ref.actor.loss_agg_mode = aggregation
-    actor.policy_loss.loss_mode = mode
-    loss = partial(selective_ppo_loss, config=omega_conf_to_dataclass(actor), kl_to="reference")
+    loss = partial(
+        selective_ppo_loss, config=omega_conf_to_dataclass(config.actor_rollout_ref.actor), kl_to="reference"
+    )
     trainer.actor_rollout_wg.actor.set_loss_fn(loss)
+    return trainer
 
 
 def wait_for(path, timeout_s=240):
@@ -266,11 +256,8 @@ def main(folder):
     for seed, case in enumerate(CASES, start=10):
         actor.reset()
         trainer.config.actor_rollout_ref.actor.ppo_mini_batch_size = CASES[case].get("mini", 1)
-        own = CASES[case]
-        use_loss(trainer, own.get("aggregation", "token-mean"), own.get("mode", "vanilla"))
-        results[case] = step(trainer, queue, case, own.get("seed", seed))
+        results[case] = step(trainer, queue, case, seed)
     trainer.config.actor_rollout_ref.actor.ppo_mini_batch_size = 1
-    use_loss(trainer, "token-mean")
     # The state after the last case is saved, and loaded by the other number of ranks; then both go on.
     first = next(iter(CASES))
     actor.save_checkpoint(str(folder / f"saved_by_{RANKS}" / "actor"), global_step=1)

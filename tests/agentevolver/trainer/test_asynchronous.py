@@ -1,39 +1,15 @@
-"""The hooks of the trainers whose rollouts go on over updates, and what of their state a checkpoint holds."""
-
 from types import SimpleNamespace
 
 import pytest
 import torch
-from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
-from verl.trainer.ppo.v1 import get_trainer_cls
 from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
-from verl.trainer.ppo.v1.trainer_separate_async import PPOTrainerSeparateAsync
 
 from agentevolver.trainer import asynchronous, roll_out
 from agentevolver.trainer.asynchronous import Asynchronous, EvolverTrainerAsync, EvolverTrainerSeparate
-from agentevolver.trainer.separate_worker import SeparateWorker
-from agentevolver.trainer.trainer import EvolverTrainer, EvolverTrainerSync
-from agentevolver.trainer.worker import PolicyWorker
-from agentevolver.types import Task
-from task_manager.dataset import MixedTasks
-from task_manager.settings import TaskManagerSettings
+from agentevolver.trainer.trainer import EvolverTrainer
+from tests.agentevolver.trainer.memory_queue import Queue
 from tests.trajectories import trajectory
-
-
-def test_each_mode_has_its_trainer_over_verls():
-    for mode, ours, verls, name in (
-        ("agentevolver", EvolverTrainerSync, None, "sync"),
-        ("agentevolver_async", EvolverTrainerAsync, PPOTrainerColocateAsync, "colocate_async"),
-        ("agentevolver_separate", EvolverTrainerSeparate, PPOTrainerSeparateAsync, "separate_async"),
-    ):
-        assert get_trainer_cls(mode) is ours and ours.verl_mode == name
-        assert issubclass(ours, EvolverTrainer) and (verls is None or issubclass(ours, verls))
-
-
-def test_where_rollouts_have_gpus_of_their_own_the_worker_keeps_policies_in_memory_and_its_times():
-    assert EvolverTrainerSeparate.worker_class is SeparateWorker and issubclass(SeparateWorker, PolicyWorker)
-    assert callable(SeparateWorker.save_model_to_cpu) and callable(SeparateWorker.sync_seconds)
 
 
 class Engines:
@@ -52,19 +28,6 @@ def trainer_of(kind, engines, **settings):
     made.settings = SimpleNamespace(trainer=SimpleNamespace(**settings))
     made._tell_workers = lambda **pause: engines.calls.append(pause)
     return made
-
-
-def test_nobody_is_sent_to_the_engine_from_before_it_is_cut_off_until_it_has_the_new_weights(monkeypatch):
-    engines = Engines()
-    trainer = trainer_of(EvolverTrainerAsync, engines)
-    monkeypatch.setattr(EvolverTrainer, "on_sample_end", lambda self: self.checkpoint_manager.abort_replicas())
-    monkeypatch.setattr(
-        EvolverTrainer, "on_step_end", lambda self: self.checkpoint_manager.resume_generation_replicas()
-    )
-    trainer.timing_raw, trainer.actor_rollout_wg = {}, SimpleNamespace(sync_seconds=list)
-    trainer.on_sample_end()
-    trainer.on_step_end()
-    assert engines.calls == [{"asleep": True}, "abort_replicas", "resume_generation_replicas", {"asleep": False}]
 
 
 @pytest.mark.parametrize("kind", [EvolverTrainerAsync, EvolverTrainerSeparate])
@@ -96,11 +59,11 @@ def test_the_warm_up_is_no_longer_than_the_training(monkeypatch):
     assert asked == [2, 1, 0]
 
 
-class Queue:
-    """TransferQueue's keys, tags and fields."""
+class Groups:
+    """TransferQueue's keys and tags; what runs is finished when it is looked at for the third time."""
 
-    def __init__(self, tags, fields=None):
-        self.tags, self.fields, self.put, self.looked = tags, fields or {}, {}, 0
+    def __init__(self, tags):
+        self.tags, self.looked = tags, 0
 
     def kv_list(self, partition_id):
         self.looked += 1
@@ -113,13 +76,6 @@ class Queue:
         for key in keys:
             del self.tags[key]
 
-    def kv_batch_get(self, keys, partition_id, select_fields):
-        rows = [self.fields[key] for key in keys]
-        return {name: torch.nested.as_nested_tensor(rows, layout=torch.jagged) for name in select_fields}
-
-    def kv_batch_put(self, keys, partition_id, fields: TensorDict):
-        self.put |= {key: row.tolist() for key, row in zip(keys, fields["rollout_is_weights"].unbind(), strict=True)}
-
 
 def test_scouts_and_the_warm_start_take_their_own_groups_and_leave_those_of_training(monkeypatch):
     training = {
@@ -131,7 +87,7 @@ def test_scouts_and_the_warm_start_take_their_own_groups_and_leave_those_of_trai
         "000002-00000-s_1_0": {"status": "success"},
         "000002-00000-s_0_0": {"status": "success"},
     }
-    queue = Queue({**training, **scouts})
+    queue = Groups({**training, **scouts})
     monkeypatch.setattr(roll_out, "tq", queue)
     found = roll_out.gathered(["000002-00000-s"], "train")
     assert queue.looked == 3, "they were waited for"
@@ -141,47 +97,12 @@ def test_scouts_and_the_warm_start_take_their_own_groups_and_leave_those_of_trai
 
 
 def test_a_row_that_lost_its_guidance_counts_in_full_and_others_by_how_likely_they_became(monkeypatch):
-    queue = Queue({}, {f"g_{i}_0": torch.tensor([0.5, 2.0]) for i in range(3)})
+    queue = Queue()
+    queue.rows = {f"g_{i}_0": {"rollout_is_weights": torch.tensor([0.5, 2.0])} for i in range(2)}
     monkeypatch.setattr(asynchronous, "tq", queue)
     guided = {"guidance": {"text": "tip", "injected": "tip", "keep": False}}
     told = [trajectory(group_id="g", rollout_id=0), trajectory(group_id="g", rollout_id=1, **guided)]
     assert [one.stripped for one in told] == [False, True]
     rows = KVBatchMeta(partition_id="train", keys=["g_0_0", "g_1_0"], tags=[{}, {}])
     Asynchronous._keep_stripped(SimpleNamespace(_trajectories=told), rows)
-    assert queue.put == {"g_1_0": [1.0, 1.0]}
-
-
-TASKS = [Task(f"note_add.k1.{i}", "pocket", metadata={"split": "train"}) for i in range(12)]
-
-
-def test_a_draw_that_is_ahead_goes_on_where_it_was():
-    """The loader is read batch by batch and a batch ahead; its state is what was drawn, not what was trained on."""
-
-    def loader(seed=7):
-        section = TaskManagerSettings(mixture={"seed": seed}, curriculum={"enable": True})
-        tasks = MixedTasks(TASKS, [], section)
-        return tasks, tasks.loader(1, lambda rows: [row["task"]["task_id"] for row in rows])
-
-    def drawn(iterator, count):
-        return [next(iterator)[0] for _ in range(count)]
-
-    _, whole = loader()
-    iterator = iter(whole)
-    first = drawn(iterator, 8)  # two batches of four: one is ahead
-    state = whole.state_dict()
-    rest = drawn(iterator, 4)
-    assert sorted(first + rest) == sorted(task.task_id for task in TASKS)
-    _, again = loader()
-    again.load_state_dict(state)
-    assert drawn(iter(again), 4) == rest
-
-
-def test_the_optimiser_steps_of_a_step_are_those_of_its_batches_together():
-    config = SimpleNamespace(
-        data=SimpleNamespace(train_batch_size=32),
-        actor_rollout_ref=SimpleNamespace(actor=SimpleNamespace(ppo_mini_batch_size=8)),
-    )
-    for syncs, steps in ((1, 4), (4, 1)):
-        trainer = object.__new__(EvolverTrainerSeparate)
-        trainer.config, trainer.parameter_sync_step = config, syncs
-        assert trainer._optimiser_steps == steps
+    assert [row["rollout_is_weights"].tolist() for row in queue.rows.values()] == [[0.5, 2.0], [1.0, 1.0]]

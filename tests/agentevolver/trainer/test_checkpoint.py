@@ -1,5 +1,3 @@
-"""A checkpoint holds the trainer's own state, and knows which pool of experience it goes with."""
-
 import errno
 import json
 import random
@@ -24,7 +22,6 @@ from agentevolver.trainer.monitor.watchdog import Watchdog
 from agentevolver.trainer.parts import TrainerPart, TrainerParts
 from agentevolver.utils.errors import TrainingFailed
 from agentevolver.utils.files import append_jsonl, read_jsonl
-from experience_manager.database import revision_of
 from experience_manager.store import Store
 
 
@@ -60,14 +57,6 @@ def test_random_numbers_and_the_count_of_failed_steps_go_on_as_they_were(folder)
     assert [path.name for path in folder.iterdir()] == [STATE], "no draft is left"
 
 
-def test_a_checkpoint_of_an_earlier_release_changes_nothing(folder):
-    folder.mkdir(parents=True)
-    random.seed(5)
-    expected = random.Random(5).random()
-    assert restore_state(folder, pool=None) == 0
-    assert random.random() == expected
-
-
 def test_the_pool_may_have_grown_since_and_may_not_be_older_or_gone(folder, pool):
     save_state(folder, failed_in_a_row=0, pool=pool)
     assert restore_state(folder, pool=pool) == 0
@@ -83,18 +72,10 @@ def test_the_pool_may_have_grown_since_and_may_not_be_older_or_gone(folder, pool
     assert restore_state(folder, pool=None) == 0, "a run elsewhere that only takes the weights"
 
 
-def test_a_pool_is_read_while_another_process_has_it_open(pool):
-    with Store(pool) as store:
-        assert store.stamp is None
-        assert revision_of(pool) == 3
-    assert revision_of(pool.with_name("other.sqlite")) is None
-
-
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
         (OSError(errno.ENOSPC, "No space left on device"), r"\[Errno 28\] No space left on device"),
-        (RuntimeError("torch says much\n  unexpected pos 64 vs 0\n"), "unexpected pos 64 vs 0"),
         (
             RayTaskError("save", "a traceback\nof many lines", OSError(errno.EIO, "Input/output error")),
             r"\[Errno 5\] Input/output error",
@@ -275,15 +256,6 @@ def test_the_checkpoint_that_a_run_goes_on_from_is_the_newest_from_then_on(tmp_p
     assert [found.step for found in whole_checkpoints(checkpoints)] == [4, 5], "the branch that was left goes first"
 
 
-def test_what_a_torn_checkpoint_left_is_not_mixed_with_the_one_that_is_repeated(tmp_path, pool, checkpoints):
-    save(trainer_in(tmp_path, 4))
-    (checkpoints / "global_step_4" / "actor" / "optim_world_size_1_rank_0.pt").touch()
-    save(trainer_in(tmp_path, 4))
-    assert sorted(path.name for path in (checkpoints / "global_step_4").rglob("*.*")) == sorted(
-        [MANIFEST, "data.pt", "model_world_size_1_rank_0.pt", STATE]
-    )
-
-
 def test_a_run_falls_back_to_the_newest_whole_checkpoint_and_repeats_the_steps_since(
     tmp_path, pool, checkpoints, caplog
 ):
@@ -338,13 +310,11 @@ OWN, NAMED, BEGINNING = "checkpoints/global_step_4", "elsewhere/checkpoints/glob
     ("mode", "from_there", "pool_from", "validates_first"),
     [
         ({"resume_mode": "auto"}, OWN, OWN, False),
-        ({"resume_mode": "auto", "val_only": True, "val_before_train": False}, OWN, OWN, True),
         ({"resume_mode": "resume_path"}, NAMED, None, False),
-        ({"resume_mode": "resume_path", "val_only": True, "val_before_train": False}, NAMED, None, True),
         ({"resume_mode": "disable"}, None, BEGINNING, True),
         ({"resume_mode": "disable", "val_only": True, "val_before_train": False}, None, None, True),
     ],
-    ids=["auto", "auto, validates", "named", "named, validates", "starts over", "validates as it is"],
+    ids=["auto", "named", "starts over", "validates as it is"],
 )
 def test_each_way_to_begin_restores_its_own_folder(
     tmp_path, pool, checkpoints, mode, from_there, pool_from, validates_first

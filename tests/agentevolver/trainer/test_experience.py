@@ -1,8 +1,5 @@
-"""The experience manager from the trainer's side: what rows and rollouts say, and the actor in the wiring of a run."""
-
 import asyncio
 import json
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,7 +9,6 @@ from ray.exceptions import RayActorError, RayTaskError
 from agentevolver.config.checks import load
 from agentevolver.trainer.checkpoint import writing
 from agentevolver.trainer.experience import CHUNK, RunExperience
-from agentevolver.trainer.metrics import rollout_flags
 from agentevolver.types import Task
 from agentevolver.utils.errors import TrainingFailed
 from agentevolver.utils.files import read_jsonl
@@ -37,24 +33,6 @@ def record(name="g_0", *, guided=False, stripped=False, wanted=False, success=Fa
         guidance=guidance or injected,
         guidance_wanted=wanted,
     )
-
-
-def test_success_of_guided_rollouts_is_told_apart_and_unanswered_ones_are_counted():
-    failed = replace(record("d_0", wanted=True), outcome=None)
-    records = [
-        record("a_0", guided=True, wanted=True, success=True),
-        record("a_1", wanted=True, success=True),
-        record("a_2"),
-        failed,
-    ]
-    assert rollout_flags(records) == {
-        "exp_manager/unanswered": 2.0,
-        "exp_manager/guided/rollouts": 1.0,
-        "exp_manager/guided/success": 1.0,
-        "exp_manager/unguided/rollouts": 2.0,
-        "exp_manager/unguided/success": 0.5,
-    }
-    assert "exp_manager/guided/success" not in rollout_flags(records[1:])
 
 
 @pytest.fixture(scope="module")
@@ -225,105 +203,6 @@ def test_rollouts_whose_distillation_failed_are_distilled_again_counted_and_owed
     assert asked == []
 
 
-def test_the_success_of_a_warm_start_is_that_of_all_its_chunks_also_where_it_goes_on_in_between(tmp_path, monkeypatch):
-    class Killed(Exception):
-        pass
-
-    def roll_out(tasks, n):
-        if len(tasks) < CHUNK and not resumed:
-            raise Killed
-        return [record(f"{one.task_id}_0", task=one.task_id, success=len(tasks) == CHUNK) for one in tasks]
-
-    def fill(name):
-        navigation = navigation_over(
-            tmp_path, monkeypatch, warm_start=lambda _: Filling({}), save=lambda _: None, restore=lambda *_: True
-        )
-        navigation._rollouts = 1
-        navigation.fill(name, [Task(f"w{i}", "pocket") for i in range(CHUNK + CHUNK // 3)], roll_out, lambda *_: None)
-        return navigation.collect()[f"exp_manager/{name}/success"]
-
-    expected, resumed = CHUNK / (CHUNK + CHUNK // 3), []
-    with pytest.raises(Killed):
-        fill("warm_start")
-    resumed.append(True)
-    assert fill("warm_start") == pytest.approx(expected)
-    assert fill("scout") == pytest.approx(expected)
-
-
-def test_tasks_of_one_id_in_two_environments_are_each_rolled_out_and_owed_for_themselves(tmp_path, monkeypatch):
-    def warm_start(records):
-        return Filling({}, tuple(one.task.task_id for one in records if one.task.env_type == "lake"))
-
-    def roll_out(tasks, n):
-        return [
-            trajectory(group_id=one.env_type, rollout_id=0, task=one.to_dict(), outcome={"score": 1.0, "success": True})
-            for one in tasks
-        ]
-
-    navigation = navigation_over(
-        tmp_path, monkeypatch, warm_start=warm_start, save=lambda _: None, restore=lambda *_: True
-    )
-    navigation._rollouts, navigation._several = 1, True
-    navigation.fill("warm_start", [Task("0", "pocket"), Task("0", "lake")], roll_out, lambda *_: None)
-    known = json.loads((tmp_path / "experience" / "warm_start.json").read_text())
-    assert known["tasks"] == ["pocket/0", "lake/0"]
-    # An id is all that the experience manager tells: both are distilled once more, which joins what is there.
-    assert known["undistilled"] == {"warm_start_0.jsonl": ["pocket/0", "lake/0"]}
-
-
-def test_rollouts_that_a_lost_actor_was_to_distil_are_owed(tmp_path, monkeypatch):
-    def lost(records):
-        raise RayActorError()
-
-    navigation = navigation_over(tmp_path, monkeypatch, warm_start=lost, save=lambda _: None, restore=lambda *_: True)
-    navigation._rollouts = 1
-    navigation.fill("warm_start", [Task("w0", "pocket")], lambda tasks, n: [record(task="w0")], lambda *_: None)
-    metrics = navigation.collect()
-    assert metrics["exp_manager/errors"] == 1.0 and metrics["exp_manager/warm_start/undistilled"] == 1.0
-
-
-def test_a_pool_that_is_set_back_is_told_of_with_where_its_later_state_is_and_none_is_overwritten(
-    tmp_path, monkeypatch, caplog
-):
-    asides = []
-
-    def restore(folder, aside):
-        asides.append(Path(aside))
-        if len(asides) < 3:
-            asides[-1].write_text(f"state {len(asides)}")
-        return True
-
-    navigation = navigation_over(tmp_path, monkeypatch, restore=restore)
-    assert all(navigation.restore_pool(tmp_path / "checkpoint") for _ in range(3))
-    assert [path.name for path in asides] == [f"experience.superseded-{n}.sqlite" for n in (1, 2, 3)]
-    assert asides[0].read_text() == "state 1"
-    told = [entry.getMessage() for entry in caplog.records if entry.levelname == "WARNING"]
-    assert len(told) == 2 and str(asides[0]) in told[0] and str(asides[1]) in told[1], (
-        "the third time nothing was different"
-    )
-
-
-@pytest.mark.parametrize("waits", [True, False])
-@pytest.mark.parametrize("owns_pool", [True, False])
-def test_a_run_that_starts_over_says_so_to_any_pool_and_one_that_goes_on_does_not(
-    tmp_path, monkeypatch, waits, owns_pool
-):
-    done = []
-    navigation = navigation_over(
-        tmp_path,
-        monkeypatch,
-        restore=lambda folder, _: done.append(Path(folder)) or True,
-        start_over=lambda: done.append("over"),
-    )
-    navigation._waits, navigation._owns_pool = waits, owns_pool
-    set_back = waits and owns_pool
-    assert navigation.restore_pool(tmp_path / "global_step_2") is set_back
-    assert done == [tmp_path / "global_step_2"] * set_back
-    done.clear()
-    assert navigation.restore_pool(navigation.beginning) is set_back
-    assert done == [*[navigation.beginning] * set_back, "over"]
-
-
 def test_a_pool_that_cannot_be_saved_or_set_back_ends_the_run_with_one_line(tmp_path, monkeypatch):
     def failing(*_):
         raise RayTaskError("save", "Traceback:\n  many lines", StoreCorrupt("/x/experience.sqlite: malformed"))
@@ -359,13 +238,3 @@ def test_a_save_outlives_the_loss_of_the_actor_and_ends_the_run_if_it_does_not_c
     with pytest.raises(TrainingFailed, match=r"the experience pool could not be written into .*The actor"):
         navigation.save(tmp_path / "global_step_4")
     assert len(saved) == 1
-
-
-@pytest.mark.service
-@pytest.mark.timeout(240)
-def test_a_pool_that_cannot_be_opened_ends_the_run_with_its_reason(ray, tmp_path):
-    settings = settings_of(tmp_path)
-    settings.experiment_dir.mkdir(parents=True)
-    (settings.experiment_dir / "experience.sqlite").write_bytes(b"no store at all" * 50)
-    with pytest.raises(TrainingFailed, match=r"could not be started: .*is damaged or no store"):
-        RunExperience(settings, []).wait()

@@ -1,5 +1,3 @@
-"""The experience pool before a run: looked at, and the tasks that fill it chosen once."""
-
 from pathlib import Path
 from typing import ClassVar
 
@@ -71,24 +69,10 @@ def test_a_run_that_goes_on_keeps_to_its_tasks(tmp_path):
     assert (warm_start_path(settings).read_text(), scout_path(settings).read_text()) == before
 
 
-def test_the_same_tasks_are_drawn_in_every_start(tmp_path):
-    first, second = (settings_of(tmp_path / name, "exp_manager.init_tasks=3") for name in "ab")
-    prepare(first, [*TASKS, *HELD_OUT])
-    prepare(second, [*TASKS, *HELD_OUT])
-    assert read_tasks(warm_start_path(first)) == read_tasks(warm_start_path(second))
-
-
 def test_scouts_that_would_only_see_the_evaluation_are_refused(tmp_path):
     everything = [Task(f"note_add.k17.{i}", "pocket", metadata={"validation": True}) for i in range(5)]
     with pytest.raises(ConfigError, match=r"scout.split = test: all of its 5 tasks are trained on or validated on"):
         prepare(settings_of(tmp_path), [*TASKS, *everything])
-
-
-def test_a_split_that_is_not_there_is_one_line(tmp_path):
-    with pytest.raises(
-        ConfigError, match=r"scout.split = nowhere cannot be listed: the environment 'pocket' lists no task"
-    ):
-        prepare(settings_of(tmp_path, "exp_manager.scout.split=nowhere"), [*TASKS, *HELD_OUT])
 
 
 def test_a_pool_that_cannot_be_used_ends_the_run_before_an_engine_is_started(tmp_path):

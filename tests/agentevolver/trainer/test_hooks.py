@@ -1,5 +1,3 @@
-"""The trainer's hooks on a step's rows, as the rollout workers write them; verl's methods below are the real ones."""
-
 from types import SimpleNamespace
 
 import pytest

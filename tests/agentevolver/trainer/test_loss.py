@@ -1,5 +1,3 @@
-"""Selective boosting: verl's loss where nothing is boosted, a slow obvious reference where something is."""
-
 import math
 from functools import partial
 
@@ -9,15 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tensordict import TensorDict
 from verl.utils import tensordict_utils as tu
-from verl.utils.metric import Metric, reduce_metrics
+from verl.utils.metric import Metric
 from verl.workers.config import FSDPActorConfig
 from verl.workers.config.actor import PolicyLossConfig
 from verl.workers.utils.losses import ppo_loss
 
 from agentevolver.config.loss_modes import BOOSTED
-from agentevolver.trainer import loss as module
-from agentevolver.trainer.loss import finish_metrics, guidance_metrics, selective_ppo_loss
-from experience_manager.settings import PRESETS, verl_overrides
+from agentevolver.trainer.loss import finish_metrics, selective_ppo_loss
 
 AGGREGATIONS = ("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
 LOW, HIGH, OFF, DUAL = 0.2, 0.28, 0.6, 3.0
@@ -152,25 +148,6 @@ def batches(draw, **options):
     return Batch(rows, guided, bounds, **{**extra, **options})
 
 
-def one_row(advantage, ratio, bound, mode="vanilla"):
-    row = {"log_ratio": [math.log(ratio)], "advantage": [advantage], "mask": [1]}
-    return Batch([row], [1], [bound]).run(partial(selective_ppo_loss, config(mode)))
-
-
-# (advantage, ratio) -> loss of an unguided and of a boosted token, from the specification's golden vectors.
-@pytest.mark.parametrize(
-    ("advantage", "ratio", "unguided", "boosted"),
-    [
-        (1, 0.5, -0.5, -0.5), (1, 1.25, -1.25, -1.25), (1, 1.4, -1.28, -1.4), (1, 1.7, -1.28, -1.6), (1, 4, -1.28,
-        -1.6),
-        (-1, 0.5, 0.8, 0.8), (-1, 0.9, 0.9, 0.9), (-1, 1.7, 1.7, 1.7), (-1, 4, 3.0, 3.0),
-    ],
-)  # fmt: skip
-def test_the_clip_table_of_the_specification(advantage, ratio, unguided, boosted):
-    assert one_row(advantage, ratio, HIGH)[0] == pytest.approx(unguided, abs=1e-5)
-    assert one_row(advantage, ratio, OFF)[0] == pytest.approx(boosted, abs=1e-5)
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize("mode", BOOSTED)
 @settings(max_examples=40, deadline=None)
@@ -196,81 +173,6 @@ def test_without_a_boosted_sample_loss_and_gradient_are_verls_to_the_last_bit(mo
     for key, metric in theirs[2].items():
         mine = ours[2][key]
         assert (mine.aggregate() == metric.aggregate()) if isinstance(metric, Metric) else mine == metric
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("mode", BOOSTED)
-@settings(max_examples=12, deadline=None)
-@given(st.data())
-def test_a_mixed_batch_is_the_sum_of_its_rows_each_with_its_own_clip(mode, data):
-    batch = data.draw(batches(weights=False))
-    whole = batch.run(partial(selective_ppo_loss, config(mode, "token-sum")))
-    parts, gradients = 0.0, []
-    for row, bound in zip(batch.rows, batch.bounds, strict=True):
-        alone = Batch([row])
-        own = config(mode, "token-sum")
-        # verl's own loss with the row's bound as its only one; a boost is for positive advantages alone.
-        positive = Batch([{**row, "mask": [m * (a > 0) for m, a in zip(row["mask"], row["advantage"], strict=True)]}])
-        if mode in ("vanilla", "cispo"):
-            other = Batch([{**row, "mask": [m * (a <= 0) for m, a in zip(row["mask"], row["advantage"], strict=True)]}])
-            object.__setattr__(own, "clip_ratio_high", bound)
-            first = positive.run(partial(ppo_loss, own))
-            second = other.run(partial(ppo_loss, config(mode, "token-sum")))
-            parts += first[0] + second[0]
-            gradients.append(first[1] + second[1])
-        else:
-            if any(a < 0 for a in row["advantage"]) and any(a > 0 for a in row["advantage"]):
-                return  # the ratio is the row's: its tokens cannot be taken apart
-            object.__setattr__(own, "clip_ratio_high", bound)
-            result = alone.run(partial(ppo_loss, own))
-            parts += result[0]
-            gradients.append(result[1])
-    assert whole[0] == pytest.approx(parts, rel=1e-4, abs=1e-5)
-    assert torch.allclose(whole[1], torch.cat(gradients), atol=1e-5)
-
-
-def test_micro_batches_of_two_ranks_add_up_to_the_whole_batch():
-    rows = [{"log_ratio": [0.5, -0.4, 0.9], "advantage": [1.0, -1.0, 0.5], "mask": [1, 1, 1]} for _ in range(4)]
-    bounds, flags = [OFF, HIGH, OFF, HIGH], [1, 0, 1, 0]
-    whole = Batch(rows, flags, bounds).run(partial(selective_ppo_loss, config()))
-    halves = []
-    for part in (slice(0, 2), slice(2, 4)):
-        half = Batch(rows[part], flags[part], bounds[part], dp_size=2)
-        tu.assign_non_tensor(half.data, batch_num_tokens=12, global_batch_size=4)
-        halves.append(half.run(partial(selective_ppo_loss, config())))
-    assert sum(loss for loss, _, _ in halves) / 2 == pytest.approx(whole[0], rel=1e-5)
-    assert torch.allclose(torch.cat([gradient for _, gradient, _ in halves]) / 2, whole[1], atol=1e-6)
-    joined = {
-        key: Metric.aggregate_dp([metrics[key] for _, _, metrics in halves])
-        for key in halves[0][2]
-        if key.endswith("_sum")
-    }
-    together = {key: metric.aggregate() for key, metric in whole[2].items() if key.endswith("_sum")}
-    assert finish_metrics(joined) == pytest.approx(finish_metrics(together))
-
-
-def test_the_boost_moves_the_gradient_of_a_guided_success_alone():
-    row = {"log_ratio": [math.log(1.4)], "advantage": [1.0], "mask": [1]}
-    failure = {**row, "advantage": [-1.0]}
-    batch = Batch([row, row, failure], [1, 0, 1], [OFF, HIGH, OFF])
-    _, gradient, _ = batch.run(partial(selective_ppo_loss, config(aggregation="token-sum")))
-    assert gradient.tolist() == pytest.approx([-1.4, 0.0, 1.4], abs=1e-5)
-
-
-def test_a_batch_without_our_columns_is_verls_business():
-    batch = Batch([{"log_ratio": [0.5], "advantage": [1.0], "mask": [1]}])
-    ours = batch.run(partial(selective_ppo_loss, config()))
-    assert ours[0] == pytest.approx(-1.28) and not any("guided" in key for key in ours[2])
-
-
-def test_guided_samples_that_keep_their_guidance_are_counted_but_not_boosted():
-    batch = Batch([{"log_ratio": [0.5], "advantage": [1.0], "mask": [1]}], [1], [HIGH])
-    value, _, metrics = batch.run(partial(selective_ppo_loss, config()))
-    done = finish_metrics(
-        reduce_metrics({key: metric for key, metric in metrics.items() if isinstance(metric, Metric)})
-    )
-    assert value == pytest.approx(-1.28)
-    assert done["actor/guided/clipfrac"] == 1.0 and done["actor/guided/ratio"] == pytest.approx(math.exp(0.5), rel=1e-5)
 
 
 def test_clip_fractions_of_guided_and_unguided_tokens_are_those_of_their_own_bounds():
@@ -306,42 +208,8 @@ def test_a_column_may_come_in_any_shape_with_one_number_a_row(shape):
     assert value == pytest.approx(-1.6 - 1.28, abs=1e-5)
 
 
-def test_a_column_with_a_number_a_token_is_refused():
-    batch = Batch([{"log_ratio": [0.5, 0.1], "advantage": [1.0, 1.0], "mask": [1, 1]}], [1], [OFF])
-    batch.data["clip_ratio_high"] = nested([[OFF, OFF]])
-    with pytest.raises(ValueError, match=r"'clip_ratio_high' holds 2 numbers for 1 rows"):
-        batch.run(partial(selective_ppo_loss, config()))
-
-
 def test_a_loss_mode_without_an_upper_clip_by_sample_is_refused_only_where_something_is_boosted():
     row = {"log_ratio": [0.5], "advantage": [1.0], "mask": [1]}
     with pytest.raises(ValueError, match="loss_mode = 'geo_mean' has no upper clip by sample"):
         Batch([row], [1], [OFF]).run(partial(selective_ppo_loss, config("geo_mean")))
     Batch([row], [1], [HIGH]).run(partial(selective_ppo_loss, config("geo_mean")))
-
-
-@pytest.mark.parametrize("preset", PRESETS)
-def test_the_loss_mode_of_every_preset_has_an_upper_clip_by_sample(preset):
-    assert verl_overrides(preset).get("actor_rollout_ref.actor.policy_loss.loss_mode", "vanilla") in BOOSTED
-
-
-def test_the_loss_can_be_sent_to_a_worker():
-    import cloudpickle
-
-    restored = cloudpickle.loads(cloudpickle.dumps(partial(selective_ppo_loss, config=config(), kl_to="old")))
-    assert restored.func is module.selective_ppo_loss and restored.keywords["kl_to"] == "old"
-
-
-def test_metrics_of_rows_tell_guided_from_unguided():
-    metrics = guidance_metrics(
-        [True, True, False, False],
-        [True, False, False, False],
-        [1.0, 0.0, 0.0, 0.0],
-        [1.5, -0.5, -0.5, -0.5],
-        [10, 10, 20, 10],
-    )
-    assert metrics["exp_manager/guided_share"] == 0.5 and metrics["exp_mask_ratio"] == 0.2
-    assert metrics["exp_manager/guided/reward"] == 0.5 and metrics["exp_manager/unguided/reward"] == 0.0
-    assert metrics["exp_manager/guided/advantage"] == 0.5 and metrics["exp_manager/unguided/tokens"] == 15
-    assert "exp_manager/guided/reward" not in guidance_metrics([False], [False], [1.0], [0.0], [3])
-    assert guidance_metrics([], [], [], [], []) == {}

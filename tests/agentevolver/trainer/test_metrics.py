@@ -1,10 +1,8 @@
-"""What a step's rollouts say, and when they say that the run should end."""
-
 from dataclasses import replace
 
 import pytest
 
-from agentevolver.trainer.failures import FailureGuard, RolloutsFailed, lonely_groups, nothing_left
+from agentevolver.trainer.failures import FailureGuard, RolloutsFailed, lonely_groups
 from agentevolver.trainer.metrics import metrics_apart, rollout_metrics
 from tests.trajectories import trajectory
 
@@ -32,53 +30,8 @@ def test_metrics_count_failed_rollouts_apart_from_graded_ones():
     assert metrics["rollout/tokens_per_s"] == 10
 
 
-def test_samples_that_were_left_out_are_counted_by_name():
-    long, many = {"response_too_long": 2}, {"over_max_samples": 1, "response_too_long": 1}
-    metrics = rollout_metrics(
-        [replace(record(), dropped_samples=long), replace(record(), dropped_samples=many)], gen_s=1.0
-    )
-    dropped = {name: count for name, count in metrics.items() if name.startswith("rollout/dropped_samples/")}
-    assert dropped == {
-        "rollout/dropped_samples/prompt_too_long": 0,
-        "rollout/dropped_samples/response_too_long": 3,
-        "rollout/dropped_samples/opening_edited": 0,
-        "rollout/dropped_samples/over_max_samples": 1,
-    }
-
-
-def test_problems_of_tool_calls_are_shares_of_the_calls_that_were_tried():
-    def step(calls, *problems):
-        return replace(record().steps[0], calls=calls, problems=problems)
-
-    plan = replace(record().steps[0], kind="plan")
-    played = replace(record(), steps=[plan, step(3, "unknown_tool"), step(0), step(1, "bad_json")])
-    metrics = rollout_metrics([played, record()], gen_s=1.0)
-    tools = {name.removeprefix("rollout/"): value for name, value in metrics.items() if "/tool_" in name}
-    assert tools == {
-        "tool_calls_per_step": 4 / 3,
-        "tool_problems/unknown_tool": 0.25,
-        "tool_problems/bad_json": 0.25,
-        "tool_problems/bad_arguments": 0.0,
-        "tool_problems/too_many": 0.0,
-        "tool_problems/broken": 0.0,
-    }
-
-
-def test_episodes_without_native_calls_say_nothing_of_calls():
-    assert not [name for name in rollout_metrics([record()], gen_s=1.0) if "/tool_" in name]
-
-
-def test_groups_of_equal_scores_have_no_signal():
-    metrics = rollout_metrics([record("a", 1.0), record("a", 1.0), record("b", 1.0), record("b", 0.0)], gen_s=1.0)
-    assert metrics["rollout/groups_without_signal"] == 0.5
-
-
 def test_metrics_of_a_step_without_a_graded_rollout_hold_no_mean():
     assert "rollout/reward/mean" not in rollout_metrics([failed()], gen_s=1.0)
-
-
-def test_a_group_of_which_one_is_left_is_lonely():
-    assert lonely_groups([record("a"), record("b"), record("b"), replace(failed(), group_id="a")]) == {"a"}
 
 
 def test_a_group_that_was_asked_for_one_rollout_is_not_lonely():
@@ -88,12 +41,6 @@ def test_a_group_that_was_asked_for_one_rollout_is_not_lonely():
 def test_the_guard_ends_the_run_at_once_when_every_rollout_failed():
     with pytest.raises(RolloutsFailed, match=r"2 of 2 rollouts .*1 x env_error.*1 x llm_error.*the last one: no reply"):
         FailureGuard(0.5, 2).check([failed(), failed("llm_error", "no reply")])
-
-
-def test_a_step_of_which_nothing_is_left_says_why():
-    told = str(nothing_left([record(), failed("agent_error", "it raised"), record(group="h"), failed()]))
-    assert "2 of 4 rollouts failed (1 x agent_error, 1 x env_error)" in told and told.endswith("the last failure: gone")
-    assert "no sample fits the limits" in str(nothing_left([record()]))
 
 
 def test_the_guard_ends_the_run_after_failed_steps_in_a_row_only():

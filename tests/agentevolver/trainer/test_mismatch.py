@@ -1,5 +1,3 @@
-"""The mismatch metric counts sampled tokens alone, and its warning comes once until the number has doubled."""
-
 import logging
 
 import pytest
@@ -9,6 +7,7 @@ from hypothesis import strategies as st
 from transfer_queue import KVBatchMeta
 
 from agentevolver.trainer.mismatch import MAX, MEAN, STALE, MismatchWatch, difference, of_batch
+from tests.agentevolver.trainer.memory_queue import Queue
 
 LOG_PROB = st.floats(-20.0, 0.0, width=32)
 ROW = st.lists(st.tuples(LOG_PROB, LOG_PROB, st.booleans()), min_size=1, max_size=8)
@@ -27,22 +26,11 @@ def test_mean_and_maximum_are_over_the_sampled_tokens_of_all_rows(rows):
 
 
 def test_rows_of_earlier_weights_are_told_apart_from_those_of_the_trainers_own(monkeypatch):
-    columns = {
-        "rollout_log_probs": [-1.0, -2.0, -3.0],
-        "old_log_probs": [-1.25, -2.0, -5.0],
-        "response_mask": [1, 1, 1],
-    }
-
-    def get(keys, partition_id, select_fields):
-        rows = [int(key.split("_")[1]) for key in keys]
-        return {
-            name: torch.nested.as_nested_tensor(
-                [torch.tensor([columns[name][row]]) for row in rows], layout=torch.jagged
-            )
-            for name in select_fields
-        }
-
-    monkeypatch.setattr("agentevolver.trainer.mismatch.tq.kv_batch_get", get)
+    queue = Queue()
+    for row, (sampled, trained) in enumerate(((-1.0, -1.25), (-2.0, -2.0), (-3.0, -5.0))):
+        columns = {"rollout_log_probs": sampled, "old_log_probs": trained, "response_mask": 1}
+        queue.rows[f"g_{row}_0"] = {name: torch.tensor([value]) for name, value in columns.items()}
+    monkeypatch.setattr("agentevolver.trainer.mismatch.tq", queue)
     tags = [{"min_global_steps": version} for version in (6, 6, 5)]
     batch = KVBatchMeta(partition_id="train", keys=[f"g_{row}_0" for row in range(3)], tags=tags)
     assert of_batch(batch, [], 6) == {MEAN: 0.125, MAX: 0.25, STALE: 2.0}

@@ -1,5 +1,3 @@
-"""The warning that a run learns nothing: when it comes, what it advises, and where it has no place."""
-
 import dataclasses
 import logging
 
@@ -39,19 +37,12 @@ def test_it_comes_after_so_many_steps_in_a_row_again_when_they_have_doubled_and_
     assert [record.getMessage() for record in caplog.records] == [said[5], said[8]]
 
 
-def test_after_a_signal_it_comes_as_soon_as_at_first():
-    watch = make_watch(1, "grpo", 2)
-    said = [watch.look(one) is not None for one in (DULL, DULL, DULL, DULL, SPLIT, DULL, SPLIT, DULL)]
-    assert said == [True, True, True, True, False, True, False, True]
-
-
 @pytest.mark.parametrize(
     ("groups", "advice"),
     [
-        ([(0.0, 0.0), (0.0, 0.0)], "python -m agentevolver.recipes.offline.seed"),
+        ([(0.0, 0.0), (0.0, 0.0)], "cold_start.files"),
         ([(1.0, 1.0), (1.0, 1.0)], "take harder tasks"),
         ([(0.0, 0.0), (1.0, 1.0)], "now and then"),
-        ([(0.5, 0.5), (0.5, 0.5)], "now and then"),
     ],
 )
 def test_what_it_advises_depends_on_whether_rollouts_succeed(groups, advice):
@@ -59,10 +50,7 @@ def test_what_it_advises_depends_on_whether_rollouts_succeed(groups, advice):
     assert advice in said and "\n" not in said
 
 
-@pytest.mark.parametrize(
-    ("score", "shaped", "advice"),
-    [(0.0, 0.2, "none succeeds"), (1.0, 0.8, "each succeeds"), (1.0, 0.0, "each succeeds")],
-)
+@pytest.mark.parametrize(("score", "shaped", "advice"), [(0.0, 0.2, "none succeeds"), (1.0, 0.0, "each succeeds")])
 def test_it_advises_by_what_the_environment_said_not_by_what_reward_stages_made_of_it(score, shaped, advice):
     rollouts = [
         dataclasses.replace(one, reward=Reward(shaped, {"stage": shaped - score})) for one in step((score, score))
@@ -73,9 +61,3 @@ def test_it_advises_by_what_the_environment_said_not_by_what_reward_stages_made_
 @pytest.mark.parametrize(("steps", "estimator", "n"), [(None, "grpo", 2), (1, "grpo", 1), (1, "gae", 2)])
 def test_nothing_is_said_where_it_is_not_wanted_or_groups_are_not_what_is_learnt_from(steps, estimator, n):
     assert make_watch(steps, estimator, n).look(DULL) is None
-
-
-def test_a_step_of_which_every_rollout_failed_counts_for_nothing():
-    watch = make_watch(2, "grpo", 2)
-    assert [watch.look(one) for one in (DULL, step((None, None)))] == [None, None]
-    assert watch.look(DULL) is not None

@@ -1,5 +1,3 @@
-"""Records of a step: all of its batches, on disk before anything else is done with them."""
-
 from agentevolver.config.training import RetentionSettings
 from agentevolver.trainer.monitor.log import Retention
 from agentevolver.trainer.records import Records

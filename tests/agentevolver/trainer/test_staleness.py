@@ -1,6 +1,3 @@
-"""Which groups are drawn, how old they may be, and what is told of it: verl's buffer over a queue without processes,
-with rollouts that say which weights sampled them."""
-
 import random
 from types import SimpleNamespace
 
@@ -137,17 +134,6 @@ def test_among_finished_groups_the_one_that_was_begun_first_is_drawn_first(hashe
     assert chosen == [set(sorted(begun)[:6])]
 
 
-def test_without_slow_tasks_the_order_is_that_of_the_data(queue):
-    drawn = World(queue, "wait", 4, lambda place: 0).train(6)
-    assert [group for versions, _ in drawn for group in sorted(versions)] == sorted(
-        group for versions, _ in drawn for group in versions
-    )
-    assert {step - 1 - version for step, (versions, _) in enumerate(drawn, 1) for version in versions.values()} == {
-        0,
-        1,
-    }
-
-
 class Steps:
     """What `Asynchronous` asks of verl's trainer to begin batches."""
 
@@ -202,7 +188,3 @@ def test_ages_staleness_and_success_by_age():
         "rollout/age_2/success": 1.0,
         "rollout/age_4_or_more/share": 0.25,
     }
-
-
-def test_records_of_earlier_releases_say_nothing_of_age():
-    assert age_metrics([trajectory()], 3) == {}

@@ -1,25 +1,16 @@
-"""What an epoch is drawn from in training: kinds, curriculum, rounds in the background, and how long training is."""
-
-import time
 from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
 
 from agentevolver.config.checks import for_verl, load
-from agentevolver.config.parts import from_settings
 from agentevolver.trainer import tasks as training
-from agentevolver.trainer.job.questioning import prepare
 from agentevolver.trainer.loading import Loading
 from agentevolver.trainer.metrics import task_metrics
 from agentevolver.trainer.tasks import TrainingTasks
 from agentevolver.types import Outcome, Task
-from task_manager.background import round_files
 from task_manager.graders.registry import with_comparison
-from task_manager.services import running
-from task_manager.synthetic_tasks import synthetic_tasks
 from task_manager.tasks import write_objectives, write_tasks
-from tests.free_ports import free_port
 from tests.trajectories import trajectory
 
 BASIC = Path(__file__).parents[3] / "examples" / "basic.yaml"
@@ -143,14 +134,13 @@ def test_a_resumed_run_has_the_tasks_of_finished_rounds_and_epochs_of_the_same_s
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("steps", [None, 5])
-def test_training_is_as_long_as_the_epochs_that_are_drawn_and_the_schedule_too(tmp_path, monkeypatch, steps):
+def test_training_is_as_long_as_the_epochs_that_are_drawn_and_the_schedule_too(tmp_path, monkeypatch):
     from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
     from agentevolver.trainer.trainer import EvolverTrainerSync
 
     monkeypatch.setattr(PPOTrainerSync, "_init_dataloader", lambda self: setattr(self, "steps_per_epoch", 2))
-    overrides = ["trainer.total_epochs=3", f"trainer.total_training_steps={steps or 'null'}"]
+    overrides = ["trainer.total_epochs=3", "trainer.total_training_steps=null"]
     config = for_verl(resolved(tmp_path, *overrides).config)
     config.data.train_files = str(tmp_path / "train.jsonl")
     OmegaConf.set_struct(config, True)
@@ -159,22 +149,8 @@ def test_training_is_as_long_as_the_epochs_that_are_drawn_and_the_schedule_too(t
     trainer.settings = resolved(tmp_path, *overrides).settings
     Loading._init_dataloader(trainer)
     assert trainer.steps_per_epoch == 12 // 4
-    assert trainer.total_training_steps == (steps or 9)
-    assert config.actor_rollout_ref.actor.optim.total_training_steps == (steps or 9)
+    assert trainer.total_training_steps == config.actor_rollout_ref.actor.optim.total_training_steps == 9
     assert len(next(iter(trainer.train_dataloader))["index"]) == 4
-
-
-def test_without_a_mixture_or_a_curriculum_verls_own_loader_stays(tmp_path, monkeypatch):
-    from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
-
-    from agentevolver.trainer.trainer import EvolverTrainerSync
-
-    monkeypatch.setattr(PPOTrainerSync, "_init_dataloader", lambda self: setattr(self, "train_dataloader", "verl's"))
-    trainer = object.__new__(EvolverTrainerSync)
-    trainer.settings, trainer._tasks = load(BASIC, ["device=cpu", "actor_rollout_ref.model.path=x"]).settings, None
-    trainer.config = OmegaConf.create({"trainer": {"total_training_steps": None, "total_epochs": 2}})
-    Loading._init_dataloader(trainer)
-    assert trainer.train_dataloader == "verl's" and trainer._tasks is None and trainer.config.trainer.total_epochs == 2
 
 
 @pytest.mark.parametrize(("steps", "epochs"), [(6, 2), (7, 3), (9, 3), (10, 4)])
@@ -193,61 +169,3 @@ def test_there_are_as_many_epochs_as_the_steps_take(monkeypatch, steps, epochs):
     monkeypatch.setattr(PPOTrainerSync, "_init_dataloader", lambda self: setattr(self, "steps_per_epoch", 0))
     Loading._init_dataloader(trainer)
     assert trainer.config.trainer.total_epochs == 2
-
-
-@pytest.mark.service
-def test_over_the_services_tasks_are_made_and_a_round_in_the_background_brings_more(tmp_path):
-    section = ("n=1", "max_seed_tasks=6", "deduplication.semantic=false", "curriculum.synthesize_every_epochs=1")
-    items = [f"task_manager.{item}" for item in (*section, "curriculum.max_new_tasks=3")]
-    items += [
-        f"env_service.env_url=http://127.0.0.1:{free_port()}",
-        f"llm.teacher.url=http://127.0.0.1:{free_port()}/v1",
-    ]
-    path = tmp_path / "made.jsonl"
-    settings = resolved(tmp_path, *items, "data.val_filter.n=12", f"task_manager.train_data_path={path}").settings
-    with running(from_settings(settings), tmp_path / "logs"):
-        tasks = prepare(settings, ORIGINALS)
-        made = TrainingTasks(settings, tmp_path / "train.jsonl")
-        made.steps_per_epoch, made.last_step = 3, 99
-        made.after_step(3)
-        deadline = time.monotonic() + 120
-        while not round_files(path):
-            assert time.monotonic() < deadline, "no round came to an end"
-            time.sleep(0.2)
-            made.after_step(4)
-        made.close()
-    first, later = synthetic_tasks(settings.task_manager)
-    assert len(first) == len(tasks) > 0 and len(later) >= 3
-    assert all(made.dataset.place(task.task_id) is not None for task in (*first, *later))
-    assert not {task.query for task in first} & {task.query for task in later}
-
-
-def test_of_several_environments_each_has_its_tasks_its_rounds_and_its_wish(tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "BackgroundQuestioning", FakeRounds)
-    lake = [Task(f"note_add.k1.{i}", "pocket_long", metadata={"split": "train"}) for i in range(4)]
-    resolved(tmp_path)
-    write_tasks(tmp_path / "both.jsonl", [*ORIGINALS, *lake])
-    (tmp_path / "synthetic.jsonl").rename(tmp_path / "synthetic.pocket.jsonl")
-    several = (
-        "env_service.env_type={pocket: 1, pocket_long: 1}",
-        "task_manager.env_types=[pocket]",
-        "task_manager.curriculum.synthesize_every_epochs=1",
-    )
-    items = ("device=cpu", "actor_rollout_ref.model.path=x", f"experiment.root={tmp_path}")
-    section = (
-        f"task_manager.train_data_path={tmp_path / 'synthetic.jsonl'}",
-        "task_manager.mixture.synthetic_data_ratio=0.5",
-        "task_manager.curriculum.enable=true",
-    )
-    made = TrainingTasks(load(BASIC, [*items, *section, *several]).settings, tmp_path / "both.jsonl")
-    rows = [row["task"] for batch in made.dataset.loader(4, list) for row in batch]
-    assert len(rows) == 8 + 4 + 4 and [task["env_type"] for task in rows].count("pocket") == 8
-    assert all(task["env_type"] == "pocket" for task in rows if task["open_query"]) and list(made._background) == [
-        "pocket"
-    ]
-    metrics = made.after_rollouts(1, [record(ORIGINALS[i], 1, f"g{i}") for i in range(3)] + [record(lake[0], 0, "h")])
-    assert metrics["curriculum/known/pocket"] == 3 and metrics["curriculum/success/pocket_long"] == 0
-    made.steps_per_epoch, made.last_step = 4, 99
-    made.after_step(4)
-    (wish,) = made._background["pocket"].began
-    assert wish != training.profile_for("pocket", None).task_preference, "what the other environment says plays no part"

@@ -1,5 +1,3 @@
-"""Every second of a step is in one phase, and no second in two."""
-
 import time
 
 import pytest
@@ -98,16 +96,6 @@ def test_phases_and_what_is_left_are_the_step(clock):
     assert sum(expected.values()) + first["untimed"] == first["step"]
     assert first["gen/sleep"] == 3, "a part of gen, counted once"
     assert first["update_weights/send"] == 3 and first["update_weights/wake_weights"] == 5, "of the slowest rank"
-
-
-def test_what_lies_between_two_steps_is_said_by_the_second_and_holds_no_validation(clock):
-    loop = timed_whole(type("Timed", (Loop,), {}))(clock)
-    loop.step(testing=100)
-    clock.spend(4)
-    loop.step()
-    first, second = loop.logged
-    assert "between_steps" not in first
-    assert second["between_steps"] == 4.5
 
 
 def test_the_methods_that_are_timed_are_those_of_verls_loop():

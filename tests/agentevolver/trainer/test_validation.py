@@ -1,5 +1,3 @@
-"""Validation metrics: exact averages and the unbiased best of k."""
-
 from itertools import combinations
 
 import numpy as np
@@ -8,30 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentevolver.trainer.validation import validation_metrics, validation_metrics_apart
-from agentevolver.utils.statistics import best_at_k, sizes_of_k
+from agentevolver.utils.statistics import best_at_k
 
 
 @given(scores=st.lists(st.floats(0, 1), min_size=1, max_size=7), data=st.data())
 def test_best_at_k_is_the_mean_over_all_subsets(scores, data):
     k = data.draw(st.integers(1, len(scores)))
     assert best_at_k(scores, k) == pytest.approx(np.mean([max(subset) for subset in combinations(scores, k)]))
-
-
-def test_best_at_k_of_successes_is_pass_at_k():
-    assert best_at_k([1, 0, 0, 0], 2) == pytest.approx(0.5)
-    assert best_at_k([1, 1, 0, 0], 4) == 1.0
-
-
-@pytest.mark.parametrize("k", [0, 4])
-def test_best_at_k_refuses_a_k_it_has_no_rollouts_for(k):
-    with pytest.raises(ValueError, match="between 1 and 3"):
-        best_at_k([0, 1, 1], k)
-
-
-def test_sizes_of_k_are_powers_of_two_and_n():
-    assert sizes_of_k(8) == [2, 4, 8]
-    assert sizes_of_k(6) == [2, 4, 6]
-    assert sizes_of_k(1) == [1]
 
 
 def test_metrics_average_over_prompts_and_leave_failed_rollouts_out():
@@ -47,12 +28,6 @@ def test_metrics_average_over_prompts_and_leave_failed_rollouts_out():
     assert metrics["val-aux/pocket/failed_rollouts"] == 1.0
 
 
-def test_each_data_source_is_reported_apart():
-    metrics = validation_metrics(["x/dev", "x/test"], ["a", "b"], {"reward": [1.0, 0.0]}, [False, False], n=1)
-    assert metrics["val-core/x/dev/reward/mean@1"] == 1.0
-    assert metrics["val-core/x/test/reward/mean@1"] == 0.0
-
-
 def test_rollouts_that_were_to_be_guided_are_averaged_apart_from_the_others():
     metrics = validation_metrics_apart(
         data_sources=["x/dev"] * 6,
@@ -65,8 +40,3 @@ def test_rollouts_that_were_to_be_guided_are_averaged_apart_from_the_others():
     assert metrics["val-core/x/dev/reward/mean@1"] == 0.0
     assert metrics["val-core/x/dev/guided/reward/mean@2"] == 1.0
     assert metrics["val-aux/x/dev/failed_rollouts"] == 0.0 and metrics["val-aux/x/dev/guided/failed_rollouts"] == 1.0
-
-
-def test_a_validation_of_one_kind_has_the_metrics_of_that_kind_alone():
-    metrics = validation_metrics_apart(["x"], ["a"], {"reward": [1.0]}, [False], [True], (0, 1))
-    assert {key.split("/")[2] for key in metrics} == {"guided"}

@@ -1,5 +1,3 @@
-"""Weights that a training begins with: where they are found, and that they are the model's."""
-
 import json
 import shutil
 from pathlib import Path
@@ -78,23 +76,13 @@ def test_weights_of_another_model_are_refused_by_what_differs(tmp_path):
         check_architecture(other, MODEL)
 
 
-def test_a_configuration_that_is_none_is_refused(tmp_path):
-    other = weights_at(of_hugging_face(tmp_path / "model", num_hidden_layers=1000))
-    with pytest.raises(ConfigError, match=r"no model's config\.json"):
-        check_architecture(other, MODEL)
-
-
-def test_what_a_folder_says_beside_its_tensors_is_no_difference(tmp_path):
-    other = weights_at(of_hugging_face(tmp_path / "model", torch_dtype="bfloat16", use_cache=False))
-    check_architecture(other, MODEL)
-
-
 def test_adapters_are_refused(tmp_path):
     found = weights_at(of_hugging_face(tmp_path / "model"))
     with pytest.raises(ConfigError, match="cannot be combined with LoRA"):
         check_architecture(found, MODEL | {"lora_rank": 8})
 
 
+@pytest.mark.thorough
 def test_a_run_with_weights_that_are_none_is_refused_before_anything_is_started(tmp_path):
     resolved = load(BASIC, ["device=cpu", f"trainer.weights={tmp_path}"])
     with pytest.raises(ConfigError, match="holds no weights"):

@@ -1,5 +1,3 @@
-"""Rows that are withdrawn, in the real TransferQueue on Ray: masked, and still told by what puts return later."""
-
 import pytest
 import ray
 from omegaconf import DictConfig

@@ -106,15 +106,6 @@ def test_two_drafts_of_one_file_do_not_meet(tmp_path):
     assert path.read_text() == "first" and list(tmp_path.iterdir()) == [path]
 
 
-def test_a_line_after_a_torn_one_costs_no_second_record(tmp_path):
-    path = tmp_path / "x.jsonl"
-    append_jsonl(path, {"n": 1})
-    with path.open("ab") as file:
-        file.write(b'{"n": 2, "lo')
-    append_jsonl(path, {"n": 3})
-    assert path.read_bytes() == b'{"n":1}\n{"n": 2, "lo\n{"n":3}\n'
-
-
 def test_an_appended_line_is_synced(tmp_path, calls):
     append_jsonl(tmp_path / "x.jsonl", {"n": 1})
     assert calls == [("sync", tmp_path / "x.jsonl")]
@@ -130,6 +121,7 @@ def test_a_line_that_only_fits_in_part_is_taken_back(tmp_path, monkeypatch):
     assert read_jsonl(path) == [{"n": 1}]
 
 
+@pytest.mark.thorough
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     records=st.lists(st.dictionaries(st.text(max_size=4), st.integers() | st.text(max_size=8), max_size=3), max_size=5),
@@ -210,13 +202,6 @@ def test_a_private_draft_is_private_before_its_first_byte(tmp_path):
     with whole(tmp_path / "token", mode=0o600) as draft:
         assert mode_of(draft) == 0o600 and draft.stat().st_size == 0
         draft.write_text("secret")
-
-
-def test_a_private_file_takes_the_place_of_one_that_others_could_read(tmp_path):
-    (tmp_path / "token").write_text("old")
-    (tmp_path / "token").chmod(0o644)
-    write_text(tmp_path / "token", "new", mode=0o600)
-    assert mode_of(tmp_path / "token") == 0o600
 
 
 def test_a_new_file_is_really_new(tmp_path):

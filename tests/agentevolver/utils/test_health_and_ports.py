@@ -1,11 +1,8 @@
 """A probe answers with a reason and never with an exception; a port is given to one launcher only."""
 
-import asyncio
-import http.server
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,8 +10,8 @@ import pytest
 
 from agentevolver.utils import net
 from agentevolver.utils.health import all_unhealthy, reachable, unhealthy
-from agentevolver.utils.web.access import is_loopback
 from tests.agentevolver.launcher.fakes import release_ports
+from tests.answers import answering
 from tests.free_ports import free_port
 
 pytestmark = pytest.mark.service
@@ -26,30 +23,11 @@ def no_reservation_outlives_its_test() -> Iterator[None]:
     release_ports()
 
 
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        well = self.path == "/well"
-        self.send_response(200 if well else 503)
-        self.end_headers()
-        self.wfile.write(b"OK" if well else b"no host\n has come up yet")
-
-    def log_message(self, *arguments: object) -> None:
-        pass
-
-
 @pytest.fixture
 def server() -> Iterator[str]:
-    one = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=one.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{one.server_address[1]}"
-    one.shutdown()
-    thread.join()
-    one.server_close()
-
-
-async def test_a_service_that_is_well_has_no_reason(server: str) -> None:
-    assert await unhealthy(f"{server}/well") is None
+    replies = {"/well": (200, b"OK"), "/ill": (503, b"no host\n has come up yet")}
+    with answering(lambda method, path: replies[path]) as url:
+        yield url
 
 
 async def test_the_reason_holds_what_the_service_says(server: str) -> None:
@@ -79,14 +57,6 @@ async def test_a_proxy_does_not_stand_between_processes_of_one_machine(
     monkeypatch.delenv("NO_PROXY", raising=False)
     monkeypatch.delenv("no_proxy", raising=False)
     assert await unhealthy(f"{server}/well") is None
-
-
-@pytest.mark.parametrize(
-    ("host", "local"),
-    [("127.0.0.1", True), ("127.8.0.1", True), ("::1", True), ("localhost", True), ("10.0.0.1", False)],
-)
-def test_loopback_is_told_from_elsewhere(host: str, local: bool) -> None:
-    assert is_loopback(host) is local
 
 
 def test_ports_are_taken_outside_of_what_the_kernel_gives_to_anybody(tmp_path: Path) -> None:
@@ -137,13 +107,3 @@ def test_a_reservation_ends_with_its_process() -> None:
         assert (
             subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "True\n"
         )
-
-
-async def test_probes_do_not_hold_up_the_event_loop() -> None:
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        silent.listen()
-        probe = asyncio.create_task(unhealthy(f"http://127.0.0.1:{silent.getsockname()[1]}/", timeout_s=1.0))
-        await asyncio.sleep(0.05)
-        assert not probe.done()
-        probe.cancel()

@@ -17,23 +17,6 @@ def line(n: int) -> bytes:
     return json.dumps({"n": n}).encode() + b"\n"
 
 
-def test_a_file_that_is_not_there_yet_has_no_lines(tmp_path: Path) -> None:
-    file = GrowingFile(tmp_path / "x.jsonl")
-    assert values(file) == [] and file.generation == 0
-    file.path.write_bytes(line(1))
-    assert values(file) == [1] and file.generation == 0
-
-
-def test_a_line_is_read_once_and_only_when_it_is_whole(tmp_path: Path) -> None:
-    file = GrowingFile(tmp_path / "x.jsonl")
-    file.path.write_bytes(line(1) + line(2)[:4])
-    assert values(file) == [1]
-    with file.path.open("ab") as out:
-        out.write(line(2)[4:])
-    assert values(file) == [2] and values(file) == []
-    assert file.broken == 0
-
-
 def test_a_broken_line_is_counted_and_passed_over(tmp_path: Path) -> None:
     file = GrowingFile(tmp_path / "x.jsonl")
     file.path.write_bytes(line(1) + b"{nonsense\n" + b"[1]\n" + line(2))
@@ -58,17 +41,6 @@ def test_a_file_that_was_cut_short_is_read_from_its_beginning(tmp_path: Path) ->
     assert values(file) == [1] and file.generation == 1
     file.path.unlink()
     assert values(file) == [] and file.generation == 2
-
-
-def test_what_was_read_is_not_read_again(tmp_path: Path) -> None:
-    file = GrowingFile(tmp_path / "x.jsonl")
-    file.path.write_bytes(b"".join(line(n) for n in range(1000)))
-    list(file.read())
-    with file.path.open("ab") as out:
-        out.write(line(1000))
-    assert [(found.offset, found.value) for found in file.read()] == [
-        (file.path.stat().st_size - len(line(1000)), {"n": 1000})
-    ]
 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

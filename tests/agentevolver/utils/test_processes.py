@@ -9,44 +9,15 @@ from collections.abc import Iterator
 import pytest
 
 from agentevolver.utils.processes import RUN_ID, SERVICE, ProcessId, carriers, end, end_carriers, identify
-from tests.agentevolver.launcher.fakes import until
+from tests.agentevolver.launcher.fakes import Sleeper, until
 
 pytestmark = pytest.mark.service
-
-SLEEP = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
-STUBBORN = [
-    sys.executable,
-    "-c",
-    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)",
-]
-
-
-class Sleeper:
-    def __init__(self, argv: list[str], **env: str) -> None:
-        self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, env={**os.environ, **env})
-        assert self.process.stdout is not None
-        self.process.stdout.readline()
-        identity = identify(self.process.pid)
-        assert identity is not None
-        self.identity = identity
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
 
 
 @pytest.fixture
 def sleeper() -> Iterator[Sleeper]:
-    one = Sleeper(SLEEP)
-    yield one
-    one.close()
-
-
-def test_this_process_is_itself_and_alive() -> None:
-    identity = identify(os.getpid())
-    assert identity is not None and identity.pid == os.getpid() and identity.alive
+    with Sleeper() as one:
+        yield one
 
 
 def test_a_process_that_was_not_reaped_counts_as_gone(sleeper: Sleeper) -> None:
@@ -63,66 +34,21 @@ def test_a_reused_pid_is_not_hit(sleeper: Sleeper) -> None:
     assert sleeper.identity.alive
 
 
-def test_a_process_that_ignores_sigterm_is_killed_after_the_grace() -> None:
-    one = Sleeper(STUBBORN)
-    try:
-        assert end({one.identity}, grace_s=0.2) == set()
-        assert one.process.wait(5) == -signal.SIGKILL
-    finally:
-        one.close()
-
-
 def test_a_process_that_obeys_is_not_killed(sleeper: Sleeper) -> None:
     assert end({sleeper.identity}, grace_s=10.0) == set()
     assert sleeper.process.wait(5) == -signal.SIGTERM
 
 
 def test_carriers_are_found_by_run_and_by_service() -> None:
-    first = Sleeper(SLEEP, **{RUN_ID: "run-a", SERVICE: "ray"})
-    second = Sleeper(SLEEP, **{RUN_ID: "run-a", SERVICE: "main"})
-    other = Sleeper(SLEEP, **{RUN_ID: "run-ab", SERVICE: "ray"})
-    try:
+    with (
+        Sleeper(**{RUN_ID: "run-a", SERVICE: "ray"}) as first,
+        Sleeper(**{RUN_ID: "run-a", SERVICE: "main"}) as second,
+        Sleeper(**{RUN_ID: "run-ab", SERVICE: "ray"}) as other,
+    ):
         assert carriers("run-a") == {first.identity, second.identity}
         assert carriers("run-a", "main") == {second.identity}
         assert end_carriers("run-a", grace_s=5.0) == set()
         assert other.identity.alive, "an id that merely begins the same is another run's"
-    finally:
-        for one in (first, second, other):
-            one.close()
-
-
-def test_a_process_that_left_its_parent_and_session_is_found_and_ended() -> None:
-    code = (
-        "import os, sys, time\n"
-        "if os.fork(): os._exit(0)\n"
-        "os.setsid()\n"
-        "if os.fork(): os._exit(0)\n"
-        "print('up', flush=True)\n"
-        "time.sleep(600)\n"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, env={**os.environ, RUN_ID: "daemon-run"}
-    )
-    assert process.stdout is not None
-    process.stdout.readline()
-    process.wait(5)
-    (daemon,) = carriers("daemon-run")
-    assert daemon.pid != process.pid
-    assert end_carriers("daemon-run", grace_s=5.0) == set()
-    assert not daemon.alive
-    process.stdout.close()
-
-
-def test_a_process_that_renames_itself_is_still_found() -> None:
-    code = (
-        "import setproctitle, time; setproctitle.setproctitle('ray::' + 'x' * 4000); print('up', flush=True); "
-        "time.sleep(600)"
-    )
-    one = Sleeper([sys.executable, "-c", code], **{RUN_ID: "renamed-run", "SPT_NOENV": "1"})
-    try:
-        assert carriers("renamed-run") == {one.identity}
-    finally:
-        one.close()
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

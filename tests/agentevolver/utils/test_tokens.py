@@ -22,6 +22,7 @@ def tokenizer(request):
     return build_real(request.param)
 
 
+@pytest.mark.thorough
 @given(text=texts)
 @settings(max_examples=100, deadline=None)
 def test_ids_and_texts_are_the_tokenizers_own(tokenizer, text):

@@ -16,8 +16,6 @@ from tests.four_servers import NAMES, TOKEN, bearer, four_sockets, request
 pytestmark = pytest.mark.service
 
 MIB = 1024 * 1024
-# Of what is no HTTP.
-UVICORNS_OWN = b"Invalid HTTP request received."
 # A route of each that changes or tells something, and its body.
 GOALS = {
     "environment": ("POST", "/get_env_profile", b'{"env_type": "pocket"}'),
@@ -151,47 +149,6 @@ def test_what_is_asked_rightly_is_answered(port: int, name: str) -> None:
         assert status == (404 if name == "page" and host != f"127.0.0.1:{port}" else 200), body
 
 
-@pytest.mark.parametrize(
-    ("data", "statuses"),
-    [
-        (b"OPTIONS * HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n", {400, 401, 404, 405}),
-        (request("GET", "/a%00b", **bearer()), {400}),
-        (request("GET", "/a?b=%00", **bearer()), {400}),
-        (request("GET", "/../../etc/passwd", **bearer()), {404}),
-        (request("GET", "/nowhere", **bearer()), {404}),
-        (request("BREW", "/nowhere", **bearer()), {400, 404}),
-        (request("GET", "/", **bearer()).replace(b"host:", b"host: 127.0.0.1\r\nhost:"), {400}),
-        (
-            request("GET", "/", **bearer(), content_length="1").replace(
-                b"content-length:", b"content-length: 2\r\ncontent-length:"
-            ),
-            {400},
-        ),
-        (request("GET", "/", **bearer(), content_length="-1"), {400}),
-    ],
-)
-def test_what_cannot_be_read_or_found_is_not_logged_and_not_served(
-    port: int, name: str, data: bytes, statuses: set[int], caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO")
-    status, headers, body = ask(port, data)
-    assert not caplog.records
-    assert status in statuses and (body == UVICORNS_OWN or is_json_error(name, headers, body)), (status, body)
-
-
-def test_a_method_that_is_not_there_is_a_405_in_json(port: int, name: str) -> None:
-    path = {"page": "/api/state"}.get(name, GOALS[name][1])
-    status, headers, body = ask(port, request("PUT", path, **bearer()))
-    assert status == 405 and is_json_error(name, headers, body)
-
-
-@pytest.mark.parametrize("sent", [b'{"messages": "\\ud800"}', b'{"a": NaN}', b"{", b"\xff", b"[" * 100_000])
-def test_a_body_that_is_no_json_of_unicode_is_the_callers_mistake(port: int, name: str, sent: bytes) -> None:
-    path = {"page": "/api/experience/default/e1", "teacher": "/v1/chat/completions"}.get(name, GOALS[name][1])
-    status, headers, body = ask(port, request("PATCH" if name == "page" else "POST", path, sent, **bearer()))
-    assert status in (400, 413, 422) and headers["content-type"] == "application/json" and json.loads(body)
-
-
 def test_an_upgrade_is_not_made_and_a_request_in_pieces_is_served(port: int, name: str) -> None:
     upgrade = request("GET", "/nowhere", connection="upgrade", upgrade="websocket", close=False, **bearer())
     with connect(port) as connection:
@@ -208,12 +165,3 @@ def test_an_upgrade_is_not_made_and_a_request_in_pieces_is_served(port: int, nam
         for byte in data:
             connection.sendall(bytes([byte]))
         assert answer(connection)[0] == 200
-
-
-def test_requests_that_follow_each_other_on_a_connection_are_all_answered(port: int) -> None:
-    with connect(port) as connection:
-        connection.sendall(b"".join(request("GET", "/nowhere", close=number == 19, **bearer()) for number in range(20)))
-        raw = b""
-        while part := connection.recv(65536):
-            raw += part
-    assert raw.count(b"HTTP/1.1 404") == 20

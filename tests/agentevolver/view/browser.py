@@ -4,7 +4,6 @@ picture."""
 from __future__ import annotations
 
 import asyncio
-import base64
 import itertools
 import json
 import os
@@ -85,18 +84,6 @@ class Page:
 
     async def text(self) -> str:
         return str(await self.run("document.body.innerText"))
-
-    async def press(self, key: str) -> None:
-        codes = {"Tab": 9, "Enter": 13, "ArrowLeft": 37, "ArrowRight": 39}
-        facts: dict[str, Any] = {"key": key, "code": key, "windowsVirtualKeyCode": codes[key]}
-        if key == "Enter":
-            facts["text"] = "\r"
-        await self.call("Input.dispatchKeyEvent", type="keyDown", **facts)
-        await self.call("Input.dispatchKeyEvent", type="keyUp", **facts)
-
-    async def picture(self, path: Path, *, whole: bool = False) -> None:
-        shot = await self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
-        path.write_bytes(base64.b64decode(shot["data"]))
 
     async def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         number = next(self._numbers)

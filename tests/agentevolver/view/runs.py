@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -235,8 +234,3 @@ def make_ledger(path: Path) -> None:
         ledger.begin(Usage())
         ledger.settle(role, Usage(), used)
     ledger.close()
-
-
-def settle() -> None:
-    """Let the clock of file times go on."""
-    time.sleep(0.02)

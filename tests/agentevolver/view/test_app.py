@@ -4,17 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 from starlette.testclient import TestClient
 
-from agentevolver.types import Task
-from agentevolver.utils.files import write_jsonl
 from agentevolver.view.app import COOKIE, STATIC, address, create_app, page_access
 from agentevolver.view.experiment import Experiment
 from agentevolver.view.views import added_views
 from experience_manager.store import Store
-from task_manager.tasks import write_tasks
-from tests.agentevolver.view.runs import make_records, make_run
+from tests.agentevolver.view.runs import make_run
 
 LOCAL = "http://127.0.0.1:8600"
 E1 = "/api/experience/default/e1"
@@ -50,14 +46,6 @@ def test_the_page_and_all_it_loads_come_from_here(client: TestClient) -> None:
             )
 
 
-def test_no_markup_is_ever_made_of_data() -> None:
-    for path in (path for *_, path in SCRIPTS if path.suffix == ".js"):
-        text = path.read_text()
-        assert not any(
-            word in text for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(")
-        ), path
-
-
 def test_an_experiment_from_before_records_had_a_schema_is_shown(run: Path, client: TestClient) -> None:
     old = (Path(__file__).parent / "before_schema.jsonl").read_bytes()
     (run / "trajectories" / "step_1.jsonl").write_bytes(old)
@@ -71,47 +59,14 @@ def test_an_experiment_from_before_records_had_a_schema_is_shown(run: Path, clie
     assert client.get("/api/trajectories/training", params={"step": 1, "text": "K1.1"}).json()["rows"] == [failed]
 
 
-PARTS = (
-    *(
-        "/api/state",
-        "/api/metrics?name=*",
-        "/api/metrics/names",
-        "/api/usage",
-        "/api/run",
-        "/api/logs",
-        "/api/logs/main.log",
-    ),
-    *(
-        "/api/trajectories/training",
-        "/api/trajectories/training/1/1",
-        "/api/trajectories/validation",
-        "/api/tasks",
-        "/api/experience",
-    ),
-)
 WAYS_OUT = (
-    *(
-        "/../config.yaml",
-        "/..%2fconfig.yaml",
-        "/%2e%2e/%2e%2e/config.yaml",
-        "/views/../../app.py",
-        "/..%5capp.py",
-        "//etc/passwd",
-    ),
-    *(
-        "/api/logs/..%2f..%2fconfig.yaml",
-        "/api/logs/%2e%2e%2fconfig.yaml",
-        "/api/logs/..%00",
-        "/api/trajectories/..%2f..%2fetc/1/1",
-    ),
+    "/..%2fconfig.yaml",
+    "/views/../../app.py",
+    "/..%5capp.py",
+    "//etc/passwd",
+    "/api/logs/..%2f..%2fconfig.yaml",
+    "/api/logs/..%00",
 )
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("path", PARTS)
-def test_every_part_answers(path: str, client: TestClient) -> None:
-    answer = client.get(path)
-    assert answer.status_code == 200 and answer.headers["x-content-type-options"] == "nosniff"
 
 
 @pytest.mark.thorough
@@ -120,19 +75,12 @@ def test_every_part_answers(path: str, client: TestClient) -> None:
     [
         ("/api/trajectories/other", 400),
         ("/api/trajectories/training?before=x", 400),
-        ("/api/trajectories/training?limit=100000", 400),
-        (f"/api/trajectories/training?step={10**30}", 400),
         (f"/api/trajectories/training/{10**300}/0", 400),
-        (f"/api/trajectories/training/2/{10**300}", 400),
-        (f"/api/rounds/{10**300}/records", 400),
         ("/api/trajectories/training/77/0", 404),
-        ("/api/trajectories/training/x/0", 400),
         ("/api/tasks/proposals?journal=..&run=x", 404),
         ("/api/logs/config.yaml", 404),
         ("/api/experience?sort=x", 400),
-        ("/api/experience?category=x", 400),
         ("/api/metrics?since=-1", 400),
-        ("/nothing", 404),
     ],
 )
 def test_mistakes_are_said_in_one_line(path: str, status: int, client: TestClient) -> None:
@@ -235,12 +183,6 @@ def test_what_cannot_be_changed_is_refused(changes: dict[str, object], client: T
     assert client.patch(E1, json=changes, headers=token(client)).status_code == 400
 
 
-def test_an_experience_is_deleted_once(client: TestClient) -> None:
-    assert client.delete(E1, headers=token(client)).status_code == 200
-    assert client.delete(E1, headers=token(client)).status_code == 404
-    assert client.get("/api/experience").json()["total"] == 2
-
-
 def test_a_run_without_a_pool_has_none_and_gets_none(client: TestClient, run: Path) -> None:
     for path in run.glob("experience.sqlite*"):
         path.unlink()
@@ -263,33 +205,3 @@ def test_a_pool_that_is_damaged_is_said(client: TestClient, run: Path) -> None:
     (run / "experience.sqlite").write_bytes(b"no database" * 500)
     answer = client.get("/api/experience")
     assert answer.status_code == 503 and "damaged or no store" in answer.json()["detail"]
-
-
-def test_rollouts_and_tasks_of_several_environments_are_told_apart(run: Path, client: TestClient) -> None:
-    config = yaml.safe_load((run / "config.yaml").read_text())
-    config["env_service"] = {"env_type": {"lake": 2.0, "pocket": 1.0}}
-    (run / "config.yaml").write_text(yaml.safe_dump(config))
-    records = list(make_records(1, 2))
-    for record in records[:4]:
-        record["task"]["env_type"] = "lake"
-    write_jsonl(run / "trajectories" / "step_1.jsonl", records)
-    found = client.get("/api/trajectories/training", params={"step": 1, "environment": "lake"}).json()
-    assert found["environments"] == ["lake", "pocket"] and len(found["rows"]) == 4
-    assert {row["environment"] for row in found["rows"]} == {"lake"}
-    assert len(client.get("/api/trajectories/training", params={"step": 1}).json()["rows"]) == 8
-
-
-def test_tasks_are_counted_for_each_of_several_environments(run: Path, client: TestClient) -> None:
-    assert client.get("/api/tasks").json()["environments"] == {}
-    tasks = run / "tasks"
-    write_tasks(tasks / "train.jsonl", [Task("a", "pocket"), Task("b", "pocket"), Task("a", "lake")])
-    write_tasks(tasks / "val.jsonl", [Task("v", "lake")])
-    (tasks / "tasks_explored.train.jsonl").rename(tasks / "tasks_explored.train.pocket.jsonl")
-    (tasks / "questioning.json").rename(tasks / "questioning.pocket.json")
-    overview = client.get("/api/tasks").json()
-    assert overview["environments"] == {
-        "lake": {"train": 1, "validation": 1},
-        "pocket": {"train": 2, "validation": 0},
-    }
-    assert overview["counts"] == {"train": 3, "validation": 1, "synthetic": 1} and overview["complete"] is True
-    assert overview["metrics"]["questioning/kept/pocket"] == 1.0

@@ -10,7 +10,6 @@ from starlette.testclient import TestClient
 
 from agentevolver.utils.files import write_jsonl
 from agentevolver.view.app import create_app, page_access
-from agentevolver.view.compare import names_of
 from agentevolver.view.experiment import Experiment
 from tests.agentevolver.view.runs import make_records, make_run
 
@@ -63,15 +62,12 @@ def test_a_run_that_begins_later_is_there_with_the_next_look(runs: list[Path], t
         assert listed() == ["pocket/one", "pocket/two", "pocket/a_third"], "numbers stay"
         assert client.get("/runs/2/api/state").json()["name"] == "pocket/a_third"
         assert client.get("/runs/2/api/trajectories/training/steps").json() == [1]
-        assert all(len(row["values"]) == 3 for row in client.get("/api/runs/differences").json())
         for wrong in ("3", "x", "-1", "\u0661", ""):
             assert client.get(f"/runs/{wrong}/api/state").status_code == 404
         for number in range(40):
             (made := tmp_path / "pocket" / f"run_{number}").mkdir()
             (made / "config.yaml").touch()
         assert len(listed()) == 3, "more than can be shown"
-    with TestClient(create_app(opened, page_access("127.0.0.1")), base_url="http://127.0.0.1:8600") as client:
-        assert len(client.get("/api/runs").json()) == 2, "no folder was given that others may begin in"
 
 
 def test_what_decides_comes_first_and_secrets_are_masked(client: TestClient) -> None:
@@ -84,42 +80,10 @@ def test_what_decides_comes_first_and_secrets_are_masked(client: TestClient) -> 
 
 
 @pytest.mark.parametrize(
-    ("splits", "environments", "split"),
-    [
-        (["dev"], {}, "dev"),
-        (["dev", "test"], {}, None),
-        (["dev"], {"pocket": {"val_splits": ["test"]}}, None),
-        (["dev"], {"pocket": {"val_splits": None}}, "dev"),
-        (None, None, None),
-    ],
-)
-def test_the_one_split_that_a_run_validates_on(
-    splits: Any, environments: Any, split: str | None, runs: list[Path], client: TestClient
-) -> None:
-    config = {"data": {"val_splits": splits}, "env_service": {"environments": environments}}
-    (runs[0] / "config.yaml").write_text(yaml.safe_dump(config))
-    assert client.get("/api/runs").json()[0]["split"] == split
-
-
-def test_runs_of_one_name_are_told_apart(runs: list[Path], tmp_path: Path) -> None:
-    other = make_run(tmp_path / "elsewhere" / "pocket" / "one")
-    names = names_of([Experiment(path) for path in (runs[0], runs[1], other)])
-    assert names == [str(runs[0]), "pocket/two", str(other)]
-
-
-def test_a_task_is_found_by_its_whole_id(client: TestClient) -> None:
-    rows = client.get("/api/trajectories/training", params={"task": "note_del.k0.2"}).json()["rows"]
-    assert {row["task_id"] for row in rows} == {"note_del.k0.2"} and len(rows) == 4
-    assert client.get("/api/trajectories/training", params={"task": "note_del.k0"}).json()["rows"] == []
-
-
-@pytest.mark.parametrize(
     ("by", "groups"),
     [
         ("family", [("note_del", 12, 4, 2 / 3)]),
         ("origin", [("original", 6, 2, 2 / 3), ("synthetic", 6, 2, 2 / 3)]),
-        ("environment", [("pocket", 12, 4, 2 / 3)]),
-        ("level", [("", 12, 4, 2 / 3)]),
     ],
 )
 def test_success_by_kind_of_task(by: str, groups: list[tuple[Any, ...]], client: TestClient) -> None:
@@ -127,17 +91,6 @@ def test_success_by_kind_of_task(by: str, groups: list[tuple[Any, ...]], client:
     assert found["steps"] == [1, 2]
     told = [(g["name"], g["rollouts"], g["tasks"], pytest.approx(g["success"])) for g in found["groups"]]
     assert told == groups, "rollouts that did not happen count for nothing"
-
-
-def test_level_and_family_are_the_environments_where_it_tells_them(runs: list[Path], client: TestClient) -> None:
-    records = list(make_records(2, 1))
-    for record in records:
-        record["task"]["metadata"] = {"level": 3, "family": "sieve"}
-    write_jsonl(runs[0] / "trajectories" / "step_2.jsonl", records)
-    for by, name in (("family", "sieve"), ("level", "3")):
-        assert [g["name"] for g in client.get(f"/api/success/training?by={by}").json()["groups"]] == [name]
-    assert client.get("/api/success/training?by=x").status_code == 400
-    assert client.get("/api/success/validation?by=task").json()["groups"][0]["name"] == "note_del.k0.0"
 
 
 def test_the_advantage_of_each_turn_is_explained(runs: list[Path], client: TestClient) -> None:

@@ -44,12 +44,6 @@ def test_a_run_without_metrics_has_none(tmp_path: Path) -> None:
     assert metrics.read(["*"])["steps"] == [] and metrics.names() == []
 
 
-def test_names_may_be_given_by_their_beginning(tmp_path: Path) -> None:
-    write_metrics(tmp_path, 0, 2)
-    found = RunMetrics(tmp_path / "metrics.jsonl").read(["timing_s/*"])
-    assert sorted(found["series"]) == ["timing_s/gen", "timing_s/step"]
-
-
 def test_what_is_no_number_and_what_is_no_record_is_left_out(tmp_path: Path) -> None:
     records = [{"step": 1, "time": 1.0, "a": 1, "b": "text", "c": None, "d": True}, {"time": 2.0, "a": 3}]
     (tmp_path / "metrics.jsonl").write_bytes(b"".join(orjson.dumps(record) + b"\n" for record in records))

@@ -1,7 +1,6 @@
 """The page in a real browser. Skipped where there is none: `apt-get install chromium-headless-shell`, or name one in
 VIEW_BROWSER."""
 
-import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from tests.agentevolver.view.runs import (
     HOSTILE,
     make_records,
     make_run,
-    sample_of,
     write_metrics,
 )
 
@@ -143,30 +141,6 @@ async def test_an_experience_is_pinned_edited_and_deleted(page: Page, address: s
         assert store.workspaces() == {"default": 2}
 
 
-async def test_a_run_that_begins_while_the_page_is_open_is_offered(page: Page, run: Path) -> None:
-    with serving(run, folders=[run.parent]) as address:
-        await page.open(f"{address}#/compare")
-        await page.until("document.body.innerText.includes('Several runs stand beside each other')")
-        make_run(run.parent / "later", steps=2)
-        # It asks every ten seconds: let them be over.
-        await page.run("const now = Date.now; Date.now = () => now() + 20000; 1")
-        await page.until("document.querySelectorAll('.run option').length === 2")
-        await page.until("document.querySelectorAll('[aria-label=\"runs\"] tbody tr').length === 2")
-        assert await page.run("[...document.querySelectorAll('.run option')].map((o) => o.textContent)") == [
-            "pocket/demo",
-            "pocket/later",
-        ]
-        await page.open(f"{address}?run=pocket%2Flater#/curves")
-        await page.until("document.querySelector('#status').textContent.includes('training step 2 of 2')")
-    assert page.problems == []
-
-
-async def test_experience_that_was_injected_is_said_once(page: Page, address: str) -> None:
-    await page.open(f"{address}#/trajectory/training/3/1")
-    await page.until("document.querySelector('.guidance')")
-    assert (await page.text()).count("Read the doc of note.del first.") == 1
-
-
 # What a link downloads, kept instead of clicked.
 CAUGHT = """window.caught = []; URL.createObjectURL = (blob) => (window.blob = blob, 'blob:x');
 HTMLAnchorElement.prototype.click = function () {
@@ -187,24 +161,13 @@ async def test_tables_and_figures_are_exported(page: Page, address: str) -> None
     ]
     csv = await page.run("caught[0][1].text()")
     assert csv.splitlines() == ["series,training_step,value", "pocket avg@4,0,0.4", "pocket avg@4,2,0.42"]
-    lines = [json.loads(line) for line in (await page.run("caught[1][1].text()")).splitlines()]
-    assert lines[1] == {"series": "pocket avg@4", "training_step": 2, "value": 0.42}
     assert await page.run("caught[2][1].slice(1, 4).text()") == "PNG" and await page.run("caught[2][1].size") > 5000
-    await show(page, "trajectories?step=3")
-    await page.run("document.querySelector('.with-export .export button').click()")
-    await page.until("caught.length === 4")
-    rows = (await page.run("caught[3][1].text()")).splitlines()
-    assert rows[0].startswith("training step,task,outcome") and rows[2].startswith("3,note_del.k0.3,1")
-    assert len(rows) == 9
 
 
 async def test_runs_are_compared(page: Page, run: Path) -> None:
     other = make_run(run.parent / "other", steps=5)
-    # One validates on dev alone, and does not name it in its metrics; the other one has two splits.
-    for folder, save, data in ((other, 3, "seed: 2, val_splits: [dev, test]"), (run, 9, "seed: 1, val_splits: [dev]")):
-        (folder / "config.yaml").write_text(f"trainer: {{dump_samples: true, save_freq: {save}}}\ndata: {{{data}}}\n")
-    metrics = (other / "metrics.jsonl").read_text()
-    (other / "metrics.jsonl").write_text(metrics.replace("val-core/pocket/", "val-core/pocket/dev/"))
+    for seed, folder in enumerate((run, other)):
+        (folder / "config.yaml").write_text(f"trainer: {{save_freq: {seed}}}\ndata: {{seed: {seed}}}\n")
     records = list(make_records(3, 2))
     records[0]["steps"][1]["action"] = "leave"
     write_jsonl(other / "trajectories" / "step_3.jsonl", records)
@@ -216,8 +179,6 @@ async def test_runs_are_compared(page: Page, run: Path) -> None:
             assert text in said, text
         lines = "document.querySelectorAll('[aria-label^=Validation] svg path').length"
         assert await page.run(lines) == 2
-        charts = "[...document.querySelectorAll('h3')].map((e) => e.textContent).filter((t) => t.startsWith('Valid'))"
-        assert await page.run(charts) == ["Validation: dev avg@4"]
         await page.run("document.querySelectorAll('.which input')[1].click()")
         await page.until(f"{lines} === 1 && location.hash.includes('without=pocket%2Fother')")
         await page.call("Page.reload")
@@ -233,28 +194,4 @@ async def test_runs_are_compared(page: Page, run: Path) -> None:
         await page.until("document.querySelector('.first-difference')")
         assert "They first differ at turn 1: what the policy says." in await page.text()
         assert "leave" in await page.run("document.querySelector('.first-difference').innerText")
-        await page.run(
-            "const s = document.querySelector('.run select'); s.value = 'pocket/other'; "
-            "s.dispatchEvent(new Event('change', { bubbles: true }))"
-        )
-        await page.until("document.querySelector('#name').textContent === 'pocket/other'")
         assert page.problems == []
-
-
-async def test_chains_of_a_gateway_have_their_place(page: Page, address: str, run: Path) -> None:
-    records = list(make_records(3, 1))
-    records[0]["gateway"] = {"chains": 2, "calls": 5, "ignored": {"seed": 3}, "refused": {}, "differences": [HOSTILE]}
-    write_jsonl(run / "trajectories" / "step_3.jsonl", records)
-    rows = [sample_of(records[0]), sample_of(records[0]) | {"key": f"{records[0]['trajectory_id']}_1"}]
-    write_jsonl(run / "samples" / "step_3.jsonl", rows)
-    await page.open(f"{address}#/trajectory/training/3/0")
-    await page.until("document.querySelectorAll('.tokens').length === 2")
-    said = await page.text()
-    for text in (
-        "chains of calls",
-        "seed \u00d7 3",
-        "became 2 training samples, one a chain of calls",
-        "Why chains began anew",
-    ):
-        assert text in said, text
-    assert "Gateway" not in await show(page, "trajectory/training/3/1")

@@ -12,12 +12,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.agentevolver.view.runs import make_run, write_metrics
+from tests.agentevolver.view.runs import make_run
 from tests.free_ports import free_port
 
 ROOT = Path(__file__).parents[3]
 LAUNCHER = (sys.executable, str(ROOT / "launcher.py"))
-START_S = 90.0
 pytestmark = pytest.mark.service
 
 
@@ -54,15 +53,6 @@ def test_ctrl_c_is_how_one_leaves(run: Path) -> None:
         assert process.stderr is not None and "Traceback" not in process.stderr.read()
 
 
-def test_a_run_that_goes_on_is_followed(run: Path) -> None:
-    with serving(str(run)) as (_, address), httpx.Client(base_url=address, trust_env=False) as client:
-        before = client.get("/api/state").json()["versions"]["metrics"]
-        have = len(client.get("/api/metrics").json()["steps"])
-        write_metrics(run, have, have + 1)
-        assert client.get("/api/state").json()["versions"]["metrics"] != before
-        assert client.get("/api/metrics", params={"since": have, "name": "rollout/success"}).json()["steps"] == [have]
-
-
 def test_a_path_that_a_client_would_mend_leads_nowhere_either(run: Path) -> None:
     with serving(str(run)) as (_, address):
         port = address.rstrip("/").rpartition(":")[2]
@@ -87,25 +77,9 @@ def test_another_address_asks_for_the_token(run: Path) -> None:
 
 
 def test_what_is_no_run_and_a_port_that_is_taken_are_one_line(run: Path, tmp_path: Path) -> None:
-    for arguments, message in (
-        ([str(tmp_path)], "has no config.yaml"),
-        ([str(tmp_path / "x")], "there is no such folder"),
-    ):
-        done = subprocess.run([*LAUNCHER, "--view", *arguments], capture_output=True, text=True, cwd=ROOT)
-        assert done.returncode == 2 and message in done.stderr and len(done.stderr.splitlines()) == 1
+    done = subprocess.run([*LAUNCHER, "--view", str(tmp_path)], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 2 and "has no config.yaml" in done.stderr and len(done.stderr.splitlines()) == 1
     with serving(str(run)) as (_, address):
         port = address.rstrip("/").rpartition(":")[2]
         done = subprocess.run([*LAUNCHER, "--view", str(run), "--port", port], capture_output=True, text=True, cwd=ROOT)
         assert done.returncode == 1 and f"port {port} is taken" in done.stderr
-
-
-def test_it_leaves_when_nobody_has_looked_for_long(run: Path) -> None:
-    command = [sys.executable, "-m", "agentevolver.view", str(run), f"--port={free_port()}", "--idle-minutes=0.05"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=START_S)
-    assert done.returncode == 0 and "nobody has looked for 0.05 minutes" in done.stderr
-
-
-def test_a_folder_of_runs_opens_all_of_them(run: Path) -> None:
-    make_run(run.parent / "other", steps=1)
-    with serving(str(run.parent)) as (_, address), httpx.Client(base_url=address, trust_env=False) as client:
-        assert [one["name"] for one in client.get("/api/runs").json()] == ["pocket/demo", "pocket/other"]

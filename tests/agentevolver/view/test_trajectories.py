@@ -10,7 +10,7 @@ import agentevolver.view.trajectories as module
 from agentevolver.utils.files import COMPRESSED, compress, write_jsonl
 from agentevolver.view.experiment import BadPageRequest, NotThere
 from agentevolver.view.trajectories import Filter, Trajectories, cursor
-from tests.agentevolver.view.runs import HOSTILE, N, make_records
+from tests.agentevolver.view.runs import N, make_records
 
 
 @pytest.fixture
@@ -19,11 +19,6 @@ def trajectories(tmp_path: Path) -> Trajectories:
         write_jsonl(tmp_path / f"step_{step}.jsonl", make_records(step, 2))
     (tmp_path / ".step_3.jsonl.17").write_text("a draft")
     return Trajectories(tmp_path)
-
-
-def test_steps_are_numbers_and_drafts_are_none(trajectories: Trajectories, tmp_path: Path) -> None:
-    assert trajectories.steps() == [1, 2, 10]
-    assert Trajectories(tmp_path / "missing").steps() == []
 
 
 def test_the_newest_step_comes_first(trajectories: Trajectories) -> None:
@@ -36,15 +31,11 @@ def test_the_newest_step_comes_first(trajectories: Trajectories) -> None:
     ("wanted", "count"),
     [
         (Filter(step=2), 8),
-        (Filter(step=3), 0),
-        (Filter(outcome="success"), 12),
         (Filter(outcome="failure"), 6),
         (Filter(outcome="failed"), 6),
         (Filter(origin="synthetic"), 12),
         (Filter(guidance="guided"), 6),
         (Filter(text="K1.10"), 4),
-        (Filter(text="<SCRIPT>", origin="original"), 12),
-        (Filter(text="nobody wrote this"), 0),
     ],
 )
 def test_filters_take_what_they_say(wanted: Filter, count: int, trajectories: Trajectories) -> None:
@@ -80,17 +71,6 @@ def test_a_search_stops_after_so_many_bytes_and_says_where(
     assert pages > 1
 
 
-def test_a_search_counts_what_a_compressed_file_comes_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for step in (1, 2):
-        write_jsonl(tmp_path / f"step_{step}.jsonl", make_records(step, 16))
-    size = (tmp_path / "step_1.jsonl").stat().st_size
-    packed = [compress(tmp_path / f"step_{step}.jsonl").stat().st_size for step in (1, 2)]
-    assert size > 3 * sum(packed)
-    monkeypatch.setattr(module, "SEARCH_BYTES", 3 * sum(packed))
-    found = Trajectories(tmp_path).find(Filter(text="no such task"))
-    assert (found["searched"], found["next"]) == (2, [1, 0])
-
-
 def test_a_file_that_is_compressed_while_it_is_opened_is_found_under_its_new_name(
     trajectories: Trajectories, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,13 +91,6 @@ def test_a_file_that_is_compressed_while_it_is_opened_is_found_under_its_new_nam
         trajectories.one(4, 0)
     assert trajectories.one(4, 0)["summary"]["step"] == 4
 
-    def gone(path: Path, *_: Any) -> Any:
-        raise FileNotFoundError(path)
-
-    monkeypatch.setattr(module, "_read", gone)
-    with pytest.raises(NotThere):
-        Trajectories(tmp_path).step(1)
-
 
 def test_a_rollout_comes_whole_and_with_its_group(trajectories: Trajectories) -> None:
     found = trajectories.one(2, 5)
@@ -125,17 +98,6 @@ def test_a_rollout_comes_whole_and_with_its_group(trajectories: Trajectories) ->
     assert [row["rollout"] for row in found["siblings"]] == [0, 1, 2, 3]
     assert found["summary"]["guided"] and not found["summary"]["kept"]
     assert found["record"]["guidance"]["injected"] in found["record"]["messages"][1]["content"]
-
-
-def test_the_wording_in_the_list_is_the_tasks_and_not_the_guidance(trajectories: Trajectories) -> None:
-    row = trajectories.one(1, 1)["summary"]
-    assert row["query"] == f"delete the note {HOSTILE}"
-
-
-def test_what_is_not_there_is_said(trajectories: Trajectories) -> None:
-    for step, index in ((3, 0), (2, 8), (2, -1)):
-        with pytest.raises(NotThere):
-            trajectories.one(step, index)
 
 
 def test_step_credit_that_is_written_later_is_seen(trajectories: Trajectories, tmp_path: Path) -> None:
@@ -161,10 +123,3 @@ def test_a_cursor_is_two_numbers() -> None:
     for text in ("80", "a:b", "-1:0", "1:2:3"):
         with pytest.raises(BadPageRequest):
             cursor(text)
-
-
-def test_old_indexes_are_forgotten(trajectories: Trajectories, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "KEPT_SUMMARIES", 8)
-    trajectories.find(Filter())
-    assert len(trajectories._indexes) == 1
-    assert len(trajectories.find(Filter())["rows"]) == 24

@@ -26,8 +26,7 @@ launch() { # NAME SEED [key=value...]
     shift 2
     [[ -e experiments/$project/$name/finished ]] && return
     $python launcher.py --conf agentevolver/recipes/agent0/examples/agent0.yaml trainer.project_name=$project "trainer.experiment_name=$name" \
-        "data.seed=$seed" "actor_rollout_ref.rollout.seed=$seed" "recipes.agent0.rounds=$rounds" recipes.agent0.pool=480 \
-        recipes.agent0.stop.val_drop=null recipes.agent0.stop.label_drop=null "$@"
+        "data.seed=$seed" "actor_rollout_ref.rollout.seed=$seed" "recipes.agent0.rounds=$rounds" recipes.agent0.pool=480 "$@"
     mkdir -p "experiments/$project/$name"
     touch "experiments/$project/$name/finished"
 }

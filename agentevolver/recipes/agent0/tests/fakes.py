@@ -19,8 +19,8 @@ from agentevolver.config.checks import from_config, load
 from agentevolver.config.load import resolved_tree
 from agentevolver.config.schema import Settings
 from agentevolver.recipes.agent0.driver import Driver, Parts
-from agentevolver.recipes.agent0.labels import GateLabeller
 from agentevolver.recipes.agent0.manifest import Manifest
+from agentevolver.recipes.agent0.measure import GateLabeller
 from agentevolver.recipes.agent0.settings import settings_of
 from agentevolver.recipes.agent0.trainings import Told, Trained, Training, steps_of
 from agentevolver.recipes.agent0.types import Play
@@ -59,8 +59,6 @@ def configuration(folder: Path, name: str = "experiment", **overrides: Any) -> d
         "recipes.agent0.executor.steps": 3,
         "recipes.agent0.executor.eval_n": 2,
         "recipes.agent0.min_answered": 2,
-        "recipes.agent0.stop.label_drop": "null",
-        "recipes.agent0.stop.val_drop": "null",
         **overrides,
     }
     text = _composed(
@@ -195,7 +193,6 @@ def parts(config: dict[str, Any], trainings: Any = None, player: Any = None) -> 
         labeller=lambda checkpoint: GateLabeller(settings_of(settings), SumWorld(), WORLD, player, checkpoint),
         val_tasks=val_tasks(),
         questions=[task.metadata["sum"] for task in val_tasks()],
-        clusters=lambda texts: [len(text) for text in texts],
     )
 
 

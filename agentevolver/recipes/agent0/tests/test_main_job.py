@@ -24,15 +24,6 @@ from tests.env_service.local_hosts import serving
 pytestmark = pytest.mark.service
 
 
-# The executor is trained on calc, and evaluated on pocket too.
-HELD_OUT = {
-    "env_service.env_type": "{calc: 1, pocket: 0}",
-    "env_service.environments.calc.val_filter": "{levels: [2,5]}",
-    "env_service.environments.pocket.val_splits": "[test]",
-    "env_service.environments.pocket.val_filter": "{n: 3}",
-}
-
-
 class CalcPlayer:
     """Proposes chains that begin with their seed, and gets chains wrong more often the longer they are."""
 
@@ -64,8 +55,8 @@ class CalcPlayer:
 async def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[dict[str, Any]]:
     monkeypatch.setattr(job, "FrozenPlayer", CalcPlayer)
     monkeypatch.setattr(job, "train", train_files)
-    async with serving(resolve(["calc", "pocket", "propose"])) as service:
-        yield configuration(tmp_path, **{"env_service.env_url": service.url, **HELD_OUT})
+    async with serving(resolve(["calc", "propose"])) as service:
+        yield configuration(tmp_path, **{"env_service.env_url": service.url, "data.val_filter": "{levels: [2,5]}"})
 
 
 async def carried_out(config: dict[str, Any]) -> Path:
@@ -89,7 +80,7 @@ async def test_two_rounds_of_calc_are_labelled_by_its_programs(
     questions = json.loads((folder / "tasks" / "questions.json").read_text())
     assert len(questions) == 32 and {question.split()[0] for question in questions} == {"left", "right"}
     measured = json.loads((folder / "coevolve.json").read_text())["rounds"][2]["stages"]["evaluate"]["metrics"]
-    assert {name: found["success"]["tasks"] for name, found in measured.items()} == {"dev": 32, "pocket/test": 3}
+    assert {name: found["success"]["tasks"] for name, found in measured.items()} == {"dev": 32}
     before = (folder / "coevolve.json").read_bytes()
     assert await carried_out(config) == folder
     assert (folder / "coevolve.json").read_bytes() == before, "what is over is not done again"

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentevolver.recipes.agent0.replay import replayed
+from agentevolver.recipes.agent0.pool import replayed
 
 
 @given(st.integers(0, 60), st.integers(0, 60), st.floats(0, 0.9), st.integers(0, 3))

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentevolver.recipes.agent0.reward import Rated, batch_rewards, calls_of, frontier_reward
+from agentevolver.recipes.agent0.reward import Rated, batch_rewards, frontier_reward
 from agentevolver.recipes.agent0.settings import RewardSettings
 from agentevolver.recipes.agent0.tests.golden import golden
-from agentevolver.recipes.agent0.votes import measured
 
 GOLDEN = golden("reward")
 SETTINGS = RewardSettings()
@@ -29,17 +28,6 @@ def test_golden_batch():
     assert batch_rewards(SETTINGS, rated) == pytest.approx(wanted)
     assert batch_rewards(RewardSettings(malformed=-0.25), rated)[3] == -0.25
     assert batch_rewards(SETTINGS, []) == []
-
-
-@pytest.mark.parametrize("agg", ["mean", "max", "majority"])
-def test_golden_calls(agg):
-    case = GOLDEN["calls"]
-    measurement = measured(case["answers"], case["calls"])
-    assert calls_of(RewardSettings(agg=agg), measurement) == case[agg]
-
-
-def test_without_an_answer_the_majority_made_no_call():
-    assert calls_of(RewardSettings(agg="majority"), measured([None, ""], [3, 4])) == 0.0
 
 
 @given(P, CALLS)

@@ -14,9 +14,8 @@ import pytest
 
 from agentevolver.utils.files import read_jsonl
 from agentevolver.utils.processes import ProcessId, send
-from tests.chaos.test_everything_is_killed import kill, victims
 from tests.e2e.policies import calc_policy
-from tests.e2e.runs import ROOT, Launched
+from tests.e2e.runs import ROOT, Launched, kill
 
 pytestmark = [pytest.mark.e2e, pytest.mark.chaos, pytest.mark.timeout(2400)]
 
@@ -81,7 +80,7 @@ def steps_of(run: Launched, training: str) -> int:
 
 
 def player(run: Launched) -> list[ProcessId]:
-    return victims(run, "agentevolver.trainer.job.frozen", "player")
+    return run.victims("agentevolver.trainer.job.frozen", "player")
 
 
 def kill_everything(run: Launched) -> None:
@@ -127,12 +126,12 @@ def test_a_round_of_which_every_part_is_killed_comes_to_what_an_undisturbed_one_
     kill(player(run), "the player")
     run.wait_for(lambda: stage_of(run, "propose").get("state") == "done", "the proposer's training, the player dead")
     run.wait_for(lambda: lines(drawn) > 0, "a draw")
-    kill(victims(run, "env_service", "env_service"), "the environment service, and the world's instances with it")
+    kill(run.victims("env_service", "env_service"), "the environment service, and the world's instances with it")
     run.wait_for(lambda: lines(drawn.with_name("pool.jsonl")) >= 4, "labels, the environment service dead")
 
     # The trainer: the run ends in order, and the same command goes on.
     run.wait_for(lambda: steps_of(run, "solver") >= 1, "a step of the executor")
-    kill(victims(run, "ray::TaskRunner"), "the trainer")
+    kill(run.victims("ray::TaskRunner"), "the trainer")
     assert run.wait(300) not in (0, None), "without its trainer a round cannot go on"
     assert not run.processes() and not run.left_behind() and "Traceback" not in run.output, run.output
     known = lines(drawn)

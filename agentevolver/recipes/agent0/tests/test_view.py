@@ -9,11 +9,11 @@ import pytest
 from starlette.testclient import TestClient
 
 from agentevolver.recipes.agent0.view import VIEW
-from agentevolver.recipes.agent0.view.rounds import LISTED, TEXT, Rounds, difficulty
+from agentevolver.recipes.agent0.view.rounds import LISTED, TEXT, Rounds
 from agentevolver.utils.files import write_jsonl
 from agentevolver.view.app import create_app, page_access
 from agentevolver.view.experiment import Experiment, NotThere
-from tests.agentevolver.view.runs import HOSTILE, make_run
+from tests.agentevolver.view.runs import make_run
 from tests.recipe_runs import make_rounds, proposal_record
 
 
@@ -33,7 +33,7 @@ def client(folder: Path) -> Iterator[TestClient]:
 def test_rounds_are_told_from_the_manifest_the_pools_and_the_trainings(folder: Path) -> None:
     found = Rounds(folder).overview()
     assert found["best"] == {"round": 1, "success": 0.5, "checkpoint": "round_1/solver/c"} and found["problem"] == ""
-    assert found["state"] == "stopped" and found["stopped"] == {"round": 2, "why": f"it fell {HOSTILE}"}
+    assert found["state"] == "running"
     base, first, second = found["rounds"]
     assert base["success"] == {"dev": {"mean": 0.25, "se": 0.05, "calls": 2.0}} and base["pool"] == {}
     assert first["rewards"] == [[1.0, 0.25], [2.0, 0.75]] and second["rewards"] == []
@@ -44,7 +44,7 @@ def test_rounds_are_told_from_the_manifest_the_pools_and_the_trainings(folder: P
     assert pool["dropped"] == [("too_easy", 1), ("malformed", 1)]
     assert (pool["right"], pool["right_known"], pool["vote_known"]) == (0.5, 2, 3)
     assert pool["p"] == 0.5 and pool["p_measured"] == pytest.approx(2 / 3)
-    assert (pool["difficulty"], pool["calls"]) == (3.0, 2.0)
+    assert pool["calls"] == 2.0
 
 
 def test_records_are_paged_by_fate_and_reason_in_their_order(folder: Path) -> None:
@@ -103,7 +103,7 @@ def test_long_texts_and_lists_are_cut(folder: Path) -> None:
         b'{"rounds": [{"rou',
         b"\xff\xfe",
         b"[]",
-        b'{"rounds": 3, "best": 1, "stopped": [], "state": {}}',
+        b'{"rounds": 3, "best": 1, "state": {}}',
         b'{"rounds": [null, {"round": "x"}, {"round": 1, "stages": [1]}, {"round": -1}]}',
         b'{"rounds": [{"round": 1, "stages": {"label": 3, "evaluate": {"metrics": {"dev": {"success": 1}}}}}]}',
         b'{"rounds": [{"round": 1, "stages": {"label": {"seconds": NaN, "reason": "\\ud800"}}}]}',
@@ -151,18 +151,3 @@ def test_the_version_changes_with_pools_and_rewards(folder: Path) -> None:
                 file.write(b"\n")
         seen.add(VIEW.version(folder))
     assert len(seen) == 4
-
-
-@pytest.mark.parametrize(
-    ("seed", "question", "expected"),
-    [
-        ("calc.left.3.f.00017", "left 3 f 4 g 7", 3.0),
-        ("calc.left.3.f.00017", "", None),
-        ("python.primes.search.3.00017", "How many?", 3.0),
-        ("python.primes.search.x.00017", "How many?", None),
-        ("", "1 2", None),
-        (None, None, None),
-    ],
-)
-def test_difficulty_is_operands_or_the_level_of_the_seed(seed: Any, question: Any, expected: float | None) -> None:
-    assert difficulty({"seed": seed, "question": question}) == expected

@@ -17,7 +17,6 @@ _FILES = ("round_*/pool.jsonl", "round_*/proposer/metrics.jsonl")
 
 
 def router(experiment: Experiment) -> APIRouter:
-    """Return the routes of a run."""
     router, rounds = APIRouter(), Rounds(experiment.folder)
 
     @router.get("/rounds")

@@ -43,11 +43,9 @@ class RoundFacts:
     right: bool | None
     vote_right: bool | None
     calls: float | None
-    difficulty: float | None
 
     @classmethod
     def of(cls, offset: int, record: dict[str, Any]) -> RoundFacts:
-        """Take a record that begins at an offset."""
         return cls(
             offset,
             record.get("kept") is True,
@@ -57,7 +55,6 @@ class RoundFacts:
             _truth(record.get("right")),
             _truth(record.get("vote_right")),
             _number(record.get("mean_tool_calls")),
-            difficulty(record),
         )
 
 
@@ -117,8 +114,6 @@ class PoolFile:
 
 
 class Rounds:
-    """The rounds of an experiment."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._lock = threading.Lock()
@@ -126,7 +121,7 @@ class Rounds:
         self._rewards: dict[int, RunMetrics] = {}
 
     def overview(self) -> dict[str, Any]:
-        """Return `{exists, problem, state, stopped, best, rounds}`; `problem` says why the manifest is not read."""
+        """Return `{exists, problem, state, best, rounds}`; `problem` says why the manifest is not read."""
         path = self.folder / MANIFEST
         if not path.is_file():
             return {"exists": False}
@@ -140,16 +135,13 @@ class Rounds:
         for part in map(_object, listed if isinstance(listed, list) else []):
             if isinstance(number := part.get("round"), int) and 0 <= number < 10**6:
                 parts[number] = part
-        stopped, best = _object(manifest.get("stopped")), _object(manifest.get("best"))
+        best = _object(manifest.get("best"))
         with self._lock:
             rounds = [self._round(number, parts.get(number, {})) for number in sorted({*parts, *self._folders()})]
         return {
             "exists": True,
             "problem": problem,
             "state": _cut(manifest.get("state"), WORD),
-            "stopped": {"round": _number(stopped.get("round")), "why": _cut(stopped.get("why"), TEXT)}
-            if stopped
-            else None,
             "best": {
                 "round": _number(best.get("round")),
                 "success": _number(best.get("success")),
@@ -190,7 +182,6 @@ class Rounds:
         }
 
     def _reward(self, number: int) -> list[list[float]]:
-        """Return `[step, reward]` of the proposer's training in a round."""
         path = self.folder / f"round_{number}" / "proposer" / "metrics.jsonl"
         metrics = self._rewards.setdefault(number, RunMetrics(path))
         try:
@@ -201,18 +192,6 @@ class Rounds:
         return [
             [step, value] for step, value in zip(found["steps"], values, strict=False) if value is not None and step > 0
         ]
-
-
-def difficulty(record: dict[str, Any]) -> float | None:
-    """Return how hard a proposal is by its looks: operands of a question of calc, the level in a seed of python; None
-    where neither is told."""
-    world, *rest = str(record.get("seed") or "").split(".")
-    if world == "calc":
-        words = str(record.get("question") or "")[:TEXT].split()
-        return float(sum(len(word) == 1 and word in "0123456789" for word in words)) or None
-    if world == "python" and len(rest) == 4 and rest[2].isdecimal():
-        return float(rest[2][:6])
-    return None
 
 
 def _summary(facts: Sequence[RoundFacts]) -> dict[str, Any]:
@@ -232,8 +211,6 @@ def _summary(facts: Sequence[RoundFacts]) -> dict[str, Any]:
         "p_measured": _mean(one.p for one in measured),
         "calls": _mean(one.calls for one in kept),
         "calls_measured": _mean(one.calls for one in measured),
-        "difficulty": _mean(one.difficulty for one in kept),
-        "difficulty_measured": _mean(one.difficulty for one in measured),
     }
 
 
@@ -276,7 +253,6 @@ def _row(record: dict[str, Any]) -> dict[str, Any]:
         "kept": record.get("kept") is True,
         "right": _truth(record.get("right")),
         "vote_right": _truth(record.get("vote_right")),
-        "difficulty": difficulty(record),
     }
 
 

@@ -8,15 +8,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-# Folders of the shipped policies beside this file, and how each is built.
-_SHIPPED = {
-    "pocket": ("seed_policy_files", "agentevolver.recipes.offline.seed.policy"),
-    "app": ("app_policy_files", "agentevolver.recipes.offline.seed.app --base strong"),
-}
-
+_HERE = Path(__file__).parent
+_FOLDERS = {"pocket": _HERE / "seed_policy_files", "app": _HERE / "app_policy_files"}
 SHIPPED = {
-    "the seed policy that comes with AgentEvolver": Path(__file__).parent / "seed_policy_files",
-    "the stronger base of pocket_app that comes with AgentEvolver": Path(__file__).parent / "app_policy_files",
+    "the seed policy that comes with AgentEvolver": _FOLDERS["pocket"],
+    "the stronger base of pocket_app that comes with AgentEvolver": _FOLDERS["app"],
 }
 """The folders of the shipped policies, by what a reader calls them."""
 
@@ -27,15 +23,11 @@ def seed_policy_path(name: str = "pocket") -> Path:
 
     Raises ValueError for another name, FileNotFoundError if it is not installed.
     """
-    if name not in _SHIPPED:
-        raise ValueError(f"no policy {name!r} is shipped; there are {', '.join(_SHIPPED)}")
-    folder, module = _SHIPPED[name]
-    files = Path(__file__).parent / folder
-    if not (files / "config.json").is_file():
-        raise FileNotFoundError(
-            f"the seed policy {name} is not in {files}; build it with `python -m {module} --out {files}`"
-        )
-    return files
+    if name not in _FOLDERS:
+        raise ValueError(f"no policy {name!r} is shipped; there are {', '.join(_FOLDERS)}")
+    if not (_FOLDERS[name] / "config.json").is_file():
+        raise FileNotFoundError(f"the seed policy {name} is not in {_FOLDERS[name]}")
+    return _FOLDERS[name]
 
 
 __all__ = ["SHIPPED", "seed_policy_path"]

@@ -31,7 +31,6 @@ class BuildError(Exception):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line; returns the exit status. See --help."""
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
     try:
@@ -131,7 +130,6 @@ def _world(spec: str) -> type[BaseEnv]:
 
 
 def _check_folder(out: Path) -> None:
-    """Refuse to write among other things."""
     try:
         if any(out.iterdir()) and not (out / "build.json").is_file():
             raise BuildError(f"--out {out}: the folder holds other things than a seed policy; name another one")
@@ -142,7 +140,6 @@ def _check_folder(out: Path) -> None:
 
 
 def _tasks(world: type[BaseEnv], split: str) -> list[str]:
-    """The tasks of the split that is measured."""
     try:
         return world.get_query_list(split)
     except Exception as error:
@@ -150,7 +147,6 @@ def _tasks(world: type[BaseEnv], split: str) -> list[str]:
 
 
 def _tell(shown: Sequence[PlayedTask], demonstrated: set[str], split: str, measured: Sequence[str]) -> None:
-    """Say what is imitated, and what is wrong with it."""
     mean = sum(one.score for one in shown) / len(shown)
     print(f"{len(shown)} demonstrations of {len(demonstrated)} tasks, mean score {mean:.3f}")
     if mean < LEAST_SCORE:

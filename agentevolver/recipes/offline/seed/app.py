@@ -121,7 +121,6 @@ def build(name: str, out: Path, seed: int = 0, steps: int | None = None, n: int 
 
 
 def main() -> None:
-    """Command line; see --help."""
     parser = argparse.ArgumentParser(prog=f"python -m {MODULE}", description=__doc__.split("\n")[0])
     parser.add_argument("--base", choices=sorted(BASES), required=True)
     parser.add_argument("--out", type=Path, required=True, help="folder to write")

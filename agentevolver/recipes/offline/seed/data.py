@@ -142,7 +142,6 @@ def endless(tokenizer: Any, show: Callable[[], Sequence[Message]], syntax: Synta
 def encode(
     tokenizer: Any, conversations: Sequence[Sequence[Message]], syntax: Syntax = COMPACT
 ) -> Iterator[SeedExample]:
-    """Conversations as training examples."""
     cut = [pieces(conversation, syntax) for conversation in conversations]
     encoded = iter(tokenizer([text for c in cut for text, _ in c], add_special_tokens=False)["input_ids"])
     for conversation in cut:

@@ -44,11 +44,7 @@ class PlayedTask:
 
 
 def read_demonstrations(path: Path) -> list[Demonstration]:
-    """Return the demonstrations of a JSONL file, in order; empty lines are passed over.
-
-    Raises:
-        DemonstrationError: the file cannot be read or holds none, or a line is no demonstration.
-    """
+    """Return the demonstrations of a JSONL file, in order; empty lines are passed over. Raises DemonstrationError."""
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:
@@ -80,9 +76,8 @@ def _of_line(line: bytes, place: str) -> Demonstration:
 def played(world: type[BaseEnv], demonstration: Demonstration, params: Mapping[str, Any] | None = None) -> PlayedTask:
     """Carry a demonstration out in a fresh instance of `world`, made with `params`.
 
-    Raises:
-        DemonstrationError: the world does not take it: no such task, an action behind the end, text that a
-            conversation cannot hold, or anything that it raises.
+    Raises DemonstrationError if the world does not take it: no such task, an action behind the end, text that a
+    conversation cannot hold, or anything that it raises.
     """
     place = demonstration.place
     try:
@@ -128,6 +123,5 @@ def _check(messages: Sequence[Message], place: str) -> None:
 
 
 def described(error: Exception) -> str:
-    """Return an error's kind and message as one line."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__

@@ -61,7 +61,6 @@ class Report:
         return sum(s > 0 for s in self.successes.values()) / len(self.successes)
 
     def by(self, group: str) -> dict[str, float]:
-        """avg@n by "level" or "family"."""
         shares: dict[str, list[float]] = defaultdict(list)
         for task_id, successes in self.successes.items():
             family = FAMILIES[task_id.split(".")[0]]
@@ -69,7 +68,6 @@ class Report:
         return {name: round(sum(v) / len(v), 3) for name, v in shares.items()}
 
     def summary(self) -> dict[str, Any]:
-        """The numbers in JSON-ready form, families left out."""
         return {
             f"avg@{self.n}": round(self.avg, 3),
             f"best@{self.n}": round(self.best, 3),
@@ -87,7 +85,6 @@ def evaluate(
     *,
     n: int = 4,
     hint: bool = False,
-    temperature: float = 1.0,
     seed: int = 0,
     tasks: Sequence[str] | None = None,
     batch: int = 288,
@@ -105,7 +102,7 @@ def evaluate(
     rollouts: list[SampledRollout] = []
     for i in range(0, len(task_ids), batch):
         part = [episode(t, _told(t) if hint else "", params, syntax, world) for t in task_ids[i : i + batch]]
-        rollouts += sampler.sample(part, temperature=temperature, generator=generator)
+        rollouts += sampler.sample(part, generator=generator)
     successes = dict.fromkeys(tasks, 0)
     for rollout in rollouts:
         successes[rollout.task_id] += int(rollout.reward == 1.0)
@@ -120,12 +117,10 @@ def evaluate(
 
 
 def _told(task_id: str) -> str:
-    """The true hint of a task's site."""
     return site_hint(int(task_id.split(".")[1][1:]))
 
 
 def main() -> None:
-    """Command line; see --help."""
     parser = argparse.ArgumentParser(
         prog="python -m agentevolver.recipes.offline.seed.evaluate", description=__doc__.split("\n")[0]
     )
@@ -134,8 +129,6 @@ def main() -> None:
     parser.add_argument("--split", default="dev", choices=("train", "dev", "test", "hard"))
     parser.add_argument("--n", type=int, default=4, help="episodes a task")
     parser.add_argument("--hint", action="store_true", help="show each task the true hint of its site")
-    parser.add_argument("--temperature", type=float, default=1.0)
-    parser.add_argument("--slack", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -147,9 +140,7 @@ def main() -> None:
         args.split,
         n=args.n,
         hint=args.hint,
-        temperature=args.temperature,
         seed=args.seed,
-        params={"slack": args.slack},
         syntax=SYNTAXES[args.syntax],
     )
     for key, value in report.summary().items():

@@ -29,14 +29,7 @@ def orthogonalized(matrices: Tensor) -> Tensor:
 class Muon(torch.optim.Optimizer):
     """Nesterov momentum, orthogonalized; a step's size matches AdamW's (Liu et al., arXiv 2502.16982, equation 4).
 
-    Args:
-        params: matrices; those of one shape are orthogonalized together.
-        lr: learning rate, as AdamW would have it.
-        weight_decay: decoupled.
-        momentum: of the average of gradients.
-
-    Raises:
-        ValueError: a parameter is no matrix.
+    Matrices of one shape are orthogonalized together. Raises ValueError for a parameter that is no matrix.
     """
 
     def __init__(self, params: Iterable[Tensor], lr: float, weight_decay: float, momentum: float = 0.95) -> None:
@@ -47,7 +40,6 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Update every parameter that has a gradient."""
         for group in self.param_groups:
             by_shape: dict[torch.Size, list[Tensor]] = defaultdict(list)
             for parameter in group["params"]:

@@ -42,7 +42,6 @@ class Sizes:
     turns: int
 
     def keys(self) -> dict[str, int]:
-        """By the name of the key."""
         rollout = "actor_rollout_ref.rollout"
         return {
             "data.max_prompt_length": self.opening,
@@ -86,7 +85,6 @@ def sizes_of(tokenizer: Any, shown: Sequence[PlayedTask]) -> Sizes:
 
 
 def shuffled(found: Sequence[SeedExample], rng: random.Random) -> Iterator[SeedExample]:
-    """All examples again and again, in a new order each time."""
     while True:
         yield from rng.sample(found, len(found))
 
@@ -95,10 +93,7 @@ def build(
     out: Path, shown: Sequence[PlayedTask], *, seed: int = 0, recipe: SeedTraining = RECIPE, command: str = ""
 ) -> tuple[Any, Any, dict[str, Any]]:
     """Train a policy on demonstrations and save it to `out`; return it, its tokenizer, and what build.json holds.
-
-    Raises:
-        DemonstrationError: one is longer than the policy can read.
-    """
+    Raises DemonstrationError for one that is longer than the policy can read."""
     torch.manual_seed(seed)
     tokenizer = build_tokenizer(corpus(shown), VOCAB_SIZE, SYNTAX, exact=False)
     found = examples(tokenizer, shown)

@@ -102,7 +102,6 @@ def build(
 
 
 def main() -> None:
-    """Command line; see --help."""
     parser = argparse.ArgumentParser(
         prog="python -m agentevolver.recipes.offline.seed.policy", description=__doc__.split("\n")[0]
     )

@@ -24,7 +24,6 @@ class SampledRollout:
     actions: list[str] = field(default_factory=list)
     observations: list[str] = field(default_factory=list)
     reward: float = 0.0
-    dense: float = 0.0
     stop_reason: str = "context_full"
 
 
@@ -45,16 +44,14 @@ class Sampler:
         tokenizer: Any,
         *,
         syntax: Syntax = COMPACT,
-        max_turn_tokens: int | None = None,
         max_tokens: int | None = None,
     ) -> None:
-        """`max_turn_tokens` ends an assistant turn that does not end itself; `max_tokens` ends an episode;
-        None: as the syntax needs."""
+        """`max_tokens` ends an episode; None: as the syntax needs."""
         self.model = model
         self.tokenizer = tokenizer
         self.end = int(tokenizer.eos_token_id)
         self.syntax = syntax
-        self.max_turn_tokens = max_turn_tokens or syntax.turn_tokens
+        self.max_turn_tokens = syntax.turn_tokens
         self.max_tokens = max_tokens or syntax.episode_tokens
 
     @torch.no_grad()
@@ -122,7 +119,6 @@ class Sampler:
         if result["is_terminated"] or len(out.ids) + len(more) + self.max_turn_tokens > self.max_tokens:
             row.over = True
             out.reward = row.env.evaluate()
-            out.dense = row.env.evaluate(params={"sparse": False})
             out.stop_reason = result["info"].get("stop_reason") or out.stop_reason
             return
         out.ids += more

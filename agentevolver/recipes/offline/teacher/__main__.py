@@ -29,7 +29,6 @@ def _share(text: str) -> float:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the command line's parser; defaults come from the environment where it sets them."""
     made = argparse.ArgumentParser("python -m agentevolver.recipes.offline.teacher", description=f"Serve {WHAT}.")
 
     def add(name: str, kind: Callable[[str], object], default: str | None, text: str) -> None:
@@ -58,7 +57,6 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Serve until stopped."""
     options = parser().parse_args(argv)
     rates = Rates(**{rate.name: getattr(options, rate.name) for rate in fields(Rates)})
     teacher = Teacher(seed=options.seed, rates=rates, record=options.record)

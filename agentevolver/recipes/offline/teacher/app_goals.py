@@ -76,7 +76,6 @@ def read_goal(plain: str) -> tuple[dict[str, str], tuple[AppLink, ...]] | None:
 
 
 def _read_links(asked: str) -> tuple[AppLink, ...]:
-    """The links that a text is made of; none where a part of it is no link."""
     links, place = [], 0
     while place < len(asked):
         found = ((kind, match) for kind, pattern in _LINKS if (match := pattern.match(asked, place)))
@@ -89,7 +88,6 @@ def _read_links(asked: str) -> tuple[AppLink, ...]:
 
 
 def write_goal(slots: Mapping[str, str], links: Sequence[AppLink], wordings: Sequence[int]) -> str:
-    """Return a goal in these wordings of its opening and its links."""
     first, *rest = wordings
     asked = [
         APP_LINKS[link.kind][i].format(**{_SLOT.get(link.kind, ""): link.other})
@@ -149,13 +147,9 @@ def opening_looks(slots: Mapping[str, str]) -> list[TeacherCall]:
 
 
 def effects(view: View, slots: Mapping[str, str], links: Sequence[AppLink], first: int) -> list[tuple[str, ...]]:
-    """Return the changes that the `first` links of a goal come to, in the order asked.
+    """Return the changes that the `first` links of a goal come to, in the order asked; raises NeedLook or Impossible.
 
     What all of them are about is looked up before anything else, as far as one of them wants it.
-
-    Raises:
-        NeedLook: a look-up is missing.
-        Impossible: the world has not what the goal speaks of.
     """
     subject = _Subject(view, slots)
     kinds = {link.kind for link in links}
@@ -168,5 +162,4 @@ def effects(view: View, slots: Mapping[str, str], links: Sequence[AppLink], firs
 
 
 def tools_of_links(links: Sequence[AppLink]) -> frozenset[str]:
-    """Return the tools that a goal with these links ends up using."""
     return OPENING_TOOLS.union(*(LINK_TOOLS[link.kind] for link in links))

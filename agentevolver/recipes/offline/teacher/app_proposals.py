@@ -52,14 +52,8 @@ def mixed(goals: Iterator[Proposed], others: Iterator[Proposed], draws: TeacherD
 
 
 def goals(seen: Seen, weights: Sequence[float], draws: TeacherDraws, proven: Proven) -> Iterator[Proposed]:
-    """Yield goals with the calls that do them, as far as the transcript proves them.
-
-    Args:
-        seen: what was explored.
-        weights: of one link, of two and so on up to the most that are wanted.
-        draws: the chance.
-        proven: the calls that do a task from the start, None if the transcript does not prove them.
-    """
+    """Yield goals with the calls that do them, as far as `proven` finds them in the transcript; `weights` are of one
+    link, of two and so on, up to the most that are wanted."""
     subjects = [(slots, asked) for slots in _subjects(seen) if (asked := _links(slots, seen, proven))]
     for _ in range(_ATTEMPTS if subjects else 0):
         slots, asked = draws.rng.choice(subjects)
@@ -81,7 +75,6 @@ def _subjects(seen: Seen) -> Iterator[dict[str, str]]:
 
 
 def _links(slots: dict[str, str], seen: Seen, proven: Proven) -> dict[str, list[AppLink]]:
-    """Links that can be asked of a subject, by kind."""
     rows, day = seen.facts.rows, slots["d"]
     met = {row[1] for row in rows["cal"].values()}
     others = {

@@ -6,15 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from agentevolver.recipes.offline.teacher import app_proposals
-from agentevolver.recipes.offline.teacher.calls import (
-    CHANGES,
-    LOOKUPS,
-    USUAL,
-    TeacherCall,
-    canonical,
-    read_call,
-    write_call,
-)
+from agentevolver.recipes.offline.teacher.calls import CHANGES, LOOKUPS, USUAL, TeacherCall, canonical, read_call
 from agentevolver.recipes.offline.teacher.goals import Impossible, next_call, prepared
 from agentevolver.recipes.offline.teacher.observed import Seen, SeenStep, see
 from agentevolver.recipes.offline.teacher.prompt import NotUnderstood, Prompt, TeacherDraws
@@ -43,7 +35,7 @@ def explore(prompt: Prompt, draws: TeacherDraws) -> dict[str, Any] | str:
     has_goals = app_proposals.MARK in prompt.sections.get("profile", "")
     candidates = _for_goals(seen) if has_goals else _candidates(seen, phase)
     thought, call = _explorers_choice(seen, phase, candidates, _tried(prompt), draws, prompt.focus)
-    return said(thought, write_call(call, seen.syntax), prompt, draws)
+    return said(thought, str(call), prompt, draws)
 
 
 def solve(prompt: Prompt, draws: TeacherDraws) -> dict[str, Any] | str:
@@ -62,7 +54,7 @@ def solve(prompt: Prompt, draws: TeacherDraws) -> dict[str, Any] | str:
     if draws.errs(draws.rates.slips) and (others := [c for c, _ in _lookups(seen) if c != call]):
         draws.plant("slip", action=str(call))
         call = draws.rng.choice(others)
-    return said(thought, write_call(call, seen.syntax), prompt, draws)
+    return said(thought, str(call), prompt, draws)
 
 
 def said(thought: str, action: str, prompt: Prompt, draws: TeacherDraws) -> dict[str, Any] | str:
@@ -138,7 +130,6 @@ def _pending(seen: Seen) -> TeacherCall | None:
 
 
 def _openers(seen: Seen) -> set[TeacherCall]:
-    """Calls that a site may want before others."""
     return {call for call in seen.worked if call.tool in ("bank.login", "doc", "shop.find")}
 
 

@@ -34,8 +34,6 @@ class TeacherGoal:
 
 
 class _View:
-    """Facts, with a record of what was asked of them."""
-
     def __init__(self, facts: ObservedFacts) -> None:
         self._facts = facts
         self.looked: list[TeacherCall] = []
@@ -169,10 +167,8 @@ def tools_of(intent: Intent) -> frozenset[str]:
 
 
 def goal(intent: Intent, facts: ObservedFacts, links: int | None = None) -> TeacherGoal:
-    """Return what an intent comes to; of its links, if it has some, the first `links` alone.
-
-    Raises NeedLook for the first look-up that is missing, Impossible if the world lacks it.
-    """
+    """Return what an intent comes to; of its links, if it has some, the first `links` alone. Raises NeedLook or
+    Impossible."""
     view = _View(facts)
     if not intent.links:
         made = _GOALS[intent.kind](view, intent.slots)

@@ -28,7 +28,6 @@ class Intent:
 
     @property
     def words(self) -> set[str]:
-        """The words that fill its wording."""
         return {*self.slots.values(), *(link.other for link in self.links if link.other)}
 
     @property
@@ -39,23 +38,11 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class IntentKind:
-    """A kind of task: how hard it is (1 to 4) and its wordings."""
-
     level: int
     wordings: tuple[str, ...]
 
 
-# Other people's wordings, which the teacher understands beside the environment's own.
-_ALSO: dict[str, tuple[str, ...]] = {
-    "note_add": ("make a {t} note {w}",),
-    "cal_when": ("when do i see {p}",),
-    "mail_send": ("write {w} to {p}",),
-    "pay": ("pay {p} {n} coins", "pay {n} to {p}"),
-    "note_del": ("delete the note {w}",),
-    "cal_del": ("cancel my meeting with {p}",),
-    "pay_met": ("pay who i meet on {d} {n}",),
-}
-KINDS = {name: IntentKind(level, (*wordings, *_ALSO.get(name, ()))) for name, (level, wordings) in WORDINGS.items()}
+KINDS = {name: IntentKind(level, wordings) for name, (level, wordings) in WORDINGS.items()}
 
 _SLOTS = {"d": "|".join(DAYS), "n": r"\d+", "m": r"\d+", "h": r"\d+"}
 _POLITE = re.compile(r"^(?:please|can you|could you|i want you to|your task|task|do this|hi)\b[ :,]*")

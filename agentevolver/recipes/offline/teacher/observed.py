@@ -21,13 +21,12 @@ from agentevolver.recipes.offline.teacher.calls import (
     LOOKUPS,
     USUAL,
     Signature,
-    Syntax,
     TeacherCall,
     canonical,
-    dotted,
-    exchanges,
+    read_call,
     read_usage,
 )
+from agentevolver.recipes.offline.teacher.prompt import NotUnderstood
 from agentevolver.recipes.offline.teacher.rules import Rules
 
 Row = tuple[str, ...]
@@ -39,6 +38,7 @@ TABLES = {
     "mail.find": "mail",
     "shop.orders": "order",
 }
+_NATIVE = "<tool_call>"
 _TABLE_OF_APP = {"note": "note", "cal": "cal", "mail": "mail", "shop": "order"}
 # What a row is known by (the id comes first in every stored row) and which column a look-up's argument selects.
 _COLUMN = {"note.find": 1, "note.list": 2, "cal.find": 1, "cal.list": 2, "mail.find": 1}
@@ -90,7 +90,6 @@ class ObservedFacts:
         return rows
 
     def take(self, call: TeacherCall, rows: Sequence[Row]) -> None:
-        """Keep the full answer of a look-up."""
         self.answered.add(call)
         if call.tool == "shop.find":
             self.products[call.args[0]] = (int(rows[0][1]), int(rows[0][2])) if rows else None
@@ -139,7 +138,7 @@ def read_rows(call: TeacherCall, observation: str) -> list[Row] | None:
 
 @dataclass(frozen=True, slots=True)
 class SeenStep:
-    """A step as understood, or one of its calls where it made several: `call` is None if the action is no call."""
+    """A step as understood: `call` is None if the action is no call."""
 
     index: int
     call: TeacherCall | None
@@ -147,21 +146,16 @@ class SeenStep:
 
     @property
     def failed(self) -> bool:
-        """Whether it was refused."""
         return self.call is None or self.observation.startswith("err")
 
     @property
     def changed(self) -> bool:
-        """Whether it changed the world."""
         return self.call is not None and self.call.tool in CHANGES and self.observation.startswith("ok")
 
 
 @dataclass(slots=True)
 class Seen:
-    """Everything that one prompt shows of an episode."""
-
     site: str = ""
-    syntax: Syntax = "compact"
     tools: dict[str, Signature] = field(default_factory=dict)
     words: dict[str, list[str]] = field(default_factory=dict)
     facts: ObservedFacts = field(default_factory=ObservedFacts)
@@ -176,18 +170,16 @@ class Seen:
 
     @property
     def logged_in(self) -> bool:
-        """Whether a login worked."""
         return any(call.tool == "bank.login" for call in self.worked)
 
     def follow(self, steps: Sequence[StepText]) -> None:
-        """Read a transcript."""
         complete = bool(steps) and steps[0].index == 0
         for step in steps:
-            for call, answer in exchanges(step.action, step.observation):
-                seen = SeenStep(step.index, call, answer.strip())
-                self.steps.append(seen)
-                if call is not None:
-                    self._take(seen, call, complete=complete)
+            call = read_call(step.action)
+            seen = SeenStep(step.index, call, step.observation.strip())
+            self.steps.append(seen)
+            if call is not None:
+                self._take(seen, call, complete=complete)
 
     def _take(self, step: SeenStep, call: TeacherCall, *, complete: bool) -> None:
         self.rules.learn(step.index, call, step.observation, self.worked, complete=complete)
@@ -265,16 +257,15 @@ class Seen:
 
 
 def see(sections: Mapping[str, str], steps: Sequence[StepText]) -> Seen:
-    """Return what the sections of a prompt and the steps of its transcript show."""
-    opening, told = (
-        dotted("\n".join(sections.get(name, "") for name in names)) for names in (("opening",), ("opening", "profile"))
-    )
+    """Return what the sections of a prompt and the steps of its transcript show; raises NotUnderstood for native tool
+    calls."""
+    opening = sections.get("opening", "")
+    told = f"{opening}\n{sections.get('profile', '')}"
+    if _NATIVE in opening or any(_NATIVE in step.action for step in steps):
+        raise NotUnderstood("calls are native tool calls (native_tools, syntax: json): it reads a line a call")
     seen = Seen()
     site = re.search(r"\bsite (k\d+)\b", opening)
     seen.site = site[1] if site else ""
-    seen.syntax = (
-        "json" if '<tool_call>{"name"' in opening or any("<tool_call>" in step.action for step in steps) else "compact"
-    )
     seen.tools = {**_schema_tools(sections.get("tools", "")), **read_usage(told)}
     seen.words = {**_profile_words(told), **_schema_words(sections.get("tools", "")), **_opening_words(opening)}
     seen.follow(steps)

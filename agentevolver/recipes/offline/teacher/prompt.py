@@ -89,10 +89,7 @@ def read_prompt(messages: Any) -> Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Shares of mistakes that are made on purpose.
-
-    Docs of the options are those of `agentevolver.llm.TeacherSettings`.
-    """
+    """Shares of mistakes that are made on purpose (`TeacherSettings`)."""
 
     hallucinated: float = 0.15
     malformed: float = 0.02
@@ -113,11 +110,9 @@ class TeacherDraws:
     planted: list[dict[str, Any]] = field(default_factory=list)
 
     def errs(self, share: float) -> bool:
-        """Draw whether a mistake is made."""
         return self.rng.random() < share
 
     def plant(self, kind: str, **details: Any) -> None:
-        """Take note of a mistake that was made on purpose."""
         self.planted.append({"kind": kind, **details})
 
     def pick(self, weighted: Sequence[tuple[Any, float]]) -> Any:

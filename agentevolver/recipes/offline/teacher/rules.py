@@ -26,7 +26,7 @@ OCCASIONS: dict[str, str] = {
 _TOOLS_OF = {"guard": GUARDED, "pay": {"bank.pay"}, "login": NEED_LOGIN, "plan": {"cal.add"}, "look": {"shop.buy"}}
 _ERRORS: tuple[tuple[str, str, str], ...] = (
     (r"err read doc \S+ first", "guard", "doc"),
-    (r"err add (yes at the end|\"confirm\": \"yes\")", "guard", "yes"),
+    (r"err add yes at the end", "guard", "yes"),
     (r"err login first", "login", "pin"),
     (r"err find \S+ first", "look", "first"),
 )
@@ -62,11 +62,9 @@ class Rules:
     evidence: dict[str, Evidence] = field(default_factory=dict)
 
     def get(self, rule: str) -> str | None:
-        """Return the value of a rule, None if it is not known."""
         return self.values.get(rule)
 
     def copy(self) -> Rules:
-        """Return a copy that learns on its own."""
         return Rules(dict(self.values), dict(self.evidence))
 
     def note(self, rule: str, value: str, step: int, by: str) -> None:
@@ -126,7 +124,6 @@ class Rules:
 
 
 def concerns(rule: str, tools: set[str]) -> bool:
-    """Whether a rule matters to somebody who uses these tools."""
     return bool(_TOOLS_OF[rule] & tools)
 
 

@@ -36,7 +36,6 @@ TEACHER = "agentevolver offline teacher"
 HANDLERS: dict[str, Handler] = {
     "explorer/act": explorer.explore,
     "synthesiser/tasks": synthesiser.tasks,
-    "synthesiser/profile": synthesiser.profile,
     "verifier/solve": explorer.solve,
     "judge/accept": judge.accept,
     "judge/grade": judge.grade,
@@ -113,19 +112,13 @@ class Teacher:
 
 
 def error_body(status: int, detail: str) -> dict[str, Any]:
-    """Return the body of a refusal in OpenAI's form."""
     kind = "server_error" if status >= 500 else "authentication_error" if status == 401 else "invalid_request_error"
     return {"error": {"message": detail, "type": kind, "param": None, "code": None}}
 
 
 def make_app(teacher: Teacher, *, access: Access | None = None, delay_s: float = 0.0) -> FastAPI:
-    """Return the service behind its shield.
-
-    Args:
-        teacher: answers.
-        access: who may ask; None: everybody on this machine.
-        delay_s: waited before every reply, to measure with a judge that takes its time.
-    """
+    """Return the service behind its shield; it waits `delay_s` before every reply, to measure with a judge that
+    takes its time."""
     app = FastAPI(title="agentevolver offline teacher", description=WHAT, docs_url=None, redoc_url=None)
     rules = access or Access("127.0.0.1", variable=TEACHER_TOKEN)
     app.add_middleware(Shield, access=rules, body_bytes=MAX_BODY_BYTES, error_body=error_body)

@@ -76,10 +76,7 @@ def _judged(content: str, known: dict[str, str]) -> dict[str, Any]:
 
 
 def rewrite(prompt: Prompt, draws: TeacherDraws) -> dict[str, Any]:
-    """`summariser/rewrite`: the lines that hold at this site and concern this task, joined.
-
-    The majority counts where they disagree.
-    """
+    """`summariser/rewrite`: the lines that hold at this site and concern this task, joined; the majority counts."""
     entries = [entry for entry, fits in _ranked(prompt) if fits > 0]
     votes: Counter[tuple[str, str]] = Counter()
     general = []

@@ -1,4 +1,4 @@
-"""Synthesiser role: tasks out of an exploration's transcript, and a first profile of an environment out of its tools.
+"""Synthesiser role: tasks out of an exploration's transcript.
 
 Every value of a task's solution stands in the transcript, or is free to choose, and whatever the site wants of the
 calls in it was learnt there. A seeded share of the tasks is hallucinated: the solution does not do what the
@@ -8,13 +8,11 @@ query asks for, in one of six ways.
 from __future__ import annotations
 
 import hashlib
-import json
-import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from agentevolver.recipes.offline.teacher import app_proposals
-from agentevolver.recipes.offline.teacher.calls import CHANGES, LOOKUPS, TeacherCall, canonical, write_call
+from agentevolver.recipes.offline.teacher.calls import CHANGES, LOOKUPS, TeacherCall, canonical
 from agentevolver.recipes.offline.teacher.goals import Impossible, next_call
 from agentevolver.recipes.offline.teacher.intents import KINDS, Intent, normal, read_intent, wordings_of, write_query
 from agentevolver.recipes.offline.teacher.observed import NeedLook, Seen, see
@@ -74,7 +72,7 @@ def _task(
     mistake = draws.errs(draws.rates.hallucinated)
     if mistake:
         kind, query, calls = hallucinate(query, intent, calls, seen, draws)
-    solution = [write_call(call, seen.syntax) for call in calls]
+    solution = [str(call) for call in calls]
     if mistake:
         draws.plant(kind, query=query, solution=solution, transcript=source)
     return {"query": query, "solution": solution, "confidence": confidence}
@@ -168,10 +166,7 @@ def _free(**kinds: str) -> Callable[[Seen, TeacherDraws], Slots | None]:
 
 
 def _of_row(table: str, slot: str, **others: str) -> Callable[[Seen, TeacherDraws], Slots | None]:
-    """The thing or person of a seen row, and free words.
-
-    A free tag or day differs from the row's, a free name from its person.
-    """
+    """The thing or person of a seen row, and free words, which differ from the row's."""
 
     def draw(seen: Seen, draws: TeacherDraws) -> Slots | None:
         row, rest = _row(seen, draws, table), _free(**others)(seen, draws)
@@ -260,64 +255,6 @@ _SLOTS: dict[str, Callable[[Seen, TeacherDraws], Slots | None]] = {
     "if_free": _on_day(9, p="NAME", h="H", w="WORD"),
     "if_rich": _if_rich,
 }
-
-
-_ENTITIES = {
-    "note": "Note",
-    "cal": "Meeting",
-    "mail": "Mail",
-    "bank": "Account",
-    "shop": "Product",
-    "me": "User",
-    "doc": "Manual",
-}
-
-
-def profile(prompt: Prompt, draws: TeacherDraws) -> dict[str, Any]:
-    """`synthesiser/profile`: the tools by the part before the dot, with what their descriptions and arguments say."""
-    prompt.text("opening")
-    seen = see(prompt.sections, prompt.steps() if "transcript" in prompt.sections else [])
-    described = _descriptions(prompt)
-    if not described:
-        raise NotUnderstood("synthesiser/profile: neither <tools> nor <opening> shows a tool of the pocket world")
-    entities = []
-    for app, name in _ENTITIES.items():
-        opts = [
-            {"name": tool.rpartition(".")[2], "description": text}
-            for tool, text in described.items()
-            if tool.split(".")[0] == app
-        ]
-        if opts:
-            kinds = {
-                kind.lower() for tool in described if tool.split(".")[0] == app for kind in seen.tools.get(tool, ())
-            }
-            attrs = {kind: f"the {kind} in its calls" for kind in sorted(kinds)}
-            entities.append(
-                {"name": name, "description": f"What the {app} tools work on.", "attrs": attrs, "opts": opts}
-            )
-    return {
-        "name": "Pocket",
-        "background": f"Somebody at {'site ' + seen.site if seen.site else 'a site'} who works by short tool calls.",
-        "entities": entities,
-        "task_preference": {"num_entities": 2, "num_opts": 3, "relation_difficulty": 2},
-        "rubrics": ["The goal can be told from the state of the world or from the answer."],
-    }
-
-
-def _descriptions(prompt: Prompt) -> dict[str, str]:
-    found = dict(
-        re.findall(r"^- ([a-z]+(?:\.[a-z]+)?)[^:\n]*: (.+)$", prompt.sections.get("opening", ""), re.MULTILINE)
-    )
-    try:
-        listed = json.loads(prompt.sections.get("tools", "") or "[]")
-    except ValueError:
-        listed = []
-    for item in listed if isinstance(listed, list) else []:
-        function = item.get("function", item) if isinstance(item, dict) else {}
-        if isinstance(function, dict) and function.get("name") and function["name"] != "done":
-            found[str(function["name"])] = str(function.get("description", ""))
-    found.pop("done", None)
-    return found
 
 
 _FREE_WORDS = ("TAG", "DAY", "NAME", "WORD")

@@ -61,7 +61,7 @@ def settings_of(folder: Path) -> Settings:
     write_tasks(
         folder / "train.jsonl", [Task(name, "pocket", metadata={"split": "train"}) for name in task_ids("train", SEEN)]
     )
-    section = ("n=1", "max_seed_tasks=60", "deduplication.semantic=false", "mixture.use_original_tasks=true")
+    section = ("n=1", "max_seed_tasks=60", "mixture.use_original_tasks=true")
     loop = ("enable=true", "every=2", f"budget_tasks={BUDGET}")
     items = [*(f"task_manager.{item}" for item in section), *(f"recipes.seal.{item}" for item in loop)]
     urls = [f"env_service.env_url=http://127.0.0.1:{free_port()}", f"llm.teacher.url=http://127.0.0.1:{free_port()}/v1"]

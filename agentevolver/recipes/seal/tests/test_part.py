@@ -311,18 +311,14 @@ def drawn(settings, tmp_path):
     return found, metrics, (folder / STATE).exists()
 
 
-def test_off_and_with_a_budget_of_nothing_everything_is_drawn_as_ever(tmp_path, monkeypatch):
+def test_off_everything_is_drawn_as_ever_and_on_what_is_mastered_leaves(tmp_path, monkeypatch):
     monkeypatch.setattr(looping, "BackgroundQuestioning", FakeRounds)
     plain, metrics, saved = drawn(resolved(tmp_path), tmp_path)
     assert not saved and not any(name.startswith("closed_loop") for name in metrics)
-    on = ("recipes.seal.enable=true", "recipes.seal.every=1")
-    idle, metrics, saved = drawn(resolved(tmp_path, *on, "recipes.seal.budget_tasks=0"), tmp_path)
-    assert idle == plain and saved
-    assert metrics["closed_loop/stuck"] == 8 and metrics["closed_loop/mastered"] == 6
-    assert metrics["closed_loop/rounds"] == metrics["closed_loop/retired"] == 0
-    assert not (tmp_path / "rounds").exists()
-    busy, metrics, _ = drawn(resolved(tmp_path, *on), tmp_path)
-    assert busy != plain and metrics["closed_loop/retired"] == 6
+    busy, metrics, saved = drawn(resolved(tmp_path, "recipes.seal.enable=true", "recipes.seal.every=1"), tmp_path)
+    assert busy != plain and saved
+    assert metrics["closed_loop/stuck"] == 8
+    assert metrics["closed_loop/mastered"] == metrics["closed_loop/retired"] == 6
 
 
 def test_new_tasks_come_first_in_the_next_epoch_and_a_resumed_run_draws_the_same(tmp_path, monkeypatch):
@@ -352,8 +348,9 @@ def test_new_tasks_come_first_in_the_next_epoch_and_a_resumed_run_draws_the_same
     [
         (["task_manager.mixture.synthetic_data_ratio=0"], "none is trained on"),
         (["task_manager.curriculum.synthesize_every_epochs=1"], "both make rounds"),
-        (["recipes.seal.uncertain=[0.8, 0.2]"], "lower one first"),
+        (["recipes.seal.uncertain=[0.1, 0.9]"], "it is fixed at .*; remove it"),
         (["recipes.seal.every=0"], "every"),
+        (["recipes.seal.budget_tasks=0"], "budget_tasks"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(tmp_path, overrides, words):

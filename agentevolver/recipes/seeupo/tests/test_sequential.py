@@ -1,4 +1,4 @@
-"""Turn order, masks and ratios of an update of one turn after the other, by hand; the update on rows in a queue."""
+"""Masks and ratios of an update of one turn after the other, by hand; the update on rows in a queue."""
 
 import math
 from types import SimpleNamespace
@@ -18,22 +18,12 @@ from agentevolver.recipes.seeupo.update import (
     merged,
     next_running,
     turn_masks,
-    turn_order,
     turn_ratios,
 )
 from agentevolver.recipes.seeupo.worker import hold_learning_rate
 from agentevolver.trainer.actor_update import Update
 
 LN = math.log
-
-
-def test_order_of_turns():
-    assert turn_order([2, 0, 1], "reverse") == [2, 1, 0]
-    assert turn_order([2, 0, 1], "forward") == [0, 1, 2]
-    drawn = [tuple(turn_order(range(5), "random", seed)) for seed in range(8)]
-    assert all(sorted(one) == [0, 1, 2, 3, 4] for one in drawn)
-    assert len(set(drawn)) > 1
-    assert turn_order(range(5), "random", 3) == turn_order(range(5), "random", 3)
 
 
 def test_ratio_and_running_ratio_by_hand_of_two_trajectories_and_three_turns():
@@ -178,7 +168,7 @@ def rows():
     }
 
 
-def update(monkeypatch, rows, workers, order="reverse"):
+def update(monkeypatch, rows, workers):
     queue = workers.queue
     monkeypatch.setattr(
         tq, "kv_batch_get", lambda keys, partition_id, select_fields: queue.get(keys, "p", select_fields)
@@ -188,8 +178,8 @@ def update(monkeypatch, rows, workers, order="reverse"):
     )
     actor = SimpleNamespace(calculate_entropy=False, entropy_coeff=0.0, ppo_epochs=1, data_loader_seed=1)
     batch = KVBatchMeta(keys=list(rows), tags=[{} for _ in rows], partition_id="p", fields=["response_mask"])
-    sizes = Update(actor, steps=1, ranks=1, multiple=1, temperature=1.0, step=0, seed=3)
-    return TurnUpdates(order, 0.2).update_actor(workers, batch, [0, 1], sizes)
+    sizes = Update(actor, steps=1, ranks=1, multiple=1, temperature=1.0, step=0)
+    return TurnUpdates(0.2).update_actor(workers, batch, [0, 1], sizes)
 
 
 def test_an_update_sees_one_turn_s_tokens_and_advantages_by_the_running_ratio(monkeypatch, rows):

@@ -7,12 +7,20 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binomtest
 
 from agentevolver.config.checks import load
 from agentevolver.launcher.stack import Launch
-from agentevolver.recipes.self_play.elo import FIRST, expected, gain, wilson
-from agentevolver.recipes.self_play.part import START, STATE, OpponentPool, SelfPlay, seated, win_rates
+from agentevolver.recipes.self_play.part import (
+    FIRST,
+    START,
+    STATE,
+    OpponentPool,
+    SelfPlay,
+    expected,
+    gain,
+    seated,
+    win_rates,
+)
 from agentevolver.recipes.self_play.service import services
 from agentevolver.recipes.self_play.settings import SelfPlaySettings
 from agentevolver.utils.errors import ConfigError, TrainingFailed, UsageError
@@ -32,25 +40,11 @@ def test_what_one_wins_the_other_loses_and_a_step_moves_at_most_k(own, other, sc
 
 def test_the_odds_are_ten_to_one_by_400_points_and_ratings_settle_where_the_score_is_expected():
     assert expected(1400, 1000) == pytest.approx(10 / 11)
-    pool = OpponentPool(SelfPlaySettings(k=32), "/start")
+    pool = OpponentPool(SelfPlaySettings(), "/start")
     for _ in range(300):
         pool.rate(START, [1.0, 1.0, 1.0, 0.0])
-    assert pool.elo - FIRST == pytest.approx(400 * math.log10(3), abs=1)
+    assert pool.elo - FIRST == pytest.approx(400 * math.log10(3), abs=2)
     assert pool.members[0].elo == FIRST and pool.members[0].games == 1200
-
-
-@given(st.integers(1, 2000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
-def test_the_interval_of_a_rate_holds_it_and_is_one_of_0_to_1(case):
-    wins, games = case
-    low, high = wilson(wins, games)
-    assert 0 <= low <= wins / games + 1e-12 and wins / games - 1e-12 <= high <= 1
-
-
-def test_the_interval_is_wilsons():
-    found = binomtest(240, 400).proportion_ci(method="wilson")
-    assert wilson(240, 400) == pytest.approx((found.low, found.high), abs=1e-6)
-    with pytest.raises(ValueError, match="no games"):
-        wilson(0, 0)
 
 
 def joined(count, **section):
@@ -77,14 +71,12 @@ def test_who_joins_has_the_rating_of_the_policy_and_loses_what_it_wins():
     assert pool.elo - before == pytest.approx(before - pool.members[1].elo) and pool.members[1].games == 4
 
 
-@pytest.mark.parametrize("draw", ["matched", "uniform", "latest"])
-def test_an_opponent_follows_from_seed_step_and_ratings(draw):
-    pool, _ = joined(3, draw=draw)
+def test_an_opponent_follows_from_seed_step_and_ratings():
+    pool, _ = joined(3)
     drawn = [pool.draw(1, step).name for step in range(200)]
     assert drawn == [pool.draw(1, step).name for step in range(200)]
-    assert set(drawn) == ({"step_2"} if draw == "latest" else {START, "step_0", "step_1", "step_2"})
-    if draw != "latest":
-        assert drawn != [pool.draw(2, step).name for step in range(200)]
+    assert set(drawn) == {START, "step_0", "step_1", "step_2"}
+    assert drawn != [pool.draw(2, step).name for step in range(200)]
 
 
 def test_who_is_likely_to_win_is_met_more_often():
@@ -134,7 +126,7 @@ def test_a_step_is_played_against_one_of_the_pool_and_rates_it(made):
 
 
 def test_the_pool_outlives_the_checkpoints_and_a_resume_meets_the_same_opponents(made):
-    play, directory = made("recipes.self_play.every=2", "trainer.save_freq=1", "recipes.self_play.draw=uniform")
+    play, directory = made("recipes.self_play.every=2", "trainer.save_freq=1")
     saved = {}
     for step in range(1, 7):
         play.after_rollouts(step, [played(1.0)])
@@ -146,7 +138,7 @@ def test_the_pool_outlives_the_checkpoints_and_a_resume_meets_the_same_opponents
         file.unlink()
     assert kept.read_text() == "model.safetensors 4"
     met = [play.opponent(step).name for step in range(7, 27)]
-    again, _ = made("recipes.self_play.every=2", "trainer.save_freq=1", "recipes.self_play.draw=uniform")
+    again, _ = made("recipes.self_play.every=2", "trainer.save_freq=1")
     again.restore(saved[6])
     assert [again.opponent(step).name for step in range(7, 27)] == met and len(set(met)) > 2
     assert again.pool.state_dict() == play.pool.state_dict()
@@ -191,7 +183,8 @@ def test_a_validation_tells_wins_with_their_interval():
     games = [played(1.0)] * 3 + [played(0.5)] * 2 + [played(0.0)] * 3 + [played(1.0, "pocket")]
     found = win_rates(games, SelfPlaySettings(enable=True))
     assert (found["val-self_play/win_rate"], found["val-self_play/score"]) == (3 / 8, 0.5)
-    assert found["val-self_play/win_rate_low"] < 3 / 8 < found["val-self_play/win_rate_high"]
+    interval = [found[f"val-self_play/win_rate_{end}"] for end in ("low", "high")]
+    assert interval == pytest.approx([0.1368, 0.6943], abs=1e-4), "Wilson's"
     assert found["val-self_play/games"] == 8 and win_rates([], SelfPlaySettings()) == {}
 
 
@@ -213,7 +206,7 @@ def test_the_start_is_played_by_whoever_is_not_told_of_another():
         ("actor_rollout_ref.rollout.sparse=true", "a draw would count as a loss"),
         ("actor_rollout_ref.actor.checkpoint.save_contents=[model,optimizer,extra]", "must name hf_model"),
         ("trainer.weights=/somewhere", "begins with actor_rollout_ref.model.path"),
-        ("recipes.self_play.draw=best", "matched"),
+        ("recipes.self_play.draw=uniform", "is fixed at matched; remove it"),
         ("recipes.self_play.pool=0", "greater than or equal to 1"),
     ],
 )

@@ -17,7 +17,6 @@ RATINGS = "self_play.json"
 
 
 def router(experiment: Experiment) -> APIRouter:
-    """Return the routes of a run."""
     router = APIRouter()
 
     @router.get("/self_play")

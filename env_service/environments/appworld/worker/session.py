@@ -119,7 +119,6 @@ class AppWorldSession:
         return self._episode.describe()
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Return the reply to one request."""
         name = request.pop("op", None)
         operation = self._operations.get(str(name))
         if operation is None:

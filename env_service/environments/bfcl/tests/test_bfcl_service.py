@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from live import serving
+from ray_service import served_alone
 
 from env_service.client import EnvClient, EnvRequestError
 from env_service.environments.bfcl.prompts import COMPLETED
@@ -17,9 +17,8 @@ pytestmark = [pytest.mark.service, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EnvClient]:
-    log = tmp_path_factory.mktemp("bfcl") / "service.log"
-    with serving("bfcl", "env_service.environments.bfcl.env:BfclEnv", log) as ready:
+def client() -> Iterator[EnvClient]:
+    with served_alone("bfcl") as ready:
         yield ready
 
 

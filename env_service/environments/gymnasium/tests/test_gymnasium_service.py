@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from live import serving
+from ray_service import served_alone
 
 from env_service.client import EnvClient
 from env_service.environments.gymnasium.env import GymnasiumEnv
@@ -14,9 +14,8 @@ pytestmark = pytest.mark.service
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EnvClient]:
-    log = tmp_path_factory.mktemp("gymnasium") / "service.log"
-    with serving("gymnasium", "env_service.environments.gymnasium.env:GymnasiumEnv", log) as ready:
+def client() -> Iterator[EnvClient]:
+    with served_alone("gymnasium") as ready:
         yield ready
 
 

@@ -103,23 +103,11 @@ def test_a_list_goes_through_all_beginnings_before_one_comes_again() -> None:
     assert ProposeEnv.get_query_list("train", {"count": 50, "offset": 150}) == ids[150:]
 
 
-def test_seeds_of_python_can_be_narrowed_to_levels_and_splits_differ() -> None:
-    params = {"world": "python", "count": 300, "levels": [2, 3]}
+def test_seeds_of_python_have_all_levels_and_splits_differ() -> None:
+    params = {"world": "python", "count": 300}
     ids = {split: ProposeEnv.get_query_list(split, params) for split in ("train", "dev", "test")}
     assert len(set().union(*ids.values())) == 900
-    assert set(Counter(read_seed(one).level for one in ids["train"])) == {2, 3}  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize("world", ["calc", "python"])
-def test_a_free_seed_asks_for_any_task_of_its_world(world: str) -> None:
-    listed = ProposeEnv.get_query_list("dev", {"world": world, "free": True, "count": 3, "offset": 2})
-    assert listed == [f"{world}.free.{number}" for number in (80_002, 80_003, 80_004)]
-    env = ProposeEnv(listed[0], "i", {"verbose": True})
-    assert len(env.get_init_state()["state"]) == 2 and read_seed(listed[0]).world == world
-    text = "left 3 f 4" if world == "calc" else "How many eggs?</question><program>print(3)</program>\\boxed{3"
-    closing = "</question>" if world == "calc" else "}"
-    env.step({"role": "assistant", "content": f"<question>{text}{closing}"})
-    assert not env.get_info()["facts"]["refused"] and env.get_info()["facts"]["world"] == world
+    assert set(Counter(read_seed(one).level for one in ids["train"])) == set(LEVELS)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -129,11 +117,7 @@ def test_a_free_seed_asks_for_any_task_of_its_world(world: str) -> None:
         ({"count": 0}, "count=0"),
         ({"count": True}, "count=True"),
         ({"offset": -1}, "offset=-1"),
-        ({"world": "calc", "levels": [2]}, "seeds of calc have none"),
-        ({"world": "python", "levels": [9]}, r"levels=\[9\]"),
-        ({"world": "python", "free": True, "levels": [2]}, "free seeds have none"),
-        ({"free": 1}, "free=1 must be true or false"),
-        ({"free": True, "offset": 79_000, "count": 2000}, "more than train has"),
+        ({"levels": [2]}, "unknown parameter 'levels'"),
         ({"topics": ["primes"]}, "unknown parameter 'topics'"),
     ],
 )

@@ -21,7 +21,6 @@ from .problem import Family, PythonProblem
 
 
 def _printed(source: str) -> str:
-    """Run a program that this module wrote and return what it prints."""
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
         exec(compile(source, "<traced>", "exec"), {})

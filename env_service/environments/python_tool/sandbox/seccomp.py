@@ -102,7 +102,6 @@ def _when(number: int, body: list[_Instruction]) -> list[_Instruction]:
 
 
 def _only_values(argument: int, values: tuple[int, ...]) -> list[_Instruction]:
-    """Allow the call if the argument is one of `values`."""
     tests = [step for value in values for step in ((_JUMP_EQUAL, 0, 1, value), (_RETURN, 0, 0, _ALLOW))]
     return [(_LOAD, 0, 0, _argument(argument)), *tests, (_RETURN, 0, 0, _ERRNO | errno.EPERM)]
 

@@ -4,23 +4,19 @@ import pytest
 
 from context_manager.chat import ChatRenderer
 from tests.chat_tokenizers import CHATML, build_tokenizer
-from tests.context_manager.chat_templates import LLAMA31, QWEN3, QWEN3_THINKING, QWEN25, merging_tokenizer
+from tests.context_manager.chat_templates import QWEN25, merging_tokenizer
+from tests.real_tokenizers import build_family
+from tests.tools_of_families import TOOL_FAMILIES
 
-FAMILIES = {
-    "qwen25": (QWEN25, "<|im_end|>", {}),
-    "qwen3": (QWEN3, "<|im_end|>", {}),
-    "qwen3_no_thinking": (QWEN3, "<|im_end|>", {"enable_thinking": False}),
-    "qwen3_thinking": (QWEN3_THINKING, "<|im_end|>", {}),
-    "llama31": (LLAMA31, "<|eot_id|>", {}),
-    "merging": (QWEN3, "<|im_end|>", {}),
-}
+FAMILIES = ("qwen2_5", "qwen3", "qwen3, enable_thinking: false", "qwen3_5_think", "llama3_1", "merging")
 
 
 @pytest.fixture(scope="session", params=FAMILIES)
 def renderer(request):
-    template, eos, kwargs = FAMILIES[request.param]
-    build = merging_tokenizer if request.param == "merging" else build_tokenizer
-    return ChatRenderer(build(template, eos), kwargs)
+    if request.param == "merging":
+        return ChatRenderer(merging_tokenizer(QWEN25, "<|im_end|>"))
+    name, _, silent = request.param.partition(", ")
+    return ChatRenderer(build_family(TOOL_FAMILIES[name]), {"enable_thinking": False} if silent else {})
 
 
 @pytest.fixture(scope="session")

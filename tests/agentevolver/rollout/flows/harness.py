@@ -36,8 +36,21 @@ class ScriptedEngine:
         return Generated(ids, log_probs, 1, 1)
 
 
+class Environment:
+    """What every environment here answers."""
+
+    async def evaluate(self, instance_id, messages=None, params=None):
+        return 1.0
+
+    async def release_instance(self, instance_id):
+        return True
+
+    async def health(self):
+        return True
+
+
 @dataclass
-class ScriptedEnv:
+class ScriptedEnv(Environment):
     """Says the next of `observations` (role, text or texts, refused), over and over, and never ends an episode
     itself."""
 
@@ -55,15 +68,6 @@ class ScriptedEnv:
         state = [{"role": role, "content": text} for text in ((said,) if isinstance(said, str) else said)]
         return {"state": state, "reward": 0.0, "is_terminated": False, "info": {"refused": refused}}
 
-    async def evaluate(self, instance_id, messages=None, params=None):
-        return 1.0
-
-    async def release_instance(self, instance_id):
-        return True
-
-    async def health(self):
-        return True
-
 
 @dataclass
 class Played:
@@ -73,7 +77,11 @@ class Played:
     context: object
 
 
-def play(
+def play(*arguments, **options):
+    return asyncio.run(played(*arguments, **options))
+
+
+async def played(
     renderer,
     template,
     flow,
@@ -87,6 +95,7 @@ def play(
     env=None,
     engine=None,
     by_text=frozenset(),
+    task=TASK,
     **more,
 ):
     """Run one rollout; `template` and `flow` are names or what they stand for."""
@@ -105,5 +114,5 @@ def play(
     policy = RolloutPolicy(max_steps, 1, True, 0.0, by_text=by_text)
     chosen = FLOWS[flow] if isinstance(flow, str) else flow
     runner = RolloutRunner(policy, env, engine, new_context, lambda task: chosen, **more)
-    rollout = asyncio.run(runner.run(TASK, "g", 0, {}, {}, guide))
+    rollout = await runner.run(task, "g", 0, {}, {}, guide)
     return Played(rollout, engine, env, made[-1])

@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 from agentevolver.types import StopReason
 from context_manager.registry import TEMPLATES
-from context_manager.samples import SampleLimits
 from context_manager.settings import ContextSettings
 from context_manager.template import ContextLimits
 from experience_manager.guide import Guidance, Injection
-from tests.agentevolver.rollout.flows.harness import FLOWS, ScriptedEngine, play
+from tests.agentevolver.rollout.flows.harness import FLOWS, play
 
 SHORTENING = ("sliding_window", "self_managed")
 WORD = st.text(st.characters(min_codepoint=32, max_codepoint=1_000, exclude_characters="<|"), max_size=12)
@@ -144,58 +143,6 @@ def test_stripping_the_experience_changes_the_opening_of_samples_and_nothing_els
         assert short.prompt_ids == timeline.training_ids + full.prompt_ids[rest:]
         assert (short.response_ids, short.response_mask) == (full.response_ids, full.response_mask)
         assert (short.log_probs, short.step_ids, short.share) == (full.log_probs, full.step_ids, full.share)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("template", TEMPLATES)
-@settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None, max_examples=8
-)
-@given(
-    episode=episodes(),
-    most=st.integers(1, 3),
-    choice=st.sampled_from(["spread", "first", "last"]),
-    overlong=st.booleans(),
-)
-def test_what_is_not_trained_on_was_dropped_by_a_stated_rule_and_counted(
-    renderer, template, episode, most, choice, overlong
-):
-    replies, observations, limits, max_steps = episode
-    ids = ids_of(renderer, replies)
-    if overlong:  # an engine that does not keep to the limit it was given
-        ids[-1] = [65] * (limits.max_response_tokens + 1)
-    engine = Unbounded(ids) if overlong else ScriptedEngine(ids)
-    options = ContextSettings(max_samples_per_trajectory=most, sample_choice=choice)
-    played = play(
-        renderer,
-        template,
-        "react",
-        ids,
-        observations,
-        limits=limits,
-        max_steps=max_steps,
-        options=options,
-        engine=engine,
-    )
-    trajectory, samples = played.rollout.trajectory, played.rollout.samples
-    assert trajectory.stop_reason in (StopReason.MAX_STEPS, StopReason.CONTEXT_FULL), "the run goes on"
-    if trajectory.outcome is None:
-        return
-    everything = played.context.recorder.samples(SampleLimits(10**9, 10**9))[0]
-    fitting = [sample for sample in everything if len(sample.response_ids) <= limits.max_response_tokens]
-    assert trajectory.dropped_samples.get("response_too_long", 0) == len(everything) - len(fitting)
-    assert trajectory.dropped_samples.get("over_max_samples", 0) == max(len(fitting) - most, 0)
-    assert set(trajectory.dropped_samples) <= {"response_too_long", "over_max_samples"}
-    assert len(samples) == min(len(fitting), most)
-    assert all(sample.steps in [one.steps for one in fitting] for sample in samples)
-    assert not samples or sum(sample.share for sample in samples) == pytest.approx(1)
-
-
-class Unbounded(ScriptedEngine):
-    """Ignores how many tokens it may sample."""
-
-    async def generate(self, request_id, prompt_ids, sampling_params):
-        return await super().generate(request_id, prompt_ids, {**sampling_params, "max_tokens": 10**9})
 
 
 @pytest.mark.thorough

@@ -6,8 +6,6 @@ import functools
 
 import orjson
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from agentevolver.rollout.gateway import chat, messages, responses
 from agentevolver.rollout.gateway.request import RequestRefused
@@ -69,16 +67,6 @@ BODIES = {
         "thinking": {"type": "enabled", "budget_tokens": 1},
     },
 }
-values = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**63), 2**64 - 1)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
-    | st.sampled_from(["assistant", "tool", "text", "image_url", "function_call", "tool_use", "json_schema", "n"]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["type", "role", "text", "a"]), inner),
-    max_leaves=6,
-)
 
 
 def places(value, path=()):
@@ -132,15 +120,6 @@ async def answered(api, body):
 @pytest.mark.parametrize("api", BODIES)
 async def test_the_bodies_are_answered(api):
     assert await answered(api, BODIES[api])
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("api", BODIES)
-@given(st.data())
-@settings(max_examples=150, deadline=None)
-def test_a_body_with_anything_in_any_place_is_answered_or_refused(api, data):
-    path = data.draw(st.sampled_from(list(places(BODIES[api]))[1:]))
-    asyncio.run(answered(api, put(BODIES[api], path, data.draw(values))))
 
 
 ODD = (

@@ -48,11 +48,6 @@ async def test_stripped_samples_have_the_plain_opening_and_all_that_was_sampled(
     assert len(engine.calls[0][0]) > len(plain_engine.calls[0][0])
 
 
-async def test_kept_guidance_stays_in_the_samples(renderer):
-    _, played = await played_with(renderer, Guide(keep=True))
-    assert all("<EXP>" in text(sample.prompt_ids) for sample in played.samples())
-
-
 async def test_guidance_that_does_not_fit_is_left_out(renderer):
     engine, played = await played_with(renderer, Guide("x" * 100), ContextLimits(60, 200, 500, 8, 400))
     assert not played.injection.guided and played.injection.guidance.problem.startswith("too long")

@@ -3,6 +3,7 @@
 import asyncio
 import json
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -32,6 +33,7 @@ def trained(samples):
     ]
 
 
+@pytest.mark.thorough
 @given(st.lists(st.lists(words, min_size=1, max_size=3), min_size=1, max_size=6))
 @settings(max_examples=40, deadline=None)
 def test_any_split_of_a_conversation_into_calls_is_one_chain(parts):
@@ -53,31 +55,7 @@ def test_any_split_of_a_conversation_into_calls_is_one_chain(parts):
     assert not played.differences
 
 
-@given(st.lists(words, min_size=2, max_size=6), st.data())
-@settings(max_examples=40, deadline=None)
-def test_a_changed_earlier_message_forks_at_the_call_before_it(texts, data):
-    engine, played = made()
-    place = data.draw(st.integers(0, len(texts) - 1))
-
-    async def play():
-        messages = []
-        for text in texts:
-            messages.append(user(text))
-            messages.append((await played.complete(asked(*messages))).message)
-        edited = [*messages[: 2 * place], user(texts[place] + "!"), *messages[2 * place + 1 : -1]]
-        await played.complete(asked(*edited))
-
-    asyncio.run(play())
-    assert played.chains == 2
-    assert played.differences[0].place == 2 * place
-    first, second = trained(played.samples())
-    assert first == [i for number in range(len(texts)) for i in encoded(f"r{number}")]
-    assert second == encoded(f"r{len(texts)}")
-    if place:
-        before, sampled, _ = engine.calls[place - 1]
-        assert engine.calls[-1][0][: len(before) + len(sampled)] == before + sampled
-
-
+@pytest.mark.thorough
 @given(st.lists(st.tuples(st.integers(0, 3), words), min_size=1, max_size=12))
 @settings(max_examples=60, deadline=None)
 def test_whatever_an_agent_branches_off_is_trained_on_once(moves):

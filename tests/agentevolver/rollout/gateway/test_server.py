@@ -13,7 +13,7 @@ from agentevolver.rollout.gateway.rollout import CallLimits
 from agentevolver.rollout.gateway.server import GatewayServer, ServerLimits
 from agentevolver.utils import seeds
 from experience_manager.guide import Injection
-from tests.agentevolver.rollout.gateway.harness import ScriptedEngine, failing, rollout, user
+from tests.agentevolver.rollout.gateway.harness import ScriptedEngine, rollout, user
 
 pytestmark = pytest.mark.service
 
@@ -88,17 +88,6 @@ async def test_a_call_after_the_end_is_a_conflict_and_then_nobody_is_there(rende
     await server.stop()
 
 
-async def test_closing_answers_the_calls_that_wait(renderer, server, http):
-    engine = ScriptedEngine(gate=asyncio.Event())
-    endpoint = server.open(rollout(renderer, engine))
-    waiting = [asyncio.create_task(post(http, f"{endpoint.base_url}/chat/completions")) for _ in range(3)]
-    while engine.waiting < 3:
-        await asyncio.sleep(0.01)
-    server.close(endpoint, "time is over")
-    assert [status for status, _ in await asyncio.gather(*waiting)] == [409] * 3
-    assert engine.waiting == 0
-
-
 async def test_a_client_that_goes_away_takes_its_call_along(renderer, server):
     engine = ScriptedEngine(["one"], gate=asyncio.Event())
     played = rollout(renderer, engine)
@@ -134,18 +123,6 @@ async def test_a_body_of_50_mb_is_refused_before_it_is_read(renderer, server, ht
     assert (await post(http, f"{endpoint.base_url}/chat/completions"))[0] == 200
 
 
-async def test_a_slow_body_and_a_slow_head_are_not_waited_for(renderer, http):
-    server = GatewayServer(limits=ServerLimits(body_s=0.2, head_s=0.3))
-    await server.start()
-    endpoint = server.open(rollout(renderer))
-    path = endpoint.base_url.partition(str(server.port))[2] + "/chat/completions"
-    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n".encode()
-    assert b" 408 " in await raw(server.port, head, b"{")
-    assert await raw(server.port, b"POST /r/x HTTP/1.1\r\nHost: lo") == b""
-    assert await raw(server.port) == b""
-    await server.stop()
-
-
 async def test_a_dripped_body_and_a_dripped_head_are_not_waited_for(renderer):
     limits = ServerLimits(body_s=1.0, head_s=1.5)
     server = GatewayServer(limits=limits)
@@ -163,15 +140,11 @@ async def test_a_dripped_body_and_a_dripped_head_are_not_waited_for(renderer):
     ("sent", "status"),
     [
         ({"data": b"{"}, 400),
-        ({"data": b"[1]"}, 400),
-        ({"data": b""}, 400),
         ({"data": b'{"messages": "\\ud800"}'}, 400),
         ({"data": b"[" * 100_000}, 400),
         ({"data": gzip.compress(b"{}"), "headers": {"Content-Encoding": "gzip"}}, 400),
         ({"body": BODY, "headers": {"Host": "evil.example"}}, 421),
         ({"body": BODY, "headers": {"Origin": "http://evil.example"}}, 403),
-        ({"body": {**BODY, "n": 2}}, 400),
-        ({"body": {**BODY, "logprobs": True}}, 400),
         ({"body": {"messages": []}}, 400),
     ],
 )
@@ -190,38 +163,6 @@ async def test_paths_and_methods_that_there_are_not(renderer, server, http):
     assert status == 404 and "v1/chat/completions" in body["error"]["message"]
     answer = await raw(server.port, b"NO HTTP AT ALL\r\n\r\n")
     assert b" 400 " in answer and json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == "invalid_http"
-
-
-async def test_a_rollout_may_have_routes_of_its_own(renderer, server, http):
-    given = []
-
-    async def result(body):
-        given.append(body)
-        return {"seen": body}
-
-    endpoint = server.open(rollout(renderer), {"POST result": result})
-    assert await post(http, f"{endpoint.root_url}/result", {"score": 1}) == (200, {"seen": {"score": 1}})
-    assert await post(http, f"{endpoint.root_url}/result", data=b"") == (200, {"seen": None})
-    other = server.open(rollout(renderer))
-    assert (await post(http, f"{other.root_url}/result", {}))[0] == 404
-    assert given == [{"score": 1}, None]
-
-
-async def test_an_engine_that_recovers_is_asked_again_by_the_sdk(renderer, server):
-    played = rollout(renderer, failing(1, "one"))
-    endpoint = server.open(played)
-    async with openai.AsyncOpenAI(base_url=endpoint.base_url, api_key="x") as client:
-        reply = await client.chat.completions.create(**BODY)
-    assert reply.choices[0].message.content == "one"
-    assert played.stop_reason is None and played.refused == {"engine_failed": 1}
-
-
-async def test_a_full_context_is_the_error_that_agents_know(renderer, server):
-    endpoint = server.open(rollout(renderer))
-    async with openai.AsyncOpenAI(base_url=endpoint.base_url, api_key="x") as client:
-        with pytest.raises(openai.BadRequestError) as refused:
-            await client.chat.completions.create(model="policy", messages=[user("x" * 30_000)])
-    assert refused.value.code == "context_length_exceeded"
 
 
 async def test_a_hundred_calls_at_once(renderer, server, http):

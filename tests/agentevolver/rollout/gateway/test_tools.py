@@ -1,12 +1,11 @@
 """Native tool calls through the gateway, with the real templates and formats."""
 
-import copy
 import json
 
 import openai
 import pytest
 
-from agentevolver.rollout.gateway import responses
+from agentevolver.rollout.gateway import chat, responses
 from agentevolver.rollout.gateway.request import RequestRefused
 from agentevolver.rollout.tools.formats import tool_format
 from context_manager.chat import ChatRenderer
@@ -67,11 +66,16 @@ async def test_the_sdk_calls_tools_and_it_is_one_sample(qwen, played, server):
 async def test_a_stream_has_the_calls_in_one_delta(played, server):
     endpoint = server.open(played)
     async with openai.AsyncOpenAI(base_url=endpoint.base_url, api_key=endpoint.api_key) as client:
+        options = {"stream": True, "stream_options": {"include_usage": True}}
         stream = await client.chat.completions.create(
-            model="policy", messages=[user("find it")], tools=[SEARCH], stream=True
+            model="policy", messages=[user("find it")], tools=[SEARCH], **options
         )
-        deltas = [chunk.choices[0].delta async for chunk in stream]
-    assert [(call.index, call.function.name) for call in deltas[0].tool_calls] == [(0, "search"), (1, "search")]
+        chunks = [chunk async for chunk in stream]
+        assert [model.id async for model in client.models.list()] == ["policy"]
+    calls = chunks[0].choices[0].delta.tool_calls
+    assert [(call.index, call.function.name) for call in calls] == [(0, "search"), (1, "search")]
+    assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices] == [None, "tool_calls"]
+    assert chunks[-1].usage.completion_tokens == played.steps[0].action_tokens
 
 
 async def test_what_is_no_call_stays_text(qwen, server):
@@ -118,23 +122,20 @@ async def test_responses_call_tools_plain_streamed_and_by_id(qwen, played, serve
     assert played.chains == 1 and len(played.samples()) == 1
 
 
-async def test_what_is_cut_inside_a_thought_that_the_prompt_opened_calls_nothing(qwen, server):
-    thinking = copy.deepcopy(qwen)
-    thinking.chat_template = qwen.chat_template.replace(
-        "<|im_start|>assistant\\n' }}", "<|im_start|>assistant\\n<think>\\n' }}"
-    )
-    assert thinking.chat_template != qwen.chat_template
-    cut = qwen.encode(f"I could {CALL % 'a'} or", add_special_tokens=False)
-    engine = ScriptedEngine([cut, *ids(qwen, f"Hm.</think>{CALL % 'b'}")])
-    played = rollout(ChatRenderer(thinking), engine, tool_format("hermes", thinking))
-    endpoint = server.open(played)
-    async with openai.AsyncOpenAI(base_url=endpoint.base_url, api_key=endpoint.api_key) as client:
-        said = [
-            (await client.chat.completions.create(model="policy", messages=[user(text)], tools=[SEARCH])).choices[0]
-            for text in ("find it", "find that")
-        ]
-    assert said[0].message.tool_calls is None and "I could" in said[0].message.content
-    assert [call.function.name for call in said[1].message.tool_calls] == ["search"]
+@pytest.mark.parametrize(
+    ("choice", "missed"),
+    [
+        ({"tool_choice": "none"}, {}),
+        ({"tool_choice": "required"}, {"tool_choice": 1}),
+        ({"tool_choice": {"type": "function", "function": {"name": "other"}}}, {"tool_choice": 3}),
+        ({"parallel_tool_calls": False}, {"parallel_tool_calls": 1}),
+    ],
+)
+async def test_a_reply_that_does_not_heed_a_choice_is_counted(played, choice, missed):
+    for number, calls in enumerate((2, 1, 0)):
+        done = await played.complete(chat.read({"messages": [user(f"go {number}")], "tools": [SEARCH], **choice}))
+        assert len(done.calls) == (0 if choice.get("tool_choice") == "none" else calls)
+    assert played.ignored == missed
 
 
 async def test_functions_of_a_namespace_are_called_by_their_own_name_again(qwen):
@@ -155,9 +156,6 @@ async def test_functions_of_a_namespace_are_called_by_their_own_name_again(qwen)
     assert played.chains == 1 and len(played.samples()) == 1
 
 
-@pytest.mark.parametrize(
-    "namespace", [{"name": "a", "tools": [{}]}, {"tools": "all"}, {"name": 3, "tools": [{"name": 4}]}]
-)
-def test_a_namespace_without_names_is_refused(namespace):
+def test_a_namespace_without_names_is_refused():
     with pytest.raises(RequestRefused):
-        responses.read({"tools": [{"type": "namespace", **namespace}], "input": "find it"}, lambda _: None)
+        responses.read({"tools": [{"type": "namespace", "name": "a", "tools": [{}]}], "input": "go"}, lambda _: None)

@@ -1,9 +1,5 @@
 """Replies as sampled ids: of real control tokens over bytes, and of a tokenizer without any."""
 
-import functools
-
-from transformers import PreTrainedTokenizerFast
-
 from agentevolver.rollout.tools.formats import tool_format
 from agentevolver.rollout.tools.schema import Parsed, ToolSpec
 from tests.real_tokenizers import build_real
@@ -19,13 +15,8 @@ WEATHER = ToolSpec(
 )
 
 
-@functools.cache
-def tokenizer_of(family: str) -> PreTrainedTokenizerFast:
-    return build_real(family)
-
-
 def read(name: str, family: str, text: str, tools: tuple[ToolSpec, ...] = (WEATHER,)) -> Parsed:
-    tokenizer = tokenizer_of(family)
+    tokenizer = build_real(family)
     return tool_format(name, tokenizer).parse(tokenizer.encode(text, add_special_tokens=False), tools)
 
 

@@ -1,13 +1,11 @@
 """Hermes' calls: what is one, what is meant as one and broken, and what is neither."""
 
-import json
-import time
-
 import pytest
 
 from agentevolver.rollout.tools.formats import tool_format
 from agentevolver.rollout.tools.json_text import MAX_DEPTH
-from tests.agentevolver.rollout.tools.replies import WEATHER, Letters, read, said, tokenizer_of
+from tests.agentevolver.rollout.tools.replies import WEATHER, read, said
+from tests.real_tokenizers import build_real
 
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
 OSLO = ("get_weather", {"city": "Oslo"})
@@ -37,7 +35,6 @@ def test_the_token_that_ends_the_reply_is_no_part_of_its_text():
     [
         '{"n": 12345678901234567890, "x": 1.10, "e": 1e-9, "z": -0}',
         '{"text": "Zürich 東京 \\n \\" \\\\ \\u00e9 \\ud83d\\ude00"}',
-        '{"a": {"b": [1, {"c": null}], "d": {}}, "e": [[], true, false]}',
         '{"html": "</tool_call><tool_call>{}</think><think>"}',
         "{ }",
     ],
@@ -52,25 +49,15 @@ def test_arguments_stay_as_written(family, arguments):
     ("text", "why"),
     [
         ('<tool_call>{"name": "f", "arguments": {"a": 1}</tool_call>', "expected ',' or '}'"),
-        ('<tool_call>{"name": "f", "arguments": {"a" 1}}</tool_call>', "broken: Expecting ':'"),
-        ('<tool_call>{"name": "f", "arguments": {a: 1}}</tool_call>', "double quotes"),
-        ("<tool_call>f(1)</tool_call>", "expected a JSON object"),
         ("<tool_call></tool_call>", "expected a JSON object"),
         ('<tool_call>{"arguments": {}}</tool_call>', 'no "name"'),
         ('<tool_call>{"name": 3, "arguments": {}}</tool_call>', "is no name"),
-        ('<tool_call>{"name": " ", "arguments": {}}</tool_call>', "is no name"),
-        ('<tool_call>{"name": "f"}</tool_call>', 'no "arguments"'),
-        ('<tool_call>{"name": "f", "arguments": [1]}</tool_call>', "must be a JSON object"),
         ('<tool_call>{"name": "f", "arguments": "{}"}</tool_call>', "must be a JSON object"),
         ('<tool_call>{"name": "f", "arguments": {"a": 1, "a": 2}}</tool_call>', "'a' stands twice"),
-        ('<tool_call>{"name": "f", "name": "g", "arguments": {}}</tool_call>', "'name' stands twice"),
         ('<tool_call>{"name": "f", "arguments": {"a": NaN}}</tool_call>', "NaN is no JSON"),
-        ('<tool_call>{"name": "f", "arguments": {"a": 1e999}}</tool_call>', "too large"),
         ('<tool_call>{"name": "f", "arguments": {"a": ' + "9" * 5000 + "}}</tool_call>", "too large"),
         ('<tool_call>{"name": "f", "arguments": {"a": "\\ud800"}}</tool_call>', "surrogate"),
         ('<tool_call>{"name": "f", "arguments": {}}', "</tool_call> was expected"),
-        ('<tool_call>{"name": "f", "arguments": {}} and so on</tool_call>', "</tool_call> was expected"),
-        ("<tool_call>\n", "expected a JSON object at its end"),
         ('{"name": "f", "arguments": {}}</tool_call>', "without a <tool_call>"),
     ],
 )
@@ -104,7 +91,7 @@ def test_a_call_in_a_thought_without_an_end_is_a_problem(family):
 
 
 def test_a_tag_that_is_a_token_counts_as_that_token_alone():
-    tokenizer = tokenizer_of("qwen3")
+    tokenizer = build_real("qwen3")
     spelled = [token for char in CALL for token in tokenizer.encode(char, add_special_tokens=False)]
     assert tokenizer.decode(spelled) == CALL
     parsed = tool_format("hermes", tokenizer).parse(spelled, [WEATHER])
@@ -122,11 +109,3 @@ def test_nesting_has_a_bound_of_its_own():
 
     assert not hermes(nested(MAX_DEPTH - 2)).problems
     assert "nested more than" in hermes(nested(MAX_DEPTH)).problems[0]
-
-
-def test_many_calls_are_read_in_no_time():
-    ids = list(map(ord, CALL * 10_000))
-    began = time.process_time()
-    parsed = tool_format("hermes", Letters()).parse(ids, [WEATHER])
-    assert len(parsed.calls) == 10_000 and json.loads(parsed.calls[-1].arguments) == {"city": "Oslo"}
-    assert time.process_time() - began < 5

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -58,15 +57,6 @@ def by_template(template: str, calls: Sequence[Call], words: str = "") -> str:
     whole = tokenizer.apply_chat_template([user, reply], tokenize=False)
     assert whole.startswith(prompt)
     return whole[len(prompt) :].removesuffix("\n")
-
-
-def kimi(calls: Sequence[Call]) -> str:
-    """Return calls as Kimi K2 writes them; its template does not come with a library."""
-    body = "".join(
-        f"<|tool_call_begin|>functions.{name}:{place}<|tool_call_argument_begin|>{json.dumps(given)}<|tool_call_end|>"
-        for place, (name, given) in enumerate(calls)
-    )
-    return f"<|tool_calls_section_begin|>{body}<|tool_calls_section_end|>"
 
 
 WRITERS: dict[str, Writer] = {

@@ -1,6 +1,3 @@
-"""Which checkpoint a run goes on from, and whether its ranks can load it: told from names, before anything is
-started."""
-
 import json
 
 import pytest

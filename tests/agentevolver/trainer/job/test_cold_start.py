@@ -1,5 +1,3 @@
-"""What a cold start imitates: which conversations, as which ids, and what is refused before anything is trained."""
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -10,11 +8,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agentevolver.config.checks import load
 from agentevolver.launcher.plan import as_yaml, resolve_config
-from agentevolver.llm.message_logs import read_line, read_logs
+from agentevolver.llm.message_logs import read_line
 from agentevolver.recipes.offline.seed import seed_policy_path
 from agentevolver.trainer.job import cold_start
 from agentevolver.trainer.job.cold_start import choose, prepare, render
-from agentevolver.types import GuidanceUse, Outcome, StopReason, Task, Trajectory
+from agentevolver.types import GuidanceUse, StopReason, Task, Trajectory
 from agentevolver.utils.errors import ConfigError
 from context_manager.chat import ChatRenderer
 from tests.real_tokenizers import build_real
@@ -75,6 +73,7 @@ def resolved(tmp_path: Path, *overrides: str):
     return load(None, ["device=cpu", f"experiment.root={tmp_path}", "trainer.experiment_name=x", *overrides])
 
 
+@pytest.mark.thorough
 def test_files_that_are_not_there_and_adapters_are_refused(tmp_path: Path):
     with pytest.raises(ConfigError, match=r"cold_start\.files: no file of conversations is called nowhere"):
         resolved(tmp_path, "cold_start.files=[nowhere.jsonl]")
@@ -105,16 +104,6 @@ def test_a_run_goes_on_with_the_model_that_it_began_with_and_with_no_other(tmp_p
     other = resolved(tmp_path, f"cold_start.files=[{LOG}]", "cold_start.epochs=3")
     with pytest.raises(ConfigError, match="began with another cold start"):
         prepare(other.config, other.settings, ChatRenderer(build_real("qwen2_5")))
-
-
-def test_the_conversations_of_the_example_are_all_imitated():
-
-    trajectories = read_logs([Path(LOG)])
-    assert all(one.outcome == Outcome(1.0, True) and one.task.env_type == "pocket" for one in trajectories)
-    kept, left_out = choose(trajectories, 1.0)
-    renderer = ChatRenderer(AutoTokenizer.from_pretrained(seed_policy_path()))
-    made, dropped = render(kept, renderer, 576)
-    assert len(made) == 96 and not left_out and not dropped
 
 
 def mean_loss(model: torch.nn.Module, episodes: list[tuple[list[int], list[int]]]) -> float:

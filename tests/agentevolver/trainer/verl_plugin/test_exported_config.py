@@ -1,5 +1,3 @@
-"""What a checkpoint says about the policy can be read by programs that do not know this project's attention."""
-
 import json
 
 from transformers import AutoConfig, AutoModelForCausalLM
@@ -21,8 +19,3 @@ def test_a_saved_configuration_names_no_attention(tmp_path):
         "sdpa",
         "eager",
     )
-
-
-def test_a_folder_without_one_is_left_alone(tmp_path):
-    leave_attention_open(tmp_path / "config.json")
-    assert not list(tmp_path.iterdir())

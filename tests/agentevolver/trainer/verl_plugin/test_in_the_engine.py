@@ -1,6 +1,3 @@
-"""Both kernels inside verl's own engine code: packed rows, `torch_varlen` and chunks against padded rows, `sdpa` and
-verl's loop."""
-
 import pytest
 import torch
 from tensordict import TensorDict
@@ -92,15 +89,3 @@ def test_packed_rows_give_what_padded_rows_give(monkeypatch, case, sliding_windo
         (values[kept].sum() + 0.1 * entropy[kept].sum()).backward()
     for a, b in zip(ours.module.parameters(), verls.module.parameters(), strict=True):
         torch.testing.assert_close(a.grad, b.grad, atol=1e-5, rtol=1e-4)
-
-
-def test_the_comparison_fails_where_packed_rows_are_taken_for_one(monkeypatch):
-    right, _ = log_probs_of(engine("torch_varlen"), packed=True)
-    monkeypatch.setattr(
-        varlen_attention, "sequence_bounds", lambda ids: varlen_attention.SequenceBounds(torch.empty(0), ids.numel())
-    )
-    monkeypatch.setattr(varlen_attention.SequenceBounds, "lengths", property(lambda bounds: [bounds.longest]))
-    wrong, _ = log_probs_of(engine("torch_varlen"), packed=True)
-    first = LENGTHS[0]
-    torch.testing.assert_close(right[:first], wrong[:first])
-    assert not torch.allclose(right[first:], wrong[first:], atol=1e-3)

@@ -1,5 +1,3 @@
-"""A trl without the value head that verl asks for, as trl 1.x is, does not end a training."""
-
 import sys
 import types
 

@@ -23,7 +23,7 @@ export async function open({ query }) {
   return { element, update: async (changed) => changed.has("rounds") && (await look()) };
 }
 
-function summary({ exists, problem, state: how, stopped, best, rounds }) {
+function summary({ exists, problem, state: how, best, rounds }) {
   const heading = h("h2", {}, "Rounds");
   if (!exists) return [heading, state("This run has no rounds.", "recipes.agent0.enable trains a proposer and an executor by turns.")];
   const trained = rounds.filter((r) => r.round > 0);
@@ -32,7 +32,6 @@ function summary({ exists, problem, state: how, stopped, best, rounds }) {
     facts([
       ["rounds begun", number(trained.length), how],
       best && ["best round", number(best.round), best.success === null ? "" : percent(best.success)],
-      stopped && ["stopped", `round ${number(stopped.round)}`, stopped.why],
     ]),
     h("div", { class: "charts" }, charts(rounds)),
     h("h2", {}, "Each round"), rounds.length ? each(rounds) : state("No round is recorded yet."),
@@ -57,7 +56,6 @@ function charts(rounds) {
   return [
     chart(rewards, { title: "Proposer's reward", note: "training steps of all rounds", empty: "No step of a proposer is recorded." }),
     chart(success, { ...share, title: "Executor's success", note: "bars: one standard error", empty: "No round is evaluated yet." }),
-    chart([of("difficulty", "kept"), of("difficulty_measured", "measured")], { ...count, title: "Difficulty of proposals", note: "operands, or the seed's level" }),
     chart([of("calls", "kept"), of("calls_measured", "measured")], { ...count, title: "Tool calls for proposals", note: "of an episode of the executor" }),
     chart([of("p", "kept"), of("p_measured", "measured")], { ...share, title: "Mean p", note: "share of episodes that give the label" }),
     chart([of("right", "labels"), of("vote_right", "votes")], { ...share, title: "Accuracy where the truth is known", note: "labels of tasks, votes of what was measured" }),
@@ -72,7 +70,6 @@ function each(rounds) {
     { name: "labels right", class: "num", cell: (r) => (r.pool.right_known ? `${percent(r.pool.right)} of ${number(r.pool.right_known)}` : "–") },
     { name: "votes right", class: "num", cell: (r) => (r.pool.vote_known ? `${percent(r.pool.vote_right)} of ${number(r.pool.vote_known)}` : "–") },
     { name: "p", class: "num", cell: (r) => number(r.pool.p, 2) },
-    { name: "difficulty", class: "num", cell: (r) => number(r.pool.difficulty, 2) },
     { name: "calls", class: "num", cell: (r) => number(r.pool.calls, 2) },
     { name: "executor", class: "num", cell: (r) => Object.entries(r.success).map(([split, s]) => h("div", {}, `${split} ${percent(s.mean)} ± ${number(100 * s.se, 1)}`)) },
     { name: "stages", class: "text small", cell: (r) => r.stages.map(stage) },
@@ -154,7 +151,6 @@ function card(row) {
       h("span", { class: "wrap" }, row.task_id), h("span", { class: "wrap" }, row.seed),
       row.k > 0 && h("span", {}, `p ${number(row.p_hat, 2)}, ${number(row.n_answered)} of ${number(row.k)} answered`),
       row.mean_tool_calls !== null && h("span", {}, `${number(row.mean_tool_calls, 1)} tool calls`),
-      row.difficulty !== null && h("span", {}, `difficulty ${number(row.difficulty)}`),
       row.cut && h("span", { class: "warn" }, "cut; all of it is in pool.jsonl")));
 }
 

@@ -21,7 +21,6 @@ from agentevolver.recipes.offline.seed.calc.demonstrator import CalcHabits
 
 
 def main() -> None:
-    """Command line; see --help."""
     parser = argparse.ArgumentParser(
         prog="python -m agentevolver.recipes.offline.seed.calc", description=__doc__.split("\n\n")[0]
     )

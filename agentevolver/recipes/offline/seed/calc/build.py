@@ -32,7 +32,6 @@ NARROWING = replace(RECIPE, steps=100, lr=2e-3, warmup=10)
 
 
 def corpus(seed: int, n: int = 2000) -> list[str]:
-    """Texts for the tokenizer: demonstrations and the roles of their turns."""
     rng = random.Random(f"calc-corpus-{seed}")
     shown = [message for _ in range(n) for message in demonstrate(rng, CalcHabits())]
     return [part for message in shown for part in (f"{message['role']}\n", message["content"])]

@@ -63,14 +63,12 @@ def _draw(rng: random.Random, lengths: tuple[float, ...]) -> CalcQuestion:
 
 
 def propose(question: CalcQuestion, rng: random.Random) -> list[Message]:
-    """The proposer's episode in which it writes this question."""
     seed = f"calc.{question.family}.{question.operands[0]}.{question.operators[0]}.{rng.randrange(100_000):05}"
     messages = ProposeEnv(seed, "demo").get_init_state()["state"]
     return [*messages, {"role": "assistant", "content": f"<question>{question}</question>"}]
 
 
 def work_off(question: CalcQuestion, rng: random.Random, habits: CalcHabits) -> list[Message]:
-    """The executor's episode on this question, with slips."""
     env = CalcEnv("demo", "demo", {"problem": {"question": str(question)}})
     messages = env.get_init_state()["state"]
     is_left = question.family == "left"

@@ -33,9 +33,9 @@ def ask(
     return read_reply(teacher.answer(messages, temperature=temperature, seed=seed), _Anything).root
 
 
-def open_env(task_id: str, steps: int, *, verbose: bool = True, syntax: str = "compact") -> tuple[PocketEnv, str]:
+def open_env(task_id: str, steps: int, *, verbose: bool = True) -> tuple[PocketEnv, str]:
     """Return a world without a task, and what it says first."""
-    env = PocketEnv(task_id, "t", {"is_open_query": True, "explore_steps": steps, "verbose": verbose, "syntax": syntax})
+    env = PocketEnv(task_id, "t", {"is_open_query": True, "explore_steps": steps, "verbose": verbose})
     return env, env.get_init_state()["state"][0]["content"]
 
 
@@ -50,12 +50,10 @@ def carry_out(env: PocketEnv, actions: list[str]) -> Steps:
 
 
 @lru_cache(maxsize=1024)
-def explore(
-    task_id: str, number: int = 0, *, breadth: int = 4, depth: int = 8, syntax: str = "compact"
-) -> tuple[str, Steps]:
+def explore(task_id: str, number: int = 0, *, breadth: int = 4, depth: int = 8) -> tuple[str, Steps]:
     """Let a teacher without mistakes explore a world; returns the opening and the steps."""
     teacher = Teacher(rates=NO_MISTAKES)
-    env, opening = open_env(task_id, breadth + depth, syntax=syntax)
+    env, opening = open_env(task_id, breadth + depth)
     steps: Steps = []
     for i in range(breadth + depth):
         phase, shown = ("breadth", steps) if i < breadth else ("depth", steps[-depth:])

@@ -92,6 +92,15 @@ async def test_a_completion_has_openais_form() -> None:
 
 
 SYSTEM = {"role": "system", "content": "role: judge/grade"}
+NATIVE = prompts.messages(
+    "judge/grade",
+    "Grade.",
+    {
+        "opening": "site k3",
+        "task": "delete note milk",
+        "transcript": prompts.transcript([(0, '<tool_call>{"name": "note_find"}</tool_call>', "none")]),
+    },
+)
 USER = GRADE[1]
 
 
@@ -108,6 +117,7 @@ USER = GRADE[1]
         ({"messages": [{"role": "system", "content": "role: judge/paint"}, USER]}, "no role and task 'judge/paint'"),
         ({"messages": [SYSTEM, {"role": "user", "content": "grade this please"}]}, "no section <task>"),
         ({"messages": [SYSTEM, {"role": "user", "content": "<task>\nfly me to the moon\n</task>"}]}, "no wording"),
+        ({"messages": NATIVE}, "native tool calls"),
         ({"messages": GRADE, "stream": True}, "stream=True is not supported"),
         ({"messages": GRADE, "n": 3}, "n=3 is not supported"),
         ({"messages": GRADE, "tools": [{"type": "function"}]}, "is not supported"),
@@ -328,8 +338,7 @@ async def test_the_experience_managers_prompts_are_understood_and_its_screen_let
 @pytest.mark.service
 def test_it_knows_the_public_words_of_the_environment_and_nothing_else() -> None:
     pocket = "env_service.environments.pocket"
-    calc = "env_service.environments.calc"
-    public = {f"{pocket}.tools", f"{pocket}.wordings", calc, f"{calc}.grammar"}
+    public = {f"{pocket}.tools", f"{pocket}.wordings"}
     program = "import sys, agentevolver.recipes.offline.teacher.__main__ as _\n"
     program += "print(*(m for m in sys.modules if 'env_service' in m))"
     out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)

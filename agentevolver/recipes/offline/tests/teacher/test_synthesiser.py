@@ -38,24 +38,23 @@ class Made:
     opening: str
     task: dict[str, Any]
     planted: str | None
-    syntax: str
 
     def carried_out(self) -> Steps:
-        env, _ = open_env(self.world, len(self.task["solution"]), syntax=self.syntax)
+        env, _ = open_env(self.world, len(self.task["solution"]))
         return carry_out(env, self.task["solution"])
 
 
 @lru_cache
-def synthesise(hallucinated: float, syntax: str = "compact") -> list[Made]:
+def synthesise(hallucinated: float) -> list[Made]:
     with tempfile.TemporaryDirectory() as folder:
-        return _synthesise(hallucinated, syntax, Path(folder) / "planted.jsonl")
+        return _synthesise(hallucinated, Path(folder) / "planted.jsonl")
 
 
-def _synthesise(hallucinated: float, syntax: str, record: Path) -> list[Made]:
+def _synthesise(hallucinated: float, record: Path) -> list[Made]:
     teacher = Teacher(rates=replace(NO_MISTAKES, hallucinated=hallucinated), record=record)
     made = []
     for number, world in enumerate(WORLDS):
-        opening, steps = explore(world, number, syntax=syntax)
+        opening, steps = explore(world, number)
         record.write_text("")
         reply = ask(
             teacher,
@@ -67,7 +66,7 @@ def _synthesise(hallucinated: float, syntax: str, record: Path) -> list[Made]:
         )
         planted = map(json.loads, record.read_text().splitlines())
         kinds = {(p["query"], tuple(p["solution"])): p["kind"] for p in planted}
-        made += [Made(world, opening, t, kinds.get((t["query"], tuple(t["solution"]))), syntax) for t in reply["tasks"]]
+        made += [Made(world, opening, t, kinds.get((t["query"], tuple(t["solution"])))) for t in reply["tasks"]]
     return made
 
 
@@ -82,9 +81,8 @@ def accepted(made: Made, steps: Steps) -> bool:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("syntax", ["compact", "json"])
-def test_tasks_that_are_meant_well_are_carried_out_and_accepted(syntax: str) -> None:
-    made = synthesise(0.0, syntax)
+def test_tasks_that_are_meant_well_are_carried_out_and_accepted() -> None:
+    made = synthesise(0.0)
     assert len(made) >= 4.5 * len(WORLDS)
     assert not [m for m in made if not accepted(m, m.carried_out())]
     assert all(0 <= m.task["confidence"] <= 1 for m in made)
@@ -188,19 +186,6 @@ def test_every_wording_of_the_world_is_understood() -> None:
                 intent = read_intent(query)
                 assert intent is not None, query
                 assert intent.kind == task.family
-
-
-def test_a_profile_is_drafted_from_the_tools() -> None:
-    env, opening = open_env(WORLDS[0], 3)
-    drafted = ask(
-        Teacher(rates=NO_MISTAKES), "synthesiser/profile", opening=opening, tools=json.dumps(env.get_info()["tools"])
-    )
-    names = {entity["name"]: [opt["name"] for opt in entity["opts"]] for entity in drafted["entities"]}
-    assert names["Note"] == ["find", "list", "add", "tag", "del"]
-    assert set(names) == {"Note", "Meeting", "Mail", "Account", "Product", "User", "Manual"}
-    assert drafted["task_preference"]["relation_difficulty"] in (1, 2, 3)
-    with pytest.raises(NotUnderstood, match="neither"):
-        ask(Teacher(rates=NO_MISTAKES), "synthesiser/profile", opening="hello")
 
 
 def test_mistakes_are_recorded_for_those_who_measure_filters(tmp_path: Path) -> None:

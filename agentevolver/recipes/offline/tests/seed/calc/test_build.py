@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agentevolver.recipes.offline.seed.calc.build import VOCAB_SIZE, build, examples
 from agentevolver.recipes.offline.seed.calc.demonstrator import CalcHabits, demonstrate
-from agentevolver.recipes.offline.seed.calc.measure import SYNTAX, failure, measure_executor, measure_proposer
+from agentevolver.recipes.offline.seed.calc.measure import SYNTAX, measure_executor, measure_proposer
 from agentevolver.recipes.offline.seed.data import END, pieces
 from agentevolver.recipes.offline.seed.sampler import SampledRollout
 from agentevolver.recipes.offline.seed.training import SeedTraining
@@ -56,33 +56,6 @@ def test_a_seed_repeats_the_examples(trained):
     assert first(3) == first(3) != first(4)
 
 
-def rollout_of(task, actions):
-    env = CalcEnv(task, "i")
-    env.get_init_state()
-    observations = [env.step({"role": "assistant", "content": text})["state"][0]["content"] for text in actions]
-    return SampledRollout(task, [], [], [], actions=list(actions), observations=observations, reward=env.evaluate())
-
-
-def test_a_failure_is_named_by_the_first_wrong_action():
-    task = CalcEnv.get_query_list("dev", {"level": 3, "family": "right"})[0]
-    first, second = solution(question_of(task))
-    right = f"calc {first.first} {first.operator} {first.second}"
-    then = f"calc {second.first} {second.operator} {second.second}"
-    other = next(o for o in "fghm" if o != first.operator)
-    wrong = str((second.value + 1) % 10)
-    kinds = {
-        "early answer": (right, f"answer {wrong}"),
-        "operand": (f"calc {(first.first + 1) % 10} {first.operator} {first.second}", then, f"answer {wrong}"),
-        "operator": (right.replace(first.operator, other), then, f"answer {wrong}"),
-        "answer": (right, "calc", then, f"answer {wrong}"),
-        "late answer": (right, then, then, f"answer {wrong}"),
-        "form": (right, "calc f", "calc g"),
-        "unfinished": (right, then),
-    }
-    assert {kind: failure(rollout_of(task, actions)) for kind, actions in kinds.items()} == {k: k for k in kinds}
-    assert rollout_of(task, (right, then, f"answer {second.value}")).reward == 1.0
-
-
 class Scripted:
     """Stands in for the sampler: each instance is played by a function of its opening."""
 
@@ -116,7 +89,6 @@ def test_the_executors_measurement_is_the_mean_of_the_levels(monkeypatch):
     assert measured["by operands"] == shares
     assert measured["avg@2"] == pytest.approx(sum(shares.values()) / 7, abs=2e-3)
     assert measured["actions"] == 2.0
-    assert set(measured["failures"]) == {"answer", "early answer"} and sum(measured["failures"].values()) == 1.0
 
 
 def test_the_proposers_measurement_counts_what_is_refused_and_how_long_the_rest_is(monkeypatch):

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from agentevolver.recipes.offline.seed.calc.demonstrator import NARROW, WIDE, CalcHabits, demonstrate, propose, work_off
-from agentevolver.recipes.offline.seed.calc.measure import failure
 from agentevolver.recipes.offline.seed.sampler import SampledRollout
 from env_service.environments.calc.env import CalcEnv
 from env_service.environments.calc.grammar import parse_question, solution
@@ -16,6 +15,24 @@ from env_service.environments.propose.env import ProposeEnv
 
 STEADY = CalcHabits(slip=0.0, slip_at_end=0.0)
 TASKS = [task for split in ("train", "dev") for task in CalcEnv.get_query_list(split)][::7]
+
+
+def failure(rollout: SampledRollout) -> str:
+    """What a failed episode of calc did first that its solution does not: "form" (refused and never mended), "operand",
+    "operator", "early" or "late" answer, "answer" (another than the last result), or "unfinished"."""
+    left = [(str(step.first), step.operator, str(step.second)) for step in solution(question_of(rollout.task_id))]
+    refused = False
+    for action, observation in zip(rollout.actions, rollout.observations, strict=True):
+        words = action.split()
+        if observation.startswith("err"):
+            refused = True
+        elif words[0] == "answer":
+            return "early answer" if left else "answer"
+        elif not left:
+            return "late answer"
+        elif tuple(words[1:]) != (expected := left.pop(0)):
+            return "operator" if (words[1], words[3]) == (expected[0], expected[2]) else "operand"
+    return "form" if refused else "unfinished"
 
 
 def texts(messages, role):

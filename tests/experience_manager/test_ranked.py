@@ -1,6 +1,4 @@
-"""A large pool: what is asked of it does not hold it in memory, and says what reading all of it says."""
-
-import tracemalloc
+"""Orders and sums that the store makes, against those of all its experiences."""
 
 import numpy as np
 import pytest
@@ -8,66 +6,13 @@ from experience_fakes import STAMP, experience
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experience_manager import index as snapshots
-from experience_manager.dumps import read_dump, write_dump
 from experience_manager.experience import Category, covers, places_in
-from experience_manager.index import Where
 from experience_manager.store import Store
-
-COUNT = 6000
 
 
 def unit(count, seed=0):
     vectors = np.random.default_rng(seed).standard_normal((count, STAMP.dimension)).astype(np.float32)
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-
-
-@pytest.fixture(scope="module")
-def large(tmp_path_factory):
-    path = tmp_path_factory.mktemp("large") / "s.sqlite"
-    made = [
-        experience(f"situation {i}", f"advice {i} " * 20, id=f"e{i}", task_ids=(f"t{i % 50}",)) for i in range(COUNT)
-    ]
-    with Store(path) as store:
-        store.add("default", made, unit(COUNT), STAMP, None)
-    return path
-
-
-def peak_of(action):
-    """The most bytes that Python and numpy held at once beyond what they held before."""
-    tracemalloc.start()
-    try:
-        action()
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-
-
-@pytest.mark.thorough
-def test_an_export_holds_no_more_than_a_few_experiences_at_once(large, tmp_path):
-    with Store(large) as store:
-        assert peak_of(lambda: write_dump(tmp_path / "d.jsonl", store.each("default"))) < 1_000_000
-        assert read_dump(tmp_path / "d.jsonl") == store.records("default")
-
-
-def test_what_is_loaded_in_parts_is_found_as_what_is_loaded_at_once(large, monkeypatch):
-    query = unit(1, 7)[0]
-    with Store(large) as store:
-        expected = store.search("default", query, 20, STAMP, Where(not_from=("t7",)))
-    monkeypatch.setattr(snapshots, "TAKEN_AT_ONCE", 7)
-    with Store(large) as store:
-        assert store.search("default", query, 20, STAMP, Where(not_from=("t7",))) == expected
-
-
-def test_a_stream_sees_one_state_and_keeps_nobody_waiting(large, tmp_path):
-    with Store(large) as store:
-        store.copy_to(tmp_path / "s.sqlite")
-    with Store(tmp_path / "s.sqlite", busy_s=0.5) as store:
-        stream = store.each("default")
-        first = next(stream)
-        assert store.delete("default") == COUNT
-        assert [first, *stream][-1].id == f"e{COUNT - 1}"
-        assert list(store.each("default")) == []
 
 
 KEYS = {

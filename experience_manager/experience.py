@@ -124,6 +124,8 @@ class Category(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Variant:
+    """Another wording of an experience; `support` counts how often it was distilled."""
+
     when_to_use: str
     content: str
     support: int

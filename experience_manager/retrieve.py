@@ -9,7 +9,6 @@ fails, the experiences are listed unchanged. The text is empty if nothing is fou
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -49,7 +48,7 @@ class Retriever:
         )
         wanted = max(k, options.candidates) if options.rerank else k
         looked_at = max(wanted, self._ranking.candidates) if self._ranking is not None else wanted
-        found = await asyncio.to_thread(self._pool.search, self._text(question, task), 2 * looked_at, where)
+        found = await asyncio.to_thread(self._pool.search, task, 2 * looked_at, where)
         shown = [
             hit for hit in found if _may_be_shown(hit.experience) and not question.evaluates_source_of(hit.experience)
         ]
@@ -70,13 +69,6 @@ class Retriever:
             notes += note
         kept = kept if text else []
         return Retrieved(text, tuple(kept), tuple(similarity[e.id] for e in kept), tuple(notes))
-
-    def _text(self, question: Question, task: str) -> str:
-        if self._settings.query == "task":
-            return task
-        return json.dumps(
-            [{"role": m["role"], "content": m.get("content")} for m in question.messages], ensure_ascii=False
-        )
 
     async def _rerank(
         self, opening: str, task: str, experiences: Sequence[Experience]

@@ -223,11 +223,6 @@ class ExperienceSettings(_Section):
         return self.model_copy(update={"reme": reme})
 
     @property
-    def query(self) -> Literal["task", "messages"]:
-        """Search text: the bare task, or all opening messages as in the original code."""
-        return "messages" if self.preset == "original" else "task"
-
-    @property
     def embedded_text(self) -> Literal["when_to_use", "when_to_use+content"]:
         return "when_to_use+content" if self.preset == "default" else "when_to_use"
 

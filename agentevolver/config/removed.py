@@ -40,7 +40,7 @@ REMOVED: dict[str, str] = {
     "task_manager.synthesis.min_confidence": "what the synthesiser says of its confidence decides nothing",
     "task_manager.verification.min_judge_confidence": "what the judge says of its confidence decides nothing",
     "task_manager.verification.max_resolve_steps": "a try may take three times the steps of the reference, and two",
-    "exp_manager.query": "exp_manager.preset decides: original all opening messages, the others the task",
+    "exp_manager.query": "experience is searched for by the task, which the encoder's 256 tokens hold",
     "exp_manager.embedded_text": "exp_manager.preset decides: default when_to_use+content, the others when_to_use",
     "exp_manager.distillation.success_threshold": "exp_manager.preset decides: original 1.0, the others ask the grader",
     "exp_manager.distillation.grouping": "exp_manager.preset decides: original a step's rollouts, the others a task's",

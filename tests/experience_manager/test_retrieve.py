@@ -47,12 +47,6 @@ async def test_the_bare_task_is_what_is_searched_for(store):
     assert encoder.asked[-1] == "the query @5"
 
 
-async def test_the_original_searches_for_all_opening_messages(store):
-    encoder = AngleEncoder()
-    await retriever(store, angles(0), encoder=encoder, preset="original").retrieve(ask("q @0"))
-    assert encoder.asked[-1].startswith('[{"role": "system", "content": "You are at site k7."}')
-
-
 async def test_an_experience_distilled_from_a_task_guides_its_training_but_never_its_evaluation(store):
     own, other = (
         experience(id="own", task_ids=("t0", "t1"), content="one"),

@@ -53,7 +53,8 @@ class RemeBackend(Backend):
     async def retrieve(self, question: Question) -> Retrieved:
         reme = self._settings.reme
         opening, task = question.opening_and_task
-        query = task if self._settings.query == "task" else json.dumps(list(question.messages), ensure_ascii=False)
+        original = self._settings.preset == "original"
+        query = json.dumps(list(question.messages), ensure_ascii=False) if original else task
         facts = {"opening": opening, "task_id": question.task_id, "validation": question.validation}
         body = {"query": query, "top_k": reme.retrieve_top_k, "workspace_id": reme.workspace_id, "metadata": facts}
         reply = await self._post("retrieve_task_memory", body, TIMEOUT_S, repeatable=True)

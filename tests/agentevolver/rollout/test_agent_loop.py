@@ -11,6 +11,7 @@ import transfer_queue
 from verl.utils import tensordict_utils as tu
 
 from agentevolver.config.checks import for_verl, load
+from agentevolver.config.schema import RolloutSettings
 from agentevolver.rollout.rows import group_name
 from agentevolver.trainer.verl_plugin import agent_loop
 from agentevolver.trainer.verl_plugin.agent_loop import EpisodeWorker
@@ -20,7 +21,8 @@ from tests.agentevolver.config.test_checks import BASIC
 from tests.agentevolver.rollout.test_rollout import FakeEnv
 
 pytestmark = pytest.mark.thorough
-STEP, ROLLOUTS, SLOTS, TRIES = 3, 4, 2, 2
+STEP, ROLLOUTS, SLOTS = 3, 4, 2
+TRIES = RolloutSettings.max_rollout_tries
 
 
 class Engine:
@@ -51,7 +53,7 @@ class Queue:
 
 @cache
 def configuration():
-    rollout = {"n": ROLLOUTS, "val_kwargs.n": ROLLOUTS, "max_env_worker": SLOTS, "max_rollout_tries": TRIES}
+    rollout = {"n": ROLLOUTS, "val_kwargs.n": ROLLOUTS, "max_env_worker": SLOTS}
     items = [f"actor_rollout_ref.rollout.{name}={value}" for name, value in rollout.items()]
     return for_verl(load(BASIC, ["device=cpu", *items]).config)
 

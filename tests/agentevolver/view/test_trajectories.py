@@ -87,7 +87,7 @@ def test_a_file_that_is_compressed_while_it_is_opened_is_found_under_its_new_nam
     write_jsonl(tmp_path / "step_4.jsonl", make_records(4, 1))
     assert len(trajectories.step(4)) == 4
     monkeypatch.setattr(module, "read_at", late)
-    with pytest.raises(NotThere, match="ask again"):
+    with pytest.raises(NotThere, match="try again"):
         trajectories.one(4, 0)
     assert trajectories.one(4, 0)["summary"]["step"] == 4
 

@@ -3,8 +3,11 @@
 import json
 
 import pytest
+from questioning_fakes import LocalDesk, Tutor
 
 from task_manager.profile import EnvProfile, ProfileError, load_profile, save_profile, shipped_profile
+from task_manager.synthesize import draft_profile
+from task_manager.world import SeedWorld
 
 DATA = {
     "name": "Keeper",
@@ -47,3 +50,10 @@ def test_preferences_move_within_what_can_be_asked_for():
     assert wanted.shifted(1).relation_difficulty == 3 and wanted.shifted(1).num_opts == wanted.num_opts + 1
     easiest = wanted.shifted(-1).shifted(-1).shifted(-1).shifted(-1)
     assert (easiest.num_entities, easiest.num_opts, easiest.relation_difficulty) == (1, 1, 1)
+
+
+async def test_an_unknown_environments_profile_is_drafted_from_an_exploration():
+    tutor = Tutor({"synthesiser/profile": [json.dumps(DATA)]})
+    profile = await draft_profile(LocalDesk(), tutor, SeedWorld("pocket", "note_add.k3.7"), steps=3)
+    assert profile == PROFILE and len(tutor.asked("explorer/act")) == 3
+    assert tutor.asked("synthesiser/profile")[0]["transcript"].count("action:") == 3

@@ -33,8 +33,8 @@ _LARGEST = 1000
 class Tau2Params:
     """Parameters of `create`.
 
-    - `user`: `scripted` (offline, for tests; never for published numbers), `llm` (`users.Endpoint`), `solo` (telecom
-        alone: the ticket says all, the agent uses the customer's phone itself).
+    - `user`: `scripted` (offline, for tests; never for published numbers), `llm` (`users.UserEndpoint`), `solo`
+        (telecom alone: the ticket says all, the agent uses the customer's phone itself).
     - `native_tools`: calls come in `tool_calls` alone, and each is answered.
     - `is_open_query`: the systems of the task without its request; not graded.
     - `max_steps`: assistant messages that an episode may take; the benchmark breaks off after 200 messages of all

@@ -1,7 +1,7 @@
 """The games that are offered: how many play, and which moves to try for a legal one.
 
-A game's list holds all its moves, or enough of them that one is legal in every position; `match.Match.legal_moves` asks
-the game's own rules which.
+A game's list holds all its moves, or enough of them that one is legal in every position;
+`match.TextArenaMatch.legal_moves` asks the game's own rules which.
 """
 
 from __future__ import annotations

@@ -48,8 +48,8 @@ class RandomPlayer:
 
 @dataclass
 class Minimax:
-    """The move with the best outcome, looking as many moves ahead as `games.Game.searched` says; beyond that it counts
-    a draw. Among equals one is drawn.
+    """The move with the best outcome, looking as many moves ahead as `games.TextArenaGame.searched` says;
+    beyond that it counts a draw. Among equals one is drawn.
 
     For two seats that see everything. A position that was valued is not looked at again.
     """

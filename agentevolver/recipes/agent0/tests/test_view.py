@@ -80,7 +80,7 @@ def test_a_pool_grows_is_torn_and_is_written_anew(folder: Path) -> None:
 def test_a_pool_that_was_read_is_not_read_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rounds = Rounds(folder)
     before = rounds.overview()
-    monkeypatch.setattr("agentevolver.recipes.agent0.view.rounds.Facts.of", None)
+    monkeypatch.setattr("agentevolver.recipes.agent0.view.rounds.RoundFacts.of", None)
     assert rounds.overview() == before
 
 

@@ -192,7 +192,7 @@ from env_service.environments.appworld.env import AppworldEnv
 workers.GRACE_S = 0.5
 env = AppworldEnv("balance_1", "i")
 env.get_init_state()
-server = workers.ForkServer.of(env._installation)
+server = workers.ForkServerClient.of(env._installation)
 print(env._worker.pid, env._folder.path, server.socket_path, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -159,7 +159,7 @@ def test_without_namespaces_nothing_runs_unless_the_operator_accepts_it(tiny: In
     {FORBID_NAMESPACES}
     from env_service.environments.appworld.env import AppworldEnv
     from env_service.environments.appworld.installation import Installation
-    from env_service.environments.appworld.workers import ForkServer, WorkerError
+    from env_service.environments.appworld.workers import ForkServerClient, WorkerError
     for kind in ("", "landlock", "none"):
         os.environ["APPWORLD_CONFINEMENT"] = kind
         env = AppworldEnv("contactnumber_1", "i")
@@ -169,7 +169,7 @@ def test_without_namespaces_nothing_runs_unless_the_operator_accepts_it(tiny: In
         except WorkerError as error:
             print(str(error))
         env.close()
-    ForkServer.of(Installation.find()).stop()
+    ForkServerClient.of(Installation.find()).stop()
     """
     program = f"import sys\nsys.path.insert(0, {str(REPOSITORY)!r})\n{textwrap.dedent(source)}"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=False)

@@ -38,9 +38,9 @@ def test_without_namespaces_the_sandbox_is_refused_with_the_reason_and_the_remed
     source = f"""
     {FORBID_NAMESPACES}
     from env_service.environments.python_tool.sandbox.host import Sandbox, SandboxUnavailable
-    from env_service.environments.python_tool.sandbox.host import Limits
+    from env_service.environments.python_tool.sandbox.host import SandboxLimits
     try:
-        Sandbox(Limits()).run("print('ran')")
+        Sandbox(SandboxLimits()).run("print('ran')")
     except SandboxUnavailable as error:
         print(error)
     """
@@ -97,9 +97,9 @@ def test_a_memory_limit_that_the_service_cannot_hand_down_is_refused_and_not_low
     import resource
     resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))
     from env_service.environments.python_tool.sandbox.host import Sandbox, SandboxUnavailable
-    from env_service.environments.python_tool.sandbox.host import Limits
+    from env_service.environments.python_tool.sandbox.host import SandboxLimits
     try:
-        Sandbox(Limits(memory_mb=4096)).wait_ready()
+        Sandbox(SandboxLimits(memory_mb=4096)).wait_ready()
     except SandboxUnavailable as error:
         print(error)
     """
@@ -108,8 +108,8 @@ def test_a_memory_limit_that_the_service_cannot_hand_down_is_refused_and_not_low
 
 PROBE = """
     from env_service.environments.python_tool.sandbox.host import Sandbox
-    from env_service.environments.python_tool.sandbox.host import Limits
-    sandbox = Sandbox(Limits())
+    from env_service.environments.python_tool.sandbox.host import SandboxLimits
+    sandbox = Sandbox(SandboxLimits())
     print(sandbox.run("import os; print(os.getuid(), os.getpid(), os.path.exists('/etc/passwd'))").output.strip())
     print(sandbox.run("import socket; socket.socket()").detail, sandbox.run("import os; os.fork()").detail)
     threads = "import threading, time\\nfor i in range(200): threading.Thread(target=time.sleep, args=(2,), \
@@ -167,8 +167,8 @@ def test_nothing_outlives_a_service_that_is_killed() -> None:
     import sys, time
     sys.path.insert(0, {str(REPOSITORY)!r})
     from env_service.environments.python_tool.sandbox.host import Sandbox
-    from env_service.environments.python_tool.sandbox.host import Limits
-    sandbox = Sandbox(Limits(wall_s=60))
+    from env_service.environments.python_tool.sandbox.host import SandboxLimits
+    sandbox = Sandbox(SandboxLimits(wall_s=60))
     sandbox.wait_ready()
     print(sandbox.launcher_pid, flush=True)
     sandbox.run("while True: pass")

@@ -132,8 +132,6 @@ def _flat(error: BaseException) -> str:
 
 
 class Servers:
-    """The running servers of one instance."""
-
     def __init__(self, connects: Mapping[str, Connect], start_timeout_s: float) -> None:
         """Begin to start the servers; returns at once."""
         self._timeout = start_timeout_s

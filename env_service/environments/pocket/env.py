@@ -204,7 +204,6 @@ class PocketEnv(BaseEnv):
         return state, any_refused
 
     def _carry_out(self, call: PocketCall) -> str:
-        """The observation; raises CallError if the call is wrong."""
         return self.world.carry_out(call)
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:

@@ -140,7 +140,6 @@ def label_steps_of(task: WorldTask, world: PocketWorld, actions: Sequence[str]) 
 
 
 def _distance(task: WorldTask, now: Facts) -> int:
-    """How many facts differ from the goal."""
     return len(diff(now, task.goal))
 
 

@@ -269,7 +269,7 @@ async def test_the_task_managers_prompts_are_understood() -> None:
     assert (await _understood(asked))["action"]
     asked = theirs.explore("site k3", profile, "breadth", [], steps_left=9, tried=[], max_chars=2000)
     assert (await _answered(asked)).startswith("<think>") and "{" not in await _answered(asked)
-    asked = theirs.synthesise("site k3", profile, "", MILK, existing=["pay ann 3"], count=3, max_chars=2000)
+    asked = theirs.synthesise("site k3", profile, MILK, existing=["pay ann 3"], count=3, max_chars=2000)
     assert len((await _understood(asked))["tasks"]) <= 3
     asked = theirs.solve("site k3", "delete note milk", MILK[:1], steps_left=4, max_chars=2000)
     assert (await _answered(asked)).endswith("</think>note.del n3")

@@ -39,18 +39,15 @@ class FakeJudge:
     """Answers each call with the next of `replies`, the last one for ever: text, an exception, or a function of the
     messages."""
 
-    def __init__(self, *replies, latency=0.0, finish_reason="stop", calls=()):
+    def __init__(self, *replies, latency=0.0):
         self.replies = list(replies) or [lambda messages: as_json(labels_for(messages))]
         self.latency = latency
-        self.finish_reason = finish_reason
-        self.tool_calls = calls
-        self.calls, self.sampling = [], []
+        self.calls = []
         self.in_flight = self.most_in_flight = 0
 
     async def chat(self, role, messages, **sampling):
         assert role == "attributor"
         self.calls.append(messages)
-        self.sampling.append(sampling)
         reply = self.replies[min(len(self.calls), len(self.replies)) - 1]
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
@@ -61,4 +58,4 @@ class FakeJudge:
         if isinstance(reply, BaseException):
             raise reply
         text = reply(messages) if callable(reply) else reply
-        return LLMReply(text, 1000, 50, self.latency, False, self.finish_reason, self.tool_calls)
+        return LLMReply(text, 1000, 50, self.latency, False)

@@ -4,7 +4,6 @@ import re
 import pytest
 
 from advantage_processor.__main__ import main
-from advantage_processor.explain import explain_credit
 from agentevolver.types import CreditParts, StepCredit
 from tests.advantage_processor.records import record
 
@@ -31,18 +30,3 @@ def test_a_trajectory_is_shown_with_labels_rewards_and_advantages(file, capsys):
     text = plain(shown)
     assert "GOOD" in text and "+0.000 outcome +2.250 label -1.500 what comes after = +0.750" in text
     assert "n3 [bold]hat[/bold]" in text and "\x1b" not in text  # an agent's text is no markup and no command
-
-
-def parts_of(*steps):
-    return CreditParts(*(tuple(column) for column in zip(*steps, strict=True)))
-
-
-def test_a_factor_of_later_stages_is_told_from_anything_else_they_do():
-    parts = parts_of((1.0, 0.2, 0.0), (0.0, -0.4, 0.2))
-    assert [one.scale for one in explain_credit(StepCredit((0.6, -0.1), None, parts))] == [0.5, 0.5]
-    assert [one.rest for one in explain_credit(StepCredit((0.6, -0.1), None, parts))] == [None, None]
-    shifted = explain_credit(StepCredit((1.5, -0.1), None, parts))
-    assert [one.scale for one in shifted] == [None, None]
-    assert [one.rest for one in shifted] == pytest.approx([0.3, 0.1])
-    cleared = explain_credit(StepCredit((0.0, 0.0), None, parts))
-    assert [one.scale for one in cleared] == [0.0, 0.0]

@@ -3,16 +3,6 @@ import asyncio
 from advantage_processor.groups import GroupOutcomes
 
 
-async def test_a_group_that_never_completes_is_forgotten_with_the_next_step():
-    groups = GroupOutcomes(4)
-    for step in range(1, 1001):
-        groups.report(f"cancelled-{step}", 0, 1.0, step=step)
-        assert len(groups._groups) == 1
-    for rollout in range(4):
-        groups.report("whole", rollout, 1.0, step=1001)
-    assert not groups._groups
-
-
 async def test_groups_of_one_step_do_not_disturb_each_other_and_who_waits_is_answered_after_the_next_step_began():
     groups = GroupOutcomes(2)
     first, other = groups.report("a", 0, 1.0, step=1), groups.report("b", 0, 1.0, step=1)

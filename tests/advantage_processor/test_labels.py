@@ -58,7 +58,6 @@ def test_json_is_found_in_its_wrapping(wrapped):
 @pytest.mark.parametrize(
     ("reply", "problem"),
     [
-        ("The agent did well in most of its GOOD steps, none was BAD.", "holds no JSON"),
         ("", "is empty"),
         (json.dumps(answer("GB")), "step 2 has no entry"),
         (
@@ -66,7 +65,6 @@ def test_json_is_found_in_its_wrapping(wrapped):
             "step 1 has more than one entry",
         ),
         (json.dumps(answer("GBG", first=1)), "step 0 has no entry; step 3 was not asked for"),
-        (json.dumps(answer("GBG")).replace('"index": 1', '"index": true'), "index"),
         (json.dumps(answer("GBG")) + json.dumps(answer("BBB")), "2 different answers"),
         (json.dumps(answer("GBG"))[:-20], "does not fit"),
         ("<think>" + json.dumps(answer("GBG")), "inside its thinking"),
@@ -79,27 +77,9 @@ def test_anything_but_one_label_for_each_step_is_refused_and_named(reply, proble
 
 
 @pytest.mark.parametrize(
-    "reply",
-    [
-        {"0": "GOOD", "1": "BAD"},
-        {"steps": {"0": {"analysis": "x", "label": "good"}, "step 1": {"label": "bad."}}},
-        {"steps": [{"index": "0", "label": "**GOOD**"}, {"index": "Step 1", "label": "`BAD`"}]},
-        [
-            {"index": 0, "label": "GOOD"},
-            {"index": 1, "label": "BAD"},
-            {"index": 1, "label": "BAD", "analysis": "as I said"},
-        ],
-    ],
-)
-def test_other_shapes_of_the_same_labels_are_understood(reply):
-    assert flags_of(json.dumps(reply), 2) == "GB"
-
-
-@pytest.mark.parametrize(
     "entry",
     [
         {"index": 1, "label": "GOOD or BAD"},
-        {"label": "GOOD"},
         "GOOD",
     ],
 )

@@ -13,21 +13,6 @@ def with_attribution(data, **attribution):
     return replace(data, attribution=Attribution.from_dict(told))
 
 
-def test_labels_are_counted_by_outcome():
-    _, result = process(
-        [record("g", 0, "GBG", 1.0), record("g", 1, "BB", 0.0), record("g", 2, "GGGB", 0.0), record("g", 3, "BBG", 1.0)]
-    )
-    m = result.metrics
-    assert (m["prm/good_steps_total"], m["prm/bad_steps_total"]) == (6.0, 6.0)
-    assert (m["prm/pos_traj_good_rate"], m["prm/pos_traj_bad_rate"]) == (0.5, 0.5)
-    assert (m["prm/neg_traj_good_rate"], m["prm/neg_traj_bad_rate"]) == (0.5, 0.5)
-    assert m["prm/pos_traj_prm_good_majority_rate"] == 0.5
-    assert m["prm/neg_traj_prm_bad_majority_rate"] == 0.5
-    assert m["prm/label_outcome_agreement"] == 0.5
-    assert m["prm/avg_steps_per_sample"] == 3.0 and m["prm/p95_steps_per_sample"] == pytest.approx(3.85)
-    assert (m["prm/labelled"], m["prm/unlabelled"], m["prm/labelled_rate"]) == (4.0, 0.0, 1.0)
-
-
 def test_parse_success_is_of_the_replies_that_came():
     records = [
         record("g", 0, "G", 1.0),

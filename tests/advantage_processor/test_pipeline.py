@@ -143,10 +143,6 @@ def test_synthetic_tasks_are_scaled_where_data_is_mixed():
     for told in records[2:]:
         told.task.metadata["advantage_scale"] = 0.75
     assert torch.allclose(process(records, hybrid_data=True)[1].advantages[2:], 0.75 * plain.advantages[2:])
-    quarter = AttributionSettings(
-        enable=True, stages=["outcome", "attribution", {"use": "hybrid_scale", "scale": 0.25}]
-    )
-    assert torch.allclose(process(records, quarter, hybrid_data=True)[1].advantages[2:], 0.25 * plain.advantages[2:])
 
 
 @pytest.mark.parametrize("rewards", [[0.0, 0.0], [float("nan"), 1.0]])

@@ -1,13 +1,11 @@
 """The pieces of a chat template: put together they are what the template renders, and what cannot be taken apart is
 refused by name."""
 
-import re
-
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from context_manager.chat import CHARS_PER_TOKEN, ChatRenderer, ChatTemplateError, PlainTokenizer
+from context_manager.chat import ChatRenderer, ChatTemplateError
 from context_manager.timeline import LiveTimeline
 from tests.chat_tokenizers import CHATML, build_tokenizer
 from tests.context_manager.episodes import OPENING
@@ -78,16 +76,6 @@ def test_further_ids_may_end_a_reply(chatml):
     assert not ChatRenderer(chatml).ends_turn(end) and ChatRenderer(chatml, stop_token_ids=end).ends_turn(end)
 
 
-def test_a_turn_that_closes_with_plain_text_is_never_closed_by_the_policy():
-    open_ended = ChatRenderer(
-        build_tokenizer(
-            "{%- for m in messages -%}{{ m['role'] + ': ' + m['content'] + '\n' }}{%- endfor -%}", "<|eot_id|>"
-        )
-    )
-    newline = open_ended.encode("\n")
-    assert not open_ended.ends_turn(newline) and not open_ended.closes_turn(newline)
-
-
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25)
 @given(text=st.text(st.sampled_from("a é漢😀\n\ud800:"), max_size=200), limit=st.integers(1, 60))
 def test_no_text_is_longer_than_the_limit_after_it_was_clipped(tokenizer, text, limit):
@@ -100,24 +88,3 @@ def test_no_text_is_longer_than_the_limit_after_it_was_clipped(tokenizer, text, 
     else:
         head, gap, tail = clipped.partition("\n[") if "tokens cut]" in clipped else (clipped, "", "")
         assert whole.startswith(head) and (not gap or whole.endswith(tail.partition("tokens cut]\n")[2]))
-
-
-def test_a_template_that_rewrites_history_is_refused_by_name(chatml):
-    broken = chatml.__class__(
-        tokenizer_object=chatml.backend_tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>"
-    )
-    broken.chat_template = "{{ messages | length }}"
-    with pytest.raises(ChatTemplateError):
-        ChatRenderer(broken).continuation([{"role": "user", "content": "x"}], closed=True)
-
-
-TEXT = st.text(st.characters(exclude_categories=()), max_size=20)
-PIECE = st.one_of(TEXT, st.sampled_from(["<|im_start|>", "<|im_end|>", "<|im", "_end|>"]))
-
-
-@given(text=st.lists(PIECE, max_size=12).map("".join))
-def test_text_comes_back_as_it_was_and_markers_can_be_left_out(text):
-    tokenizer = PlainTokenizer()
-    ids, bare = tokenizer.encode(text), re.sub(r"<\|im_(start|end)\|>", "", text)
-    assert tokenizer.decode(ids) == text and tokenizer.decode(ids, skip_special_tokens=True) == bare
-    assert text != bare or len(ids) == -(-len(text) // CHARS_PER_TOKEN), "about four characters a token"

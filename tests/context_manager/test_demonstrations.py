@@ -67,11 +67,3 @@ def test_calls_are_said_as_the_family_says_them(family):
     assert (made.ids, made.mask) == rolled_out(renderer, messages)
     imitated = renderer.tokenizer.decode([token for token, own in zip(made.ids, made.mask, strict=True) if own])
     assert "the door" in imitated and "open" in imitated and "it is open" not in imitated
-
-
-@pytest.mark.parametrize("roles", ["", "u", "a", "uaa"])
-def test_what_is_no_dialogue_is_refused(roles):
-    named = {"u": "user", "a": "assistant"}
-    messages = [{"role": named[role], "content": "x"} for role in roles]
-    with pytest.raises(ValueError, match="assistant"):
-        demonstration(ChatRenderer(tokenizer_of("qwen2_5")), messages)

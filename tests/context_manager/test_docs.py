@@ -5,15 +5,12 @@ import sys
 import types
 from pathlib import Path
 
-import pytest
-
 from agentevolver.rollout.flows import flow_class
 from agentevolver.types import StopReason
 from context_manager.registry import template_class
 from context_manager.settings import ContextSettings
 from context_manager.template import ContextLimits
-from tests.agentevolver.llm.faulty_server import FaultyServer, Said, hurry
-from tests.agentevolver.rollout.flows.harness import ScriptedEnv, play
+from tests.agentevolver.rollout.flows.harness import play
 from tests.context_manager.episodes import begin, shown, turn
 
 PAGE = (Path(__file__).parents[2] / "docs" / "context_manager.md").read_text()
@@ -51,16 +48,3 @@ def test_the_flow_is_a_flow_and_both_its_calls_are_trained(monkeypatch, renderer
     assert trajectory.stop_reason is StopReason.MAX_STEPS and played.env.given == ["act"] * 3
     assert [step.kind for step in trajectory.steps] == ["remark", "action"] * 3
     assert [sample.steps for sample in played.rollout.samples] == [[0, 1, 2, 3, 4, 5]]
-
-
-@pytest.mark.service
-async def test_an_episode_outside_training_runs_against_an_endpoint(monkeypatch):
-    hurry(monkeypatch)
-    module = example(monkeypatch, "outside", "async def play")
-    env = ScriptedEnv([("user", "seen " * 300, False)])
-    monkeypatch.setattr(module, "AsyncEnvClient", lambda url: env)
-    async with FaultyServer([Said("act")]) as server:
-        rollout = await module.play(server.url, "m", "http://127.0.0.1:1", "fake", "t")
-    assert rollout.trajectory.stop_reason is StopReason.MAX_STEPS and len(env.given) == 30
-    assert rollout.samples == [] and rollout.trajectory.outcome.score == 1.0
-    assert any(edit["kind"] == "summary" for edit in rollout.trajectory.context_edits)

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from context_manager.chat import ChatRenderer
-from context_manager.messages import ContentError, paired
+from context_manager.messages import paired
 from context_manager.reasoning import ReasoningTemplate
 from context_manager.self_managed import SelfManagedTemplate
 from context_manager.settings import ContextSettings
@@ -173,15 +173,6 @@ def test_a_thought_goes_and_the_call_stays_as_it_was_sampled(family):
     assert context.chat()[2]["tool_calls"] == [call()] and "hm" not in context.chat()[2]["content"]
 
 
-def test_calls_are_told_right_after_the_reply(strict):
-    context = begun(CausalTemplate, strict)
-    with pytest.raises(RuntimeError, match="before another message is added"):
-        context.called([call()])
-    acted(context, 0)
-    with pytest.raises(RuntimeError, match="before another message is added"):
-        context.called([call()])
-
-
 def test_other_tools_begin_another_sample_and_both_are_stripped_of_their_own_opening():
     renderer = ChatRenderer(build_family(TOOL_FAMILIES["qwen2_5"]))
     context = CausalTemplate(renderer, LIMITS)
@@ -199,21 +190,3 @@ def test_other_tools_begin_another_sample_and_both_are_stripped_of_their_own_ope
     assert all("wisely" not in text for text in prompts) and ['"seek"' in text for text in prompts] == [False, True]
     context.offer([FIND, more])
     assert acted(context, 3)[: len(prompt)] == prompt, "the same tools change nothing"
-
-
-def test_what_is_no_text_is_refused_by_name(strict):
-    parts = [{"type": "text", "text": "see"}, {"type": "image_url", "image_url": {"url": "x"}}]
-    for say in (
-        lambda: begun(CausalTemplate, strict).observe([{"role": "user", "content": parts}]),
-        lambda: CausalTemplate(strict, LIMITS).start([{"role": "user", "content": parts}]),
-        lambda: strict.opening([{"role": "user", "content": parts}]),
-    ):
-        with pytest.raises(ContentError, match="a content part of the type image_url"):
-            say()
-
-
-def test_a_list_that_was_edited_by_hand_makes_no_template_raise(strict):
-    timeline = grown(strict, [1, 1, 2])
-    timeline.messages = [timeline.messages[1], timeline.messages[2], *timeline.messages[5:]]
-    text = whole(timeline)
-    assert "user\nseen0.0" in text and "user\nseen2.0" in text

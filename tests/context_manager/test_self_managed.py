@@ -39,13 +39,8 @@ def texts(context):
         ("remove m1", ["[m2] seen0", "act1", "[m4] seen1", "next", "[m6] seen2"]),
         ("remove m2; keep m2", ["act0", f"[m2] {REMOVED}", "act1", "[m4] seen1", "next", "[m6] seen2"]),
         ("compress m1: a", ["a", "[m2] seen0", "act1", "[m4] seen1", "next", "[m6] seen2"]),
-        (
-            "compress m2: much longer than what it stands for",
-            ["act0", "[m2] seen0", "act1", "[m4] seen1", "next", "[m6] seen2"],
-        ),
         ("compress m2: s\nremove m2 m1", ["act1", "[m4] seen1", "next", "[m6] seen2"]),
         ("remove m4 m3 m2", ["act0", f"[m4] {REMOVED}", "next", "[m6] seen2"]),
-        ("remove m1 m1 m2 m2", ["act1", "[m4] seen1", "next", "[m6] seen2"]),
         ("remove m5 m6 m7 m0 m99", ["act0", "[m2] seen0", "act1", "[m4] seen1", "next", "[m6] seen2"]),
     ],
 )
@@ -101,14 +96,10 @@ def test_the_policy_is_asked_once_the_trigger_is_passed_with_the_sizes_of_what_m
         ("Remove m1, m2,m3", [Command("remove", (1, 2, 3))]),
         ("- keep [m4] [m5]", [Command("keep", (4, 5))]),
         ("compress m4: short: text", [Command("compress", (4,), "short: text")]),
-        ("remove m4: no longer needed", [Command("remove", (4,), "no longer needed")]),
         ("compress m1: a; b", [Command("compress", (1,), "a; b")]),
         ("compress m1: a; remove m2", [Command("compress", (1,), "a"), Command("remove", (2,))]),
         ("compress m4:", []),
-        ("compress m4 m5: both", []),
-        ("remove m1 because it is old", []),
         ("I would remove m4", []),
-        ("delete m4", []),
         ("remove m" + "9" * 5_000, []),
     ],
 )

@@ -5,7 +5,7 @@ import pytest
 from context_manager.settings import ContextSettings
 from context_manager.sliding_window import NOTE, SlidingWindowTemplate
 from context_manager.template import ContextLimits
-from tests.context_manager.episodes import begin, say, shown, turn
+from tests.context_manager.episodes import begin, shown, turn
 
 LIMITS = ContextLimits(
     max_prompt_tokens=100, max_response_tokens=900, max_model_len=1_000, max_new_tokens=60, max_observation_tokens=80
@@ -76,23 +76,6 @@ def test_a_roles_model_gets_the_opening_and_what_goes_as_a_transcript(renderer):
     while (call := context.housekeeping()) is None:
         turn(context, "act", "o" * 60, 90)
     assert "<summary>\ntold\n</summary>" in call.messages[1]["content"], "the next summary knows the one before it"
-
-
-def test_the_summary_itself_goes_before_the_context_is_full(renderer):
-    limits = ContextLimits(100, 520, 1_000, 60, 370)
-    options = ContextSettings(context_trigger_tokens=120, context_keep_turns=1, summary_tokens=60)
-    context = begin(SlidingWindowTemplate, renderer, limits, options)
-    for step in range(3):
-        say(context, f"act{step}", step, answers={"summary": "s" * 50})
-        context.observe([{"role": "user", "content": "o" * 30}])
-    say(context, "act3", 3, answers={"summary": "s" * 50})
-    assert "Summary" in texts(context)[0]
-    context.observe([{"role": "user", "content": "p" * 365}])
-    prompt = say(context, "act4", 4, answers={"summary": "s" * 50})
-    assert (
-        len(prompt) <= context.room and "Summary" not in shown(context, prompt) and "p" * 365 in shown(context, prompt)
-    )
-    assert context.edits[-1]["kind"] == "drop"
 
 
 def test_two_hundred_turns_take_no_more_room_than_fifty(renderer):

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from agentevolver.utils.errors import ConfigError
-from context_manager.registry import COMMON, TEMPLATES, checked_template
-from context_manager.settings import CONTEXT_TEMPLATES, OLD_TEMPLATE_NAMES, ContextSettings
+from context_manager.registry import TEMPLATES, checked_template
+from context_manager.settings import ContextSettings
 from context_manager.template import ContextFull, ContextLimits, ContextTemplate
 from tests.context_manager.episodes import begin, say, shown, turn
 
@@ -66,12 +66,6 @@ def test_the_reserve_of_the_reply_is_part_of_the_guard(renderer, template):
     turn(short, "act", "x" * 300, 0)
     with pytest.raises(ContextFull, match="response tokens"):
         short.next_prompt()
-
-
-def test_every_optional_key_is_read_by_a_template():
-    assert set(TEMPLATES) | set(OLD_TEMPLATE_NAMES) == set(CONTEXT_TEMPLATES)
-    read = {key for template in TEMPLATES.values() for key in template.reads}
-    assert set(ContextSettings.model_fields) == COMMON | read
 
 
 def test_a_users_own_template_says_itself_which_keys_it_reads(monkeypatch):

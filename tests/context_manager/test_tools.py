@@ -56,42 +56,18 @@ def test_a_template_that_puts_answers_inside_the_turn_that_called_is_refused():
         gemma.continuation([answer()], closed=True, calls=[call()])
 
 
-class TestWhatTheEnvironmentReads:
-    """Decoding leaves special tokens out: those that mark a call must stay."""
-
-    def said(self, family, text):
-        renderer = ChatRenderer(build_family(TOOL_FAMILIES[family]))
-        ids = renderer.encode(text)
-        plain = renderer.tokenizer.decode(ids, skip_special_tokens=True)
-        return renderer, renderer.text(ids), plain
-
-    @pytest.mark.parametrize(
-        ("family", "text", "end"),
-        [
-            ("llama3_1", '<|python_tag|>find.call(q="x")', "<|eom_id|>"),
-            ("mistral_v3", '[TOOL_CALLS][{"name": "find"}]', "</s>"),
-            (
-                "gptoss",
-                "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>ok",
-                "<|return|>",
-            ),
-        ],
-    )
-    def test_marks_of_a_call_stay_and_what_ends_the_reply_goes(self, family, text, end):
-        _, shown, plain = self.said(family, text + end)
-        assert shown == text
-        assert plain != text, "decoding alone loses them"
-
-    def test_other_special_tokens_go_as_ever(self):
-        _, shown, plain = self.said("llama3_1", "a<|end_of_text|>b<|eot_id|>")
-        assert shown == plain == "ab"
-        _, shown, _ = self.said("llama3_1", "<|python_tag|>a<|end_of_text|>b<|eot_id|>")
-        assert shown == "<|python_tag|>ab"
-
-    def test_words_that_spell_a_mark_are_words(self):
-        renderer, shown, _ = self.said("llama3_1", "x")
-        spelled = renderer.encode_inert("<|python_tag|>")
-        assert renderer.text(spelled) == "<|python_tag|>" and renderer._call_marks.isdisjoint(spelled) and shown == "x"
+@pytest.mark.parametrize(
+    ("family", "text", "end"),
+    [
+        ("llama3_1", '<|python_tag|>find.call(q="x")', "<|eom_id|>"),
+        ("mistral_v3", '[TOOL_CALLS][{"name": "find"}]', "</s>"),
+    ],
+)
+def test_marks_of_a_call_stay_and_what_ends_the_reply_goes(family, text, end):
+    renderer = ChatRenderer(build_family(TOOL_FAMILIES[family]))
+    ids = renderer.encode(text + end)
+    assert renderer.text(ids) == text
+    assert renderer.tokenizer.decode(ids, skip_special_tokens=True) != text, "decoding alone loses them"
 
 
 HOSTILE = ("<|im_end|>", "</tool_response>", "<tool_call>", "<|eot_id|>", "<|call|>", "[/AVAILABLE_TOOLS]", "</s>")

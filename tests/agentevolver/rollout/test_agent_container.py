@@ -150,13 +150,6 @@ def test_a_container_engine_is_asked_for_the_image_the_agent_and_the_tests_and_n
     assert calls[6][-2:] == ["bash", "/tests/test.sh"] and calls[-1] == ["rm", "-f", name]
 
 
-def test_an_image_that_cannot_be_built_is_a_grading_error(chatml, root, tmp_path):
-    engine, _ = fake_docker(tmp_path, fails=True)
-    agent = ContainerAgent(["sh", "-c", "true"], engine, 60.0)
-    trajectory = roll(chatml, agent, FolderEnv(root), task=Task("train/greet", "f"), serve={"world": False}).trajectory
-    assert trajectory.stop_reason is StopReason.GRADING_ERROR and "no such base image" in trajectory.error
-
-
 def test_the_environment_lists_folders_and_reads_no_others(root, tmp_path):
     params = {"root": str(root)}
     assert TaskFoldersEnv.get_query_list("train", params) == ["train/greet"]

@@ -6,18 +6,17 @@ import threading
 import time
 
 import pytest
-from openai import APIStatusError, OpenAI
+from openai import OpenAI
 
 from agentevolver.rollout.agent import GRACE_S, Result
 from agentevolver.rollout.engine import EngineError
 from agentevolver.rollout.pause import PAUSE
-from agentevolver.trainer.metrics import rollout_metrics
 from agentevolver.types import Outcome, StopReason, Task, Trajectory
 from context_manager.template import ContextLimits
 from env_service.client import EnvServiceError
 from examples.agents.react import play as react
 from experience_manager.guide import Guidance, inject
-from tests.agentevolver.rollout.agents import LIMITS, EchoEnv, SeededEngine, ask, roll, runner, serving
+from tests.agentevolver.rollout.agents import LIMITS, EchoEnv, SeededEngine, ask, roll
 from tests.agentevolver.rollout.test_rollout import FakeGraders
 
 pytestmark = pytest.mark.service
@@ -113,17 +112,6 @@ def test_what_is_no_grade_is_an_agent_error_and_not_repeated(chatml, value):
     assert "return" in trajectory.error
 
 
-def test_in_a_world_the_environment_grades(chatml):
-    async def agent(task, endpoint, world):
-        await react(task, endpoint, world)
-        return 0.0
-
-    env = EchoEnv(score=0.75)
-    rollout = roll(chatml, agent, env)
-    assert rollout.trajectory.outcome == Outcome(0.75, False)
-    assert env.evaluated == [rollout.trajectory.messages]
-
-
 @pytest.mark.parametrize("world", [True, False])
 def test_a_task_that_names_a_grader_is_graded_by_it_without_guidance(chatml, world):
     async def guide(opening):
@@ -169,33 +157,6 @@ def test_rewards_and_observations_stand_at_the_call_before(chatml):
     assert trajectory.gateway["calls"] == 2 and trajectory.gateway["chains"] == 2
     assert json.loads(json.dumps(trajectory.to_dict()))["gateway"] == trajectory.gateway
     assert Trajectory.from_dict(trajectory.to_dict()) == trajectory
-
-
-def test_the_world_is_over_when_its_actions_are_used_up(chatml):
-    answers = []
-
-    async def agent(task, endpoint, world):
-        await ask(endpoint, world.messages)
-        for _ in range(4):
-            answers.append(await world.step("on"))
-
-    env = EchoEnv(length=99)
-    rollout = roll(chatml, agent, env, max_steps=3)
-    assert [answer.over for answer in answers] == [False, False, True, True]
-    assert answers[3].text == "The episode is over." and len(env.actions) == 3
-    assert rollout.trajectory.stop_reason is StopReason.MAX_STEPS and rollout.samples
-
-
-def test_metrics_count_chains_calls_and_what_had_no_effect(chatml):
-    async def agent(task, endpoint, world):
-        await ask(endpoint, world.messages, temperature=0.1, seed=3, response_format={"type": "json_object"})
-        await ask(endpoint, [{"role": "user", "content": "another chain"}])
-
-    metrics = rollout_metrics([roll(chatml, agent).trajectory], 1.0)
-    assert metrics["gateway/chains_per_rollout"] == metrics["gateway/calls_per_rollout"] == 2.0
-    assert metrics["gateway/ignored/temperature"] == metrics["gateway/ignored/seed"] == 1.0
-    assert metrics["gateway/structured_per_rollout"] == 1.0 and metrics["gateway/refused"] == 0.0
-    assert not any(name.startswith("gateway/") for name in rollout_metrics([roll(chatml, None).trajectory], 1.0))
 
 
 # ---- failures ----
@@ -270,43 +231,6 @@ def test_an_agent_that_ignores_its_cancellation_holds_up_nobody(chatml, caplog):
     assert time.monotonic() - began < 5 and "must not catch CancelledError" in caplog.text
 
 
-def test_async_agents_that_block_hold_the_others_up_until_they_are_ended_and_then_the_next_ones_play(chatml, caplog):
-    begun, order, together = [], [], asyncio.Event()
-
-    async def agent(task, endpoint, world):
-        if task.task_id != "blocks":
-            order.append("other")
-            return await react(task, endpoint, world)
-        try:
-            begun.append(task)
-            if len(begun) == 3:
-                together.set()
-            await together.wait()
-            while True:
-                time.sleep(0.01)
-        finally:
-            order.append("blocks")
-
-    async def play():
-        async with serving(chatml, agent, timeout_s=1.5) as made:
-            running = runner(chatml, EchoEnv(), SeededEngine(chatml), new_attempt=made)
-
-            def played(name, number):
-                return asyncio.create_task(running.run(Task(name, "fake"), "g", number, {}, {}))
-
-            blocking = [played("blocks", number) for number in range(3)]
-            while not together.is_set():
-                await asyncio.sleep(0.01)
-            await played("t", 3)
-            return await asyncio.gather(*blocking)
-
-    assert {blocks.trajectory.stop_reason for blocks in asyncio.run(play())} == {StopReason.AGENT_ERROR}
-    assert order[:3] == ["blocks"] * 3
-    assert "must not catch CancelledError" not in caplog.text
-    third = roll(chatml, react, serve={"timeout_s": 20.0})
-    assert third.trajectory.stop_reason is StopReason.FINISHED and len(third.samples) == 1
-
-
 def test_an_outage_of_the_engine_is_repeated_as_it_was(chatml):
     faults = [None, None, *[EngineError("away")] * 3]
     rollout = roll(chatml, react, engine=SeededEngine(chatml, faults))
@@ -337,19 +261,3 @@ def test_calls_beyond_the_cap_end_as_max_steps(chatml):
     rollout = roll(chatml, agent, serve={"max_samples": 2}, max_steps=3)
     assert rollout.trajectory.stop_reason is StopReason.MAX_STEPS and len(rollout.trajectory.steps) == 3
     assert len(rollout.samples) == 2 and rollout.trajectory.dropped_samples == {"over_max_samples": 1}
-
-
-@pytest.mark.parametrize("raises", [True, False])
-def test_a_last_word_that_is_refused_makes_no_difference_once_the_episode_is_over(chatml, raises):
-    async def agent(task, endpoint, world):
-        await react(task, endpoint, world)
-        try:
-            await ask(endpoint, world.messages)
-        except APIStatusError as error:
-            assert error.status_code == 403
-            if raises:
-                raise
-
-    rollout = roll(chatml, agent, max_steps=4)
-    assert rollout.trajectory.stop_reason is StopReason.FINISHED and rollout.trajectory.error == ""
-    assert rollout.trajectory.outcome == Outcome(1.0, True) and len(rollout.trajectory.steps) == 4

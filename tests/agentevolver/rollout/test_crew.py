@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentevolver.rollout.crew import BARRED_S, Crew, NoWorker, shares
+from agentevolver.rollout.crew import Crew, NoWorker, shares
 
 
 class Worker:
@@ -113,36 +113,6 @@ def test_a_node_that_comes_back_gets_its_share_and_the_surplus_ends_when_it_is_i
     crew.dismiss(lambda one: True)
     assert fake.killed == [retiring.handle] and crew.retiring == []
     assert crew.arrange() == [] and nodes_of(crew) == {"here": 1, "again": 1}
-
-
-def test_the_last_one_is_waited_for() -> None:
-    fake = Fake("here")
-    crew = crew_on(fake, 1)
-    fake.ended[fake.workers[0].alive] = RuntimeError("killed for memory")
-    crew.lost()
-    assert len(crew.arrange()) == 1 and nodes_of(crew) == {"here": 1}
-
-
-def test_a_node_on_which_none_can_be_made_is_left_alone_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = Fake("here", "there")
-    crew = crew_on(fake, 2)
-    fake.lose("there")
-    crew.lost()
-    crew.arrange()
-    crew.arrange()
-    fake.nodes.append("bare")
-    fake.broken = True
-    crew.arrange()
-    crew.arrange()
-    made = len(fake.workers)
-    crew.arrange()
-    assert nodes_of(crew) == {"here": 2} and len(fake.workers) == made
-    now = __import__("time").monotonic()
-    monkeypatch.setattr("agentevolver.rollout.crew.time.monotonic", lambda: now + BARRED_S + 1)
-    fake.broken = False
-    crew.arrange()
-    crew.arrange()
-    assert nodes_of(crew) == {"here": 1, "bare": 1}
 
 
 def test_where_none_can_be_made_the_reason_is_said() -> None:

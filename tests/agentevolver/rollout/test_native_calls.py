@@ -44,10 +44,6 @@ def roll(renderer, *texts, template="causal", flow="react", **more):
     return play(renderer, template, flow, ids_of(renderer, *texts), [], tool_use=use, **more)
 
 
-def tool_messages(played):
-    return [message for message in played.rollout.trajectory.messages if message["role"] == "tool"]
-
-
 def test_a_call_is_one_action_and_its_answer_stands_under_its_id(qwen):
     played = roll(qwen, f"I look.\n{LOOK}", called("done"), "never said")
     trajectory, env = played.rollout.trajectory, played.env
@@ -95,20 +91,6 @@ def test_a_call_that_cannot_be_carried_out_is_answered_here_and_counts(qwen, rep
     assert [sample.steps for sample in played.rollout.samples] == [[0, 1]], "it is trained on"
 
 
-def test_of_several_calls_the_good_ones_are_carried_out_and_all_are_answered_in_order(qwen):
-    played = roll(qwen, f"So.\n{LOST}\n{LOOK}\n{MISFIT}\n{called('done')}")
-    (given,) = played.env.given
-    assert [call["function"]["name"] for call in given["tool_calls"]] == ["look", "done"]
-    assert [message["content"][:12] for message in tool_messages(played)] == [
-        "error: there",
-        "seen {'place",
-        "error: look:",
-        "seen {}",
-    ]
-    assert played.rollout.trajectory.stop_reason is StopReason.FINISHED
-    assert played.rollout.trajectory.steps[0].calls == 4
-
-
 def test_tools_that_change_are_what_later_calls_are_checked_against(qwen):
     played = roll(qwen, LOOK, LOOK, called("done"), env=NativeEnv(later={0: TOOLS[1:]}))
     assert [step.problems for step in played.rollout.trajectory.steps] == [(), ("unknown_tool",), ()]
@@ -117,13 +99,6 @@ def test_tools_that_change_are_what_later_calls_are_checked_against(qwen):
 def test_an_environment_without_tools_fails_the_rollout_by_name(qwen):
     trajectory = roll(qwen, LOOK, env=NativeEnv(info={})).rollout.trajectory
     assert trajectory.stop_reason is StopReason.ENV_ERROR and "'fake' hands over" in trajectory.error
-
-
-def test_a_plan_is_text_whatever_it_calls_and_a_failed_call_asks_for_another(qwen):
-    played = roll(qwen, f"First {LOOK}", LOST, "Again.", LOOK, flow="planner_executor", max_steps=2)
-    steps = played.rollout.trajectory.steps
-    assert [(step.kind, step.calls) for step in steps] == [("plan", None), ("action", 1), ("plan", None), ("action", 1)]
-    assert len(played.env.given) == 1
 
 
 pieces = st.lists(st.sampled_from([*KINDS, "words "]), min_size=1, max_size=4).map("".join)

@@ -56,14 +56,6 @@ async def test_vllm_is_asked_for_whole_replies_and_for_text_only_where_a_stop_st
     assert (plain.detokenize, stopped.detokenize) == (False, True)
 
 
-@pytest.mark.service
-async def test_the_form_of_a_reply_is_put_as_vllm_takes_it():
-    server = Server(Reply([5], [-1.0]))
-    await VerlEngine(server, 1).generate("r", [1], {"structured_outputs": {"json": {"type": "object"}}})
-    (asked,) = server.asked
-    assert asked["structured_outputs"].json == {"type": "object"}
-
-
 @pytest.mark.parametrize(
     "answer", [Reply([], None, "aborted"), Reply([5], None), Reply([5, 6], [-1.0]), RuntimeError("engine died"), None]
 )

@@ -2,13 +2,12 @@
 own."""
 
 import asyncio
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentevolver.rollout.engine import EngineError, Generated
+from agentevolver.rollout.engine import Generated
 from agentevolver.rollout.pause import EnginePause
 from agentevolver.rollout.resuming import ResumingEngine
 
@@ -96,28 +95,3 @@ async def test_validation_goes_on_while_training_waits():
     assert len(found.ids) == 3 and not mine.done()
     pause.set(validating=False)
     assert len((await mine).ids) == 3
-
-
-class Hanging(Engine):
-    async def generate(self, request_id, prompt_ids, sampling_params):
-        await asyncio.sleep(10)
-
-
-async def test_a_reply_that_does_not_come_is_an_engines_error():
-    with pytest.raises(EngineError, match=r"no reply within 0 s"):
-        await ResumingEngine(Hanging([], 1), 0.05, pause=EnginePause()).generate("r", [7], {"max_tokens": 9})
-
-
-def test_the_seconds_of_pauses_add_up_and_validation_waits_for_the_engine_alone():
-    clock = SimpleNamespace(now=0.0)
-    pause = EnginePause(lambda: clock.now)
-    pause.set(asleep=True)
-    clock.now = 3.0
-    assert pause.seconds(validation=False) == pause.seconds(validation=True) == 3.0
-    pause.set(asleep=False, validating=True)
-    clock.now = 10.0
-    assert (pause.is_on(validation=False), pause.is_on(validation=True)) == (True, False)
-    pause.set(asleep=True)
-    pause.set(asleep=False, validating=False)
-    clock.now = 20.0
-    assert (pause.seconds(validation=False), pause.seconds(validation=True)) == (10.0, 3.0)

@@ -1,7 +1,6 @@
 """The environment as the user's agent sees it: native calls in Python and over HTTP, and an MCP server for clients."""
 
 import asyncio
-import json
 
 import pytest
 from mcp import Client
@@ -70,20 +69,6 @@ def test_observations_are_cut_and_steps_that_come_at_once_wait_for_each_other():
     assert [answer.text for answer in answers] == [f"seen {i}: {'y' * 32}" for i in range(3)]
 
 
-@pytest.mark.parametrize(
-    ("action", "message"),
-    [
-        ({"content": 7}, "a text or null"),
-        ({"content": None, "tool_calls": [{}]}, r"tool_calls\[0\] of the action names no function"),
-        ({"tool_calls": [{"function": {"name": "f", "arguments": {}}}]}, "must be JSON text"),
-        (calling(call()), "takes texts in this run: set actor_rollout_ref.rollout.tool_format"),
-    ],
-)
-def test_what_is_no_action_is_refused(action, message):
-    with pytest.raises(ValueError, match=message):
-        run(world().step(action))
-
-
 def test_a_world_that_failed_or_was_closed_takes_nothing():
     error = EnvServiceError("gone", url="/step", instance_id="i")
     live = world(EchoEnv(faults={"step": [error]}))
@@ -124,34 +109,8 @@ def test_a_client_of_mcp_plays_an_environment(hermes):
     assert rollout.trajectory.steps[0].problems == ("bad_arguments",)
 
 
-def test_an_environment_of_texts_is_one_tool(chatml):
-    found = []
-
-    async def agent(task, endpoint, world):
-        async with Client(f"{endpoint.root_url}/mcp") as client:
-            found.append((await client.list_tools()).tools[0].name)
-            found.append((await client.call_tool("act", {"action": "go"})).content[0].text)
-
-    rollout = roll(chatml, agent)
-    assert found == ["act", "seen 0: go"] and rollout.trajectory.error == ""
-
-
 async def asked(live, body):
     return await routes(live, lambda _: None)["POST mcp"](body)
-
-
-@pytest.mark.parametrize(
-    ("body", "code"),
-    [
-        ([], -32600),
-        ({"jsonrpc": "2.0", "id": 1, "method": "resources/list"}, -32601),
-        ({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "other"}}, -32602),
-        ({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": []}, -32602),
-    ],
-)
-def test_what_is_no_request_of_mcp_is_refused_by_its_code(body, code):
-    answer = run(asked(world(), body))
-    assert answer["error"]["code"] == code and json.dumps(answer)
 
 
 def test_an_environment_that_fails_is_an_error_of_its_tool_and_of_its_route():

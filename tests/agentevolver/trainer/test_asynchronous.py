@@ -3,7 +3,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 from transfer_queue import KVBatchMeta
-from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
 
 from agentevolver.trainer import asynchronous, roll_out
 from agentevolver.trainer.asynchronous import Asynchronous, EvolverTrainerAsync, EvolverTrainerSeparate
@@ -45,18 +44,6 @@ def test_validation_has_the_engine_to_itself_once_there_is_training(kind, monkey
     assert engines.calls == [
         {"validating": True}, "abort_replicas", "resume_generation_replicas", "validation", {"validating": False}
     ]  # fmt: skip
-
-
-def test_the_warm_up_is_no_longer_than_the_training(monkeypatch):
-    asked = []
-    monkeypatch.setattr(
-        PPOTrainerColocateAsync, "_add_async_warmup_batches", lambda self, batches: asked.append(batches), raising=False
-    )
-    trainer = trainer_of(EvolverTrainerAsync, Engines())
-    trainer.total_training_steps = 10
-    for trainer.global_steps in (1, 9, 10):
-        trainer._add_async_warmup_batches(2)
-    assert asked == [2, 1, 0]
 
 
 class Groups:

@@ -90,16 +90,6 @@ def test_what_keeps_a_checkpoint_from_being_written_is_one_line(tmp_path, error,
     assert "\n" not in str(caught.value)
 
 
-def test_a_state_that_cannot_be_read_is_one_line(folder):
-    save_state(folder, failed_in_a_row=1, pool=None)
-    (folder / STATE).write_bytes((folder / STATE).read_bytes()[:-200])
-    with pytest.raises(
-        TrainingFailed, match=r"trainer\.pt cannot be read \(.*\): resume from another checkpoint"
-    ) as caught:
-        restore_state(folder, pool=None)
-    assert "\n" not in str(caught.value)
-
-
 class Policy:
     """In the place of the actor's workers: a policy in a small file, and the checkpoint that one was read from."""
 

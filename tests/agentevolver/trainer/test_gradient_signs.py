@@ -5,10 +5,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY
 from verl.workers.config.actor import PolicyLossConfig
 
-from agentevolver.config.loss_modes import BOOSTED, MODES, PENALISING, REFUSED
+from agentevolver.config.loss_modes import BOOSTED, MODES, PENALISING
 from agentevolver.trainer.loss import finish_metrics, selective_ppo_loss
 from tests.agentevolver.trainer.test_loss import AGGREGATIONS, HIGH, OFF, Batch, batches, config
 
@@ -101,8 +100,3 @@ def test_the_wider_clip_lets_a_guided_row_go_on_where_an_unguided_one_stops(mode
         assert (-gradient).tolist() == [pytest.approx([1.4, 2.8, -1.28]), pytest.approx([1.28, 2.56, -1.28])]
     else:
         assert (-gradient).tolist() == [pytest.approx([1.4, 2.8, -1.4]), pytest.approx([0.0, 0.0, -1.4])]
-
-
-def test_the_modes_are_verls_and_ours():
-    assert set(MODES) | set(REFUSED) == set(POLICY_LOSS_REGISTRY)
-    assert not set(MODES) & set(REFUSED) and set(BOOSTED) | set(PENALISING) <= set(MODES)

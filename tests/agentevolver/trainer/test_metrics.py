@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from agentevolver.trainer.failures import FailureGuard, RolloutsFailed, lonely_groups
+from agentevolver.trainer.failures import FailureGuard, RolloutsFailed
 from agentevolver.trainer.metrics import metrics_apart, rollout_metrics
 from tests.trajectories import trajectory
 
@@ -28,14 +28,6 @@ def test_metrics_count_failed_rollouts_apart_from_graded_ones():
     assert metrics["rollout/stop_reason/env_error"] == 1
     assert metrics["rollout/action_tokens"] == 20
     assert metrics["rollout/tokens_per_s"] == 10
-
-
-def test_metrics_of_a_step_without_a_graded_rollout_hold_no_mean():
-    assert "rollout/reward/mean" not in rollout_metrics([failed()], gen_s=1.0)
-
-
-def test_a_group_that_was_asked_for_one_rollout_is_not_lonely():
-    assert lonely_groups([record("a")]) == set()
 
 
 def test_the_guard_ends_the_run_at_once_when_every_rollout_failed():

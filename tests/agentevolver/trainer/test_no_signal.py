@@ -37,19 +37,6 @@ def test_it_comes_after_so_many_steps_in_a_row_again_when_they_have_doubled_and_
     assert [record.getMessage() for record in caplog.records] == [said[5], said[8]]
 
 
-@pytest.mark.parametrize(
-    ("groups", "advice"),
-    [
-        ([(0.0, 0.0), (0.0, 0.0)], "cold_start.files"),
-        ([(1.0, 1.0), (1.0, 1.0)], "take harder tasks"),
-        ([(0.0, 0.0), (1.0, 1.0)], "now and then"),
-    ],
-)
-def test_what_it_advises_depends_on_whether_rollouts_succeed(groups, advice):
-    said = make_watch(1, "grpo", 2).look(step(*groups))
-    assert advice in said and "\n" not in said
-
-
 @pytest.mark.parametrize(("score", "shaped", "advice"), [(0.0, 0.2, "none succeeds"), (1.0, 0.0, "each succeeds")])
 def test_it_advises_by_what_the_environment_said_not_by_what_reward_stages_made_of_it(score, shaped, advice):
     rollouts = [

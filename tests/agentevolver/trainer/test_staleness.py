@@ -7,9 +7,8 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBufferAsync
 
 from agentevolver.rollout.rows import group_name
 from agentevolver.trainer import asynchronous
-from agentevolver.trainer.asynchronous import Asynchronous, groups_on_their_way, rows_without_group
-from agentevolver.trainer.staleness import age_metrics, oldest_first
-from tests.trajectories import trajectory
+from agentevolver.trainer.asynchronous import Asynchronous, groups_on_their_way
+from agentevolver.trainer.staleness import oldest_first
 
 N = 2
 
@@ -157,34 +156,3 @@ def test_no_more_is_begun_than_is_trained_on(queue, ahead):
         Asynchronous._add_batch_to_generate(trainer)
         queue.kv_clear(groups_on_their_way()[:4], "train")
     assert trainer.begun == 5 * 4 and groups_on_their_way() == []
-
-
-def test_rows_of_groups_that_were_drawn_are_told_apart(queue):
-    queue.tags["train"] = {
-        "000001-00000-a_0_0": {"status": "success"},
-        "000002-00000-b": {"is_prompt": True, "status": "running"},
-        "000002-00000-b_1_0": {"status": "success"},
-    }
-    assert rows_without_group() == ["000001-00000-a_0_0"]
-    assert groups_on_their_way() == ["000002-00000-b"]
-
-
-def record(began, oldest, newest, success=None):
-    outcome = None if success is None else {"score": float(success), "success": success}
-    return trajectory(began_step=began, min_version=oldest, max_version=newest, outcome=outcome)
-
-
-def test_ages_staleness_and_success_by_age():
-    step = [record(7, 6, 6, True), record(7, 5, 6, False), record(5, 4, 6, True), record(1, None, None)]
-    assert age_metrics(step, 7) == {
-        "rollout/age/mean": 2.0,
-        "rollout/age/max": 6.0,
-        "rollout/staleness/mean": 1.0,
-        "rollout/staleness/max": 2.0,
-        "rollout/spans_updates": pytest.approx(2 / 3),
-        "rollout/age_0/share": 0.5,
-        "rollout/age_0/success": 0.5,
-        "rollout/age_2/share": 0.25,
-        "rollout/age_2/success": 1.0,
-        "rollout/age_4_or_more/share": 0.25,
-    }

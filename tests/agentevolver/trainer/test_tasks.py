@@ -6,10 +6,8 @@ from omegaconf import OmegaConf
 from agentevolver.config.checks import for_verl, load
 from agentevolver.trainer import tasks as training
 from agentevolver.trainer.loading import Loading
-from agentevolver.trainer.metrics import task_metrics
 from agentevolver.trainer.tasks import TrainingTasks
-from agentevolver.types import Outcome, Task
-from task_manager.graders.registry import with_comparison
+from agentevolver.types import Task
 from task_manager.tasks import write_objectives, write_tasks
 from tests.trajectories import trajectory
 
@@ -69,15 +67,6 @@ def test_an_epoch_mixes_both_kinds_and_the_curriculum_hears_of_each_step(tmp_pat
     assert metrics["task/synthetic_share"] == pytest.approx(2 / 3)
     assert metrics["task/success/synthetic"] == 1 and metrics["task/success/original"] == 0
     assert metrics["curriculum/known"] == 2
-
-
-def test_failed_rollouts_count_in_no_kind_and_compared_grades_tell_how_far_two_graders_agree():
-    assert task_metrics([record(ORIGINALS[0], 0, outcome=False)]) == {}
-    graded = record(ORIGINALS[0], 1)
-    graded.outcome = with_comparison(Outcome(1.0, True), "llm", Outcome(0.2, False))
-    metrics = task_metrics([graded, record(synthetic(1)[0], 1, outcome=False)])
-    assert metrics["task/synthetic_share"] == 0 and "task/success/synthetic" not in metrics
-    assert metrics["grader/env_vs_llm/agreement"] == 0 and metrics["grader/env_vs_llm/n"] == 1
 
 
 class FakeRounds:

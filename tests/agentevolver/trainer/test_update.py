@@ -1,6 +1,5 @@
 import math
 from functools import partial
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,15 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from transfer_queue import KVBatchMeta
-from verl.trainer.ppo.utils import need_reference_policy
 from verl.utils import tensordict_utils as tu
 from verl.utils.metric import Metric
 
-from agentevolver.config.checks import for_verl, load
 from agentevolver.trainer import update
 from agentevolver.trainer.loss import ROWS_COLUMN, selective_ppo_loss
-from agentevolver.trainer.update import arrange, mini_batches, required_multiple, update_actor
-from tests.agentevolver.config.test_checks import BASIC, MODEL
+from agentevolver.trainer.update import arrange, mini_batches, required_multiple
 from tests.agentevolver.trainer.test_loss import AGGREGATIONS, BOOSTED, Batch, batches, config, slow_loss
 
 WITHDRAWN = {"log_ratio": [0.5, -0.5, 0.1], "advantage": [2.0, -2.0, 1.0], "mask": [0, 0, 0]}
@@ -169,31 +165,3 @@ def test_a_batch_is_arranged_by_what_is_trained_on(monkeypatch):
     assert batch.keys == ["a", "c", "b", "d", "e", "pad"] and batch.tags[-1]["is_padding"]
     assert queue.columns[ROWS_COLUMN] == dict.fromkeys(masks, 2.0)
     assert batch.fields == ["advantages", ROWS_COLUMN]
-
-
-@pytest.mark.thorough
-def test_the_update_is_given_mini_batches_in_rows():
-    actor = for_verl(load(BASIC, ["device=cpu", MODEL]).config).actor_rollout_ref.actor
-    batch = KVBatchMeta(
-        keys=[f"k{i}" for i in range(60)],
-        tags=[{} for _ in range(60)],
-        partition_id="train",
-        extra_info={"temperature": 0},
-    )
-    workers = SimpleNamespace(
-        update_actor=lambda batch: {"metrics": {"mfu": [0.5], "grad_norm": [1.0, 3.0, 1.0, 3.0], "loss": 2.0}}
-    )
-    metrics = update_actor(workers, batch, actor, steps=4, temperature=0.9)
-    given = batch.extra_info
-    assert given["mini_batch_size"] == given["global_batch_size"] == 15
-    assert given["temperature"] == 0.9 and given["epochs"] == 1 and given["dataloader_kwargs"] == {"shuffle": False}
-    assert (
-        metrics["perf/mfu/actor"] == 0.5 and metrics["actor/grad_norm"] == 2.0 and metrics["actor/optimiser_steps"] == 4
-    )
-
-
-@pytest.mark.thorough
-def test_kl_to_the_sampling_policy_loads_no_reference():
-    chosen = for_verl(load(BASIC, ["device=cpu", MODEL, "exp_manager.preset=paper"]).config)
-    assert chosen.agentevolver.exp_manager.kl_to == "old" and not need_reference_policy(chosen)
-    assert need_reference_policy(for_verl(load(BASIC, ["device=cpu", MODEL]).config))

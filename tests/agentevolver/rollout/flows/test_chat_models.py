@@ -3,7 +3,7 @@
 import pytest
 
 from agentevolver.llm import LLM, LLMSettings, Role
-from agentevolver.rollout.policy import LLMEngine, plain_renderer, role_summariser
+from agentevolver.rollout.policy import LLMEngine, plain_renderer
 from agentevolver.rollout.rollout import RolloutPolicy, RolloutRunner
 from agentevolver.rollout.tool_calls import ToolUse
 from agentevolver.types import StopReason, Task
@@ -76,21 +76,6 @@ async def test_the_model_is_sent_the_conversation_as_chat_messages():
     assert [step.truncated for step in rollout.trajectory.steps] == [True, False] and env.given == ["cut", "act"]
     assert server.requests[0].body["temperature"] == 0.3
     assert [request.body["seed"] for request in server.requests] == [1, 2]
-
-
-async def test_summaries_of_the_summarisers_model_take_the_place_of_older_turns():
-    def reply(number, body):
-        return Said("the summary" if body["model"] == "sum" else "act")
-
-    options = ContextSettings(summary_by="summariser", summary_tokens=30)
-    async with FaultyServer(reply) as server, LLM(settings(server, roles={"summariser": {"model": "sum"}})) as llm:
-        rollout, _ = await roll(llm, "sliding_window", options=options, steps=12, summariser=role_summariser(llm))
-    sums = [request.body for request in server.requests if request.body["model"] == "sum"]
-    assert sums and all(
-        "role: summariser/context" in body["messages"][0]["content"] and body["max_tokens"] == 30 for body in sums
-    )
-    assert "the summary" in server.requests[-1].body["messages"][2]["content"]
-    assert {step.kind for step in rollout.trajectory.steps} == {"action"}
 
 
 @pytest.mark.parametrize("fault", [Said(status=500), Said(text=""), Said(text="", finish_reason="length")])

@@ -11,15 +11,10 @@ from agentevolver.rollout.flows import (
     PlannerExecutorFlow,
     ReactFlow,
     flow_chooser,
-    has_failed,
 )
 from agentevolver.types import StopReason, Task
-from agentevolver.utils.errors import ConfigError
-from context_manager.chat import ChatRenderer
 from context_manager.template import ContextLimits
 from tests.agentevolver.rollout.flows.harness import TASK, ScriptedEnv, play
-from tests.chat_tokenizers import build_tokenizer
-from tests.context_manager.chat_templates import STRICT
 
 TIGHT = ContextLimits(600, 700, 1_300, 48, 60)
 
@@ -63,15 +58,6 @@ def test_a_failed_step_is_followed_by_a_plan_for_what_is_left(chatml):
     assert REVISE in prompts(played, chatml)[3] and REVISE not in prompts(played, chatml)[2]
 
 
-@pytest.mark.parametrize("flow", ["react", "planner_executor"])
-@pytest.mark.parametrize("template", ["causal", "reasoning"])
-def test_roles_alternate_where_a_chat_template_insists_on_it(template, flow):
-    strict = ChatRenderer(build_tokenizer(STRICT, "<|im_end|>"))
-    observations = [("user", "seen", False), ("user", "err no", True)]
-    played = run(strict, flow, ["x", "<think>hm</think>y"], observations, template=template, max_steps=6)
-    assert played.rollout.trajectory.stop_reason is StopReason.MAX_STEPS and len(played.env.given) == 6
-
-
 def test_plans_are_bounded_however_often_steps_fail(chatml):
     played = run(chatml, "planner_executor", ["x"], [("user", "error: no", False)], max_steps=9)
     assert kinds(played).count("plan") == MAX_PLANS and kinds(played).count("action") == 9
@@ -92,36 +78,8 @@ def test_the_latest_plan_stays_in_sight_when_the_context_is_shortened(chatml, te
     assert old not in seen[-1], "the plan before it may go"
 
 
-@pytest.mark.parametrize(
-    ("text", "info", "failed"),
-    [
-        ("seen", {"refused": False, "failed": 0}, False),
-        ("seen", {"malformed_calls": 2}, True),
-        ("[m12] Error: no such tool", {}, True),
-        ("Traceback (most recent call last)", {}, True),
-        ("errors: 0", {}, False),
-        ("0 errors", {}, False),
-    ],
-)
-def test_a_step_failed_if_the_environment_says_so(text, info, failed):
-    assert has_failed(text, info) is failed
-
-
 def test_the_flow_is_the_configurations_unless_the_task_names_one():
     choose = flow_chooser(FlowSettings())
     planner = Task("t", "fake", metadata={"agent_flow": "agentevolver.rollout.flows:PlannerExecutorFlow"})
     assert type(choose(TASK)) is ReactFlow and type(choose(planner)) is PlannerExecutorFlow
     assert choose(planner) is choose(planner), "one object serves all episodes"
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("reakt", "write one of react, planner_executor"),
-        ("no.such.module:Flow", "No module named"),
-        ("agentevolver.rollout.flows:FlowSettings", "is not a subclass"),
-    ],
-)
-def test_a_flow_that_cannot_be_used_is_refused(name, said):
-    with pytest.raises(ConfigError, match=said):
-        flow_chooser(FlowSettings())(Task("t", "fake", metadata={"agent_flow": name}))

@@ -92,14 +92,6 @@ def test_guidance_that_does_not_fit_is_left_out_and_the_rollout_goes_on(chatml):
     assert source.counted == []
 
 
-def test_an_opening_without_a_text_is_left_as_it_is(chatml):
-    guides, _ = made(train_rollout_mode="all")
-    guide = guides.guide(TASK, "g", 0, 1)
-    opening = [{"role": "user", "content": None}]
-    injection = asyncio.run(guide(opening))
-    assert not injection.guided and injection.messages == opening and injection.guidance.problem
-
-
 def test_a_task_with_its_own_wording_asks_with_that():
     guides, source = made(train_rollout_mode="all")
     guide = guides.guide(Task("t#1", "fake", open_query=True, query="do this"), "g", 0, 1)

@@ -2,15 +2,12 @@
 
 from dataclasses import dataclass
 
-import pytest
-
-from agentevolver.rollout.engine import EngineError, Generated
+from agentevolver.rollout.engine import Generated
 from agentevolver.rollout.flows import AgentFlow
 from agentevolver.rollout.policy import ChatReply
 from agentevolver.rollout.rows import to_outputs
 from agentevolver.types import StopReason
-from context_manager.settings import ContextSettings
-from context_manager.template import ContextLimits, ContextTemplate, SideCall
+from context_manager.template import ContextLimits
 from tests.agentevolver.rollout.flows.harness import play
 
 SEEN = [("user", "o" * 50, False)]
@@ -31,20 +28,6 @@ class Asks(AgentFlow):
     async def run(self, session):
         await self.body(session)
         return StopReason.MAX_STEPS
-
-
-def test_a_flow_may_act_on_what_the_policy_just_said_alone(chatml):
-    async def acts_first(session):
-        await session.act("made up")
-
-    async def acts_twice(session):
-        text = await session.ask()
-        await session.act(text)
-        await session.act(text)
-
-    for body in (acts_first, acts_twice):
-        with pytest.raises(RuntimeError, match="must `ask` before each `act`"):
-            play(chatml, "causal", Asks(body), said(chatml, "x"), SEEN)
 
 
 def test_what_is_said_and_not_acted_on_is_a_step_without_an_observation(chatml):
@@ -79,34 +62,6 @@ def test_a_sample_over_the_limit_is_dropped_by_name_and_the_rollout_goes_on(chat
     assert output.extra_fields["trajectory"]["dropped_samples"] == {"response_too_long": 1}
 
 
-def test_a_template_that_never_lets_the_policy_act_is_an_error(chatml):
-    class Asking(ContextTemplate):
-        def housekeeping(self):
-            return SideCall("more", [{"role": "user", "content": "?"}], 8, self.timeline.prompt())
-
-    with pytest.raises(RuntimeError, match="Asking asked for 8 calls in a row"):
-        play(chatml, Asking, "react", said(chatml, "x"), SEEN)
-
-
-class TestASummariserOfItsOwn:
-    options = ContextSettings(summary_by="summariser", summary_tokens=40)
-
-    def play(self, chatml, summariser):
-        more = {"limits": TIGHT, "max_steps": 15, "options": self.options, "summariser": summariser}
-        return play(chatml, "sliding_window", "react", said(chatml, "x"), SEEN, **more)
-
-    def test_fails_the_attempt_if_it_fails(self, chatml):
-        async def summarise(messages, max_tokens):
-            raise EngineError("summariser: down")
-
-        trajectory = self.play(chatml, summarise).rollout.trajectory
-        assert trajectory.stop_reason is StopReason.LLM_ERROR and "summariser: down" in trajectory.error
-
-    def test_must_be_there_if_it_is_wanted(self, chatml):
-        with pytest.raises(RuntimeError, match="no model plays that role here"):
-            self.play(chatml, None)
-
-
 @dataclass
 class ChatModel:
     reply: ChatReply
@@ -118,8 +73,3 @@ class ChatModel:
 def test_what_cannot_be_encoded_of_a_chat_models_reply_is_replaced(chatml):
     played = play(chatml, "causal", "react", [], SEEN, engine=ChatModel(ChatReply("a\ud800b")), max_steps=1)
     assert played.env.given == ["a?b"]
-
-
-def test_a_reply_without_a_word_is_an_error_of_the_model(chatml):
-    played = play(chatml, "causal", "react", [], SEEN, engine=ChatModel(ChatReply("", truncated=True)))
-    assert played.rollout.trajectory.stop_reason is StopReason.LLM_ERROR

@@ -2,7 +2,6 @@
 
 import asyncio
 
-from context_manager.settings import ContextLimits
 from experience_manager.guide import Guidance, inject
 from tests.agentevolver.rollout.gateway.harness import ScriptedEngine, asked, encoded, rollout, said, tokenizer, user
 
@@ -46,19 +45,6 @@ async def test_stripped_samples_have_the_plain_opening_and_all_that_was_sampled(
         assert sample.prompt_ids == other.prompt_ids and sample.response_ids == other.response_ids
         assert sample.response_mask == other.response_mask
     assert len(engine.calls[0][0]) > len(plain_engine.calls[0][0])
-
-
-async def test_guidance_that_does_not_fit_is_left_out(renderer):
-    engine, played = await played_with(renderer, Guide("x" * 100), ContextLimits(60, 200, 500, 8, 400))
-    assert not played.injection.guided and played.injection.guidance.problem.startswith("too long")
-    assert "x" not in text(engine.calls[0][0])
-
-
-async def test_a_first_call_without_a_task_is_not_guided(renderer):
-    guide = Guide()
-    played = rollout(renderer, guide=guide)
-    await played.complete(asked(user("a"), said("b"), {"role": "system", "content": "c"}))
-    assert not guide.asked and "message of the user's" in played.injection.guidance.problem
 
 
 async def test_calls_that_come_at_once_ask_once(renderer):

@@ -3,7 +3,6 @@
 import anthropic
 import pytest
 
-from agentevolver.rollout.gateway import messages
 from agentevolver.rollout.tools.formats import tool_format
 from context_manager.chat import ChatRenderer
 from tests.agentevolver.rollout.gateway.harness import ScriptedEngine, failing, rollout, user
@@ -75,16 +74,3 @@ async def test_errors_have_anthropics_form(renderer, server):
             await client.messages.create(messages=[{"role": "user", "content": [image]}], **options)
         with pytest.raises(anthropic.BadRequestError, match="prefill"):
             await client.messages.create(messages=[user("go"), {"role": "assistant", "content": "I"}], **options)
-
-
-@pytest.mark.parametrize(
-    ("choice", "called", "missed"),
-    [
-        ({"type": "auto", "disable_parallel_tool_use": True}, ["search", "search"], ["parallel_tool_calls"]),
-        ({"type": "any"}, [], ["tool_choice"]),
-        ({"type": "tool", "name": "other"}, ["search"], ["tool_choice"]),
-    ],
-)
-def test_what_is_wanted_of_calls_is_read(choice, called, missed):
-    request = messages.read({"messages": [user("go")], "max_tokens": 9, "tools": [TOOL], "tool_choice": choice})
-    assert list(request.choice.missed(called)) == missed

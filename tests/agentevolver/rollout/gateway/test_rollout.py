@@ -102,18 +102,6 @@ async def test_a_stop_text_ends_what_the_agent_is_told_and_the_ids_stay(renderer
     assert played.chains == 1 and encoded("one Observation: x", closed=False) == played.samples()[0].response_ids[:18]
 
 
-async def test_a_form_of_the_reply_is_handed_to_the_engine(renderer):
-    engine = ScriptedEngine()
-    played = rollout(renderer, engine)
-    form = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object"}}}
-    await played.complete(chat.read({"messages": [user("go")], "response_format": form}))
-    assert engine.calls[0][2]["structured_outputs"] == {"json": {"type": "object"}}
-    assert played.structured == 1
-    form["json_schema"]["schema"] = {"type": "no such type"}
-    with pytest.raises(RequestRefused, match="no JSON schema"):
-        chat.read({"messages": [user("go")], "response_format": form})
-
-
 async def test_limits_of_calls_and_of_sampled_tokens(renderer):
     for limits, answered in ((CallLimits(calls=2), 2), (CallLimits(sampled_tokens=4), 1)):
         played = rollout(renderer, call_limits=limits)

@@ -44,23 +44,6 @@ async def raw(port, *parts, pause=0.0):
     return found
 
 
-async def dripped(port, begin, piece):
-    """What the server sends first to somebody who goes on with a piece every 0.1 s, and after how many seconds; nothing
-    where it closes the connection."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    began = time.monotonic()
-    writer.write(begin)
-    answer = asyncio.create_task(reader.read(2**16))
-    while not (await asyncio.wait({answer}, timeout=0.1))[0] and time.monotonic() - began < 10:
-        writer.write(piece)
-    lasted = time.monotonic() - began
-    writer.close()
-    try:
-        return await asyncio.wait_for(answer, 1), lasted
-    except ConnectionResetError:
-        return b"", lasted
-
-
 async def test_each_rollout_has_its_own_address(renderer, server, http):
     first, second = rollout(renderer), rollout(renderer)
     ours, others = server.open(first), server.open(second)
@@ -123,19 +106,6 @@ async def test_a_body_of_50_mb_is_refused_before_it_is_read(renderer, server, ht
     assert (await post(http, f"{endpoint.base_url}/chat/completions"))[0] == 200
 
 
-async def test_a_dripped_body_and_a_dripped_head_are_not_waited_for(renderer):
-    limits = ServerLimits(body_s=1.0, head_s=1.5)
-    server = GatewayServer(limits=limits)
-    await server.start()
-    path = server.open(rollout(renderer)).base_url.partition(str(server.port))[2] + "/chat/completions"
-    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\n".encode()
-    answer, lasted = await dripped(server.port, head + b"Content-Length: 1000\r\n\r\n", b" ")
-    assert b" 408 " in answer and lasted < 2 * limits.body_s
-    answer, lasted = await dripped(server.port, head, b"x: y\r\n")
-    assert answer == b"" and lasted < 2 * limits.head_s
-    await server.stop()
-
-
 @pytest.mark.parametrize(
     ("sent", "status"),
     [
@@ -155,16 +125,6 @@ async def test_what_is_no_request_is_refused_in_json(renderer, server, http, sen
     assert found == status and body["error"]["message"] and not played.calls
 
 
-async def test_paths_and_methods_that_there_are_not(renderer, server, http):
-    endpoint = server.open(rollout(renderer))
-    async with http.get(f"{endpoint.base_url}/chat/completions") as response:
-        assert response.status == 405 and "message" in (await response.json())["error"]
-    status, body = await post(http, f"{endpoint.base_url}/embeddings")
-    assert status == 404 and "v1/chat/completions" in body["error"]["message"]
-    answer = await raw(server.port, b"NO HTTP AT ALL\r\n\r\n")
-    assert b" 400 " in answer and json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == "invalid_http"
-
-
 async def test_a_hundred_calls_at_once(renderer, server, http):
     engine = ScriptedEngine(["one"])
     played = rollout(renderer, engine, call_limits=CallLimits(calls=80))
@@ -175,20 +135,6 @@ async def test_a_hundred_calls_at_once(renderer, server, http):
     assert played.calls == played.chains == 80
     assert len(played.samples()) == 8 and played.dropped == {"over_max_samples": 72}
     assert played.stop_reason == "max_steps"
-
-
-async def test_stopping_answers_what_waits_and_listens_no_more(renderer, http):
-    server = GatewayServer()
-    await server.start()
-    engine = ScriptedEngine(gate=asyncio.Event())
-    endpoint = server.open(rollout(renderer, engine))
-    waiting = asyncio.create_task(post(http, f"{endpoint.base_url}/chat/completions"))
-    while not engine.waiting:
-        await asyncio.sleep(0.01)
-    await server.stop()
-    assert (await waiting)[0] == 409
-    with pytest.raises(aiohttp.ClientConnectionError):
-        await post(http, f"{endpoint.base_url}/chat/completions")
 
 
 async def test_what_is_done_for_a_rollout_is_done_in_its_own_context(renderer, http):

@@ -6,7 +6,6 @@ import openai
 import pytest
 
 from agentevolver.rollout.gateway import chat, responses
-from agentevolver.rollout.gateway.request import RequestRefused
 from agentevolver.rollout.tools.formats import tool_format
 from context_manager.chat import ChatRenderer
 from context_manager.messages import for_template
@@ -78,16 +77,6 @@ async def test_a_stream_has_the_calls_in_one_delta(played, server):
     assert chunks[-1].usage.completion_tokens == played.steps[0].action_tokens
 
 
-async def test_what_is_no_call_stays_text(qwen, server):
-    broken = '<tool_call>\n{"name": "search", "arguments": {]}\n</tool_call>'
-    played = rollout(ChatRenderer(qwen), ScriptedEngine(ids(qwen, broken)), tool_format("hermes", qwen))
-    endpoint = server.open(played)
-    async with openai.AsyncOpenAI(base_url=endpoint.base_url, api_key=endpoint.api_key) as client:
-        reply = await client.chat.completions.create(model="policy", messages=[user("go")], tools=[SEARCH])
-    assert reply.choices[0].message.content == broken and reply.choices[0].finish_reason == "stop"
-    assert played.problems == 1
-
-
 async def test_without_a_tool_format_tools_are_refused_by_name(qwen, server):
     endpoint = server.open(rollout(ChatRenderer(qwen)))
     async with openai.AsyncOpenAI(base_url=endpoint.base_url, api_key=endpoint.api_key) as client:
@@ -154,8 +143,3 @@ async def test_functions_of_a_namespace_are_called_by_their_own_name_again(qwen)
     answers = [{"type": "function_call_output", "call_id": item["call_id"], "output": "none"} for item in made]
     await played.complete(responses.read({**body, "input": [*body["input"], *made, *answers]}, played.remembered))
     assert played.chains == 1 and len(played.samples()) == 1
-
-
-def test_a_namespace_without_names_is_refused():
-    with pytest.raises(RequestRefused):
-        responses.read({"tools": [{"type": "namespace", "name": "a", "tools": [{}]}], "input": "go"}, lambda _: None)

@@ -83,28 +83,11 @@ def test_a_broken_call_of_llamas_is_a_problem_in_words(text, why):
     assert not parsed.calls and len(parsed.problems) == 1 and why in parsed.problems[0]
 
 
-def test_text_after_a_call_of_llamas_is_a_problem_beside_the_call():
-    parsed = read("llama3", "llama3_1", '{"name": "f", "parameters": {}} and more')
-    assert said(parsed) == [("f", {})] and "more text after a call" in parsed.problems[0]
-
-
 @pytest.mark.parametrize(("family", "tokens"), [("llama3_1", ["<|eom_id|>"]), ("qwen3", [])])
 def test_a_format_names_the_tokens_that_end_a_reply_of_calls(family, tokens):
     tokenizer = WRITERS[family].tokenizer()
     wanted = tuple(tokenizer.convert_tokens_to_ids(token) for token in tokens)
     assert tool_format(WRITERS[family].format, tokenizer).stop_token_ids == wanted
-
-
-@pytest.mark.parametrize(
-    "parameters",
-    [
-        {"properties": {"a": {"$ref": "#/$defs/none"}}},
-        [1],
-    ],
-)
-def test_parameters_that_are_no_schema_or_lead_out_of_it_are_refused(parameters):
-    with pytest.raises(ValueError, match="parameters of tool 'f' are no JSON schema"):
-        ToolSpec.of_openai({"type": "function", "function": {"name": "f", "parameters": parameters}})
 
 
 def test_a_schema_that_refers_to_itself_is_answered():

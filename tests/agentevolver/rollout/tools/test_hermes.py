@@ -3,7 +3,6 @@
 import pytest
 
 from agentevolver.rollout.tools.formats import tool_format
-from agentevolver.rollout.tools.json_text import MAX_DEPTH
 from tests.agentevolver.rollout.tools.replies import WEATHER, read, said
 from tests.real_tokenizers import build_real
 
@@ -49,10 +48,7 @@ def test_arguments_stay_as_written(family, arguments):
     ("text", "why"),
     [
         ('<tool_call>{"name": "f", "arguments": {"a": 1}</tool_call>', "expected ',' or '}'"),
-        ("<tool_call></tool_call>", "expected a JSON object"),
         ('<tool_call>{"arguments": {}}</tool_call>', 'no "name"'),
-        ('<tool_call>{"name": 3, "arguments": {}}</tool_call>', "is no name"),
-        ('<tool_call>{"name": "f", "arguments": "{}"}</tool_call>', "must be a JSON object"),
         ('<tool_call>{"name": "f", "arguments": {"a": 1, "a": 2}}</tool_call>', "'a' stands twice"),
         ('<tool_call>{"name": "f", "arguments": {"a": NaN}}</tool_call>', "NaN is no JSON"),
         ('<tool_call>{"name": "f", "arguments": {"a": ' + "9" * 5000 + "}}</tool_call>", "too large"),
@@ -101,11 +97,3 @@ def test_a_tag_that_is_a_token_counts_as_that_token_alone():
 def test_a_quoted_tag_of_a_vocabulary_without_it_is_text():
     parsed = hermes("Write `<tool_call>` and `</tool_call>` around it.", "llama3_1")
     assert not parsed.calls and not parsed.problems
-
-
-def test_nesting_has_a_bound_of_its_own():
-    def nested(depth):
-        return f'<tool_call>{{"name": "f", "arguments": {{"a": {"[" * depth + "]" * depth}}}}}</tool_call>'
-
-    assert not hermes(nested(MAX_DEPTH - 2)).problems
-    assert "nested more than" in hermes(nested(MAX_DEPTH)).problems[0]

@@ -9,12 +9,10 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerFast
 
-from tests.real_tokenizers import Family, build_family
+from tests.real_tokenizers import build_family
 from tests.tools_of_families import TOOL_FAMILIES
 
 Call = tuple[str, Mapping[str, Any]]
-_GEMMA4 = ("<|turn>", "<turn|>", "<|tool_call>", "<tool_call|>", '<|"|>', "<|channel>", "<channel|>")
-_FAMILIES = {**TOOL_FAMILIES, "gemma4": Family("gemma4", "<turn|>", ("<pad>", *_GEMMA4))}
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,7 @@ class Writer:
 @functools.cache
 def template_tokenizer(template: str) -> PreTrainedTokenizerFast:
     """Return a real template over the family's control tokens and bytes."""
-    return build_family(_FAMILIES[template])
+    return build_family(TOOL_FAMILIES[template])
 
 
 def by_template(template: str, calls: Sequence[Call], words: str = "") -> str:

@@ -17,7 +17,6 @@ from agentevolver.trainer.checkpoints import (
     problem_with,
     retire,
     seal,
-    set_aside,
     shard,
     start_of,
     whole_checkpoints,
@@ -165,18 +164,6 @@ def test_the_manifest_may_be_torn_too(run):
         assert found(run) == "global_step_4"
 
 
-def test_steps_without_a_whole_checkpoint_are_not_started_over(run):
-    shutil.rmtree(run / "checkpoints")
-    message = (
-        r"holds the metrics of 4 steps and no whole checkpoint: give this run .* trainer\.experiment_name=NAME, "
-        r"or .*resume_mode=disable"
-    )
-    with pytest.raises(TrainingFailed, match=message) as caught:
-        start_of(trainer(run), run)
-    assert "\n" not in str(caught.value)
-    assert start_of(trainer(run, "disable"), run) == Start(None)
-
-
 def test_what_was_only_validated_is_no_loss(tmp_path):
     assert start_of(trainer(tmp_path), tmp_path) == Start(None)
     append_jsonl(tmp_path / "metrics.jsonl", {"step": 0})
@@ -215,14 +202,6 @@ def test_a_checkpoint_that_was_removed_in_part_is_none(run, monkeypatch):
     monkeypatch.undo()
     (run / "checkpoints" / MARKER).unlink()
     assert [checkpoint.step for checkpoint in whole_checkpoints(run / "checkpoints")] == [4]
-
-
-def test_checkpoints_are_set_aside_under_a_name_of_their_own(run):
-    assert sorted(path.name for path in set_aside(run / "checkpoints").iterdir()) == ["global_step_2", "global_step_4"]
-    assert [path.name for path in (run / "checkpoints").iterdir()] == ["superseded-1"]
-    assert set_aside(run / "checkpoints") is None
-    save(run, 2)
-    assert set_aside(run / "checkpoints").name == "superseded-2"
 
 
 def test_a_manifest_without_a_schema_is_of_the_first_and_one_of_a_newer_release_is_refused(run):

@@ -48,10 +48,6 @@ def test_the_newest_of_two_layouts_counts(tmp_path):
     check_ranks(actor, 2, ALL)
 
 
-def test_what_does_not_say_who_wrote_it_is_left_to_verl(tmp_path):
-    check_ranks(tmp_path, 4, ALL)
-
-
 def test_a_layout_that_cannot_be_read_is_named(tmp_path):
     actor = save(tmp_path, 2)
     (actor / LAYOUT).write_text("{")

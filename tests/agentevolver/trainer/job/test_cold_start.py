@@ -73,14 +73,6 @@ def resolved(tmp_path: Path, *overrides: str):
     return load(None, ["device=cpu", f"experiment.root={tmp_path}", "trainer.experiment_name=x", *overrides])
 
 
-@pytest.mark.thorough
-def test_files_that_are_not_there_and_adapters_are_refused(tmp_path: Path):
-    with pytest.raises(ConfigError, match=r"cold_start\.files: no file of conversations is called nowhere"):
-        resolved(tmp_path, "cold_start.files=[nowhere.jsonl]")
-    with pytest.raises(ConfigError, match="lora_rank"):
-        resolved(tmp_path, f"cold_start.files=[{LOG}]", "actor_rollout_ref.model.lora_rank=8")
-
-
 def test_nothing_to_imitate_is_refused_before_anything_is_trained(tmp_path: Path):
     found = resolved(tmp_path, f"cold_start.files=[{LOG}]", "data.max_prompt_length=1", "data.max_response_length=33")
     settings = found.settings
@@ -148,13 +140,3 @@ def test_only_what_the_assistant_said_counts_in_the_loss_and_a_killed_cold_start
     made = AutoModelForCausalLM.from_pretrained(found.config.actor_rollout_ref.model.path)
     weights = base.state_dict()
     assert any(not torch.equal(weight, weights[name]) for name, weight in made.state_dict().items())
-
-
-def test_the_tools_that_a_run_recorded_stand_in_the_opening():
-    renderer = ChatRenderer(build_real("qwen2_5"))
-    tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
-    recorded = Trajectory.from_dict(json.loads(json.dumps(replace(conversation("a"), tools=[tool]).to_dict())))
-    (made,), _ = render([recorded], renderer, 10**4)
-    (without,), _ = render([conversation("a")], renderer, 10**4)
-    assert "look" in renderer.tokenizer.decode(made.ids) and "look" not in renderer.tokenizer.decode(without.ids)
-    assert sum(made.mask) == sum(without.mask)

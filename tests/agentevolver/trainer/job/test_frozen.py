@@ -13,30 +13,13 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from agentevolver.config.checks import for_verl, load
 from agentevolver.recipes.agent0.tests.models import write_model
 from agentevolver.rollout.engine import EngineError
-from agentevolver.trainer.job.frozen import Checkpoints, engine_arguments
+from agentevolver.trainer.job.frozen import Checkpoints
 from agentevolver.trainer.job.frozen_engine import FrozenEngine
-from agentevolver.utils.errors import ConfigError
 from agentevolver.utils.retry import BackoffPolicy
 
 # ---- the arguments ----
-
-
-def arguments(*overrides: str, gpus: int = 0) -> dict[str, Any]:
-    return engine_arguments(for_verl(load(None, ["env_service.env_type=calc", *overrides]).config), gpus)
-
-
-@pytest.mark.thorough
-def test_gpus_of_its_own_hold_whole_replicas_and_those_of_the_training_one() -> None:
-    own = ("device=cuda", "trainer.n_gpus_per_node=2", "actor_rollout_ref.rollout.tensor_model_parallel_size=2")
-    for gpus, replicas in ((4, 2), (0, 1)):
-        made = arguments(*own, gpus=gpus)
-        assert (made["tensor_parallel_size"], made["data_parallel_size"]) == (2, replicas)
-        assert made["distributed_executor_backend"] == "mp"
-    with pytest.raises(ConfigError, match=r"3 GPUs .* no multiple of .*tensor_model_parallel_size = 2"):
-        arguments(*own, gpus=3)
 
 
 # ---- checkpoints by turns ----
@@ -132,14 +115,6 @@ async def test_a_checkpoint_that_cannot_be_loaded_is_refused_and_the_next_one_is
         assert (await served.ask(body))[0] == 400
 
 
-async def test_an_engine_that_dies_is_told_by_its_health_and_refuses_nobody(served: Served, tmp_path: Path) -> None:
-    assert (await served.ask(b"", "/healthz"))[0] == 200
-    served.engine.errored = True
-    assert (await served.ask(b"", "/healthz"))[0] == 503
-    with pytest.raises(ValueError, match="missing"):  # which the shield answers with 500: the caller asks again
-        await served.of(write_model(tmp_path / "torn"))
-
-
 # ---- the client ----
 
 QUICK = BackoffPolicy(tries=3, first_wait_s=0.01, max_wait_s=0.01)
@@ -192,9 +167,7 @@ async def test_a_reply_is_the_sampled_ids_and_a_request_says_all_of_the_sampling
     [
         ([(409, {"detail": "another architecture"})], 3, "checkpoint /base: HTTP 409 .*another architecture"),
         ([(0, {})], 3, "no reply within 0 s"),
-        ([reply([], "stop")], 3, "no whole reply"),
         ([(200, {"choices": []})], 3, "no completion"),
-        ([], 10, "leaves no room in 10"),
     ],
 )
 async def test_what_is_no_reply_is_an_engine_error(answers: list[Any], prompt: int, said: str) -> None:

@@ -1,6 +1,3 @@
-import math
-
-import numpy as np
 import pytest
 
 from agentevolver.trainer.monitor.log import (
@@ -8,36 +5,14 @@ from agentevolver.trainer.monitor.log import (
     RunLog,
     last_step,
     last_trained_step,
-    plain_number,
     supersede_metrics,
 )
 from agentevolver.utils.files import read_jsonl
 
 
 class Backend:
-    def __init__(self):
-        self.logged, self.exit_code = [], None
-
     def log(self, data, step):
-        self.logged.append((step, data))
-
-    def finish(self, exit_code=0):
-        self.exit_code = exit_code
-
-
-def test_each_step_is_one_object_in_metrics_jsonl_and_reaches_the_loggers(tmp_path):
-    backend = Backend()
-    log = RunLog(tmp_path, backend)
-    log.log({"a": 1.0, "b": np.float32(2.0)}, step=0)
-    log.log({"a": 3}, step=1)
-    records = read_jsonl(tmp_path / "metrics.jsonl")
-    assert [(r["step"], r["a"]) for r in records] == [(0, 1.0), (1, 3)]
-    assert backend.logged[0] == (0, {"a": 1.0, "b": 2.0})
-
-
-@pytest.mark.parametrize("value", [None, "text", math.nan, math.inf, [1], {"x": 1}, np.array([1, 2])])
-def test_what_is_not_a_finite_number_is_not_logged(value):
-    assert plain_number(value) is None
+        pass
 
 
 def test_a_broken_line_does_not_block_a_resume(tmp_path, caplog):

@@ -5,11 +5,8 @@ from typing import Any
 
 import pytest
 
-from agentevolver.launcher.ending import ending
-from agentevolver.llm.store import Ledger, Usage
-from agentevolver.trainer.checkpoints import seal
 from agentevolver.trainer.monitor.results import compare, spent, task_scores
-from agentevolver.utils.files import compress, write_json, write_jsonl
+from agentevolver.utils.files import compress, write_jsonl
 from agentevolver.utils.statistics import Estimate
 
 
@@ -60,27 +57,3 @@ def test_what_is_gone_or_torn_is_left_out(tmp_path: Path) -> None:
     (one,) = compare(folder)
     assert one.after is None and one.gain is None and one.last.average == pytest.approx(2 / 3)
     assert task_scores(folder, 99) == {} and spent(tmp_path / "none.sqlite") is None
-
-
-def test_the_end_says_what_happened_and_what_comes_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    folder = run(tmp_path / "experiments" / "pocket" / "basic")
-    write_json(folder / "status.json", {"phase": "training", "total_steps": 8})
-    (folder / "checkpoints" / "global_step_4").mkdir(parents=True)
-    seal(folder / "checkpoints" / "global_step_4")
-    ledger = Ledger(folder / "llm_usage.sqlite")
-    ledger.begin(Usage())
-    ledger.settle("judge", Usage(), Usage(3, 1200, 34, 0.5))
-    ledger.close()
-    stopped = ending(folder, code=130, seconds=600)
-    assert stopped[0] == "pocket/basic was stopped after 10 min, step 6 of 8"
-    assert stopped[1].startswith("  pocket: 0.333 [0.000, 1.000] -> 0.667 [") and "+0.333 ± " in stopped[1]
-    assert "  language models: 3 calls, 1,200 tokens in, 34 out, cost 0.50" in stopped
-    assert "  checkpoint: experiments/pocket/basic/checkpoints/global_step_4" in stopped
-    assert "  the 2 steps after it are repeated when the run goes on" in stopped
-    assert "  go on:        agentevolver resume pocket/basic" in stopped
-    done = ending(folder, code=0, seconds=30)
-    assert done[0] == "pocket/basic finished after 30 s, step 6 of 8"
-    for verb in ("view", "resume", "eval", "chat", "export"):
-        assert any(f"agentevolver {verb} pocket/basic" in line for line in done)
-    assert ending(folder, code=1, seconds=1)[0].startswith("pocket/basic failed with exit code 1 after 1 s")

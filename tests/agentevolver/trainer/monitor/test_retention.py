@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from agentevolver.config.training import RetentionSettings
 from agentevolver.trainer.monitor.log import AT_ONCE, Retention, tidy
-from agentevolver.utils.files import read_jsonl, write_jsonl
+from agentevolver.utils.files import write_jsonl
 from tests.constants import settings_with
 
 RECORD = {"text": "the same words over and over, " * 40}
@@ -28,14 +28,6 @@ def names(folder):
     return sorted(
         (path.name for path in folder.iterdir()), key=lambda name: (int(name.split("_")[1].split(".")[0]), name)
     )
-
-
-def test_the_newest_stay_as_they_are_and_older_ones_are_compressed(tmp_path):
-    for step in range(1, 6):
-        write(tmp_path, step)
-        tidy(tmp_path, kept(plain_steps=2))
-    assert names(tmp_path) == ["step_1.jsonl.gz", "step_2.jsonl.gz", "step_3.jsonl.gz", "step_4.jsonl", "step_5.jsonl"]
-    assert read_jsonl(tmp_path / "step_1.jsonl.gz") == [{"step": 1, **RECORD}] * 4
 
 
 @pytest.mark.parametrize(

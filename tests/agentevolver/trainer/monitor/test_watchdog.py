@@ -69,43 +69,6 @@ def test_what_is_usual_decides_once_it_is_longer_than_the_floor(clock):
     assert after(dog, clock, 1) is not None
 
 
-def test_a_phase_that_was_interrupted_goes_on_without_the_time_of_the_other(clock):
-    dog = watchdog(clock)
-    dog.enter("rollouts")
-    clock.now += 60
-    with dog.phase("checkpoint"):
-        clock.now += 90
-    assert after(dog, clock, 39) is None
-    assert after(dog, clock, 1).startswith("rollouts takes 100 s")
-    dog.leave()
-    with pytest.raises(ValueError), dog.phase("update"):
-        raise ValueError
-    assert after(dog, clock, 10_000) is None, "also a phase that failed is over"
-
-
-async def test_a_noted_call_that_fails_or_is_cancelled_is_not_waited_for_any_more(clock):
-    class Service:
-        address = "here"
-
-        async def step(self):
-            raise RuntimeError
-
-        async def wait(self):
-            await asyncio.Event().wait()
-
-    board = Board(clock)
-    service = WatchedCalls(Service(), "environment pocket:", ("step", "wait"), board)
-    assert service.address == "here"
-    with pytest.raises(RuntimeError):
-        await service.step()
-    call = asyncio.create_task(service.wait())
-    await asyncio.sleep(0)
-    assert board.waiting() == {"environment pocket: wait": (1, 0.0)}
-    call.cancel()
-    await asyncio.gather(call, return_exceptions=True)
-    assert board.waiting() == {}
-
-
 async def test_an_environment_that_hangs_is_named_while_the_run_waits(tmp_path):
     """A real rollout whose environment never answers, watched by the real thread; the rollout ends well once it
     does."""

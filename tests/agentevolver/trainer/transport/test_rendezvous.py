@@ -47,15 +47,3 @@ def test_torch_looks_the_store_up_where_it_is_replaced(monkeypatch: pytest.Monke
     url = f"tcp://127.0.0.1:{port}?rank=0&world_size=1"
     _, rank, size = next(torchs.rendezvous(url, timeout=timedelta(seconds=10)))
     assert (rank, size) == (0, 1) and addresses(port) == {"127.0.0.1"}
-
-
-def test_an_address_that_is_forwarded_to_this_machine_is_served_as_torch_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Of the range for documentation, which no interface has.
-    assert worker.listening("192.0.2.1", free_port()) is None
-    asked: list[dict[str, Any]] = []
-    one = cast(
-        Any, SimpleNamespace(TCPStore=lambda host, port, **more: asked.append({"host": host, "port": port, **more}))
-    )
-    worker.bind_to_host(one)
-    one.TCPStore("192.0.2.1", 29_500, is_master=True)
-    assert asked == [{"host": "192.0.2.1", "port": 29_500, "is_master": True}]

@@ -85,29 +85,6 @@ def test_a_folder_of_another_user_is_refused(folder: Path) -> None:
         weights.private_handle(VERLS)
 
 
-def test_without_a_folder_nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(weights.FOLDER, raising=False)
-    with pytest.raises(RuntimeError, match="AGENTEVOLVER_WEIGHTS is not set"):
-        weights.private_handle(VERLS)
-
-
-@pytest.mark.parametrize(
-    ("temporary", "parent"),
-    [
-        ("/tmp/ae-261123-055241-8d81/tmp", "/tmp/ae-261123-055241-8d81/tmp"),
-        (f"/tmp/{'long' * 10}/ae-261123-055241-8d81/tmp", "/tmp"),
-        ("/local/scratch/job-17", "/tmp"),
-    ],
-)
-def test_the_path_fits_into_a_sockets_address_and_is_no_nodes_own(
-    temporary: str, parent: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", temporary)
-    longest = "ipc:///tmp/rl-colocate-zmq-01000000-replica-1023-rank-1023.sock"
-    path = weights.new_folder() / longest.rpartition("/")[2].removeprefix("rl-colocate-zmq-")
-    assert len(str(path)) < 108 and str(path.parent.parent) == parent
-
-
 def test_a_node_that_lacks_the_folder_above_makes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(weights.FOLDER, str(tmp_path / "ae-run" / "tmp" / "ae-w-1"))
     weights.private_handle(VERLS)

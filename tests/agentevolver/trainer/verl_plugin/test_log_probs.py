@@ -49,25 +49,6 @@ def test_of_half_precision_logits_they_are_exact_where_verls_are_rounded(tokens,
     torch.testing.assert_close(gradient.double(), exact_gradient, atol=1e-6, rtol=2**-8)
 
 
-def test_shapes_are_kept_and_no_tokens_are_no_log_probs():
-    logits, labels, _ = random(12, 9, 1)
-    folded = log_probs(logits.view(3, 4, 9), labels.view(3, 4))
-    assert folded.shape == (3, 4) and torch.equal(folded.flatten(), log_probs(logits, labels))
-    assert log_probs(logits[:0], labels[:0]).shape == (0,)
-
-
-def test_no_more_than_a_chunk_is_widened(monkeypatch):
-    seen = []
-    monkeypatch.setattr(module, "CHUNK_ELEMENTS", 64)
-    softmax = torch.log_softmax
-    monkeypatch.setattr(
-        torch, "log_softmax", lambda x, *args, **kwargs: seen.append(x.numel()) or softmax(x, *args, **kwargs)
-    )
-    logits, labels, _ = random(50, 10, 2)
-    log_probs(logits, labels)
-    assert len(seen) == 9 and max(seen) <= 64
-
-
 @pytest.mark.skipif(
     torch_functional.FLAH_ATTN_CROSS_ENTROPY_LOSS_AVAILABLE,
     reason="flash-attn's kernel comes first where it is installed",

@@ -84,13 +84,7 @@ def test_each_token_sees_those_before_it_in_its_own_sequence_alone(lengths, grou
             {"attention_mask": torch.tensor([[0, 1, 1, 1, 1]])},
             "takes one packed row, .*: set actor_rollout_ref.model.use_remove_padding",
         ),
-        (
-            {"position_ids": None},
-            "takes position ids of one row of 5 tokens, not None: set .* to flash_attention_2 or sdpa",
-        ),
         ({"position_ids": packed([5])[None].expand(3, 1, 5)}, r"not \(3, 1, 5\)"),
-        ({"dropout": 0.1}, "has no dropout, the model asks for 0.1: set attention_dropout to 0"),
-        ({"is_causal": False}, "is causal, the model's attention is not"),
         ({"s_aux": torch.zeros(2)}, "has no attention sinks"),
     ],
 )

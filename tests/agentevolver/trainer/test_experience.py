@@ -11,6 +11,7 @@ from agentevolver.trainer.experience import CHUNK, RunExperience
 from agentevolver.types import Task
 from agentevolver.utils.errors import TrainingFailed
 from agentevolver.utils.files import read_jsonl
+from experience_manager.manager import Filling
 from experience_manager.store import Store
 from tests.trajectories import trajectory
 
@@ -159,6 +160,45 @@ def navigation_over(folder, monkeypatch, **methods):
     navigation._pending, navigation._early, navigation._several = [], {}, False
     navigation._actor = SimpleNamespace(**{name: Called(method) for name, method in {**ready, **methods}.items()})
     return navigation
+
+
+def test_rollouts_whose_distillation_failed_are_distilled_again_counted_and_owed_by_the_next_run(
+    tmp_path, monkeypatch, caplog
+):
+    down, asked, rolled = ["w1", "w40"], [], []
+
+    def warm_start(records):
+        tasks = list(dict.fromkeys(one.task.task_id for one in records))
+        asked.append(tasks)
+        return Filling({"exp_manager/pool_size": 1.0}, tuple(task for task in tasks if task in down))
+
+    def roll_out(tasks, n):
+        rolled.append(len(tasks))
+        return [record(f"{task.task_id}_{i}", task=task.task_id) for task in tasks for i in range(n)]
+
+    navigation = navigation_over(
+        tmp_path, monkeypatch, warm_start=warm_start, save=lambda _: None, restore=lambda *_: True
+    )
+    navigation._rollouts = 2
+    tasks = [Task(f"w{i}", "pocket") for i in range(CHUNK + 10)]
+
+    def fill():
+        navigation.fill("warm_start", tasks, roll_out, lambda *_: None)
+        return json.loads((tmp_path / "experience" / "warm_start.json").read_text())
+
+    known = fill()
+    assert rolled == [CHUNK, 10] and asked[2:] == [["w1"], ["w40"]], "what was rolled out is not rolled out again"
+    assert known["undistilled"] == {"warm_start_0.jsonl": ["w1"], f"warm_start_{CHUNK}.jsonl": ["w40"]}
+    assert navigation.collect()["exp_manager/warm_start/undistilled"] == 2.0
+    assert "rollouts of 2 tasks were not distilled in full" in caplog.text
+
+    asked.clear()
+    down.clear()
+    assert fill()["undistilled"] == {} and asked == [["w1"], ["w40"]] and len(rolled) == 2
+    assert navigation.collect()["exp_manager/warm_start/undistilled"] == 0.0
+    asked.clear()
+    fill()
+    assert asked == []
 
 
 def test_a_save_outlives_the_loss_of_the_actor_and_ends_the_run_if_it_does_not_come_back(tmp_path, monkeypatch):

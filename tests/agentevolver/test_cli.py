@@ -1,4 +1,4 @@
-"""The command `agentevolver`: each verb reaches what does it, help is fast. Wrong input: `test_bad_input`."""
+"""The command `agentevolver`: help is fast, completion and doctor. Wrong input: `test_bad_input`."""
 
 import shutil
 import subprocess
@@ -8,33 +8,10 @@ from pathlib import Path
 import pytest
 
 from agentevolver import cli
-from agentevolver.launcher import cli as launcher
 from agentevolver.launcher import doctor, experiment
-from agentevolver.launcher.options import parse
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("torch", "ray", "verl", "vllm", "transformers", "numpy", "omegaconf", "hydra", "pydantic", "httpx", "fastapi")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "launched"),
-    [
-        (["run", "x.yaml", "a=1", "--dry-run"], ["x.yaml", "a=1", "--dry-run"]),
-        (["status"], ["--status"]),
-        (["stop", "basic"], ["--stop", "basic"]),
-    ],
-)
-def test_verbs_of_the_launcher(monkeypatch: pytest.MonkeyPatch, arguments: list[str], launched: list[str]) -> None:
-    seen = []
-    monkeypatch.setattr(launcher, "main", lambda given, root, prog: seen.append((given, root, prog)) or 7)
-    assert cli.main(arguments) == 7
-    assert seen == [(launched, ROOT, f"agentevolver {arguments[0]}")]
-    parse(launched)
-
-
-def test_a_yaml_needs_no_conf() -> None:
-    options = parse(["a=b.yaml", "examples/basic.yaml", "c=1"])
-    assert options.conf == Path("examples/basic.yaml") and options.overrides == ("a=b.yaml", "c=1")
 
 
 def test_help_names_each_verb_and_imports_nothing_that_takes_time() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentevolver.llm.message_logs import LogError, as_text, find_logs, read_line, read_logs
+from agentevolver.llm.message_logs import LogError, as_text, read_line, read_logs
 from agentevolver.types import StopReason
 
 TALK = [
@@ -74,9 +74,7 @@ def test_conversations_with_one_opening_are_of_one_task():
         ({"messages": TALK}, "no `score`"),
         ({"messages": TALK[:2], "score": 1}, "nothing to learn from"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}, TALK[4]], "score": 1}, "'image_url'"),
-        ({"messages": [TALK[1], {"role": "assistant", "tool_calls": [{"id": "a"}]}], "score": 1}, "`function`"),
         ({"text": "hello"}, "neither `messages`"),
-        ({"trajectory_id": "a"}, "not a trajectory's record"),
     ],
 )
 def test_what_is_no_conversation_is_refused_with_its_line(tmp_path: Path, line, told):
@@ -95,13 +93,6 @@ def test_a_torn_last_line_is_left_out_and_a_broken_one_before_it_is_not(tmp_path
         file.write("\n")
     with pytest.raises(LogError, match="line 2"):
         read_logs([path])
-
-
-def test_files_are_found_by_globs_and_a_name_without_one_is_refused(tmp_path: Path):
-    a, b = written(tmp_path / "b.jsonl"), written(tmp_path / "a.jsonl")
-    assert find_logs([str(tmp_path / "*.jsonl"), str(b)]) == [b, a]
-    with pytest.raises(LogError, match="no file of conversations"):
-        find_logs([str(tmp_path / "*.csv")])
 
 
 @given(st.text(), st.text(min_size=1), st.dictionaries(st.text(), st.text() | st.integers() | st.none()))

@@ -1,10 +1,10 @@
-"""The shared data types: row keys, and what a task is rolled out for."""
+"""The shared data types: row keys, and the schema of a record."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentevolver.types import SCHEMA, RowKey, Task, Trajectory
+from agentevolver.types import SCHEMA, RowKey, Trajectory
 from tests.trajectories import trajectory
 
 GROUPS = st.text("abc_-0123456789", min_size=1)
@@ -20,13 +20,6 @@ def test_a_row_key_is_read_as_it_was_written_whatever_its_group_is_called(group:
 @given(st.lists(st.tuples(GROUPS, NUMBERS, NUMBERS)))
 def test_row_keys_are_ordered_by_group_rollout_and_row_as_numbers(keys: list[tuple[str, int, int]]) -> None:
     assert sorted(RowKey(*key) for key in keys) == [RowKey(*key) for key in sorted(keys)]
-
-
-def test_a_task_says_what_it_is_rolled_out_for() -> None:
-    task = Task("a", "pocket", metadata={"level": 1})
-    assert not task.is_validation and not task.is_scout
-    assert task.scouting().is_scout and task.scouting().metadata["level"] == 1 and not task.is_scout
-    assert Task("a", "pocket", metadata={"validation": True}).is_validation
 
 
 def test_a_record_says_its_schema_and_one_of_a_newer_release_is_refused_in_one_line():

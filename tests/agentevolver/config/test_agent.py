@@ -46,13 +46,9 @@ def test_verl_is_given_its_own_section_alone():
     [
         (["agent=play"], r"agent_function: write package\.module:function, found 'play'"),
         (["agent_function=a:b", "agent_command=[c]"], "both set: remove one"),
-        (["agent_command=[]"], "agent_command"),
         (["agent_command=[run,'{url}']"], r"\{url\} is not known; known are \{query\}, \{base_url\}"),
-        (["agent_timeout_s=5"], "agent_timeout_s is read where an agent of your own plays alone"),
         (["agent=a:b", "context_template=reasoning"], "context_template = reasoning has no effect beside"),
-        (["agent_command=[a]", "observation_role=tool"], r"observation_role = tool .* beside .*agent_command"),
         (["agent=a:b", "agent_container=auto"], "agent_container = auto: .*set .*agent_command, and .*agent_world"),
-        (["agent_command=[a]", "agent_container=process"], "agent_container = process: .*agent_world to false"),
     ],
 )
 def test_what_does_not_fit_is_refused(overrides, message):
@@ -60,42 +56,12 @@ def test_what_does_not_fit_is_refused(overrides, message):
         rollout(*overrides)
 
 
-def test_both_spellings_in_one_layer_are_refused(tmp_path):
-    conf = tmp_path / "mine.yaml"
-    conf.write_text("actor_rollout_ref: {rollout: {agent: 'a:b', agent_function: 'c:d'}}\n")
-    with pytest.raises(ConfigError, match="mean the same"):
-        load(conf, BASE)
-
-
-def test_words_that_name_files_are_made_absolute(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.py").touch()
-    assert rollout("agent_command=[python,mine.py,'{query}',other.py]").agent_command == [
-        "python",
-        str(tmp_path / "mine.py"),
-        "{query}",
-        "other.py",
-    ]
-
-
 @pytest.fixture
 def module(tmp_path, monkeypatch):
-    (tmp_path / "some_agent.py").write_text(
-        "async def play(task, endpoint, world): ...\n"
-        "def narrow(task): ...\n"
-        "def more(task, endpoint, world=None, *, seed=0): ...\n"
-        "WORD = 'play'\n"
-    )
-    (tmp_path / "broken_agent.py").write_text("import nothing_of_this_name\n")
+    (tmp_path / "some_agent.py").write_text("async def play(task, endpoint, world): ...\ndef narrow(task): ...\n")
     monkeypatch.syspath_prepend(tmp_path)
     yield
-    for name in ("some_agent", "broken_agent"):
-        sys.modules.pop(name, None)
-
-
-def test_a_function_that_can_be_called_is_found(module):
-    assert agent_function("some_agent:play").__name__ == "play"
-    assert agent_function("some_agent:more").__name__ == "more"
+    sys.modules.pop("some_agent", None)
 
 
 @pytest.mark.parametrize(
@@ -103,8 +69,6 @@ def test_a_function_that_can_be_called_is_found(module):
     [
         ("some_agent:plya", "cannot be imported: AttributeError.*plya"),
         ("no_such_agent:play", "cannot be imported: ModuleNotFoundError.*PYTHONPATH"),
-        ("broken_agent:play", "nothing_of_this_name"),
-        ("some_agent:WORD", "is a str, no function"),
         ("some_agent:narrow", r"must take three arguments, \(task, endpoint, world\).*it takes \(task\)"),
     ],
 )
@@ -117,11 +81,3 @@ def test_a_program_that_is_not_there_is_refused():
     check_command(rollout("agent_command=[sh,-c,'exit 0']"))
     with pytest.raises(ConfigError, match="no program 'no-such-program' in PATH"):
         check_command(rollout("agent_command=[no-such-program]"))
-
-
-def test_a_container_engine_that_is_not_there_is_refused(monkeypatch):
-    settings = rollout("agent_command=[no-such-program]", "agent_world=false", "agent_container=auto")
-    check_command(settings.model_copy(update={"agent_command": ["sh"], "agent_container": "process"}))
-    monkeypatch.setattr("agentevolver.config.agent.shutil.which", lambda name: None)
-    with pytest.raises(ConfigError, match="agent_container = auto: no docker or podman in PATH"):
-        check_command(settings)

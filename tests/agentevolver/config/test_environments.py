@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from agentevolver.config.checks import for_verl, from_config, load
-from agentevolver.config.parts import from_experiment, questionings
+from agentevolver.config.parts import questionings
 from agentevolver.config.schema import of_verl
 from agentevolver.utils.errors import ConfigError
 
@@ -63,7 +63,6 @@ def test_the_command_line_puts_a_name_in_the_place_of_several(tmp_path):
     [
         (["env_service.env_type={pocket: 0, gymnasium: 0}"], "env_type: all weights are 0"),
         (["env_service.env_type={pocket: -1, gymnasium: 1}"], "the weight of pocket must be a number of at least 0"),
-        (["env_service.env_type={pocket: .nan, gymnasium: 1}"], "the weight of pocket must be a number"),
         (["env_service.environments.bfcl.train_split=x"], r"environments.bfcl is not one of .* \(pocket, gymnasium\)"),
         (
             ["env_service.env_type.gymnasium=0", "env_service.environments.gymnasium.val_splits=[]"],
@@ -71,19 +70,12 @@ def test_the_command_line_puts_a_name_in_the_place_of_several(tmp_path):
         ),
         ([f"env_service.environments.{name}.val_splits=[]" for name in ("pocket", "gymnasium")], "val_splits is .."),
         (["data.shuffle=false"], "the command line: `data.shuffle` is not read .* task_manager.mixture.shuffle"),
-        (["task_manager.env_types=[pocket]"], "task_manager.env_types has no effect: there are no synthetic tasks"),
         ([*MADE, "task_manager.env_types=[bfcl]"], "env_types: bfcl is not trained on; .* pocket, gymnasium"),
         ([*MADE], "as explorer the built-in teacher knows .* not gymnasium; .* or leave"),
         (
             [*MADE, "task_manager.env_types=[pocket]", "task_manager.mixture.use_original_tasks=false"],
             "use_original_tasks = false leaves nothing of gymnasium",
         ),
-        (
-            [*MADE, "llm.base_url=http://127.0.0.1:1", "llm.api_key_env=null", "task_manager.env_profile=x.json"],
-            "env_profile = x.json is one environment's, and tasks are made for pocket, gymnasium",
-        ),
-        (["task_manager.mixture.synthetic_data_ratio=1", "task_manager.env_types=[pocket]"], "no file of synthetic"),
-        (["attribution_driven_credit_assignment.enable=true"], "as attributor the built-in teacher knows"),
     ],
 )
 def test_what_cannot_be_is_one_line(overrides, message):
@@ -112,13 +104,3 @@ def test_each_questioned_environment_has_its_own_file_journal_parameters_and_spl
 def test_a_weight_of_0_is_validated_on_and_nothing_else():
     settings = several(*MADE, "env_service.env_type.gymnasium=0").settings
     assert settings.questioned == ("pocket",) and settings.environment("gymnasium").val_splits == ("dev",)
-
-
-def test_the_task_managers_commands_want_to_know_which(tmp_path):
-    conf = tmp_path / "mix.yaml"
-    conf.write_text("env_service: {env_type: {pocket: 2, gymnasium: 1}}\n")
-    with pytest.raises(ConfigError, match="names pocket, gymnasium: say which with --environment NAME"):
-        from_experiment(conf, ["device=cpu"])
-    with pytest.raises(ConfigError, match=r"--environment bfcl: env_service.env_type names pocket, gymnasium"):
-        from_experiment(conf, ["device=cpu"], "bfcl")
-    assert from_experiment(conf, ["device=cpu"], "gymnasium").env_service.env_type == "gymnasium"

@@ -9,7 +9,7 @@ import pytest
 
 from agentevolver.config.checks import load
 from agentevolver.config.load import resolved_tree
-from agentevolver.config.overlay import check_overlay, flat, laid_over
+from agentevolver.config.overlay import check_overlay, laid_over
 from agentevolver.config.trees import select
 from agentevolver.utils.errors import ConfigError
 
@@ -37,16 +37,6 @@ def test_a_mapping_takes_the_place_of_one_and_secrets_stay_where_they_are(config
     assert changed.env_service.env_params == {}
     raw = resolved_tree(changed)
     assert select(raw, "llm.cache") == "${oc.env:HOME}"
-
-
-@pytest.mark.thorough
-def test_keys_are_written_with_dots_or_nested(config: dict[str, Any]) -> None:
-    dotted = {"actor_rollout_ref.actor.optim.lr": 0.1, "env_service.env_params": {"verbose": True}}
-    nested = {
-        "actor_rollout_ref": {"actor": {"optim": {"lr": 0.1}}},
-        "env_service": {"env_params": {"verbose": True}},
-    }
-    assert flat(dotted, config) == flat(nested, config) == dotted
 
 
 @pytest.mark.thorough

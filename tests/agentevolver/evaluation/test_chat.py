@@ -48,30 +48,8 @@ def test_what_is_typed_takes_the_models_place_in_its_own_context(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("lines", ["q\n", ""])
-def test_quit_and_the_end_of_the_lines_end_it(
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-    engines: list[ScriptedEngine],
-    lines: str,
-) -> None:
-    assert chat(monkeypatch, lines, str(seed_policy_path()), *TASK) == 0
-    printed = capfd.readouterr().out
-    assert "policy, step 1: done" in printed and "environment:" not in printed and printed.rstrip().endswith("left")
-    assert engines[0].closed
-
-
-@pytest.mark.thorough
 def test_a_typed_action_becomes_the_policys_tokens(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], engines: list[ScriptedEngine]
 ) -> None:
     assert chat(monkeypatch, "note.add mug fun\n\n", str(seed_policy_path()), *TASK) == 0
     assert "environment: ok n2" in (printed := capfd.readouterr().out) and "solved, score 1" in printed
-
-
-@pytest.mark.thorough
-def test_auto_asks_nothing_and_plays_one_episode(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], engines: list[ScriptedEngine]
-) -> None:
-    assert chat(monkeypatch, "", str(seed_policy_path()), "--auto") == 0
-    assert "not solved, score 0" in capfd.readouterr().out

@@ -14,12 +14,7 @@ import pytest
 
 from agentevolver import cli
 from agentevolver.evaluation.table_results import (
-    Results,
     differences,
-    gather,
-    markdown,
-    read_csv,
-    write_csv,
 )
 from agentevolver.evaluation.tables import TablePlan, read_table
 from agentevolver.trainer.checkpoints import seal
@@ -170,21 +165,6 @@ def test_a_condition_s_evaluation_takes_keys_of_its_own_and_none_of_its_training
     assert evaluation.overrides[-2:] == ("trainer.val_only=false", "data.val_splits=[dev]")
 
 
-def test_a_condition_may_have_seeds_of_its_own(folder: Path) -> None:
-    (folder / "table.yaml").write_text(YAML.replace("plain: {}", "plain: {seeds: [2, 3]}"))
-    cells = TablePlan(read_table(folder / "table.yaml"), folder).cells()
-    assert [cell.name for cell in cells] == ["plain-2", "other-2", "plain-3", "other-1"]
-    chosen = TablePlan(read_table(folder / "table.yaml"), folder, seeds=[1]).cells()
-    assert [cell.name for cell in chosen] == ["plain-1", "other-1"]
-
-
-def test_a_table_of_what_is_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    launcher = Launcher()
-    assert run(monkeypatch, launcher, "--seeds", "1", "--conditions", "plain") == 0
-    assert run(monkeypatch, launcher, "--only-table", "--out", str(folder / "out" / "mine")) == 0
-    assert len(launcher.calls) == 1 and "| pocket | 0.500 |" in (folder / "out" / "mine.md").read_text()
-
-
 def test_experience_is_compared_with_a_baseline_that_has_none() -> None:
     found = {"pocket/dev": {"plain": {1: 0.5}, "other": {1: 0.6}}, "pocket/dev/guided": {"other": {1: 0.9}}}
     pairs = differences(found, "plain")
@@ -196,10 +176,8 @@ def test_experience_is_compared_with_a_baseline_that_has_none() -> None:
     ("change", "message"),
     [
         ({"project: mine": "projekt: mine"}, "project: "),
-        ({"other.yaml": "none.yaml"}, "experiment none.yaml is not there"),
         ({"  plain: {}": "  plain: {train: false}"}, "no section evaluation"),
         ({"  plain: {}": "  plain: {evaluation: {data.val_splits: [dev]}}"}, "no section evaluation"),
-        ({"project": "baseline: none\nproject"}, "baseline 'none'"),
     ],
 )
 def test_a_yaml_that_is_wrong_is_one_line(
@@ -230,76 +208,6 @@ def test_what_is_known_from_elsewhere_is_not_run_again_and_stands_in_the_table(
     assert capfd.readouterr().out.splitlines()[-4:] == [
         "known: plain-1", "known: other-1", "known: plain-2", "known: other-2",
     ]  # fmt: skip
-
-
-def test_what_ran_here_counts_more_than_what_is_known(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert run(monkeypatch, Launcher()) == 0
-    known = Results()
-    for seed in (1, 2):
-        known.add("training", "pocket", "plain", seed, 7, 0.0)
-    found = gather(TablePlan(read_table(folder / "table.yaml"), folder), known).ends(evaluated=False)
-    assert found["pocket"]["plain"] == {1: 0.5, 2: 0.25}
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("split,condition\n", "is no csv of a table: its first line must be phase,split,"),
-        ("phase,split,condition,seed,step,reward\nplaying,pocket,plain,1,2,0.5\n", "line 2: KeyError('playing')"),
-    ],
-)
-def test_a_csv_that_is_wrong_is_one_line(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], text: str, message: str
-) -> None:
-    (folder / "known.csv").write_text(text)
-    launcher = Launcher()
-    assert run(monkeypatch, launcher, "--known", "known.csv") == 2 and not launcher.calls
-    (line,) = capfd.readouterr().err.splitlines()
-    assert line.startswith("agentevolver table: error: known.csv") and message in line
-
-
-def test_how_fast_each_condition_learns(folder: Path, tmp_path: Path) -> None:
-    results = Results()
-    curves = {("plain", 1): (0.1, 0.3, 0.4), ("plain", 2): (0.1, 0.3, 0.6), ("other", 1): (0.3, 0.5, 0.5)}
-    for (condition, seed), rewards in curves.items():
-        for step, reward in zip((10, 20, 30), rewards, strict=True):
-            results.add("training", "pocket", condition, seed, step, reward)
-    lines = markdown(TablePlan(read_table(folder / "table.yaml"), folder), results).splitlines()
-    start = lines.index(
-        "| pocket, while training | steps to 0.450 (90% of plain's best) | mean reward over the steps | minus plain |"
-    )
-    assert lines[start + 2] == "| plain | 30 | 0.300 ± 0.318 |  |"
-    assert lines[start + 3] == "| other | 20 | 0.450 | +0.175 |"
-    write_csv(results, tmp_path / "curves.csv")
-    assert read_csv(tmp_path / "curves.csv") == results
-
-
-@pytest.mark.thorough
-def test_runs_side_by_side_have_cpus_and_a_port_of_their_own(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    for name in ("base.yaml", "other.yaml"):
-        (folder / name).write_text("env_service: {env_type: pocket}\n")
-    cpus = sorted(os.sched_getaffinity(0))
-    if len(cpus) < 2:
-        pytest.skip("one CPU cannot be shared out")
-    met, seen, launcher, lock = threading.Barrier(2), [], Launcher(), threading.Lock()
-
-    def start(command: list[str], **_: object) -> int:
-        with lock:
-            seen.append(os.sched_getaffinity(0))
-            code = launcher(command)
-        met.wait(20)  # passes only while another one runs
-        return code
-
-    monkeypatch.setattr(subprocess, "call", start)
-    assert cli.main(["table", "table.yaml", "--jobs", "2"]) == 0, capfd.readouterr().err
-    assert os.sched_getaffinity(0) == set(cpus), "the command's own CPUs are its own"
-    assert sorted(names(launcher)) == ["other-1", "other-2", "plain-1", "plain-2"]
-    half = len(cpus) // 2
-    assert {frozenset(share) for share in seen} == {frozenset(cpus[:half]), frozenset(cpus[half:])}
-    urls = [item for call in launcher.calls for item in call if item.startswith("env_service.env_url=http://127.")]
-    assert len(set(urls)) == 4
 
 
 @pytest.mark.thorough

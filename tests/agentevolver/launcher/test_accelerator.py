@@ -34,17 +34,6 @@ def test_cuda_visible_devices_chooses_as_cuda_does(devices, seen):
 
 
 @pytest.mark.parametrize(
-    ("text", "devices"), [(None, "0"), ("0, GPU-5a1e5c2e, [N/A]\n", "0"), (TWO, "MIG-7c4e0b5e"), (TWO, "0,MIG-7c4e")]
-)
-def test_gpus_that_cannot_be_judged_are_not_missed(text, devices, monkeypatch):
-    assert gpu_memory({"CUDA_VISIBLE_DEVICES": devices}, lambda: text) is None
-    monkeypatch.setattr(gpu_memory, "__defaults__", (lambda: text,))
-    monkeypatch.setattr(Path, "glob", lambda self, pattern: iter([self]))
-    (learning, _) = examine(config(SEED), {"CUDA_VISIBLE_DEVICES": devices})
-    assert " of " not in learning.split("(an estimate)")[1]
-
-
-@pytest.mark.parametrize(
     ("overrides", "gpus", "devices", "says"),
     [
         ((), 1, "", "no GPU is seen (CUDA_VISIBLE_DEVICES leaves none)"),
@@ -87,16 +76,3 @@ def test_a_folder_must_hold_a_model_with_all_its_shards(tmp_path: Path):
     assert missing_in(tmp_path) == shards["b"]
     (tmp_path / shards["b"]).touch()
     assert model_folder(str(tmp_path)) == tmp_path
-
-
-def test_a_model_of_the_hub_is_found_in_its_cache(tmp_path, monkeypatch):
-    monkeypatch.setattr("huggingface_hub.file_download.HF_HUB_CACHE", str(tmp_path), raising=False)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    snapshot = tmp_path / "models--Qwen--Qwen2.5-7B" / "snapshots" / "abc"
-    assert model_folder("Qwen/Qwen2.5-7B") is None and model_folder("not a name") is None
-    snapshot.mkdir(parents=True)
-    (snapshot.parents[1] / "refs").mkdir()
-    (snapshot.parents[1] / "refs" / "main").write_text("abc")
-    (snapshot / "config.json").write_text((seed_policy_path() / "config.json").read_text())
-    assert model_folder("Qwen/Qwen2.5-7B") == snapshot
-    assert examine(config("actor_rollout_ref.model.path=Qwen/Qwen2.5-7B"), {})

@@ -7,7 +7,6 @@ import secrets
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from omegaconf import OmegaConf
@@ -55,14 +54,6 @@ def test_an_occupied_port(capfd: pytest.CaptureFixture[str], tmp_path: Path, con
         code, line = failure(capfd, ["--conf", str(conf), f"env_service.env_url=http://127.0.0.1:{port}"], tmp_path)
     assert code == 1 and f"port {port} is taken" in line
     assert not (tmp_path / "experiments").exists()
-
-
-def test_a_conf_beside_oneself_needs_no_folder(
-    capfd: pytest.CaptureFixture[str], conf: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(conf.parent)
-    assert cli.main(["--conf", conf.name, "--dry-run"], conf.parent) == 0
-    assert "experiments/agentevolver/mine" in capfd.readouterr().out
 
 
 def test_show_config_prints_plan_and_configuration_and_does_nothing(
@@ -191,29 +182,6 @@ def test_a_dry_run_imports_neither_torch_nor_ray(conf: Path, tmp_path: Path) -> 
     assert done.stdout.splitlines()[-1] == "0 []"
 
 
-def test_the_env_file_of_the_checkout_is_read_and_does_not_win_over_the_environment(
-    conf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("MEMO_PATH", str(tmp_path))
-    for name in ("MEMO_SCRIPT", "MEMO_HEALTH_URL"):
-        monkeypatch.setenv(name, "x")
-        monkeypatch.delenv(name)
-    (tmp_path / ".env").write_text("MEMO_PATH=/nowhere\nMEMO_SCRIPT=serve memo\nMEMO_HEALTH_URL=http://127.0.0.1:1/h\n")
-    assert cli.main(["--conf", str(conf), "--with-memo", "--dry-run"], tmp_path) == 0
-    assert f"starts memo: in {tmp_path}" in capfd.readouterr().out
-
-
-def test_status_and_kill_without_a_run(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert cli.main(["--status"], tmp_path) == 0
-    assert capfd.readouterr().out == "no run of this checkout\n"
-    assert cli.main(["--kill"], tmp_path) == 0
-    assert "nothing to end" in capfd.readouterr().err
-    assert cli.main(["--stop"], tmp_path) == 0
-    assert "nothing to stop" in capfd.readouterr().err
-    code, line = failure(capfd, ["--stop", "basic"], tmp_path)
-    assert code == 2 and "no run of this checkout is called so (running: none)" in line
-
-
 def test_kill_ends_what_this_checkout_recorded_and_no_other_python(
     capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -230,31 +198,3 @@ def test_kill_ends_what_this_checkout_recorded_and_no_other_python(
         assert ours.process.wait(5) < 0 and neighbour.identity.alive
         assert cli.main(["--status"], tmp_path) == 0
         assert capfd.readouterr().out == "no run of this checkout\n"
-
-
-@pytest.mark.parametrize("how", ["ends", "fails", "cannot tell"])
-def test_however_a_run_ends_it_says_what_it_came_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    def work() -> int:
-        if how != "ends":
-            raise LaunchError("a service died")
-        return 0
-
-    def lost(*arguments: object, **options: object) -> list[str]:
-        raise OSError("the disk is gone")
-
-    (tmp_path / "metrics.jsonl").write_text('{"step": 3, "rollout/reward/mean": 0.5}\n')
-    plan = SimpleNamespace(job=object(), experiment_dir=tmp_path)
-    configuration = SimpleNamespace(settings=SimpleNamespace(usage_ledger=tmp_path / "none.sqlite"))
-    if how == "cannot tell":
-        monkeypatch.setattr("agentevolver.launcher.ending.ending", lost)
-    cli._set_up_logging()
-    if how == "ends":
-        assert cli._told(plan, configuration, work) == 0
-    else:
-        with pytest.raises(LaunchError, match="a service died"):
-            cli._told(plan, configuration, work)
-    said = capfd.readouterr().err
-    expected = {"ends": "finished after", "fails": "failed with exit code 1", "cannot tell": "the disk is gone"}[how]
-    assert expected in said and (how == "cannot tell" or "step 3" in said)

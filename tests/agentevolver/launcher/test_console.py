@@ -1,7 +1,6 @@
 """The main job's output: every byte in the file, whatever becomes of the console."""
 
 import os
-import pty
 import subprocess
 import sys
 import threading
@@ -40,19 +39,6 @@ def test_a_console_that_blocks_does_not_block_the_launcher(tmp_path: Path) -> No
     assert not tee._thread.is_alive()
     os.close(reader)
     os.close(writer)
-
-
-def test_a_terminal_gets_its_cursor_back(tmp_path: Path) -> None:
-    master, terminal = pty.openpty()
-    with Tee(tmp_path / "main.log", terminal, terminal) as tee:
-        os.write(tee.out, b"\x1b[?25l")
-    shown = b""
-    while len(shown) < 12:
-        shown += os.read(master, 100)
-    assert shown == b"\x1b[?25l\x1b[?25h"
-    assert (tmp_path / "main.log").read_bytes() == b"\x1b[?25l"
-    os.close(master)
-    os.close(terminal)
 
 
 def test_a_full_disk_does_not_stop_the_job(tmp_path: Path) -> None:

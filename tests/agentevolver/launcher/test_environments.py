@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from agentevolver.launcher import environments
 from agentevolver.launcher.environments import check_environments, splits
 from agentevolver.launcher.options import Options
-from agentevolver.utils.errors import LaunchError, UsageError
+from agentevolver.utils.errors import UsageError
 from tests.agentevolver.launcher.fakes import FakeConfiguration, env_section
 
 CONF = Options(conf=Path("x.yaml"))
@@ -36,29 +35,6 @@ def test_a_class_that_ends_the_process_is_named(tmp_path: Path, monkeypatch: pyt
     options = replace(CONF, env_modules=("mine=ending:Mine",))
     with pytest.raises(UsageError, match=r"importing .*ending:Mine ends the process with status 3: no licence"):
         check_environments(options, configuration(tmp_path))
-
-
-def test_what_this_machine_lacks_is_no_mistake_of_the_configuration(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    problem = {"name": "pocket", "asked": 0, "refused": False, "text": "its data are not there"}
-    monkeypatch.setattr(environments, "_problems", lambda *_: [problem])
-    with pytest.raises(LaunchError, match=r"^data.train_split: its data are not there$") as caught:
-        check_environments(CONF, configuration(tmp_path))
-    assert caught.value.exit_code == 1
-
-
-def test_a_list_that_takes_long_is_left_to_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environments, "TIMEOUT_S", 0.001)
-    check_environments(CONF, configuration(tmp_path, train_split="trian"))
-
-
-def test_a_service_elsewhere_is_not_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environments, "_problems", None)
-    check_environments(
-        CONF,
-        replace(configuration(tmp_path), env_service=env_section(env_type="whatever", env_url="http://10.0.0.1:8080")),
-    )
 
 
 def mixture(tmp_path: Path, **changes: Any) -> FakeConfiguration:

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from agentevolver.config.changes import NEUTRAL, changes
@@ -57,8 +55,6 @@ def test_the_number_of_gpus_and_nodes_is_no_other_experiment(before: dict[str, A
     [
         "trainer.total_training_steps=7",
         "env_service.env_url=http://127.0.0.1:9999",
-        "llm.teacher.url=http://127.0.0.1:9998/v1",
-        "llm.roles.judge.concurrency=2",
         "actor_rollout_ref.rollout.gpu_memory_utilization=0.5",
     ],
 )
@@ -72,8 +68,6 @@ def test_how_long_how_fast_and_where_may_change(before: dict[str, Any], override
     [
         ("actor_rollout_ref.actor.optim.lr=1e-5", "actor_rollout_ref.actor.optim.lr"),
         ("data.seed=3", "data.seed"),
-        ("env_service.env_params.slack=3", "env_service.env_params.slack"),
-        ("llm.teacher.wrong_labels=0.5", "llm.teacher.wrong_labels"),
         ("actor_rollout_ref.model.path=Qwen/Qwen2.5-7B-Instruct", "actor_rollout_ref.model.path"),
     ],
 )
@@ -101,18 +95,6 @@ def test_a_checkout_that_was_moved_and_keys_that_a_release_added_change_nothing(
         "data": {"seed": 1},
     }
     assert changes(old, new) == []
-
-
-@settings(deadline=None, max_examples=40)
-@given(st.dictionaries(st.sampled_from(["lr", "n", "seed", "clip"]), st.integers(0, 2)), st.integers(0, 2))
-def test_changes_are_named_with_both_values_and_are_the_same_both_ways(values: dict[str, int], other: int) -> None:
-    old, new = (
-        {"a": {**{key: 0 for key in ("lr", "n", "seed", "clip")}, **values}},
-        {"a": {key: other for key in ("lr", "n", "seed", "clip")}},
-    )
-    forth, back = changes(old, new), changes(new, old)
-    assert {(c.key, c.before, c.after) for c in forth} == {(c.key, c.after, c.before) for c in back}
-    assert {c.key for c in forth} == {f"a.{key}" for key in ("lr", "n", "seed", "clip") if values.get(key, 0) != other}
 
 
 def test_every_pattern_of_neutral_keys_fits_a_key_that_exists(before: dict[str, Any]) -> None:

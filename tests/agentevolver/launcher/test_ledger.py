@@ -11,7 +11,6 @@ from agentevolver.launcher import run
 from agentevolver.launcher.plan import Plan
 from agentevolver.launcher.records import RunRegistry
 from agentevolver.utils.errors import LaunchError
-from agentevolver.utils.secrets import secret
 
 
 @pytest.fixture
@@ -51,18 +50,3 @@ def test_what_was_written_is_removed_when_something_cannot_be(
     monkeypatch.setenv("SOME_API_KEY", "k")
     assert "No space left on device" in refused(replace(plan, secrets=("SOME_API_KEY",)), registry)
     assert list(registry.folder.iterdir()) == [] and not (tmp_path / "ae-r1").exists()
-
-
-def test_a_secret_that_is_no_text_is_kept_byte_for_byte(
-    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    registry = RunRegistry(tmp_path / "run")
-    value = os.fsdecode(b"pass\xffword")
-    monkeypatch.setenv("SOME_PASSWORD", value)
-    ledger = run._Ledger(replace(plan, secrets=("SOME_PASSWORD",)), registry)
-    kept = registry.secrets_path("r1")
-    assert (kept / "SOME_PASSWORD").read_bytes() == b"pass\xffword"
-    monkeypatch.delenv("SOME_PASSWORD")
-    assert secret("SOME_PASSWORD", str(kept)) == value
-    ledger.close()
-    assert list(registry.folder.iterdir()) == []

@@ -3,13 +3,12 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from agentevolver.config.training import RetentionSettings
-from agentevolver.launcher.logs import LogKeeper, piece_of
+from agentevolver.launcher.logs import LogKeeper
 from agentevolver.launcher.run import keep_history
 from tests.constants import settings_with
 
@@ -74,14 +73,6 @@ def test_only_the_newest_pieces_are_kept_those_of_earlier_launches_counted(logs:
     )
 
 
-def test_a_piece_takes_no_others_name(logs: Path) -> None:
-    now = time.time()
-    first = piece_of(logs / "main.log", now)
-    first.touch()
-    second = piece_of(logs / "main.log", now)
-    assert second.name == f"{first.stem}-2.log"
-
-
 def test_rays_workers_are_bounded_too_and_a_file_with_a_hole_counts_what_it_takes(logs: Path, tmp_path: Path) -> None:
     streams = tmp_path / "ae-1" / "ray" / "session_1" / "logs"
     streams.mkdir(parents=True)
@@ -102,28 +93,3 @@ def test_rays_workers_are_bounded_too_and_a_file_with_a_hole_counts_what_it_take
     stream_again = keeper(logs, 1, 4, tmp_path / "ae-1")
     stream_again.tidy()
     assert (streams / f"{stream.name}.1").read_bytes().lstrip(b"\0") == b"after" and stream.stat().st_size == 0
-
-
-def test_the_last_words_of_as_many_runs_are_kept(logs: Path) -> None:
-    for run in range(5):
-        (logs / "workers" / f"26112{run}-000000-abcd").mkdir(parents=True)
-        (logs / "workers" / f"26112{run}-000000-abcd" / "a-1.err").touch()
-    keeper(logs, None, 2).tidy()
-    assert sorted(path.name[:6] for path in (logs / "workers").iterdir()) == ["261123", "261124"]
-
-
-def test_what_cannot_be_done_is_said_once(
-    logs: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def full(*_: object) -> bool:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("agentevolver.launcher.logs.rotate", full)
-    (logs / "main.log").write_text("x" * 100)
-    (logs / "main.20200101-000000.log").write_text("old")
-    (logs / "main.20200101-000001.log").write_text("old")
-    own = keeper(logs, 10, 1)
-    own.tidy()
-    own.tidy()
-    assert caplog.text.count("No space left on device") == 1
-    assert len(list(logs.glob("main.*.log"))) == 1, "old pieces make room all the same"

@@ -9,18 +9,15 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from agentevolver.config.checks import load
-from agentevolver.config.training import RaySettings
 from agentevolver.launcher.experiment import START, Presence
 from agentevolver.launcher.options import Options
 from agentevolver.launcher.plan import Plan, as_yaml, check_services, make_plan, resolve_config
 from agentevolver.launcher.records import RunRegistry, experiment_lock
 from agentevolver.launcher.run import private_files
-from agentevolver.trainer.preload import SOCKET
 from agentevolver.utils.errors import UsageError
 from agentevolver.utils.net import ON_LOOPBACK
 from agentevolver.utils.secrets import SECRETS
 from tests.agentevolver.launcher.fakes import FakeConfiguration, env_section, ray_section
-from tests.free_ports import free_port
 
 CONF = Options(conf=Path("x.yaml"))
 
@@ -59,27 +56,6 @@ def test_ray_then_the_environment_service_then_the_job(configuration: FakeConfig
     assert made.job.env["RAY_ADDRESS"] == address and made.job.env["OMP_NUM_THREADS"] == "1"
 
 
-def test_with_preload_the_nursery_comes_first_and_the_job_out_of_it(configuration: FakeConfiguration) -> None:
-    made = plan(replace(configuration, ray=ray_section(preload=True)))
-    assert [spec.name for spec in made.services] == ["preload", "ray", "env_service"]
-    nursery, ray, _ = made.services
-    assert nursery.argv[1:] == ("-m", "agentevolver.trainer.preload", f"{made.temp_dir}/nursery")
-    assert nursery.health_urls == () and not nursery.needed
-    assert made.job is not None and made.job.argv[:3] == (
-        f"{made.temp_dir}/python",
-        "-m",
-        "agentevolver.trainer.job.main",
-    )
-    assert made.job.env[SOCKET] == ray.env[SOCKET] == nursery.argv[-1] and nursery.env["OMP_NUM_THREADS"] == "1"
-    joined = plan(replace(configuration, ray=ray_section(preload=True, address="10.0.0.1:6379")))
-    assert [spec.name for spec in joined.services] == ["env_service"]
-
-
-def test_preload_is_for_a_cpu_alone(configuration: FakeConfiguration) -> None:
-    with pytest.raises(UsageError, match=r"^ray\.preload=true on cuda: .* set it to false$"):
-        plan(replace(configuration, device="cuda", ray=ray_section(preload=True)))
-
-
 def test_the_teacher_starts_where_a_port_is_free_and_the_run_is_told(configuration: FakeConfiguration) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -115,18 +91,6 @@ def test_a_cluster_of_ones_own_is_on_loopback_alone(
         assert ON_LOOPBACK.items() <= spec.env.items()
     joined = plan(replace(configuration, ray=ray_section(address="10.0.0.1:6379")))
     assert not ON_LOOPBACK.keys() & joined.services[0].env.keys(), "its nodes talk to one another"
-
-
-def test_the_dashboard_takes_the_first_free_port(
-    configuration: FakeConfiguration, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    port = free_port()
-    monkeypatch.setattr(RaySettings, "dashboard_port", port)
-    first = plan(replace(configuration, ray=ray_section(dashboard=True)))
-    second = plan(replace(configuration, ray=ray_section(dashboard=True)))
-    assert first.dashboard == f"http://127.0.0.1:{port}"
-    assert second.dashboard is not None and int(second.dashboard.rpartition(":")[2]) > port
-    assert f"{first.dashboard}/api/gcs_healthz" in first.services[0].health_urls
 
 
 def test_a_cluster_that_is_joined_is_not_started(configuration: FakeConfiguration) -> None:
@@ -172,36 +136,6 @@ def test_a_mixtures_environments_are_all_served_and_each_is_looked_up(configurat
 def test_a_local_url_at_which_nothing_can_be_started_is_refused(url: str, configuration: FakeConfiguration) -> None:
     with pytest.raises(UsageError, match=r"the URL must be http://127\.0\.0\.1:PORT"):
         plan(replace(configuration, env_service=env_section(env_url=url)))
-
-
-def test_an_environment_cannot_be_added_to_a_service_elsewhere(configuration: FakeConfiguration) -> None:
-    elsewhere = replace(configuration, env_service=env_section(env_type="whatever", env_url="http://10.0.0.1:8080"))
-    check_services(CONF, elsewhere)
-    with pytest.raises(UsageError, match="--with-pocket starts a service here"):
-        check_services(Options(conf=Path("x"), services=("pocket",)), elsewhere)
-
-
-def test_a_service_of_the_users_own_comes_from_the_environment(
-    configuration: FakeConfiguration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MY_MEMORY_PATH", str(tmp_path))
-    monkeypatch.setenv("MY_MEMORY_SCRIPT", "source env.sh && serve --port 8001")
-    options = Options(conf=Path("x"), services=("my-memory",))
-    with pytest.raises(UsageError, match=r"--with-my-memory: .* needs MY_MEMORY_HEALTH_URL in \.env"):
-        plan(configuration, options)
-    monkeypatch.setenv("MY_MEMORY_HEALTH_URL", "127.0.0.1:8001")
-    with pytest.raises(UsageError, match="must begin with http"):
-        plan(configuration, options)
-    monkeypatch.setenv("MY_MEMORY_HEALTH_URL", "http://127.0.0.1:8001/health")
-    spec = plan(configuration, options).services[-1]
-    assert (spec.name, spec.argv, spec.cwd) == (
-        "my-memory",
-        ("bash", "-c", "source env.sh && serve --port 8001"),
-        tmp_path,
-    )
-    monkeypatch.setenv("MY_MEMORY_PATH", str(tmp_path / "gone"))
-    with pytest.raises(UsageError, match="is not a folder"):
-        plan(configuration, options)
 
 
 def test_the_written_configuration_is_resolved_but_holds_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,15 +29,10 @@ def record(tmp_path: Path, **changes: object) -> RunRecord:
     return replace(plain, **changes)  # type: ignore[arg-type]
 
 
-def test_a_restarted_service_replaces_its_process(tmp_path: Path) -> None:
-    twice = record(tmp_path).with_process("ray", ProcessId(5, 6)).with_process("ray", ProcessId(7, 8))
-    assert [item.process for item in twice.started] == [ProcessId(7, 8)]
-
-
 @pytest.mark.parametrize(
     "content",
-    ["", "[1, 2", "[]", "null", '{"run_id": "odd"}', "[" * 100_000, '{"launcher": {"pid": null}, "started": []}'],
-    ids=["empty", "torn", "a list", "null", "other", "deep", "no pid"],
+    ["", "[1, 2", "[]", '{"launcher": {"pid": null}, "started": []}'],
+    ids=["empty", "torn", "a list", "no pid"],
 )
 def test_a_file_that_is_no_record_hides_no_other(content: str, tmp_path: Path, registry: RunRegistry) -> None:
     registry.write(record(tmp_path))
@@ -135,11 +130,3 @@ def test_only_a_runs_own_temporary_folder_is_removed(tmp_path: Path) -> None:
     link.symlink_to(foreign)
     remove_temp_dir(link)
     assert foreign.exists() and link.is_symlink()
-
-
-def test_the_socket_path_in_the_temporary_folder_is_short_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.gettempdir", lambda: "/a/very/long/path/that/some/cluster/gives/to/its/jobs")
-    socket_path = (
-        temp_dir_for("261120-195416-4045") / "session_2026-11-20_19-56-39_840148_4194304" / "sockets" / "plasma_store"
-    )
-    assert len(str(socket_path)) < 107

@@ -1,6 +1,5 @@
 """Whole runs of fake services and a fake main job, in a launcher process that gets real signals."""
 
-import json
 import os
 import signal
 import sys
@@ -80,44 +79,6 @@ def test_a_service_that_is_not_needed_may_die(fault: str, tmp_path: Path, launch
     assert left_nothing(one)
 
 
-STAYS = """
-import os, pathlib, sys, time
-out = pathlib.Path(sys.argv[1])
-told = [os.getpid(), *map(os.environ.get, ("AGENTEVOLVER_RUN_ID", "HIDDEN_KEY")), os.getsid(0) == os.getpid()]
-out.write_text(" ".join(map(str, told)))
-while not out.with_suffix(".end").exists(): time.sleep(0.05)
-"""
-
-
-@pytest.mark.parametrize(("code", "exit_code"), [("pass", 0), ("import sys; sys.exit(3)", 3)])
-def test_a_page_stays_when_the_run_ends_by_itself_and_is_none_of_its_processes(
-    code: str, exit_code: int, tmp_path: Path, launch: Launcher, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HIDDEN_KEY", "sk-1")
-    out = tmp_path / "stays"
-    afterwards = (sys.executable, "-c", STAYS, str(out))
-    page = service(tmp_path, "logview", needed=False, afterwards=afterwards, withheld=("HIDDEN_KEY",))
-    one = launch(page, job=job(tmp_path, code))
-    try:
-        assert one.wait() == exit_code
-        until(lambda: out.exists() and out.read_text().endswith("True"))
-        pid, run_id, key, _ = out.read_text().split()
-        assert (run_id, key) == ("None", "None") and f"pid {pid}" in one.said
-        assert left_nothing(one) and Path(f"/proc/{pid}").exists()
-    finally:
-        out.with_suffix(".end").touch()
-
-
-def test_a_page_goes_with_a_run_that_is_stopped(tmp_path: Path, launch: Launcher) -> None:
-    out = tmp_path / "stays"
-    page = service(tmp_path, "logview", needed=False, afterwards=(sys.executable, "-c", STAYS, str(out)))
-    one = launch(page, job=job(tmp_path, FOREVER))
-    until(lambda: "running -c" in one.said)
-    one.signal(signal.SIGINT)
-    assert one.wait() == 130
-    assert left_nothing(one) and not out.exists() and "stays" not in one.said
-
-
 def test_a_semaphore_of_a_process_that_lived_seconds_is_removed(tmp_path: Path, launch: Launcher) -> None:
     """As vLLM's engine in a short run: made under the start method "spawn", killed along with Python's tracker of such
     things."""
@@ -138,14 +99,6 @@ def test_a_semaphore_of_a_process_that_lived_seconds_is_removed(tmp_path: Path, 
     one = launch(job=job(tmp_path, code))
     assert one.wait() == 0, one.said
     assert not Path(name.read_text()).exists(), one.said
-
-
-def test_every_process_knows_its_run_and_the_jobs_own_variables(tmp_path: Path, launch: Launcher) -> None:
-    names = ["AGENTEVOLVER_RUN_ID", "AGENTEVOLVER_SERVICE", "MINE"]
-    code = f"import os; print(*(os.environ[name] for name in {names}), os.getpgid(0) == os.getpid())"
-    one = launch(job=job(tmp_path, code, env={"MINE": "yes"}))
-    assert one.process.stdout is not None
-    assert one.process.stdout.read().decode().split() == [one.run_id, "main", "yes", "True"]
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
@@ -220,14 +173,6 @@ def test_a_service_that_dies_while_the_next_one_starts_is_noticed(tmp_path: Path
     trigger.touch()
     assert one.wait() == 1
     assert "ray ended with exit code 3" in one.said.splitlines()[-1]
-    assert left_nothing(one)
-
-
-def test_without_a_job_services_run_until_ctrl_c(tmp_path: Path, launch: Launcher) -> None:
-    one = launch(service(tmp_path, "env"))
-    until(lambda: "everything is up" in one.said)
-    one.signal(signal.SIGINT)
-    assert one.wait() == 0
     assert left_nothing(one)
 
 
@@ -315,16 +260,6 @@ def test_the_next_launch_clears_what_a_launcher_left_that_was_killed_with_its_gu
     assert not path.exists() and left_nothing(one)
 
 
-def test_reaping_a_run_whose_launcher_lives_lets_it_stop_in_order(tmp_path: Path, launch: Launcher) -> None:
-    one = launch(service(tmp_path, "env"), job=job(tmp_path, FOREVER))
-    until(lambda: "running -c" in one.said)
-    registry = RunRegistry(tmp_path / "run")
-    registry.reap(registry.records()[0])
-    assert one.wait() == 143
-    assert one.journal()[-1] == "env stop"
-    assert left_nothing(one)
-
-
 def test_a_run_is_stopped_by_its_record_in_order_and_one_without_a_launcher_is_not(
     tmp_path: Path, launch: Launcher
 ) -> None:
@@ -365,15 +300,6 @@ def test_a_second_launcher_of_the_same_experiment_is_refused(tmp_path: Path, lau
     assert first.process.poll() is None
 
 
-def test_the_record_of_the_launch_says_what_ran_and_how_it_ended(tmp_path: Path, launch: Launcher) -> None:
-    one = launch(job=job(tmp_path, "raise SystemExit(5)"))
-    assert one.wait() == 5
-    facts = json.loads((tmp_path / "experiment" / "launches" / f"{one.run_id}.json").read_text())
-    assert facts["exit_code"] == 5 and facts["ended_at"] >= facts["started_at"]
-    assert facts["argv"] == ["--test"] and facts["hardware"]["cpus"] >= 1
-    assert (tmp_path / "experiment" / "config.yaml").read_text() == "key: value\n"
-
-
 def test_a_service_is_up_when_it_is_the_one_that_was_started(tmp_path: Path, launch: Launcher) -> None:
     foreign = service(tmp_path, "env", "--launch-id=260101-000000-beef", says_who=True, ready_timeout_s=2.0)
     one = launch(foreign, job=job(tmp_path, "print('done')"))
@@ -404,15 +330,3 @@ def test_a_shared_service_that_says_who_it_is_is_used_if_this_checkout_has_start
         assert owner.running() == 1
     finally:
         other.clean()
-
-
-def test_the_registry_knows_the_processes_while_they_run(tmp_path: Path, launch: Launcher) -> None:
-    one = launch(service(tmp_path, "env"), job=job(tmp_path, FOREVER))
-    until(lambda: "running -c" in one.said)
-    until(lambda: [item.name for item in one.registry.records()[0].started] == ["env", "main"])
-    (record,) = one.registry.records()
-    assert record.launcher == identify(one.process.pid)
-    assert all(item.process.alive for item in record.started)
-    assert (record.temp_dir and os.path.isdir(record.temp_dir)) and one.registry.token_path(
-        one.run_id
-    ).stat().st_mode & 0o777 == 0o600

@@ -12,7 +12,6 @@ import pytest
 
 from agentevolver.launcher.stack import ServiceSpec
 from agentevolver.launcher.supervise import ServiceDied, SupervisedService
-from agentevolver.utils.errors import LaunchError
 from agentevolver.utils.processes import ProcessId, carriers, end_carriers
 from tests.agentevolver.launcher.fakes import service
 
@@ -54,35 +53,11 @@ async def test_a_death_before_it_is_up_is_told_with_the_end_of_its_log(
     assert "the reason is written here" in caplog.text
 
 
-@pytest.mark.parametrize("tries", [1, 2])
-async def test_a_first_start_is_tried_as_often_as_allowed(
-    tries: int, tmp_path: Path, made: list[SupervisedService]
-) -> None:
-    started, trigger = Started(), tmp_path / "die"
-    trigger.touch()
-    one = make(
-        service(tmp_path, "hasty", f"--die-when={trigger}", "--well-after=1.5", first_tries=tries), made, started
-    )
-    if tries == 1:
-        with pytest.raises(ServiceDied, match="hasty ended with exit code 3 before it was up"):
-            await one.bring_up()
-    else:
-        await one.bring_up()
-    assert one.state == ("died" if tries == 1 else "up")
-    assert len(started) == tries
-
-
 async def test_one_that_never_gets_well_is_given_up_and_ended(tmp_path: Path, made: list[SupervisedService]) -> None:
     one = make(service(tmp_path, "ill", "--well-after=999", "--child", ready_timeout_s=1.0), made)
     with pytest.raises(ServiceDied, match=r"ill is not up after 1 s \(HTTP 503 warming up\)"):
         await one.start()
     assert carriers(RUN, "ill") == set()
-
-
-async def test_a_program_that_is_not_there_is_named(tmp_path: Path, made: list[SupervisedService]) -> None:
-    one = make(service(tmp_path, "absent", argv=("/no/such/program", "x")), made)
-    with pytest.raises(LaunchError, match=r"absent: cannot start `/no/such/program x` in .*: No such file"):
-        await one.start()
 
 
 async def test_a_death_during_the_run_is_told_within_two_seconds_and_mended(

@@ -1,17 +1,11 @@
 """What is kept of a failed run's workers."""
 
-import os
-import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from agentevolver.launcher.logs import KEPT_BYTES, keep_worker_logs, last_error, last_words, unintended_exits
-from tests.free_ports import free_port
 
-ROOT = Path(__file__).parents[3]
 TRACEBACK = b"Traceback (most recent call last):\n  File 'x.py'\nValueError: the cause\n"
 
 
@@ -85,39 +79,3 @@ def test_a_long_stream_keeps_its_last_traceback_and_its_end(tmp_path: Path) -> N
 )
 def test_the_error_that_a_stream_ends_with(said: bytes, told: str | None) -> None:
     assert last_error(said) == told
-
-
-@pytest.mark.service
-def test_workers_of_a_real_cluster_that_raised_or_were_killed_are_kept_with_the_experiment(tmp_path: Path) -> None:
-    (tmp_path / "model").mkdir()
-    arguments = [
-        *(
-            "--target=failing_target",
-            f"--conf={ROOT / 'examples' / 'basic.yaml'}",
-            "device=cpu",
-            "ray.num_cpus=5",
-            "ray.dashboard=false",
-        ),
-        *(f"actor_rollout_ref.model.path={tmp_path / 'model'}", f"experiment.root={tmp_path}"),
-        f"env_service.env_url=http://127.0.0.1:{free_port()}",
-    ]
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "launcher.py"), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(Path(__file__).parent)))},
-    )
-    assert done.returncode == 1 and "ActorDiedError" in done.stdout, done.stderr
-    (launch,) = (tmp_path / "pocket" / "basic" / "launches").glob("*.json")
-    folder = tmp_path / "pocket" / "basic" / "logs" / "workers" / launch.stem
-    assert f"the last words of failed workers: {folder}" in done.stderr
-    assert re.search(r"    Broken-\d+\.err: RuntimeError: no weights in here", done.stderr)
-    errors = sorted((path.name.rpartition("-")[0], path.read_text()) for path in folder.glob("*.err"))
-    assert [name for name, _ in errors] == ["Broken", "Talker", "Talker"], "and not the one that did well"
-    assert errors[0][1].startswith("[USER_ERROR") and "RuntimeError: no weights in here" in errors[0][1]
-    complained, killed = sorted((text for _, text in errors[1:]), key=lambda text: "SYSTEM_ERROR" in text)
-    assert "KeyError: 'a goal'" in complained
-    assert killed.startswith("[SYSTEM_ERROR") and "last words" in killed
-    assert not (Path("/tmp") / f"ae-{launch.stem}").exists()

@@ -78,7 +78,6 @@ async def test_what_another_try_may_change_is_tried_again(fault: Said) -> None:
     [
         (Said(status=500, text="boom"), "HTTP 500: boom"),
         (Said(body=b'{"choices": [{"index"'), "no chat completion"),
-        (Said(body=b"<html>gateway</html>", headers={"content-type": "text/html"}), "without a choice"),
     ],
 )
 async def test_the_tries_are_bounded_and_the_last_word_says_what_was_wrong(fault: Said, said: str) -> None:
@@ -119,17 +118,6 @@ async def test_an_outage_is_waited_out_beyond_the_tries_and_told_once(caplog: py
     assert {reply.text for reply in replies} == {"ok"}
     told = [record.message for record in caplog.records if record.levelno == logging.WARNING]
     assert len(told) == 2 and "calls wait for it" in told[0] and "answers again" in told[1]
-
-
-async def test_an_outage_that_does_not_end_is_given_up() -> None:
-    def script(number: int, _: dict[str, Any]) -> Said:
-        return DOWN if number else Said("ok")
-
-    async with FaultyServer(script) as server, LLM(settings(server, tries=2), patience_s=0.4) as llm:
-        await llm.chat(Role.JUDGE, ASK)
-        with pytest.raises(LLMUnavailable, match=r"back soon \(tried for \d+ s\)"):
-            await llm.chat(Role.JUDGE, ASK)
-    assert len(server.requests) > 4
 
 
 async def test_a_call_that_fails_while_others_are_answered_is_not_waited_for() -> None:
@@ -265,24 +253,6 @@ async def test_a_reply_that_stays_wrong_is_a_typed_error_with_its_text() -> None
         assert caught.value.text == "still no"
         assert llm.metrics()["llm/judge/errors"] == 1
     assert len(server.requests) == 2
-
-
-@pytest.mark.parametrize(("mode", "kind"), [("object", "json_object"), ("schema", "json_schema")])
-async def test_json_is_asked_for_as_the_endpoint_knows_it(mode: str, kind: str) -> None:
-    async with (
-        FaultyServer([Said('{"score": 1, "reason": ""}')]) as server,
-        LLM(settings(server, json_mode=mode)) as llm,
-    ):
-        await llm.structured(Role.JUDGE, ASK, Verdict)
-    assert server.requests[0].body["response_format"]["type"] == kind
-
-
-async def test_what_is_to_be_left_out_is_never_sent_and_seeds_are_cut() -> None:
-    omitting = {"omit": ["temperature"], "sampling": {"temperature": 1, "max_completion_tokens": 9}}
-    async with FaultyServer([Said("hi")]) as server, LLM(settings(server, **omitting)) as llm:
-        await llm.chat(Role.JUDGE, ASK, seed=2**40 + 7, max_tokens=5, extra_body={"thinking": {"type": "disabled"}})
-    body = {"max_completion_tokens": 5, "seed": 7, "thinking": {"type": "disabled"}}
-    assert server.requests[0].body == {"model": "m", "messages": ASK, **body}
 
 
 # ---- keys ----

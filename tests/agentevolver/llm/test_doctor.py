@@ -63,22 +63,6 @@ async def test_each_endpoint_is_asked_once_and_said_of_each_role_what_works() ->
     assert lines[1].startswith("judge: m at http") and lines[2].startswith("  PROBLEM JSON: ")
 
 
-@pytest.mark.parametrize(
-    ("answer", "problem"),
-    [
-        (Said(status=401, text="Incorrect API key"), "check the environment variable named by its api_key_env"),
-        (Said("", finish_reason="length"), "raise sampling.max_tokens"),
-    ],
-    ids=["key", "thinking"],
-)
-async def test_a_role_that_does_not_work_is_a_line_that_says_what_to_do(answer: Said, problem: str) -> None:
-    async with FaultyServer([answer]) as server:
-        found = await examined(base_url=server.url, api_key_env=None)
-    finding = found[Role.JUDGE]
-    assert not finding.works and problem in finding.problems[0] and "\n" not in finding.problems[0]
-    assert len(server.requests) == 1
-
-
 def test_the_command_ends_with_zero_only_if_every_role_works(capsys: pytest.CaptureFixture[str]) -> None:
     conf = str(Path(__file__).parents[3] / "examples" / "basic.yaml")
     assert cli_module.main(["doctor", "--conf", conf]) == 0

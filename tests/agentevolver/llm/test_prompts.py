@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentevolver.llm import prompts
-from agentevolver.llm.prompts import PromptError
 from agentevolver.llm.reply import read_reply
 from task_manager.replies import ActReply
 
@@ -59,13 +58,6 @@ def _same(text: str) -> str:
     return re.sub("\r\n?|[\v\f\x1c-\x1e\x85\u2028\u2029]", "\n", text.strip())
 
 
-@pytest.mark.thorough
-@settings(deadline=None, max_examples=500)
-@given(_TEXT)
-def test_what_is_defused_is_restored_as_it_was_escapes_and_all(text: str) -> None:
-    assert prompts.restored(prompts.defuse(text)) == re.sub("\r\n?|[\v\f\x1c-\x1e\x85\u2028\u2029]", "\n", text)
-
-
 _CALL = '<tool_call>\n{"name": "cd", "arguments": {"folder": "a"}}\n</tool_call>'
 
 
@@ -105,17 +97,3 @@ def test_an_action_that_a_model_copies_out_of_a_prompt_is_the_action(action: str
     copied = prompts.read_steps("step 0\n" + shown.split("step 0\n")[1].removesuffix("\n</transcript>"))[0].action
     assert prompts.restored(copied) == action
     assert read_reply(json.dumps({"thought": "", "action": copied}), ActReply).action == action
-
-
-@pytest.mark.parametrize(
-    "text", ["hello", "step 0\naction: a", "step 0\naction: a\nobservation: b\nstep 0\naction: c\nobservation: d"]
-)
-def test_what_is_no_transcript_is_refused(text: str) -> None:
-    with pytest.raises(PromptError, match="numbered steps"):
-        prompts.read_steps(text)
-
-
-def test_actions_of_several_lines_are_read_back() -> None:
-    given_actions = ["note.find milk", "```python\nx = 1\n  y\n```", "done"]
-    assert prompts.read_actions(prompts.actions(given_actions)) == given_actions
-    assert prompts.read_actions("a\n\nb\n") == ["a", "b"]

@@ -43,15 +43,11 @@ def test_a_role_has_the_defaults_keys_and_its_own_over_them() -> None:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"base_url": "api.example.com"}, "must be http"),
         ({"base_url": "https://me:pass@example.com/v1"}, "must not hold a user name"),
         ({"api_key_env": "sk-proj-abcdef"}, "not the key itself"),
         ({"sampling": {"temprature": 1}}, "unknown sampling parameter 'temprature'"),
         ({"roles": {"judge": {"modle": "x"}}}, "roles.judge.modle"),
-        ({"dialect": "openai"}, "there is no key dialect here: set omit"),
-        ({"roles": {"judge": {"max_wait_s": 1}}}, "roles.judge.*there is no key max_wait_s here"),
         ({"omit": ["temprature"]}, "'temprature' cannot be left out"),
-        ({"sampling": {"extra_body": "x"}}, "extra_body must be a mapping"),
     ],
 )
 def test_a_mistake_is_named(values: dict[str, object], said: str) -> None:
@@ -87,24 +83,8 @@ def test_nothing_but_no_answer_comes_of_arbitrary_text(text: str) -> None:
         read_reply(text, Note)
 
 
-def test_deep_nesting_is_no_answer() -> None:
-    with pytest.raises(NoAnswer):
-        read_reply("[" * 200_000, Note)
-
-
 def test_line_breaks_in_strings_and_trailing_commas_are_understood() -> None:
     assert read_reply('{"text": "a\nb, ]", "tags": ["x",],}', Note) == Note(text="a\nb, ]", tags=["x"])
-
-
-def test_the_same_answer_twice_is_one_answer() -> None:
-    body = '{"text": "a", "tags": []}'
-    assert read_reply(f"{body} - again: {body}", Note).text == "a"
-
-
-def test_a_list_of_the_one_object_is_the_object_and_a_list_of_two_is_not() -> None:
-    assert read_reply('[{"text": "a", "tags": []}]', Note).text == "a"
-    with pytest.raises(NoAnswer):
-        read_reply('[{"text": "a", "tags": []}, {"text": "b", "tags": []}]', Note)
 
 
 @pytest.mark.parametrize(

@@ -102,16 +102,6 @@ def test_a_file_that_is_no_database_is_set_aside(tmp_path: Path) -> None:
     cache.close()
 
 
-def test_a_cache_that_breaks_later_is_no_failure(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    cache = ReplyCache(tmp_path / "c.sqlite")
-    with sqlite3.connect(tmp_path / "c.sqlite") as other:
-        other.execute("DROP TABLE replies")
-    cache.put("k", Stored("text", 1, 2, "stop"))
-    assert cache.get("k") is None
-    cache.forget("k")
-    assert caplog.text.count("go on without it") == 1
-
-
 _WRITER = """
 import sys
 from pathlib import Path
@@ -213,18 +203,9 @@ USED_IN_ERROR = b'{"error": {"message": "the model broke off"}, "usage": {"promp
     ("faults", "tokens"),
     [
         ([Said("", finish_reason="length", usage=THOUGHT), Said()], 4106 + 15),
-        (
-            [
-                Said(None),
-                Said(""),
-                Said(body=b'{"choices": [], "usage": {"prompt_tokens": 4, "completion_tokens": 0}}'),
-            ],
-            15 + 15 + 4,
-        ),
         ([Said(status=500, body=USED_IN_ERROR)] * 3, 10),
-        ([Said("no JSON"), Said("none again")], 30),
     ],
-    ids=["all thought", "nothing said", "error with usage", "garbage"],
+    ids=["all thought", "error with usage"],
 )
 async def test_what_was_billed_and_cannot_be_used_is_in_the_ledger_and_counts_against_the_budget(
     faults: list[Said], tokens: int, tmp_path: Path
@@ -240,12 +221,6 @@ async def test_what_was_billed_and_cannot_be_used_is_in_the_ledger_and_counts_ag
             with pytest.raises(BudgetExceeded, match=f"{tokens} were used"):
                 await llm.chat(Role.JUDGE, ASK)
     assert len(server.requests) == len(faults)
-
-
-async def test_tokens_are_estimated_where_the_endpoint_does_not_count() -> None:
-    async with FaultyServer([Said("x" * 40, usage=None)]) as server, LLM(settings(server)) as llm:
-        reply = await llm.chat(Role.JUDGE, [{"role": "user", "content": "y" * 80}])
-    assert (reply.prompt_tokens, reply.completion_tokens) == (20, 10)
 
 
 def test_a_broken_ledger_is_named_and_not_replaced(tmp_path: Path) -> None:

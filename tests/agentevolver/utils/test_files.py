@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from agentevolver.utils import files
 from agentevolver.utils.files import (
     append_jsonl,
-    compress,
     create,
     cut_torn,
     move,
@@ -56,11 +55,6 @@ def test_a_file_is_on_the_disk_before_it_takes_its_name_and_its_name_before_whol
     assert json.loads(path.read_text()) == {"a": 1} and list(path.parent.iterdir()) == [path]
 
 
-def test_what_is_written_again_soon_need_not_be_synced(tmp_path, calls):
-    write_json(tmp_path / "status.json", {"a": 1}, durable=False)
-    assert calls == [("replace", tmp_path / "status.json")]
-
-
 def test_a_tree_is_synced_files_first(tmp_path, calls):
     for name in ("actor/model.pt", "actor/huggingface/config.json", "data.pt"):
         (tmp_path / "c" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -86,16 +80,6 @@ def test_a_sync_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="Input/output error"):
         write_text(path, "new")
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
-
-
-def test_a_file_system_without_a_sync_of_folders_is_no_obstacle_and_one_of_files_is(tmp_path, monkeypatch):
-    def no_folders(handle):
-        if stat.S_ISDIR(os.fstat(handle).st_mode):
-            raise OSError(errno.EINVAL, "Invalid argument")
-
-    monkeypatch.setattr(os, "fsync", no_folders)
-    write_text(tmp_path / "x", "new")
-    assert (tmp_path / "x").read_text() == "new"
 
 
 def test_two_drafts_of_one_file_do_not_meet(tmp_path):
@@ -155,16 +139,6 @@ def test_a_torn_last_line_is_cut_off_and_nothing_else(tmp_path, monkeypatch, rec
     assert path.read_bytes() == wanted
     cut_torn(tmp_path / "none.jsonl")
     assert not (tmp_path / "none.jsonl").exists()
-
-
-def test_compressed_lines_are_read_like_others(tmp_path):
-    path = tmp_path / "step_1.jsonl"
-    records = [{"id": number, "text": "the same words " * 20} for number in range(50)]
-    write_jsonl(path, records)
-    size = path.stat().st_size
-    packed = compress(path)
-    assert packed.name == "step_1.jsonl.gz" and not path.exists() and packed.stat().st_size < size / 10
-    assert read_jsonl(packed) == records and list(tmp_path.iterdir()) == [packed]
 
 
 def test_a_tree_that_is_removed_is_gone_at_once_and_so_is_what_a_kill_left_of_another(tmp_path, monkeypatch):

@@ -4,7 +4,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -57,28 +56,6 @@ async def test_a_proxy_does_not_stand_between_processes_of_one_machine(
     monkeypatch.delenv("NO_PROXY", raising=False)
     monkeypatch.delenv("no_proxy", raising=False)
     assert await unhealthy(f"{server}/well") is None
-
-
-def test_ports_are_taken_outside_of_what_the_kernel_gives_to_anybody(tmp_path: Path) -> None:
-    setting = tmp_path / "range"
-    for text, wanted in (
-        ("32768\t60999\n", range(12_000, 32_768)),
-        ("1024 60999", range(61_000, 65_536)),
-        ("1024 65535", range(12_000, 65_536)),
-        ("odd", range(12_000, 32_768)),
-    ):
-        setting.write_text(text)
-        assert net.stable_ports(setting) == wanted
-    low, high = map(int, net.EPHEMERAL.read_text().split())
-    assert {net.take_any_port() for _ in range(20)} & set(range(low, high + 1)) == set()
-
-
-def test_a_port_on_another_interface_is_not_free_either() -> None:
-    with socket.socket() as taken:
-        port = net.take_any_port()
-        taken.bind(("127.0.0.3", port))
-        taken.listen()
-        assert net.port_is_free(port) and not net.port_is_free(port, "0.0.0.0")
 
 
 def test_a_port_in_use_is_not_free() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentevolver.utils.files import GrowingFile, parse, read_at, signature
+from agentevolver.utils.files import GrowingFile
 
 
 def values(file: GrowingFile) -> list[object]:
@@ -55,19 +55,3 @@ def test_however_the_writer_is_interrupted_every_line_comes_once(cuts: list[int]
             out.flush()
             found += values(file)
     assert found == list(range(40)) and file.generation == 0
-
-
-def test_a_line_is_found_by_its_offset(tmp_path: Path) -> None:
-    path = tmp_path / "x.jsonl"
-    path.write_bytes(line(1) + line(2))
-    assert read_at(path, len(line(1))) == {"n": 2}
-    assert read_at(path, 3) is None and parse(b"3") is None
-
-
-def test_a_signature_changes_with_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "x"
-    assert signature(path) is None and signature(path / "below") is None
-    path.write_text("a")
-    before = signature(path)
-    path.write_text("ab")
-    assert signature(path) != before

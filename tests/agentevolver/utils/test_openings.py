@@ -30,11 +30,6 @@ def test_without_a_mark_another_query_goes_below(info):
     assert replace_query(said("a map of a lake"), "walk", info) == said("a map of a lake\n\nwalk")
 
 
-def test_an_opening_without_messages_takes_no_query():
-    with pytest.raises(ValueError, match="no message"):
-        replace_query([], "walk", {})
-
-
 def test_the_text_without_the_query():
     assert without_query(said("rules", "walk\n\nA F"), "walk") == "rules\n\nA F"
     assert without_query(said("rules", "walk"), "walk") == "rules"

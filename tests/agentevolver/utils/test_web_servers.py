@@ -147,21 +147,3 @@ def test_what_is_asked_rightly_is_answered(port: int, name: str) -> None:
         given = {"origin": f"http://{host}"} if name == "page" else {}
         status, _, body = ask(port, request(method, path, sent, host=host, **given, **bearer()))
         assert status == (404 if name == "page" and host != f"127.0.0.1:{port}" else 200), body
-
-
-def test_an_upgrade_is_not_made_and_a_request_in_pieces_is_served(port: int, name: str) -> None:
-    upgrade = request("GET", "/nowhere", connection="upgrade", upgrade="websocket", close=False, **bearer())
-    with connect(port) as connection:
-        connection.sendall(upgrade)
-        assert connection.recv(65536).startswith(b"HTTP/1.1 404")
-    method, path, sent = GOALS[name]
-    data = request(
-        "GET" if name == "page" else method,
-        "/api/state" if name == "page" else path,
-        sent if name != "page" else b"",
-        **bearer(),
-    )
-    with connect(port) as connection:
-        for byte in data:
-            connection.sendall(bytes([byte]))
-        assert answer(connection)[0] == 200

@@ -1,8 +1,7 @@
-"""Several runs in one page, and success by kind of task."""
+"""Several runs in one page, and what an advantage is made of."""
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -68,29 +67,6 @@ def test_a_run_that_begins_later_is_there_with_the_next_look(runs: list[Path], t
             (made := tmp_path / "pocket" / f"run_{number}").mkdir()
             (made / "config.yaml").touch()
         assert len(listed()) == 3, "more than can be shown"
-
-
-def test_what_decides_comes_first_and_secrets_are_masked(client: TestClient) -> None:
-    rows = client.get("/api/runs/differences").json()
-    assert [(row["key"], row["decides"], row["values"]) for row in rows] == [
-        ("data.seed", True, ["0", "1"]),
-        ("exp_manager.rollout_ratio", True, [None, "0.5"]),
-        ("trainer.save_freq", False, ["0", "1"]),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("by", "groups"),
-    [
-        ("family", [("note_del", 12, 4, 2 / 3)]),
-        ("origin", [("original", 6, 2, 2 / 3), ("synthetic", 6, 2, 2 / 3)]),
-    ],
-)
-def test_success_by_kind_of_task(by: str, groups: list[tuple[Any, ...]], client: TestClient) -> None:
-    found = client.get("/api/success/training", params={"by": by, "last": 10}).json()
-    assert found["steps"] == [1, 2]
-    told = [(g["name"], g["rollouts"], g["tasks"], pytest.approx(g["success"])) for g in found["groups"]]
-    assert told == groups, "rollouts that did not happen count for nothing"
 
 
 def test_the_advantage_of_each_turn_is_explained(runs: list[Path], client: TestClient) -> None:

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import orjson
-
 from agentevolver.trainer.monitor.log import supersede_metrics
 from agentevolver.view.metrics import RunMetrics
 from tests.agentevolver.view.runs import write_metrics
@@ -37,16 +35,3 @@ def test_a_resumed_run_begins_its_curves_anew(tmp_path: Path) -> None:
     after = metrics.read([SUCCESS], generation=first["generation"], since=6)
     assert after["generation"] != first["generation"]
     assert (after["since"], after["steps"]) == (0, [0, 1, 2, 3])
-
-
-def test_a_run_without_metrics_has_none(tmp_path: Path) -> None:
-    metrics = RunMetrics(tmp_path / "metrics.jsonl")
-    assert metrics.read(["*"])["steps"] == [] and metrics.names() == []
-
-
-def test_what_is_no_number_and_what_is_no_record_is_left_out(tmp_path: Path) -> None:
-    records = [{"step": 1, "time": 1.0, "a": 1, "b": "text", "c": None, "d": True}, {"time": 2.0, "a": 3}]
-    (tmp_path / "metrics.jsonl").write_bytes(b"".join(orjson.dumps(record) + b"\n" for record in records))
-    metrics = RunMetrics(tmp_path / "metrics.jsonl")
-    assert metrics.names() == ["a"]
-    assert metrics.read(["a"])["broken"] == 1

@@ -8,7 +8,6 @@ import pytest
 import pytest_asyncio
 
 from agentevolver.utils.files import write_jsonl
-from experience_manager.store import Store
 from tests.agentevolver.view.browser import Page, browser, find_browser, serving, show
 from tests.agentevolver.view.runs import (
     HOSTILE,
@@ -107,61 +106,6 @@ async def test_a_step_that_is_trained_meanwhile_appears(page: Page, address: str
     await show(page, "trajectories")
     write_jsonl(run / "trajectories" / "step_4.jsonl", make_records(4, 1))
     await page.until("document.querySelector('tbody td').textContent === '4'")
-
-
-async def test_filters_are_in_the_address(page: Page, address: str) -> None:
-    await page.open(f"{address}#/trajectories?outcome=failed&step=2")
-    await page.until("document.querySelectorAll('tbody tr').length === 2")
-    await page.run(
-        "document.querySelector('[name=outcome]').value = ''; document.querySelector('form').requestSubmit()"
-    )
-    await page.until("location.hash === '#/trajectories?step=2' && document.querySelectorAll('tbody tr').length === 8")
-
-
-async def test_an_experience_is_pinned_edited_and_deleted(page: Page, address: str, run: Path) -> None:
-    await page.open(f"{address}#/experience?text=e1")
-    button = "[...document.querySelectorAll('.card button')].find((b) => b.textContent === '{}')"
-    await page.until(button.format("Pin"))
-    await page.run(button.format("Pin") + ".click()")
-    await page.until(button.format("Unpin"))
-    await page.run(button.format("Edit") + ".click()")
-    await page.run(f"document.querySelector('textarea[name=content]').value = {HOSTILE!r}")
-    await page.run(button.format("Save") + ".click()")
-    await page.until(
-        "document.querySelector('.card')?.innerText.includes('onerror') && "
-        "document.querySelector('.card').innerText.includes('yours')"
-    )
-    with Store(run / "experience.sqlite") as store:
-        now = store.get("default", "e1")
-        assert now.pinned and now.content == HOSTILE and now.by_person
-    await page.run(button.format("Delete") + ".click()")
-    await page.run(button.format("Really delete?") + ".click()")
-    await page.until("!document.querySelector('.card')")
-    with Store(run / "experience.sqlite") as store:
-        assert store.workspaces() == {"default": 2}
-
-
-# What a link downloads, kept instead of clicked.
-CAUGHT = """window.caught = []; URL.createObjectURL = (blob) => (window.blob = blob, 'blob:x');
-HTMLAnchorElement.prototype.click = function () {
-    if (this.download) window.caught.push([this.download, window.blob]);
-}; 1"""
-
-
-async def test_tables_and_figures_are_exported(page: Page, address: str) -> None:
-    await page.open(f"{address}#/curves")
-    await page.until("document.querySelector('[aria-label=\"Validation reward\"] .export')")
-    await page.run(CAUGHT)
-    buttons = "document.querySelectorAll('[aria-label=\"Validation reward\"] .export button')"
-    for number in range(3):
-        await page.run(f"{buttons}[{number}].click()")
-        await page.until(f"caught.length === {number + 1}")
-    assert await page.run("caught.map(([name]) => name)") == [
-        f"pocket-demo-validation-reward.{kind}" for kind in ("csv", "jsonl", "png")
-    ]
-    csv = await page.run("caught[0][1].text()")
-    assert csv.splitlines() == ["series,training_step,value", "pocket avg@4,0,0.4", "pocket avg@4,2,0.42"]
-    assert await page.run("caught[2][1].slice(1, 4).text()") == "PNG" and await page.run("caught[2][1].size") > 5000
 
 
 async def test_runs_are_compared(page: Page, run: Path) -> None:

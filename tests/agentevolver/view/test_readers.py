@@ -1,4 +1,4 @@
-"""The folder itself, tasks, samples, cost, logs and load."""
+"""The folder itself, tasks, samples and logs."""
 
 import json
 import socket
@@ -6,21 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from agentevolver.utils.files import write_jsonl
 from agentevolver.view.experiment import (
-    MOST_RUNS,
     Experiment,
     NotAnExperiment,
     NotThere,
     UnreadableFile,
-    experiments_in,
 )
 from agentevolver.view.logs import Logs
-from agentevolver.view.metrics import usage
 from agentevolver.view.samples import Samples
 from agentevolver.view.tasks import Tasks
-from task_manager.journal import PipelineJournal
-from tests.agentevolver.view.runs import HOSTILE, make_plan, make_records, make_run, sample_of
+from tests.agentevolver.view.runs import HOSTILE, make_plan, make_run
 
 
 @pytest.fixture(scope="module")
@@ -39,18 +34,6 @@ def test_a_folder_that_is_no_run_is_refused_with_what_to_give(run: Path, tmp_pat
         Experiment(tmp_path / "missing")
     with pytest.raises(NotAnExperiment, match=r"has no config\.yaml; give the folder of a run"):
         Experiment(tmp_path)
-
-
-def test_a_folder_of_runs_stands_for_all_of_them_and_rounds_are_none(run: Path, tmp_path: Path) -> None:
-    other = bare(run.parent / "other")
-    bare(run / "proposer")
-    assert experiments_in(run.parents[1]) == experiments_in(run.parent) == [run, other.folder]
-    assert experiments_in(run) == [run]
-    assert experiments_in(tmp_path / "missing") == [tmp_path / "missing"]
-    for i in range(MOST_RUNS):
-        bare(run.parent / f"r{i}")
-    with pytest.raises(NotAnExperiment, match=f"holds {MOST_RUNS + 2} runs, {MOST_RUNS} can be shown"):
-        experiments_in(run.parent)
 
 
 def test_whether_a_run_goes_on_is_asked_of_its_processes(tmp_path: Path) -> None:
@@ -98,20 +81,6 @@ def test_proposals_are_found_by_fate_and_text(run: Path) -> None:
         tasks.exploration(name, plan, 3)
 
 
-def test_a_journal_is_followed_while_it_is_written(tmp_path: Path) -> None:
-    plan = make_plan()
-    with PipelineJournal(tmp_path / "tasks" / "t.d") as journal:
-        tasks = Tasks(tmp_path / "tasks")
-        assert tasks.overview()["journals"] == [{"name": "t.d", "plans": []}]
-        journal.put("plan", "p", plan.to_dict())
-        assert tasks.overview()["journals"][0]["plans"][0]["stages"]["explored"] == 0
-        journal.put("exploration", plan.exploration("w0", 0), {"steps": []})
-        assert tasks.overview()["journals"][0]["plans"][0]["stages"]["explored"] == 1
-        with journal.path.open("ab") as file:
-            file.write(b'{"kind": "synthesis", "key"')
-        assert tasks.overview()["journals"][0]["plans"][0]["stages"]["proposed"] == 0
-
-
 def test_the_rows_of_a_rollout_have_every_token(run: Path) -> None:
     (row,) = Samples(Experiment(run)).rows(1, "g1-0_0")
     assert row["prompt"] == ["1", "2", "3"] and row["tokens"]["text"] == ["10", "11", "12", "13", "14"]
@@ -119,20 +88,6 @@ def test_the_rows_of_a_rollout_have_every_token(run: Path) -> None:
     assert not row["is_text"] and row["cut"] == 0
     assert Samples(Experiment(run)).rows(1, "g1-0_3") == [], "it did not happen"
     assert Samples(Experiment(run)).rows(99, "g1-0_0") == []
-
-
-def test_rows_of_rollouts_with_similar_names_are_kept_apart_and_in_order(tmp_path: Path) -> None:
-    experiment = bare(tmp_path / "e")
-    sample = sample_of(next(iter(make_records(1, 1))))
-    keys = ["g_1_10", "g_1_2", "g_11_0", "g_1_0"]
-    write_jsonl(experiment.folder / "samples" / "step_1.jsonl", ({**sample, "key": key} for key in keys))
-    assert [row["key"] for row in Samples(experiment).rows(1, "g_1")] == ["g_1_0", "g_1_2", "g_1_10"]
-
-
-def test_cost_is_by_role_the_dearest_first(run: Path) -> None:
-    found = usage(Experiment(run))
-    assert [(role["role"], role["cost"]) for role in found["roles"]] == [("judge", 1.5), ("explorer", 0.5)]
-    assert found["budget"] == {"max_tokens": 1000}
 
 
 def test_logs_are_followed_from_their_end_without_colours_and_progress(run: Path) -> None:

@@ -74,12 +74,3 @@ def test_another_address_asks_for_the_token(run: Path) -> None:
             assert client.get("/").status_code == 401
             assert client.get("/?token=a-token").status_code == 200
             assert client.get("/api/state").status_code == 200
-
-
-def test_what_is_no_run_and_a_port_that_is_taken_are_one_line(run: Path, tmp_path: Path) -> None:
-    done = subprocess.run([*LAUNCHER, "--view", str(tmp_path)], capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 2 and "has no config.yaml" in done.stderr and len(done.stderr.splitlines()) == 1
-    with serving(str(run)) as (_, address):
-        port = address.rstrip("/").rpartition(":")[2]
-        done = subprocess.run([*LAUNCHER, "--view", str(run), "--port", port], capture_output=True, text=True, cwd=ROOT)
-        assert done.returncode == 1 and f"port {port} is taken" in done.stderr

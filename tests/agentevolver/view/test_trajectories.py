@@ -2,15 +2,13 @@
 since."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-import agentevolver.view.trajectories as module
-from agentevolver.utils.files import COMPRESSED, compress, write_jsonl
-from agentevolver.view.experiment import BadPageRequest, NotThere
+from agentevolver.utils.files import write_jsonl
+from agentevolver.view.experiment import BadPageRequest
 from agentevolver.view.trajectories import Filter, Trajectories, cursor
-from tests.agentevolver.view.runs import N, make_records
+from tests.agentevolver.view.runs import make_records
 
 
 @pytest.fixture
@@ -52,44 +50,6 @@ def test_pages_go_on_where_the_last_one_stopped(trajectories: Trajectories) -> N
             break
         before = cursor(":".join(map(str, found["next"])))
     assert len(seen) == len(set(seen)) == 12
-
-
-def test_a_search_stops_after_so_many_bytes_and_says_where(
-    trajectories: Trajectories, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "SEARCH_BYTES", 1)
-    steps: list[int] = []
-    pages, before = 0, None
-    while True:
-        found = trajectories.find(Filter(text="k0.1"), before=before)
-        steps += [row["step"] for row in found["rows"]]
-        pages += 1
-        if found["next"] is None:
-            break
-        before = (found["next"][0], found["next"][1])
-    assert steps == [10] * N + [1] * N, "steps 10 and 1 have such a task"
-    assert pages > 1
-
-
-def test_a_file_that_is_compressed_while_it_is_opened_is_found_under_its_new_name(
-    trajectories: Trajectories, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read, read_at = module._read, module.read_at
-
-    def late(path: Path, *arguments: Any) -> Any:
-        if path.suffix != COMPRESSED:
-            compress(path)
-        return (read if len(arguments) == 2 else read_at)(path, *arguments)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(module, "_read", late)
-        assert len(trajectories.step(2)) == 8 and len(trajectories.find(Filter())["rows"]) == 24
-    write_jsonl(tmp_path / "step_4.jsonl", make_records(4, 1))
-    assert len(trajectories.step(4)) == 4
-    monkeypatch.setattr(module, "read_at", late)
-    with pytest.raises(NotThere, match="try again"):
-        trajectories.one(4, 0)
-    assert trajectories.one(4, 0)["summary"]["step"] == 4
 
 
 def test_a_rollout_comes_whole_and_with_its_group(trajectories: Trajectories) -> None:

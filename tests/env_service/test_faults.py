@@ -4,15 +4,12 @@ before and after."""
 from __future__ import annotations
 
 import asyncio
-import socket
-import struct
 from collections.abc import Iterator
 
-import orjson
 import psutil
 import pytest
-from local_hosts import Http, say
-from ray_service import BOTH, Served, command_of, folders_of, leaking_nothing, open_instances, start, stop
+from local_hosts import say
+from ray_service import BOTH, Served, command_of, folders_of, leaking_nothing, start, stop
 
 from env_service.client import AsyncEnvClient, EnvCrashed, EnvTimeout
 from tests.free_ports import free_port
@@ -95,57 +92,3 @@ async def test_environments_that_raise_hang_return_garbage_or_flood_do_not_distu
         )
         assert logged < 20_000_000, "what environments print must not end up in logs"
         await asyncio.gather(*(client.release_instance(name) for name in ("calm", *names)))
-
-
-async def test_a_shared_host_survives_a_flood_of_memory_or_is_replaced(served: Served) -> None:
-    async with AsyncEnvClient(served.url) as client:
-        for name in ("greedy", "calm"):
-            await client.create_instance("counter", "t1", name)
-        with pytest.raises(EnvCrashed):
-            await client.step("greedy", say("!allocate"))
-        await asyncio.gather(*(client.release_instance(name) for name in ("greedy", "calm")))
-        await asyncio.gather(*(client.create_instance("counter", "t1", f"after{number}") for number in range(10)))
-        assert all(await asyncio.gather(*(client.release_instance(f"after{number}") for number in range(10))))
-        assert max(p.memory_info().rss for p in served.family()) < 1.2e9
-
-
-@pytest.mark.parametrize("env_type", ["counter", "lonely"])
-async def test_a_client_that_vanishes_in_mid_call_harms_nothing(served: Served, env_type: str) -> None:
-    async with Http(served.url) as http:
-
-        async def instance_after(steps: int) -> None:
-            """Wait until the only instance is at rest and has taken so many steps."""
-            async with asyncio.timeout(20):
-                while [(i["instance_id"], i["state"], i["steps"]) for i in await open_instances(http)] != [
-                    ("whole", "open", steps)
-                ]:
-                    await asyncio.sleep(0.05)
-
-        await vanish(served, "/create", {"env_type": env_type, "task_id": "t1", "instance_id": "half"}, sent=0.5)
-        await vanish(
-            served,
-            "/create",
-            {"env_type": env_type, "task_id": "t1", "instance_id": "whole", "params": {"init_sleep": 0.4}},
-        )
-        await instance_after(0)
-        for number in range(3):
-            await vanish(served, "/step", {"instance_id": "whole", "messages": say("!sleep 0.4"), "step_index": number})
-            await vanish(served, "/evaluate", {"instance_id": "whole"})
-        await instance_after(3)
-        assert (await http.post("/step", {"instance_id": "whole", "messages": say(1), "step_index": 3}))[1]["data"][
-            "info"
-        ]["calls"] == 4
-        await vanish(served, "/release", {"instance_id": "whole"})
-
-
-async def vanish(served: Served, path: str, body: object, sent: float = 1.0) -> None:
-    """Send a request, or a part of it, and break the connection a moment later without waiting for the reply."""
-    payload = orjson.dumps(body)
-    head = (
-        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
-        f"{len(payload)}\r\n\r\n"
-    )
-    with socket.create_connection(("127.0.0.1", served.port), timeout=10) as sock:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close() resets the connection
-        sock.sendall(head.encode() + payload[: int(len(payload) * sent)])
-        await asyncio.sleep(0.1)

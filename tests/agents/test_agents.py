@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -97,9 +96,9 @@ def in_a_shell(task_id: str) -> list[str]:
     return [*replies, "That is done."]
 
 
-async def run_codex(episode: playing.Episode, home: Path, config: str = "") -> None:
+async def run_codex(episode: playing.Episode, home: Path) -> None:
     (home / "work").mkdir(parents=True)
-    (home / "config.toml").write_text(codex_config(episode) + config)
+    (home / "config.toml").write_text(codex_config(episode))
     environ = {
         **playing.environment([replace(episode, tools=[])], home),
         "CODEX_HOME": str(home),
@@ -118,30 +117,3 @@ async def test_codex_from_npm_works_the_world_with_its_shell(tmp_path: Path) -> 
     async with played(TASKS, run, in_a_shell) as episodes:
         for episode in episodes:
             episode.check_samples(1)
-
-
-def by_mcp(task_id: str) -> list[str]:
-    """The solution as calls of an MCP server's tool, which codex has in a namespace of the server's name."""
-    calls = [
-        ("mcp__world__call", {"name": name, "arguments": playing.json.dumps(how)}) for name, how in solution(task_id)
-    ]
-    return [*map(hermes, calls), "That is done."]
-
-
-async def test_codex_from_npm_works_the_world_by_an_mcp_server(tmp_path: Path) -> None:
-    async def run(episodes: list[playing.Episode]) -> None:
-        (episode,) = episodes
-        known = playing.environment([replace(episode, tools=[])], tmp_path)
-        passed = "\n".join(f"{name} = {playing.json.dumps(known[name])}" for name in ("EPISODES", "PYTHONPATH"))
-        server = f"""
-[mcp_servers.world]
-command = "{sys.executable}"
-args = ["{SCRIPTS / "mcp_world.py"}"]
-required = true
-[mcp_servers.world.env]
-{passed}
-"""
-        await run_codex(episode, tmp_path / episode.instance, server)
-
-    async with played(TASKS[:1], run, by_mcp) as (episode,):
-        episode.check_samples(1)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agentevolver.llm.store import Ledger, Usage
-from benchmarks.table_audit import main, nearness, read, task_of
+from benchmarks.table_audit import main, nearness, read
 from env_service.environments.pocket.app_tasks import app_task_ids, make_app_task
 
 TASK_ID = app_task_ids("train")[0]
@@ -70,30 +70,6 @@ def test_tasks_tokens_and_labels_of_a_run(project: Path, capsys: pytest.CaptureF
     assert "100, 10 (0.00012)" in shown, "of a label"
     assert "2 steps of successes | 0.500 | 0.500 | nan |" in shown
     assert "2 steps of failures | 0.500 | nan | 0.500 |" in shown
-
-
-def test_a_synthetic_tasks_goal_is_what_its_reference_leaves() -> None:
-    own = make_app_task(TASK_ID)
-    made = task_of(synthetic(0, "him", SOLUTION))
-    assert made.goal == own.goal and made.solution == own.solution
-    assert task_of(synthetic(0, "him", SOLUTION[:1])).goal == own.start
-    assert task_of({"task_id": TASK_ID, "metadata": {}}) == own
-
-
-def test_a_judges_verdicts_are_compared_with_what_the_world_says(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    task = {**synthetic(0, "him", SOLUTION), "evaluator": "llm"}
-    given = [(SOLUTION, True, 0.9), (SOLUTION, False, 0.3), (SOLUTION[:-1], False, 0.1), (["rubbish"], True, 0.7)]
-    lines = [json.loads(rollout(task, i, acts, success=won, good=[])) for i, (acts, won, _) in enumerate(given)]
-    for line, (_, _, points) in zip(lines, given, strict=True):
-        line["outcome"]["score"] = points
-    path = project / "qa-1" / "trajectories" / "step_2.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    audit = read(project)["qa"]
-    assert audit.verdicts == {True: [0.9, 0.3], False: [0.1, 0.7]} and audit.agreed == 2
-    main([str(project)])
-    assert "| qa | 4 rollouts | 0.500 | 0.600 | 0.400 |" in capsys.readouterr().out
 
 
 def test_a_task_of_dev_among_the_kept_is_contamination(project: Path) -> None:

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / ".github").glob("*.md")))
 # Folders and files that a reader makes by following the page; the test that does so.
 WALKED = {
-    "my_world": "tests/env_service/test_cli.py",
+    "my_world": "tests/docs/test_bring_your_own.py",
     "last_word": "tests/docs/test_bring_your_own.py",
     "garden": "tests/docs/test_bring_your_own.py",
     "my_agent.yaml": "tests/docs/test_train_your_agent.py",

@@ -28,7 +28,6 @@ class Counter(BaseEnv):
         self.calls = 0
 
     def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
-        time.sleep((params or {}).get("init_sleep", 0))
         if (params or {}).get("fail") == "init":
             raise RuntimeError("the start fails")
         return {
@@ -129,22 +128,13 @@ class SteadyLonelyCounter(LonelyCounter):
     call_timeout_s: ClassVar[float] = 3.0
 
 
-class StillbornCounter(LonelyCounter):
-    """One whose process ends when an instance is made."""
-
-    def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
-        os._exit(7)
-
-
 class WarmCounter(LonelyCounter):
-    """Takes its time to get ready, before anybody asks; or fails there, as the variable WARM_UP says."""
+    """Takes its time to get ready, before anybody asks."""
 
     ready_in: ClassVar[int] = 0
 
     @classmethod
     def warm_up(cls) -> None:
-        if os.environ.get("WARM_UP") == "fail":
-            raise FileNotFoundError("secret-detail")
         time.sleep(0.5)
         cls.ready_in = os.getpid()
 

@@ -63,16 +63,6 @@ class Won(Sound):
         return 1.0
 
 
-class Dense(Sound):
-    def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
-        return 0.5
-
-
-class NotJson(Sound):
-    def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> Any:
-        return {1, 2}
-
-
 class FussyClose(Sound):
     def close(self) -> None:
         if not self.calls:
@@ -115,23 +105,12 @@ class TellsAtTimes(Telling):
         return result
 
 
-class EarlyFinish(Telling):
-    def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
-        result = super().step(action, params)
-        return {**result, "info": {**result["info"], "finished": True}}
-
-
 class PrivateState(Telling):
     def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> Any:
         return {
             **super().get_info(messages, params),
             "facts": {"total": self.total, "id": self.instance_id if self.calls else ""},
         }
-
-
-class TornState(Telling):
-    def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> Any:
-        return {**super().get_info(messages, params), "finished": True}
 
 
 BROKEN = [
@@ -142,15 +121,11 @@ BROKEN = [
     (Moody, "start alike"),
     (Shared, "changes nothing in another"),
     (Won, "not solved before"),
-    (Dense, "0 or 1 by default"),
-    (NotJson, "get_info"),
     (FussyClose, "closes without an exception"),
     (LostQuery, "info.query"),
     (NoSuchParameter, "explore_steps"),
     (TellsAtTimes, "What info says of an action"),
-    (EarlyFinish, "What info says of an action"),
     (PrivateState, "what=state"),
-    (TornState, "what=state"),
 ]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from local_hosts import COUNTER, say, serving
-from scripted_server import CUT, SILENCE, reply, scripted
+from scripted_server import CUT, reply, scripted
 
 from env_service.client import (
     AsyncEnvClient,
@@ -26,7 +26,6 @@ from env_service.client import (
     EnvUnavailable,
     RetryPolicy,
 )
-from env_service.protocol import Repeat, Schedule
 
 pytestmark = pytest.mark.service
 
@@ -140,13 +139,6 @@ async def test_every_failure_has_its_type_is_not_repeated_and_says_what_where_an
 
 
 @both
-async def test_silence_is_a_timeout(client_class: Any) -> None:
-    async with scripted(SILENCE) as server, client_class(server.url, retry=FAST, timeout_s=0.2) as client:
-        with pytest.raises(EnvTimeout, match=r"no answer within 0\.2 s"):
-            await client.step("a", say(1))
-
-
-@both
 async def test_nobody_listening_is_unavailable_and_says_how_to_start_a_service(client_class: Any) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -187,25 +179,6 @@ async def test_the_token_is_sent_from_the_argument_or_the_environment(
         monkeypatch.setenv("ENV_SERVICE_TOKEN", "right")
         async with client_class(running.url, retry=FAST) as client:
             assert await client.get_env_profile("counter")
-
-
-@both
-async def test_what_json_cannot_hold_is_a_request_error_before_anything_is_sent(client_class: Any) -> None:
-    async with scripted() as server, client_class(server.url, retry=FAST) as client:
-        with pytest.raises(EnvRequestError, match="not JSON"):
-            await client.step("a", {"role": "assistant", "content": "x", "extra": object()})
-        assert not server.requests
-
-
-def test_waits_grow_with_full_jitter_and_stop_at_the_budget() -> None:
-    policy = RetryPolicy(tries=100, base_s=1.0, cap_s=4.0, budget_s=30.0)
-    error = EnvUnavailable("x", repeat=Repeat.ALWAYS)
-    schedules = [Schedule(policy, safe=True) for _ in range(200)]
-    for ceiling in (2.0, 4.0, 4.0):
-        waits = [schedule.wait_s(error) or 0.0 for schedule in schedules]
-        assert 0.8 * ceiling < max(waits) <= ceiling and min(waits) < 0.2 * ceiling
-    spent = Schedule(RetryPolicy(budget_s=0.0), safe=True)
-    assert spent.wait_s(EnvUnavailable("x", repeat=Repeat.ALWAYS, retry_after_s=5)) is None
 
 
 async def test_the_documented_client_runs_against_the_pocket_world() -> None:

@@ -12,10 +12,8 @@ from env_service.contract import (
     checked_class,
     checked_init_state,
     checked_score,
-    checked_state,
     checked_step,
     created_with,
-    shorten,
 )
 
 USER = {"role": "user", "content": "go"}
@@ -27,9 +25,7 @@ STEP = {"state": [USER], "reward": 1, "is_terminated": False, "info": {}}
     [
         (None, "a dict with `state`"),
         ({"state": [USER, {"role": "assistant", "content": "x"}], "info": {}}, "the last one is from the user"),
-        ({"state": [{"role": "user"}], "info": {}}, "a text as `content`"),
         ({"state": [{"role": "robot", "content": ""}], "info": {}}, "a role of"),
-        ({"state": [USER], "info": {1: 2}}, "text keys"),
         ({"state": [USER]}, "as `info`"),
     ],
 )
@@ -45,13 +41,9 @@ def test_a_wrong_init_state_is_named(value: Any, message: str) -> None:
     [
         ({"reward": float("nan")}, "finite"),
         ({"reward": True}, "a number"),
-        ({"is_terminated": 1}, "a bool"),
         ({"state": "text"}, "a list of messages"),
-        ({"info": []}, "as `info`"),
         ({"info": {"refused": 1}}, "`info.refused`"),
-        ({"info": {"finished": "yes"}}, "`info.finished`"),
         ({"info": {"finished": True}, "is_terminated": False}, "together with `is_terminated`"),
-        ({"info": {"answer": 3}}, "`info.answer`"),
     ],
 )
 def test_a_wrong_step_is_named(change: dict[str, Any], message: str) -> None:
@@ -60,27 +52,6 @@ def test_a_wrong_step_is_named(change: dict[str, Any], message: str) -> None:
     assert right["info"] == told and isinstance(right["reward"], float)
     with pytest.raises(ContractError, match=message):
         checked_step({**STEP, **change})
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"facts": [1]}, "as `facts`"),
-        ({"answer": 3}, "as `answer`"),
-        ({"finished": 1}, "as `finished`"),
-        ({"exact": "yes"}, "as `exact`"),
-        ({"prose": None}, "as `prose`"),
-    ],
-)
-def test_a_wrong_state_is_named(change: dict[str, Any], message: str) -> None:
-    state = {"facts": {}, "answer": None, "finished": None, "exact": True}
-    assert checked_state(state) == state
-    with pytest.raises(ContractError, match=message):
-        checked_state({**state, **change})
-
-
-def test_an_environment_need_not_tell_its_state() -> None:
-    assert all(checked_state(told) is None for told in (None, {"tools": []}, "nothing", [1]))
 
 
 def test_the_number_of_steps_comes_under_the_name_that_the_class_gives_it() -> None:
@@ -110,12 +81,3 @@ def test_a_class_must_be_complete_and_declare_its_hosting() -> None:
     for name, declared in wrong.items():
         with pytest.raises(ContractError, match=f"{name}={declared!r}"):
             checked_class(type("Wrong", (Counter,), {name: declared}), "x:Y")
-
-
-def test_an_object_with_a_broken_repr_still_fits_into_a_message() -> None:
-    class Broken:
-        def __repr__(self) -> str:
-            raise RuntimeError
-
-    assert "whose repr raised RuntimeError" in shorten(Broken())
-    assert len(shorten("x" * 10_000)) < 200

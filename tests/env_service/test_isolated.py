@@ -8,13 +8,12 @@ import os
 import signal
 import time
 from functools import partial
-from pathlib import Path
 
 import psutil
 import pytest
 from local_hosts import LONELY, Http, Running, eventually, say, serving, started_here
 
-from env_service.errors import EnvironmentFailed, InstanceLost
+from env_service.errors import InstanceLost
 from env_service.hosting.wire import unpack
 
 pytestmark = pytest.mark.service
@@ -28,9 +27,9 @@ def ended(process: psutil.Process) -> bool:
         return True
 
 
-async def process_of(running: Running, name: str, env_type: str = "lonely") -> int:
+async def process_of(running: Running, name: str) -> int:
     """Create an instance and return its process id."""
-    await running.service.create(env_type, "t1", name, {})
+    await running.service.create("lonely", "t1", name, {})
     return int(unpack(await running.service.step(name, say("!pid"), {}, None))["state"][0]["content"])
 
 
@@ -93,24 +92,6 @@ async def test_siblings_draw_different_random_numbers() -> None:
         assert len(drawn) == 4
 
 
-async def test_processes_that_die_young_are_not_forked_again_and_again(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("SICKLY", str(tmp_path / "sick"))
-    async with serving({"sickly": "sickly_env:Sickly"}, warm=2) as running:
-        (pool,) = running.service._pools.values()
-        (tmp_path / "sick").touch()
-        for worker in pool.workers:
-            worker.link.close()
-        await eventually(lambda: running.service.not_ready())
-        await asyncio.sleep(1.5)
-        assert next(pool._numbers) < 20
-        (tmp_path / "sick").unlink()
-        # It waits longer after each death, and a machine with much else to do takes its time to start them.
-        await eventually(lambda: running.service.not_ready() is None and len(pool.workers) == 2, timeout_s=30)
-        await process_of(running, "a", "sickly")
-
-
 async def test_creates_right_after_the_death_of_a_fork_server_find_living_processes() -> None:
     async with serving(LONELY, warm=3) as running:
         for number in range(4):
@@ -126,13 +107,6 @@ async def test_creates_right_after_the_death_of_a_fork_server_find_living_proces
         assert running.service._taken == {"lonely": 0}
 
 
-async def test_an_environment_that_ends_its_process_when_it_is_created_is_tried_a_few_times_and_reported() -> None:
-    async with serving({"doomed": "counter_envs:StillbornCounter"}) as running:
-        with pytest.raises(EnvironmentFailed, match="ended during create"):
-            await running.service.create("doomed", "t1", "a", {})
-        assert running.service._taken == {"doomed": 0} and not running.service.instances
-
-
 async def test_a_process_warms_up_while_it_waits_so_that_a_create_is_quick() -> None:
     async with serving({"warm": "counter_envs:WarmCounter"}, warm=1) as running:
         await asyncio.sleep(1.0)
@@ -143,19 +117,3 @@ async def test_a_process_warms_up_while_it_waits_so_that_a_create_is_quick() -> 
         assert unpack(await running.service.create("warm", "t1", "b", {}))["info"]["ready_here"] is True, (
             "one that warms up is waited for"
         )
-
-
-async def test_a_process_that_cannot_warm_up_fails_the_create_with_the_reason_in_the_log(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setenv("WARM_UP", "fail")
-    async with serving({"warm": "counter_envs:WarmCounter"}) as running:
-        assert unpack(await running.service.get_env_profile("warm", {})) == ["t0", "t1", "t2"]
-        with pytest.raises(EnvironmentFailed) as caught:
-            await running.service.create("warm", "t1", "a", {})
-        assert (
-            "secret-detail" not in str(caught.value)
-            and "WarmCounter.warm_up" in caplog.text
-            and "secret-detail" in caplog.text
-        )
-        assert running.service._taken == {"warm": 0}

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from local_hosts import Http, Running, eventually, say, serving
 
-from env_service.errors import InstanceExists, InstanceLost, ServiceError, UnknownInstance
+from env_service.errors import InstanceExists, InstanceLost, UnknownInstance
 from env_service.hosting.wire import unpack
 
 pytestmark = pytest.mark.service
@@ -64,15 +64,6 @@ async def test_a_create_repeated_with_its_key_finds_the_first_ones_answer_until_
             await service.create("counter", "t1", "a", {}, "key")
 
 
-async def test_release_is_idempotent_also_concurrently() -> None:
-    async with serving() as running:
-        service = running.service
-        await service.create("counter", "t1", "a", {})
-        results = await asyncio.gather(*(service.release("a") for _ in range(10)))
-        assert sorted(results) == [False] * 9 + [True]
-        assert nothing_is_left(running)
-
-
 async def test_release_during_a_create_and_during_a_step_waits_for_them_and_leaks_nothing() -> None:
     async with serving() as running:
         service = running.service
@@ -87,21 +78,6 @@ async def test_release_during_a_create_and_during_a_step_waits_for_them_and_leak
         assert unpack(await stepping)["state"][0]["content"] == "ok"
         with pytest.raises(UnknownInstance):
             await service.step("b", say(1), {}, None)
-        assert nothing_is_left(running)
-
-
-async def test_an_instance_that_is_released_before_a_slow_create_ends_is_closed_when_it_does() -> None:
-    async with serving(shared_hosts=1) as running:
-        service = running.service
-        creating = asyncio.create_task(service.create("counter", "t1", "a", {"init_sleep": 0.5}))
-        await asyncio.sleep(0.05)
-        assert await service.release("a", patience_s=0.1) is True
-        await service.create("counter", "t2", "a", {})
-        with pytest.raises(UnknownInstance, match="released while"):
-            await creating
-        assert service.instances["a"].task_id == "t2"
-        await service.step("a", say(1), {}, 0)
-        assert await service.release("a") is True
         assert nothing_is_left(running)
 
 
@@ -131,26 +107,6 @@ async def test_a_hanging_call_is_given_up_in_its_time_and_its_neighbours_go_on()
         await eventually(lambda: pool.workers[0].link.stuck == 0)
         assert (await http.post("/release", {"instance_id": "hung"}))[1]["success"] is True
         assert (await http.post("/step", {"instance_id": "fine", "messages": say(1)}))[1]["data"]["info"]["calls"] == 2
-
-
-async def test_a_host_with_too_many_calls_that_never_end_is_replaced_when_its_last_instance_is_gone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("env_service.hosting.shared_pool.STUCK_LIMIT", 2)
-    async with serving({"quick": "counter_envs:QuickCounter"}, shared_hosts=1) as running:
-        service = running.service
-        for name in ("a", "b", "fine"):
-            await service.create("quick", "t1", name, {})
-        (pool,) = service._pools.values()
-        (old,) = pool.workers
-        hung = await asyncio.gather(*(service.step(n, say("!sleep 3"), {}, None) for n in "ab"), return_exceptions=True)
-        assert all(isinstance(result, ServiceError) and result.status == 504 for result in hung)
-        await eventually(lambda: len(pool.workers) == 2)
-        await service.create("quick", "t1", "new", {})
-        assert service.instances["new"].worker is not old and service.instances["fine"].worker is old
-        await service.step("fine", say(1), {}, None)
-        await service.release("fine")
-        await eventually(lambda: old not in pool.workers)
 
 
 async def test_a_lost_host_takes_its_own_instances_and_nothing_else_and_is_replaced() -> None:

@@ -12,19 +12,6 @@ from env_service.registry import RegistryError
 COUNTER = ["counter=counter_envs:Counter"]
 
 
-async def test_an_episode_as_over_http() -> None:
-    client = LocalClient(["counter"], COUNTER)
-    assert await client.get_env_profile("counter", "dev") == ["t0", "t1"] and await client.health()
-    state = await client.create_instance("counter", "t0", "one")
-    assert state["info"]["instance_id"] == "one" and state["state"][1]["content"] == "Reach ten."
-    result = await client.step("one", say(4), step_index=0)
-    assert result["state"][0]["content"] == "4" and not result["is_terminated"]
-    assert (await client.step("one", say(6)))["is_terminated"]
-    assert await client.evaluate("one", [], {"sparse": True}) == 1.0
-    assert "tools" in await client.get_tools_info("one")
-    assert await client.release_instance("one") and not await client.release_instance("one")
-
-
 async def test_errors_are_those_of_the_client() -> None:
     client = LocalClient(["counter"], COUNTER)
     with pytest.raises(EnvRequestError, match="nope"):

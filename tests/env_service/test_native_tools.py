@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from calling import answers, calling
-from counter_envs import Counter, ToolCounter
+from counter_envs import ToolCounter
 from local_hosts import Http, serving
 
 from env_service.checker import Failed, LocalProbe
@@ -68,24 +68,3 @@ def test_tools_that_no_chat_api_takes_are_the_environments_failure(
     monkeypatch.setattr(ToolCounter, "tools", lambda self, params=None: tools)
     with pytest.raises(Failed, match=problem):
         LocalProbe(ToolCounter).create("t1", NATIVE)
-
-
-def test_tools_that_change_are_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    probe = LocalProbe(ToolCounter)
-    name, _ = probe.create("t1", NATIVE)
-    monkeypatch.setattr(ToolCounter, "tools", lambda self, params=None: ["subtract"])
-    with pytest.raises(Failed, match="tools like"):
-        probe.step(name, adding(1))
-
-
-def test_tools_are_those_that_get_info_tells_unless_the_class_says_otherwise() -> None:
-    class Told(Counter):
-        def get_info(self, messages: Any = None, params: Any = None) -> Any:
-            return {"tools": [tool()]}
-
-    class Silent(Counter):
-        def get_info(self, messages: Any = None, params: Any = None) -> Any:
-            raise ValueError(f"what is {params}?")
-
-    assert Told("t1", "a").tools() == [tool()]
-    assert Silent("t1", "a").tools() == []

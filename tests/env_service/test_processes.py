@@ -1,15 +1,11 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
-import pytest
-
-from env_service.hosting.processes import SOCKET_CHARS, new_folder, remove_folder, without_secrets
+from env_service.hosting.processes import without_secrets
 
 
 def test_secrets_and_rays_variables_do_not_reach_isolated_environments() -> None:
@@ -39,23 +35,3 @@ assert os.environ["WANTED_KEY"] == "k" and not {"OTHER_KEY", "NOT_THERE_KEY", "S
         [sys.executable, "-c", script, str(tmp_path)], env=environ, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
-
-
-def test_the_longest_path_that_is_given_is_one_of_a_socket(monkeypatch: pytest.MonkeyPatch) -> None:
-    parent = tempfile.mkdtemp(dir="/tmp")
-    try:
-        root = Path(parent) / ("x" * (SOCKET_CHARS - len("/env_service-4194304-12345678/workers") - len(parent) - 1))
-        root.mkdir()
-        monkeypatch.setattr(tempfile, "tempdir", str(root))
-        monkeypatch.setattr(os, "getpid", lambda: 4_194_304)
-        folder = new_folder(len("/workers"))
-        assert Path(folder).parent == root and Path(folder).stat().st_mode & 0o777 == 0o700
-        with socket.socket(socket.AF_UNIX) as sock:
-            sock.bind(f"{folder}/workers")
-        root = root.rename(f"{root}x")
-        monkeypatch.setattr(tempfile, "tempdir", str(root))
-        folder = new_folder(len("/workers"))
-        assert Path(folder).parent == Path("/tmp")
-        remove_folder(folder)
-    finally:
-        remove_folder(parent)

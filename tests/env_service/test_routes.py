@@ -62,17 +62,13 @@ WRONG: list[tuple[str, Any, int, str, str]] = [
     ("/create", {"task_id": "t1", "instance_id": "a"}, 409, "instance_exists", "release it first"),
     ("/create", {"task_id": "t1", "params": {"fail": "init"}}, 500, "env_error", "RuntimeError"),
     ("/get_env_profile", {"params": {"split": "nope"}}, 400, "bad_request", "unknown split 'nope'"),
-    ("/get_env_profile", {"params": {"split": 3}}, 400, "bad_request", "must be a text"),
     ("/step", {"messages": {"content": "1"}}, 400, "bad_request", "needs the field 'instance_id'"),
     ("/step", {"instance_id": "a", "messages": [say(1)]}, 400, "bad_request", "one message"),
     ("/step", {"instance_id": "b", "messages": say(1)}, 400, "unknown_instance", "does not exist"),
     ("/step", {"instance_id": "a", "messages": say("x")}, 400, "bad_request", "invalid literal"),
     ("/step", {"instance_id": "a", "messages": say(1), "step_index": 4}, 409, "step_out_of_order", "send 0"),
     ("/step", {"instance_id": "a", "messages": say("!raise")}, 500, "env_error", "KeyError"),
-    ("/step", {"instance_id": "a", "messages": say("!exit")}, 500, "env_error", "SystemExit"),
     ("/step", {"instance_id": "a", "messages": say("!garbage object")}, 500, "env_error", "ContractError"),
-    ("/step", {"instance_id": "a", "messages": say("!garbage nan")}, 500, "env_error", "ContractError"),
-    ("/step", {"instance_id": "a", "messages": say("!object")}, 500, "env_error", "ContractError"),
     ("/step", {"instance_id": "a", "messages": say("!huge")}, 500, "env_error", "ContractError"),
 ]
 
@@ -94,9 +90,7 @@ BAD_BODIES: list[tuple[bytes, str]] = [
     (b"{", "json_invalid"),
     (b"[]", "model_type"),
     (b'{"instance_id": 3}', "string_type"),
-    (b'{"messages": "hi"}', "dict_type"),
     (b'{"step_index": -1}', "greater_than_equal"),
-    (b'{"step_index": true}', "int_type"),
     (b'{"x": NaN}', "json_invalid"),
     (b"\xff", "json_invalid"),
 ]
@@ -107,13 +101,6 @@ async def test_bodies_that_do_not_match_the_schema_are_422() -> None:
         for data, kind in BAD_BODIES:
             status, reply, _ = await http.post("/step", data=data, headers={"Content-Type": "application/json"})
             assert status == 422 and kind in [error["type"] for error in reply["detail"]], (data, reply)
-
-
-async def test_numbers_that_json_cannot_carry_further_are_refused_not_bent() -> None:
-    async with serving() as running, Http(running.url) as http:
-        deep = b'{"task_id": "t1", "params": {"x": ' + b"[" * 400 + b"]" * 400 + b"}}"
-        status, reply, _ = await http.post("/create", data=deep, headers={"Content-Type": "application/json"})
-        assert (status, reply["code"]) == (400, "bad_request")
 
 
 async def test_only_json_is_accepted_so_that_a_web_form_cannot_post() -> None:

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import time
-from typing import Any
 
 import pytest
-from local_hosts import COUNTER, LONELY, LocalLauncher, Running, eventually, say, serving
-from ray.exceptions import RaySystemError
+from local_hosts import COUNTER, LocalLauncher, Running, eventually, say, serving
 
 from env_service.hosting import cluster as cluster_module
-from env_service.hosting import isolated_pool, shared_pool
-from env_service.hosting.cluster import AVOID_S, HostCluster, HostFailed
-from env_service.hosting.wire import SILENCE_S, watch_peer
+from env_service.hosting import shared_pool
+from env_service.hosting.cluster import AVOID_S, HostCluster
 
 
 class Placing(HostCluster):
@@ -46,24 +42,6 @@ def test_hosts_go_to_the_emptiest_node_but_not_soon_to_one_that_lost_a_host(
     now = time.monotonic() + AVOID_S + 1
     monkeypatch.setattr(cluster_module.time, "monotonic", lambda: now)
     assert cluster._is_crowded("own") and cluster.place() == "other"
-
-
-async def test_a_cluster_that_does_not_list_its_nodes_is_a_failure_of_hosts() -> None:
-    class Gone(Placing):
-        def _alive(self) -> list[str]:
-            raise RaySystemError("the head is gone")
-
-    with pytest.raises(HostFailed, match="the head is gone"):
-        await Gone("own").crowded("own")
-
-
-def test_a_silent_peer_is_given_up_by_the_kernel() -> None:
-    with socket.socket() as sock:
-        watch_peer(sock)
-        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
-        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == SILENCE_S * 1000
-    with socket.socket(socket.AF_UNIX) as sock:
-        watch_peer(sock)
 
 
 def nodes_of(running: Running) -> list[str]:
@@ -99,22 +77,3 @@ async def test_a_shared_host_moves_to_a_node_that_joins_and_ends_after_its_last_
         await asyncio.gather(*(service.release(name) for name in "ab"))
         await eventually(lambda: nodes_of(running) == ["elsewhere", "here"])
         assert b'"3"' in await service.step("c", say(3), {}, 0)
-
-
-@pytest.mark.service
-async def test_a_fork_host_moves_to_a_node_that_joins(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(isolated_pool, "SPREAD_S", 0.05)
-    monkeypatch.setattr(isolated_pool, "REAP_AFTER_S", 0.05)
-    async with serving(LONELY, warm=2) as running:
-        service = running.service
-        await service.create("lonely", "t1", "a", {})
-        another_node_joins(running.launcher)
-        await the_other_has_one(running)
-        await eventually(lambda: nodes_of(running) == ["elsewhere", "elsewhere", "here"])
-        assert b'"3"' in await service.step("a", say(3), {}, 0)
-        await service.create("lonely", "t1", "b", {})
-        await service.release("a")
-        await eventually(lambda: set(nodes_of(running)) == {"elsewhere"})
-        (pool,) = service._pools.values()
-        forks: Any = pool
-        await eventually(lambda: [one.host.node for one in forks._fork_hosts] == ["elsewhere"])

@@ -11,9 +11,8 @@ from counter_envs import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from env_service.errors import EnvironmentFailed, ServiceError, StepOutOfOrder
+from env_service.errors import EnvironmentFailed, ServiceError
 from env_service.hosting.host import Description, HostSpec
-from env_service.hosting.instance import StepLedger
 from env_service.hosting.links import LinkReply, LinkServer
 from env_service.hosting.pool import Site, Worker, WorkerPool
 from env_service.hosting.service import EnvService
@@ -104,21 +103,6 @@ def test_every_numbered_step_is_executed_exactly_once_under_any_losses(plan: lis
         assert link.steps == [str(amount) for amount, _ in plan]
 
     asyncio.run(episode())
-
-
-@given(st.lists(st.integers(0, 6), max_size=20))
-def test_only_the_last_and_the_next_number_are_accepted(indices: list[int]) -> None:
-    ledger, last = StepLedger(), -1
-    for index in indices:
-        if index == last + 1:
-            assert ledger.recall(index) is None
-            ledger.record(index, b"%d" % index)
-            last = index
-        elif index == last:
-            assert ledger.recall(index) == b"%d" % index
-        else:
-            with pytest.raises(StepOutOfOrder, match=f"send {last + 1}"):
-                ledger.recall(index)
 
 
 async def test_a_failure_is_remembered_too_so_that_the_step_does_not_run_again() -> None:

@@ -3,13 +3,11 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import pytest
-from jsonschema import Draft202012Validator
 from test_checker import Telling
 
 from env_service.base import BaseEnv, InitState, Message, StepResult
 from env_service.checker import LocalProbe, run_checks
 from env_service.tool_calls import ToolCall, answer_to, structured_calls
-from env_service.tool_checks import least_value
 
 
 class Tools(Telling):
@@ -42,11 +40,6 @@ class Tools(Telling):
         return str(sum(digits)) if calls and all(isinstance(digit, int) for digit in digits) else "no"
 
 
-class NoTools(Tools):
-    def tools(self, params: dict[str, Any] | None = None) -> list[dict[str, Any]]:
-        return []
-
-
 class NoSchema(Tools):
     schema: ClassVar[dict[str, Any]] = {"type": "objekt"}
 
@@ -71,20 +64,11 @@ class Strict(Tools):
         return super().added(calls)
 
 
-class NeedsText(Tools):
-    def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
-        if not action.get("tool_calls"):
-            raise KeyError("tool_calls")
-        return super().step(action, params)
-
-
 BROKEN = [
-    (NoTools, "info.tools of an opening", "the list is empty"),
     (NoSchema, "info.tools of an opening", "no JSON schema"),
     (Prose, "info.tools of an opening", "how to write a call"),
     (OnlyTheFirst, "each call of a message", "were answered by"),
     (Strict, "a call of no tool", "no such tool"),
-    (NeedsText, "a call of no tool", "KeyError: 'tool_calls'"),
 ]
 
 
@@ -101,18 +85,3 @@ def test_a_world_with_sound_tools_has_no_findings() -> None:
 def test_each_kind_of_defect_is_found(env_class: type[BaseEnv], promise: str, problem: str) -> None:
     (found,) = [text for said, text in findings(env_class).items() if promise in said]
     assert problem in found
-
-
-@pytest.mark.parametrize(
-    "schema",
-    [
-        {"type": "object", "properties": {"a": {"type": "string", "minLength": 4}}, "required": ["a"]},
-        {"type": "object", "properties": {"a": {"enum": ["x", "y"]}, "b": {"type": "string"}}, "required": ["a"]},
-        {"type": "object", "properties": {"a": {"anyOf": [{"type": "integer"}, {"type": "null"}]}}, "required": ["a"]},
-        {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "number"}, "minItems": 2}}},
-        {"type": "object", "properties": {"a": {"type": "boolean"}, "c": {"const": 3}}, "required": ["a", "c"]},
-        {"type": "object", "required": ["a"]},
-    ],
-)
-def test_the_least_value_of_a_schema_fits_it(schema: dict[str, Any]) -> None:
-    Draft202012Validator(schema).validate(least_value(schema))

@@ -157,64 +157,12 @@ def test_every_command_of_the_task_manager_that_a_header_prints_can_be_carried_o
     from_experiment(Path(words[words.index("--conf") + 1]), ["device=cpu"])
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize(("name", "words"), header_calls("bash"))
-def test_every_script_that_a_header_prints_hands_on_what_it_is_given(
-    name: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-nobody")
-    variables = dict(word.split("=", 1) for word in words if re.fullmatch(r"[A-Z]+=.*", word))
-    script, *arguments = words[len(variables) + 1 :]
-    assert (ROOT / script).is_file()
-    if Path(script).name == "setup.sh":
-        assert all(re.search(rf"^\s*{argument}\)", (ROOT / script).read_text(), re.MULTILINE) for argument in arguments)
-        return
-    calls = carried_out(tmp_path, script, arguments, variables)
-    if tables := [call for call in calls if call[:3] == ["-m", "agentevolver", "table"]]:  # they launch, see below
-        assert all(set(arguments) < set(call) and (ROOT / call[3]).is_file() for call in tables)
-        return
-    launches = [line for line in calls if line[0].endswith("launcher.py")]
-    assert launches
-    text = (ROOT / script).read_text()
-    handed = [word for word in arguments if f"== {word} " not in text]  # others are the script's own options
-    for _, *given in launches:
-        assert given[len(given) - len(handed) :] == handed and set(arguments) & set(given) == set(handed)
-    options = parse(launches[0][1:])
-    load(ROOT / str(options.conf).removeprefix(f"{tmp_path}/"), ["device=cpu", *options.overrides])
-
-
-def carried_out(folder: Path, script: str, arguments: list[str], variables: dict[str, str]) -> list[list[str]]:
-    """Run a script in a checkout where nothing is installed and Python only notes what it is asked for; returns its
-    calls."""
-    for stub in (
-        "install.sh",
-        "env_service/environments/textarena/setup.sh",
-        ".venv/bin/python",
-    ):
-        (folder / stub).parent.mkdir(parents=True, exist_ok=True)
-        (folder / stub).touch()
-    (folder / script).parent.mkdir(parents=True, exist_ok=True)
-    (folder / script).write_text((ROOT / script).read_text())
-    python = folder / ".venv" / "bin" / "python"
-    python.write_text(FAKE_PYTHON)
-    python.chmod(0o755)
-    environ = {"PATH": "/usr/bin:/bin", "OPENAI_API_KEY": "sk-of-nobody", **variables}
-    subprocess.run(["bash", script, *arguments], cwd=folder, env=environ, check=True)
-    return [line.split("\x1f") for line in (folder / "calls").read_text().splitlines()]
-
-
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_every_script_parses_and_starts_an_experiment_that_exists(script: str) -> None:
     subprocess.run(["bash", "-n", str(ROOT / script)], check=True)
     assert set(re.findall(r"(?:agentevolver/recipes/\w+/)?examples/[\w.]+\.yaml", (ROOT / script).read_text())) <= set(
         CONFS
     )
-
-
-FAKE_PYTHON = """#!/usr/bin/env bash
-call=$(IFS=$'\\x1f'; echo "$*")
-echo "$call" >> calls
-"""
 
 
 @pytest.mark.thorough

@@ -5,7 +5,6 @@ from pathlib import Path
 from experience_fakes import SMALL, experience, record, teller
 
 from experience_manager.apart import BackendsApart
-from experience_manager.attempts import read_attempts
 from experience_manager.backend import EmbeddedBackend
 from experience_manager.manager import ExperienceManager
 from experience_manager.pool import Pool
@@ -64,13 +63,14 @@ async def test_what_says_the_same_in_two_environments_stays_two_and_each_is_coun
     await manager.aclose()
 
 
-async def test_a_group_of_all_rollouts_is_one_for_each_environment():
-    whole = SETTINGS.model_copy(update={"preset": "original"})
-    manager = ExperienceManager(whole, BackendsApart({}))
-    attempts = read_attempts([rollout(name, f"t{i}") for i in range(2) for name in ("pocket", "lake")])
-    groups = manager._groups(attempts)
-    assert [{attempt.env_type for attempt in group} for group in groups] == [{"pocket"}, {"lake"}]
-    assert [len(group) for group in groups] == [2, 2] and manager._groups([]) == []
+async def test_held_out_tasks_are_those_of_the_environment(tmp_path):
+    whole = EmbeddedBackend.open(SETTINGS, tmp_path, teller(), encoder=SMALL, author="m")
+    apart = BackendsApart({"pocket": whole.of_environment("pocket", ["t1"]), "lake": whole.of_environment("lake")})
+    manager = ExperienceManager(SETTINGS, apart)
+    await manager.record_step(1, [rollout(name) for name in ("pocket", "lake")])
+    await manager.settled()
+    assert list(whole.pool.store.workspaces()) == ["default.lake"]
+    await manager.aclose()
 
 
 async def test_the_pool_is_saved_and_set_back_as_a_whole(tmp_path):
@@ -83,14 +83,4 @@ async def test_the_pool_is_saved_and_set_back_as_a_whole(tmp_path):
     assert await manager.restore(tmp_path / "checkpoint", tmp_path / "aside.sqlite")
     assert pool.store.workspaces() == {"default.lake": 1, "default.pocket": 1}
     assert (tmp_path / "aside.sqlite").exists()
-    await manager.aclose()
-
-
-async def test_held_out_tasks_are_those_of_the_environment(tmp_path):
-    whole = EmbeddedBackend.open(SETTINGS, tmp_path, teller(), encoder=SMALL, author="m")
-    apart = BackendsApart({"pocket": whole.of_environment("pocket", ["t1"]), "lake": whole.of_environment("lake")})
-    manager = ExperienceManager(SETTINGS, apart)
-    await manager.record_step(1, [rollout(name) for name in ("pocket", "lake")])
-    await manager.settled()
-    assert list(whole.pool.store.workspaces()) == ["default.lake"]
     await manager.aclose()

@@ -1,10 +1,8 @@
 """Records of rollouts and messages of a foreign client, as attempts."""
 
-from dataclasses import replace
+from experience_fakes import record
 
-from experience_fakes import attempt, record
-
-from experience_manager.attempts import group_by_task, opening_and_task, read_attempts
+from experience_manager.attempts import read_attempts
 from experience_manager.guide import Guidance, inject
 from experience_manager.settings import TEMPLATE
 
@@ -41,21 +39,3 @@ def test_success_is_the_graders_word_or_a_threshold():
         and read_attempts([graded], 0.7)[0].success
         and not read_attempts([graded], 0.71)[0].success
     )
-
-
-def test_validation_rollouts_are_known_as_such_and_a_tasks_own_query_comes_first():
-    row = record()
-    row.task = replace(row.task, metadata={"validation": True}, query="in other words")
-    (found,) = read_attempts([row])
-    assert found.validation and found.task == "in other words"
-
-
-def test_what_stands_beside_a_tasks_own_wording_is_part_of_the_opening():
-    shown = [OPENING[0], {"role": "user", "content": "walk north\n\nA F\nF G"}]
-    assert opening_and_task(shown, "walk north") == ("You are at site k7.\n\nA F\nF G", "walk north")
-
-
-def test_groups_hold_one_task_each_and_are_bounded():
-    attempts = [attempt(task, i) for i in range(5) for task in ("a", "b")]
-    groups = group_by_task(attempts, 2)
-    assert ["".join(a.task_id for a in group) for group in groups] == ["aa", "aa", "a", "bb", "bb", "b"]

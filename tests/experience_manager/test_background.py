@@ -45,18 +45,6 @@ async def test_what_does_not_fit_is_left_out_and_counted_without_waiting():
     await background.close()
 
 
-async def test_no_more_groups_than_agreed_are_worked_on_at_once():
-    work = Work(gate=asyncio.Event())
-    background = DistillQueue(work, capacity=20, concurrency=3)
-    background.submit(groups(*range(9)))
-    for _ in range(20):
-        await asyncio.sleep(0)
-    assert work.most == 3 and background.waiting == 6
-    work.gate.set()
-    assert await background.drain(5) and work.most == 3
-    await background.close()
-
-
 async def test_what_came_of_groups_is_kept_in_their_order_whichever_is_quicker_or_fails():
     kept = []
 

@@ -1,10 +1,10 @@
-"""The command line: looking at the pool, changing it, moving it, serving it."""
+"""The command line: looking at the pool, changing it, moving it."""
 
 import json
 from unittest.mock import AsyncMock
 
 import pytest
-from experience_fakes import AngleEncoder, experience, ids_of, outage, record, teller
+from experience_fakes import experience, outage, record, teller
 
 from agentevolver.cli.commands.experience_manager import main
 from agentevolver.llm.embeddings import HashingEncoder
@@ -91,22 +91,6 @@ def test_editing_changes_texts_and_makes_them_a_persons(filled):
     assert "nothing to change" in filled("edit", "beef01", status=1)
 
 
-def test_pinning_and_unpinning_protects_from_pruning_and_no_longer(filled):
-    filled("pin", "beef01", "beef02")
-    assert filled("prune", "--min-uses", 4, "--min-utility", 0.5) == "0 deleted\n"
-    filled("unpin", "beef01", "beef02")
-    assert filled("prune", "--min-uses", 4, "--min-utility", 0.5) == "1 deleted\n"
-    with Store(filled.path) as store:
-        assert "beef01" in ids_of(store) and "beef02" not in ids_of(store)
-
-
-def test_deleting_takes_all_or_none(filled):
-    assert "no experience 'dead'" in filled("delete", "beef01", "dead", status=1)
-    assert filled("list").count("\n") == 3
-    assert filled("delete", "beef01", "beef02") == "2 deleted\n"
-    assert filled("list").count("\n") == 1
-
-
 def test_an_export_can_be_imported_elsewhere_beside_instead_or_merged(filled, tmp_path, capsys):
     dump = tmp_path / "d.jsonl"
     assert filled("export", dump) == f"{dump}: 3 experiences\n"
@@ -132,27 +116,6 @@ def test_an_import_that_fails_changes_nothing_and_names_the_line(filled, tmp_pat
     (tmp_path / "d.jsonl").write_text(json.dumps(to_reme(experience())) + "\n{}\n")
     assert "d.jsonl:2: when_to_use must be a text" in filled("import", "--replace", tmp_path / "d.jsonl", status=1)
     assert filled("list").count("\n") == 3
-
-
-def test_a_store_whose_encoder_is_not_known_asks_for_settings(line):
-    with Store(line.path) as store:
-        Pool(store, AngleEncoder()).put([experience()])
-    assert "holds vectors of angle: say how to get at it with --settings" in line("search", "x", status=2)
-    assert line("list").count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("list",), "nothing says where the store is"),
-        (("list", "--set", "exp_manager.train_rollout_mode=mixed"), "needs reme.enable_context_generator"),
-        (("list", "--settings", "nowhere.yaml"), "nowhere.yaml"),
-    ],
-)
-def test_a_wrong_configuration_ends_with_status_2_and_one_line(capsys, arguments, words):
-    assert main(list(arguments)) == 2
-    err = capsys.readouterr().err
-    assert words in err and err.startswith("configuration: ") and err.count("\n") == 1
 
 
 def test_a_store_that_is_not_there_is_not_made_by_looking(tmp_path, capsys):
@@ -183,11 +146,3 @@ def test_trajectory_files_are_distilled_into_the_store_that_is_there(filled, tmp
     monkeypatch.setattr(Summariser, "__aenter__", AsyncMock(return_value=teller(success=outage())))
     lost = filled("distill", tmp_path / "t.jsonl", status=1)
     assert "1 tasks were not distilled in full" in lost and "(t1; the log says why): run the same command again" in lost
-
-
-def test_stats_say_what_is_there(filled):
-    out = filled("stats")
-    assert "vectors of hashing-512 (512) over when_to_use+content" in out
-    assert "workspace default: 3 experiences, 1 pinned" in out
-    assert "1 success, 1 failure, 1 manual" in out
-    assert "used: 2 experiences, 12 times, 0.33 of them successful, lift +0.25" in out

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experience_manager.experience import EVERYWHERE, Scopes, covers, mentions, places_of, union
+from experience_manager.experience import EVERYWHERE, mentions, places_of, union
 
 WORD = st.text("abc7", min_size=1, max_size=4)
 
@@ -32,18 +32,3 @@ def test_a_union_holds_where_either_does_and_nowhere_else(one, other, third):
     assert union(one, one) == one and places_of(union(union(one, other), third)) == places_of(
         union(one, union(other, third))
     )
-
-
-@settings(deadline=None)
-@given(
-    st.lists(SCOPES, max_size=6),
-    SCOPES,
-    st.lists(st.sampled_from(["site", "k7", "k8", "the", "站点七", "7"]), max_size=8).map(" ".join),
-)
-def test_scopes_by_number_are_found_as_one_by_one(scopes, asked, text):
-    known, unique = Scopes(), list(dict.fromkeys(scopes))
-    assert [known.code(scope) for scope in scopes] == [unique.index(scope) for scope in scopes]
-    assert known.covering(asked).tolist() == [covers(scope, asked) for scope in unique]
-    assert known.named_by(text).tolist() == [
-        any(place in f" {text} ".replace("站点七", "站 点 七") for place in places_of(s)) for s in unique
-    ]

@@ -3,7 +3,7 @@
 import pytest
 from experience_fakes import SMALL, AngleEncoder, experience
 
-from experience_manager.experience import MAX_PLACES, PERSON, places_in
+from experience_manager.experience import PERSON
 from experience_manager.index import Where
 from experience_manager.pool import Pool
 from experience_manager.store import Count
@@ -47,13 +47,6 @@ def test_the_same_wording_about_other_places_is_one_experience_of_all_of_them(po
     assert len(pool.search("q @0", 9, Where(context="You are at site k9."))) == 1
 
 
-def test_a_wording_that_holds_in_more_places_than_a_scope_names_holds_everywhere(pool):
-    pool.add([at(0, f"p{i}", scope=f"site k{i}") for i in range(MAX_PLACES)])
-    assert len(places_in(pool.store.get("default", "p0").scope)) == MAX_PLACES
-    pool.add([at(0, "more", scope="site k99")])
-    assert pool.store.get("default", "p0").scope == "" and len(pool) == 1
-
-
 def test_the_place_of_what_a_person_wrote_or_pinned_is_left_alone(pool):
     pool.add([at(0, "mine", scope="site k7", author=PERSON), at(90, "kept", scope="site k7", pinned=True)])
     assert pool.add([at(0, "x", scope="site k8"), at(90, "y", scope="site k8")]).inserted == 2
@@ -82,14 +75,3 @@ def test_the_wording_that_is_distilled_more_often_takes_over_with_its_vector_and
     assert (won.content, won.support, won.uses, won.successes) == ("the contrary", 2, 0, 0)
     assert won.variants[0].content == "advice" and won.task_ids == ("t2",)
     assert pool.search("q @30", 1)[0].similarity == pytest.approx(1.0, abs=1e-5)
-
-
-def test_where_only_when_to_use_is_embedded_different_advice_stays_apart(store):
-    class TwoParts(AngleEncoder):
-        # The situation alone is one vector, the whole is another.
-        def encode(self, texts):
-            return super().encode([text.split("\n")[-1] for text in texts])
-
-    pool = Pool(store, TwoParts(), embedded_text="when_to_use", threshold=0.85)
-    added = pool.add([experience("same @0", f"advice @{angle}", id=str(angle)) for angle in (0, 60, 65, 5)])
-    assert added.ids == ("0", "60", "60", "0")

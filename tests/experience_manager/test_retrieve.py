@@ -119,18 +119,6 @@ async def test_the_model_chooses_among_the_candidates_and_gives_the_order(store,
     )
 
 
-async def test_the_models_text_is_used_if_it_may_be_shown(store):
-    search = retriever(
-        store,
-        angles(0, 10),
-        ScriptedLLM(rewrite={"text": "read\u200b the doc first\r\n"}),
-        AngleEncoder(),
-        rewrite=True,
-    )
-    found = await search.retrieve(ask("q @0"))
-    assert found.text == "read the doc first" and ids(found) == ["0", "10"]
-
-
 @pytest.mark.parametrize(
     ("answers", "note"),
     [

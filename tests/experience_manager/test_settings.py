@@ -50,13 +50,3 @@ def test_a_key_that_is_given_wins_over_the_preset_and_a_null_does_not(preset, ot
 def test_what_cannot_be_or_would_have_no_effect_is_refused(tree, words):
     with pytest.raises(ValidationError, match=words):
         ExperienceSettings(**tree)
-
-
-def test_nothing_is_enabled_by_default():
-    settings = ExperienceSettings()
-    assert not settings.guides and not settings.distils and not settings.enabled
-    assert not ExperienceSettings(reme={"enable_context_generator": True}).guides
-    assert not ExperienceSettings(reme={"enable_summarizer": True}).distils
-    assert ExperienceSettings(init_exp_before_training=True).enabled
-    assert ExperienceSettings(reme={"enable_summarizer": True, "updated_freq": 1}).distils
-    assert ExperienceSettings(train_rollout_mode="mixed", reme={"enable_context_generator": True}).guides

@@ -1,7 +1,6 @@
 """The store: inserts, searches, edits, deletions, counters, and several views of one file."""
 
 import sqlite3
-import threading
 from contextlib import closing
 
 import pytest
@@ -70,12 +69,6 @@ def test_edits_are_written_and_what_is_embedded_is_found_by_its_new_text(pool):
     assert pool.search("zebra crossing walrus", 21, Where(context="site k8"))[0].experience.id != "mine"
 
 
-def test_counters_and_provenance_cannot_be_edited(pool):
-    pool.put([experience(id="a")])
-    with pytest.raises(StoreError, match="uses cannot be edited"):
-        pool.edit("a", uses=5)
-
-
 def test_counters_add_up_and_pass_over_ids_that_are_gone(pool):
     pool.put([experience(id="a"), experience(id="b")])
     pool.count({"a": Count(uses=2, successes=1, compared=1, lift=0.5), "gone": Count(uses=1)})
@@ -116,21 +109,6 @@ def test_a_store_goes_back_to_what_it_was_when_it_was_copied_and_the_later_state
         assert aside.records("default") == later
 
 
-def test_a_store_that_is_still_what_its_copy_is_is_left_alone_and_a_counter_makes_a_difference(tmp_path):
-    with Store(tmp_path / "s.sqlite") as store:
-        insert(store, experience(id="a"), experience("closing", "another", id="b"))
-        store.copy_to(tmp_path / "copy.sqlite")
-        store.restore(tmp_path / "copy.sqlite", tmp_path / "aside.sqlite")
-        assert not (tmp_path / "aside.sqlite").exists()
-        store.count("default", {"b": Count(uses=1)})
-        store.restore(tmp_path / "copy.sqlite", tmp_path / "aside.sqlite")
-        assert (tmp_path / "aside.sqlite").exists() and store.get("default", "b").uses == 0
-        (tmp_path / "broken.sqlite").write_bytes(b"no store at all" * 50)
-        with pytest.raises(StoreCorrupt, match=r"broken\.sqlite"):
-            store.restore(tmp_path / "broken.sqlite", tmp_path / "none.sqlite")
-        assert not (tmp_path / "none.sqlite").exists() and len(store.records("default")) == 2
-
-
 @pytest.mark.parametrize("later", [0, 1, 9])
 def test_a_store_that_stays_open_elsewhere_finds_what_a_restore_has_left_however_many_changes_come_after_it(
     tmp_path, later
@@ -145,18 +123,6 @@ def test_a_store_that_stays_open_elsewhere_finds_what_a_restore_has_left_however
         for number in range(later):
             insert(store, experience(f"again {number}", "new", id=f"n{number}"))
         assert set(found_in(page, "open the note", 20)) == ids_of(store) == set(found_in(store, "open the note", 20))
-
-
-def test_among_equals_the_older_one_comes_first_whatever_happened_to_it(tmp_path):
-    with Store(tmp_path / "s.sqlite") as store:
-        pool = Pool(store, SMALL, embedded_text="when_to_use")
-        pool.put([experience("read it", f"advice {i}", id=f"e{i}") for i in range(6)])
-        pool.edit("e1", when_to_use="something else")
-        pool.edit("e1", when_to_use="read it")  # now the last row of the index in memory
-        found = found_in(store, "read it", 6, embedded_text="when_to_use")
-        assert found == [f"e{i}" for i in range(6)]
-    with Store(tmp_path / "s.sqlite") as again:
-        assert found_in(again, "read it", 6, embedded_text="when_to_use") == found
 
 
 def test_pruning_drops_what_was_used_often_and_of_too_little_use_but_never_a_pinned_one(pool):
@@ -224,26 +190,6 @@ def test_any_order_of_changes_from_two_connections_leaves_what_a_dictionary_woul
             for pool in pools:
                 hits = pool.search("text", 20)
                 assert {h.experience.id: (h.experience.content, h.experience.uses) for h in hits} == model.held
-
-
-def test_threads_share_one_store(pool):
-    errors = []
-
-    def work(number):
-        try:
-            for turn in range(10):
-                pool.put([experience(content=f"{number} {turn}", id=f"{number}-{turn}")])
-                pool.search("a note", 3)
-                pool.count({f"{number}-{turn}": Count(uses=1)})
-        except Exception as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == [] and len(pool) == 40 and all(e.uses == 1 for e in pool.store.records("default"))
 
 
 @pytest.mark.parametrize(
@@ -353,16 +299,6 @@ def test_a_pool_of_the_former_form_is_read_searched_and_added_to(tmp_path):
         store.check()
     with Store(tmp_path / "s.sqlite") as store:
         assert store.get("default", "old").uses == 6
-
-
-def test_a_store_that_is_not_there_is_only_made_if_that_was_wanted(tmp_path):
-    (tmp_path / "empty.sqlite").touch()
-    for name in ("none.sqlite", "empty.sqlite"):
-        with pytest.raises(StoreError, match="there is no such store"):
-            Store(tmp_path / name, create=False)
-    assert not (tmp_path / "none.sqlite").exists()
-    with Store(tmp_path / "empty.sqlite") as store:
-        insert(store, experience())
 
 
 def test_while_another_writes_readers_go_on_and_writers_say_that_they_waited(tmp_path):

@@ -2,7 +2,6 @@
 # Stands in for Python and pip in the tests of install.sh: notes each call, and fails where a test asks for it.
 #   STUB_LOG       file that receives one line per call
 #   STUB_UNFIT     set: not a suitable Python
-#   STUB_NO_VENV   set: no module ensurepip
 #   STUB_FAIL      regular expression; a pip call that matches prints STUB_MESSAGE and fails
 #   STUB_HANG      regular expression; a pip call that matches hangs
 #   STUB_CUDA      set: a CUDA package is in the environment
@@ -13,7 +12,6 @@ case "$*" in
     *'print(sys.version_info[:2])'*) echo "(3, 11)" ;;
     *'"%d.%d"'*) echo 3.11 ;;
     --version) echo "Python ${STUB_UNFIT:-3.11.9}" ;;
-    '-c import venv, ensurepip') [[ -z ${STUB_NO_VENV:-} ]] ;;
     '-m venv '*)
         mkdir -p "$3/bin"
         cp "${BASH_SOURCE[0]}" "$3/bin/python"

@@ -109,24 +109,6 @@ def test_a_second_run_does_nothing_and_is_fast(checkout: Checkout) -> None:
     assert checkout.pip_calls() == []
 
 
-def test_a_changed_pin_is_installed(checkout: Checkout) -> None:
-    assert checkout.install("--cpu").returncode == 0
-    checkout.forget_calls()
-    with (checkout.folder / "requirements" / "cpu.lock").open("a") as lock:
-        lock.write("one-more==1.0\n")
-    assert checkout.install("--cpu").returncode == 0
-    assert any(call.endswith("requirements/cpu.lock") for call in checkout.pip_calls())
-
-
-def test_development_tools_come_on_top_and_stay(checkout: Checkout) -> None:
-    assert checkout.install("--cpu").returncode == 0
-    assert not any("dev.lock" in call for call in checkout.pip_calls())
-    assert checkout.install("--cpu", "--dev").returncode == 0
-    assert any(call.endswith(f"{HASHED} -r {checkout.folder}/requirements/dev.lock") for call in checkout.pip_calls())
-    assert "nothing to do" in checkout.install("--cpu").stdout
-    assert "nothing to do" in checkout.install("--cpu", "--dev").stdout
-
-
 def test_cuda_is_chosen_where_a_gpu_is_and_never_mixed_with_the_cpu_stack(checkout: Checkout) -> None:
     assert checkout.install("--cpu").returncode == 0
     checkout.forget_calls()
@@ -165,28 +147,14 @@ def test_cuda_packages_in_a_cpu_environment_are_refused(checkout: Checkout) -> N
     assert "nothing to do" not in checkout.install("--cpu").stdout
 
 
-@pytest.mark.parametrize(
-    ("message", "said"),
-    [
-        (
-            "NewConnectionError: Failed to establish a new connection: [Errno 111] Connection refused",
-            "the package index cannot be reached",
-        ),
-        (
-            "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device",
-            "the disk filled up",
-        ),
-        (
-            "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.\n    six==1.17.0 from "
-            "https://mirror/six.whl:",
-            "a file is not the one that was pinned: six==1.17.0",
-        ),
-    ],
-)
-def test_a_failure_of_pip_is_explained(message: str, said: str, checkout: Checkout) -> None:
+def test_a_failure_of_pip_is_explained(checkout: Checkout) -> None:
+    message = (
+        "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.\n    six==1.17.0 from "
+        "https://mirror/six.whl:"
+    )
     done = checkout.install("--cpu", STUB_FAIL=r"cpu\.lock", STUB_MESSAGE=message)
     assert done.returncode == 1
-    assert said in done.stderr and "install.log" in done.stderr
+    assert "a file is not the one that was pinned: six==1.17.0" in done.stderr and "install.log" in done.stderr
     assert message in (checkout.folder / ".agentevolver" / "install.log").read_text()
 
 
@@ -196,18 +164,6 @@ def test_an_old_python_is_named_with_what_to_do(checkout: Checkout) -> None:
     assert "no Python 3.11 or 3.12 found; on PATH: python3.11 (Python 3.9.2)" in done.stderr
     assert "apt install python3.11 python3.11-venv" in done.stderr
     assert "is not a 64-bit Python 3.11 or 3.12" in checkout.install("--python", "/bin/false").stderr
-
-
-def test_a_python_without_venv_is_explained(checkout: Checkout) -> None:
-    done = checkout.install("--cpu", STUB_NO_VENV="1")
-    assert done.returncode == 1 and "sudo apt install python3.11-venv" in done.stderr
-
-
-def test_a_disk_that_is_too_small_is_noticed_at_once(checkout: Checkout) -> None:
-    checkout.tool("df", "echo header; echo disk 0 0 2000000 0% /")
-    done = checkout.install("--cpu")
-    assert done.returncode == 1 and "1953 MiB free" in done.stderr and "about 6000 MiB are needed" in done.stderr
-    assert checkout.pip_calls() == [] and not (checkout.folder / ".venv").exists()
 
 
 def until(condition: Callable[[], object]) -> None:
@@ -246,16 +202,3 @@ def test_two_runs_at_once_do_the_work_once(checkout: Checkout) -> None:
     assert [process.returncode for process in both] == [0, 0]
     assert len(checkout.pip_calls()) == 5
     assert sum("nothing to do" in text for text in said) == 1
-
-
-def test_a_checkout_that_was_moved_gets_a_new_environment(checkout: Checkout) -> None:
-    assert checkout.install("--cpu").returncode == 0
-    checkout.folder = checkout.folder.rename(checkout.folder.parent / "moved")
-    done = checkout.install("--cpu")
-    assert done.returncode == 0 and "replacing .venv" in done.stdout
-
-
-def test_an_environment_that_was_broken_off_is_replaced(checkout: Checkout) -> None:
-    (checkout.folder / ".venv" / "bin").mkdir(parents=True)
-    done = checkout.install("--cpu")
-    assert done.returncode == 0 and "replacing .venv" in done.stdout

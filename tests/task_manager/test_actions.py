@@ -1,35 +1,9 @@
-"""Action formats: what ends an episode, what was refused, what kind of action it is."""
+"""Which action format an environment has."""
 
 import pytest
 
 from agentevolver.utils.errors import ConfigError
-from env_service.protocol import EnvCrashed, EnvRequestError
-from task_manager.actions import PlainFormat, format_of, read_state, register_format
-
-
-async def test_a_state_is_read_where_one_is_told():
-    class Client:
-        def __init__(self, told):
-            self.told = told
-
-        async def get_tools_info(self, instance_id, messages=None, params=None):
-            if isinstance(self.told, Exception):
-                raise self.told
-            return self.told
-
-    told = {"facts": {"note": {"n1": [1, 2]}}, "answer": "3", "finished": True, "exact": True}
-    state = await read_state(Client(told), "i")
-    assert (state.facts, state.answer, state.finished, state.exact, state.prose) == (
-        {"note/n1": [1, 2]},
-        "3",
-        True,
-        True,
-        False,
-    )
-    for nothing in (None, [], {"tools": []}, {"facts": 3}, EnvRequestError("there is no `what`")):
-        assert await read_state(Client(nothing), "i") is None
-    with pytest.raises(EnvCrashed):
-        await read_state(Client(EnvCrashed("gone")), "i")
+from task_manager.actions import PlainFormat, format_of, register_format
 
 
 class MoonFormat(PlainFormat):

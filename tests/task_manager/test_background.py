@@ -4,19 +4,16 @@ import asyncio
 import time
 
 import pytest
-from hypothesis import Phase, given, settings
-from hypothesis import strategies as st
 from local_hosts import serving
 from questioning_fakes import LocalPocket, all_synthetic_tasks
 
-from agentevolver.config.parts import from_settings_file
 from task_manager.background import BackgroundQuestioning
 from task_manager.profile import shipped_profile
-from task_manager.settings import Focus, QuestioningConfiguration
+from task_manager.settings import QuestioningConfiguration
 from task_manager.tasks import write_objectives
 from task_manager.verify import recheck_tasks
 from tests.llm.hostile_server import HostileServer
-from tests.llm.temperaments import Temper, read_temper
+from tests.llm.temperaments import read_temper
 
 POCKET = {"pocket": "env_service.environments.pocket.env:PocketEnv"}
 
@@ -45,32 +42,6 @@ async def collected(background):
     return tasks
 
 
-def round_read_back(folder, *texts):
-    """Return a round's configuration as its process reads it, and as it was meant."""
-    focus = Focus(tool=texts[0], kind="k", words=texts, not_like=texts[:1])
-    configuration = configuration_of(folder, "http://127.0.0.1:9")
-    background = BackgroundQuestioning(configuration, folder)
-    background._target = folder / "t.jsonl.round1"
-    read = from_settings_file(background._write(1, [], None, [focus], None))
-    assert (read.env_service, read.data, read.llm) == (configuration.env_service, configuration.data, configuration.llm)
-    return read.task_manager.focus, (focus,)
-
-
-# Without the control character that YAML takes for the end of a line: it is read as a space.
-ANYTHING = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\x85"))
-TEXTS = ANYTHING | st.lists(st.sampled_from(["${", "}", "\\", "$", "{", "x", ":", "'", '"', "\n", " ", "1e3"])).map(
-    "".join
-)
-
-
-@pytest.mark.thorough
-@settings(deadline=None, max_examples=10, phases=(Phase.reuse, Phase.generate))  # to shrink a failure takes minutes
-@given(st.lists(TEXTS, min_size=10))
-def test_a_round_reads_any_text_as_it_stands(tmp_path_factory, texts):
-    read, meant = round_read_back(tmp_path_factory.mktemp("rounds"), *texts)
-    assert read == meant
-
-
 @pytest.mark.service
 async def test_rounds_make_new_tasks_that_hold_with_new_ids_whatever_the_endpoint_does(tmp_path):
     async with (
@@ -91,19 +62,6 @@ async def test_rounds_make_new_tasks_that_hold_with_new_ids_whatever_the_endpoin
     assert all_synthetic_tasks(tmp_path / "t.jsonl") == everything
     assert len({task.task_id for task in everything}) == len({task.query for task in everything}) == len(everything)
     assert all(finding.flaw is None for finding in await recheck_tasks(LocalPocket(), everything, {}, 4))
-
-
-@pytest.mark.service
-async def test_a_round_can_be_ended(tmp_path):
-    server = HostileServer(temper=Temper(latency_s=(60.0, 60.0)))
-    async with serving(POCKET) as service, server.serve() as model:
-        background = BackgroundQuestioning(configuration_of(tmp_path, service.url, model), tmp_path / "rounds")
-        background.start()
-        process = background._process
-        while not server.counts:
-            await asyncio.sleep(0.05)
-        await asyncio.to_thread(background.stop)
-        assert process.returncode is not None and not background.is_running
 
 
 @pytest.mark.service

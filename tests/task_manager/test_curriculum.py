@@ -38,18 +38,6 @@ def test_a_group_without_signal_rests_longer_each_time_and_is_tried_again(outcom
     assert rested == [2, 4, 5]
 
 
-def test_a_group_with_signal_ends_the_series_of_rests():
-    curriculum = Curriculum(ON)
-    curriculum.record(group("a", 0, 0))
-    curriculum.begin_epoch(3)
-    curriculum.record(group("a", 0, 1))
-    curriculum.begin_epoch(4)
-    assert curriculum.weight("a") == pytest.approx(1.0)
-    curriculum.record(group("a", 0, 0))
-    curriculum.begin_epoch(7)
-    assert curriculum.weight("a") > 0
-
-
 def test_tasks_near_the_target_weigh_most_and_none_nothing():
     curriculum = Curriculum(ON)
     for task_id, successes in (("half", (1, 0)), ("most", (1, 1, 1, 0)), ("nearly all", (1,) * 9 + (0,))):

@@ -9,15 +9,12 @@ from agentevolver.llm.errors import (
     LLMContextOverflow,
     LLMFiltered,
     LLMRefused,
-    LLMReply,
     LLMReplyError,
-    LLMToolCall,
     LLMUnavailable,
 )
 from agentevolver.llm.prompts import read_steps
 from task_manager.actions import format_of
 from task_manager.explore import (
-    CuriousStrategy,
     ExploredStep,
     Explorer,
     RandomStrategy,
@@ -41,10 +38,6 @@ def explorer(llm, client=None, strategy=None, args=ARGS, **keys):
         args,
         **keys,
     )
-
-
-def native(name, arguments):
-    return LLMReply("", 1, 1, 0.0, False, "tool_calls", (LLMToolCall(name, arguments),))
 
 
 async def test_breadth_sees_everything_and_depth_the_last_steps_under_their_own_numbers():
@@ -93,30 +86,6 @@ async def test_a_refused_call_ends_an_exploration_which_keeps_its_steps_and_a_fi
     assert not client.open
 
 
-async def test_the_explorer_calls_tools_natively_where_it_is_to():
-    class Tooled(Tutor):
-        given = None
-
-        async def chat(self, role, messages, tools=None, **sampling):
-            type(self).given = tools
-            return await super().chat(role, messages, tools, **sampling)
-
-    class Writing(type(format_of("pocket"))):
-        def action_of_call(self, name, arguments):
-            return " ".join([name, *map(str, arguments.values())])
-
-    tutor = Tooled(
-        says={"explorer/act": [native("note_list", {"tag": "home"}), native("note_list", '{"tag": "work"}'), "me.pin"]}
-    )
-    args = StrategySettings(breadth_steps=3, depth_steps=0)
-    one = Explorer(
-        LocalDesk(), tutor, Writing("pocket"), shipped_profile("pocket"), RandomStrategy(), args, reply_format="tools"
-    )
-    found = await one.explore(WORLD, 0)
-    assert [step.action for step in found.steps] == ["note.list home", "note.list work", "me.pin"]
-    assert [tool["function"]["name"] for tool in Tooled.given] == ["note_list"]
-
-
 async def test_an_exploration_goes_on_behind_its_last_step(tmp_path):
     whole = await explorer(Tutor()).explore(WORLD, 0)
     path = tmp_path / "x" / "flight.jsonl"
@@ -142,15 +111,3 @@ async def test_where_the_world_answers_otherwise_the_exploration_begins_anew_and
     assert "restarts: replaying its 1 steps gave other observations" in caplog.text
     assert found.steps == (await explorer(Tutor()).explore(WORLD, 0)).steps == StepLog(path).steps
     assert client.counts["/create"] == 2 and not client.open
-
-
-def test_overdone_kinds_come_first_refused_actions_count_only_where_they_were_tried_and_the_memory_is_bounded():
-    strategy = CuriousStrategy(format_of("pocket"), 6)
-    other = SeedWorld("pocket", "pay.k3.1")
-    for number in range(9):
-        strategy.record(other, f"note.find w{number}", refused=False)
-    for tool in ("cal.list mon", "shop.orders"):
-        strategy.record(other, tool, refused=False)
-    strategy.record(WORLD, "bank.bal", refused=True)
-    assert strategy.tried(WORLD) == ["note.find (9 times)", "bank.bal"]
-    assert len(strategy.tried(other)) == 6

@@ -6,12 +6,11 @@ import random
 import pytest
 from questioning_fakes import LocalDesk, Tutor
 
-from agentevolver.llm.errors import LLMContextOverflow, LLMFiltered, LLMUnavailable
 from agentevolver.types import Outcome, Step, StopReason, Task, Trajectory
 from env_service.protocol import EnvCrashed
 from task_manager.graders import Graders, GradingError, make_grader
 from task_manager.graders.judge import KINDS
-from task_manager.graders.registry import GraderContext, agreement, agreement_metrics
+from task_manager.graders.registry import GraderContext, agreement_metrics
 from task_manager.settings import GraderSettings
 from tests.constants import settings_with
 
@@ -35,8 +34,6 @@ def rollout(*steps, opening="file soap under fun\n\nThe desk is full."):
 
 
 DONE = rollout(("note.tag n2 fun", "ok"), ("done", "bye"))
-
-LONG = rollout(("note.list all", "n1 soap " * 2_000), ("note.tag n2 fun", "ok"), ("done", "bye"))
 
 
 def verdict(score, achieved=None, relevant=True):
@@ -84,19 +81,6 @@ async def test_a_verdict_becomes_a_score_and_success_is_whether_the_goal_was_rea
 async def test_a_verdict_that_makes_no_sense_is_no_grade(said):
     with pytest.raises(GradingError, match=r"note_add\.k3\.7#0: llm:"):
         await grade("llm", said)
-
-
-async def test_a_verdict_that_is_lost_costs_none_of_the_others_as_long_as_most_are_there():
-    outcome, _ = await grade("avg-llm", verdict(90), LLMUnavailable("503"), verdict(70))
-    assert outcome.score == pytest.approx(0.8) and outcome.success
-
-
-async def test_a_judge_whose_filter_takes_offence_is_asked_once_more_and_a_prompt_that_is_too_long_is_trimmed():
-    says = (LLMFiltered("withheld"), LLMContextOverflow("too long", limit_tokens=None), verdict(90))
-    outcome, tutor = await grade("llm", *says, trajectory=LONG)
-    assert outcome.success and len(tutor.prompts) == 3
-    sizes = [len(sections["transcript"]) for _, sections, _ in tutor.prompts]
-    assert sizes[0] == sizes[1] > sizes[2]
 
 
 INJECTION = (
@@ -153,16 +137,6 @@ async def test_the_environments_own_task_is_graded_by_the_environment():
         await grader.grade(Task("note_add.k3.7", "pocket"), DONE, client, "gone")
 
 
-@pytest.mark.parametrize("score", [float("nan"), 1.5, True, None])
-async def test_a_score_that_is_none_is_no_grade(score):
-    class Odd:
-        async def evaluate(self, instance_id, messages=None, params=None):
-            return score
-
-    with pytest.raises(GradingError, match="expected a number"):
-        await make_grader("env", GraderContext(GraderSettings(), None)).grade(Task("a", "pocket"), DONE, Odd(), "i")
-
-
 async def test_each_task_is_graded_by_its_own_and_compared_by_another_if_wanted():
     settings = settings_with(GraderSettings, compare_with="llm-gt", compare_share=1.0)
     tutor = Tutor({"judge/grade": [verdict(90), verdict(30), "gibberish"]})
@@ -179,10 +153,11 @@ async def test_each_task_is_graded_by_its_own_and_compared_by_another_if_wanted(
     assert await graders.grade(TASK, DONE, None, "i") == Outcome(0.9, True, "r90"), "only the first grade is needed"
 
 
-def test_agreement_is_told_beyond_chance():
-    assert agreement([]) == {}
-    perfect = agreement([(True, 1.0, True, 0.9), (False, 0.0, False, 0.2)])
-    assert perfect["kappa"] == 1 and perfect["agreement"] == 1 and perfect["score_gap"] == pytest.approx(0.15)
-    coin = agreement([(True, 1, True, 1), (True, 1, False, 0), (False, 0, True, 1), (False, 0, False, 0)])
-    assert coin["kappa"] == 0 and coin["false_success"] == coin["false_failure"] == 0.5
-    assert agreement([(True, 1, True, 1)])["kappa"] == 1.0
+@pytest.mark.parametrize("score", [float("nan"), 1.5, True, None])
+async def test_a_score_that_is_none_is_no_grade(score):
+    class Odd:
+        async def evaluate(self, instance_id, messages=None, params=None):
+            return score
+
+    with pytest.raises(GradingError, match="expected a number"):
+        await make_grader("env", GraderContext(GraderSettings(), None)).grade(Task("a", "pocket"), DONE, Odd(), "i")

@@ -2,11 +2,7 @@
 
 import asyncio
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from agentevolver.llm.embeddings import HashingEncoder
-from task_manager.dedup import words
 from task_manager.known_queries import KnownQueries
 from task_manager.settings import DeduplicationSettings
 from tests.constants import settings_with
@@ -36,16 +32,6 @@ async def test_evaluation_tasks_are_kept_out():
     for query in (LONG.upper() + "!", LONG + " please"):
         assert (await kept.clash(query)).against == "evaluation"
     assert await kept.clash("something else entirely") is None and len(kept) == 0
-
-
-@given(st.lists(st.text("abcd ", max_size=12), max_size=20), st.text("abcde ", max_size=12), st.integers(1, 5))
-def test_neighbours_by_words_are_those_with_most_words_in_common_the_first_of_equal_ones_first(queries, asked, k):
-    async def told():
-        kept = pool(semantic=False)
-        await kept.load(queries)
-        return await kept.neighbours(asked, k)
-
-    assert asyncio.run(told()) == sorted(queries, key=lambda other: -len(words(asked) & words(other)))[:k]
 
 
 async def test_of_two_equal_ones_at_the_same_time_one_is_kept():

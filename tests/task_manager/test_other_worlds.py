@@ -3,10 +3,8 @@ alone."""
 
 from __future__ import annotations
 
-import json
-
 import pytest
-from questioning_fakes import LocalDesk, Tutor
+from questioning_fakes import LocalDesk
 
 from agentevolver.types import Outcome, Task
 from env_service.base import BaseEnv
@@ -14,10 +12,8 @@ from env_service.environments.gymnasium.env import GymnasiumEnv
 from task_manager.actions import format_of
 from task_manager.graders.environment import CHECK_KEY
 from task_manager.graders.registry import GraderContext, make_grader
-from task_manager.report import Funnel
-from task_manager.settings import GraderSettings, VerificationSettings
-from task_manager.synthesize import TaskProposal
-from task_manager.verify import Verifier, flaw_of, recheck_tasks
+from task_manager.settings import GraderSettings
+from task_manager.verify import flaw_of, recheck_tasks
 from task_manager.world import SeedWorld, execute
 
 LAKE = "FrozenLake-v1:seed=0"
@@ -68,16 +64,6 @@ class Door(BaseEnv):
     @staticmethod
     def get_query_list(split="train", params=None):
         return ["d"]
-
-
-class SilentDoor(Door):
-    """The same, but it says nothing of its actions and its state."""
-
-    def step(self, action, params=None):
-        return {**super().step(action, params), "info": {}}
-
-    def get_info(self, messages=None, params=None):
-        return None
 
 
 class Local(LocalDesk):
@@ -151,38 +137,6 @@ async def graded(grader, client, world, task, actions):
         return await grader.grade(task, None, client, "rollout")
     finally:
         await client.release_instance("rollout")
-
-
-async def verified(env_class, solution, **settings):
-    tutor = Tutor({"judge/accept": [json.dumps({"reason": "so it is", "accepted": True, "confidence": 1.0})]})
-    verifier = Verifier(Local(env_class), tutor, format_of("door"), VerificationSettings(resolve=False, **settings))
-    verdict = await verifier.verify(SeedWorld("door", "d"), TaskProposal("Open it.", solution, 0.9), "There is a door.")
-    return verdict, tutor
-
-
-@pytest.mark.parametrize(
-    ("env_class", "executed", "told"),
-    [
-        (Door, "checked", "carried out in the environment from the task's own start.\n\nAccept"),
-        (SilentDoor, "observed", "not say of itself whether it refused an action"),
-    ],
-)
-async def test_the_judge_is_told_what_was_carried_out_and_the_funnel_counts_it(env_class, executed, told):
-    verdict, tutor = await verified(env_class, ["open", "leave"])
-    assert verdict.passed and verdict.executed == executed
-    (sections,) = tutor.asked("judge/accept")
-    assert "observation: ok" in sections["transcript"]
-    assert (verdict.check is not None) == (executed == "checked")
-    funnel = Funnel()
-    funnel.judged(verdict.to_dict())
-    assert (funnel.verified, funnel.executed, funnel.unchecked, funnel.passed) == (
-        1,
-        executed == "checked",
-        executed != "checked",
-        1,
-    )
-    assert funnel.metrics()["questioning/rate/passed"] == 1.0
-    assert told in tutor.system
 
 
 class Talker(Door):

@@ -10,10 +10,10 @@ from questioning_fakes import LocalDesk, Tutor
 from agentevolver.llm.embeddings import HashingEncoder
 from agentevolver.llm.errors import BudgetExceeded, LLMRefused, LLMReplyError, LLMTimeout, LLMUnavailable
 from agentevolver.types import Task
-from env_service.protocol import EnvCrashed, EnvRequestError, EnvUnavailable
+from env_service.protocol import EnvCrashed, EnvRequestError
 from task_manager.actions import format_of
 from task_manager.explore import Explorer, make_strategy
-from task_manager.journal import PipelineJournal, PipelinePlan, read_journal
+from task_manager.journal import PipelineJournal, PipelinePlan
 from task_manager.known_queries import KnownQueries
 from task_manager.pipeline import QuestioningFailed, TaskPipeline
 from task_manager.profile import shipped_profile
@@ -206,13 +206,6 @@ async def test_a_world_that_breaks_is_tried_again_and_an_instance_never_left_ope
     assert run.funnel().failed == 0 and not client.open and not client.failures
 
 
-async def test_a_service_that_comes_back_is_waited_for(tmp_path):
-    client = LocalDesk()
-    client.failures = [("/step", EnvUnavailable("away")), ("/create", EnvUnavailable("away"))]
-    run = pipeline(tmp_path, Tutor(), client, settings=settings_of(unavailable_timeout_s=5))
-    assert await run.run() and run.funnel().failed == 0
-
-
 @pytest.mark.parametrize("error", [LLMRefused("wrong key"), EnvRequestError("no such environment")])
 async def test_a_run_in_which_everything_fails_ends_early(tmp_path, error):
     client = LocalDesk()
@@ -226,38 +219,8 @@ async def test_a_run_in_which_everything_fails_ends_early(tmp_path, error):
     assert run.funnel().failed < 15
 
 
-async def test_what_a_stopped_exploration_found_is_made_into_tasks(tmp_path):
-    says = ["note.list home", "note.list work", LLMRefused("too much")]
-    run = pipeline(
-        tmp_path, Tutor({"explorer/act": says}), seeds=SEEDS[:1], settings=settings_of(num_explore_threads=1)
-    )
-    assert {task.query for task in await run.run()} == {
-        f"file {thing} under fun" for thing in ("soap", "rug", "pen", "desk")
-    }
-    (kept,) = read_journal(tmp_path)["exploration"].values()
-    assert len(kept["steps"]) == 2 and kept["stopped"] == "refused" and run.funnel().failed == 0
-
-
 async def test_a_spent_budget_stops_cleanly(tmp_path):
     tutor = Tutor({"judge/accept": [BudgetExceeded("spent")]})
     run = pipeline(tmp_path, tutor, settings=settings_of(num_explore_threads=1))
     await run.run()
     assert run.funnel().failed == 0 and run.funnel().explored <= 2  # the next one is under way when the first is judged
-
-
-async def test_failures_are_compared_with_every_job_that_has_ended_also_those_of_a_block_that_goes_on(tmp_path):
-    class Halves(LocalDesk):
-        """Makes no worlds of the second half, and says so once the first half of the block has been explored."""
-
-        async def create_instance(self, env_type, task_id, *arguments, **named):
-            if int(task_id.rpartition(".")[2]) >= 8:
-                while self.counts["/release"] < 8:
-                    await asyncio.sleep(0.01)
-                await asyncio.sleep(0.05)
-                raise EnvRequestError("no such world")
-            return await super().create_instance(env_type, task_id, *arguments, **named)
-
-    seeds = tuple(f"note_add.k3.{i}" for i in range(16))
-    run = pipeline(tmp_path, Tutor(), Halves(), seeds=seeds, settings=settings_of(num_explore_threads=16))
-    await asyncio.wait_for(run.run(explore_only=True), 30)
-    assert run.funnel().failed == 8, "half of them, which is allowed"

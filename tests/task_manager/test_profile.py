@@ -45,13 +45,6 @@ def test_a_profile_survives_its_file_and_files_that_are_none_are_named(tmp_path)
     assert load_profile(tmp_path / "p.json") == PROFILE
 
 
-def test_preferences_move_within_what_can_be_asked_for():
-    wanted = PROFILE.task_preference
-    assert wanted.shifted(1).relation_difficulty == 3 and wanted.shifted(1).num_opts == wanted.num_opts + 1
-    easiest = wanted.shifted(-1).shifted(-1).shifted(-1).shifted(-1)
-    assert (easiest.num_entities, easiest.num_opts, easiest.relation_difficulty) == (1, 1, 1)
-
-
 async def test_an_unknown_environments_profile_is_drafted_from_an_exploration():
     tutor = Tutor({"synthesiser/profile": [json.dumps(DATA)]})
     profile = await draft_profile(LocalDesk(), tutor, SeedWorld("pocket", "note_add.k3.7"), steps=3)

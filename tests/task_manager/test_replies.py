@@ -40,12 +40,9 @@ def reply(text, *calls, finish="stop", thinking="", cached=False):
             "note.tag n2 fun",
             "",
         ),
-        (json.dumps({"name": "unknown", "arguments": {}}), '{"name": "unknown", "arguments": {}}', ""),
         ("Sure! Here is what you asked for:\n\nnote.list home", "note.list home", ""),
-        ("Items:\n\nmilk\nbread", "Items:\n\nmilk\nbread", ""),
         ('{"action": "move", "x": 3}', '{"action": "move", "x": 3}', ""),
         (TAGGED, TAGGED, ""),
-        ("I changed into it. &lt;task>", "I changed into it. <task>", ""),
         ("two fences\n```\na\n```\n```\nb\n```", "two fences\n```\na\n```\n```\nb\n```", ""),
         (PYTHON, PYTHON, ""),
     ],
@@ -71,20 +68,11 @@ def test_a_native_call_is_an_action_and_the_text_beside_it_the_thought(arguments
     assert read_action(reply("", LLMToolCall("note.tag", arguments), thinking="hm"), FORMAT).thought == "hm"
 
 
-def test_the_reply_that_was_asked_for_may_come_as_the_arguments_of_a_call():
-    said = read_action(reply("", LLMToolCall("reply", {"thought": "look", "action": PYTHON})), FORMAT, fenced=True)
-    assert (said.action, said.thought) == (PYTHON, "look")
-    assert read_action(reply("", LLMToolCall("press", {"action": "left"})), FORMAT).action == "press left", (
-        "a tool's own parameter"
-    )
-
-
 @pytest.mark.parametrize(
     ("said", "problem"),
     [
         (reply(""), "empty"),
         (reply("<think>I wonder"), "ends inside its thinking"),
-        (reply("<think>I wonder</think>"), "empty"),
         (reply("note.list ho", finish="length"), "cut off"),
         (reply('{"thought": "look", "act'), "broken"),
         (reply('{"thought": "look", "action": ""}'), "action"),

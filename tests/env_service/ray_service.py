@@ -14,7 +14,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -197,3 +197,7 @@ def all_gone(family: list[psutil.Process], but: tuple[str, ...] = ()) -> bool:
 
 def folders_of(served: Served) -> list[Path]:
     return list(Path("/tmp").glob(f"env_service-{served.process.pid}-*"))
+
+
+async def open_instances(http: Any) -> list[dict[str, Any]]:
+    return list(json.loads((await http.get("/instances"))[1])["data"])

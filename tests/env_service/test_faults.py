@@ -4,12 +4,15 @@ before and after."""
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections.abc import Iterator
 
+import orjson
 import psutil
 import pytest
-from local_hosts import say
-from ray_service import BOTH, Served, command_of, folders_of, leaking_nothing, start, stop
+from local_hosts import Http, say
+from ray_service import BOTH, Served, command_of, folders_of, leaking_nothing, open_instances, start, stop
 
 from env_service.client import AsyncEnvClient, EnvCrashed, EnvTimeout
 from tests.free_ports import free_port

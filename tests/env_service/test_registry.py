@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -111,3 +112,20 @@ def test_folders_declare_what_they_import() -> None:
         text = "".join(path.read_text(encoding="utf-8") for path in folder.path.rglob("*.py"))
         used = set(re.findall(r"env_service\.environments\.(\w+)", text)) - {folder.path.name}
         assert used == set(folder.imports), folder.path
+
+
+# The environment of a file of sections that names none; a word of a path.
+DEFAULTS = {("settings.py", "pocket"), ("own_venv.py", "python")}
+
+
+@pytest.mark.parametrize("package", ["env_service", "task_manager"])
+def test_the_core_and_the_task_manager_name_no_environment(package: str) -> None:
+    known = known_environments()
+    named = {
+        (path.name, node.value)
+        for path in sorted((Path(__file__).parents[2] / package).rglob("*.py"))
+        if registry.FOLDERS not in path.parents
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in known
+    }
+    assert named <= DEFAULTS

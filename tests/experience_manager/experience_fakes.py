@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from agentevolver.llm import LLMReplyError, LLMUnavailable, Role
-from agentevolver.llm.embeddings import HashingEncoder, Vectors
+from agentevolver.llm.embeddings import EncoderUnavailable, HashingEncoder, Vectors
 from agentevolver.llm.prompts import read_sections, read_task
 from agentevolver.types import Trajectory
 from experience_manager.attempts import PastAttempt
@@ -37,6 +37,15 @@ class AngleEncoder:
         found = (re.search(r"@(-?[\d.]+)", text) for text in texts)
         degrees = [math.radians(float(match[1]) if match else 0.0) for match in found]
         return np.array([[math.cos(a), math.sin(a)] for a in degrees], dtype=np.float32).reshape(-1, 2)
+
+
+class MissingEncoder:
+    """What is left when a model is not installed."""
+
+    name = SMALL.name
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        raise EncoderUnavailable("the model is not installed: install it")
 
 
 class ScriptedLLM:

@@ -270,7 +270,7 @@ def _read(path: Path) -> RunRecord:
         raw["started"] = tuple(Started(str(item["name"]), _process(item["process"])) for item in raw["started"])
         record = RunRecord(**raw)
         if record.run_id != path.stem or not isinstance(record.experiment_dir, str):
-            raise ValueError(f"it is of another run, {record.run_id}")
+            raise ValueError(f"it names another run, {record.run_id}")
         return record
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         reason = f"{path} cannot be read ({type(error).__name__}: {error})"

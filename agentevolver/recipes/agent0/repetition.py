@@ -64,10 +64,8 @@ def clusters(texts: Sequence[str]) -> list[int]:
 
 
 def shares(texts: Sequence[str]) -> list[float]:
-    """Return the share of the whole batch that each text's cluster holds (B), 1/B to 1.
-
-    What is malformed stands in the batch as "": it counts in its size and is in nobody's cluster.
-    """
+    """Return (B) the fraction of the batch that is in each text's cluster. A malformed text is "": it counts in B and
+    joins no other text's cluster."""
     numbers = clusters(texts)
     sizes = Counter(numbers)
     return [sizes[number] / len(texts) for number in numbers]

@@ -16,7 +16,7 @@ class TurnWorker(PolicyWorker):
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def hold_learning_rate(self, held: bool) -> None:
-        """Have updates leave the learning rate's schedule where it is, or go on with it."""
+        """Freeze the learning-rate schedule during updates if `held`, else resume it."""
         assert self.actor is not None
         hold_learning_rate(self.actor.engine, held)
 
@@ -35,10 +35,8 @@ class TurnWorker(PolicyWorker):
 
 
 def hold_learning_rate(engine: Any, held: bool) -> None:
-    """Have an engine's updates leave the schedule of the learning rate where it is, or go on with it.
-
-    verl ends each call of `update_actor` with a tick.
-    """
+    """Freeze an engine's learning-rate schedule if `held`, else resume it."""
+    # verl ends each call of `update_actor` with a step of the schedule.
     if held:
         engine.lr_scheduler_step = lambda: engine.lr_scheduler.get_last_lr()[0]
     else:

@@ -133,7 +133,7 @@ def _draw(
 
 
 def _is_clear(tables: Tables) -> bool:
-    """Whether a thing or person that a row is known by stands in one row of its table only."""
+    """Whether no two rows of a table share their key, so that a wording means one row."""
     rows: Iterable[dict[str, Any]] = (tables.notes, tables.meetings, tables.mails, tables.orders)
     return all(len({row[0] for row in table.values()}) == len(table) for table in rows)
 

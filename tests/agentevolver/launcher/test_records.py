@@ -47,7 +47,7 @@ def test_a_record_under_the_name_of_another_run_is_not_one(tmp_path: Path, regis
     registry.write(record(tmp_path))
     (registry.folder / "r1.json").rename(registry.folder / "r2.json")
     (found,) = registry.records()
-    assert found.run_id == "r2" and "it is of another run, r1" in found.damaged
+    assert found.run_id == "r2" and "it names another run, r1" in found.damaged
 
 
 @pytest.mark.service

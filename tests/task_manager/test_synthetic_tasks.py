@@ -15,7 +15,7 @@ from task_manager import services, synthetic_tasks
 from task_manager.journal import PipelineJournal
 from task_manager.known_queries import held_out_queries
 from task_manager.pipeline import QuestioningFailed
-from task_manager.settings import QuestioningConfiguration
+from task_manager.settings import QuestioningConfiguration, TaskManagerSettings
 from task_manager.synthetic_tasks import existing_tasks, open_run
 from task_manager.tasks import write_objectives
 
@@ -72,7 +72,9 @@ async def test_known_tasks_are_not_made_again_and_ids_go_on(tmp_path, local):
     assert not {task.task_id for task in rest} & {task.task_id for task in first[:3]}
 
 
-async def test_what_was_kept_is_written_also_when_the_run_is_broken_off(tmp_path, local):
+async def test_what_was_kept_is_written_also_when_the_run_is_broken_off(tmp_path, local, monkeypatch):
+    monkeypatch.setattr(TaskManagerSettings, "unavailable_timeout_s", 0.0)
+
     class Leaving(Tutor):
         async def _said(self, role, messages, sampling):
             local.is_up = local.is_up and len(self.prompts) < 14

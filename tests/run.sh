@@ -63,10 +63,19 @@ worlds() {
     done
 }
 
+# of_core OPTIONS... -- ARGUMENTS...: pytest on the core's tests, unless the arguments name others: `--ignore` leaves
+# nothing out of pyproject's testpaths.
+of_core() {
+    local options=() where=(tests) argument
+    while [[ $1 != -- ]]; do options+=("$1") && shift; done
+    shift
+    for argument in "$@"; do [[ -e ${argument%%::*} ]] && where=(); done
+    "$bin/python" -m pytest -q "${options[@]}" "${where[@]}" "$@"
+}
+
 # in_process -n WORKERS "EXPRESSION and" ARGUMENTS...: tests that start nothing. What holds none of them need not be read.
 in_process() {
-    local ignored=(--ignore=tests/e2e --ignore=tests/chaos --ignore=env_service/environments --ignore=agentevolver/recipes)
-    "$bin/python" -m pytest -q -p no:schemathesis "$1" "$2" -m "$3 not service and not chaos and not e2e" "${ignored[@]}" "${@:4}"
+    of_core -p no:schemathesis "$1" "$2" -m "$3 not service and not chaos and not e2e" --ignore=tests/e2e --ignore=tests/chaos -- "${@:4}"
 }
 
 # The unit tests as two processes of half the files each: what two workers of xdist spend on reading all files twice, and on
@@ -132,10 +141,7 @@ run() {
             ;;
         service)
             agents
-            # Named, since `--ignore` leaves nothing out of pyproject's testpaths.
-            local where=(tests) argument
-            for argument in "${@:2}"; do [[ -e ${argument%%::*} ]] && where=(); done
-            "$bin/python" -m pytest -q -n 2 --dist loadfile -m "(service or chaos) and not e2e" --durations=40 "${where[@]}" "${@:2}"
+            of_core -n 2 --dist loadfile -m "(service or chaos) and not e2e" --durations=40 -- "${@:2}"
             ;;
         e2e) "$bin/python" -m pytest -q -m "e2e and not chaos and not examples" "${@:2}" ;;
         examples)

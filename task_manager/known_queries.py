@@ -96,7 +96,6 @@ class KnownQueries:
         self._settings = settings
         self._encoder = encoder if settings.semantic else None
         self._kept = _Index(settings.jaccard)
-        self._size = 0
         self._held_out: _Index | None = None
         if evaluation:
             self._held_out = _Index(settings.jaccard, evaluation)
@@ -105,7 +104,7 @@ class KnownQueries:
                 self._held_out.add(query, None if vectors is None else vectors[row])
 
     def __len__(self) -> int:
-        return self._size
+        return len(self._kept.queries)
 
     async def load(self, queries: Sequence[str]) -> None:
         """Add queries without comparing them."""
@@ -113,7 +112,7 @@ class KnownQueries:
             some = queries[start : start + BLOCK]
             vectors = await self._embed(some)
             for row, query in enumerate(some):
-                self._add(query, None if vectors is None else vectors[row])
+                self._kept.add(query, None if vectors is None else vectors[row])
 
     async def clash(self, query: str) -> DuplicateQuery | None:
         """Return the known query that this one duplicates, or None."""
@@ -125,17 +124,13 @@ class KnownQueries:
         # No await between comparing and adding: of two equal proposals in flight, one is kept.
         found = self._clash(query, vector)
         if found is None:
-            self._add(query, vector)
+            self._kept.add(query, vector)
         return found
 
     async def neighbours(self, text: str, k: int) -> list[str]:
-        if not self._size or k == 0:
+        if not len(self) or k == 0:
             return []
         return self._kept.nearest(text, await self._embed_one(text), k)
-
-    def _add(self, query: str, vector: Vectors | None) -> None:
-        self._kept.add(query, vector)
-        self._size += 1
 
     def _clash(self, query: str, vector: Vectors | None) -> DuplicateQuery | None:
         cosine = self._settings.cosine

@@ -190,8 +190,6 @@ class LogKeeper:
                 self._told = True
 
     def _rotate(self) -> None:
-        if self._retention.log_mb is None:
-            return
         size = int(self._retention.log_mb * MB)
         for log in self._logs.glob("*.log"):
             if _PIECE.fullmatch(log.stem) is None:
@@ -202,8 +200,6 @@ class LogKeeper:
 
     def _drop_old(self) -> None:
         keep = self._retention.log_files
-        if keep is None:
-            return
         pieces: dict[str, list[Path]] = defaultdict(list)
         for path in self._logs.glob("*.log"):
             if match := _PIECE.fullmatch(path.stem):
@@ -212,5 +208,5 @@ class LogKeeper:
             for path in sorted(found, key=lambda path: (path.stat().st_mtime_ns, path.name), reverse=True)[keep:]:
                 path.unlink()
         runs = sorted((path for path in (self._logs / "workers").glob("[!.]*") if path.is_dir()), reverse=True)
-        for folder in runs[max(1, keep) :]:
+        for folder in runs[keep:]:
             remove_tree(folder)

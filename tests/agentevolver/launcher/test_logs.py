@@ -24,10 +24,8 @@ def logs(tmp_path: Path) -> Path:
     return tmp_path / "logs"
 
 
-def keeper(logs: Path, size: int | None, pieces: int | None, temp_dir: Path | None = None) -> LogKeeper:
-    return LogKeeper(
-        logs, temp_dir, settings_with(RetentionSettings, log_mb=None if size is None else size / 1e6, log_files=pieces)
-    )
+def keeper(logs: Path, size: int, pieces: int, temp_dir: Path | None = None) -> LogKeeper:
+    return LogKeeper(logs, temp_dir, settings_with(RetentionSettings, log_mb=size / 1e6, log_files=pieces))
 
 
 def test_a_writer_that_holds_its_log_open_goes_on_in_an_empty_one_and_nothing_is_lost(logs: Path) -> None:

@@ -55,9 +55,9 @@ Parts = AdvantageParts  # its documented name
 
 @dataclass(frozen=True, slots=True)
 class Advantages:
-    """Advantages (T, K) float64, of a stage or of the whole pipeline.
+    """Result of a stage, or of the whole pipeline: `advantages` (T, K) float64, by trajectory and step.
 
-    `rewards` (T, K): step rewards, None if a stage makes none. `parts`: None for a stage that only changes advantages.
+    `rewards` (T, K) are step rewards, or None if there are none. `parts` is None if the stage only modifies advantages.
     """
 
     advantages: Tensor

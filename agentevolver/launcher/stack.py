@@ -244,7 +244,7 @@ def environment_service(
 
 
 def bind_options(url: str) -> tuple[str, str] | None:
-    """Return --host and --port for a URL of the form http://127.0.0.1:PORT, or None for any other URL."""
+    """Return the options --host and --port that serve a loopback URL http://HOST:PORT, or None for any other URL."""
     parts = urlsplit(url)
     try:
         port = parts.port

@@ -15,7 +15,7 @@ _PREFIX = "global_step_"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Weights with the experiment's folder and step, or None for weights of another origin."""
+    """Weights to export. `experiment` and `step` are None if no training run made them."""
 
     weights: Weights
     experiment: Path | None

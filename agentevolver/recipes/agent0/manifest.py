@@ -145,7 +145,7 @@ class Manifest:
 
 
 def config_hash(config: Mapping[str, Any]) -> str:
-    """Return a hash of what decides what is learned (`agentevolver.config.changes`)."""
+    """Return a hash of the keys that affect training (`agentevolver.config.changes.decisive`)."""
     text = json.dumps(decisive(config), sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 

@@ -86,7 +86,7 @@ class TaskPool:
         return [proposal_of(record) for record in sorted(self.drawn, key=lambda record: record["number"])]
 
     def repeats(self) -> dict[str, str]:
-        """Return, by id, of what a proposal is a duplicate, for those that are."""
+        """Map the id of each duplicate proposal to the id of the task that it repeats."""
         seen: dict[str, str] = dict(self._known)
         found: dict[str, str] = {}
         for proposal in self.proposals():

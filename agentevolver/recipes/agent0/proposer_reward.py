@@ -21,7 +21,7 @@ class ProposerReward:
         self._settings: RewardSettings = settings_of(settings).reward
 
     def __call__(self, trajectories: Sequence[Trajectory]) -> Rewards:
-        """Return the reward of each proposal; raises RewardStageError for one whose p nobody found out."""
+        """Return the reward of each proposal; raises RewardStageError if the success rate of one was not measured."""
         found = [_facts(one) for one in trajectories]
         batch = [_rated(one, facts) for one, facts in zip(trajectories, found, strict=True)]
         scores = batch_rewards(self._settings, batch)
@@ -54,7 +54,7 @@ def _facts(trajectory: Trajectory) -> Mapping[str, Any]:
 
 
 def _rated(trajectory: Trajectory, facts: Mapping[str, Any]) -> Rated | None:
-    """Return what a proposal is rewarded for, None for a malformed one."""
+    """Return the measurements that the reward is computed from, or None if the proposal is malformed."""
     if facts["refused"]:
         return None
     p, calls = facts.get("p"), facts.get("calls")

@@ -39,10 +39,10 @@ def frontier_reward(settings: RewardSettings, p: float, calls: float) -> float:
 
 
 def batch_rewards(settings: RewardSettings, batch: Sequence[Rated | None]) -> list[float]:
-    """Return the reward of each proposal of a whole batch, in its order; None stands for what is malformed.
+    """Return the reward of each proposal of a batch, in order. None in the batch is a malformed proposal.
 
-    That gets `settings.malformed` alone. It counts in the batch's size, and is in nobody's cluster. Raises ValueError
-    as `frontier_reward` does.
+    A malformed proposal gets `settings.malformed`, counts in the batch's size, and joins no cluster of repetitions.
+    Raises ValueError as `frontier_reward` does.
     """
     parts = shares(["" if rated is None else rated.question for rated in batch])
     return [

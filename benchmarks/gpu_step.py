@@ -33,7 +33,7 @@ from typing import Any
 import yaml
 from rich.console import Console
 
-from agentevolver.launcher.memory import DecoderSize
+from agentevolver.config.model import DecoderSize
 from agentevolver.recipes.offline.seed import seed_policy_path
 from agentevolver.utils.files import read_jsonl
 from benchmarks.random_policy import SHAPES

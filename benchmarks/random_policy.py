@@ -17,7 +17,7 @@ import string
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentevolver.launcher.memory import DecoderSize
+from agentevolver.config.model import DecoderSize
 from agentevolver.recipes.offline.seed import seed_policy_path
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from statistics import median
 
 from rich.table import Table
 
-from agentevolver.launcher.memory import DecoderSize
+from agentevolver.config.model import DecoderSize
 from agentevolver.trainer.timing import PHASES
 
 Record = Mapping[str, float]

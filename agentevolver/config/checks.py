@@ -7,7 +7,7 @@ imports torch, verl or ray, so a mistake is reported within seconds, in one line
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,8 @@ from agentevolver.config.devices import Device, take_device
 from agentevolver.config.environments import EnvServiceSettings
 from agentevolver.config.kernels import check_kernels
 from agentevolver.config.layers import Layer, read_layers
-from agentevolver.config.load import lay_over
+from agentevolver.config.load import lay_over, model_to_size
+from agentevolver.config.model import Model
 from agentevolver.config.schema import RolloutSettings, Settings, own_places, place_of
 from agentevolver.config.section import Section
 from agentevolver.config.training import RaySettings
@@ -41,6 +42,10 @@ class Resolved:
 
     config: DictConfig
     settings: Settings
+    model: Model | None = None
+    """The model whose size decided defaults, if no recipe brought it and its `config.json` was found."""
+    derived: tuple[str, ...] = ()
+    """Lines that say which values follow from the model and from the openings."""
     undecided: tuple[str, ...] = ()
     """verl's keys whose values only verl's dataclasses can check (`agentevolver.config.verl_keys.ask_verl`)."""
 
@@ -71,18 +76,22 @@ class Resolved:
         }
 
 
-def load(conf: Path | None = None, overrides: list[str] | None = None) -> Resolved:
+def load(
+    conf: Path | None = None, overrides: list[str] | None = None, measured: Mapping[str, Any] | None = None
+) -> Resolved:
     """Compose and check a configuration.
 
     Args:
         conf: the experiment's yaml; None: only the defaults.
         overrides: `key=value` items, the strongest layer. `device=auto|cpu|cuda` selects the device group.
+        measured: defaults that follow from the environment's openings (`agentevolver.launcher.openings`).
 
     Raises:
         ConfigError: one line that says what to change.
     """
     layers = read_layers(conf, overrides or [])
-    config, defaults = lay_over(take_device(layers), layers)
+    device = take_device(layers)
+    config, defaults = lay_over(device, layers, measured)
     for key in _WRITTEN_BY_THE_RUN:
         if OmegaConf.select(config, key) is not None:
             raise ConfigError(
@@ -98,7 +107,8 @@ def load(conf: Path | None = None, overrides: list[str] | None = None) -> Resolv
     if settings.env_service.is_mixture:
         _check_read_by_a_mixture(layers, defaults)
     recipes.called("check", settings, config, [(layer.content, layer.source) for layer in layers])
-    return Resolved(config, settings, undecided)
+    sized = model_to_size(device, [layer.content for layer in layers])
+    return Resolved(config, settings, sized, undecided=undecided)
 
 
 def _check_read_by_a_mixture(layers: Sequence[Layer], defaults: DictConfig) -> None:

@@ -16,7 +16,9 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from agentevolver.config import devices
+from agentevolver.config.devices import Device
 from agentevolver.config.layers import Layer, written
+from agentevolver.config.model import PATH, Model, defaults_of, read_model
 from agentevolver.config.removed import told
 from agentevolver.config.schema import own_defaults
 from agentevolver.config.trees import leaves, one_line, open_keys, paths, select
@@ -39,17 +41,23 @@ ASYNCHRONOUS: dict[str, Any] = {
 }
 
 
-def lay_over(device: str, layers: Sequence[Layer]) -> tuple[DictConfig, DictConfig]:
-    """Return the configuration with the layers, and its defaults without them. Raises ConfigError."""
+def lay_over(
+    device: Device, layers: Sequence[Layer], measured: Mapping[str, Any] | None = None
+) -> tuple[DictConfig, DictConfig]:
+    """Return the configuration with the layers, and its defaults without them. Raises ConfigError.
+
+    Args:
+        measured: defaults that follow from the environment's openings, by dotted key.
+    """
     preset = written(layers, "exp_manager.preset")  # its model refuses an unknown preset
     own: dict[str, Any] = verl_overrides(preset if preset in PRESETS else "default")
     if written(layers, MODE) in (COLOCATED, SEPARATE):
         own = own | ASYNCHRONOUS
     contents = [layer.content for layer in layers]
     config, defaults = compose_defaults(device, contents), compose_defaults(device, contents)
-    for path, value in own.items():
-        OmegaConf.update(config, path, value)
-        OmegaConf.update(defaults, path, value)
+    for path, value in (own | dict(measured or {})).items():
+        for tree in (config, defaults):
+            OmegaConf.update(tree, path, value, force_add=True)
     for layer in layers:
         refuse_unknown(layer.content, config, layer.source)
         merge(config, layer.content, layer.source)
@@ -71,11 +79,25 @@ def _check_references(config: DictConfig, layers: Sequence[Layer]) -> None:
                     raise ConfigError(one_line(error)) from error
 
 
-def compose_defaults(device: str, written: Sequence[Mapping[str, Any]] = ()) -> DictConfig:
-    """Return the defaults of verl, of this project, of the device group and of recipes. Raises ConfigError.
+def model_to_size(device: Device, written: Sequence[Mapping[str, Any]]) -> Model | None:
+    """Return the model whose size decides defaults: the one that the layers name, else the default one. None if a
+    recipe brings the model with its sizes, or nothing here says what it is.
+
+    Raises:
+        UsageError: the model's folder lacks a file.
+    """
+    if any(select(layer, PATH) is not None for layer in recipes.called("layer", device, written)):
+        return None
+    named = recipes.written(written, PATH) or pickle.loads(_composed(device)).actor_rollout_ref.model.path
+    return read_model(str(OmegaConf.create({"path": named}).path))
+
+
+def compose_defaults(device: Device, written: Sequence[Mapping[str, Any]] = ()) -> DictConfig:
+    """Return the defaults of verl, of this project, of the device group, of recipes and of the model. Raises
+    ConfigError.
 
     Args:
-        written: the user's layers, weakest first; a recipe's defaults may depend on them.
+        written: the user's layers, weakest first; the defaults of a recipe and of a model depend on them.
     """
     OmegaConf.register_new_resolver("visible_gpus", devices.visible_gpus, replace=True)
     OmegaConf.register_new_resolver("larger", max, replace=True)
@@ -84,6 +106,10 @@ def compose_defaults(device: str, written: Sequence[Mapping[str, Any]] = ()) -> 
     config: DictConfig = pickle.loads(_composed(device))
     for layer in recipes.called("layer", device, written):
         merge(config, layer, "the defaults of a recipe")
+    if (model := model_to_size(device, written)) is not None:
+        lora = recipes.written(written, "actor_rollout_ref.model.lora_rank")
+        for path, value in defaults_of(model, device, lora=bool(lora)).items():
+            OmegaConf.update(config, path, value)
     return config
 
 

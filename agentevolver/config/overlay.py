@@ -14,6 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from agentevolver.config.checks import from_config
 from agentevolver.config.load import compose_defaults, refuse_unknown, resolved_tree
+from agentevolver.config.model import PATH
 from agentevolver.config.schema import Settings
 from agentevolver.config.trees import leaves, nested, select
 
@@ -29,7 +30,7 @@ def laid_over(config: Mapping[str, Any], overlay: Mapping[str, Any]) -> DictConf
     """
     tree: DictConfig = OmegaConf.create(dict(config))
     OmegaConf.set_struct(tree, False)
-    for path, reference in _references(str(select(config, "device_name", "cuda"))):
+    for path, reference in _references(config):
         if path not in overlay and _follows(tree, path, reference):
             OmegaConf.update(tree, path, reference)
     for path, value in overlay.items():
@@ -69,9 +70,11 @@ def flat(overrides: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, A
     return found
 
 
-def _references(device: str) -> Iterator[tuple[str, str]]:
+def _references(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield (key, reference) for each default that refers to other keys."""
-    defaults: Any = OmegaConf.to_container(compose_defaults(device), resolve=False)
+    written = [nested(PATH, select(config, PATH))]
+    composed = compose_defaults(select(config, "device_name", "cuda"), written)
+    defaults: Any = OmegaConf.to_container(composed, resolve=False)
     for path, value in leaves(defaults):
         if isinstance(value, str) and "${" in value:
             yield path, value

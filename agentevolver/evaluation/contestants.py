@@ -17,13 +17,14 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from agentevolver.config.checks import from_config, load
+from agentevolver.config.checks import from_config
 from agentevolver.config.layers import read_overrides
 from agentevolver.config.load import resolved_tree
 from agentevolver.config.overlay import check_overlay, flat, laid_over
 from agentevolver.config.schema import Settings
 from agentevolver.evaluation import serving
 from agentevolver.evaluation.export.source import Source, tokenizer_folder
+from agentevolver.launcher.openings import load_measured
 from agentevolver.llm import LLM, LLMSettings, Role
 from agentevolver.rollout.attempt import RolloutPolicy
 from agentevolver.rollout.flows import flow_chooser
@@ -72,11 +73,19 @@ class EvaluatedEndpoint:
     max_tokens: int | None = None
 
 
-def game_of(source: Source | None, conf: Path | None, overrides: Sequence[str]) -> EvaluatedGame:
+def game_of(
+    source: Source | None,
+    conf: Path | None,
+    overrides: Sequence[str],
+    modules: Sequence[str] = (),
+    url: str | None = None,
+) -> EvaluatedGame:
     """Return the configuration to play: of the yaml, else of the checkpoint's run, else of the default environment.
 
     Args:
         source: weights of the policy; None: a chat model plays.
+        modules: `NAME=package.module:Class` of unregistered environments.
+        url: environment service that runs; None: none is needed.
 
     Raises:
         ConfigError, UsageError: the configuration is wrong.
@@ -86,7 +95,7 @@ def game_of(source: Source | None, conf: Path | None, overrides: Sequence[str]) 
         named = [] if source is None else [f"actor_rollout_ref.model.path={tokenizer_folder(source.weights)}"]
         env_type = recipes.default_environment() if conf is None else None
         named += [f"env_service.env_type={env_type}"] if env_type is not None else []
-        resolved = load(conf, [*named, *overrides])
+        resolved = load_measured(conf, [*named, *overrides], modules=modules, url=url, api=source is None)
         return EvaluatedGame(OmegaConf.create(resolved_tree(resolved.config)), resolved.settings)
     # The run's configuration is resolved already: composing the defaults again could change values, as a new release
     # may have other defaults.

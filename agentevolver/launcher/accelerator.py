@@ -11,13 +11,13 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
-from agentevolver.launcher.memory import DecoderSize, demand
+from agentevolver.config.model import DecoderSize, model_folder
+from agentevolver.launcher.memory import demand
 from agentevolver.utils import recipes
-from agentevolver.utils.errors import LaunchError, UsageError
+from agentevolver.utils.errors import LaunchError
 
 TIMEOUT_S = 20.0
 QUERY = ("nvidia-smi", "--query-gpu=index,uuid,memory.total", "--format=csv,noheader,nounits")
-WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 
 
 def nvidia_smi() -> str | None:
@@ -52,42 +52,6 @@ def gpu_memory(environment: Mapping[str, str], query: Callable[[], str | None] =
                 break
             chosen += match
     return [int(memory) << 20 for _, _, memory in chosen]
-
-
-def model_folder(path: str) -> Path | None:
-    """Return the model's folder or its snapshot in the Hugging Face cache, or None if neither exists.
-
-    Raises:
-        UsageError: `path` is a folder that lacks a file.
-    """
-    folder = Path(path).expanduser()
-    if folder.is_dir():
-        if (missing := missing_in(folder)) is not None:
-            raise UsageError(
-                f"actor_rollout_ref.model.path={path} has no {missing}; give a folder that `from_pretrained` takes"
-            )
-        return folder
-    from huggingface_hub import try_to_load_from_cache
-    from huggingface_hub.errors import HFValidationError
-
-    try:
-        found = try_to_load_from_cache(path, "config.json")
-    except HFValidationError:
-        return None
-    return Path(found).parent if isinstance(found, str) else None
-
-
-def missing_in(folder: Path) -> str | None:
-    """Return the name of a file that the model's folder lacks, or None if it is complete."""
-    if not (folder / "config.json").is_file():
-        return "config.json"
-    found = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
-    if found is None:
-        return "model.safetensors (or an index of its shards)"
-    if found.suffix == ".json":
-        shards = json.loads(found.read_text(encoding="utf-8"))["weight_map"].values()
-        return next((name for name in sorted(set(shards)) if not (folder / name).is_file()), None)
-    return None
 
 
 def examine(config: DictConfig, environment: Mapping[str, str]) -> list[str]:

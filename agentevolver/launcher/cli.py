@@ -84,7 +84,7 @@ def _do(options: Options, arguments: list[str], root: Path) -> int:
     checks, presence = preflight(options, configuration, registry)
     for problem in (check.problem for check in checks if check.problem is not None):
         raise problem
-    for line in _gpu_lines(checks):
+    for line in (*configuration.derived, *_gpu_lines(checks)):
         logger.info("%s", line)
     for line in _warnings(options, configuration):
         logger.warning("WARNING: %s", line)
@@ -124,12 +124,18 @@ def load_configuration(options: Options) -> Resolved:
     """Compose and check the configuration. Raises UsageError."""
     from agentevolver.config.checks import load
     from agentevolver.launcher.experiment import check_checkpoint, check_model, check_target
+    from agentevolver.launcher.openings import load_measured
     from agentevolver.utils.errors import ConfigError
 
     if options.target is not None:
         check_target(options.target, Path.cwd())
     try:
-        resolved = load(options.conf, list(options.overrides))
+        # Services alone need no lengths.
+        resolved = (
+            load(None, list(options.overrides))
+            if options.conf is None
+            else load_measured(options.conf, options.overrides, modules=options.env_modules)
+        )
     except ConfigError as error:
         raise UsageError(" ".join(str(error).split())) from error
     check_model(str(resolved.config.actor_rollout_ref.model.path))
@@ -164,7 +170,8 @@ def _dry_run(options: Options, configuration: Resolved, registry: RunRegistry) -
     if options.conf is not None and not options.allow_changes:
         problem = problem_with(configuration.experiment_dir, resolve_config(configuration.config))
         obstacles += [] if problem is None else [problem]
-    plan, facts = make_plan(options, configuration, presence, registry), _gpu_lines(checks)
+    plan = make_plan(options, configuration, presence, registry)
+    facts = [*configuration.derived, *_gpu_lines(checks)]
     if options.conf is not None:
         facts += _estimate(configuration)
         facts += [f"WARNING: {line}" for line in _warnings(options, configuration)]

@@ -13,69 +13,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from agentevolver.config.model import DecoderSize
 from agentevolver.utils import recipes
-
-
-@dataclass(frozen=True)
-class DecoderSize:
-    """Sizes of a decoder in elements, without biases and norms (0.1 % of the parameters)."""
-
-    hidden: int
-    intermediate: int
-    layers: int
-    heads: int
-    kv_heads: int
-    vocabulary: int
-    tied: bool
-    head_size: int = 0  # 0: hidden / heads
-    experts: int = 0
-    expert_intermediate: int = 0
-
-    @classmethod
-    def of(cls, config: Mapping[str, Any]) -> DecoderSize:
-        """Read a config.json (of a multimodal model: its language model). Raises KeyError if it is not a decoder."""
-        text: Mapping[str, Any] = config.get("text_config") or config
-        experts = next(
-            (int(text[key]) for key in ("num_experts", "num_local_experts", "n_routed_experts") if text.get(key)), 0
-        )
-        return cls(
-            hidden=int(text["hidden_size"]),
-            intermediate=int(text["intermediate_size"]),
-            layers=int(text["num_hidden_layers"]),
-            heads=int(text["num_attention_heads"]),
-            kv_heads=int(text.get("num_key_value_heads") or text["num_attention_heads"]),
-            vocabulary=int(text["vocab_size"]),
-            tied=bool(text.get("tie_word_embeddings", config.get("tie_word_embeddings", False))),
-            head_size=int(text.get("head_dim") or 0),
-            experts=experts,
-            expert_intermediate=int(text.get("moe_intermediate_size") or text["intermediate_size"]) if experts else 0,
-        )
-
-    @property
-    def _attention(self) -> int:
-        size = self.head_size or self.hidden // self.heads
-        return self.hidden * size * 2 * (self.heads + self.kv_heads)
-
-    @property
-    def layer_parameters(self) -> int:
-        """Parameters of one layer, including all experts."""
-        width = self.experts * self.expert_intermediate if self.experts else self.intermediate
-        return self._attention + 3 * self.hidden * width + self.hidden * self.experts
-
-    @property
-    def parameters(self) -> int:
-        return self.layers * self.layer_parameters + self.vocabulary * self.hidden * (1 if self.tied else 2)
-
-    def lora_parameters(self, rank: int) -> int:
-        """Parameters of LoRA adapters on all linear layers of a dense model."""
-        size = self.head_size or self.hidden // self.heads
-        attention = 2 * (self.hidden + self.heads * size) + 2 * (self.hidden + self.kv_heads * size)
-        return self.layers * rank * (attention + 3 * (self.hidden + self.intermediate))
-
-    def kv_bytes(self, bytes_of_element: int = 2) -> int:
-        """Bytes of one token in the KV cache."""
-        return 2 * self.layers * self.kv_heads * (self.head_size or self.hidden // self.heads) * bytes_of_element
-
 
 GIB = 1 << 30
 # Bytes of two CUDA contexts, NCCL and a sleeping vLLM.

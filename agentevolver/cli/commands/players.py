@@ -82,7 +82,7 @@ def game(options: argparse.Namespace) -> tuple[Source | None, EvaluatedGame]:
     source = find_source(options.what, options.step) if options.what else None
     if source is not None and source.experiment is not None and not options.env_modules:
         options.env_modules = _launched_with(source.experiment)
-    return source, game_of(source, options.conf, options.overrides)
+    return source, game_of(source, options.conf, options.overrides, options.env_modules, options.env_url)
 
 
 def _launched_with(experiment: Path) -> list[str]:

@@ -10,48 +10,36 @@ import asyncio
 import logging
 import os
 import sys
-from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
-from uuid import uuid4
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from agentevolver.config.agent import agent_function, check_command
 from agentevolver.config.checks import for_verl, from_config
 from agentevolver.config.schema import Settings
-from agentevolver.config.trees import one_line
 from agentevolver.config.verl_keys import ask_verl
-from agentevolver.rollout.tool_calls import ToolsMissing, no_tools, read_tools
 from agentevolver.rollout.tools.formats import VLLM, detect_format, tool_format
 from agentevolver.trainer.job import cold_start
+from agentevolver.trainer.job.openings import make_renderer, probe
 from agentevolver.trainer.monitor.console import Console
 from agentevolver.trainer.monitor.log import Status
 from agentevolver.types import Task
 from agentevolver.utils import net, recipes
 from agentevolver.utils.errors import ConfigError, TrainingFailed
-from agentevolver.utils.openings import replace_query
 from agentevolver.utils.secrets import adopt_secrets
 from context_manager.chat import ChatRenderer, ChatTemplateError
 from context_manager.exactness import check_template
-from context_manager.messages import ContentError, text_of
-from context_manager.registry import checked_template
 from env_service.client import AsyncEnvClient, EnvRequestError, EnvServiceError
-from env_service.contract import NO_NATIVE_TOOLS
 from task_manager.graders.base import GraderConfigError
 from task_manager.graders.registry import GraderContext, make_grader
-from task_manager.tasks import env_params_of, environment_tasks, read_tasks, seed_of, write_tasks
+from task_manager.tasks import environment_tasks, read_tasks, write_tasks
 
 logger = logging.getLogger(__name__)
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-
-# Openings that are always probed for each kind of task. If one exceeds this share of the limit, all are probed.
-TASKS = 8
-NEAR = 0.75
-AT_ONCE = 4
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -234,22 +222,6 @@ def check_parser(config: DictConfig, settings: Settings) -> None:
         tool_format(settings.rollout.tool_format, make_renderer(config).tokenizer)
 
 
-def make_renderer(config: DictConfig) -> ChatRenderer:
-    """Return the renderer of messages into tokens. Raises ConfigError if there is no tokenizer."""
-    from transformers import AutoTokenizer
-
-    model = config.actor_rollout_ref.model
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(
-            model.tokenizer_path or model.path, trust_remote_code=model.trust_remote_code
-        )
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"actor_rollout_ref.model.path = {model.path}: no tokenizer there: {one_line(error)}"
-        ) from error
-    return ChatRenderer(tokenizer, dict(config.data.apply_chat_template_kwargs))
-
-
 def check_chat_template(settings: Settings, renderer: ChatRenderer) -> None:
     """Warn if prompts differ from the chat template's rendering of the whole conversation. Raises ConfigError if it
     refuses."""
@@ -303,101 +275,6 @@ def _train(config: DictConfig, settings: Settings) -> None:
 
         check_parser(config, settings)
         run(for_verl(config), settings)
-
-
-async def probe(settings: Settings, tasks: Sequence[Task], renderer: ChatRenderer) -> int:
-    """Open tasks and return the length of the longest opening in tokens, context template included.
-
-    Raises ConfigError if an opening is too long, or the environment refuses its parameters or native tools;
-    EnvServiceError for other failures.
-    """
-    service, limit = settings.env_service, settings.sizes.max_prompt_length
-    kinds: dict[tuple[str, bool, bool], list[Task]] = defaultdict(list)
-    for task in tasks:
-        kinds[task.env_type, task.open_query, task.is_validation].append(task)
-    longest = 0
-    async with AsyncEnvClient(service.env_url, timeout_s=service.timeout_s) as client:
-        # Eight tasks of each kind, spread over the list; all tasks of a kind if one of the eight comes close to the
-        # limit.
-        for kind in kinds.values():
-            found = await _lengths(client, settings, kind[:: max(1, len(kind) // TASKS)][:TASKS], renderer)
-            if limit >= max(found) > NEAR * limit:
-                found = await _lengths(client, settings, kind, renderer)
-            if max(found) > limit:
-                raise ConfigError(
-                    _too_long(kind, max(found), sum(length > limit for length in found), len(found), limit)
-                )
-            longest = max(longest, *found)
-    return longest
-
-
-def _too_long(kind: Sequence[Task], longest: int, over: int, opened: int, limit: int) -> str:
-    what = "validation tasks" if kind[0].is_validation else "tasks"
-    where = f"{what} of {kind[0].env_type}" + (
-        " without a goal, which synthetic ones begin as," if kind[0].open_query else ""
-    )
-    return (
-        f"data.max_prompt_length = {limit}, but the opening messages of {over} of {opened} {where} are longer, up to "
-        f"{longest} tokens: "
-        f"set it to {longest} or more"
-    )
-
-
-async def _lengths(
-    client: AsyncEnvClient, settings: Settings, tasks: Sequence[Task], renderer: ChatRenderer
-) -> list[int]:
-    slots = asyncio.Semaphore(AT_ONCE)
-
-    async def measure(task: Task) -> int:
-        async with slots:
-            return await _opening_length(client, settings, task, renderer)
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            measured = [group.create_task(measure(task)) for task in tasks]
-    except ExceptionGroup as failed:
-        raise failed.exceptions[0] from failed
-    return [task.result() for task in measured]
-
-
-async def _opening_length(client: AsyncEnvClient, settings: Settings, task: Task, renderer: ChatRenderer) -> int:
-    instance_id, own = f"probe-{uuid4().hex}", settings.environment(task.env_type)
-    params = {
-        **own.params(validation=task.is_validation),
-        **env_params_of(task),
-        "is_open_query": task.open_query,
-    }
-    native = settings.rollout.tool_format != "none" and own.native_tools
-    if native:
-        params["native_tools"] = True
-    try:
-        state = await client.create_instance(task.env_type, seed_of(task), instance_id, params)
-    except EnvRequestError as error:
-        if native and NO_NATIVE_TOOLS in str(error):
-            raise ConfigError(_no_tools(no_tools(task.env_type), settings, task.env_type)) from error
-        raise ConfigError(
-            f"the environment {task.env_type!r} refuses task {task.task_id!r} with {params}: {error}"
-        ) from error
-    try:
-        opening = [{**message, "content": text_of(message)} for message in state["state"]]
-        if task.query is not None:
-            opening = replace_query(opening, task.query, state.get("info"))
-        rollout = settings.rollout
-        if native:
-            renderer = renderer.for_tools(read_tools(state.get("info"), task.env_type))
-        template = checked_template(rollout)(renderer, settings.context_limits, rollout)
-        return len(renderer.opening(template.opening(opening)))
-    except ToolsMissing as error:
-        raise ConfigError(_no_tools(str(error), settings, task.env_type)) from error
-    except ContentError as error:
-        raise ConfigError(f"the environment {task.env_type!r}, task {task.task_id!r}: {error}") from error
-    finally:
-        await client.release_instance(instance_id)
-
-
-def _no_tools(problem: str, settings: Settings, env_type: str) -> str:
-    several = settings.env_service.is_mixture
-    return f"{problem}, or env_service.environments.{env_type}.native_tools to false" if several else problem
 
 
 if __name__ == "__main__":

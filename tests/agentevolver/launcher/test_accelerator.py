@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from agentevolver.config.model import missing_in, model_folder
 from agentevolver.launcher import accelerator
-from agentevolver.launcher.accelerator import examine, gpu_memory, missing_in, model_folder
+from agentevolver.launcher.accelerator import examine, gpu_memory
 from agentevolver.recipes.offline.seed import seed_policy_path
 from agentevolver.utils.errors import LaunchError, UsageError
 from tests.agentevolver.launcher.test_memory import config

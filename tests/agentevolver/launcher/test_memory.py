@@ -7,7 +7,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from agentevolver.config.load import compose_defaults
-from agentevolver.launcher.memory import GIB, DecoderSize, demand
+from agentevolver.config.model import DecoderSize
+from agentevolver.launcher.memory import GIB, demand
 
 HALF = DecoderSize(896, 4864, 24, 14, 2, 151_936, tied=True)
 ONE_AND_A_HALF = DecoderSize(1536, 8960, 28, 12, 2, 151_936, tied=True)

@@ -8,9 +8,10 @@ import pytest
 from agentevolver.config import devices
 from agentevolver.config.checks import Resolved, for_verl, load
 from agentevolver.config.load import resolved_tree
+from agentevolver.config.model import DecoderSize
 from agentevolver.config.overlay import laid_over
 from agentevolver.launcher import cli
-from agentevolver.launcher.memory import GIB, UTILISATION, DecoderSize, demand
+from agentevolver.launcher.memory import GIB, UTILISATION, demand
 from agentevolver.recipes.agent0.overlays import proposer_overlay, solver_overlay
 from agentevolver.recipes.agent0.settings import settings_of
 from agentevolver.utils.errors import ConfigError

@@ -1,0 +1,259 @@
+"""Limits and parameters that follow from an environment's openings, for a model of one's own.
+
+A subprocess, `python -m agentevolver.launcher.openings`, opens tasks and counts the tokens, because importing an
+environment may run anything and the tokenizer's library takes seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from agentevolver.config.checks import Resolved, from_config, load
+from agentevolver.config.layers import Layer, read_layers, written
+from agentevolver.config.load import resolved_tree
+from agentevolver.config.model import (
+    LENGTHS,
+    PATH,
+    STEPS,
+    cpu_step_bytes,
+    defaults_of,
+    lengths_of,
+    ram_bytes,
+    read_model,
+)
+from agentevolver.config.schema import Settings
+from agentevolver.utils.errors import ConfigError, LaunchError
+
+TIMEOUT_S = 180.0
+VERBOSE = "verbose"
+# Context of a chat model behind an API, whose own is not known.
+API_CONTEXT = 32768
+CHARS_PER_TOKEN = 3
+# Assumed turns of an episode, and the tokens of a turn, in the estimate of a step.
+TURNS, TURN_TOKENS = 4, 40
+# Multiply-adds of a training token over those that a large bfloat16 product reaches: measured with 135 M and 0.5 B.
+EFFICIENCY = 0.5
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Openings of the chosen tasks: how many, the longest in tokens, and what this machine computes."""
+
+    openings: int
+    longest: int
+    verbose: tuple[str, ...] = ()
+    """Environments that write for a language model if they are given `verbose: true`."""
+    gflops: float = 0.0
+    """Of one core, in bfloat16."""
+
+
+def load_measured(
+    conf: Path | None,
+    overrides: Sequence[str],
+    *,
+    modules: Sequence[str] = (),
+    url: str | None = None,
+    api: bool = False,
+) -> Resolved:
+    """Load a configuration. Limits that nobody set follow from the openings, if a model of one's own is trained or
+    plays.
+
+    Args:
+        modules: `NAME=package.module:Class` of unregistered environments.
+        url: environment service that runs; None: the environments are opened here.
+        api: a chat model behind an API plays, so no tokenizer is known.
+
+    Raises:
+        ConfigError, UsageError: one line that says what to change.
+    """
+    layers = read_layers(conf, overrides)
+    fetch_config(written(layers, PATH))
+    first = load(conf, list(overrides))
+    if first.model is None and not api:
+        return first
+    given = {key: int(value) for key in LENGTHS if (value := written(layers, key)) is not None}
+    if len(given) == len(LENGTHS) and _says_verbose(first.settings):
+        return replace(first, derived=_told_sizes(first, layers))
+    found = _measure(first, modules, url, plain=api)
+    if isinstance(found, str):
+        problem = f"WARNING: the limits are those of a large model on GPUs, the openings cannot be measured: {found}"
+        return replace(first, derived=(*_told_sizes(first, layers), problem))
+    guidance = first.settings.exp_manager
+    lengths = lengths_of(
+        found.longest,
+        API_CONTEXT if first.model is None else first.model.context,
+        first.device,
+        given,
+        steps=30 if api else first.settings.rollout.max_steps,
+        guidance=guidance.retrieval.max_chars // CHARS_PER_TOKEN if guidance.guides else 0,
+    )
+    measured: dict[str, Any] = {**lengths, **_verbose(first.settings, found.verbose)}
+    if api and written(layers, STEPS) is None:
+        measured[STEPS] = 30
+    told = [f"derived from {found.openings} openings of up to {found.longest} tokens:", *_keys(measured)]
+    resolved = load(conf, list(overrides), measured)
+    return replace(resolved, derived=(*_told_sizes(resolved, layers), *told, *_estimate(resolved, found)))
+
+
+def fetch_config(name: str | None) -> None:
+    """Fetch `config.json` of a model on the hub, which says its sizes. Without the hub nothing happens."""
+    if name is None or "${" in name or name.count("/") != 1 or Path(name).expanduser().exists():
+        return
+    if read_model(name) is None:
+        from huggingface_hub import hf_hub_download
+
+        try:
+            hf_hub_download(name, "config.json", etag_timeout=5)
+        except Exception as error:  # any of the hub's and of the network's; the launch says what it needs
+            del error
+
+
+def _told_sizes(resolved: Resolved, layers: Sequence[Layer]) -> tuple[str, ...]:
+    if resolved.model is None:
+        return ()
+    lora = bool(written(layers, "actor_rollout_ref.model.lora_rank"))
+    derived = defaults_of(resolved.model, resolved.device, lora=lora)
+    left = {key: OmegaConf.select(resolved.config, key) for key in derived if written(layers, key) is None}
+    return (f"derived from {resolved.model.describe()}:", *_keys(left))
+
+
+def _keys(values: Mapping[str, Any]) -> Iterable[str]:
+    return (f"    {key}={str(value).lower() if isinstance(value, bool) else value}" for key, value in values.items())
+
+
+def _says_verbose(settings: Settings) -> bool:
+    return all(VERBOSE in one.env_params for one in settings.environments)
+
+
+def _verbose(settings: Settings, names: Sequence[str]) -> dict[str, Any]:
+    """Return the parameters that let the environments write for a language model, by dotted key."""
+    if not settings.env_service.is_mixture:
+        return {f"env_service.env_params.{VERBOSE}": True} if names else {}
+    return {
+        f"env_service.environments.{one.env_type}.env_params": {**one.env_params, VERBOSE: True}
+        for one in settings.environments
+        if one.env_type in names
+    }
+
+
+def _estimate(resolved: Resolved, found: Measured) -> list[str]:
+    """Return the estimated seconds and memory of a step on a CPU."""
+    model, sizes = resolved.model, resolved.settings.sizes
+    if model is None or resolved.device != "cpu":
+        return []
+    rows = sizes.train_batch_size * sizes.n
+    tokens = rows * (found.longest + TURNS * TURN_TOKENS)
+    cores = len(os.sched_getaffinity(0))
+    speed = found.gflops * 1e9 * EFFICIENCY * cores / (2 * model.size.parameters)
+    # An update is three forward passes, the old log-probs and the prefill of vLLM one each; replies are single tokens.
+    seconds = tokens * 5 / speed + rows * TURNS * TURN_TOKENS * 2 / speed
+    checkpointed = bool(resolved.config.actor_rollout_ref.model.enable_gradient_checkpointing)
+    memory = cpu_step_bytes(model, 2048, checkpointed=checkpointed)
+    return [
+        f"estimated: {seconds:,.0f} s a step on {cores} cores ({rows} rollouts of {found.longest} + {TURNS} x "
+        f"{TURN_TOKENS} tokens, {found.gflops:,.0f} GFLOP/s a core), {memory / (1 << 30):.1f} of "
+        f"{ram_bytes() / (1 << 30):.1f} GiB"
+    ]
+
+
+def _measure(resolved: Resolved, modules: Sequence[str], url: str | None, *, plain: bool) -> Measured | str:
+    """Return what the subprocess measured, or why it could not."""
+    request = {"config": resolved_tree(resolved.config), "modules": list(modules), "url": url, "plain": plain}
+    command = [sys.executable, "-m", "agentevolver.launcher.openings"]
+    try:
+        done = subprocess.run(
+            command, input=json.dumps(request), capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return f"the environment takes more than {TIMEOUT_S:g} s"
+    if done.returncode != 0:
+        return (done.stderr.strip().splitlines() or ["without output"])[-1]
+    answer = json.loads(done.stdout.splitlines()[-1])
+    if "problem" in answer:
+        return str(answer["problem"])
+    return Measured(**{**answer, "verbose": tuple(answer["verbose"])})
+
+
+async def _openings(config: DictConfig, modules: Sequence[str], url: str | None, *, plain: bool) -> Measured:
+    from agentevolver.evaluation.worlds import open_world
+    from agentevolver.rollout.policy import plain_renderer
+    from agentevolver.trainer.job.openings import chosen, kinds, lengths, make_renderer
+    from task_manager.tasks import environment_tasks
+
+    settings = from_config(config)
+    renderer = plain_renderer() if plain else make_renderer(config)
+    found: list[int] = []
+    verbose: list[str] = []
+    async with open_world(settings.env_service.env_types, modules, url) as world:
+        for one in settings.environments:
+            tasks = []
+            if one.weight > 0 and not plain:
+                tasks += await environment_tasks(world, one.env_type, one.train_split, params=dict(one.train_filter))
+            for split in one.val_splits:
+                filtered = dict(one.val_filter)
+                tasks += await environment_tasks(world, one.env_type, split, validation=True, params=filtered)
+            if settings.task_manager.makes_tasks and one.env_type in settings.questioned:
+                tasks += [replace(task, open_query=True) for task in tasks if not task.is_validation]
+            asked = [task for kind in kinds(tasks) for task in chosen(kind)]
+            if VERBOSE not in one.env_params and asked:
+                explained = _with_verbose(config, one.env_type)
+                try:
+                    found += await lengths(world, explained, asked, renderer)
+                    verbose.append(one.env_type)
+                    continue
+                except ConfigError:
+                    pass  # it has no such parameter; another refusal comes again below
+            found += await lengths(world, settings, asked, renderer)
+    if not found:
+        raise ConfigError("the environment lists no task")
+    return Measured(len(found), max(found), tuple(verbose), _gflops())
+
+
+def _with_verbose(config: DictConfig, env_type: str) -> Settings:
+    copy: DictConfig = OmegaConf.create(OmegaConf.to_container(config, resolve=False))  # type: ignore[assignment]
+    for key, value in _verbose(from_config(config), [env_type]).items():
+        OmegaConf.update(copy, key, value, force_add=True)
+    return from_config(copy)
+
+
+def _gflops() -> float:
+    """Measure the bfloat16 products of one core, in GFLOP/s."""
+    import torch
+
+    torch.set_num_threads(1)
+    left, right = torch.randn(512, 1024).bfloat16(), torch.randn(1024, 4096).bfloat16()
+    best = float("inf")
+    for _ in range(5):
+        began = time.perf_counter()
+        left @ right
+        best = min(best, time.perf_counter() - began)
+    return 2 * 512 * 1024 * 4096 / best / 1e9
+
+
+def main() -> int:
+    request = json.load(sys.stdin)
+    with redirect_stdout(sys.stderr):
+        try:
+            config: DictConfig = OmegaConf.create(request["config"])
+            found = asyncio.run(_openings(config, request["modules"], request["url"], plain=request["plain"]))
+            answer = {name: getattr(found, name) for name in found.__dataclass_fields__}
+        except (ConfigError, LaunchError, OSError, ValueError) as error:
+            answer = {"problem": " ".join(str(error).split())}
+    print(json.dumps(answer))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

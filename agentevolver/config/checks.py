@@ -84,7 +84,7 @@ def load(
     Args:
         conf: the experiment's yaml; None: only the defaults.
         overrides: `key=value` items, the strongest layer. `device=auto|cpu|cuda` selects the device group.
-        measured: defaults that follow from the environment's openings (`agentevolver.launcher.openings`).
+        measured: defaults that follow from the environment's openings (`agentevolver.config.openings`).
 
     Raises:
         ConfigError: one line that says what to change.

@@ -20,11 +20,11 @@ from omegaconf import DictConfig, OmegaConf
 from agentevolver.config.checks import from_config
 from agentevolver.config.layers import read_overrides
 from agentevolver.config.load import resolved_tree
+from agentevolver.config.openings import load_measured
 from agentevolver.config.overlay import check_overlay, flat, laid_over
 from agentevolver.config.schema import Settings
 from agentevolver.evaluation import serving
 from agentevolver.evaluation.export.source import Source, tokenizer_folder
-from agentevolver.launcher.openings import load_measured
 from agentevolver.llm import LLM, LLMSettings, Role
 from agentevolver.rollout.attempt import RolloutPolicy
 from agentevolver.rollout.flows import flow_chooser

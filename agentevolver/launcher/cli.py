@@ -123,8 +123,8 @@ def _view(options: Options) -> int:
 def load_configuration(options: Options) -> Resolved:
     """Compose and check the configuration. Raises UsageError."""
     from agentevolver.config.checks import load
+    from agentevolver.config.openings import load_measured
     from agentevolver.launcher.experiment import check_checkpoint, check_model, check_target
-    from agentevolver.launcher.openings import load_measured
     from agentevolver.utils.errors import ConfigError
 
     if options.target is not None:

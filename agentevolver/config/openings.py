@@ -1,26 +1,23 @@
 """Limits and parameters that follow from an environment's openings, for a model of one's own.
 
-A subprocess, `python -m agentevolver.launcher.openings`, opens tasks and counts the tokens, because importing an
+A subprocess, `python -m agentevolver.evaluation.openings`, opens tasks and counts the tokens, because importing an
 environment may run anything and the tokenizer's library takes seconds.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
-from agentevolver.config.checks import Resolved, from_config, load
+from agentevolver.config.checks import Resolved, load
 from agentevolver.config.layers import Layer, read_layers, written
 from agentevolver.config.load import resolved_tree
 from agentevolver.config.model import (
@@ -34,8 +31,8 @@ from agentevolver.config.model import (
     read_model,
 )
 from agentevolver.config.schema import Settings
-from agentevolver.utils.errors import ConfigError, LaunchError
 
+MODULE = "agentevolver.evaluation.openings"
 TIMEOUT_S = 180.0
 VERBOSE = "verbose"
 # Context of a chat model behind an API, whose own is not known.
@@ -99,7 +96,7 @@ def load_measured(
         steps=30 if api else first.settings.rollout.max_steps,
         guidance=guidance.retrieval.max_chars // CHARS_PER_TOKEN if guidance.guides else 0,
     )
-    measured: dict[str, Any] = {**lengths, **_verbose(first.settings, found.verbose)}
+    measured: dict[str, Any] = {**lengths, **with_verbose(first.settings, found.verbose)}
     if api and written(layers, STEPS) is None:
         measured[STEPS] = 30
     told = [f"derived from {found.openings} openings of up to {found.longest} tokens:", *_keys(measured)]
@@ -137,7 +134,7 @@ def _says_verbose(settings: Settings) -> bool:
     return all(VERBOSE in one.env_params for one in settings.environments)
 
 
-def _verbose(settings: Settings, names: Sequence[str]) -> dict[str, Any]:
+def with_verbose(settings: Settings, names: Sequence[str]) -> dict[str, Any]:
     """Return the parameters that let the environments write for a language model, by dotted key."""
     if not settings.env_service.is_mixture:
         return {f"env_service.env_params.{VERBOSE}": True} if names else {}
@@ -171,7 +168,7 @@ def _estimate(resolved: Resolved, found: Measured) -> list[str]:
 def _measure(resolved: Resolved, modules: Sequence[str], url: str | None, *, plain: bool) -> Measured | str:
     """Return what the subprocess measured, or why it could not."""
     request = {"config": resolved_tree(resolved.config), "modules": list(modules), "url": url, "plain": plain}
-    command = [sys.executable, "-m", "agentevolver.launcher.openings"]
+    command = [sys.executable, "-m", MODULE]
     try:
         done = subprocess.run(
             command, input=json.dumps(request), capture_output=True, text=True, timeout=TIMEOUT_S, check=False
@@ -184,76 +181,3 @@ def _measure(resolved: Resolved, modules: Sequence[str], url: str | None, *, pla
     if "problem" in answer:
         return str(answer["problem"])
     return Measured(**{**answer, "verbose": tuple(answer["verbose"])})
-
-
-async def _openings(config: DictConfig, modules: Sequence[str], url: str | None, *, plain: bool) -> Measured:
-    from agentevolver.evaluation.worlds import open_world
-    from agentevolver.rollout.policy import plain_renderer
-    from agentevolver.trainer.job.openings import chosen, kinds, lengths, make_renderer
-    from task_manager.tasks import environment_tasks
-
-    settings = from_config(config)
-    renderer = plain_renderer() if plain else make_renderer(config)
-    found: list[int] = []
-    verbose: list[str] = []
-    async with open_world(settings.env_service.env_types, modules, url) as world:
-        for one in settings.environments:
-            tasks = []
-            if one.weight > 0 and not plain:
-                tasks += await environment_tasks(world, one.env_type, one.train_split, params=dict(one.train_filter))
-            for split in one.val_splits:
-                filtered = dict(one.val_filter)
-                tasks += await environment_tasks(world, one.env_type, split, validation=True, params=filtered)
-            if settings.task_manager.makes_tasks and one.env_type in settings.questioned:
-                tasks += [replace(task, open_query=True) for task in tasks if not task.is_validation]
-            asked = [task for kind in kinds(tasks) for task in chosen(kind)]
-            if VERBOSE not in one.env_params and asked:
-                explained = _with_verbose(config, one.env_type)
-                try:
-                    found += await lengths(world, explained, asked, renderer)
-                    verbose.append(one.env_type)
-                    continue
-                except ConfigError:
-                    pass  # it has no such parameter; another refusal comes again below
-            found += await lengths(world, settings, asked, renderer)
-    if not found:
-        raise ConfigError("the environment lists no task")
-    return Measured(len(found), max(found), tuple(verbose), _gflops())
-
-
-def _with_verbose(config: DictConfig, env_type: str) -> Settings:
-    copy: DictConfig = OmegaConf.create(OmegaConf.to_container(config, resolve=False))  # type: ignore[assignment]
-    for key, value in _verbose(from_config(config), [env_type]).items():
-        OmegaConf.update(copy, key, value, force_add=True)
-    return from_config(copy)
-
-
-def _gflops() -> float:
-    """Measure the bfloat16 products of one core, in GFLOP/s."""
-    import torch
-
-    torch.set_num_threads(1)
-    left, right = torch.randn(512, 1024).bfloat16(), torch.randn(1024, 4096).bfloat16()
-    best = float("inf")
-    for _ in range(5):
-        began = time.perf_counter()
-        left @ right
-        best = min(best, time.perf_counter() - began)
-    return 2 * 512 * 1024 * 4096 / best / 1e9
-
-
-def main() -> int:
-    request = json.load(sys.stdin)
-    with redirect_stdout(sys.stderr):
-        try:
-            config: DictConfig = OmegaConf.create(request["config"])
-            found = asyncio.run(_openings(config, request["modules"], request["url"], plain=request["plain"]))
-            answer = {name: getattr(found, name) for name in found.__dataclass_fields__}
-        except (ConfigError, LaunchError, OSError, ValueError) as error:
-            answer = {"problem": " ".join(str(error).split())}
-    print(json.dumps(answer))
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

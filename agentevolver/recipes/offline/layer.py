@@ -16,7 +16,7 @@ from agentevolver.utils import recipes
 
 MODEL = "actor_rollout_ref.model.path"
 # Words of the seed policies' tokenizers: 768 and less. Those of pretrained chat models have 32,000 and more.
-MOST_WORDS = 4096
+MOST_WORDS = 1024
 _FOLDER = Path(__file__).parent
 
 

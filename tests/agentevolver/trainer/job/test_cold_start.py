@@ -9,13 +9,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from agentevolver.config.checks import load
 from agentevolver.launcher.plan import as_yaml, resolve_config
 from agentevolver.llm.message_logs import read_line
-from agentevolver.recipes.offline.seed import seed_policy_path
 from agentevolver.trainer.job import cold_start
 from agentevolver.trainer.job.cold_start import choose, prepare, render
 from agentevolver.types import GuidanceUse, StopReason, Task, Trajectory
 from agentevolver.utils.errors import ConfigError
 from context_manager.chat import ChatRenderer
 from tests.real_tokenizers import build_real
+from tests.tiny_model import tiny_model_path
 
 LOG = "examples/conversations/pocket.jsonl"
 
@@ -123,14 +123,14 @@ def test_only_what_the_assistant_said_counts_in_the_loss_and_a_killed_cold_start
     (experiment / "config.yaml").write_text(as_yaml(resolve_config(found.config)))
     for name, value in found.config.device_env.items():
         monkeypatch.setenv(name, str(value))
-    renderer = ChatRenderer(AutoTokenizer.from_pretrained(seed_policy_path()))
+    renderer = ChatRenderer(AutoTokenizer.from_pretrained(tiny_model_path()))
 
     prepare(found.config, found.settings, renderer)
 
     folder = experiment / "cold_start"
     episodes = [json.loads(line) for line in (folder / "episodes.jsonl").read_text().splitlines()]
     done = json.loads((folder / "done.json").read_text())
-    base = AutoModelForCausalLM.from_pretrained(seed_policy_path(), dtype=torch.float32)
+    base = AutoModelForCausalLM.from_pretrained(tiny_model_path(), dtype=torch.float32)
     assert done["steps"] == 1 and len(episodes) == 4
     said = mean_loss(base, [(one["ids"], one["mask"]) for one in episodes])
     everything = mean_loss(base, [(one["ids"], [1] * len(one["ids"])) for one in episodes])

@@ -12,6 +12,7 @@ from context_manager.chat import ChatRenderer
 from env_service.client import EnvRequestError
 from env_service.contract import NO_NATIVE_TOOLS
 from tests.real_tokenizers import build_family
+from tests.tiny_model import tiny_model_path
 from tests.tools_of_families import TOOL_FAMILIES
 
 ONE = (Task(task_id="note_add.k1.1", env_type="pocket"),)
@@ -51,11 +52,9 @@ class OneOpening:
 def measured(monkeypatch):
     from transformers import AutoTokenizer
 
-    from agentevolver.recipes.offline.seed import seed_policy_path
-
     monkeypatch.setattr(probing, "AsyncEnvClient", OneOpening)
     monkeypatch.setattr(OneOpening, "longer", {})
-    renderer = ChatRenderer(AutoTokenizer.from_pretrained(seed_policy_path()))
+    renderer = ChatRenderer(AutoTokenizer.from_pretrained(tiny_model_path()))
 
     async def measure(*items, tasks=ONE):
         settings = load(None, ["device=cpu", "env_service.env_type=pocket", *items]).settings

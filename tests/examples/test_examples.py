@@ -23,6 +23,7 @@ from env_service.cli import main as env_service
 from env_service.registry import known_environments
 from task_manager.actions import format_of
 from task_manager.profile import profile_for
+from tests.constants import ENDPOINT
 from tests.examples.headers import commands as header_commands
 from tests.free_ports import free_port
 
@@ -154,7 +155,7 @@ def test_every_command_of_the_task_manager_that_a_header_prints_can_be_carried_o
         lambda options: asked.append((options.command, options.with_services)) or 0,
     )
     assert task_manager(words[3:]) == 0 and asked
-    from_experiment(Path(words[words.index("--conf") + 1]), ["device=cpu"])
+    from_experiment(Path(words[words.index("--conf") + 1]), ["device=cpu", *ENDPOINT])
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

@@ -69,12 +69,35 @@ def test_what_is_too_long_or_cannot_be_said_is_left_out_by_name():
     assert any("both the assistant's" in why for why in left_out)
 
 
+ROOM = (
+    "data.max_prompt_length=4000",
+    "data.max_response_length=20000",
+    "actor_rollout_ref.rollout.max_model_len=24000",
+)
+
+
 def resolved(tmp_path: Path, *overrides: str):
-    return load(None, ["device=cpu", f"experiment.root={tmp_path}", "trainer.experiment_name=x", *overrides])
+    return load(
+        None,
+        [
+            "device=cpu",
+            f"actor_rollout_ref.model.path={tiny_model_path()}",
+            f"experiment.root={tmp_path}",
+            "trainer.experiment_name=x",
+            *overrides,
+        ],
+    )
 
 
 def test_nothing_to_imitate_is_refused_before_anything_is_trained(tmp_path: Path):
-    found = resolved(tmp_path, f"cold_start.files=[{LOG}]", "data.max_prompt_length=1", "data.max_response_length=33")
+    found = resolved(
+        tmp_path,
+        f"cold_start.files=[{LOG}]",
+        "data.max_prompt_length=1",
+        "data.max_response_length=33",
+        "actor_rollout_ref.rollout.response_length=32",
+        "actor_rollout_ref.rollout.max_env_len=32",
+    )
     settings = found.settings
     with pytest.raises(ConfigError, match=r"0 of 96 conversations can be imitated.*longer than 34 tokens"):
         prepare(found.config, settings, ChatRenderer(build_real("qwen2_5")))
@@ -115,7 +138,7 @@ def test_only_what_the_assistant_said_counts_in_the_loss_and_a_killed_cold_start
 ):
     files = tmp_path / "four.jsonl"
     files.write_text("".join(Path(LOG).read_text().splitlines(keepends=True)[:4]))
-    found = resolved(tmp_path, f"cold_start.files=[{files}]", "cold_start.epochs=1", "cold_start.batch_size=4")
+    found = resolved(tmp_path, f"cold_start.files=[{files}]", "cold_start.epochs=1", "cold_start.batch_size=4", *ROOM)
     experiment = found.settings.experiment_dir
     killed = experiment / "cold_start" / "checkpoints" / "global_step_9" / "huggingface"
     killed.mkdir(parents=True)

@@ -81,10 +81,10 @@ async def test_where_openings_come_near_the_limit_all_are_opened_and_the_one_tha
     OneOpening.longer[("note_add.k1.37", False)] = 3
     with pytest.raises(
         ConfigError,
-        match=rf"1 of 40 tasks of pocket are longer, up to {plain + 3} tokens: set it to {plain + 3} or more",
+        match=rf"1 of 40 tasks of pocket are longer, up to {plain + 15} tokens: set it to {plain + 15} or more",
     ):
         await measured(f"data.max_prompt_length={plain}", tasks=tasks_of(40))
-    assert await measured(f"data.max_prompt_length={plain + 3}", tasks=tasks_of(40)) == plain + 3
+    assert await measured(f"data.max_prompt_length={plain + 15}", tasks=tasks_of(40)) == plain + 15
 
 
 SMALL = ("data.train_batch_size=3", "actor_rollout_ref.actor.ppo_mini_batch_size=3")

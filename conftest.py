@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from agentevolver.utils.recipes import recipes
 from env_service.registry import known_environments
 
 # Before torch is imported anywhere: two spinning OpenMP threads on two cores are several times slower than one.
@@ -63,8 +64,9 @@ def pytest_make_collect_report(
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip a test that is marked to need an environment that is not here."""
-    for marker in item.iter_markers("environment"):
-        for name in marker.args:
-            if name not in known_environments():
-                pytest.skip(f"the environment {name} is not in this checkout")
+    """Skip a test that is marked to need an environment or a recipe that is not here."""
+    for kind, known in (("environment", known_environments), ("recipe", recipes)):
+        for marker in item.iter_markers(kind):
+            for name in marker.args:
+                if name not in known():
+                    pytest.skip(f"the {kind} {name} is not in this checkout")

@@ -34,7 +34,6 @@ import yaml
 from rich.console import Console
 
 from agentevolver.config.model import DecoderSize
-from agentevolver.recipes.offline.seed import seed_policy_path
 from agentevolver.utils.files import read_jsonl
 from benchmarks.random_policy import SHAPES
 from benchmarks.run_within import run_within
@@ -184,6 +183,8 @@ def device_name(device: str) -> str:
 def policy(shape: str, device: str, models: Path) -> Path:
     """The folder of a shape's policy, made if it is not there; in a process of its own, which gives its memory back."""
     if shape == "seed":
+        from agentevolver.recipes.offline.seed import seed_policy_path
+
         return seed_policy_path()
     path = models / f"{shape}-{device}"
     if not (path / "model.safetensors").exists() and not (path / "model.safetensors.index.json").exists():

@@ -42,7 +42,6 @@ sys.path[:] = [ROOT, *(entry for entry in sys.path if Path(entry or ".").resolve
 
 from agentevolver.llm.client import LLM  # noqa: E402
 from agentevolver.llm.prompts import transcript  # noqa: E402
-from agentevolver.recipes.offline.teacher.synthesiser import digest  # noqa: E402
 from agentevolver.types import Step, StopReason, Task, Trajectory  # noqa: E402
 from env_service.client import AsyncEnvClient  # noqa: E402
 from env_service.environments.pocket.calls import PocketCall  # noqa: E402
@@ -254,6 +253,8 @@ def filter_quality(
 def _name(record: ProposalRecord, explorations: Mapping[str, Any]) -> Name:
     exploration = Exploration.from_dict(explorations[record.keys["exploration"]])
     shown = transcript(exploration.transcript, MAX_OBSERVATION_CHARS)
+    from agentevolver.recipes.offline.teacher.synthesiser import digest
+
     return digest(shown), str(record.proposal["query"]), tuple(record.proposal["solution"])
 
 

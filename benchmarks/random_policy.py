@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentevolver.config.model import DecoderSize
-from agentevolver.recipes.offline.seed import seed_policy_path
 
 if TYPE_CHECKING:
     from transformers import Qwen2Config
@@ -40,6 +39,8 @@ SHAPES = {
 def write_tokenizer(out: Path, vocabulary: int) -> dict[str, Any]:
     """Write the seed policy's tokenizer with at least `vocabulary` entries; returns its special tokens' ids as
     Qwen2Config names them, and `vocab_size`."""
+    from agentevolver.recipes.offline.seed import seed_policy_path
+
     source = seed_policy_path()
     tokenizer = json.loads((source / "tokenizer.json").read_text(encoding="utf-8"))
     entries: dict[str, int] = tokenizer["model"]["vocab"]

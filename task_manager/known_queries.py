@@ -86,7 +86,7 @@ class _Index:
 class KnownQueries:
     """Kept and evaluation queries.
 
-    `encoder` makes embeddings; None (or `settings.semantic` false) compares words only. `evaluation`: queries that must
+    `encoder` makes embeddings; None compares words only. `evaluation`: queries that must
     not be trained on.
     """
 
@@ -94,7 +94,7 @@ class KnownQueries:
         self, settings: DeduplicationSettings, encoder: Encoder | None, evaluation: Sequence[str] = ()
     ) -> None:
         self._settings = settings
-        self._encoder = encoder if settings.semantic else None
+        self._encoder = encoder
         self._kept = _Index(settings.jaccard)
         self._held_out: _Index | None = None
         if evaluation:

@@ -122,10 +122,8 @@ class DeduplicationSettings(_Section):
     """Which queries count as duplicates (`task_manager.deduplication`)."""
 
     jaccard: float = Field(0.8, gt=0, le=1, description="word-set overlap from which two queries are the same")
-    # MiniLM's cosine from which two queries are duplicates.
+    # MiniLM's cosine from which two queries are duplicates: the same query comes in many wordings.
     cosine: ClassVar[float] = 0.9
-    # Compare embeddings too: the same query comes in many wordings.
-    semantic: ClassVar[bool] = True
     # The shipped model: no address, no key, and the same vectors everywhere.
     encoder: ClassVar[EmbeddingSettings] = EmbeddingSettings()
 

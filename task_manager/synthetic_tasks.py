@@ -91,7 +91,7 @@ async def open_run(
     cache: CachedEncoder | None = None
     journal = PipelineJournal(settings.store_path)
     try:
-        if settings.deduplication.semantic and encoder is None:
+        if encoder is None:
             encoder = cache = make_encoder(settings.deduplication.encoder, settings.store_path / "embeddings.sqlite")
         seeds = await client.get_env_profile(service.env_type, data.train_split, data.train_filter)
         if not seeds:

@@ -1,4 +1,4 @@
-"""Settings whose constants (ClassVars of the model) have other values in a test."""
+"""Settings that tests share, and settings whose constants (ClassVars of the model) have other values."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import TypeVar
 from pydantic import BaseModel
 
 Model = TypeVar("Model", bound=BaseModel)
+ENDPOINT = ("llm.base_url=http://127.0.0.1:9/v1", "llm.model=m", "llm.api_key_env=null")
+"""A language model for configurations whose roles are not called: the default is a recipe's stand-in."""
 
 
 def settings_with(model: type[Model], /, **values: object) -> Model:

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from agentevolver import cli
-from agentevolver.recipes.offline.seed import seed_policy_path
+from tests.tiny_model import tiny_model_path
 
 ROOT = Path(__file__).parents[2]
 BASIC = str(ROOT / "examples" / "basic.yaml")
 # A training on this machine may have the usual port, and is named then.
 NOBODY_THERE = "env_service.env_url=http://127.0.0.1:1"
-SEED = str(seed_policy_path())
+MODEL = "MODEL"  # the tiny model's folder
 API = ("--api", "http://127.0.0.1:9/v1", "--model", "m")
 NOT_SET = "NO_SUCH_KEY_IS_SET"
 
@@ -50,27 +50,27 @@ WRONG: dict[str, list[tuple[tuple[str, ...], str]]] = {
     "eval": [
         ((), "name a RUN"),
         (("no_such_run",), "no experiment of that name"),
-        ((SEED, *API), "name weights or an endpoint"),
-        ((SEED, "--n", "0"), "0 must be at least 1"),
-        ((SEED, "--env-url", "x"), "must begin with http"),
-        ((SEED, "--split", "nope", "device=cpu"), "there is no split 'nope'"),
-        ((SEED, "--beside", "nope.json"), "nope.json cannot be read"),
-        ((SEED, "--out", "nope/x.json"), "there is no folder"),
+        ((MODEL, *API), "name weights or an endpoint"),
+        ((MODEL, "--n", "0"), "0 must be at least 1"),
+        ((MODEL, "--env-url", "x"), "must begin with http"),
+        ((MODEL, "--split", "nope", "device=cpu"), "there is no split 'nope'"),
+        ((MODEL, "--beside", "nope.json"), "nope.json cannot be read"),
+        ((MODEL, "--out", "nope/x.json"), "there is no folder"),
         (API[:2], "--api needs --model"),
         ((*API, "--key-env", NOT_SET, "device=cpu"), f"{NOT_SET} is not set"),
     ],
     "chat": [
         ((), "name a RUN"),
         (("no_such_run",), "no experiment of that name"),
-        ((SEED, "--task", "nope", "device=cpu"), "there is no such task"),
-        ((SEED, "--split", "nope", "device=cpu"), "there is no split 'nope'"),
+        ((MODEL, "--task", "nope", "device=cpu"), "there is no such task"),
+        ((MODEL, "--split", "nope", "device=cpu"), "there is no split 'nope'"),
         (API[:2], "--api needs --model"),
     ],
     "export": [
         ((), "required"),
         (("no_such_run", "--to", "o"), "no experiment of that name"),
-        ((SEED, "--to", "."), "is there already"),
-        ((SEED, "--to", "o", "--push", "bad name"), "must be OWNER/NAME"),
+        ((MODEL, "--to", "."), "is there already"),
+        ((MODEL, "--to", "o", "--push", "bad name"), "must be OWNER/NAME"),
     ],
     "table": [
         ((), "required: FILE"),
@@ -133,7 +133,7 @@ def test_every_verb_has_wrong_input() -> None:
     ],
 )
 def test_wrong_input_is_one_line(capfd: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str) -> None:
-    assert message in refused(capfd, *arguments)
+    assert message in refused(capfd, *(str(tiny_model_path()) if one == MODEL else one for one in arguments))
 
 
 @pytest.mark.parametrize("verb", cli.VERBS)

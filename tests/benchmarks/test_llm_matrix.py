@@ -8,6 +8,8 @@ from benchmarks.llm_matrix import ACTIVITIES, Cell, measure, missed, parse
 CELL = {"units": 10, "survived": 10, "kept": 10, "right": 10}
 
 
+@pytest.mark.recipe("offline")
+@pytest.mark.environment("pocket", "gymnasium")
 @pytest.mark.service
 @pytest.mark.timeout(280)
 def test_a_server_that_behaves_like_a_real_one_costs_little_and_nothing_wrong_is_kept(capsys):

@@ -28,8 +28,8 @@ from env_service.environments.appworld.tests import tiny_world
 from env_service.environments.textarena import package as textarena
 from tests.agents.playing import VENV, need_agents
 from tests.e2e.runs import ROOT, Launched
-from tests.e2e.tiny_model import build
 from tests.llm.serving import served
+from tests.tiny_model import build
 
 pytestmark = [pytest.mark.e2e, pytest.mark.examples, pytest.mark.timeout(1800)]
 

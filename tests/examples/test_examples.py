@@ -17,12 +17,13 @@ from agentevolver.config.parts import from_experiment
 from agentevolver.evaluation.tables import TablePlan, read_table
 from agentevolver.launcher import cli
 from agentevolver.launcher.options import parse
-from agentevolver.recipes.offline.settings import KNOWS
+from agentevolver.llm.settings import Role, stand_in
 from agentevolver.utils.errors import UsageError
 from env_service.cli import main as env_service
 from env_service.registry import known_environments
 from task_manager.actions import format_of
 from task_manager.profile import profile_for
+from tests.constants import ENDPOINT
 from tests.examples.headers import commands as header_commands
 from tests.free_ports import free_port
 
@@ -124,10 +125,10 @@ def test_the_whole_loop_can_be_planned_on_every_environment(
     )
     assert profile_for(env_type, configuration.task_manager.env_profile).entities
     assert format_of(env_type, configuration.task_manager.action_format).executable
-    if env_type not in KNOWS["episodes"]:
+    if stand_in().problem(Role.EXPLORER, [env_type], "episodes") is not None:
         assert cli.main(arguments, tmp_path) == 2
         (line,) = capsys.readouterr().err.splitlines()
-        assert f"the built-in teacher knows the environments pocket, pocket_app alone, not {env_type}" in line
+        assert "llm.base_url = offline: " in line and "name an endpoint for the role" in line
 
 
 def splits_of(env_type: str) -> set[str]:
@@ -154,7 +155,7 @@ def test_every_command_of_the_task_manager_that_a_header_prints_can_be_carried_o
         lambda options: asked.append((options.command, options.with_services)) or 0,
     )
     assert task_manager(words[3:]) == 0 and asked
-    from_experiment(Path(words[words.index("--conf") + 1]), ["device=cpu"])
+    from_experiment(Path(words[words.index("--conf") + 1]), ["device=cpu", *ENDPOINT])
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

@@ -42,6 +42,7 @@ async def collected(background):
     return tasks
 
 
+@pytest.mark.recipe("offline")
 @pytest.mark.service
 async def test_rounds_make_new_tasks_that_hold_with_new_ids_whatever_the_endpoint_does(tmp_path):
     async with (

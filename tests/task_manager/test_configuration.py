@@ -5,6 +5,8 @@ from agentevolver.cli.commands.task_manager import main
 from task_manager.settings import QuestioningConfiguration, TaskManagerSettings
 from task_manager.synthetic_tasks import seeds_of_round
 
+WORLD = {"env_service": {"env_type": "pocket"}}
+
 
 def write(tmp_path, **sections):
     path = tmp_path / "s.yaml"
@@ -12,12 +14,11 @@ def write(tmp_path, **sections):
     return path
 
 
-def test_models_differ_by_endpoint_sampling_and_the_teachers_seed():
+def test_models_differ_by_endpoint_and_sampling():
     def models(**llm):
-        return QuestioningConfiguration.model_validate({"llm": llm}).models
+        return QuestioningConfiguration.model_validate({**WORLD, "llm": llm}).models
 
     base = models()
-    assert models(teacher={"seed": 7})["judge"] != base["judge"]
     other = models(roles={"judge": {"base_url": "https://example.org/v1", "model": "m"}})
     assert other["judge"] != base["judge"] and other["explorer"] == base["explorer"]
     assert models(sampling={"temperature": 0.1})["explorer"] != base["explorer"]
@@ -44,7 +45,7 @@ def test_what_goes_wrong_is_one_line_and_an_exit_status(tmp_path, monkeypatch, c
     monkeypatch.chdir(tmp_path)
     path = write(
         tmp_path,
-        env_service={"env_url": "http://127.0.0.1:9"},
+        env_service={**WORLD["env_service"], "env_url": "http://127.0.0.1:9"},
         task_manager={"train_data_path": "t.jsonl"},
     )
     assert main([argument.replace("{s}", str(path)) for argument in arguments]) == status

@@ -5,13 +5,12 @@ import asyncio
 from agentevolver.llm.embeddings import HashingEncoder
 from task_manager.known_queries import KnownQueries
 from task_manager.settings import DeduplicationSettings
-from tests.constants import settings_with
 
 LONG = "buy three pieces of the red soap and pay for them now"
 
 
-def pool(evaluation=(), encoder=None, **settings):
-    return KnownQueries(settings_with(DeduplicationSettings, **settings), encoder or HashingEncoder(), evaluation)
+def pool(evaluation=(), encoder=None):
+    return KnownQueries(DeduplicationSettings(), encoder or HashingEncoder(), evaluation)
 
 
 async def test_what_words_do_not_tell_embeddings_do():
@@ -22,7 +21,7 @@ async def test_what_words_do_not_tell_embeddings_do():
     kept = pool(encoder=Alike())
     assert await kept.take("remove it") is None
     assert (await kept.clash("delete that thing")).kind == "semantic"
-    words_only = pool(encoder=Alike(), semantic=False)
+    words_only = KnownQueries(DeduplicationSettings(), None)
     await words_only.take("remove it")
     assert await words_only.clash("delete that thing") is None
 

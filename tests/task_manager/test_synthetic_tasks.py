@@ -33,7 +33,8 @@ async def test_evaluation_queries_are_read_once_and_kept(tmp_path):
 
 def configuration_of(tmp_path, **section):
     fields = {"n": 1, "max_seed_tasks": 3, "train_data_path": str(tmp_path / "t.jsonl"), **section}
-    return QuestioningConfiguration.model_validate({"data": {"val_filter": {"n": 6}}, "task_manager": fields})
+    tree = {"env_service": {"env_type": "pocket"}, "data": {"val_filter": {"n": 6}}, "task_manager": fields}
+    return QuestioningConfiguration.model_validate(tree)
 
 
 @pytest.fixture
@@ -94,7 +95,7 @@ async def test_what_was_kept_is_written_also_when_the_run_is_broken_off(tmp_path
 def test_a_service_that_is_there_already_is_used_where_the_configuration_says_so(external, tmp_path, monkeypatch):
     identity = ServiceIdentity("agentevolver environment service", "0.1.0", "another", ("pocket",))
     monkeypatch.setattr(services, "_ask", lambda url: (True, identity))
-    tree = {"env_service": {"external": external}, "llm": {"base_url": "http://127.0.0.1:9/v1"}}
+    tree = {"env_service": {"env_type": "pocket", "external": external}, "llm": {"base_url": "http://127.0.0.1:9/v1"}}
     with ExitStack() as stack:
         if not external:
             stack.enter_context(

@@ -9,6 +9,7 @@ from omegaconf import OmegaConf
 from agentevolver.config.asynchronous import steps_kept
 from agentevolver.config.checks import for_verl, load
 from agentevolver.utils.errors import ConfigError
+from tests.constants import ENDPOINT
 
 BASIC = Path(__file__).parents[3] / "examples" / "basic.yaml"
 MODE = "trainer.v1.trainer_mode"
@@ -68,7 +69,7 @@ def test_what_a_person_writes_wins_over_the_modes_defaults(tmp_path):
     ("overrides", "named"),
     [
         (["trainer.deterministic=true"], "trainer.deterministic"),
-        ([*MADE, "task_manager.curriculum.synthesize_every_epochs=1"], "curriculum.synthesize_every_epochs"),
+        ([*MADE, *ENDPOINT, "task_manager.curriculum.synthesize_every_epochs=1"], "curriculum.synthesize_every_epochs"),
         ([ATTRIBUTION, "llm.roles.attributor.base_url=policy"], "llm.roles.attributor.base_url"),
         ([f"{WARM_UP}=4"], f"{SAMPLER}_threshold = 4 must be above {WARM_UP} = 4"),
     ],

@@ -8,6 +8,7 @@ from agentevolver.config.checks import for_verl, from_config, load
 from agentevolver.config.parts import questionings
 from agentevolver.config.schema import of_verl
 from agentevolver.utils.errors import ConfigError
+from tests.constants import ENDPOINT
 
 BASIC = Path(__file__).parents[3] / "examples" / "basic.yaml"
 TWO = "env_service.env_type={pocket: 2, gymnasium: 1}"
@@ -71,7 +72,7 @@ def test_the_command_line_puts_a_name_in_the_place_of_several(tmp_path):
         ([f"env_service.environments.{name}.val_splits=[]" for name in ("pocket", "gymnasium")], "val_splits is .."),
         (["data.shuffle=false"], "the command line: `data.shuffle` is not read .* task_manager.mixture.shuffle"),
         ([*MADE, "task_manager.env_types=[bfcl]"], "env_types: bfcl is not trained on; .* pocket, gymnasium"),
-        ([*MADE], "as explorer the built-in teacher knows .* not gymnasium; .* or leave"),
+        ([*MADE], "llm.base_url = offline: .*; name an endpoint for the role explorer .* or leave"),
         (
             [*MADE, "task_manager.env_types=[pocket]", "task_manager.mixture.use_original_tasks=false"],
             "use_original_tasks = false leaves nothing of gymnasium",
@@ -87,7 +88,7 @@ def test_what_cannot_be_is_one_line(overrides, message):
 @pytest.mark.thorough
 def test_each_questioned_environment_has_its_own_file_journal_parameters_and_splits():
     resolved = several(
-        *(*MADE, "llm.base_url=http://127.0.0.1:1", "llm.api_key_env=null"),
+        *(*MADE, *ENDPOINT),
         "env_service.environments.gymnasium={train_split: val, val_splits: [test], env_params: {max_steps: 9}}",
     )
     pocket, gymnasium = questionings(resolved.settings)
@@ -97,10 +98,10 @@ def test_each_questioned_environment_has_its_own_file_journal_parameters_and_spl
     names = [one.task_manager.train_data_path.name for one in (pocket, gymnasium)]
     assert names == ["tasks_explored.train.pocket.jsonl", "tasks_explored.train.gymnasium.jsonl"]
     assert pocket.task_manager.store_path != gymnasium.task_manager.store_path
-    (plain,) = questionings(several(*MADE, two="data.seed=1").settings)
+    (plain,) = questionings(several(*MADE, *ENDPOINT, two="data.seed=1").settings)
     assert plain.task_manager.train_data_path.name == "tasks_explored.train.jsonl"
 
 
 def test_a_weight_of_0_is_validated_on_and_nothing_else():
-    settings = several(*MADE, "env_service.env_type.gymnasium=0").settings
+    settings = several(*MADE, *ENDPOINT, "env_service.env_type.gymnasium=0").settings
     assert settings.questioned == ("pocket",) and settings.environment("gymnasium").val_splits == ("dev",)

@@ -8,6 +8,7 @@ from omegaconf import OmegaConf
 from agentevolver.config.checks import load
 from agentevolver.config.load import compose_defaults
 from agentevolver.config.trees import paths
+from tests.constants import ENDPOINT
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "from_agentevolver.md").read_text(encoding="utf-8")
@@ -43,4 +44,4 @@ attribution_driven_credit_assignment:
 
 def test_an_old_attribution_block_is_taken_as_it_is(tmp_path):
     (tmp_path / "old.yaml").write_text(OLD_ATTRIBUTION)
-    assert load(tmp_path / "old.yaml", ["device=cpu"]).settings.attribution.enable
+    assert load(tmp_path / "old.yaml", ["device=cpu", *ENDPOINT]).settings.attribution.enable

@@ -80,7 +80,7 @@ def test_a_misspelt_key_is_told_its_name_and_a_section_takes_no_value(cpu):
         ConfigError, match=r"^x: unknown key `trainer.dump_sample`, did you mean `trainer\.dump_samples`"
     ):
         refuse_unknown({"trainer": {"dump_sample": True}}, cpu, "x")
-    for section in (section.path for section in sections() if section.path):
+    for section in (section.path for section in sections() if section.path and select(cpu, section.path) is not None):
         with pytest.raises(ConfigError, match=re.escape(f"`{section}` is a section, write {section}.<key>")):
             refuse_unknown(nested(section, 1), cpu, "x")
 

@@ -7,17 +7,18 @@ import io
 import pytest
 
 from agentevolver import cli
-from agentevolver.recipes.offline.seed import seed_policy_path
 from tests.agentevolver.evaluation.conftest import ScriptedEngine
 from tests.agentevolver.evaluation.servers import chat_server, notes_alone
-from tests.agentevolver.evaluation.test_eval import CPU
+from tests.agentevolver.evaluation.test_eval import ON_CPU
+from tests.tiny_model import tiny_model_path
 
+pytestmark = pytest.mark.environment("pocket")
 TASK = ["--task", "note_add.k1.50000"]
 
 
 def chat(monkeypatch: pytest.MonkeyPatch, lines: str, *arguments: str) -> int:
     monkeypatch.setattr("sys.stdin", io.StringIO(lines))
-    return cli.main(["chat", *arguments, CPU])
+    return cli.main(["chat", *arguments, *ON_CPU])
 
 
 @pytest.mark.service
@@ -51,5 +52,5 @@ def test_what_is_typed_takes_the_models_place_in_its_own_context(
 def test_a_typed_action_becomes_the_policys_tokens(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], engines: list[ScriptedEngine]
 ) -> None:
-    assert chat(monkeypatch, "note.add mug fun\n\n", str(seed_policy_path()), *TASK) == 0
+    assert chat(monkeypatch, "note.add mug fun\n\n", str(tiny_model_path()), *TASK) == 0
     assert "environment: ok n2" in (printed := capfd.readouterr().out) and "solved, score 1" in printed

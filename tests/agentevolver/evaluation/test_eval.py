@@ -15,11 +15,12 @@ from agentevolver.config.checks import load
 from agentevolver.config.load import resolved_tree
 from agentevolver.evaluation.play import PlayedEpisode
 from agentevolver.evaluation.report import Evaluation, table
-from agentevolver.recipes.offline.seed import seed_policy_path
 from tests.agentevolver.evaluation.conftest import ScriptedEngine
 from tests.agentevolver.evaluation.servers import chat_server, notes_alone
+from tests.tiny_model import tiny_model_path
 
-CPU = "device=cpu"
+ON_CPU = ("device=cpu", "env_service.env_type=pocket")
+pocket = pytest.mark.environment("pocket")
 
 
 def refused(capfd: pytest.CaptureFixture[str], *arguments: str, code: int = 2) -> str:
@@ -29,6 +30,7 @@ def refused(capfd: pytest.CaptureFixture[str], *arguments: str, code: int = 2) -
     return line
 
 
+@pocket
 @pytest.mark.service
 def test_a_model_behind_an_api_is_measured_and_shown_beside_another(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -38,9 +40,9 @@ def test_a_model_behind_an_api_is_measured_and_shown_beside_another(
     out, lines = tmp_path / "notes.json", tmp_path / "episodes.jsonl"
     with chat_server(notes_alone, "k-1234") as (url, requests):
         how = ["--api", url, "--model", "notes", "--key-env", "MY_KEY", "--split", "dev", "--tasks", "30", "--n", "2"]
-        first = [*how, "--temperature", "0", "--out", str(out), "--trajectories", str(lines), CPU]
+        first = [*how, "--temperature", "0", "--out", str(out), "--trajectories", str(lines), *ON_CPU]
         assert cli.main(["eval", *first]) == 0
-        assert cli.main(["eval", *how, "--name", "again", "--beside", str(out), CPU]) == 0
+        assert cli.main(["eval", *how, "--name", "again", "--beside", str(out), *ON_CPU]) == 0
     printed = capfd.readouterr().out
     assert (
         "notes on pocket/dev: 60 episodes" in printed
@@ -58,6 +60,7 @@ def test_a_model_behind_an_api_is_measured_and_shown_beside_another(
     assert len(episodes) == 60 and {one["task"]["metadata"]["split"] for one in episodes} == {"dev"}
 
 
+@pocket
 @pytest.mark.service
 def test_an_endpoint_that_refuses_is_one_line_with_its_reason(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -65,17 +68,18 @@ def test_an_endpoint_that_refuses_is_one_line_with_its_reason(
     monkeypatch.setenv("MY_KEY", "wrong")
     with chat_server(notes_alone, "right") as (url, _):
         line = refused(
-            capfd, "--api", url, "--model", "m", "--key-env", "MY_KEY", "--tasks", "1", "--n", "1", CPU, code=1
+            capfd, "--api", url, "--model", "m", "--key-env", "MY_KEY", "--tasks", "1", "--n", "1", *ON_CPU, code=1
         )
     assert "no episode could be graded" in line and "HTTP 401" in line
 
 
+@pocket
 @pytest.mark.thorough
 def test_a_folder_of_weights_is_played_as_validation_plays(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], engines: list[ScriptedEngine]
 ) -> None:
     out = tmp_path / "seed.json"
-    arguments = [str(seed_policy_path()), "--tasks", "3", "--n", "4", "--out", str(out), CPU]
+    arguments = [str(tiny_model_path()), "--tasks", "3", "--n", "4", "--out", str(out), *ON_CPU]
     assert cli.main(["eval", *arguments]) == 0
     (engine,) = engines
     written = json.loads(out.read_text())
@@ -84,6 +88,7 @@ def test_a_folder_of_weights_is_played_as_validation_plays(
     assert len({sampled["seed"] for sampled in engine.sampled}) == len(engine.sampled), "each call draws by itself"
 
 
+@pocket
 @pytest.mark.thorough
 def test_a_run_is_played_as_it_was_launched(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], engines: list[ScriptedEngine]
@@ -92,9 +97,9 @@ def test_a_run_is_played_as_it_was_launched(
     own, run = "mine=env_service.environments.pocket.env:PocketEnv", tmp_path / "pocket" / "run"
     (run / "launches").mkdir(parents=True)
     (run / "launches" / "1.json").write_text(json.dumps({"argv": ["x.yaml", "--env-module", own]}))
-    config = resolved_tree(load(None, [CPU, "env_service.env_type=mine", "data.val_splits=[test]"]).config)
+    config = resolved_tree(load(None, [ON_CPU[0], "env_service.env_type=mine", "data.val_splits=[test]"]).config)
     (run / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(config)))
-    shutil.copytree(seed_policy_path(), run / "checkpoints" / "global_step_3" / "actor" / "huggingface")
+    shutil.copytree(tiny_model_path(), run / "checkpoints" / "global_step_3" / "actor" / "huggingface")
     checkpoint, out = run / "checkpoints" / "global_step_3", tmp_path / "run.json"
     assert cli.main(["eval", str(checkpoint), "--tasks", "2", "--n", "1", "--out", str(out)]) == 0
     written = json.loads(out.read_text())

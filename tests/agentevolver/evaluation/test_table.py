@@ -132,7 +132,8 @@ def test_what_was_stopped_before_its_first_checkpoint_starts_over(
     (there / "plain-2" / "checkpoints" / "global_step_1").mkdir(parents=True)
     seal(there / "plain-2" / "checkpoints" / "global_step_1")
     write_jsonl(there / "other-2" / "metrics.jsonl", [{"step": 1}])
-    (there / "other-2" / "coevolve.json").write_text("{}")
+    (there / "other-2" / "rounds.json").write_text("{}")
+    monkeypatch.setattr("agentevolver.utils.recipes.in_progress", lambda folder: (folder / "rounds.json").exists())
     launcher = Launcher()
     assert run(monkeypatch, launcher) == 0
     over = ["trainer.resume_mode=disable" in call for call in launcher.calls]

@@ -8,11 +8,11 @@ import pytest
 from agentevolver.config.model import missing_in, model_folder
 from agentevolver.launcher import accelerator
 from agentevolver.launcher.accelerator import examine, gpu_memory
-from agentevolver.recipes.offline.seed import seed_policy_path
 from agentevolver.utils.errors import LaunchError, UsageError
 from tests.agentevolver.launcher.test_memory import config
+from tests.tiny_model import tiny_model_path
 
-SEED = f"actor_rollout_ref.model.path={seed_policy_path()}"
+TINY = f"actor_rollout_ref.model.path={tiny_model_path()}"
 TWO = """0, GPU-5a1e5c2e-77b7-2b44-f1f3-3a0a1d6b7c11, 81559
 1, GPU-0c8f9d10-1234-4e5f-8a9b-ffeeddccbbaa, 40960
 """
@@ -43,22 +43,22 @@ def test_cuda_visible_devices_chooses_as_cuda_does(devices, seen):
 )
 def test_what_does_not_fit_on_this_machine_is_refused(overrides, gpus, devices, says):
     with pytest.raises(LaunchError) as caught:
-        examine(config(SEED, *overrides, gpus=gpus), {"CUDA_VISIBLE_DEVICES": devices})
+        examine(config(TINY, *overrides, gpus=gpus), {"CUDA_VISIBLE_DEVICES": devices})
     assert says in str(caught.value)
-    examine(config(SEED, "ray.address=gpu7:6379", gpus=gpus), {"CUDA_VISIBLE_DEVICES": devices})
+    examine(config(TINY, "ray.address=gpu7:6379", gpus=gpus), {"CUDA_VISIBLE_DEVICES": devices})
 
 
 def test_no_driver_and_a_torch_for_the_cpu_are_refused(monkeypatch):
     monkeypatch.setattr(accelerator.metadata, "version", lambda name: "2.11.0+cpu")
     with pytest.raises(LaunchError, match=r"torch is built without CUDA: `bash install\.sh --cuda`"):
-        examine(config(SEED), {})
+        examine(config(TINY), {})
     monkeypatch.setattr(gpu_memory, "__defaults__", (lambda: None,))
     with pytest.raises(LaunchError, match=r"no GPU is seen \(nvidia-smi does not answer\)"):
-        examine(config(SEED), {})
+        examine(config(TINY), {})
 
 
 def test_the_smallest_gpu_counts_and_a_policy_that_is_too_large_is_refused(tmp_path):
-    assert "GiB of 40.0 while the policy learns" in examine(config(SEED, gpus=2), {})[0]
+    assert "GiB of 40.0 while the policy learns" in examine(config(TINY, gpus=2), {})[0]
     large = {"hidden_size": 8192, "num_hidden_layers": 80, "intermediate_size": 28672, "num_attention_heads": 64}
     (tmp_path / "config.json").write_text(json.dumps({"vocab_size": 128_256, **large}))
     (tmp_path / "model.safetensors").touch()

@@ -19,12 +19,13 @@ from agentevolver.launcher.experiment import (
 )
 from agentevolver.launcher.plan import as_yaml, resolve_config
 from agentevolver.utils.errors import UsageError
+from tests.constants import ENDPOINT
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "navigating.yaml"
 
 
 def resolved(*overrides: str) -> dict[str, Any]:
-    return resolve_config(load(EXAMPLE, ["device=cpu", *overrides]).config)
+    return resolve_config(load(EXAMPLE, ["device=cpu", *ENDPOINT, *overrides]).config)
 
 
 @pytest.fixture(scope="module")
@@ -84,17 +85,15 @@ def test_another_address_of_a_model_is_the_same_model_and_the_stand_in_is_not(be
     assert [change.key for change in changes(before, here)] == ["llm.base_url"]
 
 
-@pytest.mark.parametrize("shipped", ["seed_policy_files", "app_policy_files"])
-def test_a_checkout_that_was_moved_and_keys_that_a_release_added_change_nothing(shipped: str) -> None:
-    old = {
-        "actor_rollout_ref": {"model": {"path": f"/a/agentevolver/recipes/offline/seed/{shipped}"}},
-        "data": {"seed": 1},
-    }
-    new = {
-        "actor_rollout_ref": {"model": {"path": f"/b/agentevolver/recipes/offline/seed/{shipped}", "new": 1}},
-        "data": {"seed": 1},
-    }
+def test_a_checkout_that_was_moved_and_keys_that_a_release_added_change_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("agentevolver.utils.recipes.models", lambda: {"shipped": Path("/here/recipe/shipped_files")})
+    old = {"actor_rollout_ref": {"model": {"path": "/a/recipe/shipped_files"}}, "data": {"seed": 1}}
+    new = {"actor_rollout_ref": {"model": {"path": "/b/recipe/shipped_files", "new": 1}}, "data": {"seed": 1}}
     assert changes(old, new) == []
+    new["actor_rollout_ref"]["model"]["path"] = "/b/recipe/other_files"
+    assert [change.key for change in changes(old, new)] == ["actor_rollout_ref.model.path"]
 
 
 def test_every_pattern_of_neutral_keys_fits_a_key_that_exists(before: dict[str, Any]) -> None:

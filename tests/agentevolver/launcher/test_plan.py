@@ -1,14 +1,12 @@
 """From options and configuration to what is started, without starting anything."""
 
 import os
-import socket
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
-from agentevolver.config.checks import load
 from agentevolver.launcher.experiment import START, Presence
 from agentevolver.launcher.options import Options
 from agentevolver.launcher.plan import Plan, as_yaml, check_services, make_plan, resolve_config
@@ -31,12 +29,6 @@ def plan(configuration: FakeConfiguration, options: Options = CONF, presence: Pr
     return make_plan(options, configuration, presence, RunRegistry(configuration.experiment_dir / "run"))
 
 
-def with_teacher(configuration: FakeConfiguration, *written: str) -> FakeConfiguration:
-    """A run whose steps are labelled by the model for runs without one."""
-    asking = ("device=cpu", "env_service.env_type=pocket", "attribution_driven_credit_assignment.enable=true", *written)
-    return replace(configuration, settings=load(None, [*asking]).settings)
-
-
 def test_ray_then_the_environment_service_then_the_job(configuration: FakeConfiguration) -> None:
     made = plan(replace(configuration, env_service=env_section()))
     ray, environments = made.services
@@ -54,19 +46,6 @@ def test_ray_then_the_environment_service_then_the_job(configuration: FakeConfig
     assert made.job.argv[1:] == ("-m", "agentevolver.trainer.job.main", "--config", str(made.config_path))
     assert all(spec.env["TMPDIR"] == f"{made.temp_dir}/tmp" for spec in (*made.services, made.job))
     assert made.job.env["RAY_ADDRESS"] == address and made.job.env["OMP_NUM_THREADS"] == "1"
-
-
-def test_the_teacher_starts_where_a_port_is_free_and_the_run_is_told(configuration: FakeConfiguration) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        told = (f"llm.teacher.url=http://127.0.0.1:{port}/v1", "llm.teacher.wrong_labels=0.3")
-        made = plan(with_teacher(configuration, *told))
-    (spec,) = [spec for spec in made.services if spec.name == "teacher"]
-    chosen = made.config["llm"]["teacher"]["url"].removesuffix("/v1").rpartition(":")[2]
-    assert int(chosen) != port and f"--port={chosen}" in spec.argv and "--wrong-labels=0.3" in spec.argv
-    assert spec.health_urls == (f"http://127.0.0.1:{chosen}/healthz",)
 
 
 def test_rays_door_is_locked_unless_the_user_decided_about_it(
@@ -110,8 +89,8 @@ def test_a_service_that_runs_is_used(configuration: FakeConfiguration) -> None:
 
 def test_a_service_of_the_launch_must_say_that_this_launch_has_started_it(configuration: FakeConfiguration) -> None:
     options = Options(conf=Path("x"), services=("logview",))
-    services = plan(with_teacher(configuration), options).services
-    assert {spec.name for spec in services if spec.says_who} == {"env_service", "teacher", "logview"}
+    services = plan(configuration, options).services
+    assert {spec.name for spec in services if spec.says_who} == {"env_service", "logview"}
 
 
 @pytest.mark.environment("pocket", "gymnasium", "bfcl")

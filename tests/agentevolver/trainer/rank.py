@@ -28,8 +28,8 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.torch_dtypes import PrecisionType
 
 from agentevolver.config.checks import for_verl, load
-from agentevolver.recipes.offline.seed import seed_policy_path
 from agentevolver.types import GuidanceUse, Outcome, Step, StopReason, Task, Trajectory
+from tests.tiny_model import tiny_model_path
 
 ROOT = Path(__file__).parents[3]
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -86,11 +86,11 @@ class Group:
 
 
 def rollouts(case, seed):
-    """The rows and records of a step: trajectories of 1 to 3 samples of any length, sampled from the seed policy."""
+    """The rows and records of a step: trajectories of 1 to 3 samples of any length, sampled from the tiny model."""
     from transformers import AutoModelForCausalLM
 
     torch.manual_seed(seed)
-    policy = AutoModelForCausalLM.from_pretrained(seed_policy_path(), dtype=torch.float32).eval()
+    policy = AutoModelForCausalLM.from_pretrained(tiny_model_path(), dtype=torch.float32).eval()
     rows, failed = {}, CASES[case].get("failed", ())
     for task, rollout in itertools.product(
         range(CASES[case].get("tasks", TASKS)), range(CASES[case].get("rollouts", ROLLOUTS))
@@ -109,7 +109,7 @@ def rollouts(case, seed):
         ).to_dict()
         samples = draw(1, CASES[case].get("samples", 3))
         for sample in range(samples):
-            prompt, length = torch.randint(5, 300, (draw(4, 60),)), draw(4, 40)
+            prompt, length = torch.randint(5, 250, (draw(4, 60),)), draw(4, 40)
             ids = policy.generate(
                 prompt[None], do_sample=True, min_new_tokens=length, max_new_tokens=length, pad_token_id=0
             )[0]
@@ -199,7 +199,8 @@ def state(engine):
 def make_trainer(folder, queue):
     """Our trainer over this process's workers; verl's part of the constructor, which asks for Ray, is left out."""
     overrides = [
-        "device=cpu", f"experiment.root={folder}", "trainer.n_gpus_per_node=2", f"data.train_batch_size={TASKS}",
+        "device=cpu", f"actor_rollout_ref.model.path={tiny_model_path()}",
+        f"experiment.root={folder}", "trainer.n_gpus_per_node=2", f"data.train_batch_size={TASKS}",
         f"actor_rollout_ref.rollout.n={ROLLOUTS}", "actor_rollout_ref.actor.ppo_mini_batch_size=1",
         # Several micro-batches a mini-batch.
         "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=300", "actor_rollout_ref.actor.kl_loss_coef=0.1",

@@ -9,6 +9,7 @@ from agentevolver.trainer.experience import prepare, scout_path, warm_start_path
 from agentevolver.types import Task
 from agentevolver.utils.errors import ConfigError, TrainingFailed
 from task_manager.tasks import read_tasks
+from tests.constants import ENDPOINT
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "navigating.yaml"
 TASKS = [Task(f"note_add.k1.{i}", "pocket", metadata={"split": "train", "validation": False}) for i in range(8)]
@@ -40,6 +41,7 @@ def settings_of(tmp_path, *overrides):
         "actor_rollout_ref.model.path=x",
         f"experiment.root={tmp_path}",
         "exp_manager.encoder.kind=hashing",
+        *ENDPOINT,
         *overrides,
     )
     return load(EXAMPLE, list(items)).settings

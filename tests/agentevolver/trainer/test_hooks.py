@@ -16,6 +16,7 @@ from agentevolver.types import TrainingSample
 from agentevolver.utils.files import read_jsonl
 from tests.agentevolver.config.test_checks import basic
 from tests.agentevolver.trainer.memory_queue import Queue
+from tests.constants import ENDPOINT
 from tests.trajectories import trajectory
 
 SAMPLE = TrainingSample([5, 6], [7, 8, 9], [1, 0, 1], [-0.5, 0.0, -0.25], [0, -1, 0])
@@ -100,7 +101,7 @@ STEP_CREDIT = [
 
 @pytest.mark.parametrize("credit", [(), STEP_CREDIT], ids=["verl's advantages", "step credit"])
 def test_synthetic_tasks_are_scaled_once_whoever_makes_the_advantages(make, queue, credit):
-    trainer = make("task_manager.mixture.synthetic_data_ratio=1", "task_manager.n=1", *credit)
+    trainer = make("task_manager.mixture.synthetic_data_ratio=1", "task_manager.n=1", *ENDPOINT, *credit)
     synthetic = {"task_id": "made", "open_query": True, "metadata": {"advantage_scale": 0.5}}
     told = [rollout(number, score) for number, score in enumerate((1.0, 0.0))]
     told += [rollout(number, score, "h", **synthetic) for number, score in enumerate((1.0, 0.0, None))]

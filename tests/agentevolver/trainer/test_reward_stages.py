@@ -127,7 +127,7 @@ def composed(*overrides):
     ("overrides", "message"),
     [
         (["trainer.reward_stages=[{use: moon}]"], r"trainer.reward_stages: stage 'moon'.*package.module:Name"),
-        (["trainer.row_clips=[{use: ambiguity, lo: 2}]"], r"trainer.row_clips: .*the least one first"),
+        (["trainer.row_clips=[{use: moon}]"], r"trainer.row_clips: rule 'moon'.*package.module:Name"),
     ],
 )
 def test_what_cannot_be_made_is_refused_before_training(overrides, message):

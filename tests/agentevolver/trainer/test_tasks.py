@@ -9,6 +9,7 @@ from agentevolver.trainer.loading import Loading
 from agentevolver.trainer.tasks import TrainingTasks
 from agentevolver.types import Task
 from task_manager.tasks import write_objectives, write_tasks
+from tests.constants import ENDPOINT
 from tests.trajectories import trajectory
 
 BASIC = Path(__file__).parents[3] / "examples" / "basic.yaml"
@@ -44,6 +45,8 @@ def resolved(tmp_path, *overrides):
         "task_manager.mixture.synthetic_data_ratio=0.5",
         "task_manager.curriculum.enable=true",
         "data.train_batch_size=4",
+        "actor_rollout_ref.actor.ppo_mini_batch_size=4",
+        *ENDPOINT,
     ]
     return load(BASIC, [*items, *overrides])
 

@@ -6,19 +6,20 @@ import pytest
 from omegaconf import OmegaConf
 
 from agentevolver.config.checks import load
-from agentevolver.recipes.offline.seed import seed_policy_path
 from agentevolver.trainer.job.main import check_weights
 from agentevolver.trainer.weights import Weights, check_architecture, weights_at
 from agentevolver.utils.errors import ConfigError
+from tests.tiny_model import tiny_model_path
 
-SEED = Path(seed_policy_path())
-MODEL = {"path": str(SEED)}
+TINY = tiny_model_path()
+MODEL = {"path": str(TINY)}
+OWN = f"actor_rollout_ref.model.path={TINY}"
 BASIC = Path(__file__).parents[3] / "examples" / "basic.yaml"
 
 
 def of_hugging_face(folder, **changes):
     folder.mkdir(parents=True)
-    config = json.loads((SEED / "config.json").read_text()) | changes
+    config = json.loads((TINY / "config.json").read_text()) | changes
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "model.safetensors").write_bytes(b"")
     return folder
@@ -63,7 +64,7 @@ def test_what_is_no_weights_is_refused(tmp_path):
 
 
 def test_weights_of_another_model_are_refused_by_what_differs(tmp_path):
-    width = json.loads((SEED / "config.json").read_text())["intermediate_size"]
+    width = json.loads((TINY / "config.json").read_text())["intermediate_size"]
     other = weights_at(of_hugging_face(tmp_path / "model", intermediate_size=2 * width))
     with pytest.raises(ConfigError, match=f"intermediate_size is {2 * width}, not {width}"):
         check_architecture(other, MODEL)
@@ -77,10 +78,10 @@ def test_adapters_are_refused(tmp_path):
 
 @pytest.mark.thorough
 def test_a_run_with_weights_that_are_none_is_refused_before_anything_is_started(tmp_path):
-    resolved = load(BASIC, ["device=cpu", f"trainer.weights={tmp_path}"])
+    resolved = load(BASIC, ["device=cpu", OWN, f"trainer.weights={tmp_path}"])
     with pytest.raises(ConfigError, match="holds no weights"):
         check_weights(resolved.config, resolved.settings)
-    shutil.copytree(SEED, tmp_path / "model")
-    resolved = load(BASIC, ["device=cpu", f"trainer.weights={tmp_path / 'model'}"])
+    shutil.copytree(TINY, tmp_path / "model")
+    resolved = load(BASIC, ["device=cpu", OWN, f"trainer.weights={tmp_path / 'model'}"])
     check_weights(resolved.config, resolved.settings)
-    assert OmegaConf.select(resolved.config, "actor_rollout_ref.model.path") == str(SEED)
+    assert OmegaConf.select(resolved.config, "actor_rollout_ref.model.path") == str(TINY)

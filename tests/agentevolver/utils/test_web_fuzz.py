@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.agentevolver.view.runs import make_plan
-from tests.four_servers import TOKEN, four_apps, four_sockets
+from tests.servers import SERVERS, TOKEN, all_apps, all_sockets
 
 schemathesis = pytest.importorskip("schemathesis", reason="needs schemathesis (requirements/dev.lock)")
 
@@ -39,7 +39,7 @@ HOSTILE = [dict.fromkeys(REAL, text) for text in ("../../etc/passwd", "a\x00b", 
 @pytest.fixture(scope="module")
 def schemas(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     async def made() -> dict[str, dict[str, Any]]:
-        async with four_apps(tmp_path_factory.mktemp("schemas")) as apps:
+        async with all_apps(tmp_path_factory.mktemp("schemas")) as apps:
             return {name: one.documented.openapi() for name, one in apps.items()}
 
     return asyncio.run(made())
@@ -47,12 +47,12 @@ def schemas(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
 
 @pytest.fixture(scope="module")
 def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
-    with four_sockets(Path(tmp_path_factory.mktemp("served"))) as ports:
+    with all_sockets(Path(tmp_path_factory.mktemp("served"))) as ports:
         yield ports
 
 
 @pytest.mark.parametrize("mode", ["positive", "negative"])
-@pytest.mark.parametrize("name", ["page", "experience"])
+@pytest.mark.parametrize("name", [name for name in SERVERS if name in ("page", "reme")])
 def test_requests_drawn_from_the_schema_are_answered_as_they_may_be(
     name: str, mode: str, schemas: dict[str, dict[str, Any]], ports: dict[str, int]
 ) -> None:

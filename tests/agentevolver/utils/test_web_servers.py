@@ -1,4 +1,4 @@
-"""The four servers over real sockets, attacked without a token: huge heads and bodies, other names, other origins."""
+"""The servers over real sockets, attacked without a token: huge heads and bodies, other names, other origins."""
 
 from __future__ import annotations
 
@@ -11,24 +11,16 @@ from contextlib import suppress
 import psutil
 import pytest
 
-from tests.four_servers import NAMES, TOKEN, bearer, four_sockets, request
+from tests.servers import SERVERS, TOKEN, all_sockets, bearer, request
 
 pytestmark = pytest.mark.service
 
 MIB = 1024 * 1024
-# A route of each that changes or tells something, and its body.
-GOALS = {
-    "environment": ("POST", "/get_env_profile", b'{"env_type": "pocket"}'),
-    "experience": ("POST", "/vector_store", b'{"action": "delete"}'),
-    "page": ("DELETE", "/api/experience/default/e1", b""),
-    "teacher": ("GET", "/v1/models", b""),
-}
 
 
 @pytest.fixture(scope="module")
 def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
-    """The four with a token."""
-    with four_sockets(tmp_path_factory.mktemp("four")) as ports:
+    with all_sockets(tmp_path_factory.mktemp("servers")) as ports:
         yield ports
 
 
@@ -37,7 +29,7 @@ def port(ports: dict[str, int], name: str) -> int:
     return ports[name]
 
 
-@pytest.fixture(params=NAMES)
+@pytest.fixture(params=SERVERS)
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -69,9 +61,10 @@ def ask(port: int, data: bytes) -> tuple[int, dict[str, str], bytes]:
 
 def is_json_error(name: str, headers: dict[str, str], body: bytes) -> bool:
     """Whether an answer has the form that the server gives its errors, with one line of text."""
-    found = json.loads(body)
-    said = found["error"]["message"] if name == "teacher" else found["detail"]
-    own = set(found) == {"environment": {"success", "detail", "code"}, "teacher": {"error"}}.get(name, {"detail"})
+    said, server = json.loads(body), SERVERS[name]
+    own = set(said) == {server.error[0], *server.also}
+    for key in server.error:
+        said = said[key]
     return headers["content-type"] == "application/json" and own and isinstance(said, str) and "\n" not in said
 
 
@@ -98,7 +91,7 @@ def test_an_endless_head_is_refused_before_it_takes_memory(port: int, kind: str)
 
 
 def test_a_body_beyond_its_limit_is_refused_without_the_token_and_unread(port: int, name: str) -> None:
-    method, path, _ = GOALS[name]
+    method, path, _ = SERVERS[name].goal
     status, headers, body = ask(port, request(method, path, content_length=str(10**9), content_type="application/json"))
     assert (status, headers["connection"]) == (413, "close") and is_json_error(name, headers, body)
     status, headers, body = ask(
@@ -108,7 +101,7 @@ def test_a_body_beyond_its_limit_is_refused_without_the_token_and_unread(port: i
 
 
 def test_a_wrong_token_is_refused_before_a_body_is_read(port: int, name: str) -> None:
-    method, path, _ = GOALS[name]
+    method, path, _ = SERVERS[name].goal
     asked = "POST" if name == "page" else method
     begun = time.monotonic()
     for given in ({}, bearer("wrong"), bearer(TOKEN[:-1]), bearer(TOKEN + "x"), {"authorization": f"Basic {TOKEN}"}):
@@ -125,8 +118,8 @@ def test_a_wrong_token_is_refused_before_a_body_is_read(port: int, name: str) ->
     ["evil.example", "127.0.0.1.evil.example", "127.0.0.1@evil.example", "evil.example:80", "0.0.0.0", "a b", ""],
 )
 def test_another_name_for_this_machine_is_refused_with_the_token_too(port: int, name: str, host: str) -> None:
-    method, path, sent = GOALS[name]
-    for asked in (path, "/health" if name == "experience" else "/healthz"):
+    method, path, sent = SERVERS[name].goal
+    for asked in (path, SERVERS[name].health):
         status, headers, body = ask(port, request(method, asked, sent, host=host, **bearer()))
         assert status == 421 and is_json_error(name, headers, body), asked
 
@@ -135,14 +128,14 @@ def test_another_name_for_this_machine_is_refused_with_the_token_too(port: int, 
     "origin", ["http://evil.example", "null", "http://127.0.0.1:1", "http://127.0.0.1.evil.example", "file://", ""]
 )
 def test_a_page_of_another_origin_is_refused_with_the_token_too(port: int, name: str, origin: str) -> None:
-    method, path, sent = GOALS[name]
+    method, path, sent = SERVERS[name].goal
     given = {"origin": origin or f"http://evil.example:{port}"}
     status, headers, body = ask(port, request(method, path, sent, host=f"127.0.0.1:{port}", **given, **bearer()))
     assert status == 403 and is_json_error(name, headers, body) and "access-control-allow-origin" not in headers
 
 
 def test_what_is_asked_rightly_is_answered(port: int, name: str) -> None:
-    method, path, sent = GOALS[name]
+    method, path, sent = SERVERS[name].goal
     for host in (f"127.0.0.1:{port}", f"localhost:{port}", "[::1]", "LOCALHOST"):
         given = {"origin": f"http://{host}"} if name == "page" else {}
         status, _, body = ask(port, request(method, path, sent, host=host, **given, **bearer()))

@@ -1,5 +1,5 @@
-"""Answers to the prompts of all roles, from what a world's player knows (`world.World`); the pocket world has its own
-teacher."""
+"""Answers to the prompts of all roles, from what a world's player knows (`world.World`), or from a teacher of its
+own."""
 
 from __future__ import annotations
 
@@ -7,15 +7,12 @@ import json
 import random
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from agentevolver.llm.prompts import PromptError, StepText, read_sections, read_steps, read_task
-from agentevolver.recipes.offline.teacher.prompt import NotUnderstood as TeacherConfused
-from agentevolver.recipes.offline.teacher.prompt import Rates
-from agentevolver.recipes.offline.teacher.service import Teacher
 from tests.llm.dressing import Answer, ToolCall
-from tests.llm.minds.world import Goal, Lesson, World
+from tests.llm.minds.world import Goal, Lesson, Teacher, World
 from tests.llm.minds.worlds import WORLDS
 
 
@@ -38,19 +35,6 @@ class Minds:
 
     wrong: float = 0.15
     seed: int = 0
-    _teacher: Teacher = field(init=False)
-
-    def __post_init__(self) -> None:
-        rates = Rates(
-            hallucinated=self.wrong,
-            malformed=0,
-            wrong_labels=0,
-            wrong_grades=0,
-            wrong_accepts=0,
-            wrong_experiences=self.wrong,
-            slips=0,
-        )
-        self._teacher = Teacher(seed=self.seed, rates=rates)
 
     def answer(self, messages: list[dict[str, Any]], rng: random.Random) -> Thought:
         """Return what an honest model says; raises NotUnderstood."""
@@ -58,14 +42,15 @@ class Minds:
             task = read_task(str(messages[0]["content"]))
             sections = read_sections(str(messages[1]["content"]))
             prompt = _Prompt(task, sections, rng)
-            if prompt.world.env_type == "pocket":
-                answer = self._taught(task, messages, rng)
+            teacher = prompt.world.teacher(self.wrong, self.seed)
+            if teacher is not None:
+                answer = _taught(teacher, messages[:2], rng.randrange(2**31))
             else:
                 handler = _HANDLERS.get(task)
                 if handler is None:
                     raise NotUnderstood(f"nobody here plays {task}")
                 answer = handler(prompt, self.wrong)
-        except (PromptError, TeacherConfused, LookupError) as error:
+        except (PromptError, LookupError) as error:
             raise NotUnderstood(f"{type(error).__name__}: {error}") from error
         if not isinstance(answer, dict) or "action" not in answer:
             return Thought(task, answer)
@@ -73,14 +58,18 @@ class Minds:
         asks_for_json = '"action"' in str(messages[0]["content"])
         return Thought(task, answer if asks_for_json else action, prompt.world.call(action))
 
-    def _taught(self, task: str, messages: list[dict[str, Any]], rng: random.Random) -> Answer:
-        text = self._teacher.answer(messages[:2], seed=rng.randrange(2**31))
-        bare = text.removeprefix("Here it is:\n```json\n").removesuffix("\n```")
-        try:
-            answer = json.loads(bare)
-        except ValueError:
-            return text
-        return answer if isinstance(answer, dict) else text
+
+def _taught(teacher: Teacher, messages: list[dict[str, Any]], seed: int) -> Answer:
+    try:
+        text = teacher(messages, seed)
+    except ValueError as error:
+        raise NotUnderstood(str(error)) from error
+    bare = text.removeprefix("Here it is:\n```json\n").removesuffix("\n```")
+    try:
+        answer = json.loads(bare)
+    except ValueError:
+        return text
+    return answer if isinstance(answer, dict) else text
 
 
 class _Prompt:

@@ -7,13 +7,15 @@ import json
 import random
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from agentevolver.llm.prompts import StepText
 
 Steps = Sequence[StepText]
+Teacher = Callable[[list[dict[str, Any]], int], str]
+"""`function(messages, seed) -> reply`; raises ValueError for what it does not understand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,10 @@ class World(ABC):
     def right(self, seed_task_id: str, query: str, solution: Sequence[str]) -> bool:
         """Whether a solution does what its query asks in the very world of a seed task, carried out by the world's own
         code."""
+
+    def teacher(self, wrong: float, seed: int) -> Teacher | None:
+        """Return who answers in this world in place of what follows from its goals, or None."""
+        return None
 
     def solution(self, goal: Goal, answer: str | None) -> list[str]:
         """Return the actions that fulfil a goal, the closing one included where the goal's own do not end the

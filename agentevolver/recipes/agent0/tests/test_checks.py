@@ -13,8 +13,8 @@ from agentevolver.config.load import resolved_tree
 from agentevolver.recipes.agent0.checks import warnings
 from agentevolver.recipes.agent0.overlays import check_trainings
 from agentevolver.recipes.agent0.settings import settings_of
-from agentevolver.recipes.agent0.tests.models import write_model
 from agentevolver.utils.errors import ConfigError
+from tests.tiny_model import build
 
 ROUNDS = ("device=cpu", "recipes.agent0.enable=true", "env_service.env_type=calc")
 ELSEWHERE = "llm.base_url=http://x llm.api_key_env=null"
@@ -31,7 +31,7 @@ def test_rounds_alone_are_accepted_and_ask_nobody() -> None:
 
 @pytest.mark.thorough
 def test_a_proposer_of_another_architecture_is_refused_before_a_training(tmp_path: Path) -> None:
-    executor, other = write_model(tmp_path / "executor"), write_model(tmp_path / "other", num_hidden_layers=2)
+    executor, other = build(tmp_path / "executor"), build(tmp_path / "other", num_hidden_layers=2)
     for proposer, said in (
         (executor, ""),
         (other, "of another architecture"),

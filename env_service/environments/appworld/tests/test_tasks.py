@@ -22,7 +22,7 @@ from env_service.registry import resolve
 pytestmark = pytest.mark.service
 
 
-class Outcome(NamedTuple):
+class PlayedBlocks(NamedTuple):
     """What an episode was worth."""
 
     reward: float
@@ -32,7 +32,7 @@ class Outcome(NamedTuple):
     observations: str
 
 
-def play(task_id: str, blocks: list[str]) -> Outcome:
+def play(task_id: str, blocks: list[str]) -> PlayedBlocks:
     env = AppworldEnv(task_id, "play")
     try:
         env.get_init_state()
@@ -40,7 +40,7 @@ def play(task_id: str, blocks: list[str]) -> Outcome:
         checks = env.get_info(params={"what": "checks"})
         observations = "\n".join(result["state"][0]["content"] for result in results)
         assert results[-1]["is_terminated"], observations
-        return Outcome(
+        return PlayedBlocks(
             results[-1]["reward"],
             env.evaluate(),
             env.evaluate(params={"sparse": False}),
@@ -52,7 +52,7 @@ def play(task_id: str, blocks: list[str]) -> Outcome:
 
 
 @pytest.fixture(scope="module")
-def outcomes(tiny: Installation) -> Iterator[dict[tuple[str, str], Future[Outcome]]]:
+def outcomes(tiny: Installation) -> Iterator[dict[tuple[str, str], Future[PlayedBlocks]]]:
     """The outcome of every task and way; the tests wait for theirs while the others go on."""
     ways = {
         "reference": TinyTask.reference,
@@ -69,7 +69,7 @@ def outcomes(tiny: Installation) -> Iterator[dict[tuple[str, str], Future[Outcom
 
 
 each_task = pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
-Outcomes = dict[tuple[str, str], Future[Outcome]]
+Outcomes = dict[tuple[str, str], Future[PlayedBlocks]]
 
 
 @each_task

@@ -40,7 +40,7 @@ def every_spec() -> dict[str, ToolSpec]:
     return {name: ToolSpec.of_openai(native_schema(doc)) for name, doc in docs.items()}
 
 
-class Reader:
+class FormatReader:
     """What a family writes for some calls, parsed; the same calls are written once."""
 
     def __init__(self, family: Writer) -> None:
@@ -59,7 +59,7 @@ def turns_of(task_id: str) -> list[Calls]:
     return [[(call.name, dict(call.arguments)) for call in calls] for calls in reference_turns(task_id)]
 
 
-def replay(task_id: str, read: Reader) -> float:
+def replay(task_id: str, read: FormatReader) -> float:
     """Play a task's reference, one message of calls a turn; returns the grade."""
     probe = LocalProbe(BfclEnv)
     name, opened = probe.create(task_id, {"native_tools": True})
@@ -82,14 +82,14 @@ def replay(task_id: str, read: Reader) -> float:
     return grade if result["is_terminated"] else 0.0
 
 
-def solved(task_ids: Iterable[str], read: Reader) -> int:
+def solved(task_ids: Iterable[str], read: FormatReader) -> int:
     return sum(replay(task_id, read) == 1.0 for task_id in task_ids)
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("family", WRITERS)
 def test_every_familys_calls_are_the_references(family: str) -> None:
-    read = Reader(WRITERS[family])
+    read = FormatReader(WRITERS[family])
     distinct = {json.dumps(calls) for task_id in all_task_ids()[::4] for calls in turns_of(task_id) if calls}
     for text in distinct:
         parsed = read([(name, arguments) for name, arguments in json.loads(text)])
@@ -99,12 +99,12 @@ def test_every_familys_calls_are_the_references(family: str) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", TOOL_FORMATS)
 def test_every_fortieth_task_is_solved_by_its_reference_in_each_format(name: str) -> None:
-    assert solved(all_task_ids()[::40], Reader(writer(name))) == 20
+    assert solved(all_task_ids()[::40], FormatReader(writer(name))) == 20
 
 
 @pytest.mark.service
 @pytest.mark.parametrize("name", TOOL_FORMATS)
 def test_all_800_tasks_are_solved_by_their_references_in_each_format(name: str) -> None:
-    count = solved(all_task_ids(), Reader(writer(name)))
+    count = solved(all_task_ids(), FormatReader(writer(name)))
     print(f"{name}: {count}/800")
     assert count == 800

@@ -66,7 +66,7 @@ class Lake:
 
 
 @dataclass(frozen=True, slots=True)
-class Taxi:
+class TaxiPlace:
     """A state of the taxi's world; `passenger` is a stand, or 4 in the taxi."""
 
     row: int
@@ -75,14 +75,14 @@ class Taxi:
     destination: int
     delivered: bool = False
 
-    def moved(self, action: str) -> Taxi:
+    def moved(self, action: str) -> TaxiPlace:
         """Return the state after an action, by Gymnasium's own table."""
         if self.delivered:
             return self
         inner = _taxi_env().unwrapped
         state = inner.encode(self.row, self.column, self.passenger, self.destination)
         ((_, following, reward, ended),) = inner.P[state][TAXI_ACTIONS.index(action)]
-        return Taxi(*(int(part) for part in inner.decode(following)), delivered=bool(ended and reward > 0))
+        return TaxiPlace(*(int(part) for part in inner.decode(following)), delivered=bool(ended and reward > 0))
 
     def fits(self, query: str) -> bool:
         """Whether a query's wish is true here."""
@@ -98,7 +98,7 @@ class Taxi:
         return self.delivered
 
 
-Place = Lake | Taxi
+Place = Lake | TaxiPlace
 
 
 @lru_cache(maxsize=1)
@@ -123,7 +123,7 @@ def place_in(text: str) -> Place | None:
         found = taxis[-1]
         passenger = STANDS.index(found[3]) if found[3] else len(STANDS)
         ended = "The episode is over" in text[found.end() :] and "Reward: 20" in text[found.end() :]
-        return Taxi(int(found[1]), int(found[2]), passenger, STANDS.index(found[4]), delivered=ended)
+        return TaxiPlace(int(found[1]), int(found[2]), passenger, STANDS.index(found[4]), delivered=ended)
     return None
 
 

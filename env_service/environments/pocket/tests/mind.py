@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 from agentevolver.types import Task
 from env_service.environments.pocket.oracle import hint_parts
 from env_service.environments.pocket.tools import TOOLS
-from tests.llm.minds.world import Goal, Steps, World
+from tests.llm.minds.world import Goal, Steps, Teacher, World
 
 _GENERAL = ("do not repeat a call", "use the id that find shows", "call done at the end")
 
@@ -20,6 +21,16 @@ class Pocket(World):
 
     def recognises(self, opening: str) -> bool:
         return True
+
+    @functools.cache  # noqa: B019 there is one player
+    def teacher(self, wrong: float, seed: int) -> Teacher:
+        from agentevolver.recipes.offline.teacher.prompt import Rates
+        from agentevolver.recipes.offline.teacher.service import Teacher as Offline
+
+        others = ("malformed", "wrong_labels", "wrong_grades", "wrong_accepts", "slips")
+        rates = Rates(hallucinated=wrong, wrong_experiences=wrong, **dict.fromkeys(others, 0.0))
+        offline = Offline(seed=seed, rates=rates)
+        return lambda messages, drawn: offline.answer(messages, seed=drawn)
 
     def call(self, action: str) -> tuple[str, dict[str, Any]] | None:
         """Return a compact call as a native one, with the tool's own names for its arguments."""

@@ -11,8 +11,8 @@ from torch.distributed.tensor import DTensor, Shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen2Config
 
-from agentevolver.recipes.offline.seed import seed_policy_path
 from agentevolver.trainer.checkpoints import LAYOUT, MODEL, shard
+from tests.tiny_model import tiny_model_path
 
 SIZES = {
     "hidden_size": 16,
@@ -60,7 +60,7 @@ def save(folder: Path, model: PreTrainedModel, *, ranks: int = 1, adapters: bool
         (actor / "lora_train_meta.json").write_text(json.dumps({"r": 4, "lora_alpha": 12, "task_type": "CAUSAL_LM"}))
     huggingface = actor / "huggingface"
     model.config.save_pretrained(huggingface)
-    for path in seed_policy_path().glob("*token*"):
+    for path in tiny_model_path().glob("*token*"):
         (huggingface / path.name).write_bytes(path.read_bytes())
     return folder
 

@@ -9,13 +9,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from agentevolver.config.checks import load
 from agentevolver.launcher.plan import as_yaml, resolve_config
 from agentevolver.llm.message_logs import read_line
-from agentevolver.recipes.offline.seed import seed_policy_path
 from agentevolver.trainer.job import cold_start
 from agentevolver.trainer.job.cold_start import choose, prepare, render
 from agentevolver.types import GuidanceUse, StopReason, Task, Trajectory
 from agentevolver.utils.errors import ConfigError
 from context_manager.chat import ChatRenderer
 from tests.real_tokenizers import build_real
+from tests.tiny_model import tiny_model_path
 
 LOG = "examples/conversations/pocket.jsonl"
 
@@ -69,12 +69,35 @@ def test_what_is_too_long_or_cannot_be_said_is_left_out_by_name():
     assert any("both the assistant's" in why for why in left_out)
 
 
+ROOM = (
+    "data.max_prompt_length=4000",
+    "data.max_response_length=20000",
+    "actor_rollout_ref.rollout.max_model_len=24000",
+)
+
+
 def resolved(tmp_path: Path, *overrides: str):
-    return load(None, ["device=cpu", f"experiment.root={tmp_path}", "trainer.experiment_name=x", *overrides])
+    return load(
+        None,
+        [
+            "device=cpu",
+            f"actor_rollout_ref.model.path={tiny_model_path()}",
+            f"experiment.root={tmp_path}",
+            "trainer.experiment_name=x",
+            *overrides,
+        ],
+    )
 
 
 def test_nothing_to_imitate_is_refused_before_anything_is_trained(tmp_path: Path):
-    found = resolved(tmp_path, f"cold_start.files=[{LOG}]", "data.max_prompt_length=1", "data.max_response_length=33")
+    found = resolved(
+        tmp_path,
+        f"cold_start.files=[{LOG}]",
+        "data.max_prompt_length=1",
+        "data.max_response_length=33",
+        "actor_rollout_ref.rollout.response_length=32",
+        "actor_rollout_ref.rollout.max_env_len=32",
+    )
     settings = found.settings
     with pytest.raises(ConfigError, match=r"0 of 96 conversations can be imitated.*longer than 34 tokens"):
         prepare(found.config, settings, ChatRenderer(build_real("qwen2_5")))
@@ -115,7 +138,7 @@ def test_only_what_the_assistant_said_counts_in_the_loss_and_a_killed_cold_start
 ):
     files = tmp_path / "four.jsonl"
     files.write_text("".join(Path(LOG).read_text().splitlines(keepends=True)[:4]))
-    found = resolved(tmp_path, f"cold_start.files=[{files}]", "cold_start.epochs=1", "cold_start.batch_size=4")
+    found = resolved(tmp_path, f"cold_start.files=[{files}]", "cold_start.epochs=1", "cold_start.batch_size=4", *ROOM)
     experiment = found.settings.experiment_dir
     killed = experiment / "cold_start" / "checkpoints" / "global_step_9" / "huggingface"
     killed.mkdir(parents=True)
@@ -123,14 +146,14 @@ def test_only_what_the_assistant_said_counts_in_the_loss_and_a_killed_cold_start
     (experiment / "config.yaml").write_text(as_yaml(resolve_config(found.config)))
     for name, value in found.config.device_env.items():
         monkeypatch.setenv(name, str(value))
-    renderer = ChatRenderer(AutoTokenizer.from_pretrained(seed_policy_path()))
+    renderer = ChatRenderer(AutoTokenizer.from_pretrained(tiny_model_path()))
 
     prepare(found.config, found.settings, renderer)
 
     folder = experiment / "cold_start"
     episodes = [json.loads(line) for line in (folder / "episodes.jsonl").read_text().splitlines()]
     done = json.loads((folder / "done.json").read_text())
-    base = AutoModelForCausalLM.from_pretrained(seed_policy_path(), dtype=torch.float32)
+    base = AutoModelForCausalLM.from_pretrained(tiny_model_path(), dtype=torch.float32)
     assert done["steps"] == 1 and len(episodes) == 4
     said = mean_loss(base, [(one["ids"], one["mask"]) for one in episodes])
     everything = mean_loss(base, [(one["ids"], [1] * len(one["ids"])) for one in episodes])

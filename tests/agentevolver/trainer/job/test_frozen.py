@@ -13,11 +13,11 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from agentevolver.recipes.agent0.tests.models import write_model
 from agentevolver.rollout.engine import EngineError
 from agentevolver.trainer.job.frozen import Checkpoints
 from agentevolver.trainer.job.frozen_engine import FrozenEngine
 from agentevolver.utils.retry import BackoffPolicy
+from tests.tiny_model import build
 
 # ---- the arguments ----
 
@@ -60,7 +60,7 @@ class Engine:
 
 class Served:
     def __init__(self, folder: Path) -> None:
-        self.start = str(write_model(folder / "start"))
+        self.start = str(build(folder / "start"))
         self.engine = Engine(self.start)
         self.served = Checkpoints(self.engine.app, self.engine, self.start)
 
@@ -87,7 +87,7 @@ def served(tmp_path: Path) -> Served:
 
 
 async def test_a_request_is_answered_by_the_checkpoint_that_it_names(served: Served, tmp_path: Path) -> None:
-    one, other = write_model(tmp_path / "one"), write_model(tmp_path / "other")
+    one, other = build(tmp_path / "one"), build(tmp_path / "other")
     assert await served.of(served.start) == (200, "start") and served.engine.loads == []
     names = [one, other, one, served.start, other, one]
     assert await asyncio.gather(*map(served.of, names)) == [(200, Path(name).name) for name in names]
@@ -95,16 +95,16 @@ async def test_a_request_is_answered_by_the_checkpoint_that_it_names(served: Ser
     last = tmp_path / served.engine.loaded
     assert await asyncio.gather(*(served.of(last) for _ in range(5))) == [(200, last.name)] * 5
     assert len(served.engine.loads) == loads
-    write_model(last)
+    build(last)
     assert await served.of(last) == (200, last.name) and len(served.engine.loads) == loads + 1, "written anew"
 
 
 async def test_a_checkpoint_that_cannot_be_loaded_is_refused_and_the_next_one_is_served(
     served: Served, tmp_path: Path
 ) -> None:
-    wider, torn = write_model(tmp_path / "wider", hidden_size=16), write_model(tmp_path / "torn")
+    wider, torn = build(tmp_path / "wider", hidden_size=128), build(tmp_path / "torn")
     for checkpoint, said in (
-        (wider, "another architecture than .*: hidden_size is 16, not 8"),
+        (wider, "another architecture than .*: hidden_size is 128, not 64"),
         (tmp_path / "none", "no model's config.json"),
         (torn, "could not be loaded: a tensor is missing"),
     ):

@@ -12,6 +12,7 @@ from context_manager.chat import ChatRenderer
 from env_service.client import EnvRequestError
 from env_service.contract import NO_NATIVE_TOOLS
 from tests.real_tokenizers import build_family
+from tests.tiny_model import tiny_model_path
 from tests.tools_of_families import TOOL_FAMILIES
 
 ONE = (Task(task_id="note_add.k1.1", env_type="pocket"),)
@@ -51,11 +52,9 @@ class OneOpening:
 def measured(monkeypatch):
     from transformers import AutoTokenizer
 
-    from agentevolver.recipes.offline.seed import seed_policy_path
-
     monkeypatch.setattr(probing, "AsyncEnvClient", OneOpening)
     monkeypatch.setattr(OneOpening, "longer", {})
-    renderer = ChatRenderer(AutoTokenizer.from_pretrained(seed_policy_path()))
+    renderer = ChatRenderer(AutoTokenizer.from_pretrained(tiny_model_path()))
 
     async def measure(*items, tasks=ONE):
         settings = load(None, ["device=cpu", "env_service.env_type=pocket", *items]).settings
@@ -82,10 +81,10 @@ async def test_where_openings_come_near_the_limit_all_are_opened_and_the_one_tha
     OneOpening.longer[("note_add.k1.37", False)] = 3
     with pytest.raises(
         ConfigError,
-        match=rf"1 of 40 tasks of pocket are longer, up to {plain + 3} tokens: set it to {plain + 3} or more",
+        match=rf"1 of 40 tasks of pocket are longer, up to {plain + 15} tokens: set it to {plain + 15} or more",
     ):
         await measured(f"data.max_prompt_length={plain}", tasks=tasks_of(40))
-    assert await measured(f"data.max_prompt_length={plain + 3}", tasks=tasks_of(40)) == plain + 3
+    assert await measured(f"data.max_prompt_length={plain + 15}", tasks=tasks_of(40)) == plain + 15
 
 
 SMALL = ("data.train_batch_size=3", "actor_rollout_ref.actor.ppo_mini_batch_size=3")

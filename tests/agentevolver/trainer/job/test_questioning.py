@@ -10,7 +10,7 @@ from agentevolver.trainer.job.questioning import prepare
 from agentevolver.types import Task
 from agentevolver.utils.errors import ConfigError
 from task_manager import synthetic_tasks as task_synthetic
-from task_manager.settings import DeduplicationSettings, TaskManagerSettings
+from task_manager.settings import TaskManagerSettings
 from task_manager.synthetic_tasks import funnel_metrics
 from task_manager.tasks import write_objectives
 from tests.task_manager.questioning_fakes import LocalDesk, Tutor
@@ -39,7 +39,7 @@ class Model(Tutor):
 def model(monkeypatch):
     made = type("Model", (Model,), {})
     monkeypatch.setattr(questioning, "LLM", made)
-    monkeypatch.setattr(DeduplicationSettings, "semantic", False)
+    monkeypatch.setattr(task_synthetic, "make_encoder", lambda *_: None)
     monkeypatch.setattr(TaskManagerSettings, "unavailable_timeout_s", 0.0)
     monkeypatch.setattr(task_synthetic, "AsyncEnvClient", lambda *args, **kwargs: LocalDesk())
     return made

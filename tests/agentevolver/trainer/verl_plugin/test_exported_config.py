@@ -2,12 +2,12 @@ import json
 
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from agentevolver.recipes.offline.seed import seed_policy_path
 from agentevolver.trainer.verl_plugin.resharding import leave_attention_open
+from tests.tiny_model import tiny_model_path
 
 
 def test_a_saved_configuration_names_no_attention(tmp_path):
-    config = AutoConfig.from_pretrained(seed_policy_path())
+    config = AutoConfig.from_pretrained(tiny_model_path())
     config.update({"attn_implementation": "torch_varlen"})
     config.save_pretrained(tmp_path)
     path = tmp_path / "config.json"

@@ -7,6 +7,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from agentevolver.recipes.offline.seed.data import END, PAD, TURN, build_tokenizer, open_turn, opening_text, pieces
+from context_manager.chat import ChatRenderer
+from context_manager.exactness import check_template
+from context_manager.settings import ContextSettings
 
 PLAIN = st.text(st.characters(codec="utf-8"), max_size=60).filter(lambda t: not any(s in t for s in (PAD, TURN, END)))
 
@@ -65,3 +68,8 @@ def test_messages_out_of_turn_are_refused():
 def test_a_poor_corpus_is_refused():
     with pytest.raises(ValueError, match="corpus"):
         build_tokenizer(["a b c"])
+
+
+@pytest.mark.parametrize("name", ["causal", "reasoning", "sliding_window", "self_managed"])
+def test_the_policy_reads_token_for_token_what_its_chat_template_renders(tokenizer, name):
+    assert check_template(ChatRenderer(tokenizer), ContextSettings(context_template=name)) == []

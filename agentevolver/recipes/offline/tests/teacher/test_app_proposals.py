@@ -31,7 +31,7 @@ USUAL = shipped_profile("pocket").preference_instruction()
 
 
 @dataclass
-class Made:
+class AppProposal:
     world: str
     opening: str
     query: str
@@ -54,13 +54,13 @@ class Made:
         return bool(ask(Teacher(rates=NO_MISTAKES), "judge/accept", **sections)["accepted"])  # type: ignore[arg-type]
 
 
-def synthesise(teacher: Teacher, preference: str = WANTED, n: int = len(WORLDS), **sections: str) -> list[Made]:
+def synthesise(teacher: Teacher, preference: str = WANTED, n: int = len(WORLDS), **sections: str) -> list[AppProposal]:
     made = []
     for number, world in enumerate(WORLDS[:n]):
         opening, steps = explore_app(world, number)
         shown = {"opening": opening, "preference": preference, "transcript": prompts.transcript(steps), **sections}
         reply: dict[str, Any] = ask(teacher, "synthesiser/tasks", temperature=0.7, seed=number, **shown)
-        made += [Made(world, opening, task["query"], task["solution"]) for task in reply["tasks"]]
+        made += [AppProposal(world, opening, task["query"], task["solution"]) for task in reply["tasks"]]
     return made
 
 

@@ -23,7 +23,7 @@ def all_pages(api, **arguments):
 
 
 @dataclass(frozen=True)
-class Check:
+class TinyCheck:
     """A requirement, whether it holds in an untouched world, and the statement of `evaluate` that raises unless it
     holds."""
 
@@ -51,15 +51,15 @@ class TinyTask:
     wrong_answer: Any = None
     wrong_code: str = ""
     changes: tuple[str, ...] = ()
-    checks: tuple[Check, ...] = ()
+    checks: tuple[TinyCheck, ...] = ()
     supervisor: str = "ada"
 
     @property
-    def all_checks(self) -> list[Check]:
+    def all_checks(self) -> list[TinyCheck]:
         """The checks every task has, then its own."""
-        answer = Check("the answer is right", self.answer is None, "test.answer(answer, ground_truth_answer)")
+        answer = TinyCheck("the answer is right", self.answer is None, "test.answer(answer, ground_truth_answer)")
         listed = ", ".join(repr(name) for name in self.changes)
-        scope = Check(
+        scope = TinyCheck(
             f"exactly these tables changed: {listed or 'none'}",
             not self.changes,
             f"test.case(models.changed_model_names(), '==', {'{' + listed + '}' if listed else 'set()'})",

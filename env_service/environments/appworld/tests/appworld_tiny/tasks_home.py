@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .task import Check, TinyTask
+from .task import TinyCheck, TinyTask
 
 _NEW_NOTE = (
     "token = sign_in('simple_note'); apis.simple_note.create_note(title='Stray', content='x', access_token=token)"
@@ -55,7 +55,7 @@ NOTES = [
         spoil=_NEW_FILE,
         changes=("simple_note.Note",),
         checks=(
-            Check(
+            TinyCheck(
                 "exactly the note Old ideas is gone",
                 False,
                 "added, updated, removed = models.changed_records('simple_note.Note'); "
@@ -86,13 +86,13 @@ NOTES = [
         ),
         changes=("simple_note.Note",),
         checks=(
-            Check(
+            TinyCheck(
                 "Groceries is the only note that was updated",
                 False,
                 "added, updated, removed = models.changed_records('simple_note.Note'); "
                 "test.case([note.title for note in [*added, *updated, *removed]], '==', ['Groceries'])",
             ),
-            Check(
+            TinyCheck(
                 "its lines are the old ones and apples",
                 False,
                 "test.case(models.end.simple_note.Note.find_one(title='Groceries').content.split(), '==', "
@@ -117,7 +117,7 @@ NOTES = [
         spoil=_NEW_NOTE,
         changes=("simple_note.Note",),
         checks=(
-            Check(
+            TinyCheck(
                 "there is one new note, and it is as asked",
                 False,
                 "added, updated, removed = models.changed_records('simple_note.Note'); "
@@ -162,7 +162,7 @@ TODOIST = [
         spoil="apis.todoist.create_project(name='Stray', access_token=token)",
         changes=("todoist.Task",),
         checks=(
-            Check(
+            TinyCheck(
                 "exactly Fix the tap and Clean the gutter changed, and they are done",
                 False,
                 _TASKS_CHANGED + "test.case({(t.title, t.is_completed) for t in [*added, *updated, *removed]}, '==', "
@@ -185,7 +185,7 @@ TODOIST = [
         spoil="apis.todoist.create_label(name='stray', access_token=token)",
         changes=("todoist.Task",),
         checks=(
-            Check(
+            TinyCheck(
                 "one task was added, to Garden, with high priority",
                 False,
                 _TASKS_CHANGED
@@ -239,7 +239,7 @@ FILES = [
         spoil=_NEW_FILE,
         changes=("file_system.Directory", "file_system.File"),
         checks=(
-            Check(
+            TinyCheck(
                 "exactly this file is new, with this text",
                 False,
                 "added, updated, removed = models.changed_records('file_system.File'); "
@@ -270,7 +270,7 @@ FILES = [
         spoil="apis.file_system.delete_file(file_path='~/docs/list.txt', access_token=token)",
         changes=("file_system.Directory", "file_system.File"),
         checks=(
-            Check(
+            TinyCheck(
                 "exactly cat.png is gone",
                 False,
                 "added, updated, removed = models.changed_records('file_system.File'); "

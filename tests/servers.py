@@ -1,13 +1,14 @@
-"""The project's four HTTP servers, small and whole: their applications as production makes them, and real sockets
-before them."""
+"""The project's HTTP servers, small and whole: their applications as production makes them, and real sockets before
+them."""
 
 from __future__ import annotations
 
 import asyncio
+import importlib
 import socket
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,85 +17,93 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 
-from agentevolver.recipes.offline.teacher import service as teacher
-from agentevolver.recipes.reme import service as experience
-from agentevolver.utils.web.access import Access
+from agentevolver.utils import recipes
 from agentevolver.utils.web.server import server_config
 from agentevolver.view import app as view
 from agentevolver.view.app import page_access
 from agentevolver.view.experiment import Experiment
 from env_service.hosting.service import EnvService
 from env_service.http.app import documented_app, shielded
-from env_service.registry import resolve
 from env_service.settings import ServiceSettings
-from experience_manager.settings import ExperienceSettings
-from experience_manager.store import Store
 from tests.agentevolver.view.runs import make_run
 from tests.recipe_runs import make_rounds
 
-sys.path += [str(Path(__file__).parent / folder) for folder in ("env_service", "experience_manager")]
+sys.path.append(str(Path(__file__).parent / "env_service"))
 
-NAMES = ("environment", "experience", "page", "teacher")
 TOKEN = "right-token"
 
 
 @dataclass(frozen=True)
 class Served:
-    """One server: its ASGI application, and the FastAPI application that has its schema."""
+    """A server's ASGI application, and the FastAPI application that has its schema."""
 
-    name: str
     app: Any
     documented: FastAPI
 
 
-@asynccontextmanager
-async def four_apps(folder: Path, token: str = TOKEN, host: str = "127.0.0.1") -> AsyncIterator[dict[str, Served]]:
-    """Make the four, with a PocketWorld, an empty store, a made-up run and a scripted summariser."""
-    from experience_fakes import SMALL, teller
+@dataclass(frozen=True)
+class Server:
+    """How a server is made, and what may be asked of it."""
+
+    make: Callable[[AsyncExitStack, Path, str], Awaitable[Served]]
+    """`function(stack, folder, token)`."""
+    goal: tuple[str, str, bytes]
+    """Method, path and body of a route that changes or tells something."""
+    health: str = "/healthz"
+    error: tuple[str, ...] = ("detail",)
+    """Keys from an error's body to its message."""
+    also: tuple[str, ...] = ()
+    """Keys beside the first of them."""
+
+
+async def _environment(stack: AsyncExitStack, folder: Path, token: str) -> Served:
     from local_hosts import LocalLauncher
 
-    async with AsyncExitStack() as stack:
-        settings = ServiceSettings(resolve(["pocket"], []), token=token or None, host=host)
-        service = EnvService(settings, LocalLauncher())
-        await service.start()
-        stack.push_async_callback(service.stop)
-        store = stack.enter_context(Store(folder / "store.sqlite"))
-        pool = experience.ExperienceService(
-            ExperienceSettings(), store, SMALL, teller(), author="m", dump_dir=folder / "dumps"
-        )
-        pool_app = experience.create_app(pool, Access(host, token, "EXPERIENCE_SERVICE_TOKEN"))
-        page = view.create_app(Experiment(make_rounds(make_run(folder / "pocket" / "demo"))), page_access(host, token))
-        stack.push_async_callback(_ended(page))
-        model = teacher.make_app(teacher.Teacher(), access=Access(host, token, teacher.TEACHER_TOKEN))
-        documented = documented_app(service)
-        served = (
-            Served("environment", shielded(service, settings), documented),
-            Served("experience", pool_app, pool_app),
-            Served("page", page, page),
-            Served("teacher", model, model),
-        )
-        yield {one.name: one for one in served}
+    settings = ServiceSettings({"counter": "counter_envs:Counter"}, token=token or None)
+    service = EnvService(settings, LocalLauncher())
+    await service.start()
+    stack.push_async_callback(service.stop)
+    return Served(shielded(service, settings), documented_app(service))
 
 
-def _ended(app: FastAPI) -> Any:
-    """Return what runs the end of an application's lifespan."""
+async def _page(stack: AsyncExitStack, folder: Path, token: str) -> Served:
+    run = Experiment(make_rounds(make_run(folder / "pocket" / "demo")))
+    page = view.create_app(run, page_access("127.0.0.1", token))
 
     async def end() -> None:
-        async with app.router.lifespan_context(app):
+        async with page.router.lifespan_context(page):
             pass
 
-    return end
+    stack.push_async_callback(end)
+    return Served(page, page)
+
+
+SERVERS = {
+    "environment": Server(
+        _environment, ("POST", "/get_env_profile", b'{"env_type": "counter"}'), also=("success", "code")
+    ),
+    "page": Server(_page, ("DELETE", "/api/experience/default/e1", b"")),
+}
+"""The core's servers, and those of the recipes: `SERVER` in `tests/server.py` of the folder of one."""
+for _found in sorted(recipes.FOLDER.glob("*/tests/server.py")):
+    _name = _found.parents[1].name
+    SERVERS[_name] = importlib.import_module(f"agentevolver.recipes.{_name}.tests.server").SERVER
+
+
+@asynccontextmanager
+async def all_apps(folder: Path) -> AsyncIterator[dict[str, Served]]:
+    async with AsyncExitStack() as stack:
+        yield {name: await server.make(stack, folder, TOKEN) for name, server in SERVERS.items()}
 
 
 @contextmanager
-def four_sockets(folder: Path, token: str = TOKEN, **options: Any) -> Iterator[dict[str, int]]:
-    """Serve the four on free loopback ports, on a loop in a thread of its own; yields the ports. `options` are
-    uvicorn's."""
+def all_sockets(folder: Path, **options: Any) -> Iterator[dict[str, int]]:
+    """Serve all on free loopback ports, on a loop in a thread of its own; yields the ports. `options` are uvicorn's."""
     ports: dict[str, int] = {}
     ready, stop = threading.Event(), threading.Event()
 
     async def serve() -> None:
-        async with four_apps(folder, token) as apps:
+        async with all_apps(folder) as apps:
             servers = []
             for name, one in apps.items():
                 listener = socket.create_server(("127.0.0.1", 0), backlog=2048)

@@ -1,7 +1,6 @@
 """The main job of rounds: `python -m agentevolver.recipes.agent0 --config EXPERIMENT/config.yaml`.
 
-The launcher starts it, beside the environment service, the Ray cluster and the player that the configuration names.
-Errors that have a cause of their own are one line.
+The launcher starts it beside the environment service, the Ray cluster and the server of frozen policies.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ AT_ONCE = 8
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Carry the rounds out; returns the exit code (2: configuration, 1: the run failed)."""
+    """Run the rounds; return the exit code (2: configuration error, 1: the run failed)."""
     parser = argparse.ArgumentParser(
         prog="python -m agentevolver.recipes.agent0", description="Train a proposer and an executor by turns."
     )
@@ -93,7 +92,7 @@ async def carry_out(
 
 
 def listed_seeds(client: AsyncEnvClient, settings: Settings) -> Seeds:
-    """Return what lists seeds of the world `propose`: no two of a run's are the same."""
+    """Return a function that lists seeds of the environment `propose`; no seed is used twice in a run."""
     section = settings_of(settings)
     training = section.proposer.steps * section.proposer.batch_size
     world = settings.environments[0].env_type
@@ -106,10 +105,8 @@ def listed_seeds(client: AsyncEnvClient, settings: Settings) -> Seeds:
 
 
 async def questions_of(client: AsyncEnvClient, settings: Settings, tasks: Sequence[Task]) -> list[str]:
-    """Return what the tasks of the evaluation ask, as their openings say it; kept beside the task files.
-
-    Raises EnvServiceError.
-    """
+    """Return the questions of the evaluation's tasks, read from their openings and cached beside the task files. Raises
+    EnvServiceError."""
     path = settings.experiment_dir / "tasks" / QUESTIONS
     if path.exists():
         kept: list[str] = json.loads(path.read_text(encoding="utf-8"))

@@ -1,6 +1,6 @@
-"""Checks of a configuration of rounds: what does not go together with them, and keys that they would not read.
+"""Checks of the configuration of rounds, done where its layers are composed.
 
-Looked at where the layers are composed; the trainings of a round have configurations of their own, made from this one.
+The trainings of a round have configurations of their own, which are derived from the checked one.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ DECIDED = {
 
 
 def check(settings: Settings, config: DictConfig, layers: Layers) -> None:
-    """Refuse what does not go together with rounds, and keys that would have no effect; raises ConfigError.
+    """Raise ConfigError for settings that rounds cannot be combined with, and for keys without effect.
 
-    `layers` is () for the configurations of trainings, which are made from a checked one.
+    `layers` is () for the configurations of trainings.
     """
     if not layers or not settings_of(settings).enable:
         return
@@ -48,7 +48,7 @@ def check(settings: Settings, config: DictConfig, layers: Layers) -> None:
 
 
 def warnings(settings: Settings, config: DictConfig) -> list[str]:
-    """Return what is allowed and likely to go wrong, as lines; `config` is the composed tree."""
+    """Return one line for each setting that is allowed but likely to fail; `config` is the composed tree."""
     section, found = settings_of(settings), []
     if not section.enable:
         return []
@@ -151,7 +151,7 @@ def _check_written(section: Agent0Settings, layers: Layers) -> None:
 
 
 def _under(key: str, told: Mapping[str, str]) -> str | None:
-    """Return what is told of a key, or of a section that it stands in."""
+    """Return the text for a key or for a section that contains it."""
     return next((text for name, text in told.items() if key == name or key.startswith(f"{name}.")), None)
 
 

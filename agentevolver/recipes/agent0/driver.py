@@ -1,7 +1,7 @@
-"""Rounds of propose, pool, label, solve, evaluate, as a manifest says how far they are.
+"""Rounds of propose, pool, label, solve, evaluate; a manifest records how far they are.
 
-Everything that a round makes is named by its number, and what is on the disk is not made again: killed anywhere, the
-same command ends with the same manifest. Round 0 is the evaluation of the base.
+All files of a round carry its number, and existing files are not made again: a run that is killed anywhere and started
+again ends with the same manifest. Round 0 is the evaluation of the base policy.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ BEST = "best"
 
 @dataclass(frozen=True)
 class Parts:
-    """What the stages work with.
+    """What the stages use.
 
-    `labeller` is made for a checkpoint of the executor. `val_tasks` are evaluated, and `questions` are
-    theirs.
+    `labeller` makes a labeller for a checkpoint of the executor. `val_tasks` are the tasks of the evaluation, with
+    `questions` as their texts.
     """
 
     train: Train
@@ -64,7 +64,7 @@ class _Policies:
 
 
 class Driver:
-    """Drives the rounds of one experiment; `show` takes the lines for a person."""
+    """Runs the rounds of one experiment; `show` prints the lines for the user."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Driver:
         self._split = settings.environments[0].val_splits[0]
 
     async def run(self) -> None:
-        """Go on to the last round; raises ConfigError, TrainingFailed or PlayFailed."""
+        """Run to the last round; raises ConfigError, TrainingFailed or PlayFailed."""
         manifest = self._manifest
         manifest.content["state"] = RUNNING
         manifest.save()
@@ -150,7 +150,7 @@ class Driver:
         )
 
     async def _pool_and_label(self, number: int, policies: _Policies) -> TaskPool:
-        """Draw and label by turns, a batch at a time, until there are enough tasks or no draws left."""
+        """Draw and label in batches until there are enough tasks or no draws left."""
         section, manifest = self._section, self._manifest
         pool = TaskPool(self._of(number), number, section.pool, self._known(number))
         if manifest.is_over(number, LABEL):
@@ -268,7 +268,7 @@ class Driver:
         )
 
     def _told(self, number: int) -> None:
-        """Note the best round, and write and show the line of this one, once."""
+        """Record the best round; write and show this round's line once."""
         manifest = self._manifest
         rounds = manifest.rounds()
         best = best_of(rounds, self._split)
@@ -290,7 +290,7 @@ class Driver:
 
 
 def link(path: Path, target: str) -> None:
-    """Make a link point to a folder, whole or not at all; nothing where the target is no folder here."""
+    """Point a link at a folder, atomically. Does nothing if the target does not exist."""
     folder = Path(target)
     if not folder.exists():
         return
@@ -304,5 +304,5 @@ def link(path: Path, target: str) -> None:
 
 
 def _usable(checkpoint: str) -> str:
-    """Return a folder's absolute path, and a name on the hub as it is."""
+    """Return the absolute path of a folder, or the name of a model on the hub unchanged."""
     return str(Path(checkpoint).resolve()) if Path(checkpoint).exists() else checkpoint

@@ -18,7 +18,7 @@ def level_of(task_id: str) -> int | None:
 
 
 def key_of(task: Task) -> str:
-    """Return what a task is called in `evaluation.jsonl`."""
+    """Return the key of a task in `evaluation.jsonl`."""
     return f"{task.split}/{task.task_id}"
 
 
@@ -38,7 +38,7 @@ def record_of(task: Task, plays: Sequence[Play]) -> dict[str, Any]:
 
 
 def share_of(means: Sequence[float]) -> dict[str, float | int]:
-    """Return the mean of tasks' shares of success, and its standard error by drawing the tasks (0 for one task)."""
+    """Return the mean success over tasks, and its standard error over tasks (0 for one task)."""
     n = len(means)
     mean = sum(means) / n
     variance = sum((value - mean) ** 2 for value in means) / (n - 1) if n > 1 else 0.0
@@ -46,7 +46,7 @@ def share_of(means: Sequence[float]) -> dict[str, float | int]:
 
 
 def summarised(records: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return success, success of each level, and mean tool calls and steps by split."""
+    """Return, by split: success, success by level, and mean tool calls and steps."""
     splits: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for record in records:
         splits[str(record["split"])].append(record)

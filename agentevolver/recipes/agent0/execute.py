@@ -1,8 +1,7 @@
-"""Running a proposal's program in the world that it is for, twice: what it answers, or why it has no answer.
+"""Runs a proposal's program twice in its world; the result is its answer, or the reason why there is none.
 
-The world's own limits bound each run (time, memory, output), and each is a fresh instance, so that nothing is left from
-the first. Two different answers mean that the program draws lots or reads the clock, and are none. A run whose
-interpreter or instance was lost says nothing of the program until it is lost again and again.
+The world limits time, memory and output. Each run has a fresh instance. Two different answers mean that the program is
+random or reads the clock, and count as none. If the interpreter or instance is lost, the run is repeated.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ _LEFT = re.compile(r"SystemExit: (.*) \(the interpreter goes on\)")
 
 
 async def execute(client: Instances, world: str, proposal: ProposedTask) -> str | Dropped:
-    """Return what the proposal's program answers, the same in two runs; else why there is no answer: `unexecutable` (no
-    program, an error, no output), `timeout`, or `unequal`.
+    """Return the answer that two runs of the program agree on. Otherwise return the reason: `unexecutable` (no program,
+    an error, no output), `timeout`, or `unequal`.
 
-    Raises EnvServiceError where the environment service failed, which says nothing of the program.
+    Raises EnvServiceError if the environment service failed, which says nothing about the program.
     """
     if not proposal.program:
         return Dropped("unexecutable", "the proposal has no program")
@@ -49,7 +48,7 @@ async def execute(client: Instances, world: str, proposal: ProposedTask) -> str 
 
 
 async def _run(client: Instances, world: str, program: str) -> str | Dropped:
-    """Run a program in a fresh instance; once more where that was lost, `TRIES` times at most."""
+    """Run a program in a fresh instance; repeat up to `TRIES` times if the instance is lost."""
     for attempt in range(1, TRIES + 1):
         try:
             result = await _once(client, world, program)
@@ -91,7 +90,7 @@ def _message(program: str) -> dict[str, Any]:
 
 
 def _call(program: str) -> dict[str, Any]:
-    """Return code as a structured call, so that no fence in it can end it."""
+    """Return code as a structured call, which no fence within the code can end."""
     function = {"name": "python", "arguments": orjson.dumps({"code": program}).decode()}
     return {"role": "assistant", "content": "", "tool_calls": [{"id": "1", "type": "function", "function": function}]}
 

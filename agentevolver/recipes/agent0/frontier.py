@@ -1,9 +1,9 @@
-"""The grader of proposals: how near a proposed task is to what the frozen executor can do.
+"""Grader of proposals: the score is high if the frozen executor solves the proposed task about half of the time.
 
-Asked as soon as a proposal is written, while others are still being: its program is run where the gate wants a label of
-it, then the executor plays it. The score is the reward without what only the whole batch shows; all that was found out
-stands in the outcome's facts, from which `proposer_reward` makes the reward. Nobody who could not be asked is a number:
-such a rollout has no grade.
+A proposal is graded as soon as it is written. If the gate needs a label of its program, that runs first; then the
+executor plays the task. The score leaves out the repetition penalty, which needs the whole batch. The outcome's facts
+hold the measurements, from which `proposer_reward` computes the reward. A rollout that could not be measured has no
+grade.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from task_manager.graders.registry import GraderContext
 
 
 class FrontierGrader:
-    """Grader of the episodes of the environment `propose`; for one event loop.
+    """Grader of the environment `propose`, for one event loop.
 
-    A proposal's label is that of the gate, and p the share of `executor.k` episodes that gave it: 0 if they leave no
-    label. A proposal whose program gives none is refused as `unexecutable`, `unequal` or `timeout`. Without `player`,
-    the rounds' own plays, by the configuration of the experiment above this training's folder. Raises ValueError if the
-    run names no executor (`recipes.agent0.frozen`).
+    The gate gives the label; p is the share of `executor.k` episodes with that answer, 0 without a label. If the
+    program gives no label, the proposal is refused as `unexecutable`, `unequal` or `timeout`. Without `player`,
+    episodes run on the rounds' frozen policies, as configured in the experiment's folder above this training's. Raises
+    ValueError if `recipes.agent0.frozen` is not set.
     """
 
     name = "frontier"
@@ -48,7 +48,7 @@ class FrontierGrader:
         self._player = player
 
     async def grade(self, task: Task, trajectory: Transcript, client: Any, instance_id: str) -> Outcome:
-        """Return the grade: success is a well-formed proposal, the score its reward without repetition, 0 to 1.
+        """Return the grade: success means a well-formed proposal, the score (0..1) is its reward without repetition.
 
         Raises GradingError if the executor could not be measured, EnvServiceError if the service failed.
         """
@@ -86,14 +86,14 @@ class FrontierGrader:
     def _label(
         self, proposal: ProposedTask, measurement: Measurement, executed: str | Dropped | None
     ) -> tuple[str, float]:
-        """Return the label and p by the gate's rule, without its filter."""
+        """Return the label and p by the gate's rule, without its filter on p."""
         unfiltered = self._settings.model_copy(update={"keep": (0.0, 1.0), "min_answered": 0})
         verdict = gate(unfiltered, proposal, measurement, executed)
         return (verdict.label, verdict.p) if isinstance(verdict, Kept) else ("", 0.0)
 
 
 async def _told(client: Any, task: Task, instance_id: str) -> Mapping[str, Any]:
-    """Return what the environment says was proposed."""
+    """Return the facts of the environment's state: the proposal and its world."""
     try:
         state = await client.get_tools_info(instance_id, params={"what": "state"})
     except EnvRequestError as error:

@@ -1,8 +1,7 @@
-"""Gates: which proposals become tasks, and by whose label.
+"""Gates: which proposals become tasks, and where the label comes from.
 
-`executed`: the value that the proposal's program gave; votes have no say in it. `vote`: the most frequent answer of the
-executor, right or not. Whatever the label, the task is kept only where the executor sometimes reaches it: p within
-`keep`, both ends included.
+`executed`: the answer of the proposal's program. `vote`: the executor's most frequent answer, right or not. Either way
+a task is kept only if p, the share of episodes with that answer, lies within `keep`, both ends included.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ def gate(
     measurement: Measurement | None,
     executed: str | Dropped | None = None,
 ) -> Kept | Dropped:
-    """Return the task's label and the share p of all episodes that gave it, or why the proposal becomes no task.
+    """Return the task's label and p, or why the proposal becomes no task.
 
-    `measurement` is None only for what is dropped without one; `executed` is None if the program was not run. Raises
-    ValueError if what the gate needs is missing.
+    `measurement` is None only for a proposal that is dropped without one; `executed` is None if the program was not
+    run. Raises ValueError if the gate lacks what it needs.
     """
     if proposal.refused:
         word, _, sentence = proposal.refused.partition(":")

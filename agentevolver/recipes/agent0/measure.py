@@ -1,5 +1,5 @@
-"""Measuring a proposed task: k episodes of the frozen executor, and what their answers say. Labelling it: its program
-is run in its world, the executor is measured on it, and the gate decides."""
+"""Measures a proposed task with k episodes of the frozen executor, and labels it by running its program, measuring and
+passing the gate."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from env_service.protocol import Instances
 
 
 def task_of(proposal: ProposedTask, world: str, answer: str | None = None) -> Task:
-    """Return a proposal as a task of its world, graded by `answer`; without one every episode gets 0. Raises
-    ValueError for a proposal that was refused."""
+    """Return a proposal as a task of its world, graded by `answer`; without one every episode scores 0. Raises
+    ValueError if the proposal was refused."""
     if proposal.refused or not proposal.question:
         raise ValueError(f"proposal {proposal.proposal_id} is no task: {proposal.refused or 'it has no question'}")
     problem = {"question": proposal.question} | ({"answer": answer} if answer else {})
@@ -26,17 +26,17 @@ def task_of(proposal: ProposedTask, world: str, answer: str | None = None) -> Ta
 async def measure(
     player: Player, checkpoint: str, world: str, proposal: ProposedTask, k: int, name: str, label: str | None = None
 ) -> Measurement:
-    """Return what k episodes of the policy at `checkpoint` make of a proposal.
+    """Return what k episodes of the policy at `checkpoint` answer to a proposal.
 
-    Equal names with equal weights give equal measurements. Without `label` the most frequent answer counts as right.
-    Raises PlayFailed, or ValueError for a proposal that was refused.
+    Equal names and equal weights give equal measurements. Without `label` the most frequent answer counts as right.
+    Raises PlayFailed, or ValueError if the proposal was refused.
     """
     plays = await player.play(checkpoint, task_of(proposal, world, label), k, name)
     return measured([play.answer for play in plays], [play.calls for play in plays], label)
 
 
 class GateLabeller:
-    """The labeller of a round (`agentevolver.recipes.agent0.pool.Labeller`)."""
+    """Labeller of a round (`agentevolver.recipes.agent0.pool.Labeller`)."""
 
     def __init__(
         self, settings: Agent0Settings, client: Instances, world: str, player: Player, checkpoint: str
@@ -50,7 +50,7 @@ class GateLabeller:
     async def label(self, proposal: ProposedTask, name: str) -> Judged:
         """Run, measure and judge a proposal; raises PlayFailed or EnvServiceError.
 
-        What has no label by the gate's rule is not measured: that would cost `label_k` episodes.
+        A proposal without a label by the gate's rule is not measured, which saves `label_k` episodes.
         """
         executed = await execute(self._client, self._world, proposal) if proposal.program else None
         given: str | Dropped | None = None

@@ -1,5 +1,4 @@
-"""Overlays: what is different in the configuration of a round's two trainings, by the full names of the keys;
-and their checks before the first one."""
+"""The keys in which a round's two trainings differ from the run's configuration, and their checks before round 1."""
 
 from __future__ import annotations
 
@@ -31,8 +30,8 @@ CREDIT = "attribution_driven_credit_assignment"
 def proposer_overlay(
     config: Mapping[str, Any], settings: Settings, folder: Path, *, tasks: int, start: str, executor: str
 ) -> dict[str, Any]:
-    """Return the keys of a proposer's training in `folder`: one message an episode in the world `propose`, graded by
-    what the frozen executor makes of it. There are `tasks` seeds; the training begins with the weights `start`."""
+    """Return the keys of a proposer's training in `folder`: one message an episode in the environment `propose`, graded
+    by the frozen executor. There are `tasks` seeds; the training begins with the weights `start`."""
     section = settings_of(settings).proposer
     base = section.path or str(config["actor_rollout_ref"]["model"]["path"])
     return {
@@ -51,7 +50,7 @@ def proposer_overlay(
 def solver_overlay(
     config: Mapping[str, Any], settings: Settings, folder: Path, *, tasks: int, start: str
 ) -> dict[str, Any]:
-    """Return the keys of an executor's training on the tasks of a round; see `proposer_overlay`."""
+    """Return the keys of an executor's training on a round's tasks; see `proposer_overlay`."""
     section, base = settings_of(settings).executor, str(config["actor_rollout_ref"]["model"]["path"])
     return {
         **_common(settings, folder, base, start, section.steps, settings.sizes.train_batch_size, tasks),
@@ -82,8 +81,8 @@ def _common(
 
 
 def _adpo(config: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
-    """Return the keys of ambiguity-dynamic policy optimisation: an advantage stage, after those of the configuration's
-    own step credit or else GRPO as verl was to compute it, and the rows' upper clips."""
+    """Return the keys of ADPO: its advantage stage, placed after the configured stages (GRPO's if step credit is off),
+    and its upper clip."""
     adpo, (low, high) = settings_of(settings).adpo, settings_of(settings).keep
     ambiguity = {"use": "ambiguity", "lo": low, "hi": high, "s_min": adpo.s_min}
     own, norm = settings.attribution, bool(config["algorithm"].get("norm_adv_by_std_in_grpo", True))
@@ -99,13 +98,12 @@ def _adpo(config: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
 
 
 def _divisor(number: int, most: int) -> int:
-    """Return the greatest divisor that is not more than `most`."""
+    """Return the greatest divisor of `number` that is at most `most`."""
     return next(size for size in range(min(number, most), 0, -1) if number % size == 0)
 
 
 def check_trainings(config: Mapping[str, Any], settings: Settings) -> None:
-    """Refuse a configuration whose trainings would be refused hours later, in the round that begins them; raises
-    ConfigError."""
+    """Raise ConfigError if a training's configuration would be refused later, in the round that begins it."""
     section = settings_of(settings)
     folder, start = settings.experiment_dir / "round_1", str(config["actor_rollout_ref"]["model"]["path"])
     solver = solver_overlay(config, settings, folder / "solver", tasks=section.pool, start=start)

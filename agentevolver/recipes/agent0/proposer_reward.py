@@ -1,5 +1,4 @@
-"""The proposer's whole reward, of a step's batch: what `FrontierGrader` found out of each proposal,
-less what the batch repeats."""
+"""The proposer's reward: the measurements of `FrontierGrader`, less a penalty for repetition within the batch."""
 
 from __future__ import annotations
 
@@ -15,13 +14,13 @@ from agentevolver.types import Reward, Trajectory
 
 
 class ProposerReward:
-    """A reward stage (`trainer.reward_stages`); made with the settings of the run."""
+    """The reward stage of a proposer's training (`trainer.reward_stages`)."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings: RewardSettings = settings_of(settings).reward
 
     def __call__(self, trajectories: Sequence[Trajectory]) -> Rewards:
-        """Return the reward of each proposal; raises RewardStageError if the success rate of one was not measured."""
+        """Return the reward of each proposal; raises RewardStageError if a success rate was not measured."""
         found = [_facts(one) for one in trajectories]
         batch = [_rated(one, facts) for one, facts in zip(trajectories, found, strict=True)]
         scores = batch_rewards(self._settings, batch)
@@ -54,7 +53,7 @@ def _facts(trajectory: Trajectory) -> Mapping[str, Any]:
 
 
 def _rated(trajectory: Trajectory, facts: Mapping[str, Any]) -> Rated | None:
-    """Return the measurements that the reward is computed from, or None if the proposal is malformed."""
+    """Return the measurements that the reward needs, or None if the proposal is malformed."""
     if facts["refused"]:
         return None
     p, calls = facts.get("p"), facts.get("calls")

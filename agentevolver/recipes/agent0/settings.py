@@ -1,4 +1,4 @@
-"""Settings of the section `recipes.agent0`: rounds of a proposer and an executor that raise each other."""
+"""The section `recipes.agent0`: rounds of a proposer and an executor."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Section(BaseModel):
 
 
 class ProposerSettings(_Section):
-    """Settings of the proposer: which policy it is, and how it is trained."""
+    """Settings of the proposer."""
 
     levels: ClassVar[None] = None
     """Seeds of all levels are drawn."""
@@ -38,7 +38,7 @@ class ProposerSettings(_Section):
 
 
 class ExecutorSettings(_Section):
-    """Settings of the executor: how it is trained and measured."""
+    """Settings of the executor: its training and its measurement."""
 
     steps: int = Field(15, ge=1, description="training steps of the executor in a round")
     k: int = Field(8, ge=2, description="episodes of the frozen executor that a proposal's reward is measured by")

@@ -1,4 +1,4 @@
-"""The stages of a round. Each records what it makes as it is made; called again after a kill, it makes the rest."""
+"""The stages of a round. Each records its results one by one, and after a kill makes only the missing ones."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ arguments give equal ids."""
 
 
 async def each(items: Sequence[T], work: Callable[[T], Awaitable[None]], at_once: int = AT_ONCE) -> None:
-    """Do some work for each item, a few at once; the first error ends all of it and is raised."""
+    """Process the items, a few at once; the first error cancels the rest and is raised."""
     slots = asyncio.Semaphore(at_once)
 
     async def one(item: T) -> None:
@@ -50,9 +50,9 @@ async def each(items: Sequence[T], work: Callable[[T], Awaitable[None]], at_once
 
 
 async def draw(pool: TaskPool, draws: Sequence[Draw], player: Player, proposer: str, recorded: str, tell: Tell) -> None:
-    """Make the missing proposals of a batch, one episode of the world `propose` each; raises PlayFailed.
+    """Make the missing proposals of a batch, with one episode of `propose` each; raises PlayFailed.
 
-    The player knows the proposing checkpoint as `proposer`, the records as `recorded`.
+    `proposer` is the checkpoint for the player, `recorded` its path in the records.
     """
 
     async def propose(one: Draw) -> None:
@@ -65,8 +65,10 @@ async def draw(pool: TaskPool, draws: Sequence[Draw], player: Player, proposer: 
 
 
 async def label(pool: TaskPool, labeller: Labeller, k: int, executor: str, tell: Tell) -> None:
-    """Label the drawn proposals: refusals and duplicates are dropped, the labeller judges the others. Raises
-    TrainingFailed if the episodes of too many proposals could not be played."""
+    """Label the drawn proposals: refused ones and duplicates are dropped, the labeller judges the others.
+
+    Raises TrainingFailed if the episodes of more than half of the proposals could not be played.
+    """
     repeats, missing, failed = pool.repeats(), pool.unlabelled(), []
 
     async def judge(proposal: ProposedTask) -> None:
@@ -128,9 +130,9 @@ def pool_metrics(pool: TaskPool) -> dict[str, float]:
 async def evaluate(
     folder: Path, tasks: Sequence[Task], player: Player, checkpoint: str, n: int, tell: Tell
 ) -> dict[str, Any]:
-    """Play the tasks of the evaluation that were not played yet, and return the summary by split.
+    """Play the missing tasks of the evaluation, and return the summary by split.
 
-    A task's draws have one name in all rounds, so that two rounds differ by the policy alone.
+    A task's episodes have the same seeds in all rounds, so two rounds differ by the policy alone.
     """
     done = RoundJournal(folder / EVALUATION, "key")
     missing = [task for task in tasks if evaluation.key_of(task) not in done]
@@ -160,7 +162,7 @@ def training_metrics(trained: Trained) -> dict[str, float]:
 
 
 def known_questions(evaluated: Iterable[str], earlier: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, str]:
-    """Return the questions that may not be proposed again, of the evaluation and of each earlier round's tasks, in
-    their canonical form, with what they are of."""
+    """Map the canonical questions that may not be proposed again to their sources: the evaluation, or an earlier
+    round's task."""
     known = {canonical(record["question"]): record["task_id"] for tasks in earlier for record in tasks}
     return known | {canonical(question): "the evaluation" for question in evaluated}

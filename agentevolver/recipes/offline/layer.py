@@ -1,4 +1,4 @@
-"""Defaults of a run without a model of its own: the seed policy, and the sizes that it was trained for."""
+"""Defaults of a run without a model of its own: the seed policy and its sizes."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _FOLDER = Path(__file__).parent
 
 
 def layer(device: str, written: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Return the seed policy's layer on a CPU, and on a GPU if no layer names a model and the policy knows the
-    environment, so that the examples need no hub there either."""
+    """Return the seed policy's layer on a CPU. On a GPU return it if no layer names a model and the policy knows the
+    environment, so that the examples need no model hub."""
     OmegaConf.register_new_resolver("seed_policy", lambda name="pocket": str(seed_policy_path(name)), replace=True)
     if device == "cpu":
         return _read("seed_policy.yaml")

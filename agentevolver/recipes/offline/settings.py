@@ -1,4 +1,4 @@
-"""Settings of the rule-based teacher, and what it knows."""
+"""Settings of the rule-based teacher, and the environments it knows."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class TeacherSettings(StandIn):
         return {name: value for name, value in self.model_dump().items() if name not in ("url", "seed")}
 
     def arguments(self) -> list[str]:
-        """Return the command line that starts it, without the interpreter."""
+        """Return the teacher's command line, without the interpreter."""
         parts = urlsplit(self.url)
         rates = [f"--{name.replace('_', '-')}={value:g}" for name, value in self.rates.items()]
         return [
@@ -61,7 +61,7 @@ class TeacherSettings(StandIn):
         ]
 
     def problem(self, role: Role, env_types: Sequence[str], purpose: Purpose) -> str | None:
-        """Return the first environment that it does not know, in words."""
+        """Return a message that names the first environment that it does not know, or None."""
         unknown = next((name for name in env_types if name not in KNOWS[purpose]), None)
         if unknown is None:
             return None

@@ -1,4 +1,4 @@
-"""The service beside a run: `--with-reme`."""
+"""The service that `--with-reme` starts beside a run."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ NAME = "reme"
 
 
 def services(launch: Launch) -> Services | None:
-    """Return our service, or the user's own if .env describes one, if `--with-reme` asks for it.
+    """Return our service, or the user's own if .env describes one; None without `--with-reme`.
 
-    Raises UsageError if the run would not ask it, nobody could summarise for it, or it cannot be started.
+    Raises UsageError if the run does not use the service, no summariser is configured, or it cannot be started.
     """
     if NAME not in launch.asked:
         return None

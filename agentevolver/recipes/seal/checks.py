@@ -1,4 +1,4 @@
-"""What the closed loop cannot be combined with, and whom it asks."""
+"""Checks of the closed loop's configuration, and the model roles that it needs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from agentevolver.utils.errors import ConfigError
 
 
 def roles(settings: Settings) -> Sequence[Role]:
-    """Return the roles that make its tasks."""
     return settings.task_manager.roles_of_making if settings_of(settings).enable else ()
 
 
 def check(settings: Settings, config: DictConfig, layers: Any) -> None:
-    """Refuse a loop whose tasks would not be trained on, or that would have two makers of tasks."""
+    """Raise ConfigError if the new tasks would not be trained on, or if the curriculum makes tasks too."""
     section, tasks = settings_of(settings), settings.task_manager
     if not section.enable:
         return

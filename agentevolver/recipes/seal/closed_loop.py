@@ -1,9 +1,9 @@
-"""The loop across stages: what training shows of its tasks decides which tasks are made next.
+"""The closed loop: failures in training decide which tasks are made next.
 
-After each step the signals of its tasks and the weaknesses of its failures are brought up to date; they lie in the
-checkpoints. Every `recipes.seal.every` steps a round makes tasks against the weaknesses, in the background. Each round
-that was begun stands in `rounds.json` with what it was asked for: a run that goes on from an earlier checkpoint asks
-for the same, finds what was made of it in the journal, and makes nothing twice.
+Each step updates the signals of its tasks and the weaknesses of its failures; checkpoints hold both. Every
+`recipes.seal.every` steps a background round makes tasks against the weaknesses. `rounds.json` records each started
+round with its request. A run that resumes from an earlier checkpoint repeats the request and finds the finished work in
+the journal, so no task is made twice.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ RECORD = "rounds.json"
 
 @dataclass(slots=True)
 class Round:
-    """A round that was begun: after which step, the how manieth `every` steps that was, the number of its file, what it
-    was asked for, and whether it brought nothing."""
+    """A started round: its training step, `turn` (the step divided by `every`), the number of its file, its request,
+    and whether it made no task."""
 
     step: int
     turn: int
@@ -44,8 +44,8 @@ class Round:
 
 
 class ClosedLoop:
-    """The loop of one environment's tasks; `folder` is where rounds have their configurations and logs, and the
-    record of them. Raises ValueError for a record that cannot be read."""
+    """The loop of one environment. `folder` holds the rounds' configurations, logs and `rounds.json`. Raises ValueError
+    if that record cannot be read."""
 
     def __init__(self, settings: SealSettings, configuration: QuestioningConfiguration, folder: Path) -> None:
         self._settings, self._target = settings, configuration.task_manager.train_data_path
@@ -60,11 +60,11 @@ class ClosedLoop:
 
     @property
     def mastered(self) -> set[str]:
-        """The ids of the tasks that are to leave."""
+        """The ids of the tasks to retire."""
         return self._signals.mastered()
 
     def record(self, step: int, trajectories: Sequence[Trajectory]) -> dict[str, float]:
-        """Take a step's diagnosed trajectories; returns the metrics `closed_loop/...`."""
+        """Take a step's diagnosed trajectories and return the metrics `closed_loop/...`."""
         self._signals.record(trajectories)
         self._window.record(step, trajectories)
         graded = [one for one in trajectories if one.outcome is not None]
@@ -83,8 +83,11 @@ class ClosedLoop:
         return {f"closed_loop/{name}": value for name, value in metrics.items()}
 
     def end_step(self, step: int, preference: Callable[[], TaskPreference]) -> list[Task]:
-        """Return the tasks of a round that is over, and begin the next one where it is due, with the wishes that
-        `preference` returns then. One that an earlier start left under way is taken up again at its step."""
+        """Return the tasks of a finished round, and start the next round if it is due.
+
+        `preference` gives the preferences for new tasks when a round starts. After a resume, an unfinished round starts
+        again at its step.
+        """
         made = self._collect()
         if self._background.is_running:
             return made
@@ -98,11 +101,11 @@ class ClosedLoop:
 
     @property
     def made(self) -> list[str]:
-        """The ids of the tasks of finished rounds, the newest round's first."""
+        """The ids of the tasks of finished rounds, newest round first."""
         return sorted(self._made, key=lambda task_id: -self._made[task_id])
 
     def stop(self) -> None:
-        """End the round that runs; what it has done is in its journal."""
+        """Stop the running round; its journal keeps what it made."""
         self._background.stop()
 
     def state_dict(self) -> dict[str, Any]:

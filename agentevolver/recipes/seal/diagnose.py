@@ -1,8 +1,8 @@
-"""Diagnosis of failed trajectories: which step went wrong, with which tool, and in which way; never a score.
+"""Diagnosis of failed trajectories: the step, the tool and the kind of each fault. It is never a score.
 
-First what the environment said (`PlainFormat.fault` reads it), then the task's reference solution if there is one. If
-neither tells, the diagnosis is that it ended wrongly. One diagnosis of each tool and kind, in the order of the steps; a
-trajectory that succeeded, or was not graded, has none.
+Faults come from the environment's refusals (`PlainFormat.fault`), else from a comparison with the task's reference
+solution, else the only diagnosis is the wrong end. There is one diagnosis for each tool and kind, in the order of
+steps. A trajectory that succeeded or has no grade has none.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WORDS = 160
 
 
 def diagnose(trajectory: Trajectory, fmt: PlainFormat) -> tuple[Diagnosis, ...]:
-    """Return what went wrong in a trajectory, read by its environment's action format."""
+    """Return the diagnoses of a trajectory; `fmt` reads its actions."""
     if trajectory.outcome is None or trajectory.outcome.success or not trajectory.steps:
         return ()
     for found in (_said(trajectory, fmt), _missed(trajectory, fmt)):
@@ -38,7 +38,7 @@ class _Refusal:
 
 
 def _said(trajectory: Trajectory, fmt: PlainFormat) -> Iterator[Diagnosis]:
-    """Yield the faults that the environment told of."""
+    """Yield a diagnosis for each action that the environment refused."""
     refused: set[_Refusal] = set()
     for place, step in enumerate(trajectory.steps):
         if step.kind != "action":
@@ -53,7 +53,7 @@ def _said(trajectory: Trajectory, fmt: PlainFormat) -> Iterator[Diagnosis]:
 
 
 def _missed(trajectory: Trajectory, fmt: PlainFormat) -> Iterator[Diagnosis]:
-    """Yield the calls of the reference solution whose tool was never called, or else never with these arguments."""
+    """Yield the reference calls with a tool that was never called; if there are none, those with other arguments."""
     taken = [step.action.strip() for step in trajectory.steps if step.kind == "action"]
     tools = {fmt.signature(action) for action in taken}
     last = len(trajectory.steps) - 1

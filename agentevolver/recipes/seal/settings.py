@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class SealSettings(BaseModel):
-    """The section `recipes.seal`: new tasks against what training shows to be weak."""
+    """The section `recipes.seal`: new tasks against the policy's weaknesses."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

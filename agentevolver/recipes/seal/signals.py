@@ -1,8 +1,8 @@
-"""Signals of training: what a task's history of success rates says about it.
+"""Signals: what a task's success rates over training say about it.
 
-A visit is one rollout group of a task in a step; failed rollouts count for nothing. A task is `forgotten` if it was
-solved once and is not any more, `uncertain` if it is solved sometimes, `stuck` if its last visits brought nothing,
-`mastered` if they all succeeded, and none of these otherwise.
+A visit is one rollout group of the task in a step; rollouts without a grade do not count. A task is `forgotten` if its
+success rate fell far below its best, `uncertain` if it is sometimes solved, `stuck` if its last visits all failed,
+`mastered` if they all succeeded. Other tasks have no signal.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ONCE_SOLVED = 0.6
 
 @dataclass(slots=True)
 class History:
-    """Success of one task: the best rate so far, and those of the last visits, oldest first."""
+    """Success rates of one task: the best so far, and those of the last visits, oldest first."""
 
     best: float = 0.0
     rates: list[float] = field(default_factory=list)
@@ -36,13 +36,11 @@ class History:
 
 
 class Signals:
-    """Histories of all tasks by id, and what they say."""
-
     def __init__(self) -> None:
         self._histories: dict[str, History] = {}
 
     def record(self, trajectories: Iterable[Trajectory]) -> None:
-        """Take a step's trajectories, all rollouts of a group together."""
+        """Take the trajectories of a step. All rollouts of a group must be in one call."""
         groups: dict[tuple[str, str], list[bool]] = defaultdict(list)
         for one in trajectories:
             if one.outcome is not None:
@@ -51,7 +49,7 @@ class Signals:
             self._histories.setdefault(task_id, History()).add(sum(won) / len(won))
 
     def of(self, task_id: str) -> Signal | None:
-        """Return what is to be said of a task, None where that is nothing."""
+        """Return the signal of a task, or None."""
         history = self._histories.get(task_id)
         if history is None:
             return None
@@ -69,7 +67,6 @@ class Signals:
         return {task_id for task_id in self._histories if self.of(task_id) == "mastered"}
 
     def counts(self) -> dict[Signal, int]:
-        """Return how many tasks each signal is said of."""
         found = Counter(self.of(task_id) for task_id in self._histories)
         return {name: found[name] for name in SIGNALS}
 

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class UtilityOptions(BaseModel):
-    """What may stand beside `use: utility` in `exp_manager.ranking`."""
+    """The options beside `use: utility` in `exp_manager.ranking`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -1,8 +1,8 @@
-"""Rounds of two agents as the page shows them: `coevolve.json`, the pool of each round, and the proposer's rewards.
+"""Data of the rounds' page: `coevolve.json`, the pool of each round, and the proposer's rewards.
 
-A pool is read once, by offset, and of each proposal only numbers are kept; its texts stay in the file until a page of
-them is asked for, and are cut. What is torn, missing or of another shape is left out: proposals are what a policy
-wrote, and the page is looked at while they are written.
+A pool file is read once, by offset. Only numbers are kept in memory; texts stay in the file until a page asks for them,
+and are shortened. Torn, missing or malformed records are left out: a policy wrote them, and the files may be read while
+they are written.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FOLDER = re.compile(r"round_(\d{1,6})")
 
 @dataclass(frozen=True, slots=True)
 class RoundFacts:
-    """What is kept of a record of `pool.jsonl`; None where the record does not say it."""
+    """The numbers of a record of `pool.jsonl`; None if the record lacks one."""
 
     offset: int
     kept: bool
@@ -68,14 +68,14 @@ class PoolFile:
         self._summary: dict[str, Any] | None = None
 
     def summary(self) -> dict[str, Any]:
-        """Return counts, shares and means over the pool; {} of one without a record."""
+        """Return counts, shares and means over the pool; {} if it has no record."""
         self._refresh()
         if self._summary is None:
             self._summary = _summary(list(self._facts.values()))
         return self._summary
 
     def records(self, fate: str, reason: str, offset: int, limit: int) -> dict[str, Any]:
-        """Return `{rows, total}`: a page of the records of a fate and a reason, by their numbers, texts cut."""
+        """Return `{rows, total}`: a page of the records with a fate and a reason, by number, with shortened texts."""
         self._refresh()
         wanted = [
             number
@@ -121,7 +121,7 @@ class Rounds:
         self._rewards: dict[int, RunMetrics] = {}
 
     def overview(self) -> dict[str, Any]:
-        """Return `{exists, problem, state, best, rounds}`; `problem` says why the manifest is not read."""
+        """Return `{exists, problem, state, best, rounds}`; `problem` says why the manifest could not be read."""
         path = self.folder / MANIFEST
         if not path.is_file():
             return {"exists": False}
@@ -266,7 +266,7 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 def _number(value: Any) -> float | None:
-    """Return a number that JSON can carry, None for anything else."""
+    """Return a number that JSON can carry, or None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     if isinstance(value, int) and abs(value) >= 2**53:
@@ -279,6 +279,6 @@ def _truth(value: Any) -> bool | None:
 
 
 def _cut(value: Any, size: int) -> str:
-    """Return the beginning of a text, in what UTF-8 can carry."""
+    """Return the beginning of a text, encodable as UTF-8."""
     text = "" if value is None else str(value)[:size] + ("…" if len(str(value)) > size else "")
     return text.encode("utf-8", "replace").decode("utf-8")

@@ -1,4 +1,4 @@
-"""Builds a seed policy for a world of one's own from demonstrations: `python -m agentevolver.recipes.offline.seed --env
+"""Builds a seed policy for your own environment from demonstrations: `python -m agentevolver.recipes.offline.seed --env
 my_world.env:MyWorldEnv --demos my_world/demos.jsonl`."""
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LEAST_SCORE = 0.05
 
 
 class BuildError(Exception):
-    """A policy cannot be built as asked; the message is one line."""
+    """A policy cannot be built; the message is one line."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -3,11 +3,11 @@
     python -m agentevolver.recipes.offline.seed.app --base strong --out experiments/seed_app/strong
     python -m agentevolver.recipes.offline.seed.app --base weak --out experiments/seed_app/weak
 
-The weaker one begins with the shipped policy's weights and imitates a noisy demonstrator on goals of `pocket_app` and,
-every fourth time, on pocket's short tasks, under made-up names of sites and from seeds that no split has. The stronger
-one goes on from there, with a demonstrator that slips less and takes the lesson of an error more often; the weaker one
-is built beside it where it is not there yet. build.json holds the command, the settings and avg@8 without a hint and
-with the true one. The stronger one comes with the project: `seed_policy_path("app")`.
+The weaker one starts from the shipped policy and imitates a noisy demonstrator on goals of `pocket_app` and, in a
+quarter of the cases, on pocket's short tasks. Site names are made up and seeds belong to no split. The stronger one
+starts from the weaker one, which is built if it is missing, with a demonstrator that slips less and learns more often
+from errors. build.json holds the command, the settings, and avg@8 with and without the true hint. The stronger one is
+shipped: `seed_policy_path("app")`.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ MODULE = "agentevolver.recipes.offline.seed.app"
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """Provenance of a base: the demonstrator's habits, training steps, learning rate, and the base whose weights it
-    begins with (None: the shipped policy's)."""
+    """How a base is trained: the demonstrator's habits, steps, learning rate, and the base it starts from (None: the
+    shipped policy)."""
 
     habits: Habits
     steps: int
@@ -63,8 +63,8 @@ BASES: dict[str, Base] = {
 
 
 def demonstrations(tokenizer: Any, seed: int, habits: Habits, links: Sequence[int]) -> Iterator[SeedExample]:
-    """Demonstrations without end; the same seed and habits give the same ones. `links` are how often goals of one
-    link, two, three and four are drawn."""
+    """Yield demonstrations without end, reproducible by seed and habits. `links` are the weights of goals with one
+    link, two, three and four."""
     rng = random.Random(f"seed-app-{seed}")
 
     def show() -> Any:
@@ -78,8 +78,7 @@ def demonstrations(tokenizer: Any, seed: int, habits: Habits, links: Sequence[in
 
 
 def build(name: str, out: Path, seed: int = 0, steps: int | None = None, n: int = 8) -> dict[str, Any]:
-    """Train the base of a name, save it to `out` and measure `n` episodes a task of dev;
-    returns what build.json holds."""
+    """Train a base, save it to `out` and measure `n` episodes of each dev task; return the contents of build.json."""
     base = BASES[name]
     start = seed_policy_path()
     if base.after is not None:

@@ -1,7 +1,7 @@
 """`python -m agentevolver.recipes.offline.teacher`: serve the rule-based stand-in for a language model.
 
-Every option can also be set by an environment variable: `TEACHER_` and the option's name in capitals. With
-`TEACHER_TOKEN` set, callers must send it as their API key; beyond loopback it must be set.
+Each option has an environment variable: `TEACHER_` and the option's name in capitals. If `TEACHER_TOKEN` is set,
+callers must send it as their API key; it must be set to listen beyond loopback.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Goals of `pocket_app` that a transcript proves: when they are wanted, and how they are drawn.
+"""Goals of `pocket_app` that a transcript proves: when to write them, and how to draw them.
 
-They are written where the preference asks for tasks over three entities or more, and only about what somebody wrote
-that the shop is known to have: where mails tell something else, as in pocket's own worlds, there are none.
+They are written if the preference asks for tasks over three or more entities, and only about mails whose text is a
+product of the shop. Pocket's own worlds have no such mails.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ Proven = Callable[[Intent, Seen], list[TeacherCall] | None]
 
 
 def most_wanted(preference: str) -> int:
-    """Return how many links a preference wants a goal to have at most: one for each entity, and no goal at all (0)
-    where it asks for tasks over fewer than three."""
+    """Return the greatest number of links that a preference allows: one for each entity, or 0 (no goals) below three
+    entities."""
     found = _ENTITIES.search(preference)
     entities = int(found[1]) if found is not None else 0
     return min(MOST_LINKS, entities) if entities >= LEAST_ENTITIES else 0
 
 
 def mixed(goals: Iterator[Proposed], others: Iterator[Proposed], draws: TeacherDraws) -> Iterator[Proposed]:
-    """Yield goals and other tasks, two of three goals while there are some; nothing is drawn where there are none."""
+    """Yield goals and other tasks, two goals in three while there are some; without goals no random number is drawn."""
     goal = next(goals, None)
     while goal is not None:
         other = None if draws.rng.random() < SHARE else next(others, None)
@@ -52,8 +52,8 @@ def mixed(goals: Iterator[Proposed], others: Iterator[Proposed], draws: TeacherD
 
 
 def goals(seen: Seen, weights: Sequence[float], draws: TeacherDraws, proven: Proven) -> Iterator[Proposed]:
-    """Yield goals with the calls that do them, as far as `proven` finds them in the transcript; `weights` are of one
-    link, of two and so on, up to the most that are wanted."""
+    """Yield goals with their solutions, as far as `proven` finds them in the transcript. `weights` are those of one
+    link, two, and so on."""
     subjects = [(slots, asked) for slots in _subjects(seen) if (asked := _links(slots, seen, proven))]
     for _ in range(_ATTEMPTS if subjects else 0):
         slots, asked = draws.rng.choice(subjects)
@@ -66,7 +66,7 @@ def goals(seen: Seen, weights: Sequence[float], draws: TeacherDraws, proven: Pro
 
 
 def _subjects(seen: Seen) -> Iterator[dict[str, str]]:
-    """Who wrote something that the shop has, and a day with a single meeting."""
+    """Yield senders of mails about products of the shop, with days of a single meeting."""
     facts = seen.facts
     senders = [row[1] for row in facts.rows["mail"].values() if (facts.products.get(row[2]) or (0, 0))[1] > 0]
     days = sorted(c.args[0] for c in facts.answered if c.tool == "cal.list" and len(facts.look(c)) == 1)

@@ -1,9 +1,8 @@
 """Attributor role: GOOD or BAD for each step of a trajectory, from the task, the observations and the outcome.
 
-GOOD is a change towards the goal, a first look-up that the goal needs, what the site wants before such a change, and
-closing with everything done. BAD is everything else: refusals, repeats, look-ups nobody needed, changes nobody asked
-for, closing a failure. Of a failed trajectory only steps count whose result was used later, or changes that the task
-did ask for.
+GOOD steps are changes towards the goal, the first look-up of a needed fact, calls that the site requires before such a
+change, and closing a finished task. All others are BAD: refusals, repeats, needless look-ups and changes, closing a
+failure. In a failed trajectory only requested changes, and steps whose result was used later, are GOOD.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ Judgement = tuple[bool, str]
 
 
 def steps(prompt: Prompt, draws: TeacherDraws) -> dict[str, Any]:
-    """`attributor/steps`: a label for each step that is asked for."""
+    """`attributor/steps`: a label for each requested step."""
     intent, success = prompt.intent(), _is_success(prompt.text("outcome"))
     seen = see(prompt.sections, prompt.steps())
     judged = judge_steps(intent, seen, success=success)
@@ -56,7 +55,7 @@ def _asked(prompt: Prompt, shown: list[int]) -> list[int]:
 
 
 def judge_steps(intent: Intent, seen: Seen, *, success: bool) -> dict[int, Judgement]:
-    """Return whether each step deserves credit, and why, by its number."""
+    """Return whether each step deserves credit, and why, by its index."""
     wanted, needed = _wanted(intent, seen)
     judged: dict[int, Judgement] = {}
     earlier: set[TeacherCall] = set()
@@ -73,7 +72,7 @@ def judge_steps(intent: Intent, seen: Seen, *, success: bool) -> dict[int, Judge
 
 
 def _wanted(intent: Intent, seen: Seen) -> tuple[set[Effect], set[TeacherCall]]:
-    """The changes that the task asks for, and the look-ups that tell; as far as the transcript says."""
+    """Return the requested changes and the look-ups they need, as far as the transcript shows them."""
     try:
         found = goal(intent, seen.facts)
     except NeedLook as missing:

@@ -1,4 +1,4 @@
-"""Explorer and verifier roles: one finds out what is there, the other solves a task step by step."""
+"""Explorer and verifier roles: the explorer discovers the world, the verifier solves a task step by step."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MANUALS = {
 
 
 def explore(prompt: Prompt, draws: TeacherDraws) -> dict[str, Any] | str:
-    """`explorer/act`: one more action; first each app once, then deeper, answering errors as they ask."""
+    """`explorer/act`: the next action. It visits each app, then goes deeper, and does what errors ask for."""
     phase = prompt.text("phase").strip()
     if phase not in ("breadth", "depth"):
         raise NotUnderstood(f"explorer/act: <phase> must be breadth or depth, not {phase[:40]!r}")
@@ -39,7 +39,7 @@ def explore(prompt: Prompt, draws: TeacherDraws) -> dict[str, Any] | str:
 
 
 def solve(prompt: Prompt, draws: TeacherDraws) -> dict[str, Any] | str:
-    """`verifier/solve`: the next action towards the task, from what the transcript shows."""
+    """`verifier/solve`: the next action towards the task, from the transcript."""
     intent = prompt.intent()
     prompt.text("opening")
     seen = see(prompt.sections, prompt.steps())
@@ -58,7 +58,7 @@ def solve(prompt: Prompt, draws: TeacherDraws) -> dict[str, Any] | str:
 
 
 def said(thought: str, action: str, prompt: Prompt, draws: TeacherDraws) -> dict[str, Any] | str:
-    """Return an action as it is asked for; a message that is sent as it is is sometimes none."""
+    """Return an action in the requested form. With `is_sent`, a planted mistake is a message without an action."""
     if not prompt.is_sent:
         return {"thought": thought, "action": action}
     if draws.errs(draws.rates.malformed):
@@ -68,7 +68,7 @@ def said(thought: str, action: str, prompt: Prompt, draws: TeacherDraws) -> dict
 
 
 def _tried(prompt: Prompt) -> set[TeacherCall]:
-    """The very calls of others; lines that tell kinds of actions and how often are no calls."""
+    """Return the calls in the section `tried`; lines that only count actions are no calls."""
     lines = prompt.sections.get("tried", "").splitlines()
     return {call for line in lines if not line.endswith(" times)") and (call := read_call(line)) is not None}
 
@@ -106,7 +106,7 @@ def _liked(call: TeacherCall, focus: str) -> float:
 
 
 def _pending(seen: Seen) -> TeacherCall | None:
-    """The call that the latest refusal asks for, if it asks for one and that was not refused itself."""
+    """Return the call that the latest refusal asks for, unless that was refused too."""
     refused: set[TeacherCall] = set()
     for step in reversed(seen.steps):
         # What was refused before a manual, a login or a look-up may be allowed after it.
@@ -138,7 +138,7 @@ def _teaches(seen: Seen, step: SeenStep) -> bool:
 
 
 def _manual_walk(seen: Seen) -> TeacherCall:
-    """Read the manuals from the top while no tool is known."""
+    """Return the next manual to read while no tool is known."""
     for step in reversed(seen.steps):
         if step.observation.startswith("apps "):
             read = {s.call.args[0] for s in seen.steps if s.call is not None and s.call.tool == "doc" and s.call.args}
@@ -160,7 +160,7 @@ def _candidates(seen: Seen, phase: str) -> Iterator[Weighted]:
 
 
 def _lookups(seen: Seen) -> Iterator[Weighted]:
-    """Look-ups whose answers are not known, those that show more with more weight."""
+    """Yield look-ups with unknown answers; those that show more have more weight."""
     facts, words = seen.facts, seen.words
     met = {row[1] for row in facts.rows["cal"].values()}
     things = {row[1] for table in ("note", "order") for row in facts.rows[table].values()} | {
@@ -184,7 +184,7 @@ def _lookups(seen: Seen) -> Iterator[Weighted]:
 
 
 def _probes(seen: Seen) -> Iterator[Weighted]:
-    """Calls that find out what the site wants: manuals, and changes that may be refused."""
+    """Yield calls that reveal the site's rules: manuals, and changes that may be refused."""
     facts, rules, words = seen.facts, seen.rules, seen.words
     unknown = [rule for rule in RULES if rules.get(rule) is None]
     for rule in unknown:
@@ -210,8 +210,8 @@ def _probes(seen: Seen) -> Iterator[Weighted]:
 
 
 def _for_goals(seen: Seen) -> Iterator[Weighted]:
-    """Calls that find out what goals with links are made of: who wrote of what, what the shop says of that, whom one
-    meets when, the notes, and what the site wants. Nothing is changed, which would hide what was there at the start."""
+    """Yield calls that show what goals with links need: senders and subjects of mails, products, meetings, notes and
+    the site's rules. None of them changes the world, because facts must hold at the start of the episode."""
     facts, rows = seen.facts, seen.facts.rows
     for row in rows["mail"].values():
         if row[2] not in facts.products:

@@ -1,9 +1,8 @@
-"""Observed state of a pocket world: tools and words, what was looked up,
-what was changed, what is peculiar to the site.
+"""Observed state of a pocket world: tools, words, look-ups, changes, and the site's rules.
 
-`ObservedFacts` are of the *start* of the episode: rows that a change made or altered are left out, so that what a
-solution relies on holds in a fresh instance. Nothing is known that no text showed; asking for it
-raises `NeedLook` with the call that would show it.
+`ObservedFacts` describe the *start* of the episode: rows that a change made or altered are left out, so that a solution
+based on them works in a fresh instance. Asking for a fact that no text showed raises `NeedLook` with the call that
+would show it.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _COLUMN = {"note.find": 1, "note.list": 2, "cal.find": 1, "cal.list": 2, "mail.f
 
 
 class NeedLook(Exception):
-    """Something is not known; `call` would show it."""
+    """A fact is unknown; `call` would show it."""
 
     def __init__(self, call: TeacherCall) -> None:
         super().__init__(str(call))
@@ -54,11 +53,11 @@ class NeedLook(Exception):
 
 @dataclass(slots=True)
 class ObservedFacts:
-    """Rows by table and id, and which look-ups were answered in full.
+    """Rows by table and id, and the look-ups that were answered in full.
 
     Rows: note (id, thing, tag), cal (id, person, day, hour), mail (id, person, text), order (id, thing). A product is
-    (price, left) by thing, or None if the shop does not have it; `prices` are also of things of which some was bought
-    before they were looked up.
+    (price, left) by thing, or None if the shop does not have it. `prices` also cover things that were bought before
+    their first look-up, for which `left` at the start is unknown.
     """
 
     rows: dict[str, dict[str, Row]] = field(default_factory=lambda: {"note": {}, "cal": {}, "mail": {}, "order": {}})
@@ -69,7 +68,7 @@ class ObservedFacts:
     answered: set[TeacherCall] = field(default_factory=set)
 
     def look(self, call: TeacherCall) -> list[Row]:
-        """Return the rows that a look-up shows; raises NeedLook if that is not known."""
+        """Return the rows that a look-up shows; raises NeedLook if they are unknown."""
         if call.tool == "shop.find":
             if call.args[0] not in self.products:
                 raise NeedLook(call)
@@ -102,12 +101,11 @@ class ObservedFacts:
             self.rows[TABLES[call.tool]].update({row[0]: row for row in rows})
 
     def take_prices(self, rows: Sequence[Row]) -> None:
-        """Keep what products cost, which stays as it is when some are bought."""
         self.prices.update({row[0]: int(row[1]) for row in rows})
 
 
 def read_rows(call: TeacherCall, observation: str) -> list[Row] | None:
-    """Return the rows of a look-up's answer in the order of `ObservedFacts`, None if it is not one."""
+    """Return the rows in a look-up's observation, in the order of `ObservedFacts`, or None if it is not one."""
     if call.tool not in LOOKUPS or observation.startswith("err") or len(call.args) != len(USUAL[call.tool]):
         return None
     if observation.strip() == "none":
@@ -138,7 +136,7 @@ def read_rows(call: TeacherCall, observation: str) -> list[Row] | None:
 
 @dataclass(frozen=True, slots=True)
 class SeenStep:
-    """A step as understood: `call` is None if the action is no call."""
+    """A step; `call` is None if the action is no call."""
 
     index: int
     call: TeacherCall | None
@@ -236,10 +234,8 @@ class Seen:
         self.effects.append(effect)
 
     def net_effects(self) -> Counter[tuple[str, ...]]:
-        """Return what the changes come to.
-
-        What was made and deleted again is gone; of several moves of a thing the last counts.
-        """
+        """Return the net changes: things made and deleted again cancel out; of several moves of a thing only the last
+        counts."""
         kept: list[tuple[str, ...] | None] = list(self.effects)
         last: dict[tuple[str, str], int] = {}
         for i, effect in enumerate(self.effects):
@@ -257,8 +253,7 @@ class Seen:
 
 
 def see(sections: Mapping[str, str], steps: Sequence[StepText]) -> Seen:
-    """Return what the sections of a prompt and the steps of its transcript show; raises NotUnderstood for native tool
-    calls."""
+    """Return what a prompt's sections and its transcript's steps show. Raises NotUnderstood for native tool calls."""
     opening = sections.get("opening", "")
     told = f"{opening}\n{sections.get('profile', '')}"
     if _NATIVE in opening or any(_NATIVE in step.action for step in steps):
@@ -273,7 +268,7 @@ def see(sections: Mapping[str, str], steps: Sequence[StepText]) -> Seen:
 
 
 def _opening_words(text: str) -> dict[str, list[str]]:
-    """The words of each kind, from lines like `- WORD: a thing, one of: milk bread`."""
+    """Return the words of each kind from lines like `- WORD: a thing, one of: milk bread`."""
     return {
         kind: words.split() for kind, words in re.findall(r"^- ([A-Z]+): [^:\n]*one of: ([a-z ]+)$", text, re.MULTILINE)
     }

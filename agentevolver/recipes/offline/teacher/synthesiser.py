@@ -1,8 +1,8 @@
-"""Synthesiser role: tasks out of an exploration's transcript.
+"""Synthesiser role: tasks from an exploration's transcript.
 
-Every value of a task's solution stands in the transcript, or is free to choose, and whatever the site wants of the
-calls in it was learnt there. A seeded share of the tasks is hallucinated: the solution does not do what the
-query asks for, in one of six ways.
+Every value of a solution is in the transcript or free to choose, and every rule of the site that its calls need was
+learnt there. A seeded share of the tasks is hallucinated: the solution does not do what the query asks for, in one of
+six ways.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WEIGHTS = {"easy": (3.0, 2.0, 1.0, 0.5), "medium": (1.0, 2.0, 2.0, 1.0), "hard"
 
 
 def tasks(prompt: Prompt, draws: TeacherDraws) -> dict[str, Any]:
-    """`synthesiser/tasks`: as many tasks as wanted, as far as the transcript proves them."""
+    """`synthesiser/tasks`: up to `count` tasks that the transcript proves."""
     prompt.text("opening")
     seen = see(prompt.sections, prompt.steps())
     existing = [line.removeprefix("- ") for line in prompt.sections.get("existing", "").splitlines() if line.strip()]
@@ -51,10 +51,7 @@ def tasks(prompt: Prompt, draws: TeacherDraws) -> dict[str, Any]:
 
 
 def digest(transcript: str) -> str:
-    """Return the name of a transcript in the record of mistakes.
-
-    The same query and solution may be right in another world.
-    """
+    """Return the transcript's id in the record of mistakes; a query with its solution may be right in another world."""
     return hashlib.sha256(transcript.strip().encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
@@ -89,7 +86,7 @@ def _overlap(one: set[str], other: set[str]) -> float:
 def _chosen(
     seen: Seen, existing: list[str], weights: tuple[float, ...], draws: TeacherDraws
 ) -> Iterator[tuple[Intent, list[TeacherCall]]]:
-    """Yield grounded tasks, each of another kind while there are kinds left; kinds that exist already come later."""
+    """Yield grounded tasks, of different kinds while possible; existing kinds come later."""
     had = [intent.kind for query in existing if (intent := read_intent(query)) is not None]
     for _ in range(3):
         left = {kind: weights[KINDS[kind].level - 1] / (1 + 2 * had.count(kind)) for kind in KINDS}
@@ -103,7 +100,7 @@ def _chosen(
 
 
 def grounded(intent: Intent, seen: Seen) -> list[TeacherCall] | None:
-    """Return the calls that do a task from the start, None if the transcript does not prove that they would."""
+    """Return the calls that solve a task from the start, or None if the transcript does not prove them."""
     episode = Seen(rules=seen.rules.copy())
     calls: list[TeacherCall] = []
     while len(calls) < _LONGEST:
@@ -149,7 +146,7 @@ def _answered(seen: Seen, draws: TeacherDraws, tool: str, least: int, most: int)
 
 
 def _free(**kinds: str) -> Callable[[Seen, TeacherDraws], Slots | None]:
-    """Slots that any word of a kind fills; N stands for an amount, H for an hour."""
+    """Return a drawer of slots from free words of their kinds; N is an amount, H an hour."""
 
     def draw(seen: Seen, draws: TeacherDraws) -> Slots | None:
         out: Slots = {}
@@ -166,7 +163,7 @@ def _free(**kinds: str) -> Callable[[Seen, TeacherDraws], Slots | None]:
 
 
 def _of_row(table: str, slot: str, **others: str) -> Callable[[Seen, TeacherDraws], Slots | None]:
-    """The thing or person of a seen row, and free words, which differ from the row's."""
+    """Return a drawer of the thing or person of a seen row, and free words that differ from the row's."""
 
     def draw(seen: Seen, draws: TeacherDraws) -> Slots | None:
         row, rest = _row(seen, draws, table), _free(**others)(seen, draws)
@@ -274,7 +271,7 @@ _Way = Callable[[Intent, list[TeacherCall], Seen, TeacherDraws], _Changed | None
 def hallucinate(
     query: str, intent: Intent, calls: list[TeacherCall], seen: Seen, draws: TeacherDraws
 ) -> tuple[str, str, list[TeacherCall]]:
-    """Return which mistake, and the query and calls with it in them."""
+    """Return the kind of mistake, and the query and calls that contain it."""
     ways: list[tuple[str, _Way]] = [("invalid tool", _invalid_tool), ("missing step", _missing_step)]
     if any(_id_of(call) for call in calls):
         ways.append(("wrong id", _wrong_id))
@@ -337,7 +334,7 @@ def _wrong_answer(intent: Intent, calls: list[TeacherCall], seen: Seen, draws: T
 
 
 def _wrong_value(intent: Intent, calls: list[TeacherCall], seen: Seen, draws: TeacherDraws) -> _Changed | None:
-    """The solution does it with another amount, hour, person, tag or day than the query says."""
+    """Change an amount, hour, person, tag or day of the solution."""
     victims = [(call, arg) for call in calls if call.tool in CHANGES for arg in _values(intent, call)]
     if not victims:
         return None
@@ -350,15 +347,14 @@ def _wrong_value(intent: Intent, calls: list[TeacherCall], seen: Seen, draws: Te
 
 
 def _values(intent: Intent, call: TeacherCall) -> list[str]:
-    """Values of a change that its query decides: those that it names; of a goal with links, which names next to none of
-    what they come to, all but ids."""
+    """Return the values of a change that the query decides: those it names, or, for a goal with links, all but ids."""
     if intent.links:
         return [arg for arg in canonical(call)[1:] if arg != _id_of(call)]
     return [arg for arg in call.args if arg in intent.slots.values()]
 
 
 def _unseen(intent: Intent, calls: list[TeacherCall], seen: Seen, draws: TeacherDraws) -> _Changed | None:
-    """The query speaks of a thing that nobody saw there, and the solution goes on as if it were the one that was."""
+    """Name a thing in the query that was not seen there, and use it in the solution."""
     there = {table: {row[1] for row in rows.values()} for table, rows in seen.facts.rows.items()}
     there["product"] = {word for word, product in seen.facts.products.items() if product is not None}
     here = there.pop(_TABLE_OF[intent.kind])

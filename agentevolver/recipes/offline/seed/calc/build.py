@@ -38,13 +38,13 @@ def corpus(seed: int, n: int = 2000) -> list[str]:
 
 
 def examples(tokenizer: Any, seed: int, habits: CalcHabits) -> Iterator[SeedExample]:
-    """Demonstrations of both roles without end; the same seed and habits give the same ones."""
+    """Yield demonstrations of both roles without end, reproducible by seed and habits."""
     rng = random.Random(f"calc-data-{seed}")
     return endless(tokenizer, lambda: demonstrate(rng, habits), SYNTAX)
 
 
 def narrow(model: Any, tokenizer: Any, recipe: SeedTraining, habits: CalcHabits, seed: int) -> float:
-    """Train in place on the same executor's demonstrations and short proposals; returns the last smoothed loss."""
+    """Train in place on the executor's demonstrations and short proposals; return the last smoothed loss."""
     stream = examples(tokenizer, seed + 2, replace(habits, proposed=NARROW))
     return train(model, tokenizer, recipe, batches(stream, recipe.batch, random.Random(f"calc-narrow-{seed}")))
 
@@ -60,8 +60,8 @@ def build(
     n: int = 8,
     proposals: int = 640,
 ) -> dict[str, dict[str, Any]]:
-    """Train, save to `out` and measure `n` episodes a task of dev and so many proposals; returns what was measured,
-    which build.json holds too. With `narrowing` it is trained on by that recipe, with proposals of 2 to 4 operands."""
+    """Train, save to `out`, measure `n` episodes of each dev task and `proposals` proposals; return the measurements,
+    which build.json holds too. `narrowing` is a second training, on proposals of 2 to 4 operands."""
     torch.manual_seed(seed)
     tokenizer = build_tokenizer(corpus(seed), VOCAB_SIZE, SYNTAX)
     model = make_model(tokenizer, recipe)

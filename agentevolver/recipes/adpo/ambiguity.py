@@ -53,11 +53,9 @@ def upper_clip(p: float | None, usual: float, lo: float, hi: float, bonus: float
 
 
 def bucket(p: float | None, lo: float, hi: float) -> int:
-    """Return the index in `BUCKETS`."""
     return 0 if p is None else 1 + min(int(3.0 * trust(p, lo, hi)), 2)
 
 
 def check_range(lo: float, hi: float) -> None:
-    """Raise ValueError unless 0 <= lo < hi <= 1."""
     if not (math.isfinite(lo) and math.isfinite(hi) and 0.0 <= lo < hi <= 1.0):
         raise ValueError(f"lo = {lo!r} and hi = {hi!r}: write two shares in 0..1, the least one first")

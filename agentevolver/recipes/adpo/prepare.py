@@ -12,7 +12,6 @@ from agentevolver.utils.errors import ConfigError
 
 
 def check_tasks(config: Any, settings: Settings, tasks: Sequence[Task]) -> None:
-    """Raise ConfigError if a task has no p while a stage or clip `ambiguity` is configured."""
     used = [stage.use for stage in (*settings.attribution.stages, *settings.trainer.row_clips)]
     try:
         for task in tasks if "ambiguity" in used else ():

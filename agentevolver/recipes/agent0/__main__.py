@@ -39,7 +39,6 @@ AT_ONCE = 8
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the rounds; return the exit code (2: configuration error, 1: the run failed)."""
     parser = argparse.ArgumentParser(
         prog="python -m agentevolver.recipes.agent0", description="Train a proposer and an executor by turns."
     )

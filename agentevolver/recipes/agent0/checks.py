@@ -151,7 +151,6 @@ def _check_written(section: Agent0Settings, layers: Layers) -> None:
 
 
 def _under(key: str, told: Mapping[str, str]) -> str | None:
-    """Return the text for a key or for a section that contains it."""
     return next((text for name, text in told.items() if key == name or key.startswith(f"{name}.")), None)
 
 

@@ -64,8 +64,6 @@ class _Policies:
 
 
 class Driver:
-    """Runs the rounds of one experiment; `show` prints the lines for the user."""
-
     def __init__(
         self,
         config: Mapping[str, Any],
@@ -150,7 +148,6 @@ class Driver:
         )
 
     async def _pool_and_label(self, number: int, policies: _Policies) -> TaskPool:
-        """Draw and label in batches until there are enough tasks or no draws left."""
         section, manifest = self._section, self._manifest
         pool = TaskPool(self._of(number), number, section.pool, self._known(number))
         if manifest.is_over(number, LABEL):
@@ -268,7 +265,6 @@ class Driver:
         )
 
     def _told(self, number: int) -> None:
-        """Record the best round; write and show this round's line once."""
         manifest = self._manifest
         rounds = manifest.rounds()
         best = best_of(rounds, self._split)

@@ -18,7 +18,6 @@ def level_of(task_id: str) -> int | None:
 
 
 def key_of(task: Task) -> str:
-    """Return the key of a task in `evaluation.jsonl`."""
     return f"{task.split}/{task.task_id}"
 
 
@@ -46,7 +45,6 @@ def share_of(means: Sequence[float]) -> dict[str, float | int]:
 
 
 def summarised(records: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return, by split: success, success by level, and mean tool calls and steps."""
     splits: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for record in records:
         splits[str(record["split"])].append(record)

@@ -48,7 +48,6 @@ async def execute(client: Instances, world: str, proposal: ProposedTask) -> str 
 
 
 async def _run(client: Instances, world: str, program: str) -> str | Dropped:
-    """Run a program in a fresh instance; repeat up to `TRIES` times if the instance is lost."""
     for attempt in range(1, TRIES + 1):
         try:
             result = await _once(client, world, program)

@@ -86,14 +86,12 @@ class FrontierGrader:
     def _label(
         self, proposal: ProposedTask, measurement: Measurement, executed: str | Dropped | None
     ) -> tuple[str, float]:
-        """Return the label and p by the gate's rule, without its filter on p."""
         unfiltered = self._settings.model_copy(update={"keep": (0.0, 1.0), "min_answered": 0})
         verdict = gate(unfiltered, proposal, measurement, executed)
         return (verdict.label, verdict.p) if isinstance(verdict, Kept) else ("", 0.0)
 
 
 async def _told(client: Any, task: Task, instance_id: str) -> Mapping[str, Any]:
-    """Return the facts of the environment's state: the proposal and its world."""
     try:
         state = await client.get_tools_info(instance_id, params={"what": "state"})
     except EnvRequestError as error:

@@ -45,7 +45,6 @@ class RoundJournal:
         append_jsonl(self.path, record)
 
     def replace(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Replace all records, atomically."""
         kept = [dict(record) for record in records]
         write_jsonl(self.path, kept)
         self._records = {}
@@ -60,7 +59,6 @@ class RoundJournal:
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
-    """Return the records of a file after cutting off a torn last line."""
     cut_torn(path)
     try:
         lines = path.read_bytes().splitlines(keepends=True)

@@ -73,7 +73,6 @@ class Manifest:
         return cls(experiment, content)
 
     def save(self) -> None:
-        """Write the manifest if it has changed."""
         text = orjson.dumps(self.content)
         if text != self._written:
             write_json(self.experiment / NAME, self.content, indent=1)
@@ -87,11 +86,9 @@ class Manifest:
         return part
 
     def rounds(self) -> list[dict[str, Any]]:
-        """Return the started rounds; the first is the base (0)."""
         return list(self.content["rounds"])
 
     def stage(self, number: int, name: str) -> dict[str, Any]:
-        """Return a stage, or {} if it has not begun."""
         part: dict[str, Any] = self.round(number)["stages"].get(name, {})
         return part
 
@@ -128,14 +125,12 @@ class Manifest:
             self.spend(number, name, time.monotonic() - began)
 
     def relative(self, checkpoint: str) -> str:
-        """Return a checkpoint's path as the manifest stores it."""
         try:
             return str(Path(checkpoint).relative_to(self.experiment))
         except ValueError:
             return checkpoint
 
     def absolute(self, checkpoint: str) -> str:
-        """Return the usable path of a stored checkpoint."""
         path = self.experiment / checkpoint
         return str(path) if path.exists() else checkpoint
 
@@ -145,7 +140,6 @@ class Manifest:
 
 
 def config_hash(config: Mapping[str, Any]) -> str:
-    """Return a hash of the keys that affect training (`agentevolver.config.changes.decisive`)."""
     text = json.dumps(decisive(config), sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 

@@ -36,8 +36,6 @@ async def measure(
 
 
 class GateLabeller:
-    """Labeller of a round (`agentevolver.recipes.agent0.pool.Labeller`)."""
-
     def __init__(
         self, settings: Agent0Settings, client: Instances, world: str, player: Player, checkpoint: str
     ) -> None:

@@ -50,7 +50,6 @@ def proposer_overlay(
 def solver_overlay(
     config: Mapping[str, Any], settings: Settings, folder: Path, *, tasks: int, start: str
 ) -> dict[str, Any]:
-    """Return the keys of an executor's training on a round's tasks; see `proposer_overlay`."""
     section, base = settings_of(settings).executor, str(config["actor_rollout_ref"]["model"]["path"])
     return {
         **_common(settings, folder, base, start, section.steps, settings.sizes.train_batch_size, tasks),
@@ -98,7 +97,6 @@ def _adpo(config: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
 
 
 def _divisor(number: int, most: int) -> int:
-    """Return the greatest divisor of `number` that is at most `most`."""
     return next(size for size in range(min(number, most), 0, -1) if number % size == 0)
 
 

@@ -114,7 +114,6 @@ class FrozenPlayer:
             await engine.close()
 
     def _view(self, env_type: str) -> tuple[DictConfig, Settings]:
-        """Return the configuration of an environment's episodes: the proposer's for `propose`, else the executor's."""
         if env_type not in self._views:
             override = settings_of(self._settings).proposer.override
             proposing = {**PROPOSING, **flat(override, self._config)}
@@ -148,7 +147,6 @@ class FrozenPlayer:
 
 
 def read(rollout: Rollout, checkpoint: str) -> Play:
-    """Return an episode's result; raises PlayFailed if it did not happen."""
     trajectory = rollout.trajectory
     outcome, steps = trajectory.outcome, len(trajectory.steps)
     if not trajectory.stop_reason.happened:
@@ -164,7 +162,6 @@ def read(rollout: Rollout, checkpoint: str) -> Play:
 
 
 def player_of(experiment: Path, client: Instances) -> FrozenPlayer:
-    """Return a player with the configuration of an experiment's folder."""
     config = OmegaConf.load(experiment / "config.yaml")
     tree: Any = OmegaConf.to_container(config, resolve=False)
     return FrozenPlayer(tree, from_config(OmegaConf.create(tree)), client)

@@ -27,8 +27,6 @@ P_HAT = "adpo_p_hat"
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """A requested proposal: its number in the round (from 0), id and seed."""
-
     number: int
     proposal_id: str
     seed: str
@@ -45,9 +43,7 @@ class Judged:
 
 
 class Labeller(Protocol):
-    async def label(self, proposal: ProposedTask, name: str) -> Judged:
-        """Run the program of a new, well-formed proposal, measure the proposal and apply the gate."""
-        ...
+    async def label(self, proposal: ProposedTask, name: str) -> Judged: ...
 
 
 def draws_of(number: int, seeds: Sequence[str]) -> list[Draw]:
@@ -105,7 +101,6 @@ class TaskPool:
         self.labelled.add(record_of(drawn, judged, self.number, k, executor))
 
     def kept(self) -> list[dict[str, Any]]:
-        """Return the records of the tasks, by number."""
         return [record for record in self._in_order() if record["kept"]]
 
     def is_full(self) -> bool:
@@ -121,7 +116,6 @@ class TaskPool:
         self.labelled.replace(records)
 
     def dropped(self) -> dict[str, int]:
-        """Return the number of dropped proposals by reason, most frequent first."""
         reasons = Counter(record["drop_reason"] for record in self._in_order() if not record["kept"])
         return dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0])))
 

@@ -14,8 +14,6 @@ from agentevolver.types import Reward, Trajectory
 
 
 class ProposerReward:
-    """The reward stage of a proposer's training (`trainer.reward_stages`)."""
-
     def __init__(self, settings: Settings) -> None:
         self._settings: RewardSettings = settings_of(settings).reward
 
@@ -53,7 +51,6 @@ def _facts(trajectory: Trajectory) -> Mapping[str, Any]:
 
 
 def _rated(trajectory: Trajectory, facts: Mapping[str, Any]) -> Rated | None:
-    """Return the measurements that the reward needs, or None if the proposal is malformed."""
     if facts["refused"]:
         return None
     p, calls = facts.get("p"), facts.get("calls")

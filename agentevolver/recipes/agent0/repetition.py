@@ -58,7 +58,6 @@ def linked(apart: Floats) -> list[int]:
 
 
 def clusters(texts: Sequence[str]) -> list[int]:
-    """Return the cluster number of each text (B), counted by first appearance."""
     return linked(distances(texts)) if len(texts) > 1 else [0] * len(texts)
 
 

@@ -14,7 +14,6 @@ NAMED = 4
 
 
 def success_of(part: Round, split: str) -> float | None:
-    """Return the success of a round's executor on a split, or None if it was not evaluated."""
     stage = part["stages"].get(EVALUATE, {})
     found = stage.get("metrics", {}).get(split)
     return None if found is None else float(found["success"]["mean"])
@@ -27,7 +26,6 @@ def best_of(rounds: Sequence[Round], split: str) -> int | None:
 
 
 def metrics_of(rounds: Sequence[Round], number: int) -> dict[str, Any]:
-    """Return a round's line of metrics.jsonl; its step is the round."""
     part = rounds[number]
     return {"step": number, "time": round(time.time(), 3), **dict(sorted(_metrics(part["stages"])))}
 
@@ -94,6 +92,5 @@ def _took(stages: Mapping[str, Any], name: str) -> bool:
 
 
 def short(value: float) -> str:
-    """Return a share with two digits and without the leading zero."""
     text = f"{value:.2f}"
     return text[1:] if text.startswith("0.") else text

@@ -20,8 +20,6 @@ class _Section(BaseModel):
 
 
 class ProposerSettings(_Section):
-    """Settings of the proposer."""
-
     levels: ClassVar[None] = None
     """Seeds of all levels are drawn."""
     trained: bool = Field(True, description="train the proposer in each round; false: it stays as it is")
@@ -38,8 +36,6 @@ class ProposerSettings(_Section):
 
 
 class ExecutorSettings(_Section):
-    """Settings of the executor: its training and its measurement."""
-
     steps: int = Field(15, ge=1, description="training steps of the executor in a round")
     k: int = Field(8, ge=2, description="episodes of the frozen executor that a proposal's reward is measured by")
     label_k: int = Field(10, ge=2, description="episodes of the frozen executor that a task of the pool is labelled by")
@@ -63,16 +59,12 @@ class RewardSettings(_Section):
 
 
 class AdpoSettings(_Section):
-    """Ambiguity-dynamic policy optimisation: smaller advantages and a wider upper clip where p is low."""
-
     enable: bool = Field(True, description="scale advantages and upper clips of the executor's training by p")
     s_min: float = Field(0.6, gt=0, le=1, description="scale of the advantages at p = keep[0]; 1 at keep[1]")
     bonus: float = Field(0.1, ge=0, description="added to the upper clip at p = keep[0]; 0 at keep[1]")
 
 
 class Agent0Settings(_Section):
-    """The section `recipes.agent0`."""
-
     shared_weights: ClassVar[bool] = False
     """Proposer and executor are two policies."""
     stop: ClassVar[None] = None

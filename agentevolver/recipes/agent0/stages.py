@@ -148,7 +148,6 @@ async def evaluate(
 
 
 def training_metrics(trained: Trained) -> dict[str, float]:
-    """Return score and success of a training's first and last step, and the means of other metrics."""
     found: dict[str, float] = {"steps": float(len(trained.steps))}
     for name in ("rollout/reward/mean", "rollout/success", "reward/score/mean"):
         values = [float(step[name]) for step in trained.steps if name in step]

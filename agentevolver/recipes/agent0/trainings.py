@@ -70,7 +70,6 @@ class Train(Protocol):
 
 
 async def train(training: Training, told: Told, *, config: Mapping[str, Any], show: Callable[[str], None]) -> Trained:
-    """Train in a subprocess (see `Train`); `show` prints the lines of the steps."""
     if (trained := finished(training)) is not None:
         return trained
     write_training(training, config)
@@ -140,7 +139,6 @@ def write_training(training: Training, config: Mapping[str, Any]) -> None:
 
 
 def finished(training: Training) -> Trained | None:
-    """Return the result of a training with a checkpoint of its last step, else None."""
     whole = [one for one in whole_checkpoints(training.folder / "checkpoints") if one.step >= training.steps]
     if not whole:
         return None

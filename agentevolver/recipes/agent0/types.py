@@ -78,8 +78,6 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A proposal that becomes a task: its label, and p."""
-
     label: str
     p: float
 

@@ -48,7 +48,6 @@ class TeacherSettings(StandIn):
         return {name: value for name, value in self.model_dump().items() if name not in ("url", "seed")}
 
     def arguments(self) -> list[str]:
-        """Return the teacher's command line, without the interpreter."""
         parts = urlsplit(self.url)
         rates = [f"--{name.replace('_', '-')}={value:g}" for name, value in self.rates.items()]
         return [

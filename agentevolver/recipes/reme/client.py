@@ -45,8 +45,6 @@ class RemeBackend(Backend):
     """Backend on the service at `reme.base_url`, for one event loop."""
 
     def __init__(self, settings: ExperienceSettings) -> None:
-        """Store the settings; the connection is opened by the first request, with EXPERIENCE_SERVICE_TOKEN if it is
-        set."""
         self._settings = settings
         self._session: aiohttp.ClientSession | None = None
         self._memories: dict[str, dict[str, Any]] = {}
@@ -120,7 +118,6 @@ class RemeBackend(Backend):
             self._session = None
 
     def _read(self, reply: Mapping[str, Any]) -> list[Experience]:
-        """Return the memories of a reply; malformed ones are skipped."""
         experiences = []
         listed = _mapping(reply.get("metadata")).get("memory_list")
         for memory in listed if isinstance(listed, list) else ():

@@ -80,7 +80,6 @@ class ExperienceService:
         self._dump_dir = dump_dir
 
     async def summary(self, body: SummaryBody) -> RemeAnswer:
-        """Distil trajectories, store the experiences and return them."""
         pool = self._pool(body.workspace_id)
         attempts = [self._attempt(trajectory) for trajectory in body.trajectories]
         groups = (
@@ -129,7 +128,6 @@ class ExperienceService:
         return RemeAnswer(metadata={"update_result": {"deleted_count": count, "inserted_count": 0}})
 
     async def vector_store(self, body: VectorStoreBody) -> RemeAnswer:
-        """Copy, delete, dump, load or list a workspace; `load` replaces its contents."""
         workspace = self._workspace(body.workspace_id)
         result = await asyncio.to_thread(self._store_action, body, workspace)
         return RemeAnswer(metadata={"action_result": result})

@@ -19,7 +19,6 @@ def roles(settings: Settings) -> Sequence[Role]:
 
 
 def check(settings: Settings, config: DictConfig, layers: Any) -> None:
-    """Raise ConfigError if the new tasks would not be trained on, or if the curriculum makes tasks too."""
     section, tasks = settings_of(settings), settings.task_manager
     if not section.enable:
         return

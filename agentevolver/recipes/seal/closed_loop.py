@@ -60,7 +60,6 @@ class ClosedLoop:
 
     @property
     def mastered(self) -> set[str]:
-        """The ids of the tasks to retire."""
         return self._signals.mastered()
 
     def record(self, step: int, trajectories: Sequence[Trajectory]) -> dict[str, float]:
@@ -101,7 +100,6 @@ class ClosedLoop:
 
     @property
     def made(self) -> list[str]:
-        """The ids of the tasks of finished rounds, newest round first."""
         return sorted(self._made, key=lambda task_id: -self._made[task_id])
 
     def stop(self) -> None:

@@ -21,7 +21,6 @@ WORDS = 160
 
 
 def diagnose(trajectory: Trajectory, fmt: PlainFormat) -> tuple[Diagnosis, ...]:
-    """Return the diagnoses of a trajectory; `fmt` reads its actions."""
     if trajectory.outcome is None or trajectory.outcome.success or not trajectory.steps:
         return ()
     for found in (_said(trajectory, fmt), _missed(trajectory, fmt)):
@@ -38,7 +37,6 @@ class _Refusal:
 
 
 def _said(trajectory: Trajectory, fmt: PlainFormat) -> Iterator[Diagnosis]:
-    """Yield a diagnosis for each action that the environment refused."""
     refused: set[_Refusal] = set()
     for place, step in enumerate(trajectory.steps):
         if step.kind != "action":

@@ -31,8 +31,6 @@ def parts(context: PartContext) -> list[TrainerPart]:
 
 
 class Diagnoses(TrainerPart):
-    """Sets `Trajectory.diagnoses` of each failed rollout."""
-
     def __init__(self, settings: Settings) -> None:
         self._format = settings.task_manager.action_format
 

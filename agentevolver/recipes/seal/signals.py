@@ -49,7 +49,6 @@ class Signals:
             self._histories.setdefault(task_id, History()).add(sum(won) / len(won))
 
     def of(self, task_id: str) -> Signal | None:
-        """Return the signal of a task, or None."""
         history = self._histories.get(task_id)
         if history is None:
             return None

@@ -49,7 +49,6 @@ class Weakness:
         return f"{self.tool or '?'} · {self.kind}"
 
     def focus(self, seeds: Iterable[str]) -> Focus:
-        """Return the instruction for explorer and synthesiser, restricted to the worlds `seeds`."""
         return Focus(
             tool=self.tool,
             kind=self.kind,
@@ -133,7 +132,6 @@ def _example(trajectory: Trajectory, found: Diagnosis) -> WeaknessExample:
 
 
 def _query(task: Task, trajectory: Trajectory) -> str:
-    """Return the wording of the task, or the first user message if the task has none."""
     if task.query:
         return task.query[:TEXT]
     asked = [str(m.get("content") or "") for m in trajectory.messages if m.get("role") == "user"][:1]

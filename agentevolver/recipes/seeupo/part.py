@@ -31,7 +31,6 @@ def parts(context: PartContext) -> list[TrainerPart]:
 
 
 def check(settings: Settings, config: DictConfig, layers: Any) -> None:
-    """Raise ConfigError for loss modes with a ratio per token, and for asynchronous training."""
     if settings_of(settings).order is None:
         return
     mode = OmegaConf.select(config, f"{ACTOR}.policy_loss.loss_mode")

@@ -38,7 +38,6 @@ from agentevolver.types import RowKey
 
 
 def turn_masks(masks: Sequence[Tensor], step_ids: Sequence[Tensor], turn: int) -> list[Tensor]:
-    """Return each row's mask (R_i) restricted to the tokens of one turn."""
     return [mask * (ids == turn).to(mask.dtype) for mask, ids in zip(masks, step_ids, strict=True)]
 
 
@@ -64,8 +63,6 @@ def next_running(running: Tensor, ratios: Tensor, clip: float) -> Tensor:
 
 
 class TurnUpdates(TrainerPart):
-    """Updates the turns of a training step, the last one first."""
-
     worker = TurnWorker
 
     def __init__(self, clip: float) -> None:
@@ -172,7 +169,6 @@ def _log_probs(workers: Any, part: KVBatchMeta, keys: list[str], temperature: fl
 
 
 def merged(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the metrics of several updates as those of one training step."""
     metrics: dict[str, Any] = {}
     for name in {name: None for one in found for name in one}:
         values = [float(one[name]) for one in found if name in one]

@@ -30,7 +30,6 @@ class TurnWorker(PolicyWorker):
 
 
 def hold_learning_rate(engine: Any, held: bool) -> None:
-    """Freeze an engine's learning-rate schedule if `held`, else resume it."""
     # verl ends each call of `update_actor` with a step of the schedule.
     if held:
         engine.lr_scheduler_step = lambda: engine.lr_scheduler.get_last_lr()[0]

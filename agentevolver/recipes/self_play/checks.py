@@ -21,7 +21,6 @@ def env_params(settings: Settings, env_type: str) -> dict[str, Any]:
 
 
 def check(settings: Settings, config: DictConfig, layers: Any) -> None:
-    """Raise ConfigError for settings that self-play cannot be combined with."""
     section = settings_of(settings)
     if not section.enable:
         return

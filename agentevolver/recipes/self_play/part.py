@@ -88,7 +88,6 @@ class OpponentPool:
                 self.members[place] = replace(member, elo=elo, games=member.games + len(scores))
 
     def join(self, name: str, folder: str) -> list[PoolMember]:
-        """Add the current policy to the pool and return the members that leave it."""
         kept = [member for member in self.members if member.name != name]
         kept.append(PoolMember(name, folder, self.elo))
         gone = kept[1 : max(1, len(kept) - self._settings.pool)]
@@ -133,7 +132,6 @@ class SelfPlay(TrainerPart):
         return next(member for member in self.pool.members if member.name == self._opponent[step])
 
     def before_rollouts(self, tasks: list[dict[str, Any]], step: int) -> list[dict[str, Any]]:
-        """Return a step's tasks; those of the game get the opponent's folder as a parameter."""
         folder = self._place(self.opponent(step))
         return [seated(task, folder) if task["env_type"] == self._settings.env_type else dict(task) for task in tasks]
 
@@ -190,7 +188,6 @@ class SelfPlay(TrainerPart):
                 )
 
     def _tidy(self, checkpoints: Path) -> None:
-        """Remove the weights of members that are in neither the pool nor a checkpoint."""
         known = {member.folder for member in self.pool.members}
         for path in checkpoints.glob(f"global_step_*/{STATE}"):
             try:
@@ -221,7 +218,6 @@ class SelfPlay(TrainerPart):
 
 
 def seated(task: Mapping[str, Any], folder: str) -> dict[str, Any]:
-    """Return a task, as data, whose opponent is the policy in a folder."""
     metadata = dict(task.get("metadata") or {})
     return {**task, "metadata": {**metadata, _PARAMS: {**metadata.get(_PARAMS, {}), CHECKPOINT: folder}}}
 

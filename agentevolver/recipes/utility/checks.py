@@ -15,7 +15,6 @@ NAME = "utility"
 
 
 def check(settings: Settings, config: DictConfig, layers: Any) -> None:
-    """Raise ConfigError for invalid options, or if groups are not half-guided."""
     section = settings.exp_manager
     if section.ranking is None or section.ranking.use != NAME:
         return

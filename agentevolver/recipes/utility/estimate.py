@@ -90,7 +90,6 @@ def pairs_of(trajectories: Sequence[Trajectory], attempts: Sequence[PastAttempt]
 
 
 def credited(beliefs: Sequence[Belief], pair: Pair, prior_sd: float) -> list[Belief]:
-    """Return the new estimates of the experiences of a pair, in their order."""
     variances = [belief.variance(prior_sd) for belief in beliefs]
     total = math.fsum(variances) + pair.noise
     error = pair.difference - math.fsum(belief.mean for belief in beliefs)
@@ -104,13 +103,10 @@ def credited(beliefs: Sequence[Belief], pair: Pair, prior_sd: float) -> list[Bel
 
 
 def is_harmful(belief: Belief, prior_sd: float, certainty: float) -> bool:
-    """Whether a utility is below 0 by `certainty` standard deviations."""
     return belief.groups > 0 and belief.mean + certainty * math.sqrt(belief.variance(prior_sd)) < 0
 
 
 def report(beliefs: Iterable[Belief], prior_sd: float, certainty: float) -> dict[str, float]:
-    """Return the metrics of a pool: the number of estimated and of harmful experiences, and mean, least and greatest
-    utility."""
     known = [belief for belief in beliefs if belief.groups]
     out = {"known": float(len(known)), "harmful": float(sum(is_harmful(one, prior_sd, certainty) for one in known))}
     if known:

@@ -39,7 +39,6 @@ class UtilityRanking:
     def record(
         self, step: int, trajectories: Sequence[Trajectory], attempts: Sequence[PastAttempt]
     ) -> dict[str, float]:
-        """Credit a step's half-guided groups and return the metrics `utility/...`."""
         found = pairs_of(trajectories, attempts)
         groups = len(found.pairs) if self.credit(step, found.pairs) else 0
         with self._store.database.reading() as db:

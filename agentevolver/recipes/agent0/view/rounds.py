@@ -59,8 +59,6 @@ class RoundFacts:
 
 
 class PoolFile:
-    """The pool of one round, followed while it is written."""
-
     def __init__(self, path: Path) -> None:
         self._file = GrowingFile(path)
         self._facts: dict[int, RoundFacts] = {}
@@ -155,7 +153,6 @@ class Rounds:
     def records(
         self, number: int, *, fate: str = "", reason: str = "", offset: int = 0, limit: int = PAGE
     ) -> dict[str, Any]:
-        """Return a page of a round's pool (`PoolFile.records`); raises NotThere."""
         with self._lock:
             if number not in self._folders():
                 raise NotThere(f"there is no round {number}")
@@ -227,7 +224,6 @@ def _stage(name: str, stage: dict[str, Any]) -> dict[str, Any]:
 
 
 def _success(metrics: dict[str, Any]) -> dict[str, dict[str, float | None]]:
-    """Return, by split, mean, standard error and tool calls."""
     found = {}
     for split, values in sorted(metrics.items()):
         success = _object(_object(values).get("success"))
@@ -279,6 +275,5 @@ def _truth(value: Any) -> bool | None:
 
 
 def _cut(value: Any, size: int) -> str:
-    """Return the beginning of a text, encodable as UTF-8."""
     text = "" if value is None else str(value)[:size] + ("…" if len(str(value)) > size else "")
     return text.encode("utf-8", "replace").decode("utf-8")

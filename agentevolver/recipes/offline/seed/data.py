@@ -114,7 +114,6 @@ _SHARES = [{1: 0.6, 2: 1.0, 3: 1.4, 4: 1.4}[FAMILIES[name].level] for name in _F
 
 
 def corpus(seed: int, n: int = 4000, syntax: Syntax = COMPACT) -> list[str]:
-    """Return the tokenizer's texts: demonstrations, hints in many wordings, and a little of the verbose prompt."""
     rng = random.Random(f"seed-corpus-{seed}")
     texts = [syntax.said(m) for _ in range(n) for m in demonstrate(draw_task_id(rng), rng, Habits(), syntax)]
     for tag in syntax.tags:
@@ -125,7 +124,6 @@ def corpus(seed: int, n: int = 4000, syntax: Syntax = COMPACT) -> list[str]:
 
 
 def examples(tokenizer: Any, seed: int, habits: Habits, syntax: Syntax = COMPACT) -> Iterator[SeedExample]:
-    """Yield demonstrations of PocketWorld without end, reproducible by seed and habits."""
     rng = random.Random(f"seed-data-{seed}")
     return endless(tokenizer, lambda: demonstrate(draw_task_id(rng), rng, habits, syntax), syntax)
 

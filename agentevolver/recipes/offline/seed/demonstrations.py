@@ -108,7 +108,6 @@ def played(world: type[BaseEnv], demonstration: Demonstration, params: Mapping[s
 
 
 def _check(messages: Sequence[Message], place: str) -> None:
-    """Raise DemonstrationError for messages that training would read differently."""
     roles = [message["role"] for message in messages]
     if roles[0] == "assistant" or ("assistant", "assistant") in itertools.pairwise(roles):
         raise DemonstrationError(f"{place}: the world says nothing before an action")

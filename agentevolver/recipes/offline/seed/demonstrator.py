@@ -75,7 +75,6 @@ _JOINTS = (" ; ", " ; ", " , ", " . ", "\n", "\n- ")
 
 
 def with_hint(task: str, hint: str) -> str:
-    """Return a task's user message with the hint, if any, before it."""
     return HINT_TEMPLATE.format(hint=hint, task=task) if hint else task
 
 
@@ -230,7 +229,6 @@ def _step(env: PocketEnv, messages: list[Message], call: PocketCall, syntax: Syn
 
 
 def slip(intended: PocketCall, env: PocketEnv, rng: random.Random) -> PocketCall:
-    """Return an unintended call: a random one, one with a changed argument, or an early end."""
     kind = rng.random()
     if kind < 0.15:
         return PocketCall("done")

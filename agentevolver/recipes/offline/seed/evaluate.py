@@ -32,7 +32,6 @@ def episode(
     syntax: Syntax = COMPACT,
     world: type[PocketEnv] = PocketEnv,
 ) -> tuple[PocketEnv, list[Message]]:
-    """Return a fresh instance of a task of `world` and its opening, with the hint before the task."""
     env = world(task_id, "sample", {**(params or {}), **syntax.env_params})
     messages = env.get_init_state()["state"]
     messages[-1]["content"] = with_hint(messages[-1]["content"], hint)

@@ -70,7 +70,6 @@ def examples(tokenizer: Any, shown: Sequence[PlayedTask]) -> list[SeedExample]:
 
 
 def sizes_of(tokenizer: Any, shown: Sequence[PlayedTask]) -> Sizes:
-    """Return the greatest number of each kind over the demonstrations."""
     opening, after, reply, answer, turns = 0, 0, 0, 0, 0
     for one in shown:
         lengths = [

@@ -53,7 +53,6 @@ def inherit(model: Qwen2ForCausalLM, tokenizer: Any) -> None:
 def demonstrations(
     tokenizer: Any, recipe: SeedTraining, habits: Habits, seed: int, syntax: Syntax = COMPACT
 ) -> Iterator[list[SeedExample]]:
-    """Yield the recipe's batches without end: clean demonstrations first, then those of the habits."""
     first, then = examples(tokenizer, seed, habits.at_first(), syntax), examples(tokenizer, seed + 1, habits, syntax)
     return staged(first, then, recipe, random.Random(f"seed-batches-{seed}"))
 

@@ -141,7 +141,6 @@ def train(model: Any, tokenizer: Any, recipe: SeedTraining, stream: Iterator[lis
 
 
 def save(model: Any, tokenizer: Any, out: Path) -> None:
-    """Write the files for `from_pretrained` and vLLM: configuration, weights, sampling, tokenizer and template."""
     out.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(out)
     model.generation_config.save_pretrained(out)
@@ -149,5 +148,4 @@ def save(model: Any, tokenizer: Any, out: Path) -> None:
 
 
 def write_facts(out: Path, facts: Mapping[str, Any]) -> None:
-    """Write build.json: how a policy was built, and its measurements."""
     (out / "build.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")

@@ -100,8 +100,6 @@ def write_goal(slots: Mapping[str, str], links: Sequence[AppLink], wordings: Seq
 
 
 class _Subject:
-    """`it` and `him`, looked up at first use."""
-
     def __init__(self, view: View, slots: Mapping[str, str]) -> None:
         self.view = view
         self._slots = slots
@@ -142,7 +140,6 @@ _EFFECTS: dict[str, Callable[[_Subject, str], tuple[str, ...] | None]] = {
 
 
 def opening_looks(slots: Mapping[str, str]) -> list[TeacherCall]:
-    """Return the look-ups that show `it` and `him`."""
     return [TeacherCall("mail.find", (slots["p"],)), TeacherCall("cal.list", (slots["d"],))]
 
 

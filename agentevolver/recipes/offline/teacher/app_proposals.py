@@ -66,7 +66,6 @@ def goals(seen: Seen, weights: Sequence[float], draws: TeacherDraws, proven: Pro
 
 
 def _subjects(seen: Seen) -> Iterator[dict[str, str]]:
-    """Yield senders of mails about products of the shop, with days of a single meeting."""
     facts = seen.facts
     senders = [row[1] for row in facts.rows["mail"].values() if (facts.products.get(row[2]) or (0, 0))[1] > 0]
     days = sorted(c.args[0] for c in facts.answered if c.tool == "cal.list" and len(facts.look(c)) == 1)

@@ -88,7 +88,6 @@ def read_intent(query: str) -> Intent | None:
 
 
 def wordings_of(intent: Intent) -> int:
-    """Return the number of wordings in which the teacher may write an intent."""
     return int(WRITTEN ** (1 + len(intent.links)))
 
 

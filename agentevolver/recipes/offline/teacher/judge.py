@@ -69,7 +69,6 @@ def grade(prompt: Prompt, draws: TeacherDraws) -> dict[str, Any]:
 
 
 def _learn_from_attempt(prompt: Prompt, seen: Seen) -> None:
-    """Add the facts that the verifier's attempt, from the same start, showed."""
     if "attempt" not in prompt.sections:
         return
     facts = see(prompt.sections, prompt.steps("attempt")).facts
@@ -78,7 +77,6 @@ def _learn_from_attempt(prompt: Prompt, seen: Seen) -> None:
 
 
 def find(intent: Intent, seen: Seen, reference: list[str] | None) -> JudgeFinding:
-    """Return the verdict on a transcript; `reference` replaces missing look-ups."""
     errors = sum(step.failed for step in seen.steps)
     relevant = is_relevant(intent, seen)
     try:

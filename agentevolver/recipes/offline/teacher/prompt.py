@@ -36,7 +36,6 @@ class Prompt:
     is_sent: bool = False
 
     def text(self, name: str) -> str:
-        """Return a required section; raises NotUnderstood."""
         if name not in self.sections:
             raise NotUnderstood(
                 f"{self.task}: the prompt has no section <{name}>; it has {sorted(self.sections) or 'none'}"
@@ -69,7 +68,6 @@ class Prompt:
 
 
 def read_prompt(messages: Any) -> Prompt:
-    """Return the prompt in a request's messages; raises NotUnderstood."""
     if not isinstance(messages, list) or len(messages) < 2 or not all(isinstance(m, dict) for m in messages):
         raise NotUnderstood("messages must be a list of a system and a user message at least")
     first, second = messages[0], messages[1]

@@ -54,8 +54,6 @@ class Evidence:
 
 @dataclass(slots=True)
 class Rules:
-    """Known rules of a site."""
-
     values: dict[str, str] = field(default_factory=dict)
     evidence: dict[str, Evidence] = field(default_factory=dict)
 

@@ -67,7 +67,6 @@ class Teacher:
     _asked: OrderedDict[str, int] = field(default_factory=OrderedDict)
 
     def answer(self, messages: Any, *, seed: int | None = None, temperature: float = _DEFAULT_TEMPERATURE) -> str:
-        """Return the text of a reply; raises NotUnderstood."""
         prompt = read_prompt(messages)
         handler = HANDLERS.get(prompt.task)
         if handler is None:
@@ -92,7 +91,6 @@ class Teacher:
         return f"{self.seed}-{digest}-{count}"
 
     def _dressed(self, reply: dict[str, Any], draws: TeacherDraws) -> str:
-        """Return the reply as JSON, sometimes in a fence, sometimes malformed on purpose."""
         text = json.dumps(reply)
         if draws.errs(self.rates.malformed):
             kind = draws.rng.choice(("prose", "half", "other keys"))

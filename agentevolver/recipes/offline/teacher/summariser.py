@@ -61,7 +61,6 @@ def validate(prompt: Prompt, draws: TeacherDraws) -> dict[str, Any]:
 
 
 def _judged(content: str, known: dict[str, str]) -> dict[str, Any]:
-    """Return the verdict on an experience; `known` are the rules that the transcript shows."""
     claims = rules_in(content)
     if not claims and content.strip() not in _GENERAL:
         return {"reason": "it tells nothing about how tools are used here", "valid": False, "score": 0.1}

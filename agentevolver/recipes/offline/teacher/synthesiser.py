@@ -86,7 +86,6 @@ def _overlap(one: set[str], other: set[str]) -> float:
 def _chosen(
     seen: Seen, existing: list[str], weights: tuple[float, ...], draws: TeacherDraws
 ) -> Iterator[tuple[Intent, list[TeacherCall]]]:
-    """Yield grounded tasks, of different kinds while possible; existing kinds come later."""
     had = [intent.kind for query in existing if (intent := read_intent(query)) is not None]
     for _ in range(3):
         left = {kind: weights[KINDS[kind].level - 1] / (1 + 2 * had.count(kind)) for kind in KINDS}
@@ -163,8 +162,6 @@ def _free(**kinds: str) -> Callable[[Seen, TeacherDraws], Slots | None]:
 
 
 def _of_row(table: str, slot: str, **others: str) -> Callable[[Seen, TeacherDraws], Slots | None]:
-    """Return a drawer of the thing or person of a seen row, and free words that differ from the row's."""
-
     def draw(seen: Seen, draws: TeacherDraws) -> Slots | None:
         row, rest = _row(seen, draws, table), _free(**others)(seen, draws)
         if row is None or rest is None or any(value in row for value in rest.values()):
@@ -271,7 +268,6 @@ _Way = Callable[[Intent, list[TeacherCall], Seen, TeacherDraws], _Changed | None
 def hallucinate(
     query: str, intent: Intent, calls: list[TeacherCall], seen: Seen, draws: TeacherDraws
 ) -> tuple[str, str, list[TeacherCall]]:
-    """Return the kind of mistake, and the query and calls that contain it."""
     ways: list[tuple[str, _Way]] = [("invalid tool", _invalid_tool), ("missing step", _missing_step)]
     if any(_id_of(call) for call in calls):
         ways.append(("wrong id", _wrong_id))
@@ -334,7 +330,6 @@ def _wrong_answer(intent: Intent, calls: list[TeacherCall], seen: Seen, draws: T
 
 
 def _wrong_value(intent: Intent, calls: list[TeacherCall], seen: Seen, draws: TeacherDraws) -> _Changed | None:
-    """Change an amount, hour, person, tag or day of the solution."""
     victims = [(call, arg) for call in calls if call.tool in CHANGES for arg in _values(intent, call)]
     if not victims:
         return None

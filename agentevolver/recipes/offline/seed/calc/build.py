@@ -38,13 +38,11 @@ def corpus(seed: int, n: int = 2000) -> list[str]:
 
 
 def examples(tokenizer: Any, seed: int, habits: CalcHabits) -> Iterator[SeedExample]:
-    """Yield demonstrations of both roles without end, reproducible by seed and habits."""
     rng = random.Random(f"calc-data-{seed}")
     return endless(tokenizer, lambda: demonstrate(rng, habits), SYNTAX)
 
 
 def narrow(model: Any, tokenizer: Any, recipe: SeedTraining, habits: CalcHabits, seed: int) -> float:
-    """Train in place on the executor's demonstrations and short proposals; return the last smoothed loss."""
     stream = examples(tokenizer, seed + 2, replace(habits, proposed=NARROW))
     return train(model, tokenizer, recipe, batches(stream, recipe.batch, random.Random(f"calc-narrow-{seed}")))
 

@@ -104,7 +104,6 @@ def work_off(question: CalcQuestion, rng: random.Random, habits: CalcHabits) -> 
 
 
 def _say(env: CalcEnv, messages: list[Message], text: str) -> tuple[str, bool]:
-    """Take an action and record the observation; return it, and whether the episode is over."""
     messages.append({"role": "assistant", "content": text})
     result = env.step(messages[-1])
     if not result["is_terminated"]:

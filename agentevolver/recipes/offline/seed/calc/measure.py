@@ -57,7 +57,6 @@ def measure_proposer(model: Any, tokenizer: Any, *, n: int = 640, seed: int = 0)
 
 
 def play(model: Any, tokenizer: Any, envs: Sequence[BaseEnv], seed: int) -> list[SampledRollout]:
-    """Sample one episode in each fresh instance, in order."""
     sampler, generator = Sampler(model, tokenizer, syntax=SYNTAX), torch.Generator().manual_seed(seed)
     episodes = [(env, env.get_init_state()["state"]) for env in envs]
     return [

@@ -104,8 +104,7 @@ def listed_seeds(client: AsyncEnvClient, settings: Settings) -> Seeds:
 
 
 async def questions_of(client: AsyncEnvClient, settings: Settings, tasks: Sequence[Task]) -> list[str]:
-    """Return the questions of the evaluation's tasks, read from their openings and cached beside the task files. Raises
-    EnvServiceError."""
+    """Return the questions of the evaluation's tasks, cached beside the task files. Raises EnvServiceError."""
     path = settings.experiment_dir / "tasks" / QUESTIONS
     if path.exists():
         kept: list[str] = json.loads(path.read_text(encoding="utf-8"))

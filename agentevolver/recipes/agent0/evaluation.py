@@ -37,7 +37,7 @@ def record_of(task: Task, plays: Sequence[Play]) -> dict[str, Any]:
 
 
 def share_of(means: Sequence[float]) -> dict[str, float | int]:
-    """Return the mean success over tasks, and its standard error over tasks (0 for one task)."""
+    """Return the mean over tasks and its standard error (0 for one task)."""
     n = len(means)
     mean = sum(means) / n
     variance = sum((value - mean) ** 2 for value in means) / (n - 1) if n > 1 else 0.0

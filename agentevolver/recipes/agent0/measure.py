@@ -1,5 +1,4 @@
-"""Measures a proposed task with k episodes of the frozen executor, and labels it by running its program, measuring and
-passing the gate."""
+"""Measures a proposed task with k episodes of the frozen executor, and labels it."""
 
 from __future__ import annotations
 

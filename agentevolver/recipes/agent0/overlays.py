@@ -101,7 +101,7 @@ def _divisor(number: int, most: int) -> int:
 
 
 def check_trainings(config: Mapping[str, Any], settings: Settings) -> None:
-    """Raise ConfigError if a training's configuration would be refused later, in the round that begins it."""
+    """Raise ConfigError now for what would be refused only in the round that begins a training."""
     section = settings_of(settings)
     folder, start = settings.experiment_dir / "round_1", str(config["actor_rollout_ref"]["model"]["path"])
     solver = solver_overlay(config, settings, folder / "solver", tasks=section.pool, start=start)

@@ -18,7 +18,6 @@ class ProposerReward:
         self._settings: RewardSettings = settings_of(settings).reward
 
     def __call__(self, trajectories: Sequence[Trajectory]) -> Rewards:
-        """Return the reward of each proposal; raises RewardStageError if a success rate was not measured."""
         found = [_facts(one) for one in trajectories]
         batch = [_rated(one, facts) for one, facts in zip(trajectories, found, strict=True)]
         scores = batch_rewards(self._settings, batch)

@@ -46,8 +46,6 @@ class ExecutorSettings(_Section):
 
 
 class RewardSettings(_Section):
-    """The proposer's reward: unc * (1 - 2 |p - 0.5|) + tool * min(calls, cap) - repetition * the cluster's share."""
-
     agg: ClassVar[str] = "mean"
     """Calls of k episodes as one number."""
 

@@ -34,7 +34,6 @@ arguments give equal ids."""
 
 
 async def each(items: Sequence[T], work: Callable[[T], Awaitable[None]], at_once: int = AT_ONCE) -> None:
-    """Process the items, a few at once; the first error cancels the rest and is raised."""
     slots = asyncio.Semaphore(at_once)
 
     async def one(item: T) -> None:
@@ -161,7 +160,6 @@ def training_metrics(trained: Trained) -> dict[str, float]:
 
 
 def known_questions(evaluated: Iterable[str], earlier: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, str]:
-    """Map the canonical questions that may not be proposed again to their sources: the evaluation, or an earlier
-    round's task."""
+    """Map the canonical questions that may not be proposed again to their sources."""
     known = {canonical(record["question"]): record["task_id"] for tasks in earlier for record in tasks}
     return known | {canonical(question): "the evaluation" for question in evaluated}

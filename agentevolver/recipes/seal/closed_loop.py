@@ -63,7 +63,7 @@ class ClosedLoop:
         return self._signals.mastered()
 
     def record(self, step: int, trajectories: Sequence[Trajectory]) -> dict[str, float]:
-        """Take a step's diagnosed trajectories and return the metrics `closed_loop/...`."""
+        """Return the metrics of a step."""
         self._signals.record(trajectories)
         self._window.record(step, trajectories)
         graded = [one for one in trajectories if one.outcome is not None]
@@ -103,7 +103,6 @@ class ClosedLoop:
         return sorted(self._made, key=lambda task_id: -self._made[task_id])
 
     def stop(self) -> None:
-        """Stop the running round; its journal keeps what it made."""
         self._background.stop()
 
     def state_dict(self) -> dict[str, Any]:

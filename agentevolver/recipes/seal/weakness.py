@@ -23,7 +23,7 @@ TEXT = 200
 
 @dataclass(frozen=True, slots=True)
 class WeaknessExample:
-    """One failed step, its texts shortened; `seed` is the id of the world."""
+    """A failed step with shortened texts; `seed` is the id of the world."""
 
     task_id: str
     seed: str

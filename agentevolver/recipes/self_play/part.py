@@ -65,8 +65,6 @@ class PoolMember:
 
 
 class OpponentPool:
-    """The frozen policies, first the start, and the rating of the trained policy."""
-
     def __init__(self, settings: SelfPlaySettings, start: str) -> None:
         self._settings = settings
         self.members = [PoolMember(START, start, FIRST)]
@@ -203,7 +201,6 @@ class SelfPlay(TrainerPart):
 
     @staticmethod
     def _keep(weights: Path, folder: Path) -> None:
-        """Copy a checkpoint's weights, by hard links if the file system has them: checkpoints are deleted later."""
         if not (weights / "config.json").is_file():
             raise TrainingFailed(
                 f"{weights} holds no model for self-play's pool: actor_rollout_ref.actor.checkpoint.save_contents must "
@@ -211,6 +208,7 @@ class SelfPlay(TrainerPart):
             )
         remove_tree(folder)
         try:
+            # Hard links outlive the checkpoint's folder without a copy.
             shutil.copytree(weights, folder, copy_function=os.link)
         except OSError:
             remove_tree(folder)
@@ -223,8 +221,6 @@ def seated(task: Mapping[str, Any], folder: str) -> dict[str, Any]:
 
 
 def win_rates(trajectories: Sequence[Trajectory], section: SelfPlaySettings) -> dict[str, float]:
-    """Return the metrics of validation games against the start: mean score, win rate with Wilson's 95 % interval, and
-    the number of games."""
     scores = [
         one.outcome.score
         for one in trajectories

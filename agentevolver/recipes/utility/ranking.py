@@ -18,8 +18,6 @@ from experience_manager.store import Hit
 
 
 class UtilityRanking:
-    """Ranks by similarity plus utility, and prunes harmful experiences (`Ranking`)."""
-
     def __init__(self, context: RankingContext, **options: Any) -> None:
         self._store, self._workspace, self._source = context.store, context.workspace, context.source
         self._options = UtilityOptions.model_validate(options)
@@ -105,6 +103,6 @@ class UtilityRanking:
 
 
 def explores(question: Question, share: float) -> bool:
-    """Whether a task explores: the share of a step's training tasks is spread evenly over their places."""
+    """Whether a task is in the share that explores, which is spread evenly over a step's training tasks."""
     number = question.place + question.step
     return not question.validation and floor((number + 1) * share) > floor(number * share)

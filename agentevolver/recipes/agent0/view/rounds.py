@@ -33,8 +33,6 @@ _FOLDER = re.compile(r"round_(\d{1,6})")
 
 @dataclass(frozen=True, slots=True)
 class RoundFacts:
-    """The numbers of a record of `pool.jsonl`; None if the record lacks one."""
-
     offset: int
     kept: bool
     reason: str
@@ -262,7 +260,6 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 def _number(value: Any) -> float | None:
-    """Return a number that JSON can carry, or None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     if isinstance(value, int) and abs(value) >= 2**53:

@@ -19,8 +19,8 @@ SHIPPED = {
 
 
 def seed_policy_path(name: str = "pocket") -> Path:
-    """Return the folder of a shipped policy for `from_pretrained`: `pocket`, the seed policy, or `app`, the stronger
-    base of `pocket_app`. Raises ValueError for another name, FileNotFoundError if it is not installed."""
+    """Return the folder of a shipped policy: `pocket`, the seed policy, or `app`, the stronger base of `pocket_app`.
+    Raises ValueError for another name, FileNotFoundError if it is not installed."""
     if name not in _FOLDERS:
         raise ValueError(f"no policy {name!r} is shipped; there are {', '.join(_FOLDERS)}")
     if not (_FOLDERS[name] / "config.json").is_file():

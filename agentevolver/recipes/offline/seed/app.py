@@ -78,7 +78,6 @@ def demonstrations(tokenizer: Any, seed: int, habits: Habits, links: Sequence[in
 
 
 def build(name: str, out: Path, seed: int = 0, steps: int | None = None, n: int = 8) -> dict[str, Any]:
-    """Train a base, save it to `out` and measure `n` episodes of each dev task; return the contents of build.json."""
     base = BASES[name]
     start = seed_policy_path()
     if base.after is not None:

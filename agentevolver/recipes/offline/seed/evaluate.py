@@ -40,8 +40,6 @@ def episode(
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Successes of each task over n episodes, and means over all episodes."""
-
     split: str
     n: int
     successes: dict[str, int]

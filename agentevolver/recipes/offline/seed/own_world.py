@@ -58,7 +58,6 @@ def corpus(shown: Sequence[PlayedTask]) -> list[str]:
 
 
 def examples(tokenizer: Any, shown: Sequence[PlayedTask]) -> list[SeedExample]:
-    """Return the demonstrations as training examples; raises DemonstrationError if one is too long for the policy."""
     found = list(encode(tokenizer, [one.messages for one in shown], SYNTAX))
     for one, example in zip(shown, found, strict=True):
         if len(example.ids) > MAX_LENGTH:
@@ -90,8 +89,8 @@ def shuffled(found: Sequence[SeedExample], rng: random.Random) -> Iterator[SeedE
 def build(
     out: Path, shown: Sequence[PlayedTask], *, seed: int = 0, recipe: SeedTraining = RECIPE, command: str = ""
 ) -> tuple[Any, Any, dict[str, Any]]:
-    """Train a policy on demonstrations and save it to `out`; return it, its tokenizer, and the contents of build.json.
-    Raises DemonstrationError if a demonstration is too long for the policy."""
+    """Train a policy on demonstrations and save it; return it, its tokenizer, and the contents of build.json. Raises
+    DemonstrationError if one is too long."""
     torch.manual_seed(seed)
     tokenizer = build_tokenizer(corpus(shown), VOCAB_SIZE, SYNTAX, exact=False)
     found = examples(tokenizer, shown)

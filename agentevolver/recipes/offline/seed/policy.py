@@ -68,7 +68,6 @@ def build(
     n: int = 4,
     syntax: Syntax = COMPACT,
 ) -> dict[str, Report]:
-    """Train, save to `out` and measure `n` episodes a task; return the reports that build.json holds too."""
     torch.manual_seed(seed)
     tokenizer = build_tokenizer(corpus(seed, syntax=syntax), syntax=syntax)
     model = make_model(tokenizer, recipe)

@@ -106,12 +106,12 @@ class _Subject:
 
     @cached_property
     def mail(self) -> tuple[str, ...]:
-        """The mail: id, sender, text."""
+        """id, sender, text"""
         return self.view.one(f"mail from {self._slots['p']}", "mail.find", self._slots["p"])
 
     @cached_property
     def meeting(self) -> tuple[str, ...]:
-        """The meeting: id, person, day, hour."""
+        """id, person, day, hour"""
         return self.view.one(f"single meeting on {self._slots['d']}", "cal.list", self._slots["d"])
 
     @property

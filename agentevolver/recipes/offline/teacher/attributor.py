@@ -72,7 +72,6 @@ def judge_steps(intent: Intent, seen: Seen, *, success: bool) -> dict[int, Judge
 
 
 def _wanted(intent: Intent, seen: Seen) -> tuple[set[Effect], set[TeacherCall]]:
-    """Return the requested changes and the look-ups they need, as far as the transcript shows them."""
     try:
         found = goal(intent, seen.facts)
     except NeedLook as missing:
@@ -124,6 +123,5 @@ def _judge(
 
 
 def _tells(call: TeacherCall, step: SeenStep, needed: set[TeacherCall], wanted: set[Effect]) -> bool:
-    """Whether a look-up of another kind shows an id that a wanted change needs."""
     ids = {arg for effect in wanted for arg in effect[1:] if re.fullmatch(r"[neom]\d+", arg)}
     return bool(ids & set(step.observation.split()))

@@ -52,8 +52,7 @@ def read_call(action: str) -> TeacherCall | None:
 
 
 def read_usage(text: str) -> dict[str, Signature]:
-    """Return the tools whose usage a text shows (an opening, a profile, a manual, an error), with the kinds of their
-    arguments."""
+    """Return the tools whose usage a text shows, with the kinds of their arguments."""
     found: dict[str, Signature] = {}
     for tool, rest in _USAGE.findall(text):
         if tool in USUAL:

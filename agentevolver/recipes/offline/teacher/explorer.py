@@ -68,7 +68,6 @@ def said(thought: str, action: str, prompt: Prompt, draws: TeacherDraws) -> dict
 
 
 def _tried(prompt: Prompt) -> set[TeacherCall]:
-    """Return the calls in the section `tried`; lines that only count actions are no calls."""
     lines = prompt.sections.get("tried", "").splitlines()
     return {call for line in lines if not line.endswith(" times)") and (call := read_call(line)) is not None}
 
@@ -138,7 +137,6 @@ def _teaches(seen: Seen, step: SeenStep) -> bool:
 
 
 def _manual_walk(seen: Seen) -> TeacherCall:
-    """Return the next manual to read while no tool is known."""
     for step in reversed(seen.steps):
         if step.observation.startswith("apps "):
             read = {s.call.args[0] for s in seen.steps if s.call is not None and s.call.tool == "doc" and s.call.args}

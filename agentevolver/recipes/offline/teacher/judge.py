@@ -124,7 +124,6 @@ def _of_reference(reference: list[str]) -> TeacherGoal:
 
 
 def is_relevant(intent: Intent, seen: Seen) -> bool:
-    """Whether any step touches the task's words, or an app of its tools."""
     words = intent.words
     apps = {tool.partition(".")[0] for tool in tools_of(intent)} | {intent.kind.partition("_")[0]}
     calls = [step.call for step in seen.steps if step.call is not None and step.call.tool != "done"]

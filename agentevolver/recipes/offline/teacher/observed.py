@@ -268,7 +268,7 @@ def see(sections: Mapping[str, str], steps: Sequence[StepText]) -> Seen:
 
 
 def _opening_words(text: str) -> dict[str, list[str]]:
-    """Return the words of each kind from lines like `- WORD: a thing, one of: milk bread`."""
+    """Read lines like `- WORD: a thing, one of: milk bread`."""
     return {
         kind: words.split() for kind, words in re.findall(r"^- ([A-Z]+): [^:\n]*one of: ([a-z ]+)$", text, re.MULTILINE)
     }

@@ -145,7 +145,7 @@ def _answered(seen: Seen, draws: TeacherDraws, tool: str, least: int, most: int)
 
 
 def _free(**kinds: str) -> Callable[[Seen, TeacherDraws], Slots | None]:
-    """Return a drawer of slots from free words of their kinds; N is an amount, H an hour."""
+    """`kinds` are kinds of words by slot; N is an amount, H an hour."""
 
     def draw(seen: Seen, draws: TeacherDraws) -> Slots | None:
         out: Slots = {}
@@ -349,7 +349,6 @@ def _values(intent: Intent, call: TeacherCall) -> list[str]:
 
 
 def _unseen(intent: Intent, calls: list[TeacherCall], seen: Seen, draws: TeacherDraws) -> _Changed | None:
-    """Name a thing in the query that was not seen there, and use it in the solution."""
     there = {table: {row[1] for row in rows.values()} for table, rows in seen.facts.rows.items()}
     there["product"] = {word for word, product in seen.facts.products.items() if product is not None}
     here = there.pop(_TABLE_OF[intent.kind])

@@ -27,8 +27,7 @@ def router(experiment: Experiment) -> APIRouter:
 
 
 def ratings(folder: Path) -> dict[str, Any]:
-    """Return `step`, the policy's `elo`, and the pool's `members` with `name`, `elo` and `games`; {} if the run has no
-    ratings."""
+    """Return {} if the run has no ratings."""
     told = read_object(folder / RATINGS)
     members = [one for one in told.get("members") or () if isinstance(one, dict)]
     shown = [{key: one.get(key) for key in ("name", "elo", "games")} for one in members]

@@ -58,8 +58,8 @@ def build(
     n: int = 8,
     proposals: int = 640,
 ) -> dict[str, dict[str, Any]]:
-    """Train, save to `out`, measure `n` episodes of each dev task and `proposals` proposals; return the measurements,
-    which build.json holds too. `narrowing` is a second training, on proposals of 2 to 4 operands."""
+    """Train, save and measure; `n` are episodes of each dev task. `narrowing` is a second training, on proposals of 2
+    to 4 operands."""
     torch.manual_seed(seed)
     tokenizer = build_tokenizer(corpus(seed), VOCAB_SIZE, SYNTAX)
     model = make_model(tokenizer, recipe)

@@ -23,8 +23,7 @@ _BATCH = 336
 
 
 def measure_executor(model: Any, tokenizer: Any, *, split: str = "dev", n: int = 8, seed: int = 0) -> dict[str, Any]:
-    """Play `n` episodes of every task of a split at temperature 1; return success (mean over levels), success by number
-    of operands, and actions per episode."""
+    """Play `n` episodes of every task of a split at temperature 1; success is the mean over levels."""
     envs = [CalcEnv(task, "sample") for task in CalcEnv.get_query_list(split) for _ in range(n)]
     rollouts = play(model, tokenizer, envs, seed)
     grades: dict[int, list[float]] = {}
@@ -39,8 +38,6 @@ def measure_executor(model: Any, tokenizer: Any, *, split: str = "dev", n: int =
 
 
 def measure_proposer(model: Any, tokenizer: Any, *, n: int = 640, seed: int = 0) -> dict[str, Any]:
-    """Draw a proposal for each of `n` dev seeds at temperature 1; return the shares of well-formed ones, of numbers of
-    operands, of distinct ones, and of refusals by word."""
     envs = [ProposeEnv(seed_id, "sample") for seed_id in ProposeEnv.get_query_list("dev", {"count": n})]
     play(model, tokenizer, envs, seed)
     facts = [env.get_info(params={"what": "state"})["facts"] for env in envs]

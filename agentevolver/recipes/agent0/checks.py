@@ -18,9 +18,9 @@ from agentevolver.recipes.agent0.settings import PROPOSE_ENV, WORLDS, Agent0Sett
 from agentevolver.utils.errors import ConfigError
 
 Layers = Sequence[tuple[Mapping[str, Any], str]]
-"""What was written, each with where."""
+"""Layers of the configuration, each with its source."""
 
-# Keys that rounds decide, and what to write instead.
+# Keys that rounds set, and what to write instead.
 DECIDED = {
     "trainer.total_training_steps": "write recipes.agent0.executor.steps and recipes.agent0.proposer.steps",
     "trainer.total_epochs": "write recipes.agent0.executor.steps and recipes.agent0.proposer.steps",

@@ -229,7 +229,7 @@ class Driver:
             return
         solved = manifest.stage(number, SOLVE)
         if number and "checkpoint" not in solved:
-            # Equal weights and equal names make equal episodes.
+            # The same weights and names would give the same episodes.
             before = manifest.stage(number - 1, EVALUATE)["metrics"]
             manifest.skip(number, EVALUATE, "the executor is that of the round before", metrics=before)
             return

@@ -20,11 +20,11 @@ from env_service.protocol import Instances
 
 logger = logging.getLogger(__name__)
 
-# Runs that may be lost before it is the program's doing, or the environment's failure.
+# Lost runs after which the program, or the environment, is to blame.
 TRIES = 3
-# Longer than anything that is compared as an answer.
+# Longer than any answer that is compared.
 LONGEST_ANSWER = 2000
-# What python says where a program leaves, as `exit()` at its end does: no part of its output.
+# The python world's line for a program that calls `exit()`; it is not output.
 _LEFT = re.compile(r"SystemExit: (.*) \(the interpreter goes on\)")
 
 

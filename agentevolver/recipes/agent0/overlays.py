@@ -15,7 +15,7 @@ from agentevolver.utils.errors import ConfigError
 GRADER = "agentevolver.recipes.agent0.frontier:FrontierGrader"
 REWARD = "agentevolver.recipes.agent0.proposer_reward:ProposerReward"
 CONTENTS = ("model", "optimizer", "extra", "hf_model")
-# What a proposer does, whoever has it do it: one message an episode, by text.
+# Keys of every proposer's episodes: one text message each.
 PROPOSING: dict[str, Any] = {
     "env_service.env_type": PROPOSE_ENV,
     "env_service.environments": {},

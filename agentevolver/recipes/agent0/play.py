@@ -94,7 +94,7 @@ class FrozenPlayer:
         runner = self._runner(checkpoint, task.env_type)
         env_params = settings.environment(task.env_type).params(validation=validation)
         sampling = sampling_of(config, validation=validation)
-        # Without the mark of a validation, whose episodes only the environment would grade.
+        # Without the mark of validation: only the environment would grade such episodes.
         plain = replace(task, metadata={key: value for key, value in task.metadata.items() if key != "validation"})
 
         async def episode(number: int) -> Play:
@@ -155,7 +155,7 @@ def read(rollout: Rollout, checkpoint: str) -> Play:
             f"{trajectory.stop_reason.value} after {trajectory.attempts} attempts: {trajectory.error}"
         )
     if outcome is None or outcome.facts is None:
-        # Its opening fills the context: it ended before the first action, as it would in training.
+        # The opening fills the context, so the episode ended before the first action, as in training.
         return Play(None, 0, 0.0, False, {"never_acted": trajectory.error or trajectory.stop_reason.value}, steps)
     facts = outcome.facts
     return Play(facts["answer"], facts["calls"], outcome.score, outcome.success, facts["state"], steps)

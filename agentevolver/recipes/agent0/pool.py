@@ -21,7 +21,7 @@ DRAWN, POOL = "drawn.jsonl", "pool.jsonl"
 DUPLICATE, ENOUGH = "duplicate", "enough"
 T = TypeVar("T")
 
-# Of a task's metadata: the share of the frozen executor's episodes that gave its label (read by the recipe `adpo`).
+# Metadata key: the share of the frozen executor's episodes that gave the label; the recipe `adpo` reads it.
 P_HAT = "adpo_p_hat"
 
 

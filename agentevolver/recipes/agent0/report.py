@@ -9,7 +9,7 @@ from typing import Any
 from agentevolver.recipes.agent0.manifest import EVALUATE, LABEL, POOL, PROPOSE, SKIPPED, SOLVE
 
 Round = Mapping[str, Any]
-# Reasons for which proposals were not kept that the line names.
+# Most frequent drop reasons that the line names.
 NAMED = 4
 
 

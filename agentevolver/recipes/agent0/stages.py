@@ -18,19 +18,19 @@ from agentevolver.types import Task
 from agentevolver.utils.errors import TrainingFailed
 
 EVALUATION = "evaluation.jsonl"
-# Labels or evaluated tasks that are waited for at once, and draws, of one episode each.
+# Labels or evaluated tasks in flight at once, and draws (one episode each).
 AT_ONCE, DRAWS_AT_ONCE = 16, 128
-# Share of a batch whose episodes may fail before the stage counts as failed, and not the proposals.
+# If the episodes of more than this share of a batch fail, the stage fails and not the proposals.
 FAILING = 0.5
 
 T = TypeVar("T")
 Tell = Callable[[int, int], None]
-"""Is told how many are done, of how many."""
+"""Takes the number of finished items, and of all."""
 
 
 Seeds = Callable[[int, str, int], Awaitable[list[str]]]
-"""Lists ids of the world `propose` for a round, a purpose (`propose`, a training, or `pool`) and a number. Equal
-arguments give equal ids."""
+"""Lists ids of the world `propose` by round, purpose (`propose` for training, or `pool`) and count. Equal arguments
+give equal ids."""
 
 
 async def each(items: Sequence[T], work: Callable[[T], Awaitable[None]], at_once: int = AT_ONCE) -> None:

@@ -57,7 +57,7 @@ class Trained:
 
 
 Told = Callable[[str, int | None], None]
-"""Is told how far a training is: its phase, and the step."""
+"""Takes a training's phase and step."""
 
 
 class Train(Protocol):
@@ -104,7 +104,7 @@ async def _run(folder: Path, told: Told, show: Callable[[str], None]) -> tuple[i
         stderr=asyncio.subprocess.STDOUT,
         env={**os.environ, "TENSORBOARD_DIR": str(folder / "tensorboard")},
         limit=LINE_BYTES,
-        # A terminal's Ctrl-C is for the launcher, which ends this process in order.
+        # Ctrl-C in a terminal must reach the launcher alone, which stops this process in order.
         start_new_session=True,
     )
     assert process.stdin is not None and process.stdout is not None
@@ -121,7 +121,7 @@ async def _run(folder: Path, told: Told, show: Callable[[str], None]) -> tuple[i
         return await process.wait(), last
     finally:
         following.cancel()
-        process.stdin.close()  # the lifeline: what the training has started and is still there is killed
+        process.stdin.close()  # the lifeline: kills whatever the training started and left running
         await process.wait()
 
 

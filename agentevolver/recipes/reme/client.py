@@ -30,9 +30,9 @@ from experience_manager.settings import ExperienceSettings
 
 TOKEN_VARIABLE = "EXPERIENCE_SERVICE_TOKEN"
 _ERROR_TEXT = re.compile(r"^\[\w+\] failed\b")
-# Memories are sent back as they came when their use is recorded; so many are remembered.
+# The service wants memories back as it sent them when their use is recorded; this many are kept.
 _REMEMBERED = 20_000
-# Of one retrieval and of one summary, in seconds; and attempts at one request.
+# Seconds for a retrieval and for a summary; tries of a request.
 TIMEOUT_S, SUMMARY_TIMEOUT_S = 60.0, 1200.0
 TRIES = 2
 

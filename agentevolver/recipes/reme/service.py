@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 MAX_BODY_BYTES = 64 * 1024 * 1024
-# AgentEvolver sends opening messages as its rollouts saw them, guidance included.
+# AgentEvolver's client sends the opening messages with their guidance.
 _GUIDANCE = re.compile(r"\A.*?<EXP>.*?</EXP>\s*", re.DOTALL)
 
 
@@ -256,7 +256,7 @@ def _messages_in(query: str) -> list[dict[str, Any]] | None:
     return messages if known else None
 
 
-# What requests in flight have left once the service is told to stop.
+# Seconds for requests in flight after a stop.
 STOP_S = 10
 
 

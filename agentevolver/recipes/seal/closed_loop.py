@@ -124,7 +124,7 @@ class ClosedLoop:
         number = self._background.next_number
         begun = Round(step, turn, number, told, [one.model_dump(mode="json") for one in focus])
         self._rounds.append(begun)
-        # Before the process: what it is to make is known from then on, whatever is killed.
+        # Write the request before the process starts: a killed run repeats it.
         self._write()
         self._start(begun, preference)
 

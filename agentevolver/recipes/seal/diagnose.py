@@ -14,8 +14,8 @@ from agentevolver.types import Diagnosis, StopReason, Trajectory
 from task_manager.actions import PlainFormat
 from task_manager.tasks import solution_of
 
-# What can be wrong with a step. `missing_call`: something had to be called before, or never was; `no_recovery`: the
-# very call that was refused, again; the last two say how an episode without another fault ended.
+# Kinds of faults. `missing_call`: a call was needed earlier, or never made; `no_recovery`: a refused call repeated; the
+# last two are for episodes without another fault.
 KINDS = ("malformed", "wrong_argument", "missing_call", "refused", "no_recovery", "out_of_steps", "wrong_outcome")
 WORDS = 160
 
@@ -64,7 +64,7 @@ def _missed(trajectory: Trajectory, fmt: PlainFormat) -> Iterator[Diagnosis]:
 
 def _ended(trajectory: Trajectory, fmt: PlainFormat) -> Diagnosis:
     acted = [place for place, step in enumerate(trajectory.steps) if step.kind == "action"] or [0]
-    # The action before the one that ended the episode, where that was an answer.
+    # If an answer ended the episode, the fault lies in the action before it.
     said = fmt.answer_of(trajectory.steps[acted[-1]].action) is not None
     place = acted[-2] if said and len(acted) > 1 else acted[-1]
     kind = "wrong_outcome" if trajectory.stop_reason is StopReason.FINISHED else "out_of_steps"

@@ -19,7 +19,7 @@ from agentevolver.utils.files import write_json
 from task_manager.actions import format_of
 
 STATE = "closed_loop.json"
-"""File of a checkpoint with what the loop knew of the tasks, by environment."""
+"""File of a checkpoint with the loops' state by environment."""
 
 
 def parts(context: PartContext) -> list[TrainerPart]:

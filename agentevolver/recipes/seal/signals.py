@@ -17,9 +17,9 @@ from agentevolver.types import Trajectory
 
 Signal = Literal["forgotten", "uncertain", "stuck", "mastered"]
 SIGNALS: tuple[Signal, ...] = ("forgotten", "uncertain", "stuck", "mastered")
-# Visits in a row that tell stuck from unlucky, and mastered from lucky.
+# Equal visits in a row after which a task is stuck or mastered rather than unlucky or lucky.
 VISITS = 3
-# A task that was never solved this often cannot be forgotten.
+# Only a task that once had this success rate can be forgotten.
 ONCE_SOLVED = 0.6
 
 
@@ -53,7 +53,7 @@ class Signals:
         if history is None:
             return None
         now, (low, high) = history.rates[-1], SealSettings.uncertain
-        # Rates are sums of shares of a group: a margin of rounding is no difference.
+        # Rates are quotients of floats, so bounds have a margin for rounding.
         if history.best >= ONCE_SOLVED and history.best - now >= SealSettings.forgotten - 1e-9:
             return "forgotten"
         if low - 1e-9 <= now <= high + 1e-9:

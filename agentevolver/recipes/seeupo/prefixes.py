@@ -12,7 +12,7 @@ from tensordict import TensorDict
 from torch import Tensor
 from verl.utils import tensordict_utils as tu
 
-# In a batch's `extra_info`: rows are to be cut.
+# Key of a batch's `extra_info`: cut the rows.
 KEY = "ends_at_mask"
 
 

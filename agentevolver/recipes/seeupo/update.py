@@ -154,7 +154,7 @@ def _part(batch: KVBatchMeta, own: Sequence[int], multiple: int) -> KVBatchMeta:
     lacking = -len(own) % multiple
     filling = [i for i in range(len(batch.keys)) if i not in taken][:lacking]
     part = batch.select_keys([batch.keys[i] for i in (*own, *filling)])
-    # It shares with the batch what an update changes.
+    # `select_keys` shares these with the batch, and an update changes them.
     part.fields, part.extra_info = copy.copy(batch.fields), {**(batch.extra_info or {}), prefixes.KEY: True}
     return part
 

@@ -32,15 +32,15 @@ logger = logging.getLogger(__name__)
 STATE = "self_play.json"
 FOLDER = "self_play"
 START = "start"
-# Of a task's metadata: what its episodes are created with on top of the configuration's.
+# Metadata key of a task: parameters of create beside the configuration's.
 _PARAMS = "env_params"
 _HUGGING_FACE = "huggingface"
 
 
 FIRST = 1000.0
-"""The rating of the start, which stays."""
+"""The fixed rating of the start."""
 SCALE = 400.0
-"""Rating points by which the odds of a win are ten to one."""
+"""Difference of ratings at which the odds of a win are ten to one."""
 
 
 def expected(own: float, other: float) -> float:
@@ -72,7 +72,7 @@ class OpponentPool:
 
     def draw(self, seed: int, step: int) -> PoolMember:
         rng = random.Random(seeds.derived(seed, "self-play", step))
-        # Prioritised fictitious self-play (Vinyals et al. 2019): whoever is likely to win is met more often.
+        # Prioritised fictitious self-play (Vinyals et al. 2019): likely winners are drawn more often.
         weights = [expected(member.elo, self.elo) for member in self.members]
         return rng.choices(self.members, weights)[0]
 
@@ -191,7 +191,7 @@ class SelfPlay(TrainerPart):
             try:
                 known |= {str(member["folder"]) for member in json.loads(path.read_text(encoding="utf-8"))["members"]}
             except (OSError, ValueError, KeyError, TypeError):
-                return  # of a checkpoint that is torn: nobody knows what it needs
+                return  # an unreadable checkpoint may need any of the folders
         for folder in (self._directory / FOLDER).glob("step_*"):
             if f"{FOLDER}/{folder.name}" not in known:
                 remove_tree(folder)

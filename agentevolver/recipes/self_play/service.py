@@ -9,7 +9,7 @@ from agentevolver.launcher.stack import Launch, Services, player_service
 from agentevolver.recipes.self_play.settings import settings_of
 
 PLAYER_URL = "ENV_PLAYER_URL"
-"""The variable that tells environments where frozen policies answer."""
+"""The environment variable with the URL of the frozen policies' server."""
 
 
 def frozen_gpus(section: Mapping[str, Any]) -> int | None:

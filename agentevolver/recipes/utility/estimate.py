@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from agentevolver.types import Trajectory
 from experience_manager.attempts import PastAttempt
 
-# Of a success, at most.
+# Greatest variance of a success.
 VARIANCE = 0.25
 
 
@@ -96,7 +96,7 @@ def credited(beliefs: Sequence[Belief], pair: Pair, prior_sd: float) -> list[Bel
     after = []
     for belief, variance in zip(beliefs, variances, strict=True):
         gain = variance / total
-        # 1 / (v (1 - gain)) - 1 / v, which never cancels.
+        # Equal to 1 / (v (1 - gain)) - 1 / v, without cancellation.
         gained = gain / (variance * (1 - gain))
         after.append(Belief(belief.groups + 1, belief.mean + gain * error, belief.precision + gained))
     return after

@@ -24,9 +24,9 @@ from agentevolver.view.metrics import RunMetrics
 MANIFEST = "coevolve.json"
 STAGES = ("propose", "pool", "label", "solve", "evaluate")
 PAGE = 50
-# What is sent of a text of a proposal, of a word or answer, and of lists of reasons and votes.
+# Greatest lengths of texts, of words and answers, and of lists of reasons and votes.
 TEXT, WORD, LISTED = 2000, 200, 16
-# The reward that the proposer is trained on; before the parts that need the whole batch where there is no other.
+# The proposer's reward; the rollout's reward, without repetition, if that is missing.
 REWARDS = ("reward/score/mean", "rollout/reward/mean")
 _FOLDER = re.compile(r"round_(\d{1,6})")
 
@@ -81,7 +81,7 @@ class PoolFile:
         rows = []
         for number in wanted[offset : offset + limit]:
             record = self._record(self._facts[number].offset)
-            # It may have been written anew since: what stands there now is shown with the next look.
+            # The file may have been rewritten since; the next refresh shows the new record.
             if record is not None and record.get("number") == number:
                 rows.append(_row(record))
         return {"rows": rows, "total": len(wanted)}

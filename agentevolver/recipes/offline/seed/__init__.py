@@ -15,7 +15,7 @@ SHIPPED = {
     "the seed policy that comes with AgentEvolver": _FOLDERS["pocket"],
     "the stronger base of pocket_app that comes with AgentEvolver": _FOLDERS["app"],
 }
-"""The folders of the shipped policies, by what a reader calls them."""
+"""The folders of the shipped policies, by a name for users."""
 
 
 def seed_policy_path(name: str = "pocket") -> Path:

@@ -22,7 +22,7 @@ from agentevolver.recipes.offline.seed.demonstrations import (
 )
 from env_service.base import BaseEnv
 
-# Of the demonstrations' mean score.
+# A lower mean score of the demonstrations gets a warning.
 LEAST_SCORE = 0.05
 
 

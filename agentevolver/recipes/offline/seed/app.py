@@ -35,10 +35,10 @@ from env_service.environments.pocket.quirks import N_SITES
 
 logger = logging.getLogger(__name__)
 
-# Of a conversation, at most.
+# Greatest length of a conversation.
 MAX_TOKENS = 640
 SHORT_TASKS = 0.25
-# How often a demonstrated goal has one link, two, three, four: short ones first, from which the order is learnt.
+# Weights of goals with one link to four: short ones first, which teach the order.
 FIRST_LINKS, LATER_LINKS = (4, 3, 2, 1), (1, 1, 2, 4)
 
 

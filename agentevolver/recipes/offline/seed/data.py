@@ -86,8 +86,7 @@ def pieces(messages: Sequence[Message], syntax: Syntax = COMPACT) -> list[tuple[
     return out
 
 
-# Demonstrations come from the upper end of the train seeds, so that the tasks that RL trains on were never shown
-# solved.
+# Demonstrations use the upper end of the train seeds, so RL never trains on a demonstrated task.
 FIRST_SEED = 20_000
 N_SEEDS = 30_000
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 COEFFICIENTS = (3.4445, -4.775, 2.0315)
-"""Of the quintic whose iteration brings every singular value near 1 (Jordan et al., "Muon", 2024)."""
+"""Coefficients of the quintic whose iteration moves singular values near 1 (Jordan et al., "Muon", 2024)."""
 STEPS = 5
 
 

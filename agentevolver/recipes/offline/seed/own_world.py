@@ -24,9 +24,9 @@ from agentevolver.recipes.offline.seed.syntax import COMPACT, SPLIT_QWEN
 from agentevolver.recipes.offline.seed.training import SeedTraining, batches, make_model, save, train, write_facts
 from env_service.base import BaseEnv
 
-# Plain text, cut as it will be by what `AutoTokenizer` makes of the saved tokenizer, whatever the world says.
+# `AutoTokenizer` gives a saved Qwen2 tokenizer this pattern, so training must split text by it too.
 SYNTAX = replace(COMPACT, split=SPLIT_QWEN)
-# Tokens at most: the bytes, the control tokens, and the words and pieces of words of the demonstrations.
+# Most tokens: bytes, control tokens, and (pieces of) words of the demonstrations.
 VOCAB_SIZE = 768
 RECIPE = SeedTraining(steps=400, batch=32, lr=5e-3, warmup=20, other_weight=0.02)
 

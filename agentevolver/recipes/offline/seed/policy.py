@@ -29,7 +29,7 @@ from agentevolver.recipes.offline.seed.training import SeedTraining, make_model,
 logger = logging.getLogger(__name__)
 
 
-# Training steps by syntax: one that begins with the shipped policy's weights needs fewer.
+# Training steps by syntax: `hermes` starts from the shipped policy's weights and needs fewer.
 STEPS = {"compact": SeedTraining().steps, "hermes": 450}
 
 

@@ -18,9 +18,9 @@ from env_service.environments.pocket.tools import CONFIRM, KIND_CHECKS, TOOLS, P
 
 PAD, TURN, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 SPECIALS = (PAD, TURN, END)
-# A word with the one mark or space before it, a digit, a run of marks, a line break, a run of other space.
+# A word with the mark or space before it, a digit, a run of marks, a line break, a run of other space.
 _SPLIT = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|[\r\n]|[^\S\r\n]+(?!\S)|[^\S\r\n]+"
-# That of Qwen2's tokenizers, which `AutoTokenizer` puts in the place of any other.
+# The pattern of Qwen2's tokenizers; `AutoTokenizer` replaces any other by it.
 SPLIT_QWEN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )

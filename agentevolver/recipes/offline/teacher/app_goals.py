@@ -17,7 +17,7 @@ from env_service.environments.pocket.wordings import APP_LINKS, APP_OPENINGS, DA
 
 APP = "app"
 MOST_LINKS = 4
-# The tools that a link ends up using, besides those that tell `it` and `him`.
+# The tools that a link needs, besides those that show `it` and `him`.
 LINK_TOOLS: dict[str, frozenset[str]] = {
     "pay": frozenset({"shop.find", "bank.pay"}),
     "send": frozenset({"mail.send"}),
@@ -60,7 +60,7 @@ def _group(wording: str) -> str:
 
 _SLOT = {kind: slot[1] for kind, (text, *_) in APP_LINKS.items() if (slot := re.search(r"\{(\w)\}", text))}
 _LINKS = [(kind, re.compile(rf"(?:^| ){_group(text)}(?= |$)")) for kind, texts in APP_LINKS.items() for text in texts]
-# `normal` leaves out commas.
+# Without commas, which `normal` removes.
 _OPENINGS = [
     re.compile(text.removesuffix(" :").replace(" ,", "").format(p="(?P<p>[a-z]+)", d=f"(?P<d>{'|'.join(DAYS)})"))
     for text in APP_OPENINGS

@@ -17,13 +17,13 @@ from agentevolver.recipes.offline.teacher.observed import Seen
 from agentevolver.recipes.offline.teacher.prompt import TeacherDraws
 
 LEAST_ENTITIES = 3
-# Of the tasks, as long as the transcript proves some.
+# Share of goals among the tasks, while the transcript proves goals.
 SHARE = 2 / 3
-# What a profile says of an environment with such goals, for the explorer, who is told no preference.
+# A profile with these words has such goals; the explorer gets no preference to read it from.
 MARK = "what somebody did write"
 _ENTITIES = re.compile(r"\babout (\d+) entities per task")
 _ATTEMPTS = 40
-# What is surely in the bank where nobody looked.
+# Balance that is safe to assume without a look-up.
 _LEAST_BALANCE = 20
 
 Proposed = tuple[Intent, list[TeacherCall]]

@@ -60,10 +60,10 @@ def judge_steps(intent: Intent, seen: Seen, *, success: bool) -> dict[int, Judge
     judged: dict[int, Judgement] = {}
     earlier: set[TeacherCall] = set()
     for place, step in enumerate(seen.steps):
-        # An attempt counts as using what was found out, also where the site refused it for another reason.
+        # An attempt uses earlier results even if the site refused it for another reason.
         later = [s for s in seen.steps[place + 1 :] if s.call is not None and canonical(s.call) in wanted]
         found = _judge(step, needed, wanted, earlier, later, seen, success=success)
-        # Of several calls of a step one that deserves credit is enough.
+        # A step with several calls deserves credit if one of them does.
         if not judged.get(step.index, (False, ""))[0]:
             judged[step.index] = found
         if step.call is not None and not step.failed:
@@ -105,7 +105,7 @@ def _judge(
         used = success or bool(later) or not wanted
         return used, "it showed what the task needs" if used else "what it showed was not used"
     follows = [s.call for s in later if s.call is not None]
-    # A balance is a look-up that wants a login too.
+    # A balance is a look-up that needs a login too.
     after = [s.call for s in seen.steps if s.index > step.index and not s.failed and s.call is not None]
     if (call.tool == "me.pin" or call.tool == "bank.login") and seen.rules.get("login") != "open":
         used = any(c.tool in NEED_LOGIN for c in [*follows, *(c for c in after if c in needed)])

@@ -11,7 +11,7 @@ from env_service.environments.pocket.wordings import DAYS
 Signature = tuple[str, ...]
 """Kinds of a tool's arguments in order, in capitals; `yes` is a confirmation."""
 
-# Which of a tool's own arguments is which, in the usual order.
+# Kinds of each tool's arguments in the usual order.
 USUAL: dict[str, Signature] = {tool.name: tuple(param.kind.upper() for param in tool.params) for tool in TOOLS.values()}
 LOOKUPS = frozenset(
     {"note.find", "note.list", "cal.find", "cal.list", "mail.find", "shop.find", "shop.orders", "bank.bal", "me.pin"}

@@ -15,9 +15,9 @@ from env_service.environments.pocket.wordings import DAYS
 
 Weighted = tuple[TeacherCall, float]
 _APPS = ("note", "cal", "mail", "bank", "shop")
-# How much more an explorer likes what it is to look at, and what is in the same app.
+# Weight of the tool in focus, and of other tools of its app.
 _FOCUS, _FOCUS_APP = 6.0, 2.0
-# What a manual tells of the rules of a site.
+# The manuals that state each rule of a site.
 _MANUALS = {
     "guard": ("note.tag", "note.del", "cal.move", "cal.del", "mail.del", "shop.ret"),
     "pay": ("bank.pay",),
@@ -81,7 +81,7 @@ def _explorers_choice(
     if not known:
         return "first of all, what there is", _manual_walk(seen)
     done = {step.call for step in seen.steps if step.call is not None}
-    # What the site is known to want is not found out by another refusal.
+    # Known rules are followed, not discovered again by a refusal.
     ready = [
         (prepared(c, seen), w * _liked(c, focus))
         for c, w in candidates
@@ -108,7 +108,7 @@ def _pending(seen: Seen) -> TeacherCall | None:
     """Return the call that the latest refusal asks for, unless that was refused too."""
     refused: set[TeacherCall] = set()
     for step in reversed(seen.steps):
-        # What was refused before a manual, a login or a look-up may be allowed after it.
+        # A call refused before a manual, a login or a look-up may be allowed after it.
         opened = any(
             later.index > step.index and not later.failed and later.call in _openers(seen) for later in seen.steps
         )

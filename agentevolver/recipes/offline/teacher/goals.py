@@ -81,7 +81,7 @@ def _order(v: _View, s: dict[str, str]) -> TeacherGoal:
 
 
 def _buy(v: _View, s: dict[str, str]) -> TeacherGoal:
-    # That a site sells it is only known from a look; a site that lets one buy without is still asked by buying.
+    # No look-up here: a site may sell without one, and `prepared` adds it where the site requires it.
     return TeacherGoal([("shop.buy", s["w"], s["n"])])
 
 
@@ -139,7 +139,7 @@ _GOALS: dict[str, _Maker] = {
     "if_free": _if_free,
     "if_rich": _if_rich,
 }
-# Tools that a task of a kind may end up using, which decides what rules of a site concern it.
+# Tools that a task of a kind may need; they decide which rules of a site concern it.
 TOOLS_OF: dict[str, frozenset[str]] = {
     "balance": frozenset({"bank.bal"}),
     "pay": frozenset({"bank.pay"}),
@@ -174,7 +174,7 @@ def goal(intent: Intent, facts: ObservedFacts, links: int | None = None) -> Teac
         return made
     count = len(intent.links) if links is None else links
     made = TeacherGoal(app_goals.effects(view, intent.slots, intent.links, count))
-    # What the opening speaks of may be looked up, also where no link wants it.
+    # Looking up the opening's subjects is right even if no link needs them.
     made.looked = list(dict.fromkeys([*app_goals.opening_looks(intent.slots), *view.looked]))
     return made
 

@@ -39,7 +39,7 @@ TABLES = {
 }
 _NATIVE = "<tool_call>"
 _TABLE_OF_APP = {"note": "note", "cal": "cal", "mail": "mail", "shop": "order"}
-# What a row is known by (the id comes first in every stored row) and which column a look-up's argument selects.
+# The column of stored rows (id first) that a look-up's argument selects.
 _COLUMN = {"note.find": 1, "note.list": 2, "cal.find": 1, "cal.list": 2, "mail.find": 1}
 
 
@@ -82,8 +82,7 @@ class ObservedFacts:
         rows = list(self.rows[TABLES[call.tool]].values())
         if call.tool in _COLUMN:
             rows = [row for row in rows if row[_COLUMN[call.tool]] == call.args[0]]
-        # A row that another look-up showed answers `find`, since things and people are found by what they are called; a
-        # list may be longer.
+        # A row that another look-up showed answers `find`, since names are unique; a list may have more rows.
         if call not in self.answered and not (rows and call.tool.endswith(".find")):
             raise NeedLook(call)
         return rows

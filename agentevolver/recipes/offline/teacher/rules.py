@@ -29,7 +29,7 @@ _ERRORS: tuple[tuple[str, str, str], ...] = (
     (r"err login first", "login", "pin"),
     (r"err find \S+ first", "look", "first"),
 )
-# Other words for the same, as people and models put it; read, never written.
+# Other wordings of the rules, by people and models; read, never written.
 _MEANINGS: tuple[tuple[str, str, str], ...] = (
     (r"\b(read|call)\b.*\bdoc\b.*\b(before|first)|\bneed doc\b|\bread its doc\b|\bread doc\b", "guard", "doc"),
     (r"\byes\b", "guard", "yes"),

@@ -31,7 +31,7 @@ from agentevolver.utils.web.shield import Shield, answer_errors
 Handler = Callable[[Prompt, TeacherDraws], dict[str, Any] | str]
 
 TEACHER = "agentevolver offline teacher"
-"""What its health page says that it is."""
+"""The service's name on its health page."""
 
 HANDLERS: dict[str, Handler] = {
     "explorer/act": explorer.explore,

@@ -170,10 +170,10 @@ def _ranked(prompt: Prompt) -> list[tuple[dict[str, Any], float]]:
     return ranked
 
 
-# What an agent takes for granted that was told nothing.
+# What an agent assumes without notes.
 _USUAL = {"pay": "name", "login": "open", "plan": "name", "look": "free"}
 _TIP, _SO_FAR = "tip ", "so far "
-# Calls that notes keep; of a goal with links all, since its end still wants what its beginning showed.
+# Calls that notes keep. Goals with links keep (nearly) all: the last link may need what the first calls showed.
 _MOST_CALLS, _MOST_CALLS_OF_A_GOAL = 4, 30
 
 

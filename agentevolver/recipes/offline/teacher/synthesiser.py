@@ -120,7 +120,7 @@ def grounded(intent: Intent, seen: Seen) -> list[TeacherCall] | None:
     return None
 
 
-# ---- what fills a kind's wording, drawn from what was seen; None if nothing does ----
+# ---- slots of a kind's wording, drawn from the transcript; None if it shows none ----
 
 
 def _any(seen: Seen, draws: TeacherDraws, kind: str) -> str | None:
@@ -252,7 +252,7 @@ _SLOTS: dict[str, Callable[[Seen, TeacherDraws], Slots | None]] = {
 
 
 _FREE_WORDS = ("TAG", "DAY", "NAME", "WORD")
-# Kinds whose wording names a thing that must exist, and the table where it would.
+# Kinds whose wording names an existing thing, and the thing's table.
 _TABLE_OF = {
     "note_del": "note",
     "note_which": "note",

@@ -27,7 +27,7 @@ from agentevolver.recipes.offline.seed.training import (
 VOCAB_SIZE = 320
 RECIPE = SeedTraining(intermediate=256, steps=850, clean_share=0.6, other_weight=0.02)
 
-# What makes a proposer narrow afterwards, at a rate that costs its executor little.
+# Narrows the proposer afterwards, at a learning rate that costs the executor little.
 NARROWING = replace(RECIPE, steps=100, lr=2e-3, warmup=10)
 
 

@@ -17,7 +17,7 @@ from env_service.environments.calc.grammar import DIGITS, FAMILIES, OPERATORS, C
 from env_service.environments.calc.tasks import LEVELS, held_out
 from env_service.environments.propose.env import ProposeEnv
 
-# How often questions of 2, 3, ... 8 operands are proposed.
+# Weights of proposed questions with 2, 3, ... 8 operands.
 WIDE = (0.30, 0.23, 0.17, 0.12, 0.08, 0.06, 0.04)
 NARROW = (0.55, 0.35, 0.10, 0.0, 0.0, 0.0, 0.0)
 

@@ -19,7 +19,7 @@ from uuid import uuid4
 from omegaconf import OmegaConf
 
 from agentevolver.config.schema import Settings
-from agentevolver.recipes.agent0.driver import Driver, Parts
+from agentevolver.recipes.agent0.driver import Driver, StageResources
 from agentevolver.recipes.agent0.manifest import PROPOSE, Manifest
 from agentevolver.recipes.agent0.measure import GateLabeller
 from agentevolver.recipes.agent0.overlays import check_trainings
@@ -79,7 +79,7 @@ async def carry_out(
     ):
         player = FrozenPlayer(config, settings, client)
         started.push_async_callback(player.close)
-        parts = Parts(
+        parts = StageResources(
             train=partial(train, config=config, show=show),
             player=player,
             seeds=listed_seeds(client, settings),

@@ -30,7 +30,7 @@ from agentevolver.recipes.agent0.play import Player
 from agentevolver.recipes.agent0.pool import Labeller, TaskPool, draws_of, replayed, tasks_of
 from agentevolver.recipes.agent0.report import best_of, line_of, metrics_of, success_of
 from agentevolver.recipes.agent0.settings import PROPOSE_ENV, settings_of
-from agentevolver.recipes.agent0.trainings import Train, Trained, Training, without_optimizer
+from agentevolver.recipes.agent0.trainings import RoundTraining, TrainFunction, TrainingResult, without_optimizer
 from agentevolver.trainer.monitor.log import METRICS, Status, last_step
 from agentevolver.types import Task
 from agentevolver.utils.files import append_jsonl
@@ -42,14 +42,14 @@ BEST = "best"
 
 
 @dataclass(frozen=True)
-class Parts:
+class StageResources:
     """What the stages use.
 
     `labeller` makes a labeller for a checkpoint of the executor. `val_tasks` are the tasks of the evaluation, with
     `questions` as their texts.
     """
 
-    train: Train
+    train: TrainFunction
     player: Player
     seeds: stages.Seeds
     labeller: Callable[[str], Labeller]
@@ -69,7 +69,7 @@ class Driver:
         config: Mapping[str, Any],
         settings: Settings,
         manifest: Manifest,
-        parts: Parts,
+        parts: StageResources,
         show: Callable[[str], None] = print,
     ) -> None:
         self._config = config
@@ -142,7 +142,7 @@ class Driver:
         await self._train(
             number,
             PROPOSE,
-            Training(f"round {number} proposer", folder, overlay, tasks, watched, section.steps),
+            RoundTraining(f"round {number} proposer", folder, overlay, tasks, watched, section.steps),
             policies.proposer,
             {"steps": section.steps, "proposals": episodes, "episodes": episodes * self._section.executor.k},
         )
@@ -194,7 +194,7 @@ class Driver:
         overlay = solver_overlay(
             self._config, self._settings, folder, tasks=len(records), start=_usable(policies.executor)
         )
-        training = Training(
+        training = RoundTraining(
             f"round {number} solver",
             folder,
             overlay,
@@ -205,7 +205,9 @@ class Driver:
         counts = {"steps": section.executor.steps, "tasks": len(records), "replayed": len(records) - len(kept)}
         await self._train(number, SOLVE, training, policies.executor, counts)
 
-    async def _train(self, number: int, stage: str, training: Training, start: str, counts: Mapping[str, Any]) -> None:
+    async def _train(
+        self, number: int, stage: str, training: RoundTraining, start: str, counts: Mapping[str, Any]
+    ) -> None:
         manifest = self._manifest
         manifest.begin(number, stage, start=manifest.relative(start))
 
@@ -213,7 +215,7 @@ class Driver:
             self._say(number, stage, phase, step=step, total_steps=training.steps)
 
         with manifest.timed(number, stage):
-            trained: Trained = await self._parts.train(training, told)
+            trained: TrainingResult = await self._parts.train(training, told)
         manifest.finish(
             number,
             stage,
@@ -255,7 +257,7 @@ class Driver:
     def _of(self, number: int) -> Path:
         return self._folder / f"round_{number}"
 
-    def _progress(self, number: int, stage: str) -> stages.Tell:
+    def _progress(self, number: int, stage: str) -> stages.ReportCount:
         return lambda done, total: self._say(number, stage, f"{done} of {total}", step=done, total_steps=total)
 
     def _say(self, number: int, stage: str, phase: str, **facts: Any) -> None:

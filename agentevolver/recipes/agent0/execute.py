@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import orjson
 
-from agentevolver.recipes.agent0.types import Dropped, ProposedTask
+from agentevolver.recipes.agent0.types import DroppedProposal, ProposedTask
 from env_service.client import EnvCrashed, EnvRequestError, EnvServiceError, EnvTimeout
 from env_service.protocol import Instances
 
@@ -28,33 +28,33 @@ LONGEST_ANSWER = 2000
 _LEFT = re.compile(r"SystemExit: (.*) \(the interpreter goes on\)")
 
 
-async def execute(client: Instances, world: str, proposal: ProposedTask) -> str | Dropped:
+async def execute(client: Instances, world: str, proposal: ProposedTask) -> str | DroppedProposal:
     """Return the answer that two runs of the program agree on. Otherwise return the reason: `unexecutable` (no program,
     an error, no output), `timeout`, or `unequal`.
 
     Raises EnvServiceError if the environment service failed, which says nothing about the program.
     """
     if not proposal.program:
-        return Dropped("unexecutable", "the proposal has no program")
+        return DroppedProposal("unexecutable", "the proposal has no program")
     first = await _run(client, world, proposal.program)
-    if isinstance(first, Dropped):
+    if isinstance(first, DroppedProposal):
         return first
     second = await _run(client, world, proposal.program)
-    if isinstance(second, Dropped):
+    if isinstance(second, DroppedProposal):
         return second
     if first != second:
-        return Dropped("unequal", f"one run answered {first[:80]!r}, the next {second[:80]!r}")
+        return DroppedProposal("unequal", f"one run answered {first[:80]!r}, the next {second[:80]!r}")
     return first
 
 
-async def _run(client: Instances, world: str, program: str) -> str | Dropped:
+async def _run(client: Instances, world: str, program: str) -> str | DroppedProposal:
     for attempt in range(1, TRIES + 1):
         try:
             result = await _once(client, world, program)
         except EnvTimeout as error:
-            return Dropped("timeout", str(error))
+            return DroppedProposal("timeout", str(error))
         except EnvRequestError as error:
-            return Dropped("unexecutable", str(error))
+            return DroppedProposal("unexecutable", str(error))
         except EnvCrashed as error:
             if attempt == TRIES:
                 raise
@@ -94,19 +94,19 @@ def _call(program: str) -> dict[str, Any]:
     return {"role": "assistant", "content": "", "tool_calls": [{"id": "1", "type": "function", "function": function}]}
 
 
-def _answer(result: Any) -> str | Dropped:
+def _answer(result: Any) -> str | DroppedProposal:
     info, said = result.get("info") or {}, str(result["state"][-1]["content"]).strip()
     if info.get("status") == "timeout":
-        return Dropped("timeout", said[-200:])
+        return DroppedProposal("timeout", said[-200:])
     if info.get("refused") or said.startswith("err "):
-        return Dropped("unexecutable", said[-200:])
+        return DroppedProposal("unexecutable", said[-200:])
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     if lines and (left := _LEFT.fullmatch(lines[-1])):
         if left[1] not in ("0", "None"):
-            return Dropped("unexecutable", lines[-1])
+            return DroppedProposal("unexecutable", lines[-1])
         lines.pop()
     if not lines or said == "(no output)":
-        return Dropped("unexecutable", "the program printed nothing")
+        return DroppedProposal("unexecutable", "the program printed nothing")
     if len(lines[-1]) > LONGEST_ANSWER:
-        return Dropped("unexecutable", f"its last line has more than {LONGEST_ANSWER} characters")
+        return DroppedProposal("unexecutable", f"its last line has more than {LONGEST_ANSWER} characters")
     return lines[-1]

@@ -18,7 +18,7 @@ from agentevolver.recipes.agent0.measure import measure
 from agentevolver.recipes.agent0.play import Player, PlayFailed, player_of
 from agentevolver.recipes.agent0.reward import frontier_reward
 from agentevolver.recipes.agent0.settings import Agent0Settings, settings_of
-from agentevolver.recipes.agent0.types import Dropped, Kept, Measurement, ProposedTask
+from agentevolver.recipes.agent0.types import DroppedProposal, KeptProposal, Measurement, ProposedTask
 from agentevolver.types import Outcome, Task
 from agentevolver.utils import seeds
 from env_service.client import EnvRequestError
@@ -54,10 +54,10 @@ class FrontierGrader:
         """
         facts = await _told(client, task, instance_id)
         proposal, world = ProposedTask.from_facts(task.task_id, task.task_id, facts), str(facts["world"])
-        executed: str | Dropped | None = None
+        executed: str | DroppedProposal | None = None
         if not proposal.refused and self._settings.gate == "executed":
             executed = await execute(client, world, proposal)
-            if isinstance(executed, Dropped):
+            if isinstance(executed, DroppedProposal):
                 proposal = ProposedTask(**{**proposal.to_dict(), "refused": f"{executed.reason}: {executed.detail}"})
         found = {"question": proposal.question, "program": proposal.program, "answer": proposal.answer, "world": world}
         if proposal.refused:
@@ -71,7 +71,7 @@ class FrontierGrader:
         return Outcome(score, True, f"p {p:.3g}, {calls:.3g} calls", facts={**found, "refused": "", **told})
 
     async def _measure(
-        self, proposal: ProposedTask, world: str, executed: str | Dropped | None, client: Any
+        self, proposal: ProposedTask, world: str, executed: str | DroppedProposal | None, client: Any
     ) -> Measurement:
         self._player = self._player or player_of(self._rounds, client)
         draws = seeds.current()
@@ -84,11 +84,11 @@ class FrontierGrader:
             raise GradingError(f"proposal {proposal.question!r} could not be measured: {error}") from error
 
     def _label(
-        self, proposal: ProposedTask, measurement: Measurement, executed: str | Dropped | None
+        self, proposal: ProposedTask, measurement: Measurement, executed: str | DroppedProposal | None
     ) -> tuple[str, float]:
         unfiltered = self._settings.model_copy(update={"keep": (0.0, 1.0), "min_answered": 0})
         verdict = gate(unfiltered, proposal, measurement, executed)
-        return (verdict.label, verdict.p) if isinstance(verdict, Kept) else ("", 0.0)
+        return (verdict.label, verdict.p) if isinstance(verdict, KeptProposal) else ("", 0.0)
 
 
 async def _told(client: Any, task: Task, instance_id: str) -> Mapping[str, Any]:

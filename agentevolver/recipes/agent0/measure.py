@@ -5,9 +5,9 @@ from __future__ import annotations
 from agentevolver.recipes.agent0.execute import execute
 from agentevolver.recipes.agent0.gates import gate
 from agentevolver.recipes.agent0.play import Player
-from agentevolver.recipes.agent0.pool import Judged
+from agentevolver.recipes.agent0.pool import JudgedProposal
 from agentevolver.recipes.agent0.settings import Agent0Settings
-from agentevolver.recipes.agent0.types import Dropped, Measurement, ProposedTask
+from agentevolver.recipes.agent0.types import DroppedProposal, Measurement, ProposedTask
 from agentevolver.recipes.agent0.votes import measured
 from agentevolver.types import Task
 from env_service.protocol import Instances
@@ -44,18 +44,18 @@ class GateLabeller:
         self._player = player
         self._checkpoint = checkpoint
 
-    async def label(self, proposal: ProposedTask, name: str) -> Judged:
+    async def label(self, proposal: ProposedTask, name: str) -> JudgedProposal:
         """Run, measure and judge a proposal; raises PlayFailed or EnvServiceError.
 
         A proposal without a label by the gate's rule is not measured, which saves `label_k` episodes.
         """
         executed = await execute(self._client, self._world, proposal) if proposal.program else None
-        given: str | Dropped | None = None
+        given: str | DroppedProposal | None = None
         if self._settings.gate == "executed":
-            given = executed if executed is not None else Dropped("unexecutable", "the proposal has no program")
-        if isinstance(given, Dropped):
-            return Judged(given, None, executed)
+            given = executed if executed is not None else DroppedProposal("unexecutable", "the proposal has no program")
+        if isinstance(given, DroppedProposal):
+            return JudgedProposal(given, None, executed)
         k = self._settings.executor.label_k
         measurement = await measure(self._player, self._checkpoint, self._world, proposal, k, name, given)
         verdict = gate(self._settings, proposal, measurement, executed)
-        return Judged(verdict, measurement, executed)
+        return JudgedProposal(verdict, measurement, executed)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from agentevolver.recipes.agent0.journal import RoundJournal
-from agentevolver.recipes.agent0.types import Dropped, Kept, Measurement, ProposedTask
+from agentevolver.recipes.agent0.types import DroppedProposal, KeptProposal, Measurement, ProposedTask
 from agentevolver.types import Task
 
 DRAWN, POOL = "drawn.jsonl", "pool.jsonl"
@@ -33,17 +33,17 @@ class Draw:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedProposal:
     """Fate of a proposal: the verdict, its measurement (None if not measured), and its program's answer (None if not
     run)."""
 
-    verdict: Kept | Dropped
+    verdict: KeptProposal | DroppedProposal
     measurement: Measurement | None = None
-    executed: str | Dropped | None = None
+    executed: str | DroppedProposal | None = None
 
 
 class Labeller(Protocol):
-    async def label(self, proposal: ProposedTask, name: str) -> Judged: ...
+    async def label(self, proposal: ProposedTask, name: str) -> JudgedProposal: ...
 
 
 def draws_of(number: int, seeds: Sequence[str]) -> list[Draw]:
@@ -96,7 +96,7 @@ class TaskPool:
     def unlabelled(self) -> list[ProposedTask]:
         return [proposal for proposal in self.proposals() if proposal.proposal_id not in self.labelled]
 
-    def put_labelled(self, proposal: ProposedTask, judged: Judged, k: int, executor: str) -> None:
+    def put_labelled(self, proposal: ProposedTask, judged: JudgedProposal, k: int, executor: str) -> None:
         drawn = self.drawn[proposal.proposal_id]
         self.labelled.add(record_of(drawn, judged, self.number, k, executor))
 
@@ -134,7 +134,7 @@ def proposal_of(record: Mapping[str, Any]) -> ProposedTask:
     )
 
 
-def record_of(drawn: Mapping[str, Any], judged: Judged, number: int, k: int, executor: str) -> dict[str, Any]:
+def record_of(drawn: Mapping[str, Any], judged: JudgedProposal, number: int, k: int, executor: str) -> dict[str, Any]:
     """Return the record of a proposal in `pool.jsonl`.
 
     `right` says whether the label equals the program's answer, `vote_right` the same of the vote; null if one of the
@@ -142,7 +142,7 @@ def record_of(drawn: Mapping[str, Any], judged: Judged, number: int, k: int, exe
     """
     verdict, measured = judged.verdict, judged.measurement
     executed = judged.executed if isinstance(judged.executed, str) else None
-    kept = isinstance(verdict, Kept)
+    kept = isinstance(verdict, KeptProposal)
     return {
         "task_id": drawn["task_id"],
         "number": drawn["number"],
@@ -152,21 +152,21 @@ def record_of(drawn: Mapping[str, Any], judged: Judged, number: int, k: int, exe
         "program": drawn["program"],
         "proposer_answer": drawn["answer"],
         "executed": executed,
-        "label": verdict.label if isinstance(verdict, Kept) else None,
-        "p_hat": verdict.p if isinstance(verdict, Kept) else (None if measured is None else measured.p),
+        "label": verdict.label if isinstance(verdict, KeptProposal) else None,
+        "p_hat": verdict.p if isinstance(verdict, KeptProposal) else (None if measured is None else measured.p),
         "vote": None if measured is None else measured.vote,
         "p_vote": None if measured is None else measured.p_vote,
         "k": k if measured is not None else 0,
         "n_answered": 0 if measured is None else measured.answered,
         "votes": [] if measured is None else [list(pair) for pair in measured.votes],
         "mean_tool_calls": None if measured is None else measured.mean_calls,
-        "right": _is(verdict.label if isinstance(verdict, Kept) else None, executed),
+        "right": _is(verdict.label if isinstance(verdict, KeptProposal) else None, executed),
         "vote_right": _is(None if measured is None else measured.vote, executed),
         "proposer_ckpt": drawn["proposer_ckpt"],
         "executor_ckpt": executor,
         "kept": kept,
-        "drop_reason": "" if isinstance(verdict, Kept) else verdict.reason,
-        "drop_detail": "" if isinstance(verdict, Kept) else verdict.detail,
+        "drop_reason": "" if isinstance(verdict, KeptProposal) else verdict.reason,
+        "drop_detail": "" if isinstance(verdict, KeptProposal) else verdict.detail,
     }
 
 

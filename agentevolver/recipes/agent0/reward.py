@@ -17,7 +17,7 @@ from agentevolver.recipes.agent0.settings import RewardSettings
 
 
 @dataclass(frozen=True, slots=True)
-class Rated:
+class RatedProposal:
     """A well-formed proposal: its question, the share p of episodes that solved it, and their mean number of calls."""
 
     question: str
@@ -37,7 +37,7 @@ def frontier_reward(settings: RewardSettings, p: float, calls: float) -> float:
     return settings.unc * (1 - 2 * abs(p - 0.5)) + settings.tool * min(calls, settings.cap)
 
 
-def batch_rewards(settings: RewardSettings, batch: Sequence[Rated | None]) -> list[float]:
+def batch_rewards(settings: RewardSettings, batch: Sequence[RatedProposal | None]) -> list[float]:
     """Return the reward of each proposal of a batch, in order. None in the batch is a malformed proposal.
 
     A malformed proposal gets `settings.malformed`, counts in the batch's size, and joins no cluster. Raises ValueError

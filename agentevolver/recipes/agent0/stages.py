@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 from agentevolver.recipes.agent0 import evaluation
 from agentevolver.recipes.agent0.journal import RoundJournal
 from agentevolver.recipes.agent0.play import Player, PlayFailed
-from agentevolver.recipes.agent0.pool import DUPLICATE, Draw, Judged, Labeller, TaskPool, canonical
+from agentevolver.recipes.agent0.pool import DUPLICATE, Draw, JudgedProposal, Labeller, TaskPool, canonical
 from agentevolver.recipes.agent0.settings import PROPOSE_ENV
-from agentevolver.recipes.agent0.trainings import Trained
-from agentevolver.recipes.agent0.types import Dropped, ProposedTask
+from agentevolver.recipes.agent0.trainings import TrainingResult
+from agentevolver.recipes.agent0.types import DroppedProposal, ProposedTask
 from agentevolver.types import Task
 from agentevolver.utils.errors import TrainingFailed
 
@@ -24,7 +24,7 @@ AT_ONCE, DRAWS_AT_ONCE = 16, 128
 FAILING = 0.5
 
 T = TypeVar("T")
-Tell = Callable[[int, int], None]
+ReportCount = Callable[[int, int], None]
 """Takes the number of finished items, and of all."""
 
 
@@ -48,7 +48,9 @@ async def each(items: Sequence[T], work: Callable[[T], Awaitable[None]], at_once
         raise failed.exceptions[0] from failed
 
 
-async def draw(pool: TaskPool, draws: Sequence[Draw], player: Player, proposer: str, recorded: str, tell: Tell) -> None:
+async def draw(
+    pool: TaskPool, draws: Sequence[Draw], player: Player, proposer: str, recorded: str, tell: ReportCount
+) -> None:
     """Make the missing proposals of a batch, with one episode of `propose` each; raises PlayFailed.
 
     `proposer` is the checkpoint for the player, `recorded` its path in the records.
@@ -63,7 +65,7 @@ async def draw(pool: TaskPool, draws: Sequence[Draw], player: Player, proposer: 
     await each(pool.undrawn(draws), propose, DRAWS_AT_ONCE)
 
 
-async def label(pool: TaskPool, labeller: Labeller, k: int, executor: str, tell: Tell) -> None:
+async def label(pool: TaskPool, labeller: Labeller, k: int, executor: str, tell: ReportCount) -> None:
     """Label the drawn proposals: refused ones and duplicates are dropped, the labeller judges the others.
 
     Raises TrainingFailed if the episodes of more than half of the proposals could not be played.
@@ -73,9 +75,9 @@ async def label(pool: TaskPool, labeller: Labeller, k: int, executor: str, tell:
     async def judge(proposal: ProposedTask) -> None:
         if proposal.refused:
             word, _, sentence = proposal.refused.partition(":")
-            judged = Judged(Dropped(word.strip(), sentence.strip()))
+            judged = JudgedProposal(DroppedProposal(word.strip(), sentence.strip()))
         elif (of := repeats.get(proposal.proposal_id)) is not None:
-            judged = Judged(Dropped(DUPLICATE, f"of {of}"))
+            judged = JudgedProposal(DroppedProposal(DUPLICATE, f"of {of}"))
         else:
             try:
                 judged = await labeller.label(proposal, f"{proposal.proposal_id}.label")
@@ -86,7 +88,7 @@ async def label(pool: TaskPool, labeller: Labeller, k: int, executor: str, tell:
                         f"round {pool.number}: the episodes of {len(failed)} of {len(missing)} proposals could not be "
                         f"played: {error}"
                     ) from error
-                judged = Judged(Dropped("unmeasured", str(error)))
+                judged = JudgedProposal(DroppedProposal("unmeasured", str(error)))
         pool.put_labelled(proposal, judged, k, executor)
         tell(len(pool.labelled), len(pool.drawn))
 
@@ -127,7 +129,7 @@ def pool_metrics(pool: TaskPool) -> dict[str, float]:
 
 
 async def evaluate(
-    folder: Path, tasks: Sequence[Task], player: Player, checkpoint: str, n: int, tell: Tell
+    folder: Path, tasks: Sequence[Task], player: Player, checkpoint: str, n: int, tell: ReportCount
 ) -> dict[str, Any]:
     """Play the missing tasks of the evaluation, and return the summary by split.
 
@@ -146,7 +148,7 @@ async def evaluate(
     return evaluation.summarised(done)
 
 
-def training_metrics(trained: Trained) -> dict[str, float]:
+def training_metrics(trained: TrainingResult) -> dict[str, float]:
     found: dict[str, float] = {"steps": float(len(trained.steps))}
     for name in ("rollout/reward/mean", "rollout/success", "reward/score/mean"):
         values = [float(step[name]) for step in trained.steps if name in step]

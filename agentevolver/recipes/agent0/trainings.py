@@ -33,7 +33,7 @@ LINE_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Training:
+class RoundTraining:
     """One training of one policy on one list of tasks.
 
     `name` is for the user (`round 2 solver`); `overlay` holds the keys that differ from the run's configuration, by
@@ -49,19 +49,19 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainingResult:
     """Result of a training: the folder of the Hugging Face weights, and the metrics of its steps."""
 
     checkpoint: str
     steps: list[dict[str, Any]] = field(default_factory=list)
 
 
-Told = Callable[[str, int | None], None]
+ReportPhase = Callable[[str, int | None], None]
 """Takes a training's phase and step."""
 
 
-class Train(Protocol):
-    async def __call__(self, training: Training, told: Told) -> Trained:
+class TrainFunction(Protocol):
+    async def __call__(self, training: RoundTraining, told: ReportPhase) -> TrainingResult:
         """Train to the last step, resuming if possible; a finished training is not repeated.
 
         Raises ConfigError if its configuration is refused, TrainingFailed if it failed or its process was killed.
@@ -69,7 +69,9 @@ class Train(Protocol):
         ...
 
 
-async def train(training: Training, told: Told, *, config: Mapping[str, Any], show: Callable[[str], None]) -> Trained:
+async def train(
+    training: RoundTraining, told: ReportPhase, *, config: Mapping[str, Any], show: Callable[[str], None]
+) -> TrainingResult:
     if (trained := finished(training)) is not None:
         return trained
     write_training(training, config)
@@ -90,7 +92,7 @@ async def train(training: Training, told: Told, *, config: Mapping[str, Any], sh
     return trained
 
 
-async def _run(folder: Path, told: Told, show: Callable[[str], None]) -> tuple[int, str]:
+async def _run(folder: Path, told: ReportPhase, show: Callable[[str], None]) -> tuple[int, str]:
     """Run the main job; return its exit code and last printed line. Its output goes to the log."""
     log = folder / "logs" / LOG
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -125,7 +127,7 @@ async def _run(folder: Path, told: Told, show: Callable[[str], None]) -> tuple[i
         await process.wait()
 
 
-def write_training(training: Training, config: Mapping[str, Any]) -> None:
+def write_training(training: RoundTraining, config: Mapping[str, Any]) -> None:
     """Write a training's configuration, with the current addresses of services, and its tasks unless they exist.
     Without a checkpoint the training starts over."""
     tasks = training.folder / "tasks"
@@ -138,7 +140,7 @@ def write_training(training: Training, config: Mapping[str, Any]) -> None:
     write_text(training.folder / "config.yaml", OmegaConf.to_yaml(laid_over(config, overlay)))
 
 
-def finished(training: Training) -> Trained | None:
+def finished(training: RoundTraining) -> TrainingResult | None:
     whole = [one for one in whole_checkpoints(training.folder / "checkpoints") if one.step >= training.steps]
     if not whole:
         return None
@@ -148,7 +150,7 @@ def finished(training: Training) -> Trained | None:
             f"{training.name}: {weights} holds no model: actor_rollout_ref.actor.checkpoint.save_contents must name "
             "hf_model"
         )
-    return Trained(str(weights), steps_of(training.folder))
+    return TrainingResult(str(weights), steps_of(training.folder))
 
 
 def steps_of(folder: Path) -> list[dict[str, Any]]:
@@ -165,7 +167,7 @@ def without_optimizer(checkpoints: Path) -> None:
         shard.unlink(missing_ok=True)
 
 
-async def _follow(folder: Path, told: Told) -> None:
+async def _follow(folder: Path, told: ReportPhase) -> None:
     seen: tuple[str, int | None] | None = None
     while True:
         await asyncio.sleep(POLL_S)

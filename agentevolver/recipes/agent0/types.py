@@ -77,13 +77,13 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptProposal:
     label: str
     p: float
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
+class DroppedProposal:
     """A proposal that becomes no task; `reason` is one word, `detail` a sentence."""
 
     reason: str

@@ -17,7 +17,7 @@ from typing import Any
 
 from agentevolver.recipes.seal.settings import SealSettings
 from agentevolver.recipes.seal.signals import Signals
-from agentevolver.recipes.seal.weakness import Window, focused
+from agentevolver.recipes.seal.weakness import WeaknessWindow, focused
 from agentevolver.types import Task, Trajectory
 from agentevolver.utils.files import write_json
 from task_manager.background import BackgroundQuestioning, round_file
@@ -31,7 +31,7 @@ RECORD = "rounds.json"
 
 
 @dataclass(slots=True)
-class Round:
+class SealRound:
     """A started round: its training step, `turn` (the step divided by `every`), the number of its file, its request,
     and whether it made no task."""
 
@@ -49,7 +49,7 @@ class ClosedLoop:
 
     def __init__(self, settings: SealSettings, configuration: QuestioningConfiguration, folder: Path) -> None:
         self._settings, self._target = settings, configuration.task_manager.train_data_path
-        self._signals, self._window = Signals(), Window(self._settings.window_steps)
+        self._signals, self._window = Signals(), WeaknessWindow(self._settings.window_steps)
         self._background = BackgroundQuestioning(configuration, folder)
         self._path = folder / RECORD
         self._rounds = _read(self._path)
@@ -122,13 +122,13 @@ class ClosedLoop:
             return
         told = [one.to_dict() for one in weaknesses]
         number = self._background.next_number
-        begun = Round(step, turn, number, told, [one.model_dump(mode="json") for one in focus])
+        begun = SealRound(step, turn, number, told, [one.model_dump(mode="json") for one in focus])
         self._rounds.append(begun)
         # Write the request before the process starts: a killed run repeats it.
         self._write()
         self._start(begun, preference)
 
-    def _start(self, begun: Round, preference: Callable[[], TaskPreference]) -> None:
+    def _start(self, begun: SealRound, preference: Callable[[], TaskPreference]) -> None:
         focus = [Focus.model_validate(one) for one in begun.focus]
         self._background.start(preference(), focus, self._settings.budget_tasks)
         names = ", ".join(str(one["name"]) for one in begun.weaknesses[:3])
@@ -146,20 +146,20 @@ class ClosedLoop:
             self._write()
         return made
 
-    def _take(self, begun: Round, tasks: Sequence[Task]) -> None:
+    def _take(self, begun: SealRound, tasks: Sequence[Task]) -> None:
         self._made |= {task.task_id: begun.number for task in tasks}
 
-    def _is_finished(self, begun: Round) -> bool:
+    def _is_finished(self, begun: SealRound) -> bool:
         return not begun.failed and round_file(self._target, begun.number).exists()
 
     def _write(self) -> None:
         write_json(self._path, {"rounds": [asdict(one) for one in self._rounds]})
 
 
-def _read(path: Path) -> list[Round]:
+def _read(path: Path) -> list[SealRound]:
     if not path.exists():
         return []
     try:
-        return [Round(**one) for one in json.loads(path.read_text(encoding="utf-8"))["rounds"]]
+        return [SealRound(**one) for one in json.loads(path.read_text(encoding="utf-8"))["rounds"]]
     except (ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{path}: is no record of rounds ({error}); move the folder away to begin anew") from error

@@ -26,11 +26,11 @@ def parts(context: PartContext) -> list[TrainerPart]:
     section = settings_of(context.settings)
     if not section.enable:
         return []
-    found: list[TrainerPart] = [Diagnoses(context.settings)]
-    return found if context.tasks is None else [*found, Loops(section, context.tasks)]
+    found: list[TrainerPart] = [DiagnosisPart(context.settings)]
+    return found if context.tasks is None else [*found, ClosedLoopPart(section, context.tasks)]
 
 
-class Diagnoses(TrainerPart):
+class DiagnosisPart(TrainerPart):
     def __init__(self, settings: Settings) -> None:
         self._format = settings.task_manager.action_format
 
@@ -40,7 +40,7 @@ class Diagnoses(TrainerPart):
         return {}
 
 
-class Loops(TrainerPart):
+class ClosedLoopPart(TrainerPart):
     """One closed loop for each environment with synthetic tasks."""
 
     def __init__(self, section: SealSettings, tasks: TrainingTasks) -> None:

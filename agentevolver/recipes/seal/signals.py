@@ -24,7 +24,7 @@ ONCE_SOLVED = 0.6
 
 
 @dataclass(slots=True)
-class History:
+class TaskHistory:
     """Success rates of one task: the best so far, and those of the last visits, oldest first."""
 
     best: float = 0.0
@@ -37,7 +37,7 @@ class History:
 
 class Signals:
     def __init__(self) -> None:
-        self._histories: dict[str, History] = {}
+        self._histories: dict[str, TaskHistory] = {}
 
     def record(self, trajectories: Iterable[Trajectory]) -> None:
         """Take the trajectories of a step. All rollouts of a group must be in one call."""
@@ -46,7 +46,7 @@ class Signals:
             if one.outcome is not None:
                 groups[one.task.task_id, one.group_id].append(one.outcome.success)
         for (task_id, _), won in groups.items():
-            self._histories.setdefault(task_id, History()).add(sum(won) / len(won))
+            self._histories.setdefault(task_id, TaskHistory()).add(sum(won) / len(won))
 
     def of(self, task_id: str) -> Signal | None:
         history = self._histories.get(task_id)
@@ -74,5 +74,6 @@ class Signals:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._histories = {
-            task_id: History(float(best), [float(rate) for rate in rates]) for task_id, (best, rates) in state.items()
+            task_id: TaskHistory(float(best), [float(rate) for rate in rates])
+            for task_id, (best, rates) in state.items()
         }

@@ -69,7 +69,7 @@ class _Seen:
     example: WeaknessExample
 
 
-class Window:
+class WeaknessWindow:
     def __init__(self, steps: int) -> None:
         """`steps` is the length of the window in training steps, the newest included."""
         self._steps = steps

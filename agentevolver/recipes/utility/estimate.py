@@ -43,7 +43,7 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Belief:
+class UtilityEstimate:
     """Estimated utility of an experience: its number of groups, the mean, and the precision added to the prior's (0:
     none)."""
 
@@ -56,14 +56,14 @@ class Belief:
 
 
 @dataclass(frozen=True, slots=True)
-class Paired:
+class StepPairs:
     """The pairs of a step, and how many half-guided groups were left out because all their rollouts had one outcome."""
 
     pairs: tuple[Pair, ...]
     without_variance: int
 
 
-def pairs_of(trajectories: Sequence[Trajectory], attempts: Sequence[PastAttempt]) -> Paired:
+def pairs_of(trajectories: Sequence[Trajectory], attempts: Sequence[PastAttempt]) -> StepPairs:
     """Return the pairs of a step's training rollouts. A rollout that should have been guided but was not is in neither
     half."""
     guidance = {one.trajectory_id: one.guidance for one in trajectories}
@@ -86,10 +86,10 @@ def pairs_of(trajectories: Sequence[Trajectory], attempts: Sequence[PastAttempt]
             continue
         difference = sum(guided) / len(guided) - sum(unguided) / len(unguided)
         pairs.append(Pair(tuple(dict.fromkeys(ids)), difference, len(guided), len(unguided)))
-    return Paired(tuple(pairs), without_variance)
+    return StepPairs(tuple(pairs), without_variance)
 
 
-def credited(beliefs: Sequence[Belief], pair: Pair, prior_sd: float) -> list[Belief]:
+def credited(beliefs: Sequence[UtilityEstimate], pair: Pair, prior_sd: float) -> list[UtilityEstimate]:
     variances = [belief.variance(prior_sd) for belief in beliefs]
     total = math.fsum(variances) + pair.noise
     error = pair.difference - math.fsum(belief.mean for belief in beliefs)
@@ -98,15 +98,15 @@ def credited(beliefs: Sequence[Belief], pair: Pair, prior_sd: float) -> list[Bel
         gain = variance / total
         # Equal to 1 / (v (1 - gain)) - 1 / v, without cancellation.
         gained = gain / (variance * (1 - gain))
-        after.append(Belief(belief.groups + 1, belief.mean + gain * error, belief.precision + gained))
+        after.append(UtilityEstimate(belief.groups + 1, belief.mean + gain * error, belief.precision + gained))
     return after
 
 
-def is_harmful(belief: Belief, prior_sd: float, certainty: float) -> bool:
+def is_harmful(belief: UtilityEstimate, prior_sd: float, certainty: float) -> bool:
     return belief.groups > 0 and belief.mean + certainty * math.sqrt(belief.variance(prior_sd)) < 0
 
 
-def report(beliefs: Iterable[Belief], prior_sd: float, certainty: float) -> dict[str, float]:
+def report(beliefs: Iterable[UtilityEstimate], prior_sd: float, certainty: float) -> dict[str, float]:
     known = [belief for belief in beliefs if belief.groups]
     out = {"known": float(len(known)), "harmful": float(sum(is_harmful(one, prior_sd, certainty) for one in known))}
     if known:

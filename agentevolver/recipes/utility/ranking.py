@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from math import floor, sqrt
 from typing import Any
 
-from agentevolver.recipes.utility.estimate import Belief, Pair, credited, is_harmful, pairs_of, report
+from agentevolver.recipes.utility.estimate import Pair, UtilityEstimate, credited, is_harmful, pairs_of, report
 from agentevolver.recipes.utility.settings import UtilityOptions
 from agentevolver.types import Trajectory
 from experience_manager.attempts import PastAttempt
@@ -88,18 +88,18 @@ class UtilityRanking:
             return sum(self._store.remove(db, self._workspace, "id = ?", (identifier,)) for identifier in gone)
 
     def _lower_bound(self, experience: Experience) -> float:
-        belief = Belief(experience.paired, experience.paired_utility, experience.paired_precision)
+        belief = UtilityEstimate(experience.paired, experience.paired_utility, experience.paired_precision)
         return belief.mean - sqrt(belief.variance(self._options.prior_sd))
 
     def _beliefs(
         self, db: sqlite3.Connection, identifiers: Iterable[str] | None, condition: str = "1"
-    ) -> dict[str, Belief]:
+    ) -> dict[str, UtilityEstimate]:
         query = f"SELECT id, paired, paired_utility, paired_precision FROM records WHERE workspace = ? AND {condition}"
         if identifiers is None:
             rows = db.execute(query, (self._workspace,)).fetchall()
         else:
             rows = [row for i in sorted(identifiers) for row in db.execute(f"{query} AND id = ?", (self._workspace, i))]
-        return {row[0]: Belief(*row[1:]) for row in rows}
+        return {row[0]: UtilityEstimate(*row[1:]) for row in rows}
 
 
 def explores(question: Question, share: float) -> bool:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentevolver.llm.prompts import PromptError, StepText, read_sections, read_steps, read_task
+from agentevolver.recipes.offline.teacher.prompt import MistakeRates
 from agentevolver.recipes.offline.teacher.prompt import NotUnderstood as TeacherConfused
-from agentevolver.recipes.offline.teacher.prompt import Rates
 from agentevolver.recipes.offline.teacher.service import Teacher
 from tests.llm.dressing import Answer, ToolCall
 from tests.llm.minds.world import Goal, Lesson, World
@@ -41,7 +41,7 @@ class Minds:
     _teacher: Teacher = field(init=False)
 
     def __post_init__(self) -> None:
-        rates = Rates(
+        rates = MistakeRates(
             hallucinated=self.wrong,
             malformed=0,
             wrong_labels=0,

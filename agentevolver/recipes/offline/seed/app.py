@@ -46,7 +46,7 @@ MODULE = "agentevolver.recipes.offline.seed.app"
 
 
 @dataclass(frozen=True, slots=True)
-class Base:
+class AppBase:
     """How a base is trained: the demonstrator's habits, steps, learning rate, and the base it starts from (None: the
     shipped policy)."""
 
@@ -56,9 +56,9 @@ class Base:
     after: str | None = None
 
 
-BASES: dict[str, Base] = {
-    "weak": Base(Habits(slip=0.05, fix=0.45, hint=0.4), 5000, 5e-3),
-    "strong": Base(Habits(slip=0.03, fix=0.7, hint=0.4), 6000, 3e-3, after="weak"),
+BASES: dict[str, AppBase] = {
+    "weak": AppBase(Habits(slip=0.05, fix=0.45, hint=0.4), 5000, 5e-3),
+    "strong": AppBase(Habits(slip=0.03, fix=0.7, hint=0.4), 6000, 3e-3, after="weak"),
 }
 
 

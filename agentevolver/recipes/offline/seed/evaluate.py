@@ -39,7 +39,7 @@ def episode(
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class SuccessReport:
     split: str
     n: int
     successes: dict[str, int]
@@ -87,7 +87,7 @@ def evaluate(
     syntax: Syntax = COMPACT,
     world: type[PocketEnv] = PocketEnv,
     max_tokens: int | None = None,
-) -> Report:
+) -> SuccessReport:
     """Sample `n` episodes of each task of a split of `world` (or of `tasks`), with at most `max_tokens` tokens. `hint`
     shows the true hint of the site."""
     tasks = list(tasks or world.get_query_list(split))
@@ -101,7 +101,7 @@ def evaluate(
     successes = dict.fromkeys(tasks, 0)
     for rollout in rollouts:
         successes[rollout.task_id] += int(rollout.reward == 1.0)
-    return Report(
+    return SuccessReport(
         split,
         n,
         successes,

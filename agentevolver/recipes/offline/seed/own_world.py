@@ -32,7 +32,7 @@ RECIPE = SeedTraining(steps=400, batch=32, lr=5e-3, warmup=20, other_weight=0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class TokenSizes:
     """Tokens and turns of the longest demonstrations; `keys` are the config keys that must allow them."""
 
     opening: int
@@ -68,7 +68,7 @@ def examples(tokenizer: Any, shown: Sequence[PlayedTask]) -> list[SeedExample]:
     return found
 
 
-def sizes_of(tokenizer: Any, shown: Sequence[PlayedTask]) -> Sizes:
+def sizes_of(tokenizer: Any, shown: Sequence[PlayedTask]) -> TokenSizes:
     opening, after, reply, answer, turns = 0, 0, 0, 0, 0
     for one in shown:
         lengths = [
@@ -78,7 +78,7 @@ def sizes_of(tokenizer: Any, shown: Sequence[PlayedTask]) -> Sizes:
         opening, after = max(opening, lengths[0][1]), max(after, sum(length for _, length in lengths[1:]))
         reply, turns = max(reply, *replies), max(turns, len(replies))
         answer = max([answer, *(length for mine, length in lengths[1:] if not mine)])
-    return Sizes(opening, after, reply, answer, turns)
+    return TokenSizes(opening, after, reply, answer, turns)
 
 
 def shuffled(found: Sequence[SeedExample], rng: random.Random) -> Iterator[SeedExample]:
@@ -122,7 +122,7 @@ def measure(
     tokenizer: Any,
     world: type[BaseEnv],
     tasks: Sequence[str],
-    sizes: Sizes,
+    sizes: TokenSizes,
     *,
     n: int = 4,
     seed: int = 0,

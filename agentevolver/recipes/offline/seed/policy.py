@@ -22,7 +22,7 @@ from transformers import AutoTokenizer, Qwen2ForCausalLM
 from agentevolver.recipes.offline.seed import seed_policy_path
 from agentevolver.recipes.offline.seed.data import SeedExample, build_tokenizer, corpus, examples
 from agentevolver.recipes.offline.seed.demonstrator import Habits
-from agentevolver.recipes.offline.seed.evaluate import Report, evaluate
+from agentevolver.recipes.offline.seed.evaluate import SuccessReport, evaluate
 from agentevolver.recipes.offline.seed.syntax import COMPACT, SYNTAXES, Syntax
 from agentevolver.recipes.offline.seed.training import SeedTraining, make_model, save, staged, train, write_facts
 
@@ -67,7 +67,7 @@ def build(
     splits: Sequence[str] = ("dev", "test", "hard"),
     n: int = 4,
     syntax: Syntax = COMPACT,
-) -> dict[str, Report]:
+) -> dict[str, SuccessReport]:
     torch.manual_seed(seed)
     tokenizer = build_tokenizer(corpus(seed, syntax=syntax), syntax=syntax)
     model = make_model(tokenizer, recipe)

@@ -14,7 +14,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from agentevolver.llm.settings import TEACHER_TOKEN
-from agentevolver.recipes.offline.teacher.prompt import WHAT, Rates
+from agentevolver.recipes.offline.teacher.prompt import WHAT, MistakeRates
 from agentevolver.recipes.offline.teacher.service import Teacher, make_app
 from agentevolver.utils.secrets import secret
 from agentevolver.utils.web.access import Access
@@ -44,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
     add("host", str, "127.0.0.1", "address to listen on")
     add("port", int, "8093", "port to listen on")
     add("seed", int, "0", "of the draws and mistakes")
-    for rate in fields(Rates):
+    for rate in fields(MistakeRates):
         add(
             rate.name.replace("_", "-"),
             _share,
@@ -58,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> None:
     options = parser().parse_args(argv)
-    rates = Rates(**{rate.name: getattr(options, rate.name) for rate in fields(Rates)})
+    rates = MistakeRates(**{rate.name: getattr(options, rate.name) for rate in fields(MistakeRates)})
     teacher = Teacher(seed=options.seed, rates=rates, record=options.record)
     try:
         access = Access(options.host, secret(TEACHER_TOKEN), TEACHER_TOKEN)

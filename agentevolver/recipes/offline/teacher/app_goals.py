@@ -40,9 +40,9 @@ class AppLink:
     other: str = ""
 
 
-class View(Protocol):
-    """Knowledge of the world. Each method raises NeedLook if it lacks a look-up; `one` and `price` raise Impossible if
-    the world has no such thing, or several."""
+class KnownWorld(Protocol):
+    """Knowledge of the world. Each method raises MissingLookup if it lacks a look-up; `one` and `price` raise
+    Impossible if the world has no such thing, or several."""
 
     def rows(self, tool: str, *args: str) -> list[tuple[str, ...]]: ...
 
@@ -100,7 +100,7 @@ def write_goal(slots: Mapping[str, str], links: Sequence[AppLink], wordings: Seq
 
 
 class _Subject:
-    def __init__(self, view: View, slots: Mapping[str, str]) -> None:
+    def __init__(self, view: KnownWorld, slots: Mapping[str, str]) -> None:
         self.view = view
         self._slots = slots
 
@@ -143,8 +143,8 @@ def opening_looks(slots: Mapping[str, str]) -> list[TeacherCall]:
     return [TeacherCall("mail.find", (slots["p"],)), TeacherCall("cal.list", (slots["d"],))]
 
 
-def effects(view: View, slots: Mapping[str, str], links: Sequence[AppLink], first: int) -> list[tuple[str, ...]]:
-    """Return the changes that the `first` links of a goal ask for, in order; raises NeedLook or Impossible.
+def effects(view: KnownWorld, slots: Mapping[str, str], links: Sequence[AppLink], first: int) -> list[tuple[str, ...]]:
+    """Return the changes that the `first` links of a goal ask for, in order; raises MissingLookup or Impossible.
 
     The subjects that any link uses are looked up before anything else.
     """

@@ -13,7 +13,7 @@ from itertools import product
 from agentevolver.recipes.offline.teacher.app_goals import APP, LINK_TOOLS, MOST_LINKS, AppLink
 from agentevolver.recipes.offline.teacher.calls import TeacherCall
 from agentevolver.recipes.offline.teacher.intents import Intent
-from agentevolver.recipes.offline.teacher.observed import Seen
+from agentevolver.recipes.offline.teacher.observed import ObservedEpisode
 from agentevolver.recipes.offline.teacher.prompt import TeacherDraws
 
 LEAST_ENTITIES = 3
@@ -27,7 +27,7 @@ _ATTEMPTS = 40
 _LEAST_BALANCE = 20
 
 Proposed = tuple[Intent, list[TeacherCall]]
-Proven = Callable[[Intent, Seen], list[TeacherCall] | None]
+Proven = Callable[[Intent, ObservedEpisode], list[TeacherCall] | None]
 
 
 def most_wanted(preference: str) -> int:
@@ -51,7 +51,7 @@ def mixed(goals: Iterator[Proposed], others: Iterator[Proposed], draws: TeacherD
     yield from others
 
 
-def goals(seen: Seen, weights: Sequence[float], draws: TeacherDraws, proven: Proven) -> Iterator[Proposed]:
+def goals(seen: ObservedEpisode, weights: Sequence[float], draws: TeacherDraws, proven: Proven) -> Iterator[Proposed]:
     """Yield goals with their solutions, as far as `proven` finds them in the transcript. `weights` are those of one
     link, two, and so on."""
     subjects = [(slots, asked) for slots in _subjects(seen) if (asked := _links(slots, seen, proven))]
@@ -65,7 +65,7 @@ def goals(seen: Seen, weights: Sequence[float], draws: TeacherDraws, proven: Pro
             yield intent, calls
 
 
-def _subjects(seen: Seen) -> Iterator[dict[str, str]]:
+def _subjects(seen: ObservedEpisode) -> Iterator[dict[str, str]]:
     facts = seen.facts
     senders = [row[1] for row in facts.rows["mail"].values() if (facts.products.get(row[2]) or (0, 0))[1] > 0]
     days = sorted(c.args[0] for c in facts.answered if c.tool == "cal.list" and len(facts.look(c)) == 1)
@@ -73,7 +73,7 @@ def _subjects(seen: Seen) -> Iterator[dict[str, str]]:
         yield {"p": sender, "d": day}
 
 
-def _links(slots: dict[str, str], seen: Seen, proven: Proven) -> dict[str, list[AppLink]]:
+def _links(slots: dict[str, str], seen: ObservedEpisode, proven: Proven) -> dict[str, list[AppLink]]:
     rows, day = seen.facts.rows, slots["d"]
     met = {row[1] for row in rows["cal"].values()}
     others = {
@@ -92,7 +92,7 @@ def _links(slots: dict[str, str], seen: Seen, proven: Proven) -> dict[str, list[
     return {kind: links for kind, links in found.items() if links}
 
 
-def _is_affordable(calls: Sequence[TeacherCall], seen: Seen) -> bool:
+def _is_affordable(calls: Sequence[TeacherCall], seen: ObservedEpisode) -> bool:
     paid = sum(int(arg) for call in calls if call.tool == "bank.pay" for arg in call.args if arg.isdecimal())
     bought = sum(seen.facts.prices[call.args[0]] for call in calls if call.tool == "shop.buy")
     return paid + bought <= (_LEAST_BALANCE if seen.facts.balance is None else seen.facts.balance)

@@ -13,7 +13,7 @@ from typing import Any
 from agentevolver.recipes.offline.teacher.calls import CHANGES, GUARDED, LOOKUPS, NEED_LOGIN, TeacherCall, canonical
 from agentevolver.recipes.offline.teacher.goals import Effect, Impossible, goal
 from agentevolver.recipes.offline.teacher.intents import Intent
-from agentevolver.recipes.offline.teacher.observed import NeedLook, Seen, SeenStep, see
+from agentevolver.recipes.offline.teacher.observed import MissingLookup, ObservedEpisode, ObservedStep, see
 from agentevolver.recipes.offline.teacher.prompt import NotUnderstood, Prompt, TeacherDraws
 
 Judgement = tuple[bool, str]
@@ -54,7 +54,7 @@ def _asked(prompt: Prompt, shown: list[int]) -> list[int]:
     return list(range(int(found[1]), int(found[2]) + 1))
 
 
-def judge_steps(intent: Intent, seen: Seen, *, success: bool) -> dict[int, Judgement]:
+def judge_steps(intent: Intent, seen: ObservedEpisode, *, success: bool) -> dict[int, Judgement]:
     """Return whether each step deserves credit, and why, by its index."""
     wanted, needed = _wanted(intent, seen)
     judged: dict[int, Judgement] = {}
@@ -71,10 +71,10 @@ def judge_steps(intent: Intent, seen: Seen, *, success: bool) -> dict[int, Judge
     return judged
 
 
-def _wanted(intent: Intent, seen: Seen) -> tuple[set[Effect], set[TeacherCall]]:
+def _wanted(intent: Intent, seen: ObservedEpisode) -> tuple[set[Effect], set[TeacherCall]]:
     try:
         found = goal(intent, seen.facts)
-    except NeedLook as missing:
+    except MissingLookup as missing:
         return set(), {missing.call}
     except Impossible:
         return set(), set()
@@ -82,12 +82,12 @@ def _wanted(intent: Intent, seen: Seen) -> tuple[set[Effect], set[TeacherCall]]:
 
 
 def _judge(
-    step: SeenStep,
+    step: ObservedStep,
     needed: set[TeacherCall],
     wanted: set[Effect],
     earlier: set[TeacherCall],
-    later: list[SeenStep],
-    seen: Seen,
+    later: list[ObservedStep],
+    seen: ObservedEpisode,
     *,
     success: bool,
 ) -> Judgement:
@@ -122,6 +122,6 @@ def _judge(
     return False, "its result was not needed"
 
 
-def _tells(call: TeacherCall, step: SeenStep, needed: set[TeacherCall], wanted: set[Effect]) -> bool:
+def _tells(call: TeacherCall, step: ObservedStep, needed: set[TeacherCall], wanted: set[Effect]) -> bool:
     ids = {arg for effect in wanted for arg in effect[1:] if re.fullmatch(r"[neom]\d+", arg)}
     return bool(ids & set(step.observation.split()))

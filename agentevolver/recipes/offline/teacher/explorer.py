@@ -8,7 +8,7 @@ from typing import Any
 from agentevolver.recipes.offline.teacher import app_proposals
 from agentevolver.recipes.offline.teacher.calls import CHANGES, LOOKUPS, USUAL, TeacherCall, canonical, read_call
 from agentevolver.recipes.offline.teacher.goals import Impossible, next_call, prepared
-from agentevolver.recipes.offline.teacher.observed import Seen, SeenStep, see
+from agentevolver.recipes.offline.teacher.observed import ObservedEpisode, ObservedStep, see
 from agentevolver.recipes.offline.teacher.prompt import NotUnderstood, Prompt, TeacherDraws
 from agentevolver.recipes.offline.teacher.rules import RULES
 from env_service.environments.pocket.wordings import DAYS
@@ -73,7 +73,12 @@ def _tried(prompt: Prompt) -> set[TeacherCall]:
 
 
 def _explorers_choice(
-    seen: Seen, phase: str, candidates: Iterable[Weighted], tried: set[TeacherCall], draws: TeacherDraws, focus: str
+    seen: ObservedEpisode,
+    phase: str,
+    candidates: Iterable[Weighted],
+    tried: set[TeacherCall],
+    draws: TeacherDraws,
+    focus: str,
 ) -> tuple[str, TeacherCall]:
     if (fix := _pending(seen)) is not None:
         return "the last answer says what this call wants", fix
@@ -104,7 +109,7 @@ def _liked(call: TeacherCall, focus: str) -> float:
     )
 
 
-def _pending(seen: Seen) -> TeacherCall | None:
+def _pending(seen: ObservedEpisode) -> TeacherCall | None:
     """Return the call that the latest refusal asks for, unless that was refused too."""
     refused: set[TeacherCall] = set()
     for step in reversed(seen.steps):
@@ -128,15 +133,15 @@ def _pending(seen: Seen) -> TeacherCall | None:
     return None
 
 
-def _openers(seen: Seen) -> set[TeacherCall]:
+def _openers(seen: ObservedEpisode) -> set[TeacherCall]:
     return {call for call in seen.worked if call.tool in ("bank.login", "doc", "shop.find")}
 
 
-def _teaches(seen: Seen, step: SeenStep) -> bool:
+def _teaches(seen: ObservedEpisode, step: ObservedStep) -> bool:
     return any(evidence.step == step.index for evidence in seen.rules.evidence.values())
 
 
-def _manual_walk(seen: Seen) -> TeacherCall:
+def _manual_walk(seen: ObservedEpisode) -> TeacherCall:
     for step in reversed(seen.steps):
         if step.observation.startswith("apps "):
             read = {s.call.args[0] for s in seen.steps if s.call is not None and s.call.tool == "doc" and s.call.args}
@@ -145,7 +150,7 @@ def _manual_walk(seen: Seen) -> TeacherCall:
     return TeacherCall("doc")
 
 
-def _candidates(seen: Seen, phase: str) -> Iterator[Weighted]:
+def _candidates(seen: ObservedEpisode, phase: str) -> Iterator[Weighted]:
     if phase == "breadth":
         touched = [step.call.app for step in seen.steps if step.call is not None]
         least = min(touched.count(app) for app in _APPS)
@@ -157,7 +162,7 @@ def _candidates(seen: Seen, phase: str) -> Iterator[Weighted]:
     yield from _probes(seen)
 
 
-def _lookups(seen: Seen) -> Iterator[Weighted]:
+def _lookups(seen: ObservedEpisode) -> Iterator[Weighted]:
     """Yield look-ups with unknown answers; those that show more have more weight."""
     facts, words = seen.facts, seen.words
     met = {row[1] for row in facts.rows["cal"].values()}
@@ -181,7 +186,7 @@ def _lookups(seen: Seen) -> Iterator[Weighted]:
         yield TeacherCall("note.find", (word,)), 2.0 / len(new)
 
 
-def _probes(seen: Seen) -> Iterator[Weighted]:
+def _probes(seen: ObservedEpisode) -> Iterator[Weighted]:
     """Yield calls that reveal the site's rules: manuals, and changes that may be refused."""
     facts, rules, words = seen.facts, seen.rules, seen.words
     unknown = [rule for rule in RULES if rules.get(rule) is None]
@@ -207,7 +212,7 @@ def _probes(seen: Seen) -> Iterator[Weighted]:
             yield TeacherCall("shop.buy", (word, "1")), 4.0 if "look" in unknown else 0.5
 
 
-def _for_goals(seen: Seen) -> Iterator[Weighted]:
+def _for_goals(seen: ObservedEpisode) -> Iterator[Weighted]:
     """Yield calls that show what goals with links need: senders and subjects of mails, products, meetings, notes and
     the site's rules. None of them changes the world, because facts must hold at the start of the episode."""
     facts, rows = seen.facts, seen.facts.rows

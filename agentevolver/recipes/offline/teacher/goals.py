@@ -1,7 +1,7 @@
 """Goal of a task in a partly known world: the requested changes, the answer, and the next call.
 
-`goal` raises NeedLook if a look-up is missing and Impossible if the world lacks what the task names. `next_call` uses
-only what the episode showed, so it acts, and learns from errors, like a newcomer to the site.
+`goal` raises MissingLookup if a look-up is missing and Impossible if the world lacks what the task names. `next_call`
+uses only what the episode showed, so it acts, and learns from errors, like a newcomer to the site.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from agentevolver.recipes.offline.teacher import app_goals
 from agentevolver.recipes.offline.teacher.calls import GUARDED, NEED_LOGIN, TeacherCall
 from agentevolver.recipes.offline.teacher.intents import Intent
-from agentevolver.recipes.offline.teacher.observed import NeedLook, ObservedFacts, Row, Seen
-from agentevolver.recipes.offline.teacher.rules import Rules
+from agentevolver.recipes.offline.teacher.observed import MissingLookup, ObservedEpisode, ObservedFacts, Row
+from agentevolver.recipes.offline.teacher.rules import SiteRules
 
 Effect = tuple[str, ...]
 
@@ -166,7 +166,7 @@ def tools_of(intent: Intent) -> frozenset[str]:
 
 
 def goal(intent: Intent, facts: ObservedFacts, links: int | None = None) -> TeacherGoal:
-    """Return the goal of an intent, or of its first `links` links. Raises NeedLook or Impossible."""
+    """Return the goal of an intent, or of its first `links` links. Raises MissingLookup or Impossible."""
     view = _View(facts)
     if not intent.links:
         made = _GOALS[intent.kind](view, intent.slots)
@@ -179,7 +179,7 @@ def goal(intent: Intent, facts: ObservedFacts, links: int | None = None) -> Teac
     return made
 
 
-def next_call(intent: Intent, episode: Seen) -> TeacherCall:
+def next_call(intent: Intent, episode: ObservedEpisode) -> TeacherCall:
     """Return the next call towards a task, from what the episode showed.
 
     Links are done in order; the look-ups of a link follow the changes of the earlier ones. Raises Impossible.
@@ -187,7 +187,7 @@ def next_call(intent: Intent, episode: Seen) -> TeacherCall:
     for links in range(1, len(intent.links) + 1) or (None,):
         try:
             wanted = goal(intent, episode.facts, links)
-        except NeedLook as missing:
+        except MissingLookup as missing:
             return prepared(missing.call, episode)
         open_effects = Counter(wanted.effects) - episode.net_effects()
         for effect in wanted.effects:
@@ -196,7 +196,7 @@ def next_call(intent: Intent, episode: Seen) -> TeacherCall:
     return TeacherCall("done", () if wanted.answer is None else (wanted.answer,))
 
 
-def prepared(call: TeacherCall, episode: Seen) -> TeacherCall:
+def prepared(call: TeacherCall, episode: ObservedEpisode) -> TeacherCall:
     """Return a call in the site's form, or the call that the site requires before it, by the known rules."""
     rules, worked = episode.rules, episode.worked
     if call.tool == "shop.buy" and rules.get("look") == "first":
@@ -216,7 +216,7 @@ def prepared(call: TeacherCall, episode: Seen) -> TeacherCall:
     return as_wanted(call, rules)
 
 
-def as_wanted(call: TeacherCall, rules: Rules) -> TeacherCall:
+def as_wanted(call: TeacherCall, rules: SiteRules) -> TeacherCall:
     """Return a call with its arguments in the site's order, confirmed if the site requires it."""
     if call.tool == "bank.pay" and rules.get("pay") == "amount":
         return TeacherCall(call.tool, (call.args[1], call.args[0]))

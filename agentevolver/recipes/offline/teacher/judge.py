@@ -15,7 +15,7 @@ from agentevolver.llm.prompts import read_actions
 from agentevolver.recipes.offline.teacher.calls import CHANGES, canonical, read_call
 from agentevolver.recipes.offline.teacher.goals import Effect, Impossible, TeacherGoal, goal, tools_of
 from agentevolver.recipes.offline.teacher.intents import Intent
-from agentevolver.recipes.offline.teacher.observed import NeedLook, Seen, see
+from agentevolver.recipes.offline.teacher.observed import MissingLookup, ObservedEpisode, see
 from agentevolver.recipes.offline.teacher.prompt import Prompt, TeacherDraws
 
 
@@ -68,7 +68,7 @@ def grade(prompt: Prompt, draws: TeacherDraws) -> dict[str, Any]:
     }
 
 
-def _learn_from_attempt(prompt: Prompt, seen: Seen) -> None:
+def _learn_from_attempt(prompt: Prompt, seen: ObservedEpisode) -> None:
     if "attempt" not in prompt.sections:
         return
     facts = see(prompt.sections, prompt.steps("attempt")).facts
@@ -76,14 +76,14 @@ def _learn_from_attempt(prompt: Prompt, seen: Seen) -> None:
         seen.facts.take(call, facts.look(call))
 
 
-def find(intent: Intent, seen: Seen, reference: list[str] | None) -> JudgeFinding:
+def find(intent: Intent, seen: ObservedEpisode, reference: list[str] | None) -> JudgeFinding:
     errors = sum(step.failed for step in seen.steps)
     relevant = is_relevant(intent, seen)
     try:
         wanted = goal(intent, seen.facts)
     except Impossible as error:
         return JudgeFinding(0.0, str(error), errors, relevant)
-    except NeedLook as missing:
+    except MissingLookup as missing:
         if reference is None:
             return JudgeFinding(0.0, f"nothing shows what {missing.call} would have shown", errors, relevant)
         wanted = _of_reference(reference)
@@ -123,13 +123,13 @@ def _of_reference(reference: list[str]) -> TeacherGoal:
     return TeacherGoal([canonical(call) for call in calls if call.tool in CHANGES], answer)
 
 
-def is_relevant(intent: Intent, seen: Seen) -> bool:
+def is_relevant(intent: Intent, seen: ObservedEpisode) -> bool:
     words = intent.words
     apps = {tool.partition(".")[0] for tool in tools_of(intent)} | {intent.kind.partition("_")[0]}
     calls = [step.call for step in seen.steps if step.call is not None and step.call.tool != "done"]
     return any(words & set(call.args) or call.app in apps for call in calls)
 
 
-def _repeats(seen: Seen) -> int:
+def _repeats(seen: ObservedEpisode) -> int:
     calls = [step.call for step in seen.steps if not step.failed]
     return len(calls) - len(set(calls))

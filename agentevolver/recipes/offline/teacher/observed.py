@@ -1,7 +1,7 @@
 """Observed state of a pocket world: tools, words, look-ups, changes, and the site's rules.
 
 `ObservedFacts` describe the *start* of the episode: rows that a change made or altered are left out, so that a solution
-based on them works in a fresh instance. Asking for a fact that no text showed raises `NeedLook` with the call that
+based on them works in a fresh instance. Asking for a fact that no text showed raises `MissingLookup` with the call that
 would show it.
 """
 
@@ -26,7 +26,7 @@ from agentevolver.recipes.offline.teacher.calls import (
     read_usage,
 )
 from agentevolver.recipes.offline.teacher.prompt import NotUnderstood
-from agentevolver.recipes.offline.teacher.rules import Rules
+from agentevolver.recipes.offline.teacher.rules import SiteRules
 
 Row = tuple[str, ...]
 TABLES = {
@@ -43,7 +43,7 @@ _TABLE_OF_APP = {"note": "note", "cal": "cal", "mail": "mail", "shop": "order"}
 _COLUMN = {"note.find": 1, "note.list": 2, "cal.find": 1, "cal.list": 2, "mail.find": 1}
 
 
-class NeedLook(Exception):
+class MissingLookup(Exception):
     """A fact is unknown; `call` would show it."""
 
     def __init__(self, call: TeacherCall) -> None:
@@ -68,23 +68,23 @@ class ObservedFacts:
     answered: set[TeacherCall] = field(default_factory=set)
 
     def look(self, call: TeacherCall) -> list[Row]:
-        """Return the rows that a look-up shows; raises NeedLook if they are unknown."""
+        """Return the rows that a look-up shows; raises MissingLookup if they are unknown."""
         if call.tool == "shop.find":
             if call.args[0] not in self.products:
-                raise NeedLook(call)
+                raise MissingLookup(call)
             product = self.products[call.args[0]]
             return [] if product is None else [(call.args[0], str(product[0]), str(product[1]))]
         if call.tool in ("bank.bal", "me.pin"):
             value = self.balance if call.tool == "bank.bal" else self.pin
             if value is None:
-                raise NeedLook(call)
+                raise MissingLookup(call)
             return [(str(value),)]
         rows = list(self.rows[TABLES[call.tool]].values())
         if call.tool in _COLUMN:
             rows = [row for row in rows if row[_COLUMN[call.tool]] == call.args[0]]
         # A row that another look-up showed answers `find`, since names are unique; a list may have more rows.
         if call not in self.answered and not (rows and call.tool.endswith(".find")):
-            raise NeedLook(call)
+            raise MissingLookup(call)
         return rows
 
     def take(self, call: TeacherCall, rows: Sequence[Row]) -> None:
@@ -134,7 +134,7 @@ def read_rows(call: TeacherCall, observation: str) -> list[Row] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenStep:
+class ObservedStep:
     """A step; `call` is None if the action is no call."""
 
     index: int
@@ -151,13 +151,13 @@ class SeenStep:
 
 
 @dataclass(slots=True)
-class Seen:
+class ObservedEpisode:
     site: str = ""
     tools: dict[str, Signature] = field(default_factory=dict)
     words: dict[str, list[str]] = field(default_factory=dict)
     facts: ObservedFacts = field(default_factory=ObservedFacts)
-    rules: Rules = field(default_factory=Rules)
-    steps: list[SeenStep] = field(default_factory=list)
+    rules: SiteRules = field(default_factory=SiteRules)
+    steps: list[ObservedStep] = field(default_factory=list)
     worked: set[TeacherCall] = field(default_factory=set)
     touched: set[str] = field(default_factory=set)
     effects: list[tuple[str, ...]] = field(default_factory=list)
@@ -173,12 +173,12 @@ class Seen:
         complete = bool(steps) and steps[0].index == 0
         for step in steps:
             call = read_call(step.action)
-            seen = SeenStep(step.index, call, step.observation.strip())
+            seen = ObservedStep(step.index, call, step.observation.strip())
             self.steps.append(seen)
             if call is not None:
                 self._take(seen, call, complete=complete)
 
-    def _take(self, step: SeenStep, call: TeacherCall, *, complete: bool) -> None:
+    def _take(self, step: ObservedStep, call: TeacherCall, *, complete: bool) -> None:
         self.rules.learn(step.index, call, step.observation, self.worked, complete=complete)
         if step.observation.startswith("use ") or step.observation.startswith("err use "):
             self.tools.update(read_usage(step.observation))
@@ -251,13 +251,13 @@ class Seen:
         return Counter(effect for effect in kept if effect is not None)
 
 
-def see(sections: Mapping[str, str], steps: Sequence[StepText]) -> Seen:
+def see(sections: Mapping[str, str], steps: Sequence[StepText]) -> ObservedEpisode:
     """Return what a prompt's sections and its transcript's steps show. Raises NotUnderstood for native tool calls."""
     opening = sections.get("opening", "")
     told = f"{opening}\n{sections.get('profile', '')}"
     if _NATIVE in opening or any(_NATIVE in step.action for step in steps):
         raise NotUnderstood("calls are native tool calls (native_tools, syntax: json): it reads a line a call")
-    seen = Seen()
+    seen = ObservedEpisode()
     site = re.search(r"\bsite (k\d+)\b", opening)
     seen.site = site[1] if site else ""
     seen.tools = {**_schema_tools(sections.get("tools", "")), **read_usage(told)}

@@ -85,7 +85,7 @@ def read_prompt(messages: Any) -> Prompt:
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class MistakeRates:
     """Shares of deliberate mistakes (`TeacherSettings`)."""
 
     hallucinated: float = 0.15
@@ -102,7 +102,7 @@ class TeacherDraws:
     """Random draws of one request. At temperature 0 only mistakes are random. `planted` lists the mistakes made."""
 
     rng: random.Random
-    rates: Rates
+    rates: MistakeRates
     temperature: float = 0.7
     planted: list[dict[str, Any]] = field(default_factory=list)
 

@@ -45,7 +45,7 @@ _MEANINGS: tuple[tuple[str, str, str], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class RuleEvidence:
     """The step at which a rule was learnt, and how: by an error, a manual or a call that worked (`success`)."""
 
     step: int
@@ -53,22 +53,22 @@ class Evidence:
 
 
 @dataclass(slots=True)
-class Rules:
+class SiteRules:
     values: dict[str, str] = field(default_factory=dict)
-    evidence: dict[str, Evidence] = field(default_factory=dict)
+    evidence: dict[str, RuleEvidence] = field(default_factory=dict)
 
     def get(self, rule: str) -> str | None:
         return self.values.get(rule)
 
-    def copy(self) -> Rules:
-        return Rules(dict(self.values), dict(self.evidence))
+    def copy(self) -> SiteRules:
+        return SiteRules(dict(self.values), dict(self.evidence))
 
     def note(self, rule: str, value: str, step: int, by: str) -> None:
         """Set a rule. Errors and manuals replace a known value; a call that worked does not."""
         if by == "success" and rule in self.values:
             return
         if self.values.get(rule) != value:
-            self.evidence[rule] = Evidence(step, by)
+            self.evidence[rule] = RuleEvidence(step, by)
         self.values[rule] = value
 
     def learn(

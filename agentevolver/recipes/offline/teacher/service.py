@@ -23,7 +23,14 @@ from fastapi.responses import JSONResponse
 
 from agentevolver.llm.settings import TEACHER_TOKEN
 from agentevolver.recipes.offline.teacher import attributor, explorer, judge, summariser, synthesiser
-from agentevolver.recipes.offline.teacher.prompt import WHAT, NotUnderstood, Prompt, Rates, TeacherDraws, read_prompt
+from agentevolver.recipes.offline.teacher.prompt import (
+    WHAT,
+    MistakeRates,
+    NotUnderstood,
+    Prompt,
+    TeacherDraws,
+    read_prompt,
+)
 from agentevolver.utils.health import health_facts
 from agentevolver.utils.web.access import Access
 from agentevolver.utils.web.shield import Shield, answer_errors
@@ -60,7 +67,7 @@ class Teacher:
     """Answers prompts. `record` is a file with one JSON line for every deliberate mistake."""
 
     seed: int = 0
-    rates: Rates = field(default_factory=Rates)
+    rates: MistakeRates = field(default_factory=MistakeRates)
     record: Path | None = None
     served: Counter[str] = field(default_factory=Counter)
     planted: Counter[str] = field(default_factory=Counter)

@@ -14,7 +14,7 @@ from typing import Any
 from agentevolver.llm.prompts import StepText
 from agentevolver.recipes.offline.teacher.goals import tools_of
 from agentevolver.recipes.offline.teacher.intents import read_intent
-from agentevolver.recipes.offline.teacher.observed import Seen, see
+from agentevolver.recipes.offline.teacher.observed import ObservedEpisode, see
 from agentevolver.recipes.offline.teacher.prompt import NotUnderstood, Prompt, TeacherDraws
 from agentevolver.recipes.offline.teacher.rules import OCCASIONS, RULES, concerns, rules_in
 from env_service.environments.pocket.wordings import PHRASES
@@ -97,18 +97,18 @@ def rerank(prompt: Prompt, draws: TeacherDraws) -> dict[str, Any]:
     return {"order": [entry["number"] for entry, _ in ranked]}
 
 
-def _seen(prompt: Prompt, name: str) -> Seen:
+def _seen(prompt: Prompt, name: str) -> ObservedEpisode:
     if prompt.task != "summariser/validate":
         prompt.text("opening")
     return see(prompt.sections, prompt.steps(name))
 
 
-def _lessons(seen: Seen, draws: TeacherDraws) -> list[dict[str, Any]]:
+def _lessons(seen: ObservedEpisode, draws: TeacherDraws) -> list[dict[str, Any]]:
     lessons = [_lesson(seen, rule, value, draws) for rule, value in seen.rules.values.items()]
     return sorted(lessons, key=lambda lesson: -float(lesson["confidence"]))
 
 
-def _lesson(seen: Seen, rule: str, value: str, draws: TeacherDraws) -> dict[str, Any]:
+def _lesson(seen: ObservedEpisode, rule: str, value: str, draws: TeacherDraws) -> dict[str, Any]:
     by = seen.rules.evidence[rule].by
     if draws.errs(draws.rates.wrong_experiences):
         right, value = value, next(other for other in RULES[rule] if other != value)
@@ -125,7 +125,7 @@ def _lesson(seen: Seen, rule: str, value: str, draws: TeacherDraws) -> dict[str,
     }
 
 
-def _faults(seen: Seen) -> list[dict[str, Any]]:
+def _faults(seen: ObservedEpisode) -> list[dict[str, Any]]:
     calls = [step.call for step in seen.steps if step.call is not None]
     found = []
     if len(calls) != len(set(calls)):

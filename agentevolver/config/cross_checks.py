@@ -79,7 +79,7 @@ def _check_rollout(rollout: RolloutSettings) -> None:
 
 
 def _check_environments(settings: Settings) -> None:
-    """Refuse environments without a use, and synthetic tasks for environments that are not trained on."""
+    """Check that every environment and its settings are used, and that synthetic tasks are for trained environments."""
     section, several = settings.task_manager, settings.env_service.is_mixture
     if not any(environment.val_splits for environment in settings.environments):
         raise ConfigError("env_service.environments: val_splits is [] for all of them, so nothing would be validated")

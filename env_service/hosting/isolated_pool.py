@@ -153,7 +153,7 @@ class IsolatedPool(WorkerPool):
                 self._failed = True
 
     async def _grow(self, count: int) -> None:
-        """Fork `count` workers in the fork host with the fewest; raise HostFailed if none arrived."""
+        """Fork `count` workers in the fork host with the fewest workers; raise HostFailed if none dialled in."""
         if len(self._forking) < self._size:
             await self._add_fork_host()
         fork_host = min(self._forking, key=lambda candidate: (candidate.suspect, len(candidate.workers)))

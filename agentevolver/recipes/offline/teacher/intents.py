@@ -92,7 +92,7 @@ def wordings_of(intent: Intent) -> int:
 
 
 def write_query(intent: Intent, wording: int) -> str:
-    """Return an intent in one of its wordings (0 to below `wordings_of` it)."""
+    """Return an intent in the wording with this index, which must be below `wordings_of(intent)`."""
     if intent.links:
         each = [wording // WRITTEN**place % WRITTEN for place in range(1 + len(intent.links))]
         return write_goal(intent.slots, intent.links, each)

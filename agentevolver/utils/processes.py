@@ -148,7 +148,7 @@ def reseed() -> None:
 
 
 def attached(run_id: str) -> set[Path]:
-    """Return the shared memory that a run's processes map now, and the semaphores that carry their pids in their names."""
+    """Return the shared memory that a run's processes map now, and the semaphores whose names contain their pids."""
     # vLLM's message queues and Python's semaphores lie in /dev/shm, and Ray kills its workers without cleanup. Only a
     # live process shows its mappings.
     pids = {process.pid for process in carriers(run_id)}

@@ -169,7 +169,7 @@ class IsolatedPool(WorkerPool):
         if not arrived:
             if not fork_host.workers:
                 self._drop(fork_host)
-            raise HostFailed(f"none of {count} forked processes called within {DIAL_TIMEOUT_S:g} s")
+            raise HostFailed(f"none of {count} forked processes connected within {DIAL_TIMEOUT_S:g} s")
 
     async def _any_arrived(self, fork_host: ForkHost, dialed: list[asyncio.Future[Link]]) -> bool:
         welcomes = [asyncio.create_task(self._welcome(fork_host, future)) for future in dialed]

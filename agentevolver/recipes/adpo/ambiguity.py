@@ -29,14 +29,14 @@ def p_hat(task: Task) -> float | None:
     """Return p of a task, or None if it is null. Raises PHatError if it is missing or no number in 0..1."""
     if P_HAT not in task.metadata:
         raise PHatError(
-            f"task {task.task_id}: its metadata have no {P_HAT}: write the share in 0..1 of the episodes that gave its "
+            f"task {task.task_id}: the metadata lack {P_HAT}: write the share in 0..1 of the episodes that gave its "
             "label, or null where its answer is known"
         )
     value = task.metadata[P_HAT]
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, Real) or not 0.0 <= float(value) <= 1.0:
-        raise PHatError(f"task {task.task_id}: {P_HAT} = {value!r} is no share: write a number in 0..1, or null")
+        raise PHatError(f"task {task.task_id}: {P_HAT} = {value!r} is not a share: write a number in 0..1, or null")
     return float(value)
 
 
@@ -58,4 +58,4 @@ def bucket(p: float | None, lo: float, hi: float) -> int:
 
 def check_range(lo: float, hi: float) -> None:
     if not (math.isfinite(lo) and math.isfinite(hi) and 0.0 <= lo < hi <= 1.0):
-        raise ValueError(f"lo = {lo!r} and hi = {hi!r}: write two shares in 0..1, the least one first")
+        raise ValueError(f"lo = {lo!r} and hi = {hi!r}: write two shares in 0..1, the smaller one first")

@@ -26,7 +26,7 @@ DECIDED = {
     "trainer.total_epochs": "write recipes.agent0.executor.steps and recipes.agent0.proposer.steps",
     "trainer.test_freq": "a round ends with an evaluation of recipes.agent0.executor.eval_n episodes a task; remove it",
     "trainer.val_before_train": "the base is evaluated before the first round; remove it",
-    "trainer.resume_mode": "rounds go on where coevolve.json says; remove it, or give another experiment_name",
+    "trainer.resume_mode": "rounds resume from coevolve.json; remove it, or give another experiment_name",
     "trainer.resume_from_path": "rounds begin with actor_rollout_ref.model.path; remove it",
     "data.train_filter": "tasks are proposed; remove it",
     "actor_rollout_ref.rollout.val_kwargs.n": "write recipes.agent0.executor.eval_n",
@@ -40,7 +40,7 @@ def check(settings: Settings, config: DictConfig, layers: Layers) -> None:
     """
     if not layers or not settings_of(settings).enable:
         return
-    check_synchronous(config, "recipes.agent0.enable", "its trainings are of the synchronous trainer")
+    check_synchronous(config, "recipes.agent0.enable", "its trainings are synchronous")
     _check_world(settings)
     _check_parts(settings, config)
     _check_policies(settings)
@@ -77,7 +77,7 @@ def _check_world(settings: Settings) -> None:
         return
     if world == PROPOSE_ENV:
         raise ConfigError(
-            f"env_service.env_type = {PROPOSE_ENV} is served by itself: name the world that proposals are for "
+            f"env_service.env_type = {PROPOSE_ENV} is added by itself: name the world that proposals are for "
             f"({', '.join(WORLDS)})"
         )
     why = "runs no reference program, which recipes.agent0.gate = executed needs, and " if gate == "executed" else ""
@@ -123,8 +123,8 @@ def _check_parts(settings: Settings, config: DictConfig) -> None:
         )
     if config.trainer.save_freq < 1:
         raise ConfigError(
-            f"trainer.save_freq = {config.trainer.save_freq}: a training that saves nothing leaves the next stage "
-            "nothing; write 1 or more"
+            f"trainer.save_freq = {config.trainer.save_freq}: the next stage needs a checkpoint of the training; "
+            "write 1 or more"
         )
 
 

@@ -58,7 +58,7 @@ async def _run(client: Instances, world: str, program: str) -> str | DroppedProp
         except EnvCrashed as error:
             if attempt == TRIES:
                 raise
-            logger.warning("a program's instance was lost, it is run again: %s", error)
+            logger.warning("the instance of a program was lost; the program is run again: %s", error)
             continue
         if (result.get("info") or {}).get("status") != "died":
             break

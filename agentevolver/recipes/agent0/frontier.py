@@ -95,11 +95,10 @@ async def _told(client: Any, task: Task, instance_id: str) -> Mapping[str, Any]:
     try:
         state = await client.get_tools_info(instance_id, params={"what": "state"})
     except EnvRequestError as error:
-        raise GradingError(f"task {task.task_id}: {task.env_type!r} does not tell its state: {error}") from error
+        raise GradingError(f"task {task.task_id}: {task.env_type!r} does not expose its state: {error}") from error
     facts = state.get("facts") if isinstance(state, Mapping) else None
     if not isinstance(facts, Mapping) or "refused" not in facts or not facts.get("world"):
         raise GradingError(
-            f"task {task.task_id}: the state of {task.env_type!r} says neither what was proposed nor for which world: "
-            f"{str(state)[:200]}"
+            f"task {task.task_id}: the state of {task.env_type!r} lacks the proposal or its world: {str(state)[:200]}"
         )
     return facts

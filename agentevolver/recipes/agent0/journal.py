@@ -68,6 +68,6 @@ def _read(path: Path) -> list[dict[str, Any]]:
     for number, line in enumerate(lines, 1):
         record = parse(line)
         if record is None:
-            raise TrainingFailed(f"{path}:{number}: is no record; move the file away, and what it held is made again")
+            raise TrainingFailed(f"{path}:{number}: not a record; move the file away to make its results again")
         records.append(record)
     return records

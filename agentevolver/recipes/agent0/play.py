@@ -62,7 +62,7 @@ class StateGrader:
         facts = state.get("facts") if isinstance(state, Mapping) else None
         if not isinstance(facts, Mapping):
             raise EnvServiceError(
-                f"the environment {task.env_type!r} does not tell its state, so the answer is unknown",
+                f"the environment {task.env_type!r} does not expose its state, so the answer is unknown",
                 url="/get_info",
                 instance_id=instance_id,
             )

@@ -98,7 +98,7 @@ class Agent0Settings(_Section):
     def _check(self) -> Self:
         low, high = self.keep
         if not 0 <= low < high <= 1:
-            raise ValueError(f"keep = [{low}, {high}]: write two shares in 0..1, the least one first")
+            raise ValueError(f"keep = [{low}, {high}]: write two shares in 0..1, the smaller one first")
         if self.min_pool > self.pool:
             raise ValueError(f"min_pool = {self.min_pool} is more than pool = {self.pool}")
         if self.min_answered > self.executor.label_k:

@@ -81,7 +81,7 @@ def measured(answers: Sequence[str | None], calls: Sequence[int], label: str | N
     no episodes, or the lengths differ.
     """
     if not answers or len(answers) != len(calls):
-        raise ValueError(f"{len(answers)} answers and {len(calls)} numbers of calls, expected as many, and at least 1")
+        raise ValueError(f"{len(answers)} answers and {len(calls)} numbers of calls; both must be equal and at least 1")
     votes = [(str(answers[members[0]]).strip(), len(members)) for members in tally(answers)]
     vote, count = max(votes, key=lambda pair: pair[1], default=("", 0))
     return Measurement(

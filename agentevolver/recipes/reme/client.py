@@ -68,7 +68,7 @@ class RemeBackend(Backend):
         )
         if problem is not None:
             raise RemeServiceError(
-                f"{reme.base_url}/retrieve_task_memory answered with what may not be shown to a policy: {problem}"
+                f"{reme.base_url}/retrieve_task_memory sent a text that must not be shown to a policy: {problem}"
             )
         experiences = self._read(reply)
         if any(question.evaluates_source_of(experience) for experience in experiences):

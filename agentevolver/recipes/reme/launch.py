@@ -35,8 +35,8 @@ def services(launch: Launch) -> Services | None:
         return Services((user_service(NAME, known=known, logs=launch.logs, env={}, usual_health_url=health),))
     if launch.target is not None and section.backend != "http":
         raise UsageError(
-            f"--with-reme starts a service that nobody would ask: exp_manager.backend = {section.backend} keeps the "
-            "pool in the run itself; leave --with-reme away, or set exp_manager.backend=http"
+            f"--with-reme starts a service that the run would not use: exp_manager.backend = {section.backend} keeps "
+            "the pool in the run itself; remove --with-reme, or set exp_manager.backend=http"
         )
     try:
         check_role(launch.settings, Role.SUMMARISER, outside_rollouts=True)

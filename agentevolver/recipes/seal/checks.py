@@ -25,7 +25,7 @@ def check(settings: Settings, config: DictConfig, layers: Any) -> None:
     check_synchronous(config, "recipes.seal.enable", "it makes tasks of the step before")
     if not tasks.mixture.needs_synthetic:
         raise ConfigError(
-            "recipes.seal makes synthetic tasks, and none is trained on: set "
+            "recipes.seal makes synthetic tasks, but none is trained on: set "
             "task_manager.mixture.synthetic_data_ratio above 0"
         )
     if tasks.curriculum.synthesize_every_epochs > 0:

@@ -175,14 +175,14 @@ class SelfPlay(TrainerPart):
             self.pool.load_state_dict(json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise TrainingFailed(
-                f"{path} cannot be read ({error}), so that nobody knows the pool of self-play: start over in a run of "
+                f"{path} cannot be read ({error}), so the pool of self-play is unknown: start a new run with a name of "
                 "its own with trainer.experiment_name=NAME"
             ) from error
         for member in self.pool.members:
             if member.name != START and not (Path(self._place(member)) / "config.json").is_file():
                 raise TrainingFailed(
-                    f"{self._place(member)} is gone, a member of self-play's pool that {folder} knows: put it "
-                    "back, or start over in a run of its own with trainer.experiment_name=NAME"
+                    f"{self._place(member)} is missing, a member of the pool of self-play in {folder}: put it "
+                    "back, or start a new run with a name of its own with trainer.experiment_name=NAME"
                 )
 
     def _tidy(self, checkpoints: Path) -> None:

@@ -127,7 +127,7 @@ def composed(*overrides):
     ("overrides", "message"),
     [
         (["trainer.reward_stages=[{use: moon}]"], r"trainer.reward_stages: stage 'moon'.*package.module:Name"),
-        (["trainer.row_clips=[{use: ambiguity, lo: 2}]"], r"trainer.row_clips: .*the least one first"),
+        (["trainer.row_clips=[{use: ambiguity, lo: 2}]"], r"trainer.row_clips: .*the smaller one first"),
     ],
 )
 def test_what_cannot_be_made_is_refused_before_training(overrides, message):

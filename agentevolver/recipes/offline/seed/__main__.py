@@ -136,7 +136,7 @@ def _check_folder(out: Path) -> None:
     except FileNotFoundError:
         return
     except NotADirectoryError as error:
-        raise BuildError(f"--out {out} is no folder") from error
+        raise BuildError(f"--out {out} is not a folder") from error
 
 
 def _tasks(world: type[BaseEnv], split: str) -> list[str]:

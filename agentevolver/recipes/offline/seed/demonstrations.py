@@ -66,9 +66,9 @@ def _of_line(line: bytes, place: str) -> Demonstration:
         raise refused("an object with the keys task_id and actions, and no others, is expected")
     task_id, actions = record["task_id"], record["actions"]
     if not isinstance(task_id, str) or not task_id:
-        raise refused("task_id is no text")
+        raise refused("task_id must be a text")
     if not isinstance(actions, list) or not actions or not all(isinstance(one, str) and one for one in actions):
-        raise refused("actions is no list of texts, one at least and none empty")
+        raise refused("actions must be a list of non-empty texts, at least one")
     return Demonstration(task_id, tuple(actions), place)
 
 
@@ -117,7 +117,7 @@ def _check(messages: Sequence[Message], place: str) -> None:
             raise DemonstrationError(f"{place}: a message of {message['role']} is no text: {content!r:.80}")
         special = next((token for token in SPECIALS if token in content), None)
         if special is not None:
-            raise DemonstrationError(f"{place}: {special} cannot stand in a message: it ends or begins one")
+            raise DemonstrationError(f"{place}: {special} cannot be part of a message: it begins or ends one")
 
 
 def described(error: Exception) -> str:

@@ -316,7 +316,7 @@ class _Pause:
         now = time.monotonic()
         if now < self._until:
             raise _Paused(
-                f"the judge failed {self._failures} times in a row, it is not asked for {self._until - now:.0f} s"
+                f"the judge failed {self._failures} times in a row; the next call is in {self._until - now:.0f} s"
             )
         self._until = now + PAUSE_S
 

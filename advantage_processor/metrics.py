@@ -20,9 +20,9 @@ SMALL_SCORE = 0.1
 
 
 def label_metrics(batch: CreditBatch, labelled: Tensor, scores: Tensor, success_threshold: float) -> dict[str, float]:
-    """Return the judge's counts and cost, and how its labels agree with the outcome.
+    """Return the judge's counts and cost, and the agreement of its labels with the outcome.
 
-    `labelled` (T): whose labels are used. `scores` (T, K): +1 GOOD, -1 BAD, 0 without labels.
+    `labelled` (T): trajectories whose labels are used. `scores` (T, K): +1 GOOD, -1 BAD, 0 without labels.
     """
     counted = [a for a, valid in zip(batch.attributions, batch.valid.tolist(), strict=True) if valid]
     use = labelled & batch.valid

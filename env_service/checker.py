@@ -1,4 +1,4 @@
-"""Contract check: runs the promises of `base.py` against an environment and reports each broken one.
+"""Contract check: tests the promises of `base.py` on an environment and reports each broken one.
 
 The docstring of a check is its promise, which is printed. A check raises `Broken` (or `Failed`) if the promise does not
 hold.
@@ -136,7 +136,7 @@ def marks_its_query(subject: ProbeSubject) -> None:
 
 
 def says_what_actions_did(subject: ProbeSubject) -> None:
-    """What info says of an action (refused, finished) is said of every action of an episode."""
+    """If info reports `refused` or `finished` for one action, it does so for every action of the episode."""
     told: dict[str, set[str]] = {}
     with episode(subject, params={"is_open_query": True}) as (instance_id, _):
         for text in (subject.action, *ODD_TEXTS):
@@ -153,7 +153,7 @@ def says_what_actions_did(subject: ProbeSubject) -> None:
 
 
 def tells_its_state(subject: ProbeSubject) -> None:
-    """get_info with what=state returns no state, or one that reading does not change and that is equal after equal
+    """get_info with what=state returns None, or a state that reading does not change and that is equal after equal
     actions."""
     with (
         episode(subject, params={"is_open_query": True}) as (one, _),

@@ -135,9 +135,7 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
         metavar="MB",
         help="memory a shared host may add; 0: no limit",
     )
-    add(
-        "--idle-s", type=float, default=3600.0, metavar="S", help="release an instance that nobody has used for so long"
-    )
+    add("--idle-s", type=float, default=3600.0, metavar="S", help="release an instance that was not used for so long")
     add("--max-body-bytes", type=_positive, default=2 * 1024 * 1024, metavar="N", help="largest request body")
     add(
         "--max-reply-bytes",

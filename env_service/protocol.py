@@ -44,7 +44,7 @@ class Instances(Protocol):
 
 
 class Repeat(Enum):
-    """Whether the same request may be sent again."""
+    """Whether a failed request may be sent again."""
 
     NEVER = "never"
     IF_SAFE = "only if carrying it out twice does no harm"

@@ -149,7 +149,7 @@ def run_import(options: argparse.Namespace, configuration: Configuration) -> int
         experiences = read_dump(options.file, pool.workspace)
         take = pool.replace_all if options.replace else pool.add if options.merge else pool.put
         added = take(experiences)
-    print(f"{added.inserted} imported, {added.joined} joined to others")
+    print(f"{added.inserted} imported, {added.joined} merged into others")
     return 0
 
 

@@ -207,7 +207,7 @@ class Database:
         if application == 0 and tables == 0:
             return
         if application != APPLICATION_ID:
-            raise StoreError(f"{self.path} is an SQLite file of something else; give another path")
+            raise StoreError(f"{self.path} is an SQLite file of another program; give another path")
         if version > VERSION:
             raise StoreError(
                 f"{self.path} was written by a later version ({version}, this one knows {VERSION}); update, or export "

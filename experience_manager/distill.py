@@ -193,7 +193,7 @@ class Distiller:
 
     async def _ask(self, build: prompts.Build, schema: type[M], result: Distilled) -> M | LLMError:
         if result.exhausted:
-            return BudgetExceeded("the budget was spent before")
+            return BudgetExceeded("the budget is already spent")
         limits = self._limits
 
         def prompt(room: int | None) -> Messages:
@@ -216,7 +216,7 @@ class Distiller:
             result.counts[name] += 1
             result.problem = " ".join(str(error).split())
             result.interrupted |= not isinstance(error, LLMFiltered | LLMContextOverflow | LLMReplyError)
-            logger.warning("a call of the summariser is lost (%s): %s", name, error)
+            logger.warning("a call of the summariser failed (%s): %s", name, error)
             return error
 
 

@@ -115,7 +115,7 @@ class DistillQueue:
         left = self.waiting + self._at_work
         if left:
             self.counts["dropped"] += left
-            logger.warning("%d groups were not distilled any more", left)
+            logger.warning("%d groups were not distilled before the end", left)
         for worker in self._workers:
             worker.cancel()
         await asyncio.gather(*self._workers, return_exceptions=True)

@@ -174,7 +174,7 @@ class Configuration(BaseModel):
             return self.exp_manager.store
         if self.experiment_dir is None:
             raise ConfigError(
-                "nothing says where the store is: give --store FILE, --conf FILE, or exp_manager.store in --settings"
+                "the path of the store is missing: give --store FILE, --conf FILE, or exp_manager.store in --settings"
             )
         return self.experiment_dir / "experience.sqlite"
 
@@ -196,7 +196,7 @@ class Configuration(BaseModel):
         kind = next((kind for name, kind in kinds.items() if stamp.encoder.startswith(name)), None)
         if kind is None:
             raise ConfigError(
-                f"{store.path} holds vectors of {stamp.encoder}: say how to get at it with --settings "
+                f"{store.path} holds vectors of {stamp.encoder}: configure this encoder with --settings "
                 "(exp_manager.encoder)"
             )
         changes = {"encoder": EmbeddingSettings(kind=kind), "embedded_text": stamp.embedded_text}

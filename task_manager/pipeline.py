@@ -52,14 +52,13 @@ class QuestioningFailed(RuntimeError):
 
 
 class TaskPipeline:
-    """Carries out a plan.
+    """Runs the jobs of a plan.
 
     Each finished part goes into the journal before the next one begins. A failed job is counted and left for the next
     run; a spent budget ends the run early.
 
-    Args:
-        pool: queries to compare with; holds only evaluation queries at first.
-        known: existing tasks that must not be made again. New ids continue after theirs.
+    Args: pool: queries to compare with; at first only those of the evaluation. known: existing tasks that must not be
+    made again. New ids continue after theirs.
     """
 
     def __init__(

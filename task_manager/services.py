@@ -45,7 +45,7 @@ def running(configuration: QuestioningConfiguration, logs: Path) -> Iterator[Non
         for name, health_url, arguments in _needed(configuration):
             answers, identity = _ask(health_url)
             if answers and not (name == "env_service" and configuration.env_service.external):
-                who = identity or "something that does not say who it is"
+                who = identity or "something that does not identify itself"
                 key = "env_service.env_url" if name == "env_service" else "llm.teacher.url"
                 raise ServiceFailed(
                     f"{health_url} is answered by {who}: choose another port with {key}, "

@@ -171,7 +171,7 @@ class Verifier:
                     return first
         except (LLMFiltered, LLMContextOverflow) as error:
             # Further opinions would meet the same filter or limit.
-            return f"the judge does not read it: {error}"
+            return f"the judge cannot be asked about this query: {error}"
         return None
 
     def _refused(self, reply: AcceptReply) -> str | None:
@@ -211,7 +211,7 @@ class Verifier:
                 try:
                     said = await self._actor.next(prompt, opening=opening, seed=1_000 * number)
                 except (LLMReplyError, LLMFiltered, LLMContextOverflow) as error:
-                    tried.problem = f"the verifier said nothing that can be done: {error}"
+                    tried.problem = f"the verifier gave no usable action: {error}"
                     return tried
                 result = await self._client.step(
                     instance_id, {"role": "assistant", "content": said.action}, step_index=index

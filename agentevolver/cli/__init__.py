@@ -103,7 +103,7 @@ def _commit(git: Path) -> str | None:
 def _overview() -> str:
     width = max(map(len, VERBS))
     lines = [f"  {name:{width}}  {verb.sentence}" for name, verb in VERBS.items()]
-    last = f"{PROG} VERB --help says what a verb takes, {PROG} --version which version this is."
+    last = f"{PROG} VERB --help lists the arguments of a verb, {PROG} --version prints the version."
     return "\n".join([f"usage: {PROG} VERB ...", "", *lines, "", last])
 
 
@@ -233,7 +233,7 @@ VERBS = {
     "run": Verb("", "start a training run and the services it needs", _run, own_help=True),
     "resume": Verb(
         "NAME [options] [key=value ...]",
-        "go on with an experiment: its folder, project/experiment or experiment",
+        "resume an experiment: its folder, project/experiment or experiment",
         lambda rest: _launch("resume", ["--resume", *rest]),
     ),
     "view": Verb(
@@ -254,7 +254,7 @@ VERBS = {
     "export": Verb("", "write a policy as a Hugging Face folder with a model card", _command("export"), own_help=True),
     "table": Verb("", "train conditions with several seeds, and write their table", _command("table"), own_help=True),
     "new": Verb("", "write a working skeleton of an environment", _env_service("new"), own_help=True),
-    "check": Verb("", "run the contract against an environment", _env_service("check"), own_help=True),
-    "doctor": Verb("", "look at this machine, a configuration and its language models", _doctor, own_help=True),
+    "check": Verb("", "check that an environment keeps the contract", _env_service("check"), own_help=True),
+    "doctor": Verb("", "check this machine, a configuration and its language models", _doctor, own_help=True),
     "completion": Verb("", "print the completion of this command for a shell", _completion, own_help=True),
 }

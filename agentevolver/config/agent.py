@@ -101,7 +101,7 @@ def check_agent(settings: AgentSettings, *, template: str, flow: str, observatio
         for key, field in AgentSettings.model_fields.items():
             if getattr(settings, key) != field.default:
                 raise ConfigError(
-                    f"{SECTION}.{key} is read where an agent of your own plays alone: set {SECTION}.agent_function "
+                    f"{SECTION}.{key} is only read if your own agent plays: set {SECTION}.agent_function "
                     f"or {SECTION}.agent_command, or remove the key"
                 )
         return
@@ -118,8 +118,8 @@ def check_agent(settings: AgentSettings, *, template: str, flow: str, observatio
     ):
         if value not in wanted:
             raise ConfigError(
-                f"{SECTION}.{key} = {value} has no effect beside {SECTION}.{chosen}: the agent itself keeps its "
-                "messages and says when it calls; remove the key"
+                f"{SECTION}.{key} = {value} has no effect with {SECTION}.{chosen}: your agent keeps its own "
+                "messages and decides when to call the model; remove the key"
             )
 
 
@@ -157,7 +157,7 @@ def agent_function(spec: str) -> Callable[..., Any]:
             "the one that the launcher is started in, or be in PYTHONPATH"
         ) from error
     if not callable(found):
-        raise ConfigError(f"{place}: is a {type(found).__name__}, no function")
+        raise ConfigError(f"{place}: is a {type(found).__name__}, not a function")
     try:
         inspect.signature(found).bind(None, None, None)
     except TypeError as error:

@@ -40,8 +40,8 @@ def check_synchronous(config: DictConfig, what: str, why: str) -> None:
     """Raise ConfigError with the reason `why` if rollouts continue during updates. `what` is the unfit key."""
     if goes_on(config):
         raise ConfigError(
-            f"{MODE} = {OmegaConf.select(config, MODE)}: {what} does not go with rollouts that go on over updates "
-            f"({why}): remove it, or write {MODE}: {SYNC}"
+            f"{MODE} = {OmegaConf.select(config, MODE)}: {what} cannot be combined with rollouts that continue during "
+            f"updates ({why}): remove it, or write {MODE}: {SYNC}"
         )
 
 
@@ -106,7 +106,7 @@ def _unfit_separate(settings: Settings, config: DictConfig, mode: str) -> Iterat
         yield "actor_rollout_ref.rollout.checkpoint_engine.backend must not be naive: write nccl, nixl or mooncake"
     for key in ("nnodes", "n_gpus_per_node"):
         if not (OmegaConf.select(rollout, key) or 0) > 0:
-            yield f"actor_rollout_ref.rollout.{key} must be above 0: the GPUs that rollouts have to themselves"
+            yield f"actor_rollout_ref.rollout.{key} must be above 0: the number of GPUs for rollouts alone"
     syncs = int(config.trainer.v1.separate_async.parameter_sync_step)
     tasks, mini = settings.sizes.train_batch_size, settings.sizes.ppo_mini_batch_size
     if tasks != syncs * mini:
@@ -121,4 +121,4 @@ def _unfit_separate(settings: Settings, config: DictConfig, mode: str) -> Iterat
             "it, or join a cluster with ray.address"
         )
     if settings.exp_manager.enabled:
-        yield "exp_manager takes in whole steps, and here a step has several batches: remove it"
+        yield "exp_manager needs whole steps, and here a step has several batches: remove it"

@@ -79,7 +79,7 @@ def _check_rollout(rollout: RolloutSettings) -> None:
 
 
 def _check_environments(settings: Settings) -> None:
-    """Refuse environments without a use, and synthetic tasks for environments that are not trained on."""
+    """Check that every environment and its settings are used, and that synthetic tasks are for trained environments."""
     section, several = settings.task_manager, settings.env_service.is_mixture
     if not any(environment.val_splits for environment in settings.environments):
         raise ConfigError("env_service.environments: val_splits is [] for all of them, so nothing would be validated")
@@ -162,7 +162,7 @@ def _check_tasks(settings: Settings) -> None:
     if not mixture.needs_synthetic:
         if section.curriculum.synthesize_every_epochs > 0:
             raise ConfigError(
-                "task_manager.curriculum.synthesize_every_epochs makes tasks that nobody trains on: set "
+                "task_manager.curriculum.synthesize_every_epochs makes tasks that are never trained on: set "
                 "task_manager.mixture.synthetic_data_ratio above 0"
             )
     elif settings.env_service.is_mixture:
@@ -298,7 +298,7 @@ def check_role(settings: Settings, role: Role, *, outside_rollouts: bool) -> Non
             )
     if endpoint.base_url == POLICY and outside_rollouts:
         raise ConfigError(
-            f"llm.roles.{role.value}.base_url = policy: the role is also asked while no policy is served (before "
+            f"llm.roles.{role.value}.base_url = policy: the role is also called while no policy is served (before "
             "training, or between "
             "rollouts), name another endpoint"
         )

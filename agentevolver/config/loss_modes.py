@@ -1,7 +1,5 @@
-"""Supported loss modes (`actor_rollout_ref.actor.policy_loss.loss_mode`), and keys that are refused beside them.
-
-Imports no torch, so a mistake is reported before anything is loaded.
-"""
+"""Supported loss modes (`actor_rollout_ref.actor.policy_loss.loss_mode`), and keys that cannot be combined with them.
+Imports no torch, so a mistake is reported before anything is loaded."""
 
 from __future__ import annotations
 

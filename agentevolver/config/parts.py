@@ -39,7 +39,7 @@ def from_experiment(path: Path, overrides: Sequence[str] = (), environment: str 
     settings = load(path, list(overrides)).settings
     names = settings.env_service.env_types
     if environment is None and settings.env_service.is_mixture:
-        raise ConfigError(f"{path}: env_service.env_type names {', '.join(names)}: say which with --environment NAME")
+        raise ConfigError(f"{path}: env_service.env_type names {', '.join(names)}: choose one with --environment NAME")
     if environment is not None and environment not in names:
         raise ConfigError(f"{path}: --environment {environment}: env_service.env_type names {', '.join(names)}")
     return from_settings(settings, environment)

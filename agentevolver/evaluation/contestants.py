@@ -64,7 +64,7 @@ class Contestant:
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedEndpoint:
-    """Endpoint of a chat model. `key_env` names the variable with its key, or is None if it needs no key."""
+    """Endpoint of a chat model. `key_env` is the variable that holds its key, or None if it needs no key."""
 
     url: str
     model: str

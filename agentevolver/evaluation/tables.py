@@ -79,7 +79,7 @@ class Table(_Section):
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
         if self.baseline is not None and self.baseline not in self.conditions:
-            raise ValueError(f"baseline {self.baseline!r} is none of the conditions {', '.join(self.conditions)}")
+            raise ValueError(f"baseline {self.baseline!r} is not one of the conditions {', '.join(self.conditions)}")
         for name, condition in self.conditions.items():
             if condition.experiment is None and self.experiment is None:
                 raise ValueError(f"condition {name!r} has no experiment, and neither has the table")

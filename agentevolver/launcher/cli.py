@@ -175,7 +175,7 @@ def _dry_run(options: Options, configuration: Resolved, registry: RunRegistry) -
     if options.conf is not None:
         facts += _estimate(configuration)
         facts += [f"WARNING: {line}" for line in _warnings(options, configuration)]
-    lines = [*facts, *(f"as things are now, a start would fail: {obstacle}" for obstacle in obstacles)]
+    lines = [*facts, *(f"a start would fail now: {obstacle}" for obstacle in obstacles)]
     # Masked line by line: the last word of a line must not be read as the scheme (`basic ...`) of the next line.
     told = "\n".join([plan.describe(commands=options.show_config), *lines]).splitlines()
     shown = "\n".join(masked_text(line) for line in told)
@@ -248,7 +248,7 @@ def _as_started(options: Options, folder: Path) -> Options:
     hidden = next((item for item in record["argv"] if MASK in item), None)
     if hidden is not None:
         raise UsageError(
-            f"--resume {folder}: {hidden.partition('=')[0]} was given on the command line and is not written down; "
+            f"--resume {folder}: {hidden.partition('=')[0]} is a secret from the command line, which is not recorded; "
             "use --conf"
         )
     before = parse(record["argv"])
@@ -281,7 +281,7 @@ def _stop(registry: RunRegistry, name: str) -> None:
     records = [record for record in known if not name or record.is_called(name)]
     if name and not records:
         names = ", ".join(record.experiment_dir for record in known) or "none"
-        raise UsageError(f"--stop {name}: no run of this checkout is called so (running: {names})")
+        raise UsageError(f"--stop {name}: no run of this checkout has this name (running: {names})")
     for record in records:
         logger.info("run %s: stopping", record.run_id)
         if registry.stop(record):

@@ -40,10 +40,10 @@ def ending(folder: Path, *, code: int, seconds: float, ledger: Path | None = Non
     if whole:
         lines.append(f"  checkpoint: {_short(whole[-1].folder)}")
         if whole[-1].step < step:
-            lines.append(f"  the {step - whole[-1].step} steps after it are repeated when the run goes on")
+            lines.append(f"  the {step - whole[-1].step} steps after it are repeated when the run resumes")
     todo = [("look at it", f"view {name}")]
     if code and only_starts_over(folder):
-        lines.append("  no checkpoint was written (trainer.save_freq): there is nothing to go on from")
+        lines.append("  no checkpoint was written (trainer.save_freq): a later start begins anew")
         todo.append(("start over", f"resume {name} trainer.resume_mode=disable"))
     elif code:
         todo.append(("go on", f"resume {name}"))

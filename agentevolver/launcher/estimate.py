@@ -39,7 +39,7 @@ def expected(
         assumptions.append("a judge for every rollout of a synthetic task; those with a check of the state need none")
     if any(activity.calls for activity in trained):
         assumptions.append(
-            f"{steps} training steps whose episodes are as long as they may be ({settings.rollout.max_steps} steps), "
+            f"{steps} training steps with episodes of the greatest length ({settings.rollout.max_steps} steps), "
             "without validation"
         )
     return [*made, *trained], assumptions

@@ -140,7 +140,7 @@ def check_target(module: str, cwd: Path) -> None:
     for part in module.split("."):
         found = PathFinder.find_spec(part, places)
         if found is None:
-            raise UsageError(f"--target {module}: there is no module {part!r} in {cwd} or among what is installed")
+            raise UsageError(f"--target {module}: the module {part!r} is neither in {cwd} nor installed")
         places = list(found.submodule_search_locations or ())
 
 
@@ -211,7 +211,7 @@ def _whose(
     env_url: str, identity: ServiceIdentity | None, names: Sequence[str], registry: RunRegistry, *, declared: bool
 ) -> str:
     """Describe the owner of a running environment service. Raise LaunchError if the run may not use it."""
-    who = str(identity) if identity is not None else "a service that does not say who it is"
+    who = str(identity) if identity is not None else "a service that does not identify itself"
     if identity is not None and (missing := sorted(set(names) - set(identity.env_types))):
         raise LaunchError(f"{env_url} is answered by {who}, and this run needs {', '.join(missing)}: {OTHER_PORT}")
     if declared:

@@ -82,11 +82,11 @@ def keep_worker_logs(temp_dir: Path, exits: Mapping[str, str], target: Path) -> 
             if (error_line := last_error(content)) is not None:
                 errors.setdefault(error_line, name)
         except OSError as error:  # a full disk must not stop the run's end
-            logger.warning("%s was not kept: %s", path.name, error.strerror)
+            logger.warning("%s could not be copied: %s", path.name, error.strerror)
             return written
         written += 1
     if written:
-        logger.info("the last words of failed workers: %s", target)
+        logger.info("the last output of failed workers: %s", target)
         for line, name in errors.items():
             logger.info("    %s: %s", name, line)
     return written

@@ -127,9 +127,9 @@ def _check_stop_and_resume(options: Options) -> None:
     ):
         raise UsageError("--stop stops runs and starts none; give it alone")
     if options.resume is not None and options.conf is not None:
-        raise UsageError("--resume takes the yaml that the experiment was started with; leave --conf away, or --resume")
+        raise UsageError("--resume takes the yaml that the experiment was started with; remove --conf or --resume")
     if options.resume is not None and options.target is not None:
-        raise UsageError("--resume runs the module that the experiment was started with; leave --target away")
+        raise UsageError("--resume runs the module that the experiment was started with; remove --target")
     if options.allow_changes and options.conf is None and options.resume is None:
         raise UsageError(
             "--allow-changes lets a run go on in an experiment of another configuration, and needs --conf or --resume"
@@ -141,7 +141,7 @@ def _check_view(options: Options, rest: Sequence[str]) -> None:
     if options.view and (others or any("=" in str(folder) for folder in options.view)):
         raise UsageError("--view shows a run and starts none; during a run: --conf FILE --with-logview")
     if not options.view and (options.host != Options.host or options.port is not None):
-        raise UsageError("--host and --port are those of --view")
+        raise UsageError("--host and --port need --view")
     if options.port is not None and not 0 < options.port < 65536:
         raise UsageError(f"--port {options.port} is no port")
     if LOGVIEW in options.services and options.conf is None and options.resume is None:

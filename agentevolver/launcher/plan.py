@@ -286,7 +286,7 @@ def _cluster(
 
 
 def _of_run(spec: ServiceSpec, env: Mapping[str, str]) -> ServiceSpec:
-    """Return a recipe's service with the variables of the run's processes, its own laid over them."""
+    """Return a recipe's service with the run's environment variables; the service's own variables win."""
     argv = (python_of(env), *spec.argv[1:]) if spec.preloaded else spec.argv
     return replace(spec, argv=argv, env={**env, **spec.env})
 

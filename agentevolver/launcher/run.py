@@ -219,7 +219,7 @@ class _Signals:
             logger.info("%s again: killing", number.name)
             self.hurry.set()
         else:
-            logger.info("%s: stopping in order, each process has seconds to end; once more kills at once", number.name)
+            logger.info("%s: stopping in order, which takes seconds; a second signal kills at once", number.name)
             self.first.set_result(number)
 
 
@@ -328,7 +328,7 @@ class _Run:
         identity = (await examine(url)).identity
         record = self._ledger.registry.serving(url, identity)
         if record is None:
-            who = identity or "something that does not say who it is"
+            who = identity or "something that does not identify itself"
             raise LaunchError(
                 f"{url} is answered by {who}, which no launcher of this checkout has started: "
                 f"use it without --with-{spec.name}, or choose another port"
@@ -357,7 +357,7 @@ class _Run:
             await asyncio.to_thread(keep_worker_logs, temp_dir, exits, self._plan.logs / "workers" / self._plan.run_id)
         end_guard(self._guard)
         if survivors:
-            logger.error("these processes outlive SIGKILL: %s", ", ".join(str(process.pid) for process in survivors))
+            logger.error("these processes survive SIGKILL: %s", ", ".join(str(process.pid) for process in survivors))
         else:
             await asyncio.to_thread(
                 remove_unused, segments | noted(self._ledger.registry.segments_path(self._plan.run_id))

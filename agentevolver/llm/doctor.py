@@ -83,9 +83,9 @@ def _impatient(settings: LLMSettings) -> LLMSettings:
 async def _examine(llm: LLM, settings: EndpointSettings, roles: tuple[Role, ...], has_policy: bool) -> DoctorFinding:
     role = roles[0]
     if settings.base_url == OFFLINE:
-        return DoctorFinding(roles, "the built-in teacher, which the launcher starts; not asked", True)
+        return DoctorFinding(roles, "the built-in teacher, which the launcher starts; not checked", True)
     if settings.base_url == POLICY and not has_policy:
-        return DoctorFinding(roles, "the policy, which is served during a run; not asked", True)
+        return DoctorFinding(roles, "the policy, which is served during a run; not checked", True)
     where, problems, optional = f"{settings.model} at {settings.base_url}", list[str](), list[str]()
     text = await _asked(problems, "text", llm.chat(role, _READY))
     if text is None:

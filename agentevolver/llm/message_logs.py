@@ -41,7 +41,7 @@ def find_logs(patterns: Iterable[str]) -> list[Path]:
     for pattern in patterns:
         matches = sorted(glob.glob(pattern, recursive=True))
         if not matches:
-            raise LogError(f"no file of conversations is called {pattern}")
+            raise LogError(f"no file of conversations matches {pattern}")
         found |= dict.fromkeys(Path(match) for match in matches)
     return list(found)
 

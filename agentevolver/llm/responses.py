@@ -63,7 +63,7 @@ _ADVICE = {
 
 
 class Again(Enum):
-    """Whether to try again: never, because the reply is unusable, or because of an outage or a rate limit."""
+    """Why a failed call may be retried: an unusable reply, an outage or a rate limit; NO: it may not."""
 
     NO = auto()
     UNUSABLE = auto()

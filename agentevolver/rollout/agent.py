@@ -48,7 +48,7 @@ class AgentFailed(Exception):
 
 class Agent(Protocol):
     async def play(self, task: Task, endpoint: GatewayEndpoint, world: LiveWorld | None) -> Result:
-        """Play a rollout to its end. Raises AgentFailed. Cancellation ends all of the agent."""
+        """Play a rollout to its end. Raises AgentFailed. Cancellation ends the whole agent."""
         ...
 
 

@@ -94,7 +94,7 @@ async def _graded(box: _Folder | _Container, folder: TaskFolder) -> Result:
         async with asyncio.timeout(folder.tests_s):
             ran = await box.run(["bash", "/tests/test.sh"], {})
     except TimeoutError as error:
-        raise GradingError(f"{folder.path}: tests/test.sh was not done after {folder.tests_s:g} s") from error
+        raise GradingError(f"{folder.path}: tests/test.sh did not end within {folder.tests_s:g} s") from error
     text = await box.read(REWARD)
     try:
         score = float((text or "").strip())
@@ -205,7 +205,7 @@ class CommandEngine:
             async with asyncio.timeout(seconds):
                 return await run_program([self.program, *words], os.environ, Path("/"))
         except TimeoutError as error:
-            raise GradingError(f"{self.program} {words[0]} was not done after {seconds:g} s") from error
+            raise GradingError(f"{self.program} {words[0]} did not end within {seconds:g} s") from error
 
     async def _built(self, folder: Path) -> str:
         if not (folder / "Dockerfile").is_file():

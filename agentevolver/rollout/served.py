@@ -184,7 +184,7 @@ class ServedAttempt(Attempt):
         except TimeoutError:
             timed_out = True
             failure = (
-                f"the agent was not done after {self._serving.timeout_s:g} s "
+                f"the agent did not end within {self._serving.timeout_s:g} s "
                 "(actor_rollout_ref.rollout.agent_timeout_s)"
             )
         except OSError as error:
@@ -215,7 +215,7 @@ class ServedAttempt(Attempt):
             return StopReason.AGENT_ERROR, failure
         if self._graded_by_number and self._result.score is None:
             return StopReason.AGENT_ERROR, (
-                "the agent returned no number, and nobody else grades the task: return one in 0..1, or set "
+                "the agent returned no number, and nothing else grades the task: return one in 0..1, or set "
                 "actor_rollout_ref.rollout.agent_world"
             )
         used_up = world is not None and world.exhausted and not world.terminated

@@ -137,7 +137,7 @@ def read_tools(info: Mapping[str, Any] | None, env_type: str) -> list[Message]:
 
 def no_tools(env_type: str) -> str:
     return (
-        f"the environment {env_type!r} hands over no tools when an episode begins (info.tools), so its agents cannot "
+        f"the environment {env_type!r} lists no tools at the start of an episode (info.tools), so its agents cannot "
         "call them natively: set actor_rollout_ref.rollout.tool_format to none"
     )
 
@@ -145,14 +145,14 @@ def no_tools(env_type: str) -> str:
 def specs_of(tools: Any, env_type: str) -> tuple[ToolSpec, ...]:
     """Return the tools' specs. Raises ToolsMissing for malformed tools or duplicate names."""
     if not isinstance(tools, list) or not all(isinstance(tool, Mapping) for tool in tools):
-        raise ToolsMissing(f"the environment {env_type!r} hands over info.tools that are no list of tools")
+        raise ToolsMissing(f"the environment {env_type!r} gives info.tools that are not a list of tools")
     try:
         specs = tuple(_spec(json.dumps(tool, sort_keys=True)) for tool in tools)
     except (TypeError, ValueError) as error:
-        raise ToolsMissing(f"the environment {env_type!r} hands over a tool that cannot be used: {error}") from error
+        raise ToolsMissing(f"the environment {env_type!r} lists a tool that cannot be used: {error}") from error
     twice = [name for name, count in Counter(spec.name for spec in specs).items() if count > 1]
     if twice:
-        raise ToolsMissing(f"the environment {env_type!r} hands over two tools of the name {twice[0]!r}")
+        raise ToolsMissing(f"the environment {env_type!r} lists two tools of the name {twice[0]!r}")
     return specs
 
 

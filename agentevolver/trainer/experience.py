@@ -139,12 +139,10 @@ class RunExperience(TrainerPart):
             restored = bool(ray.get(self._actor.restore.remote(str(folder.resolve()), str(aside))))
         except RayError as error:
             raise TrainingFailed(
-                f"the experience pool could not be set back to what it was in {folder}: {_reason(error)}"
+                f"the experience pool could not be restored from {folder}: {_reason(error)}"
             ) from error
         if aside.exists():
-            logger.warning(
-                "the experience pool was set back to what it was in %s; its later state is in %s", folder, aside
-            )
+            logger.warning("the experience pool was restored from %s; its later state is in %s", folder, aside)
         return restored
 
     def _filled(self, name: str, done: Sequence[str]) -> Path:

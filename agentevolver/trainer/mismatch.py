@@ -37,9 +37,10 @@ def difference(sampled: Sequence[Tensor], trained: Sequence[Tensor], masks: Sequ
 
 
 def of_batch(batch: KVBatchMeta, trajectories: Sequence[Trajectory], version: int) -> dict[str, float]:
-    """Return `difference` over the rows that are trained on with the prompt they were sampled from.
+    """Return `difference` over the trained rows whose training prompt equals the prompt they were sampled from.
 
-    `version` is the step after which the trainer has its current weights. Rows sampled by older weights give `STALE`.
+    `version` is the step that made the trainer's present weights. Rows sampled by older weights are reported as
+    `STALE`.
     """
     # Rows without their guidance are trained on another prompt than they were sampled from.
     stripped = {one.trajectory_id for one in trajectories if one.stripped}

@@ -62,5 +62,5 @@ class SignalWatch(TrainerPart):
 def make_watch(
     steps: int | None, estimator: str, n: int, warn: Callable[[str | None], None] = lambda _: None
 ) -> SignalWatch:
-    """Return the watch of a run; it never warns if `n` is 1 or the estimator compares beyond groups."""
+    """Return the watch of a run. It never warns if `n` is 1, or if the estimator compares different groups."""
     return SignalWatch(None if n == 1 or estimator in BEYOND_GROUPS else steps, warn)

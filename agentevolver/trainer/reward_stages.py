@@ -71,7 +71,7 @@ class RewardStages:
     def score(
         self, batch: KVBatchMeta, withdrawn: Sequence[int], trajectories: Sequence[Trajectory]
     ) -> dict[str, float]:
-        """Apply the stages and replace the scores in the batch, except for the rows at the indices `withdrawn`."""
+        """Apply the stages and replace the batch's scores, except those of the rows `withdrawn` (indices)."""
         if not self._stages:
             return {}
         metrics = self.apply(trajectories)

@@ -42,7 +42,7 @@ async def unhealthy(url: str, timeout_s: float = PROBE_TIMEOUT_S, launch_id: str
         and health.reason is None
         and (health.identity is None or health.identity.launch_id != launch_id)
     ):
-        return f"somebody else answers there: {health.identity or 'it does not say who it is'}"
+        return f"another server answers there: {health.identity or 'it does not identify itself'}"
     return health.reason
 
 

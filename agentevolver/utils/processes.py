@@ -148,7 +148,7 @@ def reseed() -> None:
 
 
 def attached(run_id: str) -> set[Path]:
-    """Return the shared memory that a run's processes map now, and semaphores named after their pids."""
+    """Return the shared memory that a run's processes map now, and the semaphores whose names contain their pids."""
     # vLLM's message queues and Python's semaphores lie in /dev/shm, and Ray kills its workers without cleanup. Only a
     # live process shows its mappings.
     pids = {process.pid for process in carriers(run_id)}
@@ -160,7 +160,7 @@ def attached(run_id: str) -> set[Path]:
 
 
 class SegmentWatch:
-    """Records the shared memory of a run in a file."""
+    """Records a run's shared memory segments in a file, so that they can be removed after a kill."""
 
     def __init__(self, run_id: str, file: Path) -> None:
         self._run_id = run_id

@@ -27,7 +27,7 @@ def marks(last: int = _LAST_MARK) -> str:
 
 
 def usual(text: str) -> bool:
-    """Whether a text certainly has no unspaced script and no combining mark."""
+    """Whether a text has neither unspaced scripts nor combining marks; False if in doubt."""
     return text.isascii() or _unusual().search(text) is None
 
 

@@ -19,7 +19,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="experiments/<project>/<experiment>")
     parser.add_argument("--host", default=HOST, help="address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=int, help="port to listen on (default: the first free one from 8600 on)")
-    parser.add_argument("--idle-minutes", type=float, help="end when nobody has looked for so long")
+    parser.add_argument("--idle-minutes", type=float, help="end after so many minutes without a request")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:

@@ -157,7 +157,7 @@ async def _serve(server: WebServer, watched: IdleWatch, idle_s: float | None) ->
         assert idle_s is not None
         while (left := watched.asked_at + idle_s - time.monotonic()) > 0:
             await asyncio.sleep(left)
-        logger.info("nobody has looked for %g minutes", idle_s / 60)
+        logger.info("no request for %g minutes", idle_s / 60)
         server.should_exit = True
 
     # Without a limit, a server left behind by a run would run forever.

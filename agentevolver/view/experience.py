@@ -175,7 +175,7 @@ def _checked(changes: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in changes.items():
         if name == "pinned":
             if not isinstance(value, bool):
-                raise BadPageRequest("pinned is true or false")
+                raise BadPageRequest("pinned must be true or false")
             out[name] = value
             continue
         if not isinstance(value, str):

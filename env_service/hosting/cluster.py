@@ -61,7 +61,7 @@ class Launcher(Protocol):
     """Starts hosts; `HostCluster` does so by Ray."""
 
     async def launch(self, spec: HostSpec) -> HostHandle:
-        """Start a host on the node with the fewest; raise HostFailed."""
+        """Start a host on the node with the fewest hosts; raise HostFailed."""
 
     async def crowded(self, node: str) -> bool:
         """Whether moving a host to another node would balance the nodes; raise HostFailed."""

@@ -153,7 +153,7 @@ class IsolatedPool(WorkerPool):
                 self._failed = True
 
     async def _grow(self, count: int) -> None:
-        """Fork `count` workers in the fork host with the fewest; raise HostFailed if none arrived."""
+        """Fork `count` workers in the fork host with the fewest workers; raise HostFailed if none dialled in."""
         if len(self._forking) < self._size:
             await self._add_fork_host()
         fork_host = min(self._forking, key=lambda candidate: (candidate.suspect, len(candidate.workers)))
@@ -169,7 +169,7 @@ class IsolatedPool(WorkerPool):
         if not arrived:
             if not fork_host.workers:
                 self._drop(fork_host)
-            raise HostFailed(f"none of {count} forked processes called within {DIAL_TIMEOUT_S:g} s")
+            raise HostFailed(f"none of {count} forked processes connected within {DIAL_TIMEOUT_S:g} s")
 
     async def _any_arrived(self, fork_host: ForkHost, dialed: list[asyncio.Future[Link]]) -> bool:
         welcomes = [asyncio.create_task(self._welcome(fork_host, future)) for future in dialed]

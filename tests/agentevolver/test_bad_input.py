@@ -32,7 +32,7 @@ WRONG: dict[str, list[tuple[tuple[str, ...], str]]] = {
         ((BASIC, "actor_rollout_ref.model.path=/no/such"), "does not exist"),
         ((BASIC, NOBODY_THERE, "env_service.env_type=poket"), "poket"),
         ((BASIC, NOBODY_THERE, "--env-module", "x=no.such:Env"), "cannot import 'no.such'"),
-        ((BASIC, "--target", "no.such"), "there is no module 'no'"),
+        ((BASIC, "--target", "no.such"), "the module 'no' is neither"),
     ],
     "resume": [
         ((), "expected one argument"),
@@ -50,7 +50,7 @@ WRONG: dict[str, list[tuple[tuple[str, ...], str]]] = {
     "eval": [
         ((), "name a RUN"),
         (("no_such_run",), "no experiment of that name"),
-        ((MODEL, *API), "name weights or an endpoint"),
+        ((MODEL, *API), "give weights or an endpoint"),
         ((MODEL, "--n", "0"), "0 must be at least 1"),
         ((MODEL, "--env-url", "x"), "must begin with http"),
         ((MODEL, "--split", "nope", "device=cpu"), "there is no split 'nope'"),
@@ -69,7 +69,7 @@ WRONG: dict[str, list[tuple[tuple[str, ...], str]]] = {
     "export": [
         ((), "required"),
         (("no_such_run", "--to", "o"), "no experiment of that name"),
-        ((MODEL, "--to", "."), "is there already"),
+        ((MODEL, "--to", "."), "exists already"),
         ((MODEL, "--to", "o", "--push", "bad name"), "must be OWNER/NAME"),
     ],
     "table": [

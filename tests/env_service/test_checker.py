@@ -124,7 +124,7 @@ BROKEN = [
     (FussyClose, "closes without an exception"),
     (LostQuery, "info.query"),
     (NoSuchParameter, "explore_steps"),
-    (TellsAtTimes, "What info says of an action"),
+    (TellsAtTimes, "If info reports"),
     (PrivateState, "what=state"),
 ]
 

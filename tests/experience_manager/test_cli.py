@@ -95,13 +95,13 @@ def test_an_export_can_be_imported_elsewhere_beside_instead_or_merged(filled, tm
     dump = tmp_path / "d.jsonl"
     assert filled("export", dump) == f"{dump}: 3 experiences\n"
     other = Line(tmp_path / "other.sqlite", capsys)
-    assert other("import", *HASHING, dump) == "3 imported, 0 joined to others\n"
+    assert other("import", *HASHING, dump) == "3 imported, 0 merged into others\n"
     with Store(filled.path) as one, Store(other.path) as two:
         assert {e.id: (e.uses, e.content, e.pinned) for e in one.records("default")} == {
             e.id: (e.uses, e.content, e.pinned) for e in two.records("default")
         }
     other("add", "--when", "opening a window", "--content", "pull")
-    assert other("import", dump) == "3 imported, 0 joined to others\n" and other("list").count("\n") == 4
+    assert other("import", dump) == "3 imported, 0 merged into others\n" and other("list").count("\n") == 4
     assert (
         other("import", "--workspace", "copy", dump).startswith("3 imported")
         and other("list", "--workspace", "copy").count("\n") == 3
@@ -109,7 +109,7 @@ def test_an_export_can_be_imported_elsewhere_beside_instead_or_merged(filled, tm
     assert other("import", "--replace", dump).startswith("3 imported") and other("list").count("\n") == 3
     rows = [json.loads(row) | {"memory_id": f"new{i}"} for i, row in enumerate(dump.read_text().splitlines())]
     write_jsonl(dump, rows)
-    assert other("import", "--merge", dump) == "0 imported, 3 joined to others\n"
+    assert other("import", "--merge", dump) == "0 imported, 3 merged into others\n"
 
 
 def test_an_import_that_fails_changes_nothing_and_names_the_line(filled, tmp_path):

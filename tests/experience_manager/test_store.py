@@ -246,7 +246,7 @@ def test_somebody_elses_database_is_refused_and_left_as_it_is(tmp_path):
     with sqlite3.connect(tmp_path / "s.sqlite") as db:
         db.execute("CREATE TABLE t (x)")
     before = (tmp_path / "s.sqlite").read_bytes()
-    with pytest.raises(StoreError, match="an SQLite file of something else"):
+    with pytest.raises(StoreError, match="an SQLite file of another program"):
         Store(tmp_path / "s.sqlite")
     assert (tmp_path / "s.sqlite").read_bytes() == before
 

@@ -123,7 +123,7 @@ async def test_a_refusal_stands_unless_every_second_opinion_accepts(verdicts, pa
         (["note.tag n2 fun", "done"], None),
         (["note.tag n1 fun", "done"], "note/n2 is soap fun; nothing else changed"),
         (["note.list work"] * 8, "did not finish in 8 steps"),
-        (["", ""], "said nothing that can be done"),
+        (["", ""], "gave no usable action"),
     ],
 )
 async def test_whoever_solves_it_without_the_reference_must_end_in_the_same_state(actions, reason):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from agentevolver.evaluation.contestants import EvaluatedGame
     from agentevolver.evaluation.export.source import Source
 
-HELP = "enter: take it and go on; a text: act so in its place; q: quit"
+HELP = "enter: accept the reply; a text: act in its place; q: quit"
 QUIT = ("q", "quit", "exit")
 
 

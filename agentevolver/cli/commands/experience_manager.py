@@ -20,15 +20,15 @@ Run = Callable[[argparse.Namespace, "Configuration"], int]
 
 _TEXTS = {
     "list": "list experiences",
-    "show": "show one experience with all that is known of it",
+    "show": "show all fields of one experience",
     "search": "find the experiences nearest to a text",
     "add": "add an experience of your own",
     "edit": "change an experience",
     "pin": "protect experiences from pruning and from being outvoted",
     "unpin": "no longer protect experiences",
     "delete": "delete experiences",
-    "prune": "delete what was used often and was of little use",
-    "stats": "show what the store holds",
+    "prune": "delete experiences that were used often and helped little",
+    "stats": "summarise the store",
     "check": "read the whole file and say whether it is damaged",
     "export": "write a workspace as JSONL, in ReMe's dump format",
     "import": "read JSONL in ReMe's dump format",

@@ -50,11 +50,11 @@ def _export(options: argparse.Namespace, arguments: list[str], root: Path) -> in
 
     read_dotenv(root)
     if options.public and options.push is None:
-        raise UsageError("--public says who sees a pushed model, and needs --push")
+        raise UsageError("--public makes a pushed model public: give --push too")
     target: Path = options.to
     here = target.resolve() == Path.cwd().resolve()
     if here or (target.exists() and (not target.is_dir() or any(target.iterdir()))):
-        raise UsageError(f"--to {target} is there already: give a folder that is not")
+        raise UsageError(f"--to {target} exists already: give a new folder")
     token = check_push(options.push) if options.push is not None else ""
     # Imports torch, which takes seconds, so arguments are checked before.
     from agentevolver.evaluation.export.source import find_source

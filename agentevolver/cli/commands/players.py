@@ -59,13 +59,13 @@ def refuse_unclear(options: argparse.Namespace) -> None:
         raise UsageError(f"only one of {', '.join(names)} can play: run the command once for each")
     options.what = names[0] if names else None
     if options.what and options.api:
-        raise UsageError(f"{options.what} and --api {options.api}: name weights or an endpoint")
+        raise UsageError(f"{options.what} and --api {options.api}: give weights or an endpoint, not both")
     if options.api and not options.model:
         raise UsageError("--api needs --model NAME")
     if not options.api and (options.model or options.max_tokens or options.key_env != KEY):
-        raise UsageError("--model, --key-env and --max-tokens are those of --api URL")
+        raise UsageError("--model, --key-env and --max-tokens need --api URL")
     if options.api and options.step:
-        raise UsageError("--step picks a checkpoint of a run, and --api has none")
+        raise UsageError("--step picks a checkpoint of a run and cannot be combined with --api")
     if options.temperature is not None and not 0 <= options.temperature < inf:
         raise UsageError(f"--temperature {options.temperature:g} must be a number from 0 on")
     if options.env_url is not None and not options.env_url.startswith(("http://", "https://")):

@@ -101,7 +101,7 @@ def _shares(jobs: int) -> list[set[int]]:
     if has_gpu():
         raise UsageError(f"--jobs {jobs}: parallel runs can share only CPUs; on GPUs use --jobs 1")
     if jobs > len(cpus):
-        raise UsageError(f"--jobs {jobs}: {len(cpus)} CPUs are there, and each run wants one of its own")
+        raise UsageError(f"--jobs {jobs}: {len(cpus)} CPUs are available, and each run needs its own")
     return [set(cpus[i * len(cpus) // jobs : (i + 1) * len(cpus) // jobs]) for i in range(jobs)]
 
 
@@ -167,7 +167,7 @@ def _launch(plan: TablePlan, launch: TableLaunch, start: Start, where: str, besi
         shutil.copyfile(launch.copy, target)
     code = start([*launch.arguments(), *(_own_port(launch) if beside_others else [])])
     if code:
-        raise LaunchError(f"{launch.name} ended with exit code {code}; the same command goes on with it")
+        raise LaunchError(f"{launch.name} ended with exit code {code}; the same command resumes it")
     finished.parent.mkdir(parents=True, exist_ok=True)
     finished.touch()
 

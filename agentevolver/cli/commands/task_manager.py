@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ) as error:
         return _fail(f"error: {error}", 1)
     except KeyboardInterrupt:
-        return _fail("interrupted; run the same command again to go on from here", 130)
+        return _fail("interrupted; run the same command again to resume", 130)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -96,8 +96,8 @@ def _parser() -> argparse.ArgumentParser:
         "profile": "draft the profile of an environment from its tools and a few steps in it",
         "explore": "explore, and stop there",
         "synthesize": "explore, synthesise, verify, and write the tasks",
-        "verify": "carry the reference solutions of a task file out again",
-        "stats": "show how many of the explored and proposed became tasks, and why the others did not",
+        "verify": "execute the reference solutions of a task file again",
+        "stats": "show how many proposals became tasks, and why the others were dropped",
         "show": "show tasks and where they come from, or what was dropped and why",
     }
     for name, text in texts.items():

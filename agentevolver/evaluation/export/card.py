@@ -146,7 +146,7 @@ def _configuration(config: Mapping[str, Any]) -> str:
     return "\n".join(
         [
             "## Configuration\n",
-            f"The whole is in `{CONFIG}`. What differs from the defaults:\n",
+            f"The full configuration is in `{CONFIG}`. Keys that differ from the defaults:\n",
             "```yaml",
             *differing,
             "```",

@@ -1,4 +1,4 @@
-"""A wider upper clip where a task's label is trusted less: the clip rule `ambiguity`."""
+"""The clip rule `ambiguity`: a wider upper clip for tasks with an ambiguous label."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from agentevolver.types import Trajectory
 
 
 class AmbiguityClip:
-    """The clip of ADPO: wider by `bonus` at p = `lo`, the usual one from p = `hi` on and where p is null.
+    """Upper clip of ADPO: `usual + bonus` at p = `lo`, falling to `usual` at p = `hi`; `usual` if p is null.
 
-    Raises PHatError for a task that does not say p, ValueError for options that are none.
+    Raises PHatError if a task has no p, ValueError if an option is invalid.
     """
 
     groups = BUCKETS
@@ -24,5 +24,4 @@ class AmbiguityClip:
         return upper_clip(p_hat(trajectory.task), self._usual, self._lo, self._hi, self._bonus)
 
     def group(self, trajectory: Trajectory) -> int:
-        """Return the place in `BUCKETS` of a rollout, by its task's p."""
         return bucket(p_hat(trajectory.task), self._lo, self._hi)

@@ -1,4 +1,4 @@
-"""Check of a run's tasks before it starts: each says how far its label is trusted."""
+"""Check a run's tasks before it starts: each needs `adpo_p_hat`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from agentevolver.utils.errors import ConfigError
 
 
 def check_tasks(config: Any, settings: Settings, tasks: Sequence[Task]) -> None:
-    """Refuse tasks without p if it scales advantages or widens clips; raises ConfigError."""
     used = [stage.use for stage in (*settings.attribution.stages, *settings.trainer.row_clips)]
     try:
         for task in tasks if "ambiguity" in used else ():

@@ -1,4 +1,4 @@
-"""Advantages scaled by how far a task's label is trusted: the stage `ambiguity`."""
+"""The advantage stage `ambiguity`: smaller advantages for tasks with an ambiguous label."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from agentevolver.recipes.adpo.ambiguity import BUCKETS, bucket, check_range, p_
 
 
 class AmbiguityStage:
-    """Scales a task's advantages by how far its label is trusted (ADPO), from `s_min` at p = `lo` to 1 at p = `hi`.
+    """Multiplies a task's advantages by `s_min` at p = `lo`, rising to 1 at p = `hi`; by 1 if p is null.
 
-    After the group's normalisation, which would cancel it: all rollouts of a group have one p. `adpo_p_hat` of the
-    task's metadata is p; null leaves the advantages as they are, and raises PHatError where a task says none.
+    It must run after the group's normalisation, which would cancel it: all rollouts of a group share one p. Raises
+    PHatError if a task has no p.
     """
 
     rescales = True
@@ -45,7 +45,6 @@ class AmbiguityStage:
 
 
 def _size(batch: CreditBatch, before: Tensor, after: Tensor) -> dict[str, float]:
-    """Return the root mean square of the steps' advantages, before and after."""
     if not bool(batch.mask.any()):
         return {}
     return {

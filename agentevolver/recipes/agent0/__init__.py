@@ -1,1 +1,1 @@
-"""Two agents that raise each other: a proposer makes tasks at the frontier of an executor, which learns from them."""
+"""Agent0: a proposer makes tasks of the right difficulty for an executor, which learns from them."""

@@ -1,7 +1,6 @@
 """The main job of rounds: `python -m agentevolver.recipes.agent0 --config EXPERIMENT/config.yaml`.
 
-The launcher starts it, beside the environment service, the Ray cluster and the player that the configuration names.
-Errors that have a cause of their own are one line.
+The launcher starts it beside the environment service, the Ray cluster and the server of frozen policies.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from uuid import uuid4
 from omegaconf import OmegaConf
 
 from agentevolver.config.schema import Settings
-from agentevolver.recipes.agent0.driver import Driver, Parts
+from agentevolver.recipes.agent0.driver import Driver, StageResources
 from agentevolver.recipes.agent0.manifest import PROPOSE, Manifest
 from agentevolver.recipes.agent0.measure import GateLabeller
 from agentevolver.recipes.agent0.overlays import check_trainings
@@ -40,7 +39,6 @@ AT_ONCE = 8
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Carry the rounds out; returns the exit code (2: configuration, 1: the run failed)."""
     parser = argparse.ArgumentParser(
         prog="python -m agentevolver.recipes.agent0", description="Train a proposer and an executor by turns."
     )
@@ -81,7 +79,7 @@ async def carry_out(
     ):
         player = FrozenPlayer(config, settings, client)
         started.push_async_callback(player.close)
-        parts = Parts(
+        parts = StageResources(
             train=partial(train, config=config, show=show),
             player=player,
             seeds=listed_seeds(client, settings),
@@ -93,7 +91,7 @@ async def carry_out(
 
 
 def listed_seeds(client: AsyncEnvClient, settings: Settings) -> Seeds:
-    """Return what lists seeds of the world `propose`: no two of a run's are the same."""
+    """Return a function that lists seeds of the environment `propose`; no seed is used twice in a run."""
     section = settings_of(settings)
     training = section.proposer.steps * section.proposer.batch_size
     world = settings.environments[0].env_type
@@ -106,10 +104,7 @@ def listed_seeds(client: AsyncEnvClient, settings: Settings) -> Seeds:
 
 
 async def questions_of(client: AsyncEnvClient, settings: Settings, tasks: Sequence[Task]) -> list[str]:
-    """Return what the tasks of the evaluation ask, as their openings say it; kept beside the task files.
-
-    Raises EnvServiceError.
-    """
+    """Return the questions of the evaluation's tasks, cached beside the task files. Raises EnvServiceError."""
     path = settings.experiment_dir / "tasks" / QUESTIONS
     if path.exists():
         kept: list[str] = json.loads(path.read_text(encoding="utf-8"))

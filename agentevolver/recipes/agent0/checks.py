@@ -1,6 +1,6 @@
-"""Checks of a configuration of rounds: what does not go together with them, and keys that they would not read.
+"""Checks of the configuration of rounds, done where its layers are composed.
 
-Looked at where the layers are composed; the trainings of a round have configurations of their own, made from this one.
+The trainings of a round have configurations of their own, which are derived from the checked one.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from agentevolver.recipes.agent0.settings import PROPOSE_ENV, WORLDS, Agent0Sett
 from agentevolver.utils.errors import ConfigError
 
 Layers = Sequence[tuple[Mapping[str, Any], str]]
-"""What was written, each with where."""
+"""Layers of the configuration, each with its source."""
 
-# Keys that rounds decide, and what to write instead.
+# Keys that rounds set, and what to write instead.
 DECIDED = {
     "trainer.total_training_steps": "write recipes.agent0.executor.steps and recipes.agent0.proposer.steps",
     "trainer.total_epochs": "write recipes.agent0.executor.steps and recipes.agent0.proposer.steps",
     "trainer.test_freq": "a round ends with an evaluation of recipes.agent0.executor.eval_n episodes a task; remove it",
     "trainer.val_before_train": "the base is evaluated before the first round; remove it",
-    "trainer.resume_mode": "rounds go on where coevolve.json says; remove it, or give another experiment_name",
+    "trainer.resume_mode": "rounds resume from coevolve.json; remove it, or give another experiment_name",
     "trainer.resume_from_path": "rounds begin with actor_rollout_ref.model.path; remove it",
     "data.train_filter": "tasks are proposed; remove it",
     "actor_rollout_ref.rollout.val_kwargs.n": "write recipes.agent0.executor.eval_n",
@@ -34,13 +34,13 @@ DECIDED = {
 
 
 def check(settings: Settings, config: DictConfig, layers: Layers) -> None:
-    """Refuse what does not go together with rounds, and keys that would have no effect; raises ConfigError.
+    """Raise ConfigError for settings that rounds cannot be combined with, and for keys without effect.
 
-    `layers` is () for the configurations of trainings, which are made from a checked one.
+    `layers` is () for the configurations of trainings.
     """
     if not layers or not settings_of(settings).enable:
         return
-    check_synchronous(config, "recipes.agent0.enable", "its trainings are of the synchronous trainer")
+    check_synchronous(config, "recipes.agent0.enable", "its trainings are synchronous")
     _check_world(settings)
     _check_parts(settings, config)
     _check_policies(settings)
@@ -48,7 +48,7 @@ def check(settings: Settings, config: DictConfig, layers: Layers) -> None:
 
 
 def warnings(settings: Settings, config: DictConfig) -> list[str]:
-    """Return what is allowed and likely to go wrong, as lines; `config` is the composed tree."""
+    """Return one line for each setting that is allowed but likely to fail; `config` is the composed tree."""
     section, found = settings_of(settings), []
     if not section.enable:
         return []
@@ -77,7 +77,7 @@ def _check_world(settings: Settings) -> None:
         return
     if world == PROPOSE_ENV:
         raise ConfigError(
-            f"env_service.env_type = {PROPOSE_ENV} is served by itself: name the world that proposals are for "
+            f"env_service.env_type = {PROPOSE_ENV} is added by itself: name the world that proposals are for "
             f"({', '.join(WORLDS)})"
         )
     why = "runs no reference program, which recipes.agent0.gate = executed needs, and " if gate == "executed" else ""
@@ -123,8 +123,8 @@ def _check_parts(settings: Settings, config: DictConfig) -> None:
         )
     if config.trainer.save_freq < 1:
         raise ConfigError(
-            f"trainer.save_freq = {config.trainer.save_freq}: a training that saves nothing leaves the next stage "
-            "nothing; write 1 or more"
+            f"trainer.save_freq = {config.trainer.save_freq}: the next stage needs a checkpoint of the training; "
+            "write 1 or more"
         )
 
 
@@ -151,7 +151,6 @@ def _check_written(section: Agent0Settings, layers: Layers) -> None:
 
 
 def _under(key: str, told: Mapping[str, str]) -> str | None:
-    """Return what is told of a key, or of a section that it stands in."""
     return next((text for name, text in told.items() if key == name or key.startswith(f"{name}.")), None)
 
 

@@ -1,7 +1,7 @@
-"""Rounds of propose, pool, label, solve, evaluate, as a manifest says how far they are.
+"""Rounds of propose, pool, label, solve, evaluate; a manifest records how far they are.
 
-Everything that a round makes is named by its number, and what is on the disk is not made again: killed anywhere, the
-same command ends with the same manifest. Round 0 is the evaluation of the base.
+All files of a round carry its number, and existing files are not made again: a run that is killed anywhere and started
+again ends with the same manifest. Round 0 is the evaluation of the base policy.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from agentevolver.recipes.agent0.play import Player
 from agentevolver.recipes.agent0.pool import Labeller, TaskPool, draws_of, replayed, tasks_of
 from agentevolver.recipes.agent0.report import best_of, line_of, metrics_of, success_of
 from agentevolver.recipes.agent0.settings import PROPOSE_ENV, settings_of
-from agentevolver.recipes.agent0.trainings import Train, Trained, Training, without_optimizer
+from agentevolver.recipes.agent0.trainings import RoundTraining, TrainFunction, TrainingResult, without_optimizer
 from agentevolver.trainer.monitor.log import METRICS, Status, last_step
 from agentevolver.types import Task
 from agentevolver.utils.files import append_jsonl
@@ -42,14 +42,14 @@ BEST = "best"
 
 
 @dataclass(frozen=True)
-class Parts:
-    """What the stages work with.
+class StageResources:
+    """What the stages use.
 
-    `labeller` is made for a checkpoint of the executor. `val_tasks` are evaluated, and `questions` are
-    theirs.
+    `labeller` makes a labeller for a checkpoint of the executor. `val_tasks` are the tasks of the evaluation, with
+    `questions` as their texts.
     """
 
-    train: Train
+    train: TrainFunction
     player: Player
     seeds: stages.Seeds
     labeller: Callable[[str], Labeller]
@@ -64,14 +64,12 @@ class _Policies:
 
 
 class Driver:
-    """Drives the rounds of one experiment; `show` takes the lines for a person."""
-
     def __init__(
         self,
         config: Mapping[str, Any],
         settings: Settings,
         manifest: Manifest,
-        parts: Parts,
+        parts: StageResources,
         show: Callable[[str], None] = print,
     ) -> None:
         self._config = config
@@ -86,7 +84,7 @@ class Driver:
         self._split = settings.environments[0].val_splits[0]
 
     async def run(self) -> None:
-        """Go on to the last round; raises ConfigError, TrainingFailed or PlayFailed."""
+        """Run to the last round; raises ConfigError, TrainingFailed or PlayFailed."""
         manifest = self._manifest
         manifest.content["state"] = RUNNING
         manifest.save()
@@ -144,13 +142,12 @@ class Driver:
         await self._train(
             number,
             PROPOSE,
-            Training(f"round {number} proposer", folder, overlay, tasks, watched, section.steps),
+            RoundTraining(f"round {number} proposer", folder, overlay, tasks, watched, section.steps),
             policies.proposer,
             {"steps": section.steps, "proposals": episodes, "episodes": episodes * self._section.executor.k},
         )
 
     async def _pool_and_label(self, number: int, policies: _Policies) -> TaskPool:
-        """Draw and label by turns, a batch at a time, until there are enough tasks or no draws left."""
         section, manifest = self._section, self._manifest
         pool = TaskPool(self._of(number), number, section.pool, self._known(number))
         if manifest.is_over(number, LABEL):
@@ -197,7 +194,7 @@ class Driver:
         overlay = solver_overlay(
             self._config, self._settings, folder, tasks=len(records), start=_usable(policies.executor)
         )
-        training = Training(
+        training = RoundTraining(
             f"round {number} solver",
             folder,
             overlay,
@@ -208,7 +205,9 @@ class Driver:
         counts = {"steps": section.executor.steps, "tasks": len(records), "replayed": len(records) - len(kept)}
         await self._train(number, SOLVE, training, policies.executor, counts)
 
-    async def _train(self, number: int, stage: str, training: Training, start: str, counts: Mapping[str, Any]) -> None:
+    async def _train(
+        self, number: int, stage: str, training: RoundTraining, start: str, counts: Mapping[str, Any]
+    ) -> None:
         manifest = self._manifest
         manifest.begin(number, stage, start=manifest.relative(start))
 
@@ -216,7 +215,7 @@ class Driver:
             self._say(number, stage, phase, step=step, total_steps=training.steps)
 
         with manifest.timed(number, stage):
-            trained: Trained = await self._parts.train(training, told)
+            trained: TrainingResult = await self._parts.train(training, told)
         manifest.finish(
             number,
             stage,
@@ -232,7 +231,7 @@ class Driver:
             return
         solved = manifest.stage(number, SOLVE)
         if number and "checkpoint" not in solved:
-            # Equal weights and equal names make equal episodes.
+            # The same weights and names would give the same episodes.
             before = manifest.stage(number - 1, EVALUATE)["metrics"]
             manifest.skip(number, EVALUATE, "the executor is that of the round before", metrics=before)
             return
@@ -258,7 +257,7 @@ class Driver:
     def _of(self, number: int) -> Path:
         return self._folder / f"round_{number}"
 
-    def _progress(self, number: int, stage: str) -> stages.Tell:
+    def _progress(self, number: int, stage: str) -> stages.ReportCount:
         return lambda done, total: self._say(number, stage, f"{done} of {total}", step=done, total_steps=total)
 
     def _say(self, number: int, stage: str, phase: str, **facts: Any) -> None:
@@ -268,7 +267,6 @@ class Driver:
         )
 
     def _told(self, number: int) -> None:
-        """Note the best round, and write and show the line of this one, once."""
         manifest = self._manifest
         rounds = manifest.rounds()
         best = best_of(rounds, self._split)
@@ -290,7 +288,7 @@ class Driver:
 
 
 def link(path: Path, target: str) -> None:
-    """Make a link point to a folder, whole or not at all; nothing where the target is no folder here."""
+    """Point a link at a folder, atomically. Does nothing if the target does not exist."""
     folder = Path(target)
     if not folder.exists():
         return
@@ -304,5 +302,5 @@ def link(path: Path, target: str) -> None:
 
 
 def _usable(checkpoint: str) -> str:
-    """Return a folder's absolute path, and a name on the hub as it is."""
+    """Return the absolute path of a folder, or the name of a model on the hub unchanged."""
     return str(Path(checkpoint).resolve()) if Path(checkpoint).exists() else checkpoint

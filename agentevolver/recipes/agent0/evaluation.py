@@ -18,7 +18,6 @@ def level_of(task_id: str) -> int | None:
 
 
 def key_of(task: Task) -> str:
-    """Return what a task is called in `evaluation.jsonl`."""
     return f"{task.split}/{task.task_id}"
 
 
@@ -38,7 +37,7 @@ def record_of(task: Task, plays: Sequence[Play]) -> dict[str, Any]:
 
 
 def share_of(means: Sequence[float]) -> dict[str, float | int]:
-    """Return the mean of tasks' shares of success, and its standard error by drawing the tasks (0 for one task)."""
+    """Return the mean over tasks and its standard error (0 for one task)."""
     n = len(means)
     mean = sum(means) / n
     variance = sum((value - mean) ** 2 for value in means) / (n - 1) if n > 1 else 0.0
@@ -46,7 +45,6 @@ def share_of(means: Sequence[float]) -> dict[str, float | int]:
 
 
 def summarised(records: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return success, success of each level, and mean tool calls and steps by split."""
     splits: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for record in records:
         splits[str(record["split"])].append(record)

@@ -1,8 +1,7 @@
-"""Running a proposal's program in the world that it is for, twice: what it answers, or why it has no answer.
+"""Runs a proposal's program twice in its world; the result is its answer, or the reason why there is none.
 
-The world's own limits bound each run (time, memory, output), and each is a fresh instance, so that nothing is left from
-the first. Two different answers mean that the program draws lots or reads the clock, and are none. A run whose
-interpreter or instance was lost says nothing of the program until it is lost again and again.
+The world limits time, memory and output. Each run has a fresh instance. Two different answers mean that the program is
+random or reads the clock, and count as none. If the interpreter or instance is lost, the run is repeated.
 """
 
 from __future__ import annotations
@@ -15,52 +14,51 @@ from uuid import uuid4
 
 import orjson
 
-from agentevolver.recipes.agent0.types import Dropped, ProposedTask
+from agentevolver.recipes.agent0.types import DroppedProposal, ProposedTask
 from env_service.client import EnvCrashed, EnvRequestError, EnvServiceError, EnvTimeout
 from env_service.protocol import Instances
 
 logger = logging.getLogger(__name__)
 
-# Runs that may be lost before it is the program's doing, or the environment's failure.
+# Lost runs after which the program, or the environment, is to blame.
 TRIES = 3
-# Longer than anything that is compared as an answer.
+# Longer than any answer that is compared.
 LONGEST_ANSWER = 2000
-# What python says where a program leaves, as `exit()` at its end does: no part of its output.
+# The python world's line for a program that calls `exit()`; it is not output.
 _LEFT = re.compile(r"SystemExit: (.*) \(the interpreter goes on\)")
 
 
-async def execute(client: Instances, world: str, proposal: ProposedTask) -> str | Dropped:
-    """Return what the proposal's program answers, the same in two runs; else why there is no answer: `unexecutable` (no
-    program, an error, no output), `timeout`, or `unequal`.
+async def execute(client: Instances, world: str, proposal: ProposedTask) -> str | DroppedProposal:
+    """Return the answer that two runs of the program agree on. Otherwise return the reason: `unexecutable` (no program,
+    an error, no output), `timeout`, or `unequal`.
 
-    Raises EnvServiceError where the environment service failed, which says nothing of the program.
+    Raises EnvServiceError if the environment service failed, which says nothing about the program.
     """
     if not proposal.program:
-        return Dropped("unexecutable", "the proposal has no program")
+        return DroppedProposal("unexecutable", "the proposal has no program")
     first = await _run(client, world, proposal.program)
-    if isinstance(first, Dropped):
+    if isinstance(first, DroppedProposal):
         return first
     second = await _run(client, world, proposal.program)
-    if isinstance(second, Dropped):
+    if isinstance(second, DroppedProposal):
         return second
     if first != second:
-        return Dropped("unequal", f"one run answered {first[:80]!r}, the next {second[:80]!r}")
+        return DroppedProposal("unequal", f"one run answered {first[:80]!r}, the next {second[:80]!r}")
     return first
 
 
-async def _run(client: Instances, world: str, program: str) -> str | Dropped:
-    """Run a program in a fresh instance; once more where that was lost, `TRIES` times at most."""
+async def _run(client: Instances, world: str, program: str) -> str | DroppedProposal:
     for attempt in range(1, TRIES + 1):
         try:
             result = await _once(client, world, program)
         except EnvTimeout as error:
-            return Dropped("timeout", str(error))
+            return DroppedProposal("timeout", str(error))
         except EnvRequestError as error:
-            return Dropped("unexecutable", str(error))
+            return DroppedProposal("unexecutable", str(error))
         except EnvCrashed as error:
             if attempt == TRIES:
                 raise
-            logger.warning("a program's instance was lost, it is run again: %s", error)
+            logger.warning("the instance of a program was lost; the program is run again: %s", error)
             continue
         if (result.get("info") or {}).get("status") != "died":
             break
@@ -91,24 +89,24 @@ def _message(program: str) -> dict[str, Any]:
 
 
 def _call(program: str) -> dict[str, Any]:
-    """Return code as a structured call, so that no fence in it can end it."""
+    """Return code as a structured call, which no fence within the code can end."""
     function = {"name": "python", "arguments": orjson.dumps({"code": program}).decode()}
     return {"role": "assistant", "content": "", "tool_calls": [{"id": "1", "type": "function", "function": function}]}
 
 
-def _answer(result: Any) -> str | Dropped:
+def _answer(result: Any) -> str | DroppedProposal:
     info, said = result.get("info") or {}, str(result["state"][-1]["content"]).strip()
     if info.get("status") == "timeout":
-        return Dropped("timeout", said[-200:])
+        return DroppedProposal("timeout", said[-200:])
     if info.get("refused") or said.startswith("err "):
-        return Dropped("unexecutable", said[-200:])
+        return DroppedProposal("unexecutable", said[-200:])
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     if lines and (left := _LEFT.fullmatch(lines[-1])):
         if left[1] not in ("0", "None"):
-            return Dropped("unexecutable", lines[-1])
+            return DroppedProposal("unexecutable", lines[-1])
         lines.pop()
     if not lines or said == "(no output)":
-        return Dropped("unexecutable", "the program printed nothing")
+        return DroppedProposal("unexecutable", "the program printed nothing")
     if len(lines[-1]) > LONGEST_ANSWER:
-        return Dropped("unexecutable", f"its last line has more than {LONGEST_ANSWER} characters")
+        return DroppedProposal("unexecutable", f"its last line has more than {LONGEST_ANSWER} characters")
     return lines[-1]

@@ -1,9 +1,9 @@
-"""The grader of proposals: how near a proposed task is to what the frozen executor can do.
+"""Grader of proposals: the score is high if the frozen executor solves the proposed task about half of the time.
 
-Asked as soon as a proposal is written, while others are still being: its program is run where the gate wants a label of
-it, then the executor plays it. The score is the reward without what only the whole batch shows; all that was found out
-stands in the outcome's facts, from which `proposer_reward` makes the reward. Nobody who could not be asked is a number:
-such a rollout has no grade.
+A proposal is graded as soon as it is written. If the gate needs a label of its program, that runs first; then the
+executor plays the task. The score leaves out the repetition penalty, which needs the whole batch. The outcome's facts
+hold the measurements, from which `proposer_reward` computes the reward. A rollout that could not be measured has no
+grade.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from agentevolver.recipes.agent0.measure import measure
 from agentevolver.recipes.agent0.play import Player, PlayFailed, player_of
 from agentevolver.recipes.agent0.reward import frontier_reward
 from agentevolver.recipes.agent0.settings import Agent0Settings, settings_of
-from agentevolver.recipes.agent0.types import Dropped, Kept, Measurement, ProposedTask
+from agentevolver.recipes.agent0.types import DroppedProposal, KeptProposal, Measurement, ProposedTask
 from agentevolver.types import Outcome, Task
 from agentevolver.utils import seeds
 from env_service.client import EnvRequestError
@@ -27,12 +27,12 @@ from task_manager.graders.registry import GraderContext
 
 
 class FrontierGrader:
-    """Grader of the episodes of the environment `propose`; for one event loop.
+    """Grader of the environment `propose`, for one event loop.
 
-    A proposal's label is that of the gate, and p the share of `executor.k` episodes that gave it: 0 if they leave no
-    label. A proposal whose program gives none is refused as `unexecutable`, `unequal` or `timeout`. Without `player`,
-    the rounds' own plays, by the configuration of the experiment above this training's folder. Raises ValueError if the
-    run names no executor (`recipes.agent0.frozen`).
+    The gate gives the label; p is the share of `executor.k` episodes with that answer, 0 without a label. If the
+    program gives no label, the proposal is refused as `unexecutable`, `unequal` or `timeout`. Without `player`,
+    episodes run on the rounds' frozen policies, as configured in the experiment's folder above this training's. Raises
+    ValueError if `recipes.agent0.frozen` is not set.
     """
 
     name = "frontier"
@@ -48,16 +48,16 @@ class FrontierGrader:
         self._player = player
 
     async def grade(self, task: Task, trajectory: Transcript, client: Any, instance_id: str) -> Outcome:
-        """Return the grade: success is a well-formed proposal, the score its reward without repetition, 0 to 1.
+        """Return the grade: success means a well-formed proposal, the score (0..1) is its reward without repetition.
 
         Raises GradingError if the executor could not be measured, EnvServiceError if the service failed.
         """
         facts = await _told(client, task, instance_id)
         proposal, world = ProposedTask.from_facts(task.task_id, task.task_id, facts), str(facts["world"])
-        executed: str | Dropped | None = None
+        executed: str | DroppedProposal | None = None
         if not proposal.refused and self._settings.gate == "executed":
             executed = await execute(client, world, proposal)
-            if isinstance(executed, Dropped):
+            if isinstance(executed, DroppedProposal):
                 proposal = ProposedTask(**{**proposal.to_dict(), "refused": f"{executed.reason}: {executed.detail}"})
         found = {"question": proposal.question, "program": proposal.program, "answer": proposal.answer, "world": world}
         if proposal.refused:
@@ -71,7 +71,7 @@ class FrontierGrader:
         return Outcome(score, True, f"p {p:.3g}, {calls:.3g} calls", facts={**found, "refused": "", **told})
 
     async def _measure(
-        self, proposal: ProposedTask, world: str, executed: str | Dropped | None, client: Any
+        self, proposal: ProposedTask, world: str, executed: str | DroppedProposal | None, client: Any
     ) -> Measurement:
         self._player = self._player or player_of(self._rounds, client)
         draws = seeds.current()
@@ -84,24 +84,21 @@ class FrontierGrader:
             raise GradingError(f"proposal {proposal.question!r} could not be measured: {error}") from error
 
     def _label(
-        self, proposal: ProposedTask, measurement: Measurement, executed: str | Dropped | None
+        self, proposal: ProposedTask, measurement: Measurement, executed: str | DroppedProposal | None
     ) -> tuple[str, float]:
-        """Return the label and p by the gate's rule, without its filter."""
         unfiltered = self._settings.model_copy(update={"keep": (0.0, 1.0), "min_answered": 0})
         verdict = gate(unfiltered, proposal, measurement, executed)
-        return (verdict.label, verdict.p) if isinstance(verdict, Kept) else ("", 0.0)
+        return (verdict.label, verdict.p) if isinstance(verdict, KeptProposal) else ("", 0.0)
 
 
 async def _told(client: Any, task: Task, instance_id: str) -> Mapping[str, Any]:
-    """Return what the environment says was proposed."""
     try:
         state = await client.get_tools_info(instance_id, params={"what": "state"})
     except EnvRequestError as error:
-        raise GradingError(f"task {task.task_id}: {task.env_type!r} does not tell its state: {error}") from error
+        raise GradingError(f"task {task.task_id}: {task.env_type!r} does not expose its state: {error}") from error
     facts = state.get("facts") if isinstance(state, Mapping) else None
     if not isinstance(facts, Mapping) or "refused" not in facts or not facts.get("world"):
         raise GradingError(
-            f"task {task.task_id}: the state of {task.env_type!r} says neither what was proposed nor for which world: "
-            f"{str(state)[:200]}"
+            f"task {task.task_id}: the state of {task.env_type!r} lacks the proposal or its world: {str(state)[:200]}"
         )
     return facts

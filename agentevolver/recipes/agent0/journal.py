@@ -1,7 +1,7 @@
-"""Records of a stage, one JSON object a line, each on the disk when `add` returns.
+"""Records of a stage as JSON lines; each is on the disk when `add` returns.
 
-A line that a kill tore is cut off when the file is opened again. A key is written once: what is found in the file is
-not made again, and a second record of a key is refused.
+Opening the file cuts off a line torn by a kill. Each key is written once: a recorded result is not computed again, and
+a second record of its key is refused.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from agentevolver.utils.files import append_jsonl, cut_torn, parse, write_jsonl
 
 
 class RoundJournal:
-    """The records of one file by their key; the file is made by the first record.
+    """The records of one file by key; the first record creates the file.
 
-    Raises TrainingFailed for a line that is no record, unless it is the last one.
+    Raises TrainingFailed if a line other than the last one is no record.
     """
 
     def __init__(self, path: Path, key: str) -> None:
@@ -40,12 +40,11 @@ class RoundJournal:
         return len(self._records)
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Append a record, durably; raises TrainingFailed if its key is there already."""
+        """Append a record durably; raises TrainingFailed if its key exists."""
         self._take(record)
         append_jsonl(self.path, record)
 
     def replace(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Write other records in the place of all, whole or not at all."""
         kept = [dict(record) for record in records]
         write_jsonl(self.path, kept)
         self._records = {}
@@ -60,7 +59,6 @@ class RoundJournal:
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
-    """Return the records of a file, whose torn last line is cut off."""
     cut_torn(path)
     try:
         lines = path.read_bytes().splitlines(keepends=True)
@@ -70,6 +68,6 @@ def _read(path: Path) -> list[dict[str, Any]]:
     for number, line in enumerate(lines, 1):
         record = parse(line)
         if record is None:
-            raise TrainingFailed(f"{path}:{number}: is no record; move the file away, and what it held is made again")
+            raise TrainingFailed(f"{path}:{number}: not a record; move the file away to make its results again")
         records.append(record)
     return records

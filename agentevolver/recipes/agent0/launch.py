@@ -1,4 +1,4 @@
-"""What rounds add to a launch: the server of frozen policies, the environment of proposals, the main job."""
+"""What rounds add to a launch: the server of frozen policies, the environment `propose`, the main job."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agentevolver.utils.recipes import written
 
 
 def layer(device: str, layers: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Return how many GPUs the trainings have: those that the frozen policies' server leaves, at least 1."""
+    """Return the number of GPUs for training: those that the frozen policies' server leaves, at least 1."""
     if device != "cuda" or not written(layers, "recipes.agent0.enable"):
         return None
     own = written(layers, "recipes.agent0.executor.gpus")
@@ -35,7 +35,7 @@ def frozen_gpus(section: Mapping[str, Any]) -> int | None:
 
 
 def services(launch: Launch) -> Services | None:
-    """Return the server of frozen policies, with the last of the visible GPUs if it has some of its own."""
+    """Return the server of frozen policies; its own GPUs, if any, are the last visible ones."""
     section = settings_of(launch.settings)
     if not section.enable or launch.target in (None, DEFAULT_TARGET):
         return None

@@ -1,8 +1,8 @@
-"""`coevolve.json`: what the rounds of an experiment have come to, written whole after every change.
+"""`coevolve.json`: the state of an experiment's rounds, rewritten atomically after every change.
 
-A stage is `running` from its beginning, `done` with its counts, metrics and checkpoint, or `skipped` with the reason.
-What is done or skipped is never begun again; what was running when the process was killed goes on. Paths within the
-experiment are relative to it, so that a folder may be moved.
+A stage is `running`, `done` with its counts, metrics and checkpoint, or `skipped` with the reason. Stages that are done
+or skipped never run again; a stage that was running during a kill resumes. Paths within the experiment are relative, so
+the folder may be moved.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ RUNNING, DONE, SKIPPED = "running", "done", "skipped"
 
 
 class Manifest:
-    """The manifest of an experiment; use `open` to get one.
+    """The manifest of an experiment; get one with `open`.
 
-    `content` is `{schema, config_hash, state, best, rounds}`; a round is `{round, proposer, executor, stages}`
-    where proposer and executor are the checkpoints that it ended with, and a stage
-    `{state, began, ended, seconds, counts, metrics, start, checkpoint, reason}`, of which it has those that it needs.
+    `content` is `{schema, config_hash, state, best, rounds}`. A round is `{round, proposer, executor, stages}`, with
+    the checkpoints at its end. A stage has some of `{state, began, ended, seconds, counts, metrics, start, checkpoint,
+    reason}`.
     """
 
     def __init__(self, experiment: Path, content: dict[str, Any]) -> None:
@@ -43,10 +43,10 @@ class Manifest:
 
     @classmethod
     def open(cls, experiment: Path, config: Mapping[str, Any]) -> Manifest:
-        """Read the manifest of an experiment, or begin it.
+        """Read the manifest of an experiment, or create it.
 
-        Raises ConfigError if the rounds were begun with a configuration that differs in what matters, TrainingFailed if
-        the manifest cannot be read, or a newer release wrote it.
+        Raises ConfigError if a key that affects training has changed since the first start, TrainingFailed if the
+        manifest cannot be read or a newer release wrote it.
         """
         path, snapshot, found = experiment / NAME, experiment / CONFIG, config_hash(config)
         if not path.exists():
@@ -73,7 +73,6 @@ class Manifest:
         return cls(experiment, content)
 
     def save(self) -> None:
-        """Write it, whole, where it says something new."""
         text = orjson.dumps(self.content)
         if text != self._written:
             write_json(self.experiment / NAME, self.content, indent=1)
@@ -87,11 +86,9 @@ class Manifest:
         return part
 
     def rounds(self) -> list[dict[str, Any]]:
-        """Return the rounds that were begun, that of the base (0) first."""
         return list(self.content["rounds"])
 
     def stage(self, number: int, name: str) -> dict[str, Any]:
-        """Return a stage's part; {} where it was not begun."""
         part: dict[str, Any] = self.round(number)["stages"].get(name, {})
         return part
 
@@ -99,7 +96,7 @@ class Manifest:
         return self.stage(number, name).get("state") in (DONE, SKIPPED)
 
     def begin(self, number: int, name: str, **facts: Any) -> None:
-        """Say that a stage runs; the time of its first beginning stays."""
+        """Mark a stage as running; the time of its first start stays."""
         known = self.stage(number, name)
         self._put(number, name, {"state": RUNNING, "began": round(time.time(), 3), "seconds": 0.0, **facts, **known})
 
@@ -120,7 +117,7 @@ class Manifest:
 
     @contextmanager
     def timed(self, number: int, name: str) -> Iterator[None]:
-        """Count the seconds of the block to a stage, whether it ends well or not."""
+        """Add the duration of the block to a stage's seconds, also after an error."""
         began = time.monotonic()
         try:
             yield
@@ -128,14 +125,12 @@ class Manifest:
             self.spend(number, name, time.monotonic() - began)
 
     def relative(self, checkpoint: str) -> str:
-        """Return a checkpoint as it is written down."""
         try:
             return str(Path(checkpoint).relative_to(self.experiment))
         except ValueError:
             return checkpoint
 
     def absolute(self, checkpoint: str) -> str:
-        """Return a checkpoint as it is used."""
         path = self.experiment / checkpoint
         return str(path) if path.exists() else checkpoint
 
@@ -145,14 +140,12 @@ class Manifest:
 
 
 def config_hash(config: Mapping[str, Any]) -> str:
-    """Return a hash of the keys that affect training (`agentevolver.config.changes.decisive`)."""
     text = json.dumps(decisive(config), sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
 def _refuse_changes(snapshot: Path, config: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a configuration that differs from the one that a snapshot holds. Without a snapshot nothing
-    is refused: it was removed by who wants that."""
+    """Raise ConfigError if the configuration differs from the snapshot. Removing the snapshot skips this check."""
     if not snapshot.exists():
         return
     before: Any = OmegaConf.to_container(OmegaConf.load(snapshot), resolve=False)

@@ -1,5 +1,4 @@
-"""Overlays: what is different in the configuration of a round's two trainings, by the full names of the keys;
-and their checks before the first one."""
+"""The keys in which a round's two trainings differ from the run's configuration, and their checks before round 1."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from agentevolver.utils.errors import ConfigError
 GRADER = "agentevolver.recipes.agent0.frontier:FrontierGrader"
 REWARD = "agentevolver.recipes.agent0.proposer_reward:ProposerReward"
 CONTENTS = ("model", "optimizer", "extra", "hf_model")
-# What a proposer does, whoever has it do it: one message an episode, by text.
+# Keys of every proposer's episodes: one text message each.
 PROPOSING: dict[str, Any] = {
     "env_service.env_type": PROPOSE_ENV,
     "env_service.environments": {},
@@ -31,8 +30,8 @@ CREDIT = "attribution_driven_credit_assignment"
 def proposer_overlay(
     config: Mapping[str, Any], settings: Settings, folder: Path, *, tasks: int, start: str, executor: str
 ) -> dict[str, Any]:
-    """Return the keys of a proposer's training in `folder`: one message an episode in the world `propose`, graded by
-    what the frozen executor makes of it. There are `tasks` seeds; the training begins with the weights `start`."""
+    """Return the keys of a proposer's training in `folder`: one message an episode in the environment `propose`, graded
+    by the frozen executor. There are `tasks` seeds; the training begins with the weights `start`."""
     section = settings_of(settings).proposer
     base = section.path or str(config["actor_rollout_ref"]["model"]["path"])
     return {
@@ -51,7 +50,6 @@ def proposer_overlay(
 def solver_overlay(
     config: Mapping[str, Any], settings: Settings, folder: Path, *, tasks: int, start: str
 ) -> dict[str, Any]:
-    """Return the keys of an executor's training on the tasks of a round; see `proposer_overlay`."""
     section, base = settings_of(settings).executor, str(config["actor_rollout_ref"]["model"]["path"])
     return {
         **_common(settings, folder, base, start, section.steps, settings.sizes.train_batch_size, tasks),
@@ -82,8 +80,8 @@ def _common(
 
 
 def _adpo(config: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
-    """Return the keys of ambiguity-dynamic policy optimisation: an advantage stage, after those of the configuration's
-    own step credit or else GRPO as verl was to compute it, and the rows' upper clips."""
+    """Return the keys of ADPO: its advantage stage, placed after the configured stages (GRPO's if step credit is off),
+    and its upper clip."""
     adpo, (low, high) = settings_of(settings).adpo, settings_of(settings).keep
     ambiguity = {"use": "ambiguity", "lo": low, "hi": high, "s_min": adpo.s_min}
     own, norm = settings.attribution, bool(config["algorithm"].get("norm_adv_by_std_in_grpo", True))
@@ -99,13 +97,11 @@ def _adpo(config: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
 
 
 def _divisor(number: int, most: int) -> int:
-    """Return the greatest divisor that is not more than `most`."""
     return next(size for size in range(min(number, most), 0, -1) if number % size == 0)
 
 
 def check_trainings(config: Mapping[str, Any], settings: Settings) -> None:
-    """Refuse a configuration whose trainings would be refused hours later, in the round that begins them; raises
-    ConfigError."""
+    """Raise ConfigError now for what would be refused only in the round that begins a training."""
     section = settings_of(settings)
     folder, start = settings.experiment_dir / "round_1", str(config["actor_rollout_ref"]["model"]["path"])
     solver = solver_overlay(config, settings, folder / "solver", tasks=section.pool, start=start)

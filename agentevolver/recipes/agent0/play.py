@@ -1,7 +1,7 @@
-"""Playing tasks with a frozen policy: the rollouts of training, with nobody trained.
+"""Plays tasks with a frozen policy: rollouts as in training, without an update.
 
-An episode is what training would have made of it: the same templates, limits, flows and samples. The environment says
-what came of it: its grade, and its state for the answer and the number of calls.
+Templates, limits, flows and sampling are those of training. The environment's grade gives success, its state the answer
+and the number of calls.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ from task_manager.graders.base import Transcript
 
 
 class PlayFailed(Exception):
-    """An episode could not be played, after all its tries: the environment service or the engine failed."""
+    """An episode could not be played after all tries, because the environment service or the engine failed."""
 
 
 class Player(Protocol):
     async def play(self, checkpoint: str, task: Task, n: int, name: str, validation: bool = False) -> Sequence[Play]:
         """Return n episodes of a task, in order; raises PlayFailed.
 
-        `checkpoint` is a Hugging Face folder, or a name on the hub. Equal names with equal weights give equal samples.
-        `validation` samples, and makes instances, as validation does.
+        `checkpoint` is a Hugging Face folder or a name on the hub. Equal names with equal weights give equal samples.
+        `validation` uses the sampling and the instances of validation.
         """
         ...
 
 
 class StateGrader:
-    """Grader that asks the environment for its grade and its state, whatever grader a task names."""
+    """Grader that asks the environment for its grade and state, whichever grader the task names."""
 
     def __init__(self, *, sparse: bool = True) -> None:
         self._sparse = sparse
 
     async def grade(self, task: Task, trajectory: Transcript, client: Instances, instance_id: str) -> Outcome:
-        """Return the environment's grade; its facts are `answer`, `calls` and `state`. In an environment that does not
+        """Return the environment's grade, with the facts `answer`, `calls` and `state`. If the environment does not
         count calls, every action is one. Raises EnvServiceError."""
         score = await client.evaluate(instance_id, list(trajectory.messages), {"sparse": self._sparse})
         if not is_score(score):
@@ -62,7 +62,7 @@ class StateGrader:
         facts = state.get("facts") if isinstance(state, Mapping) else None
         if not isinstance(facts, Mapping):
             raise EnvServiceError(
-                f"the environment {task.env_type!r} does not tell its state, so the answer is unknown",
+                f"the environment {task.env_type!r} does not expose its state, so the answer is unknown",
                 url="/get_info",
                 instance_id=instance_id,
             )
@@ -72,7 +72,7 @@ class StateGrader:
 
 
 class FrozenPlayer:
-    """Player of a run (`Player`), by the server of frozen policies at `recipes.agent0.url`; for one event loop."""
+    """Player on the server of frozen policies at `recipes.agent0.url`, for one event loop."""
 
     def __init__(self, config: Mapping[str, Any], settings: Settings, client: Instances) -> None:
         from transformers import AutoTokenizer
@@ -94,7 +94,7 @@ class FrozenPlayer:
         runner = self._runner(checkpoint, task.env_type)
         env_params = settings.environment(task.env_type).params(validation=validation)
         sampling = sampling_of(config, validation=validation)
-        # Without the mark of a validation, whose episodes only the environment would grade.
+        # Without the mark of validation: only the environment would grade such episodes.
         plain = replace(task, metadata={key: value for key, value in task.metadata.items() if key != "validation"})
 
         async def episode(number: int) -> Play:
@@ -114,7 +114,6 @@ class FrozenPlayer:
             await engine.close()
 
     def _view(self, env_type: str) -> tuple[DictConfig, Settings]:
-        """Return the configuration of an environment's episodes: the proposer's for `propose`, else the executor's."""
         if env_type not in self._views:
             override = settings_of(self._settings).proposer.override
             proposing = {**PROPOSING, **flat(override, self._config)}
@@ -148,7 +147,6 @@ class FrozenPlayer:
 
 
 def read(rollout: Rollout, checkpoint: str) -> Play:
-    """Return what came of an episode; raises PlayFailed for one that did not happen."""
     trajectory = rollout.trajectory
     outcome, steps = trajectory.outcome, len(trajectory.steps)
     if not trajectory.stop_reason.happened:
@@ -157,14 +155,13 @@ def read(rollout: Rollout, checkpoint: str) -> Play:
             f"{trajectory.stop_reason.value} after {trajectory.attempts} attempts: {trajectory.error}"
         )
     if outcome is None or outcome.facts is None:
-        # Its opening fills the context: it ended before the first action, as it would in training.
+        # The opening fills the context, so the episode ended before the first action, as in training.
         return Play(None, 0, 0.0, False, {"never_acted": trajectory.error or trajectory.stop_reason.value}, steps)
     facts = outcome.facts
     return Play(facts["answer"], facts["calls"], outcome.score, outcome.success, facts["state"], steps)
 
 
 def player_of(experiment: Path, client: Instances) -> FrozenPlayer:
-    """Return the player of the rounds in an experiment's folder, as the launcher's `config.yaml` there has them."""
     config = OmegaConf.load(experiment / "config.yaml")
     tree: Any = OmegaConf.to_container(config, resolve=False)
     return FrozenPlayer(tree, from_config(OmegaConf.create(tree)), client)

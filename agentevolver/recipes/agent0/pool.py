@@ -1,8 +1,7 @@
-"""The pool of a round: proposals that are drawn, those that are new, what becomes of each, and the tasks that are kept.
+"""The pool of a round: drawn proposals, their fates, and the tasks that are kept.
 
-Two files hold it, one record a proposal: `drawn.jsonl` what was proposed, `pool.jsonl` what became of it. Draws are
-named by round and number, and whether one is a duplicate follows from the numbers before it, so that a round that was
-killed ends with the same records as one that was not.
+Two files hold one record a proposal: `drawn.jsonl` the proposal, `pool.jsonl` its fate. A draw's id is its round and
+number, and a duplicate is one of a lower number, so a round that was killed and resumed ends with the same records.
 """
 
 from __future__ import annotations
@@ -15,40 +14,36 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from agentevolver.recipes.agent0.journal import RoundJournal
-from agentevolver.recipes.agent0.types import Dropped, Kept, Measurement, ProposedTask
+from agentevolver.recipes.agent0.types import DroppedProposal, KeptProposal, Measurement, ProposedTask
 from agentevolver.types import Task
 
 DRAWN, POOL = "drawn.jsonl", "pool.jsonl"
 DUPLICATE, ENOUGH = "duplicate", "enough"
 T = TypeVar("T")
 
-# Of a task's metadata: the share of the frozen executor's episodes that gave its label (read by the recipe `adpo`).
+# Metadata key: the share of the frozen executor's episodes that gave the label; the recipe `adpo` reads it.
 P_HAT = "adpo_p_hat"
 
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """A proposal that is asked for: its number in the round (from 0), its id, and the seed."""
-
     number: int
     proposal_id: str
     seed: str
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """Fate of a proposal: kept or dropped, what it was measured to be, and what its program gave (None where it
-    was not measured or run)."""
+class JudgedProposal:
+    """Fate of a proposal: the verdict, its measurement (None if not measured), and its program's answer (None if not
+    run)."""
 
-    verdict: Kept | Dropped
+    verdict: KeptProposal | DroppedProposal
     measurement: Measurement | None = None
-    executed: str | Dropped | None = None
+    executed: str | DroppedProposal | None = None
 
 
 class Labeller(Protocol):
-    async def label(self, proposal: ProposedTask, name: str) -> Judged:
-        """Run the program of a proposal that is new and was not refused, measure it and put it through the gate."""
-        ...
+    async def label(self, proposal: ProposedTask, name: str) -> JudgedProposal: ...
 
 
 def draws_of(number: int, seeds: Sequence[str]) -> list[Draw]:
@@ -56,14 +51,14 @@ def draws_of(number: int, seeds: Sequence[str]) -> list[Draw]:
 
 
 def canonical(question: str) -> str:
-    """Return a question as it is compared: without differences in spaces and capitals."""
+    """Return a question without differences in spaces and capitals, for comparison."""
     return " ".join(question.split()).casefold()
 
 
 class TaskPool:
-    """The pool of one round, which wants `size` tasks.
+    """The pool of one round, which collects `size` tasks.
 
-    `known` are canonical questions of the evaluation and of earlier rounds' tasks, with what they are of.
+    `known` maps canonical questions of the evaluation and of earlier rounds' tasks to where they come from.
     """
 
     def __init__(self, folder: Path, number: int, size: int, known: Mapping[str, str]) -> None:
@@ -82,11 +77,10 @@ class TaskPool:
         self.drawn.add({"task_id": draw.proposal_id, "number": draw.number, **record, "proposer_ckpt": checkpoint})
 
     def proposals(self) -> list[ProposedTask]:
-        """Return all that were drawn, by their numbers."""
         return [proposal_of(record) for record in sorted(self.drawn, key=lambda record: record["number"])]
 
     def repeats(self) -> dict[str, str]:
-        """Map the id of each duplicate proposal to the id of the task that it repeats."""
+        """Map the id of each duplicate proposal to the id of the original."""
         seen: dict[str, str] = dict(self._known)
         found: dict[str, str] = {}
         for proposal in self.proposals():
@@ -102,19 +96,18 @@ class TaskPool:
     def unlabelled(self) -> list[ProposedTask]:
         return [proposal for proposal in self.proposals() if proposal.proposal_id not in self.labelled]
 
-    def put_labelled(self, proposal: ProposedTask, judged: Judged, k: int, executor: str) -> None:
+    def put_labelled(self, proposal: ProposedTask, judged: JudgedProposal, k: int, executor: str) -> None:
         drawn = self.drawn[proposal.proposal_id]
         self.labelled.add(record_of(drawn, judged, self.number, k, executor))
 
     def kept(self) -> list[dict[str, Any]]:
-        """Return the records of the tasks, by their numbers."""
         return [record for record in self._in_order() if record["kept"]]
 
     def is_full(self) -> bool:
         return len(self.kept()) >= self._size
 
     def close(self) -> None:
-        """Put the records in order; tasks beyond those that are wanted are dropped."""
+        """Sort the records, and drop tasks beyond `size`."""
         records, kept = [], 0
         for record in self._in_order():
             kept += record["kept"]
@@ -123,7 +116,6 @@ class TaskPool:
         self.labelled.replace(records)
 
     def dropped(self) -> dict[str, int]:
-        """Return how many proposals were not kept, by reason, the most frequent first."""
         reasons = Counter(record["drop_reason"] for record in self._in_order() if not record["kept"])
         return dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0])))
 
@@ -142,15 +134,15 @@ def proposal_of(record: Mapping[str, Any]) -> ProposedTask:
     )
 
 
-def record_of(drawn: Mapping[str, Any], judged: Judged, number: int, k: int, executor: str) -> dict[str, Any]:
+def record_of(drawn: Mapping[str, Any], judged: JudgedProposal, number: int, k: int, executor: str) -> dict[str, Any]:
     """Return the record of a proposal in `pool.jsonl`.
 
-    `right` says whether the label is what the program gave, `vote_right` the same of the vote; null where one of the
-    two is not known.
+    `right` says whether the label equals the program's answer, `vote_right` the same of the vote; null if one of the
+    two is missing.
     """
     verdict, measured = judged.verdict, judged.measurement
     executed = judged.executed if isinstance(judged.executed, str) else None
-    kept = isinstance(verdict, Kept)
+    kept = isinstance(verdict, KeptProposal)
     return {
         "task_id": drawn["task_id"],
         "number": drawn["number"],
@@ -160,21 +152,21 @@ def record_of(drawn: Mapping[str, Any], judged: Judged, number: int, k: int, exe
         "program": drawn["program"],
         "proposer_answer": drawn["answer"],
         "executed": executed,
-        "label": verdict.label if isinstance(verdict, Kept) else None,
-        "p_hat": verdict.p if isinstance(verdict, Kept) else (None if measured is None else measured.p),
+        "label": verdict.label if isinstance(verdict, KeptProposal) else None,
+        "p_hat": verdict.p if isinstance(verdict, KeptProposal) else (None if measured is None else measured.p),
         "vote": None if measured is None else measured.vote,
         "p_vote": None if measured is None else measured.p_vote,
         "k": k if measured is not None else 0,
         "n_answered": 0 if measured is None else measured.answered,
         "votes": [] if measured is None else [list(pair) for pair in measured.votes],
         "mean_tool_calls": None if measured is None else measured.mean_calls,
-        "right": _is(verdict.label if isinstance(verdict, Kept) else None, executed),
+        "right": _is(verdict.label if isinstance(verdict, KeptProposal) else None, executed),
         "vote_right": _is(None if measured is None else measured.vote, executed),
         "proposer_ckpt": drawn["proposer_ckpt"],
         "executor_ckpt": executor,
         "kept": kept,
-        "drop_reason": "" if isinstance(verdict, Kept) else verdict.reason,
-        "drop_detail": "" if isinstance(verdict, Kept) else verdict.detail,
+        "drop_reason": "" if isinstance(verdict, KeptProposal) else verdict.reason,
+        "drop_detail": "" if isinstance(verdict, KeptProposal) else verdict.detail,
     }
 
 
@@ -194,8 +186,8 @@ def tasks_of(records: Iterable[Mapping[str, Any]], world: str) -> list[Task]:
 
 
 def replayed(fresh: Sequence[T], earlier: Sequence[T], share: float, seed: int) -> list[T]:
-    """Return the fresh tasks and behind them so many of earlier rounds that these are `share` (0 to below 1) of all, or
-    all there are, so that an executor does not forget what it could do. Equal arguments draw equal ones."""
+    """Return the fresh tasks followed by a sample of earlier ones, which make up `share` (0 to below 1) of the result,
+    or all earlier ones if there are fewer. Replay keeps the executor from forgetting."""
     if not 0 <= share < 1:
         raise ValueError(f"replay = {share!r}, expected a share from 0 on and below 1")
     wanted = min(round(share / (1 - share) * len(fresh)), len(earlier))

@@ -1,5 +1,4 @@
-"""The proposer's whole reward, of a step's batch: what `FrontierGrader` found out of each proposal,
-less what the batch repeats."""
+"""The proposer's reward: the measurements of `FrontierGrader`, less a penalty for repetition within the batch."""
 
 from __future__ import annotations
 
@@ -8,27 +7,24 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentevolver.config.schema import Settings
-from agentevolver.recipes.agent0.reward import Rated, batch_rewards, frontier_reward
+from agentevolver.recipes.agent0.reward import RatedProposal, batch_rewards, frontier_reward
 from agentevolver.recipes.agent0.settings import RewardSettings, settings_of
 from agentevolver.trainer.reward_stages import Rewards, RewardStageError
 from agentevolver.types import Reward, Trajectory
 
 
 class ProposerReward:
-    """A reward stage (`trainer.reward_stages`); made with the settings of the run."""
-
     def __init__(self, settings: Settings) -> None:
         self._settings: RewardSettings = settings_of(settings).reward
 
     def __call__(self, trajectories: Sequence[Trajectory]) -> Rewards:
-        """Return the reward of each proposal; raises RewardStageError if the success rate of one was not measured."""
         found = [_facts(one) for one in trajectories]
         batch = [_rated(one, facts) for one, facts in zip(trajectories, found, strict=True)]
         scores = batch_rewards(self._settings, batch)
         rewards = [Reward(score, self._parts(rated, score)) for rated, score in zip(batch, scores, strict=True)]
         return Rewards(rewards, _metrics(found, batch))
 
-    def _parts(self, rated: Rated | None, score: float) -> dict[str, float]:
+    def _parts(self, rated: RatedProposal | None, score: float) -> dict[str, float]:
         parts = {"uncertainty": 0.0, "tool": 0.0, "repetition": 0.0, "malformed": 0.0}
         if rated is None:
             return {**parts, "malformed": score}
@@ -53,8 +49,7 @@ def _facts(trajectory: Trajectory) -> Mapping[str, Any]:
     return facts
 
 
-def _rated(trajectory: Trajectory, facts: Mapping[str, Any]) -> Rated | None:
-    """Return the measurements that the reward is computed from, or None if the proposal is malformed."""
+def _rated(trajectory: Trajectory, facts: Mapping[str, Any]) -> RatedProposal | None:
     if facts["refused"]:
         return None
     p, calls = facts.get("p"), facts.get("calls")
@@ -63,10 +58,10 @@ def _rated(trajectory: Trajectory, facts: Mapping[str, Any]) -> Rated | None:
             f"rollout {trajectory.trajectory_id}: the proposal {facts['question']!r} has p = {p!r} and calls = "
             f"{calls!r}: what was not measured has no reward"
         )
-    return Rated(str(facts["question"]), float(p), float(calls))
+    return RatedProposal(str(facts["question"]), float(p), float(calls))
 
 
-def _metrics(found: Sequence[Mapping[str, Any]], batch: Sequence[Rated | None]) -> dict[str, float]:
+def _metrics(found: Sequence[Mapping[str, Any]], batch: Sequence[RatedProposal | None]) -> dict[str, float]:
     rated = [one for one in batch if one is not None]
     words = Counter(str(facts["refused"]).partition(":")[0].strip() for facts in found if facts["refused"])
     metrics = {"proposer/well_formed": len(rated) / len(batch)}

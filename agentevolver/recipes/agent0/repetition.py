@@ -1,13 +1,12 @@
-"""Repetition, how much of a batch of proposals is like each of them:
-clusters by BLEU, exactly, of 2,048 texts in a second or two.
+"""Repetition: the share of a batch of proposals that is similar to each of them, by exact BLEU clusters. A batch of
+2,048 texts takes a second or two.
 
-The similarity of texts i < j is sentence BLEU-4 with i as the hypothesis and j as the reference: tokens between white
-space, uniform weights, 0.1 in the place of a count of 0 (Chen and Cherry's smoothing 1), 0 if no token is shared. Their
-distance is 1 - BLEU. Clusters are joined by average linkage while their distance is below 0.5; at exactly 0.5 they are
-two. A text without a token is like nothing, itself included.
+The similarity of texts i < j is sentence BLEU-4 with hypothesis i and reference j: whitespace tokens, uniform weights,
+0.1 in place of a count of 0 (Chen and Cherry's smoothing 1), 0 if no token is shared. The distance is 1 - BLEU. Average
+linkage joins clusters while their distance is below 0.5. An empty text is similar to nothing, itself included.
 
-All pairs are compared, by products of sparse matrices. Comparing only those that share a 4-gram, and linking what hangs
-together by pairs below 0.5, gives the same clusters up to ties and was slower in most batches.
+Sparse matrix products compare all pairs. Comparing only pairs that share a 4-gram gives the same clusters up to ties
+and was slower in most batches.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ Floats = npt.NDArray[np.float64]
 
 
 def distances(texts: Sequence[str]) -> Floats:
-    """Return 1 - BLEU of all pairs i < j, one row of the upper triangle after the other (B (B - 1) / 2).
+    """Return 1 - BLEU of all pairs i < j, row by row of the upper triangle (B (B - 1) / 2).
 
-    The product of the four precisions is made of integers, ten times each, and its fourth root by two square roots, so
-    that a BLEU of exactly 0.5 is 0.5.
+    The product of the four precisions is computed from integers (each times ten) and its fourth root by two square
+    roots, so that a BLEU of exactly 0.5 is 0.5.
     """
     tokens = [text.split() for text in texts]
     lengths = np.array([len(row) for row in tokens], dtype=np.float64)
@@ -52,30 +51,28 @@ def distances(texts: Sequence[str]) -> Floats:
 
 
 def linked(apart: Floats) -> list[int]:
-    """Return the number of each text's cluster (B), by the distances of all pairs (B (B - 1) / 2, at least one)."""
+    """Return the cluster number of each text (B) from the distances of all pairs (B (B - 1) / 2, at least one)."""
     numbers = fcluster(linkage(apart, "average"), np.nextafter(THRESHOLD, 0.0), "distance")
     order = {number: i for i, number in enumerate(dict.fromkeys(numbers.tolist()))}
     return [order[number] for number in numbers.tolist()]
 
 
 def clusters(texts: Sequence[str]) -> list[int]:
-    """Return the number of each text's cluster (B), counted by first appearance."""
     return linked(distances(texts)) if len(texts) > 1 else [0] * len(texts)
 
 
 def shares(texts: Sequence[str]) -> list[float]:
-    """Return (B) the fraction of the batch that is in each text's cluster. A malformed text is "": it counts in B and
-    joins no other text's cluster."""
+    """Return (B) the fraction of the batch in each text's cluster. A malformed text is "": it counts in B but joins no
+    other text's cluster."""
     numbers = clusters(texts)
     sizes = Counter(numbers)
     return [sizes[number] / len(texts) for number in numbers]
 
 
 def _table(tokens: Sequence[Sequence[str]], n: int) -> csr_array:
-    """Return (B, G): a column of ones for the first occurrence of an n-gram in a text,
-    another for the second, and so on.
+    """Return (B, G): one column for the first occurrence of an n-gram in a text, another for the second, and so on.
 
-    The product of two rows is the number of n-grams that they share, each counted as often as in the poorer.
+    The product of two rows is the number of shared n-grams, each counted as often as in the text with fewer.
     """
     columns: dict[tuple[tuple[str, ...], int], int] = {}
     rows: list[int] = []

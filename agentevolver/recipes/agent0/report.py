@@ -1,5 +1,4 @@
-"""A round as one line of metrics, and as one line for a person, its success, and which round was the best; functions of
-the manifest's rounds."""
+"""Reports of a round, computed from the manifest: metrics, the line for the user, success, and the best round."""
 
 from __future__ import annotations
 
@@ -10,25 +9,23 @@ from typing import Any
 from agentevolver.recipes.agent0.manifest import EVALUATE, LABEL, POOL, PROPOSE, SKIPPED, SOLVE
 
 Round = Mapping[str, Any]
-# Reasons for which proposals were not kept that the line names.
+# Most frequent drop reasons that the line names.
 NAMED = 4
 
 
 def success_of(part: Round, split: str) -> float | None:
-    """Return the success of a round's executor on a split, None if it was not evaluated."""
     stage = part["stages"].get(EVALUATE, {})
     found = stage.get("metrics", {}).get(split)
     return None if found is None else float(found["success"]["mean"])
 
 
 def best_of(rounds: Sequence[Round], split: str) -> int | None:
-    """Return the round with the greatest success on a split, of equal ones the first; None if none was evaluated."""
+    """Return the round with the highest success on a split, the earliest of equal ones; None if none was evaluated."""
     found = [(success, -int(part["round"])) for part in rounds if (success := success_of(part, split)) is not None]
     return -max(found)[1] if found else None
 
 
 def metrics_of(rounds: Sequence[Round], number: int) -> dict[str, Any]:
-    """Return a round's line of metrics.jsonl; its step is the round."""
     part = rounds[number]
     return {"step": number, "time": round(time.time(), 3), **dict(sorted(_metrics(part["stages"])))}
 
@@ -95,6 +92,5 @@ def _took(stages: Mapping[str, Any], name: str) -> bool:
 
 
 def short(value: float) -> str:
-    """Return a share with two digits, without the zero before the point."""
     text = f"{value:.2f}"
     return text[1:] if text.startswith("0.") else text

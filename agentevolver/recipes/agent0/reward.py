@@ -1,9 +1,9 @@
-"""The proposer's reward: at the edge of what the executor can do, worth a tool, and unlike the rest of the batch.
+"""The proposer's reward: highest if the executor solves the task half of the time, uses tools, and the proposal is new.
 
     R = unc * (1 - 2 |p - 0.5|) + tool * min(calls, cap) - repetition * share
 
-for a proposal, and `malformed` for what is none. With the weights of the configuration 0.5, 0.05, 4 and 1 that is
-min(p, 1 - p) + 0.05 min(calls, 4) - share. Calls are those that the executor carried out, whatever anybody wrote.
+A malformed proposal gets `malformed`. With the default weights 0.5, 0.05, 4 and 1 the reward is min(p, 1 - p) + 0.05
+min(calls, 4) - share. Only calls that were carried out count.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from agentevolver.recipes.agent0.settings import RewardSettings
 
 
 @dataclass(frozen=True, slots=True)
-class Rated:
-    """A well-formed proposal: its question, the share p of episodes that solved it, and their calls as one number."""
+class RatedProposal:
+    """A well-formed proposal: its question, the share p of episodes that solved it, and their mean number of calls."""
 
     question: str
     p: float
@@ -26,10 +26,9 @@ class Rated:
 
 
 def frontier_reward(settings: RewardSettings, p: float, calls: float) -> float:
-    """Return the reward of a proposal without the batch: uncertainty and tool calls, 0 to unc + tool * cap.
+    """Return the reward of a proposal without repetition: uncertainty and tool calls, 0 to unc + tool * cap.
 
-    Raises ValueError where p is not a share or calls not a number from 0 on: a proposal that could not be measured has
-    no reward.
+    Raises ValueError if p is no share or calls is no number from 0 on: an unmeasured proposal has no reward.
     """
     if not 0 <= p <= 1:
         raise ValueError(f"p = {p!r} is no share of episodes")
@@ -38,11 +37,11 @@ def frontier_reward(settings: RewardSettings, p: float, calls: float) -> float:
     return settings.unc * (1 - 2 * abs(p - 0.5)) + settings.tool * min(calls, settings.cap)
 
 
-def batch_rewards(settings: RewardSettings, batch: Sequence[Rated | None]) -> list[float]:
+def batch_rewards(settings: RewardSettings, batch: Sequence[RatedProposal | None]) -> list[float]:
     """Return the reward of each proposal of a batch, in order. None in the batch is a malformed proposal.
 
-    A malformed proposal gets `settings.malformed`, counts in the batch's size, and joins no cluster of repetitions.
-    Raises ValueError as `frontier_reward` does.
+    A malformed proposal gets `settings.malformed`, counts in the batch's size, and joins no cluster. Raises ValueError
+    as `frontier_reward` does.
     """
     parts = shares(["" if rated is None else rated.question for rated in batch])
     return [

@@ -1,4 +1,4 @@
-"""The stages of a round. Each records what it makes as it is made; called again after a kill, it makes the rest."""
+"""The stages of a round. Each records its results one by one, and after a kill makes only the missing ones."""
 
 from __future__ import annotations
 
@@ -10,31 +10,30 @@ from typing import Any, TypeVar
 from agentevolver.recipes.agent0 import evaluation
 from agentevolver.recipes.agent0.journal import RoundJournal
 from agentevolver.recipes.agent0.play import Player, PlayFailed
-from agentevolver.recipes.agent0.pool import DUPLICATE, Draw, Judged, Labeller, TaskPool, canonical
+from agentevolver.recipes.agent0.pool import DUPLICATE, Draw, JudgedProposal, Labeller, TaskPool, canonical
 from agentevolver.recipes.agent0.settings import PROPOSE_ENV
-from agentevolver.recipes.agent0.trainings import Trained
-from agentevolver.recipes.agent0.types import Dropped, ProposedTask
+from agentevolver.recipes.agent0.trainings import TrainingResult
+from agentevolver.recipes.agent0.types import DroppedProposal, ProposedTask
 from agentevolver.types import Task
 from agentevolver.utils.errors import TrainingFailed
 
 EVALUATION = "evaluation.jsonl"
-# Labels or evaluated tasks that are waited for at once, and draws, of one episode each.
+# Labels or evaluated tasks in flight at once, and draws (one episode each).
 AT_ONCE, DRAWS_AT_ONCE = 16, 128
-# Share of a batch whose episodes may fail before the stage counts as failed, and not the proposals.
+# If the episodes of more than this share of a batch fail, the stage fails and not the proposals.
 FAILING = 0.5
 
 T = TypeVar("T")
-Tell = Callable[[int, int], None]
-"""Is told how many are done, of how many."""
+ReportCount = Callable[[int, int], None]
+"""Takes the number of finished items, and of all."""
 
 
 Seeds = Callable[[int, str, int], Awaitable[list[str]]]
-"""Lists ids of the world `propose` for a round, a purpose (`propose`, a training, or `pool`) and a number. Equal
-arguments give equal ids."""
+"""Lists ids of the world `propose` by round, purpose (`propose` for training, or `pool`) and count. Equal arguments
+give equal ids."""
 
 
 async def each(items: Sequence[T], work: Callable[[T], Awaitable[None]], at_once: int = AT_ONCE) -> None:
-    """Do some work for each item, a few at once; the first error ends all of it and is raised."""
     slots = asyncio.Semaphore(at_once)
 
     async def one(item: T) -> None:
@@ -49,10 +48,12 @@ async def each(items: Sequence[T], work: Callable[[T], Awaitable[None]], at_once
         raise failed.exceptions[0] from failed
 
 
-async def draw(pool: TaskPool, draws: Sequence[Draw], player: Player, proposer: str, recorded: str, tell: Tell) -> None:
-    """Make the missing proposals of a batch, one episode of the world `propose` each; raises PlayFailed.
+async def draw(
+    pool: TaskPool, draws: Sequence[Draw], player: Player, proposer: str, recorded: str, tell: ReportCount
+) -> None:
+    """Make the missing proposals of a batch, with one episode of `propose` each; raises PlayFailed.
 
-    The player knows the proposing checkpoint as `proposer`, the records as `recorded`.
+    `proposer` is the checkpoint for the player, `recorded` its path in the records.
     """
 
     async def propose(one: Draw) -> None:
@@ -64,17 +65,19 @@ async def draw(pool: TaskPool, draws: Sequence[Draw], player: Player, proposer: 
     await each(pool.undrawn(draws), propose, DRAWS_AT_ONCE)
 
 
-async def label(pool: TaskPool, labeller: Labeller, k: int, executor: str, tell: Tell) -> None:
-    """Label the drawn proposals: refusals and duplicates are dropped, the labeller judges the others. Raises
-    TrainingFailed if the episodes of too many proposals could not be played."""
+async def label(pool: TaskPool, labeller: Labeller, k: int, executor: str, tell: ReportCount) -> None:
+    """Label the drawn proposals: refused ones and duplicates are dropped, the labeller judges the others.
+
+    Raises TrainingFailed if the episodes of more than half of the proposals could not be played.
+    """
     repeats, missing, failed = pool.repeats(), pool.unlabelled(), []
 
     async def judge(proposal: ProposedTask) -> None:
         if proposal.refused:
             word, _, sentence = proposal.refused.partition(":")
-            judged = Judged(Dropped(word.strip(), sentence.strip()))
+            judged = JudgedProposal(DroppedProposal(word.strip(), sentence.strip()))
         elif (of := repeats.get(proposal.proposal_id)) is not None:
-            judged = Judged(Dropped(DUPLICATE, f"of {of}"))
+            judged = JudgedProposal(DroppedProposal(DUPLICATE, f"of {of}"))
         else:
             try:
                 judged = await labeller.label(proposal, f"{proposal.proposal_id}.label")
@@ -85,7 +88,7 @@ async def label(pool: TaskPool, labeller: Labeller, k: int, executor: str, tell:
                         f"round {pool.number}: the episodes of {len(failed)} of {len(missing)} proposals could not be "
                         f"played: {error}"
                     ) from error
-                judged = Judged(Dropped("unmeasured", str(error)))
+                judged = JudgedProposal(DroppedProposal("unmeasured", str(error)))
         pool.put_labelled(proposal, judged, k, executor)
         tell(len(pool.labelled), len(pool.drawn))
 
@@ -126,11 +129,11 @@ def pool_metrics(pool: TaskPool) -> dict[str, float]:
 
 
 async def evaluate(
-    folder: Path, tasks: Sequence[Task], player: Player, checkpoint: str, n: int, tell: Tell
+    folder: Path, tasks: Sequence[Task], player: Player, checkpoint: str, n: int, tell: ReportCount
 ) -> dict[str, Any]:
-    """Play the tasks of the evaluation that were not played yet, and return the summary by split.
+    """Play the missing tasks of the evaluation, and return the summary by split.
 
-    A task's draws have one name in all rounds, so that two rounds differ by the policy alone.
+    A task's episodes have the same seeds in all rounds, so two rounds differ by the policy alone.
     """
     done = RoundJournal(folder / EVALUATION, "key")
     missing = [task for task in tasks if evaluation.key_of(task) not in done]
@@ -145,8 +148,7 @@ async def evaluate(
     return evaluation.summarised(done)
 
 
-def training_metrics(trained: Trained) -> dict[str, float]:
-    """Return score and success of a training's first and last step, and the means of other metrics."""
+def training_metrics(trained: TrainingResult) -> dict[str, float]:
     found: dict[str, float] = {"steps": float(len(trained.steps))}
     for name in ("rollout/reward/mean", "rollout/success", "reward/score/mean"):
         values = [float(step[name]) for step in trained.steps if name in step]
@@ -160,7 +162,6 @@ def training_metrics(trained: Trained) -> dict[str, float]:
 
 
 def known_questions(evaluated: Iterable[str], earlier: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, str]:
-    """Return the questions that may not be proposed again, of the evaluation and of each earlier round's tasks, in
-    their canonical form, with what they are of."""
+    """Map the canonical questions that may not be proposed again to their sources."""
     known = {canonical(record["question"]): record["task_id"] for tasks in earlier for record in tasks}
     return known | {canonical(question): "the evaluation" for question in evaluated}

@@ -1,6 +1,7 @@
-"""The trainings of a round: each is an ordinary run of the main job, in a subprocess and an experiment's folder of its
-own, on the Ray cluster that the launcher has started. A training that was killed goes on from its last checkpoint, as
-any run does. The subprocess and all that it started end with this process.
+"""The trainings of a round: each is an ordinary main job in a subprocess, with an experiment's folder of its own, on
+the Ray cluster that the launcher started.
+
+A killed training resumes from its last checkpoint. The subprocess and all its children end with this process.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ LINE_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Training:
-    """One policy's training, from one set of weights, on one list of tasks.
+class RoundTraining:
+    """One training of one policy on one list of tasks.
 
-    `name` is for a person (`round 2 solver`); `overlay` holds the keys, by their full names, in which its configuration
-    differs from the run's; `steps` is the number of training steps.
+    `name` is for the user (`round 2 solver`); `overlay` holds the keys that differ from the run's configuration, by
+    full name; `steps` is the number of training steps.
     """
 
     name: str
@@ -48,28 +49,29 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Trained:
-    """Result of a training: the folder of the weights in Hugging Face's form, and its steps' metrics."""
+class TrainingResult:
+    """Result of a training: the folder of the Hugging Face weights, and the metrics of its steps."""
 
     checkpoint: str
     steps: list[dict[str, Any]] = field(default_factory=list)
 
 
-Told = Callable[[str, int | None], None]
-"""Is told how far a training is: its phase, and the step."""
+ReportPhase = Callable[[str, int | None], None]
+"""Takes a training's phase and step."""
 
 
-class Train(Protocol):
-    async def __call__(self, training: Training, told: Told) -> Trained:
-        """Train to the last step, or go on with what was begun; a finished training is not repeated.
+class TrainFunction(Protocol):
+    async def __call__(self, training: RoundTraining, told: ReportPhase) -> TrainingResult:
+        """Train to the last step, resuming if possible; a finished training is not repeated.
 
-        Raises ConfigError if its configuration is refused, TrainingFailed if it failed or its process was lost.
+        Raises ConfigError if its configuration is refused, TrainingFailed if it failed or its process was killed.
         """
         ...
 
 
-async def train(training: Training, told: Told, *, config: Mapping[str, Any], show: Callable[[str], None]) -> Trained:
-    """Train in a subprocess (see `Train`); `show` takes the lines of the steps."""
+async def train(
+    training: RoundTraining, told: ReportPhase, *, config: Mapping[str, Any], show: Callable[[str], None]
+) -> TrainingResult:
     if (trained := finished(training)) is not None:
         return trained
     write_training(training, config)
@@ -90,8 +92,8 @@ async def train(training: Training, told: Told, *, config: Mapping[str, Any], sh
     return trained
 
 
-async def _run(folder: Path, told: Told, show: Callable[[str], None]) -> tuple[int, str]:
-    """Return the exit code of the main job, and the last line that it printed. Its output goes to its log."""
+async def _run(folder: Path, told: ReportPhase, show: Callable[[str], None]) -> tuple[int, str]:
+    """Run the main job; return its exit code and last printed line. Its output goes to the log."""
     log = folder / "logs" / LOG
     log.parent.mkdir(parents=True, exist_ok=True)
     words = command(
@@ -104,7 +106,7 @@ async def _run(folder: Path, told: Told, show: Callable[[str], None]) -> tuple[i
         stderr=asyncio.subprocess.STDOUT,
         env={**os.environ, "TENSORBOARD_DIR": str(folder / "tensorboard")},
         limit=LINE_BYTES,
-        # A terminal's Ctrl-C is for the launcher, which ends this process in order.
+        # Ctrl-C in a terminal must reach the launcher alone, which stops this process in order.
         start_new_session=True,
     )
     assert process.stdin is not None and process.stdout is not None
@@ -121,13 +123,13 @@ async def _run(folder: Path, told: Told, show: Callable[[str], None]) -> tuple[i
         return await process.wait(), last
     finally:
         following.cancel()
-        process.stdin.close()  # the lifeline: what the training has started and is still there is killed
+        process.stdin.close()  # the lifeline: kills whatever the training started and left running
         await process.wait()
 
 
-def write_training(training: Training, config: Mapping[str, Any]) -> None:
-    """Write a training's folder: its tasks, unless they are there, and its configuration, whose addresses of services
-    are those of this start. One without a checkpoint begins anew: it has nothing to go on from."""
+def write_training(training: RoundTraining, config: Mapping[str, Any]) -> None:
+    """Write a training's configuration, with the current addresses of services, and its tasks unless they exist.
+    Without a checkpoint the training starts over."""
     tasks = training.folder / "tasks"
     for name, own in (("train.jsonl", training.tasks), ("val.jsonl", training.val_tasks)):
         if not (tasks / name).exists():
@@ -138,8 +140,7 @@ def write_training(training: Training, config: Mapping[str, Any]) -> None:
     write_text(training.folder / "config.yaml", OmegaConf.to_yaml(laid_over(config, overlay)))
 
 
-def finished(training: Training) -> Trained | None:
-    """Return the result of a training that has its last step, else None."""
+def finished(training: RoundTraining) -> TrainingResult | None:
     whole = [one for one in whole_checkpoints(training.folder / "checkpoints") if one.step >= training.steps]
     if not whole:
         return None
@@ -149,7 +150,7 @@ def finished(training: Training) -> Trained | None:
             f"{training.name}: {weights} holds no model: actor_rollout_ref.actor.checkpoint.save_contents must name "
             "hf_model"
         )
-    return Trained(str(weights), steps_of(training.folder))
+    return TrainingResult(str(weights), steps_of(training.folder))
 
 
 def steps_of(folder: Path) -> list[dict[str, Any]]:
@@ -160,13 +161,13 @@ def steps_of(folder: Path) -> list[dict[str, Any]]:
 
 
 def without_optimizer(checkpoints: Path) -> None:
-    """Remove the optimiser's part of a training's checkpoints, twice the weights and more. To be called once the
-    manifest says that it is over: the next training begins with the weights alone."""
+    """Remove the optimiser's files, at least twice the size of the weights, from a training's checkpoints. Call it
+    after the manifest says `done`: the next training needs only the weights."""
     for shard in checkpoints.glob(f"global_step_*/{ACTOR}/{OPTIMIZER}_world_size_*"):
         shard.unlink(missing_ok=True)
 
 
-async def _follow(folder: Path, told: Told) -> None:
+async def _follow(folder: Path, told: ReportPhase) -> None:
     seen: tuple[str, int | None] | None = None
     while True:
         await asyncio.sleep(POLL_S)

@@ -1,5 +1,4 @@
-"""Values that pass between the stages of a round:
-a proposal, what a frozen executor made of it, and whether it is kept."""
+"""Values passed between the stages of a round."""
 
 from __future__ import annotations
 
@@ -12,9 +11,8 @@ from typing import Any
 class ProposedTask:
     """A proposed task.
 
-    `answer` is the proposer's own, `program` what makes the answer when it is run in the world that the task is for;
-    `seed` is the id of what it was asked for. `refused` says why it is no task (malformed, an attack), "" for one that
-    is: then it has a question.
+    `answer` is the proposer's own; `program` computes the answer in the task's world; `seed` is the id of the prompt.
+    `refused` says why the proposal is no task (malformed, an attack), "" if it is one.
     """
 
     proposal_id: str
@@ -41,11 +39,8 @@ class ProposedTask:
 
 @dataclass(frozen=True, slots=True)
 class Play:
-    """One episode of a frozen policy: the final answer (None if it gave none), the tool calls that were carried out,
-    the state's facts at the end, and the environment's grade.
-
-    An episode that did not really happen is no play: whoever asked gets an error instead.
-    """
+    """One episode of a frozen policy: the final answer (None if it gave none), the number of executed tool calls, the
+    environment's grade, and the facts of its final state."""
 
     answer: str | None
     calls: int
@@ -57,12 +52,11 @@ class Play:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Measurement of a task: what k episodes of the frozen executor made of it.
+    """Result of k episodes of the frozen executor on a task.
 
-    `answers` has k entries, None where an episode ended without an answer; `calls` the tool calls carried out in each.
-    `label` is the answer that counts as right ("" if there is none), `p` the share of all k episodes that gave it,
-    `vote` the most frequent answer and `p_vote` its share; `votes` is the table of answers by class, in order of their
-    first appearance.
+    `answers` has k entries, None for an episode without an answer; `calls` the tool calls executed in each. `label` is
+    the answer that counts as right ("" if there is none), `p` the share of all k episodes with it, `vote` the most
+    frequent answer and `p_vote` its share. `votes` counts the answers by class, in order of first appearance.
     """
 
     answers: tuple[str | None, ...]
@@ -83,16 +77,14 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """A proposal that becomes a task: its label, and p."""
-
+class KeptProposal:
     label: str
     p: float
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
-    """A proposal that becomes none; `reason` is one word for the counts, `detail` a sentence."""
+class DroppedProposal:
+    """A proposal that becomes no task; `reason` is one word, `detail` a sentence."""
 
     reason: str
     detail: str = ""

@@ -1,9 +1,9 @@
-r"""Votes over final answers: which of them are one answer, which is the most frequent, and the share that gave a label.
+r"""Votes over final answers: which answers are equal, which is the most frequent, and the share that gave a label.
 
-Every answer is put into a canonical form once: a number by its value (`1/2`, `0.5` and `\frac12` are one), any other
-text without what only typesets it. Equal forms are one class; numbers that are no integers are also one within the
-tolerance that the worlds grade by. That is not transitive, so classes are what union-find joins. An episode without an
-answer counts in the denominator and is in no class.
+Each answer gets a canonical form: a number its value (`1/2`, `0.5` and `\frac12` are equal), other text without
+typesetting. Equal forms are one class. Numbers that are not integers are also equal within the worlds' grading
+tolerance; since that is not transitive, union-find joins the classes. An episode without an answer counts in the
+denominator and belongs to no class.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ Canonical = Fraction | str
 
 
 def canonical(answer: str | None) -> Canonical | None:
-    """Return the value of a number, any other text as it is compared, or None for no answer: none was given, it is
-    blank, or longer than any world grades."""
+    """Return the value of a number, or other text as it is compared. None if there is no answer: missing, blank, or
+    longer than any world grades."""
     if answer is None or len(answer) > LONGEST_ANSWER:
         return None
     number = parse_number(answer)
@@ -28,7 +28,7 @@ def canonical(answer: str | None) -> Canonical | None:
 
 
 def same(first: str | None, second: str | None) -> bool:
-    """Whether two answers are one; False if either is none."""
+    """Whether two answers are equal; False if either is None or blank."""
     one, other = canonical(first), canonical(second)
     return one is not None and other is not None and _same_form(one, other)
 
@@ -42,8 +42,8 @@ def _same_form(one: Canonical, other: Canonical) -> bool:
 
 
 def tally(answers: Sequence[str | None]) -> list[list[int]]:
-    """Return the classes of the answers, each as the indices of its members, in the order of their first appearance.
-    Which answers are one does not depend on their order."""
+    """Return the classes of answers as lists of indices, in order of first appearance. The result does not depend on
+    the order of comparison."""
     forms: dict[Canonical, list[int]] = {}
     for i, answer in enumerate(answers):
         if (form := canonical(answer)) is not None:
@@ -67,21 +67,21 @@ def tally(answers: Sequence[str | None]) -> list[list[int]]:
 
 
 def share(answers: Sequence[str | None], label: str) -> float:
-    """Return the share of all answers, those that were not given included, that are the label; raises ValueError if
-    there are none."""
+    """Return the share of answers equal to the label; missing answers count in the denominator. Raises ValueError if
+    there are no answers."""
     if not answers:
         raise ValueError("a share of no episodes: the task was not measured")
     return sum(same(label, answer) for answer in answers) / len(answers)
 
 
 def measured(answers: Sequence[str | None], calls: Sequence[int], label: str | None = None) -> Measurement:
-    """Return what k episodes made of a task, by their final answers (None if there is none) and tool calls.
+    """Return the measurement of k episodes from their final answers (None if missing) and tool calls.
 
-    Without `label` the most frequent answer counts as right, of equal ones the earliest. Raises ValueError for no
-    episodes, or not as many calls as answers.
+    Without `label` the most frequent answer counts as right, the earliest of equal ones. Raises ValueError if there are
+    no episodes, or the lengths differ.
     """
     if not answers or len(answers) != len(calls):
-        raise ValueError(f"{len(answers)} answers and {len(calls)} numbers of calls, expected as many, and at least 1")
+        raise ValueError(f"{len(answers)} answers and {len(calls)} numbers of calls; both must be equal and at least 1")
     votes = [(str(answers[members[0]]).strip(), len(members)) for members in tally(answers)]
     vote, count = max(votes, key=lambda pair: pair[1], default=("", 0))
     return Measurement(

@@ -1,9 +1,8 @@
-"""Half baseline: of a group that is guided in part, each half is compared with itself.
+"""Half baseline: in a half-guided group, guided rollouts are compared with guided ones, unguided with unguided.
 
-A group's mean is GRPO's baseline. Where half of a group is guided and guidance helps, that mean lies above what the
-unguided rollouts reach: as a whole they get a negative advantage and the guided ones a positive one, whatever each did.
-With this stage (`trainer.reward_stages: [{use: "agentevolver.trainer.half_baseline:HalfBaseline"}]`) both halves have
-the mean advantage 0. It is not the paper's.
+GRPO's baseline is the mean of the whole group. If guidance helps, that mean lies above the unguided rollouts' scores:
+they all get a negative advantage and the guided ones a positive one, whatever each did. This reward stage gives both
+halves the mean advantage 0. It is not part of the paper.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ from agentevolver.types import Reward, Trajectory
 
 
 class HalfBaseline:
-    """A reward stage: the score less the mean of the group's guided rollouts for a guided one, of its unguided ones for
-    an unguided one. In a group that is guided as a whole or not at all GRPO's advantages are what they were."""
+    """Subtracts from each score the mean of its half (guided or unguided) of the group. GRPO's advantages of groups
+    that are all guided or all unguided do not change."""
 
     def __init__(self, settings: Settings) -> None:
         del settings
 
     def __call__(self, trajectories: Sequence[Trajectory]) -> Rewards:
-        """Return the scores; reports how far the halves are apart, `exp_manager/half_gap`, in the mean over the groups
-        that have both."""
+        """Return the rewards. The metric `exp_manager/half_gap` is guided minus unguided mean, averaged over
+        half-guided groups."""
         halves: dict[tuple[str, bool], list[float]] = defaultdict(list)
         scores = [one.score or 0.0 for one in trajectories]
         for one, score in zip(trajectories, scores, strict=True):

@@ -1,4 +1,4 @@
-"""Defaults of a run without a model of its own: the seed policy, and the sizes that it was trained for."""
+"""Defaults of a run without a model of its own: the seed policy and its sizes."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ from agentevolver.utils.net import take_port_from
 
 
 def services(launch: Launch) -> Services | None:
-    """Return the teacher if it plays a role of the launch, on the first free port from its URL's on; raises LaunchError
-    without one."""
+    """Return the teacher on the first free port from its URL's on, or None if it plays no role. Raises LaunchError if
+    no port is free."""
     llm = launch.settings.llm
     if not any(llm.endpoint(role).base_url == OFFLINE for role in launch.roles):
         return None

@@ -1,4 +1,4 @@
-"""Settings of the rule-based teacher, and what it knows."""
+"""Settings of the rule-based teacher, and the environments it knows."""
 
 from __future__ import annotations
 
@@ -9,31 +9,32 @@ from pydantic import Field, field_validator
 
 from agentevolver.llm.settings import Purpose, Role, StandIn
 
-# The environments in which it plays a role, by what the role is asked about.
+# The environments that the teacher knows, by the role's purpose.
 KNOWS: dict[Purpose, tuple[str, ...]] = {
     "episodes": ("pocket", "pocket_app"),
     "notes": ("pocket", "pocket_app", "pocket_long"),
 }
 POLICY_ENVIRONMENTS = ("pocket", "pocket_long", "pocket_app")
-"""The environments that the seed policy has learnt to act in."""
+"""The environments that the seed policy was trained for."""
 
 
 class TeacherSettings(StandIn):
     """The rule-based teacher: a stand-in for a language model that knows PocketWorld."""
 
     url: str = Field(
-        "http://127.0.0.1:8093/v1", description="where the launcher starts it, if any role's base_url is `offline`"
+        "http://127.0.0.1:8093/v1",
+        description="address of the teacher; the launcher starts it if a role's base_url is `offline`",
     )
-    seed: int = Field(0, description="of its draws and mistakes")
+    seed: int = Field(0, description="seed of its draws and mistakes")
     hallucinated: float = Field(
         0.15, ge=0, le=1, description="share of synthesised tasks that do not hold in the world"
     )
     malformed: float = Field(0.02, ge=0, le=1, description="share of replies that are no JSON, or half of one")
-    wrong_labels: float = Field(0.1, ge=0, le=1, description="share of step labels that are turned round")
-    wrong_grades: float = Field(0.02, ge=0, le=1, description="share of grades that are turned round")
-    wrong_accepts: float = Field(0.005, ge=0, le=1, description="share of acceptances that are turned round")
-    wrong_experiences: float = Field(0.05, ge=0, le=1, description="share of experiences that say what is not so")
-    slips: float = Field(0.05, ge=0, le=1, description="share of the verifier's actions that are not what it would do")
+    wrong_labels: float = Field(0.1, ge=0, le=1, description="share of step labels that are swapped")
+    wrong_grades: float = Field(0.02, ge=0, le=1, description="share of grades that are swapped")
+    wrong_accepts: float = Field(0.005, ge=0, le=1, description="share of acceptance verdicts that are swapped")
+    wrong_experiences: float = Field(0.05, ge=0, le=1, description="share of experiences that are false")
+    slips: float = Field(0.05, ge=0, le=1, description="share of the verifier's actions replaced by a random look-up")
 
     @field_validator("url")
     @classmethod
@@ -48,7 +49,6 @@ class TeacherSettings(StandIn):
         return {name: value for name, value in self.model_dump().items() if name not in ("url", "seed")}
 
     def arguments(self) -> list[str]:
-        """Return the command line that starts it, without the interpreter."""
         parts = urlsplit(self.url)
         rates = [f"--{name.replace('_', '-')}={value:g}" for name, value in self.rates.items()]
         return [
@@ -61,7 +61,7 @@ class TeacherSettings(StandIn):
         ]
 
     def problem(self, role: Role, env_types: Sequence[str], purpose: Purpose) -> str | None:
-        """Return the first environment that it does not know, in words."""
+        """Return a message that names the first environment that it does not know, or None."""
         unknown = next((name for name in env_types if name not in KNOWS[purpose]), None)
         if unknown is None:
             return None

@@ -1,1 +1,1 @@
-"""ReMe: the experience pool as a service over HTTP, and a backend that asks one."""
+"""ReMe: the experience pool as an HTTP service, and a backend that is its client."""

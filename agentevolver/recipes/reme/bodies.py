@@ -1,7 +1,7 @@
-"""Request and reply bodies of ReMe's routes, first generation; unknown fields are ignored.
+"""Request and reply bodies of the routes of ReMe 0.1 to 0.3; unknown fields are ignored.
 
-A workspace is named by up to 200 printable characters without slashes that do not begin with a dot, as dump files are
-named after it.
+Dump files are named after workspaces, so a workspace's name has at most 200 printable characters, no slash, and no dot
+at the beginning.
 """
 
 from __future__ import annotations
@@ -41,8 +41,6 @@ class _Body(BaseModel):
 
 
 class TrajectoryBody(_Body):
-    """A finished rollout."""
-
     messages: list[ChatMessage] = Field(min_length=1)
     score: float = Field(allow_inf_nan=False)
     task_id: str = ""
@@ -50,7 +48,7 @@ class TrajectoryBody(_Body):
 
 
 class WorkspaceBody(_Body):
-    """What every request says; an empty workspace is the service's default."""
+    """Fields of every request; an empty workspace is the service's default."""
 
     workspace_id: WorkspaceName = ""
 
@@ -94,7 +92,7 @@ class VectorStoreBody(WorkspaceBody):
 
 
 class RemeAnswer(BaseModel):
-    """What every route returns."""
+    """Reply of every route."""
 
     answer: str | list[Any] | dict[str, Any] = ""
     success: bool = True

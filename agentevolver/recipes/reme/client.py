@@ -1,8 +1,8 @@
-"""ReMe backend: client of a service that speaks the routes of ReMe's first generation, ours or ReMe 0.1 to 0.3.
+"""ReMe backend: client of a service with the routes of ReMe 0.1 to 0.3, ours or theirs.
 
-Nothing of a failed answer reaches a rollout: a status other than 200, `success: false`, an error text in the place of
-an answer (as some versions give) and an answer that the screen refuses are ServiceErrors. Requests that change
-something are only repeated when the connection was refused, so that nothing is counted or distilled twice.
+No text of a failed request reaches a rollout. These raise RemeServiceError: a status other than 200, `success: false`,
+an error text in place of an answer (some versions send one), and an answer that the screen refuses. Requests that write
+are retried only if the connection was refused, so that nothing is counted or distilled twice.
 """
 
 from __future__ import annotations
@@ -30,22 +30,21 @@ from experience_manager.settings import ExperienceSettings
 
 TOKEN_VARIABLE = "EXPERIENCE_SERVICE_TOKEN"
 _ERROR_TEXT = re.compile(r"^\[\w+\] failed\b")
-# Memories are sent back as they came when their use is recorded; so many are remembered.
+# The service wants memories back as it sent them when their use is recorded; this many are kept.
 _REMEMBERED = 20_000
-# Of one retrieval and of one summary, in seconds; and attempts at one request.
+# Seconds for a retrieval and for a summary; tries of a request.
 TIMEOUT_S, SUMMARY_TIMEOUT_S = 60.0, 1200.0
 TRIES = 2
 
 
 class RemeServiceError(ExperienceError):
-    """The experience service cannot be reached, refused, or answered with something else."""
+    """The experience service is unreachable, refused a request, or sent an invalid reply."""
 
 
 class RemeBackend(Backend):
-    """Backend on the service at `reme.base_url`. Belongs to one event loop."""
+    """Backend on the service at `reme.base_url`, for one event loop."""
 
     def __init__(self, settings: ExperienceSettings) -> None:
-        """Connect nothing yet. A bearer token is taken from EXPERIENCE_SERVICE_TOKEN if it is set."""
         self._settings = settings
         self._session: aiohttp.ClientSession | None = None
         self._memories: dict[str, dict[str, Any]] = {}
@@ -69,7 +68,7 @@ class RemeBackend(Backend):
         )
         if problem is not None:
             raise RemeServiceError(
-                f"{reme.base_url}/retrieve_task_memory answered with what may not be shown to a policy: {problem}"
+                f"{reme.base_url}/retrieve_task_memory sent a text that must not be shown to a policy: {problem}"
             )
         experiences = self._read(reply)
         if any(question.evaluates_source_of(experience) for experience in experiences):
@@ -87,7 +86,7 @@ class RemeBackend(Backend):
         return Distilled(counts=counts)
 
     async def settle(self, results: Iterable[Settled]) -> None:
-        """Record uses and successes, in one request for both; raises ServiceError."""
+        """Record uses, with one request for successes and one for failures; raises RemeServiceError."""
         known = {True: [], False: []}  # type: dict[bool, list[dict[str, Any]]]
         for result in results:
             if result.success is not None:
@@ -102,7 +101,7 @@ class RemeBackend(Backend):
                 await self._post("record_task_memory", body, TIMEOUT_S, repeatable=False)
 
     async def prune(self) -> int:
-        """Let the service delete what was of too little use; raises ServiceError."""
+        """Let the service delete experiences of low utility and return how many; raises RemeServiceError."""
         options = self._settings.pruning
         if options.min_utility == 0:
             return 0
@@ -119,7 +118,6 @@ class RemeBackend(Backend):
             self._session = None
 
     def _read(self, reply: Mapping[str, Any]) -> list[Experience]:
-        """Return the memories that the service names; those that are none are passed over."""
         experiences = []
         listed = _mapping(reply.get("metadata")).get("memory_list")
         for memory in listed if isinstance(listed, list) else ():
@@ -173,7 +171,7 @@ class RemeBackend(Backend):
 
 
 class _Overloaded(RuntimeError):
-    """A status that another try may change."""
+    """A status that a retry may change."""
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

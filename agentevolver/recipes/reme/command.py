@@ -33,7 +33,7 @@ def serve(options: argparse.Namespace, configuration: Configuration) -> int:
 
 
 def _told(configuration: Configuration) -> str:
-    """Return who summarises, or what is missing for it; nothing is asked of a model."""
+    """Return a line with the summariser's model, or with what its configuration lacks. No model is called."""
     endpoint = configuration.llm.endpoint(Role.SUMMARISER)
     try:
         if endpoint.base_url == POLICY:

@@ -1,4 +1,4 @@
-"""The service beside a run: `--with-reme`."""
+"""The service that `--with-reme` starts beside a run."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ NAME = "reme"
 
 
 def services(launch: Launch) -> Services | None:
-    """Return our service, or the user's own if .env describes one, if `--with-reme` asks for it.
+    """Return our service, or the user's own if .env describes one; None without `--with-reme`.
 
-    Raises UsageError if the run would not ask it, nobody could summarise for it, or it cannot be started.
+    Raises UsageError if the run does not use the service, no summariser is configured, or it cannot be started.
     """
     if NAME not in launch.asked:
         return None
@@ -35,8 +35,8 @@ def services(launch: Launch) -> Services | None:
         return Services((user_service(NAME, known=known, logs=launch.logs, env={}, usual_health_url=health),))
     if launch.target is not None and section.backend != "http":
         raise UsageError(
-            f"--with-reme starts a service that nobody would ask: exp_manager.backend = {section.backend} keeps the "
-            "pool in the run itself; leave --with-reme away, or set exp_manager.backend=http"
+            f"--with-reme starts a service that the run would not use: exp_manager.backend = {section.backend} keeps "
+            "the pool in the run itself; remove --with-reme, or set exp_manager.backend=http"
         )
     try:
         check_role(launch.settings, Role.SUMMARISER, outside_rollouts=True)

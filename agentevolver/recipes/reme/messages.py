@@ -1,4 +1,4 @@
-"""Rollouts as messages: what AgentEvolver's client sends, and how a rollout is sent by ours."""
+"""Conversion between rollouts and the lists of messages that ReMe's routes carry."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def from_messages(
     query: str = "",
     trajectory_id: str = "",
 ) -> PastAttempt:
-    """Return a rollout that is known by its messages alone; tasks without an id are told apart by their opening."""
+    """Return a past rollout built from its messages. A task without an id is identified by its opening and text."""
     opening, task = opening_and_task(messages, query or None)
     steps: list[tuple[int, str, str]] = []
     for message in messages:

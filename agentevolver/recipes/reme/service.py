@@ -1,11 +1,10 @@
-"""ReMe service: the experience pool over HTTP, for AgentEvolver's client and others of ReMe's first generation.
+"""ReMe service: the experience pool over HTTP, for clients of ReMe 0.1 to 0.3.
 
     POST /summary_task_memory /retrieve_task_memory /record_task_memory /delete_task_memory /vector_store   GET /health
 
-Every reply of a route that worked is `{answer, success: true, metadata}`. What did not work is a status: 400 for the
-caller's mistakes, 401 without the token, 503 where a model or the store fails, each with `{"detail": one line}`. An
-error text is never an answer, since clients put answers into prompts. Files are only read and written in the folder
-that the operator named.
+A reply is `{answer, success: true, metadata}`. A failure is a status with `{"detail": one line}`: 400 for the caller's
+mistake, 401 without the token, 503 if a model or the store fails. An error text is never an answer, because clients put
+answers into prompts. Files are read and written in `--dump-dir` alone.
 """
 
 from __future__ import annotations
@@ -54,12 +53,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 MAX_BODY_BYTES = 64 * 1024 * 1024
-# AgentEvolver sends opening messages as its rollouts saw them, guidance included.
+# AgentEvolver's client sends the opening messages with their guidance.
 _GUIDANCE = re.compile(r"\A.*?<EXP>.*?</EXP>\s*", re.DOTALL)
 
 
 class BadRemeRequest(ExperienceError):
-    """The caller asked for something that cannot be."""
+    """The request is invalid."""
 
 
 class ExperienceService:
@@ -81,7 +80,6 @@ class ExperienceService:
         self._dump_dir = dump_dir
 
     async def summary(self, body: SummaryBody) -> RemeAnswer:
-        """Distil trajectories, insert what comes of them, and return it."""
         pool = self._pool(body.workspace_id)
         attempts = [self._attempt(trajectory) for trajectory in body.trajectories]
         groups = (
@@ -105,7 +103,7 @@ class ExperienceService:
         return RemeAnswer(answer=json.dumps(memories, ensure_ascii=False), metadata=metadata)
 
     async def retrieve(self, body: RetrieveBody) -> RemeAnswer:
-        """Return guidance for a task; an empty answer if there is none."""
+        """Return guidance for a task; the answer is empty if there is none."""
         question = self._question(body)
         retriever = Retriever(self._pool(body.workspace_id), self._settings, self._llm)
         found = await retriever.retrieve(question, body.top_k)
@@ -113,14 +111,13 @@ class ExperienceService:
         return RemeAnswer(answer=found.text, metadata={"memory_list": memories, "notes": list(found.notes)})
 
     async def record(self, body: RecordBody) -> RemeAnswer:
-        """Count a use of each memory, and a success if `update_utility`;
-        memories that are not there are inserted first."""
+        """Count one use of each memory, and one success if `update_utility`. Unknown memories are inserted first."""
         pool = self._pool(body.workspace_id)
         memories = [_memory(data, pool.workspace) for data in body.memory_dicts]
         return await asyncio.to_thread(self._record, pool, memories, body.update_utility)
 
     async def delete(self, body: DeleteBody) -> RemeAnswer:
-        """Delete memories with freq >= freq_threshold and utility/freq < utility_threshold, but pinned ones."""
+        """Delete memories with freq >= freq_threshold and utility/freq < utility_threshold. Pinned ones stay."""
         count = await asyncio.to_thread(
             self._store.prune,
             self._workspace(body.workspace_id),
@@ -131,7 +128,6 @@ class ExperienceService:
         return RemeAnswer(metadata={"update_result": {"deleted_count": count, "inserted_count": 0}})
 
     async def vector_store(self, body: VectorStoreBody) -> RemeAnswer:
-        """Copy, delete, dump, load or list a workspace; `load` replaces what it holds."""
         workspace = self._workspace(body.workspace_id)
         result = await asyncio.to_thread(self._store_action, body, workspace)
         return RemeAnswer(metadata={"action_result": result})
@@ -249,7 +245,7 @@ def _memory(data: Mapping[str, Any], workspace: str) -> Experience:
 
 
 def _messages_in(query: str) -> list[dict[str, Any]] | None:
-    """Return the messages of a query that is their JSON (AgentEvolver sends those), None if it is not."""
+    """Return the messages if the query is a JSON list of them (AgentEvolver's client sends that), else None."""
     if not query.lstrip().startswith("["):
         return None
     try:
@@ -260,7 +256,7 @@ def _messages_in(query: str) -> list[dict[str, Any]] | None:
     return messages if known else None
 
 
-# What requests in flight have left once the service is told to stop.
+# Seconds for requests in flight after a stop.
 STOP_S = 10
 
 

@@ -1,4 +1,4 @@
-"""What the closed loop cannot be combined with, and whom it asks."""
+"""Checks of the closed loop's configuration, and the model roles that it needs."""
 
 from __future__ import annotations
 
@@ -15,19 +15,17 @@ from agentevolver.utils.errors import ConfigError
 
 
 def roles(settings: Settings) -> Sequence[Role]:
-    """Return the roles that make its tasks."""
     return settings.task_manager.roles_of_making if settings_of(settings).enable else ()
 
 
 def check(settings: Settings, config: DictConfig, layers: Any) -> None:
-    """Refuse a loop whose tasks would not be trained on, or that would have two makers of tasks."""
     section, tasks = settings_of(settings), settings.task_manager
     if not section.enable:
         return
     check_synchronous(config, "recipes.seal.enable", "it makes tasks of the step before")
     if not tasks.mixture.needs_synthetic:
         raise ConfigError(
-            "recipes.seal makes synthetic tasks, and none is trained on: set "
+            "recipes.seal makes synthetic tasks, but none is trained on: set "
             "task_manager.mixture.synthetic_data_ratio above 0"
         )
     if tasks.curriculum.synthesize_every_epochs > 0:

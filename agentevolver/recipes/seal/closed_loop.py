@@ -1,9 +1,9 @@
-"""The loop across stages: what training shows of its tasks decides which tasks are made next.
+"""The closed loop: failures in training decide which tasks are made next.
 
-After each step the signals of its tasks and the weaknesses of its failures are brought up to date; they lie in the
-checkpoints. Every `recipes.seal.every` steps a round makes tasks against the weaknesses, in the background. Each round
-that was begun stands in `rounds.json` with what it was asked for: a run that goes on from an earlier checkpoint asks
-for the same, finds what was made of it in the journal, and makes nothing twice.
+Each step updates the signals of its tasks and the weaknesses of its failures; checkpoints hold both. Every
+`recipes.seal.every` steps a background round makes tasks against the weaknesses. `rounds.json` records each started
+round with its request. A run that resumes from an earlier checkpoint repeats the request and finds the finished work in
+the journal, so no task is made twice.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from agentevolver.recipes.seal.settings import SealSettings
 from agentevolver.recipes.seal.signals import Signals
-from agentevolver.recipes.seal.weakness import Window, focused
+from agentevolver.recipes.seal.weakness import WeaknessWindow, focused
 from agentevolver.types import Task, Trajectory
 from agentevolver.utils.files import write_json
 from task_manager.background import BackgroundQuestioning, round_file
@@ -31,9 +31,9 @@ RECORD = "rounds.json"
 
 
 @dataclass(slots=True)
-class Round:
-    """A round that was begun: after which step, the how manieth `every` steps that was, the number of its file, what it
-    was asked for, and whether it brought nothing."""
+class SealRound:
+    """A started round: its training step, `turn` (the step divided by `every`), the number of its file, its request,
+    and whether it made no task."""
 
     step: int
     turn: int
@@ -44,12 +44,12 @@ class Round:
 
 
 class ClosedLoop:
-    """The loop of one environment's tasks; `folder` is where rounds have their configurations and logs, and the
-    record of them. Raises ValueError for a record that cannot be read."""
+    """The loop of one environment. `folder` holds the rounds' configurations, logs and `rounds.json`. Raises ValueError
+    if that record cannot be read."""
 
     def __init__(self, settings: SealSettings, configuration: QuestioningConfiguration, folder: Path) -> None:
         self._settings, self._target = settings, configuration.task_manager.train_data_path
-        self._signals, self._window = Signals(), Window(self._settings.window_steps)
+        self._signals, self._window = Signals(), WeaknessWindow(self._settings.window_steps)
         self._background = BackgroundQuestioning(configuration, folder)
         self._path = folder / RECORD
         self._rounds = _read(self._path)
@@ -60,11 +60,10 @@ class ClosedLoop:
 
     @property
     def mastered(self) -> set[str]:
-        """The ids of the tasks that are to leave."""
         return self._signals.mastered()
 
     def record(self, step: int, trajectories: Sequence[Trajectory]) -> dict[str, float]:
-        """Take a step's diagnosed trajectories; returns the metrics `closed_loop/...`."""
+        """Return the metrics of a step."""
         self._signals.record(trajectories)
         self._window.record(step, trajectories)
         graded = [one for one in trajectories if one.outcome is not None]
@@ -83,8 +82,11 @@ class ClosedLoop:
         return {f"closed_loop/{name}": value for name, value in metrics.items()}
 
     def end_step(self, step: int, preference: Callable[[], TaskPreference]) -> list[Task]:
-        """Return the tasks of a round that is over, and begin the next one where it is due, with the wishes that
-        `preference` returns then. One that an earlier start left under way is taken up again at its step."""
+        """Return the tasks of a finished round, and start the next round if it is due.
+
+        `preference` gives the preferences for new tasks when a round starts. After a resume, an unfinished round starts
+        again at its step.
+        """
         made = self._collect()
         if self._background.is_running:
             return made
@@ -98,11 +100,9 @@ class ClosedLoop:
 
     @property
     def made(self) -> list[str]:
-        """The ids of the tasks of finished rounds, the newest round's first."""
         return sorted(self._made, key=lambda task_id: -self._made[task_id])
 
     def stop(self) -> None:
-        """End the round that runs; what it has done is in its journal."""
         self._background.stop()
 
     def state_dict(self) -> dict[str, Any]:
@@ -122,13 +122,13 @@ class ClosedLoop:
             return
         told = [one.to_dict() for one in weaknesses]
         number = self._background.next_number
-        begun = Round(step, turn, number, told, [one.model_dump(mode="json") for one in focus])
+        begun = SealRound(step, turn, number, told, [one.model_dump(mode="json") for one in focus])
         self._rounds.append(begun)
-        # Before the process: what it is to make is known from then on, whatever is killed.
+        # Write the request before the process starts: a killed run repeats it.
         self._write()
         self._start(begun, preference)
 
-    def _start(self, begun: Round, preference: Callable[[], TaskPreference]) -> None:
+    def _start(self, begun: SealRound, preference: Callable[[], TaskPreference]) -> None:
         focus = [Focus.model_validate(one) for one in begun.focus]
         self._background.start(preference(), focus, self._settings.budget_tasks)
         names = ", ".join(str(one["name"]) for one in begun.weaknesses[:3])
@@ -146,20 +146,20 @@ class ClosedLoop:
             self._write()
         return made
 
-    def _take(self, begun: Round, tasks: Sequence[Task]) -> None:
+    def _take(self, begun: SealRound, tasks: Sequence[Task]) -> None:
         self._made |= {task.task_id: begun.number for task in tasks}
 
-    def _is_finished(self, begun: Round) -> bool:
+    def _is_finished(self, begun: SealRound) -> bool:
         return not begun.failed and round_file(self._target, begun.number).exists()
 
     def _write(self) -> None:
         write_json(self._path, {"rounds": [asdict(one) for one in self._rounds]})
 
 
-def _read(path: Path) -> list[Round]:
+def _read(path: Path) -> list[SealRound]:
     if not path.exists():
         return []
     try:
-        return [Round(**one) for one in json.loads(path.read_text(encoding="utf-8"))["rounds"]]
+        return [SealRound(**one) for one in json.loads(path.read_text(encoding="utf-8"))["rounds"]]
     except (ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{path}: is no record of rounds ({error}); move the folder away to begin anew") from error

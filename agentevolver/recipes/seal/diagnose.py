@@ -1,8 +1,8 @@
-"""Diagnosis of failed trajectories: which step went wrong, with which tool, and in which way; never a score.
+"""Diagnosis of failed trajectories: the step, the tool and the kind of each fault. It is never a score.
 
-First what the environment said (`PlainFormat.fault` reads it), then the task's reference solution if there is one. If
-neither tells, the diagnosis is that it ended wrongly. One diagnosis of each tool and kind, in the order of the steps; a
-trajectory that succeeded, or was not graded, has none.
+Faults come from the environment's refusals (`PlainFormat.fault`), else from a comparison with the task's reference
+solution, else the only diagnosis is the wrong end. There is one diagnosis for each tool and kind, in the order of
+steps. A trajectory that succeeded or has no grade has none.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from agentevolver.types import Diagnosis, StopReason, Trajectory
 from task_manager.actions import PlainFormat
 from task_manager.tasks import solution_of
 
-# What can be wrong with a step. `missing_call`: something had to be called before, or never was; `no_recovery`: the
-# very call that was refused, again; the last two say how an episode without another fault ended.
+# Kinds of faults. `missing_call`: a call was needed earlier, or never made; `no_recovery`: a refused call repeated; the
+# last two are for episodes without another fault.
 KINDS = ("malformed", "wrong_argument", "missing_call", "refused", "no_recovery", "out_of_steps", "wrong_outcome")
 WORDS = 160
 
 
 def diagnose(trajectory: Trajectory, fmt: PlainFormat) -> tuple[Diagnosis, ...]:
-    """Return what went wrong in a trajectory, read by its environment's action format."""
     if trajectory.outcome is None or trajectory.outcome.success or not trajectory.steps:
         return ()
     for found in (_said(trajectory, fmt), _missed(trajectory, fmt)):
@@ -38,7 +37,6 @@ class _Refusal:
 
 
 def _said(trajectory: Trajectory, fmt: PlainFormat) -> Iterator[Diagnosis]:
-    """Yield the faults that the environment told of."""
     refused: set[_Refusal] = set()
     for place, step in enumerate(trajectory.steps):
         if step.kind != "action":
@@ -53,7 +51,7 @@ def _said(trajectory: Trajectory, fmt: PlainFormat) -> Iterator[Diagnosis]:
 
 
 def _missed(trajectory: Trajectory, fmt: PlainFormat) -> Iterator[Diagnosis]:
-    """Yield the calls of the reference solution whose tool was never called, or else never with these arguments."""
+    """Yield the reference calls with a tool that was never called; if there are none, those with other arguments."""
     taken = [step.action.strip() for step in trajectory.steps if step.kind == "action"]
     tools = {fmt.signature(action) for action in taken}
     last = len(trajectory.steps) - 1
@@ -66,7 +64,7 @@ def _missed(trajectory: Trajectory, fmt: PlainFormat) -> Iterator[Diagnosis]:
 
 def _ended(trajectory: Trajectory, fmt: PlainFormat) -> Diagnosis:
     acted = [place for place, step in enumerate(trajectory.steps) if step.kind == "action"] or [0]
-    # The action before the one that ended the episode, where that was an answer.
+    # If an answer ended the episode, the fault lies in the action before it.
     said = fmt.answer_of(trajectory.steps[acted[-1]].action) is not None
     place = acted[-2] if said and len(acted) > 1 else acted[-1]
     kind = "wrong_outcome" if trajectory.stop_reason is StopReason.FINISHED else "out_of_steps"

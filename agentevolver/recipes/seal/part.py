@@ -1,4 +1,4 @@
-"""What SEAL adds to a training: diagnoses of failed rollouts, and rounds of new tasks against what they show."""
+"""SEAL's trainer parts: diagnoses of failed rollouts, and rounds of new tasks against the weaknesses."""
 
 from __future__ import annotations
 
@@ -19,21 +19,18 @@ from agentevolver.utils.files import write_json
 from task_manager.actions import format_of
 
 STATE = "closed_loop.json"
-"""File of a checkpoint with what the loop knew of the tasks, by environment."""
+"""File of a checkpoint with the loops' state by environment."""
 
 
 def parts(context: PartContext) -> list[TrainerPart]:
-    """Return the diagnoses and the loop if SEAL is on."""
     section = settings_of(context.settings)
     if not section.enable:
         return []
-    found: list[TrainerPart] = [Diagnoses(context.settings)]
-    return found if context.tasks is None else [*found, Loops(section, context.tasks)]
+    found: list[TrainerPart] = [DiagnosisPart(context.settings)]
+    return found if context.tasks is None else [*found, ClosedLoopPart(section, context.tasks)]
 
 
-class Diagnoses(TrainerPart):
-    """Says of each failed rollout which step went wrong and how (`Trajectory.diagnoses`)."""
-
+class DiagnosisPart(TrainerPart):
     def __init__(self, settings: Settings) -> None:
         self._format = settings.task_manager.action_format
 
@@ -43,8 +40,8 @@ class Diagnoses(TrainerPart):
         return {}
 
 
-class Loops(TrainerPart):
-    """The closed loop of each environment that synthetic tasks are made for."""
+class ClosedLoopPart(TrainerPart):
+    """One closed loop for each environment with synthetic tasks."""
 
     def __init__(self, section: SealSettings, tasks: TrainingTasks) -> None:
         self._section = section
@@ -78,7 +75,7 @@ class Loops(TrainerPart):
         write_json(folder / STATE, {name: loop.state_dict() for name, loop in self._loops.items()})
 
     def restore(self, folder: Path) -> None:
-        """Go on from a checkpoint's folder. A loop that the checkpoint did not have begins with nothing known."""
+        """Load the loops' state from a checkpoint's folder; a loop that is not in it starts empty."""
         path = folder / STATE
         saved = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         for name, loop in self._loops.items():

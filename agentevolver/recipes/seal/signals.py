@@ -1,8 +1,8 @@
-"""Signals of training: what a task's history of success rates says about it.
+"""Signals: what a task's success rates over training say about it.
 
-A visit is one rollout group of a task in a step; failed rollouts count for nothing. A task is `forgotten` if it was
-solved once and is not any more, `uncertain` if it is solved sometimes, `stuck` if its last visits brought nothing,
-`mastered` if they all succeeded, and none of these otherwise.
+A visit is one rollout group of the task in a step; rollouts without a grade do not count. A task is `forgotten` if its
+success rate fell far below its best, `uncertain` if it is sometimes solved, `stuck` if its last visits all failed,
+`mastered` if they all succeeded. Other tasks have no signal.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from agentevolver.types import Trajectory
 
 Signal = Literal["forgotten", "uncertain", "stuck", "mastered"]
 SIGNALS: tuple[Signal, ...] = ("forgotten", "uncertain", "stuck", "mastered")
-# Visits in a row that tell stuck from unlucky, and mastered from lucky.
+# Equal visits in a row after which a task is stuck or mastered rather than unlucky or lucky.
 VISITS = 3
-# A task that was never solved this often cannot be forgotten.
+# Only a task that once had this success rate can be forgotten.
 ONCE_SOLVED = 0.6
 
 
 @dataclass(slots=True)
-class History:
-    """Success of one task: the best rate so far, and those of the last visits, oldest first."""
+class TaskHistory:
+    """Success rates of one task: the best so far, and those of the last visits, oldest first."""
 
     best: float = 0.0
     rates: list[float] = field(default_factory=list)
@@ -36,27 +36,24 @@ class History:
 
 
 class Signals:
-    """Histories of all tasks by id, and what they say."""
-
     def __init__(self) -> None:
-        self._histories: dict[str, History] = {}
+        self._histories: dict[str, TaskHistory] = {}
 
     def record(self, trajectories: Iterable[Trajectory]) -> None:
-        """Take a step's trajectories, all rollouts of a group together."""
+        """Take the trajectories of a step. All rollouts of a group must be in one call."""
         groups: dict[tuple[str, str], list[bool]] = defaultdict(list)
         for one in trajectories:
             if one.outcome is not None:
                 groups[one.task.task_id, one.group_id].append(one.outcome.success)
         for (task_id, _), won in groups.items():
-            self._histories.setdefault(task_id, History()).add(sum(won) / len(won))
+            self._histories.setdefault(task_id, TaskHistory()).add(sum(won) / len(won))
 
     def of(self, task_id: str) -> Signal | None:
-        """Return what is to be said of a task, None where that is nothing."""
         history = self._histories.get(task_id)
         if history is None:
             return None
         now, (low, high) = history.rates[-1], SealSettings.uncertain
-        # Rates are sums of shares of a group: a margin of rounding is no difference.
+        # Rates are quotients of floats, so bounds have a margin for rounding.
         if history.best >= ONCE_SOLVED and history.best - now >= SealSettings.forgotten - 1e-9:
             return "forgotten"
         if low - 1e-9 <= now <= high + 1e-9:
@@ -69,7 +66,6 @@ class Signals:
         return {task_id for task_id in self._histories if self.of(task_id) == "mastered"}
 
     def counts(self) -> dict[Signal, int]:
-        """Return how many tasks each signal is said of."""
         found = Counter(self.of(task_id) for task_id in self._histories)
         return {name: found[name] for name in SIGNALS}
 
@@ -78,5 +74,6 @@ class Signals:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._histories = {
-            task_id: History(float(best), [float(rate) for rate in rates]) for task_id, (best, rates) in state.items()
+            task_id: TaskHistory(float(best), [float(rate) for rate in rates])
+            for task_id, (best, rates) in state.items()
         }

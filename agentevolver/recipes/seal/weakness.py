@@ -1,7 +1,7 @@
-"""Weaknesses of a policy: the diagnoses of the last steps, put together by tool and kind.
+"""Weaknesses of a policy: the diagnoses of the last steps, grouped by tool and kind.
 
-What failed on tasks that are forgotten or uncertain counts twice, since there is something to be learnt now; what
-failed on mastered ones was chance and counts for nothing.
+Failures on forgotten or uncertain tasks count twice, because these can be learnt now. Failures on mastered tasks are
+chance and do not count.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ TEXT = 200
 
 @dataclass(frozen=True, slots=True)
 class WeaknessExample:
-    """One step that went wrong: whose, what was done and what was answered, shortened.
-    `seed` is the id of the world it happened in."""
+    """A failed step with shortened texts; `seed` is the id of the world."""
 
     task_id: str
     seed: str
@@ -36,8 +35,8 @@ class WeaknessExample:
 
 @dataclass(frozen=True, slots=True)
 class Weakness:
-    """Weakness of a policy: a tool, and how it goes wrong. `count` is weighted; `seeds` are the worlds that it was
-    seen in, the latest first, each once; `examples` are its latest steps."""
+    """A tool and a kind of fault. `count` is weighted. `seeds` are the worlds where it was seen, without repeats, and
+    `examples` the failed steps, both latest first."""
 
     tool: str
     kind: str
@@ -50,7 +49,6 @@ class Weakness:
         return f"{self.tool or '?'} · {self.kind}"
 
     def focus(self, seeds: Iterable[str]) -> Focus:
-        """Return what explorer and synthesiser are told of it, in some of its worlds."""
         return Focus(
             tool=self.tool,
             kind=self.kind,
@@ -71,11 +69,9 @@ class _Seen:
     example: WeaknessExample
 
 
-class Window:
-    """Diagnoses of the last training steps."""
-
+class WeaknessWindow:
     def __init__(self, steps: int) -> None:
-        """Look `steps` training steps back, that of the newest included."""
+        """`steps` is the length of the window in training steps, the newest included."""
         self._steps = steps
         self._seen: deque[_Seen] = deque()
 
@@ -111,8 +107,10 @@ class Window:
 
 
 def focused(weaknesses: Iterable[Weakness], explorations: int) -> tuple[Focus, ...]:
-    """Return what so many explorations are to look at: the worlds of the weaknesses in turn, each world once, so that
-    of the heavier ones no less is made than of the others."""
+    """Assign `explorations` worlds to the weaknesses and return what to look at.
+
+    Weaknesses take turns and each world is used once, so a frequent weakness gets no fewer worlds than a rare one.
+    """
     waiting = [(one, deque(one.seeds)) for one in weaknesses]
     chosen: dict[int, list[str]] = {place: [] for place in range(len(waiting))}
     taken: set[str] = set()
@@ -134,7 +132,6 @@ def _example(trajectory: Trajectory, found: Diagnosis) -> WeaknessExample:
 
 
 def _query(task: Task, trajectory: Trajectory) -> str:
-    """Return what the task asked for: its own wording, else the last message before the first reply."""
     if task.query:
         return task.query[:TEXT]
     asked = [str(m.get("content") or "") for m in trajectory.messages if m.get("role") == "user"][:1]

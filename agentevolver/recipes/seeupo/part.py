@@ -1,4 +1,4 @@
-"""What SeeUPO adds to a run, and what it cannot be combined with."""
+"""SeeUPO's trainer part, and the checks of its configuration."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ def settings_of(settings: Settings) -> SeeupoSettings:
 
 
 def parts(context: PartContext) -> list[TrainerPart]:
-    """Return the update by turns if an order is set."""
     from agentevolver.recipes.seeupo.update import TurnUpdates
 
     section = settings_of(context.settings)
@@ -32,7 +31,6 @@ def parts(context: PartContext) -> list[TrainerPart]:
 
 
 def check(settings: Settings, config: DictConfig, layers: Any) -> None:
-    """Refuse loss modes with a ratio a token, and rollouts that go on over updates."""
     if settings_of(settings).order is None:
         return
     mode = OmegaConf.select(config, f"{ACTOR}.policy_loss.loss_mode")

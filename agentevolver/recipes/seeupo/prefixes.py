@@ -1,8 +1,8 @@
-"""Passes of the policy over rows that end with their last token in the mask.
+"""Forward and backward passes over rows that are cut after their last token in the mask.
 
-No token of a causal model sees a later one: log-probs, loss and gradients of the tokens in `response_mask` are those of
-the whole rows, without the work for what follows. An update of one turn asks for it by `extra_info`, and the worker
-cuts: the rows in the queue stay whole.
+In a causal model no token sees a later one, so log-probs, loss and gradients of the tokens in `response_mask` equal
+those of whole rows, without the cost of what follows. The update of one turn sets a key in `extra_info` and the worker
+cuts; rows in the queue stay whole.
 """
 
 from __future__ import annotations
@@ -12,21 +12,20 @@ from tensordict import TensorDict
 from torch import Tensor
 from verl.utils import tensordict_utils as tu
 
-# In a batch's `extra_info`: rows are to be cut.
+# Key of a batch's `extra_info`: cut the rows.
 KEY = "ends_at_mask"
 
 
 def is_asked(data: TensorDict) -> bool:
-    """Tell whether a batch's rows are to be cut, and take the mark off."""
+    """Return whether a batch's rows are to be cut, and remove the mark."""
     return bool(tu.pop(data, key=KEY, default=False))
 
 
 def cut(data: TensorDict) -> TensorDict:
-    """Return the rows up to their last token in `response_mask` (R_i a row): every ragged column that is as long as
-    `input_ids` or as the response is cut, the rest stays; `data` is not changed.
+    """Return the rows up to their last token in `response_mask` (R_i a row). `data` is not changed.
 
-    The first token of a response stays where none is in the mask. Rows with several positions a token (those with
-    images) stay whole.
+    Ragged columns as long as `input_ids` or as the response are cut, others stay. A row without a masked token keeps
+    the first token of its response. Rows with several positions a token (those with images) stay whole.
     """
     if data["position_ids"].dim() != 2:
         return data
@@ -46,7 +45,7 @@ def cut(data: TensorDict) -> TensorDict:
 
 
 def filled(output: TensorDict, whole: TensorDict) -> TensorDict:
-    """Return a pass's columns as long as the rows of `whole`, which were cut for it, with zeros at their ends."""
+    """Pad the output columns of a pass over cut rows with zeros to the lengths of the rows in `whole`."""
     lengths = _lengths(whole["input_ids"])
     for name in list(output.keys()):
         if _is_ragged(output[name]):
@@ -68,7 +67,7 @@ def _lengths(column: Tensor) -> Tensor:
 
 
 def _end(mask: Tensor) -> Tensor:
-    """Return how many tokens there are up to the last one in a row's mask (R), 1 at least."""
+    """Return the number of tokens up to the last one in a row's mask (R), at least 1."""
     places = torch.arange(1, len(mask) + 1, device=mask.device)
     return (places * (mask != 0)).max().clamp(min=1)
 

@@ -14,13 +14,12 @@ class SeeupoSettings(BaseModel):
 
     order: Literal["reverse"] | None = Field(
         None,
-        description="update one turn of each trajectory after another, the last one first (reverse); null: all tokens "
-        "of a trajectory at once",
+        description="reverse: one update for each turn, the last turn first; null: one update on all tokens",
     )
     clip: float = Field(
         0.2,
         gt=0,
         lt=1,
-        description="how far from 1 the running ratio of a trajectory's updated turns may be; the advantages of its "
-        "other turns are multiplied by that ratio",
+        description="greatest distance from 1 of a trajectory's running ratio, which multiplies the advantages of the "
+        "turns not yet updated",
     )

@@ -1,4 +1,4 @@
-"""Advantages standardised over all steps of a batch: the stage `batch_norm`."""
+"""The advantage stage `batch_norm`: advantages standardised over all steps of a batch."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from advantage_processor.pipeline import Advantages, StageContext
 
 
 class BatchNormStage:
-    """Batch norm of the advantages of all steps together, clamped (SeeUPO, arXiv 2602.06554).
+    """Standardises the advantages of all steps of a batch together, and clamps them (SeeUPO, arXiv 2602.06554).
 
-    After `outcome` with `norm_by_std: false`, which leaves the outcome minus its group's mean. Every step counts once,
-    as each turn is a sample there. A batch whose advantages are all equal becomes 0.
+    It follows `outcome` with `norm_by_std: false`, which leaves the outcome minus its group's mean. Every step counts
+    once. If all advantages are equal, the result is 0.
     """
 
     def __init__(self, context: StageContext, *, clip: float = 3.0) -> None:

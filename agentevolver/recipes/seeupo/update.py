@@ -1,15 +1,15 @@
-"""Update of one turn after the other (SeeUPO, arXiv 2602.06554), on rows that hold whole trajectories.
+"""Turn-by-turn update (SeeUPO, arXiv 2602.06554) on rows that hold whole trajectories.
 
-A training step takes one update for each turn, on the tokens of that turn alone. After each, every trajectory's ratio
-of that turn is multiplied into its running ratio, and the advantages of the turns to come are multiplied by that:
+A training step makes one update for each turn, on the tokens of that turn alone. After each update, the trajectory's
+running ratio M is multiplied by the ratio of that turn, and the advantages of the remaining turns by M:
 
     s_k = clip(exp(mean over the turn's tokens of (log pi_now - log pi_old)), 1 - c, 1 + c)
     M   = clip(M s_k, 1 - c, 1 + c)                 1 at the beginning of a training step
     A_j = M A_j                                     for each turn j that is not updated yet
 
-`step_ids` say which turn sampled a token, so that nothing is split or padded. A trajectory without the turn takes no
-part in its update, and keeps its M. The policy's passes end with the turn: what follows it in a row costs nothing
-(`prefixes`). A training step is one tick of the learning rate's schedule.
+`step_ids` give the turn of each token, so rows are neither split nor padded. A trajectory without the turn is left out
+of the update and keeps its M. Passes end with the turn (`prefixes`). A training step is one step of the learning-rate
+schedule.
 """
 
 from __future__ import annotations
@@ -38,18 +38,17 @@ from agentevolver.types import RowKey
 
 
 def turn_masks(masks: Sequence[Tensor], step_ids: Sequence[Tensor], turn: int) -> list[Tensor]:
-    """Return each row's mask (R_i) with the tokens of one turn alone."""
     return [mask * (ids == turn).to(mask.dtype) for mask, ids in zip(masks, step_ids, strict=True)]
 
 
 def turn_ratios(
     differences: Sequence[Tensor], masks: Sequence[Tensor], owners: Sequence[int], count: int, clip: float
 ) -> Tensor:
-    """Return the clipped ratio of a turn for each of `count` trajectories, float64; 1 where none of its tokens is
-    masked in.
+    """Return the clipped ratio of a turn for each of `count` trajectories, float64; 1 for a trajectory without a masked
+    token.
 
-    `differences` are log-prob now minus that before the training step, and `masks` the turn's tokens, R_i a row;
-    several rows may be samples of one of the `owners`.
+    `differences` are log-probs now minus those before the training step, and `masks` select the turn's tokens (R_i a
+    row). `owners` are the rows' trajectories; several rows may belong to one.
     """
     total, tokens = torch.zeros(count, dtype=torch.float64), torch.zeros(count, dtype=torch.float64)
     for difference, mask, owner in zip(differences, masks, owners, strict=True):
@@ -64,19 +63,17 @@ def next_running(running: Tensor, ratios: Tensor, clip: float) -> Tensor:
 
 
 class TurnUpdates(TrainerPart):
-    """Updates a training step's turns, the last one first, with a clip of the running ratio."""
-
     worker = TurnWorker
 
     def __init__(self, clip: float) -> None:
         self.clip = clip
 
     def update_actor(self, workers: Any, batch: KVBatchMeta, rows: Sequence[int], update: Update) -> dict[str, Any]:
-        """Update the policy turn by turn and return the metrics; masks and advantages in the queue are those of before
-        afterwards, whatever happened.
+        """Update the policy turn by turn and return the metrics. Masks and advantages in the queue are restored at the
+        end, also after an error.
 
-        Metrics of verl's are means over the turns' updates, sums over tokens are sums, the learning rate is the last
-        one; `actor/turns` and `actor/turn_ratio/...` tell of M.
+        Means of verl's metrics are means over the updates, sums over tokens are sums, and the learning rate is the last
+        one. `actor/turns` and `actor/turn_ratio/...` describe M.
         """
         table = _Table.read(batch, [batch.keys[i] for i in rows])
         running = torch.ones(table.trajectories, dtype=torch.float64)
@@ -110,8 +107,8 @@ class TurnUpdates(TrainerPart):
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """The rows of a training step, N of them: mask, advantages, log-probs before (R_i each), turn of each token,
-    trajectory of each row."""
+    """The N rows of a training step: mask, advantages and old log-probs (R_i each), turn of each token, trajectory of
+    each row."""
 
     partition: str | None
     keys: list[str]
@@ -137,7 +134,7 @@ class _Table:
 
     @property
     def turns(self) -> list[int]:
-        """The turns of which a token is trained on."""
+        """The turns with at least one trained token."""
         pairs = zip(self.masks, self.step_ids, strict=True)
         return sorted({turn for mask, ids in pairs for turn in ids[mask.bool()].tolist() if turn >= 0})
 
@@ -151,20 +148,20 @@ class _Table:
 
 
 def _part(batch: KVBatchMeta, own: Sequence[int], multiple: int) -> KVBatchMeta:
-    """Return the batch of these rows, filled up to a multiple with others, which have no token of the turn; the passes
-    over it end at the mask."""
+    """Return the batch of the rows `own`, filled up to a multiple with rows that have no token of the turn. Passes over
+    it end at the mask."""
     taken = set(own)
     lacking = -len(own) % multiple
     filling = [i for i in range(len(batch.keys)) if i not in taken][:lacking]
     part = batch.select_keys([batch.keys[i] for i in (*own, *filling)])
-    # It shares with the batch what an update changes.
+    # `select_keys` shares these with the batch, and an update changes them.
     part.fields, part.extra_info = copy.copy(batch.fields), {**(batch.extra_info or {}), prefixes.KEY: True}
     return part
 
 
 def _log_probs(workers: Any, part: KVBatchMeta, keys: list[str], temperature: float) -> list[Tensor]:
-    """Return the log-probs of rows' responses (R_i each) under the policy as it is now; verl's column of the update
-    stays what it is."""
+    """Return the log-probs (R_i each) of the responses under the current policy. The column `old_log_probs` is not
+    changed."""
     part.extra_info.update(calculate_entropy=False, compute_loss=False, temperature=temperature)
     workers.compute_log_prob(part)
     data = tq.kv_batch_get(keys=keys, partition_id=part.partition_id, select_fields=["log_probs", "response_mask"])
@@ -172,7 +169,6 @@ def _log_probs(workers: Any, part: KVBatchMeta, keys: list[str], temperature: fl
 
 
 def merged(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the metrics of several updates as those of one training step."""
     metrics: dict[str, Any] = {}
     for name in {name: None for one in found for name in one}:
         values = [float(one[name]) for one in found if name in one]

@@ -1,4 +1,4 @@
-"""Refusals of a configuration with self-play."""
+"""Checks of a configuration with self-play."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ _SAVED = "actor_rollout_ref.actor.checkpoint.save_contents"
 
 
 def env_params(settings: Settings, env_type: str) -> dict[str, Any]:
-    """Return the opponent of episodes that are told no other one (validation, a look at the openings): the start."""
+    """Return the parameter that names the default opponent, the policy `start`, for episodes outside training steps."""
     section = settings_of(settings)
     return {CHECKPOINT: section.start} if section.enable and env_type == section.env_type else {}
 
 
 def check(settings: Settings, config: DictConfig, layers: Any) -> None:
-    """Refuse what self-play cannot be combined with; raises ConfigError."""
     section = settings_of(settings)
     if not section.enable:
         return

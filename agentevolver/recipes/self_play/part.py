@@ -1,8 +1,8 @@
-"""Self-play: the pool of frozen checkpoints that the policy plays against, their ratings, and who plays in which step.
+"""Self-play: the pool of frozen checkpoints, their ratings, and the opponent of each step.
 
-A step has one opponent, so that the server of frozen policies loads weights once a step. It is drawn by the run's seed
-and the step, of the ratings as they were: a step that is repeated after a resume meets the same one. The policy has one
-seat of each game; the same game with the seats changed is another task, and so another group of the advantage.
+A step has one opponent, so the server of frozen policies loads weights once a step. The draw depends on the run's seed,
+the step and the ratings in the checkpoint: a step repeated after a resume has the same opponent. The policy plays one
+seat of each game; the game with swapped seats is another task, with a rollout group of its own.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ logger = logging.getLogger(__name__)
 STATE = "self_play.json"
 FOLDER = "self_play"
 START = "start"
-# Of a task's metadata: what its episodes are created with on top of the configuration's.
+# Metadata key of a task: parameters of create beside the configuration's.
 _PARAMS = "env_params"
 _HUGGING_FACE = "huggingface"
 
 
 FIRST = 1000.0
-"""The rating of the start, which stays."""
+"""The fixed rating of the start."""
 SCALE = 400.0
-"""Rating points by which the odds of a win are ten to one."""
+"""Difference of ratings at which the odds of a win are ten to one."""
 
 
 def expected(own: float, other: float) -> float:
-    """Return the expected score of a player against another, 0..1: 1 / (1 + 10^((other - own) / 400))."""
+    """Return the expected score (0..1) against another player: 1 / (1 + 10^((other - own) / 400))."""
     return float(1.0 / (1.0 + 10.0 ** ((other - own) / SCALE)))
 
 
 def gain(own: float, other: float, score: float, k: float) -> float:
-    """Return the points that a mean score (0..1) against another player is worth; the other loses as many."""
+    """Return the rating points that a player gains with a mean score (0..1); the opponent loses as many."""
     return k * (score - expected(own, other))
 
 
 @dataclass(frozen=True, slots=True)
 class PoolMember:
-    """A frozen policy of the pool: its name, its folder (below the experiment's, but for the start), its rating and the
-    games that it was rated by."""
+    """A frozen policy: its name, its folder (relative to the experiment, except for the start), its rating, and the
+    number of rated games."""
 
     name: str
     folder: str
@@ -65,8 +65,6 @@ class PoolMember:
 
 
 class OpponentPool:
-    """The frozen policies, the start (a folder) first, and the rating of the policy that is trained."""
-
     def __init__(self, settings: SelfPlaySettings, start: str) -> None:
         self._settings = settings
         self.members = [PoolMember(START, start, FIRST)]
@@ -74,12 +72,12 @@ class OpponentPool:
 
     def draw(self, seed: int, step: int) -> PoolMember:
         rng = random.Random(seeds.derived(seed, "self-play", step))
-        # Prioritised fictitious self-play (Vinyals et al. 2019): whoever is likely to win is met more often.
+        # Prioritised fictitious self-play (Vinyals et al. 2019): likely winners are drawn more often.
         weights = [expected(member.elo, self.elo) for member in self.members]
         return rng.choices(self.members, weights)[0]
 
     def rate(self, name: str, scores: Sequence[float]) -> None:
-        """Take the policy's scores (0..1) of games against a member. The start's rating stays."""
+        """Update the ratings with the policy's scores (0..1) against a member. The start's rating is fixed."""
         for place, member in enumerate(self.members):
             if member.name == name and scores:
                 points = gain(self.elo, member.elo, sum(scores) / len(scores), SelfPlaySettings.k)
@@ -88,7 +86,6 @@ class OpponentPool:
                 self.members[place] = replace(member, elo=elo, games=member.games + len(scores))
 
     def join(self, name: str, folder: str) -> list[PoolMember]:
-        """Let the policy as it is now join; returns those that make room for it."""
         kept = [member for member in self.members if member.name != name]
         kept.append(PoolMember(name, folder, self.elo))
         gone = kept[1 : max(1, len(kept) - self._settings.pool)]
@@ -99,7 +96,7 @@ class OpponentPool:
         return {"elo": self.elo, "members": [asdict(member) for member in self.members]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state_dict`; raises KeyError, TypeError or ValueError for anything else."""
+        """Raises KeyError, TypeError or ValueError for an invalid state."""
         members = [PoolMember(**member) for member in state["members"]]
         if not members or members[0].name != START:
             raise ValueError("the pool does not begin with the start")
@@ -113,8 +110,8 @@ def parts(context: PartContext) -> list[TrainerPart]:
 class SelfPlay(TrainerPart):
     """The pool of a training run, its files and its metrics.
 
-    `self_play/<step>` of the experiment holds the weights of a member, `self_play.json` the ratings; a checkpoint holds
-    the ratings as they were.
+    `self_play/<step>` in the experiment's folder holds a member's weights, `self_play.json` the ratings. Each
+    checkpoint has a copy of the ratings.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -127,13 +124,12 @@ class SelfPlay(TrainerPart):
         self.pool = OpponentPool(section, section.start)
 
     def opponent(self, step: int) -> PoolMember:
-        """Return the opponent of a step; the first answer for a step stands."""
+        """Return the opponent of a step; later calls for the same step return the same one."""
         if step not in self._opponent:
             self._opponent = {step: self.pool.draw(self._seed, step).name}
         return next(member for member in self.pool.members if member.name == self._opponent[step])
 
     def before_rollouts(self, tasks: list[dict[str, Any]], step: int) -> list[dict[str, Any]]:
-        """Return a step's tasks, those of the game told whom they are played against."""
         folder = self._place(self.opponent(step))
         return [seated(task, folder) if task["env_type"] == self._settings.env_type else dict(task) for task in tasks]
 
@@ -161,8 +157,8 @@ class SelfPlay(TrainerPart):
         return metrics
 
     def save(self, folder: Path, step: int) -> None:
-        """Write the ratings into a checkpoint's folder, and let its policy join the pool if that is due; raises
-        TrainingFailed if the checkpoint holds no weights in the form of Hugging Face."""
+        """Write the ratings into a checkpoint, and add its policy to the pool if that is due. Raises TrainingFailed if
+        the checkpoint holds no Hugging Face weights."""
         if step % self._settings.every == 0:
             name = f"step_{step}"
             self._keep(folder / ACTOR / _HUGGING_FACE, self._directory / FOLDER / name)
@@ -173,30 +169,29 @@ class SelfPlay(TrainerPart):
         write_json(self._directory / STATE, {"step": step, **self.pool.state_dict()})
 
     def restore(self, folder: Path) -> None:
-        """Go on with the pool of a checkpoint; raises TrainingFailed if it has none, or a member's weights are gone."""
+        """Load the pool of a checkpoint; raises TrainingFailed if it is missing, or a member's weights are."""
         path = folder / STATE
         try:
             self.pool.load_state_dict(json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise TrainingFailed(
-                f"{path} cannot be read ({error}), so that nobody knows the pool of self-play: start over in a run of "
+                f"{path} cannot be read ({error}), so the pool of self-play is unknown: start a new run with a name of "
                 "its own with trainer.experiment_name=NAME"
             ) from error
         for member in self.pool.members:
             if member.name != START and not (Path(self._place(member)) / "config.json").is_file():
                 raise TrainingFailed(
-                    f"{self._place(member)} is gone, a member of self-play's pool that {folder} knows: put it "
-                    "back, or start over in a run of its own with trainer.experiment_name=NAME"
+                    f"{self._place(member)} is missing, a member of the pool of self-play in {folder}: put it "
+                    "back, or start a new run with a name of its own with trainer.experiment_name=NAME"
                 )
 
     def _tidy(self, checkpoints: Path) -> None:
-        """Remove the weights of members that neither the pool nor a checkpoint knows any more."""
         known = {member.folder for member in self.pool.members}
         for path in checkpoints.glob(f"global_step_*/{STATE}"):
             try:
                 known |= {str(member["folder"]) for member in json.loads(path.read_text(encoding="utf-8"))["members"]}
             except (OSError, ValueError, KeyError, TypeError):
-                return  # of a checkpoint that is torn: nobody knows what it needs
+                return  # an unreadable checkpoint may need any of the folders
         for folder in (self._directory / FOLDER).glob("step_*"):
             if f"{FOLDER}/{folder.name}" not in known:
                 remove_tree(folder)
@@ -206,7 +201,6 @@ class SelfPlay(TrainerPart):
 
     @staticmethod
     def _keep(weights: Path, folder: Path) -> None:
-        """Keep a checkpoint's weights when the checkpoint goes: by hard links, where the file system has them."""
         if not (weights / "config.json").is_file():
             raise TrainingFailed(
                 f"{weights} holds no model for self-play's pool: actor_rollout_ref.actor.checkpoint.save_contents must "
@@ -214,6 +208,7 @@ class SelfPlay(TrainerPart):
             )
         remove_tree(folder)
         try:
+            # Hard links outlive the checkpoint's folder without a copy.
             shutil.copytree(weights, folder, copy_function=os.link)
         except OSError:
             remove_tree(folder)
@@ -221,14 +216,11 @@ class SelfPlay(TrainerPart):
 
 
 def seated(task: Mapping[str, Any], folder: str) -> dict[str, Any]:
-    """Return a task, as data, whose episodes are played against the policy of a folder."""
     metadata = dict(task.get("metadata") or {})
     return {**task, "metadata": {**metadata, _PARAMS: {**metadata.get(_PARAMS, {}), CHECKPOINT: folder}}}
 
 
 def win_rates(trajectories: Sequence[Trajectory], section: SelfPlaySettings) -> dict[str, float]:
-    """Return what a validation says of the games against the start: the mean score, the share of wins with Wilson's
-    interval at 95 %, and how many games there were."""
     scores = [
         one.outcome.score
         for one in trajectories

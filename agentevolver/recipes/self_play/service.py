@@ -1,4 +1,4 @@
-"""The server of frozen policies, which plays the opponents."""
+"""The server of frozen policies that plays the opponents."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from agentevolver.launcher.stack import Launch, Services, player_service
 from agentevolver.recipes.self_play.settings import settings_of
 
 PLAYER_URL = "ENV_PLAYER_URL"
-"""The variable that tells environments where frozen policies answer."""
+"""The environment variable with the URL of the frozen policies' server."""
 
 
 def frozen_gpus(section: Mapping[str, Any]) -> int | None:
-    """Return 0, for the server shares the training's GPUs, or None without self-play."""
+    """Return 0, because the server shares the training's GPUs, or None without self-play."""
     return 0 if section["enable"] else None
 
 
 def services(launch: Launch) -> Services | None:
-    """Return the server if self-play is on."""
     section = settings_of(launch.settings)
     if not section.enable or launch.target is None:
         return None

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from agentevolver.config.schema import Settings
 
 CHECKPOINT = "checkpoint"
-"""The parameter of create by which an environment is told whom its player `policy` is."""
+"""The parameter of create that names the policy behind an environment's player `policy`."""
 
 
 class SelfPlaySettings(BaseModel):
@@ -19,37 +19,33 @@ class SelfPlaySettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     draw: ClassVar[str] = "matched"
-    """The opponent of a step: the likelier it is to win by its rating, the more often."""
+    """How a step's opponent is drawn: more often the likelier it is to win by its rating."""
     k: ClassVar[float] = 64.0
-    """Rating points that a step moves a rating by at most (Elo's K, a step being one game)."""
+    """Elo's K: the most points that a step changes a rating by; a step counts as one game."""
 
     enable: bool = Field(
         False,
-        description="the player `policy` of a game is a frozen checkpoint: of the pool in training, the start in "
-        "validation",
+        description="train against frozen checkpoints from a pool, and validate against the first one, `start`",
     )
     env_type: str = Field(
         "textarena",
-        description="the environment whose episodes are told the checkpoint, as the parameter `checkpoint` of create",
+        description="environment of the game; its episodes get the opponent as the parameter `checkpoint` of create",
     )
     start: str | None = Field(
         None,
-        description="the policy that the pool begins with and validation is played against: a Hugging Face folder; by "
-        "default actor_rollout_ref.model.path",
+        description="first policy of the pool and opponent of validation: a Hugging Face folder; by default "
+        "actor_rollout_ref.model.path",
     )
     every: int = Field(
         10,
         ge=1,
-        description="training steps after which the policy's checkpoint joins the pool, a multiple of "
-        "trainer.save_freq",
+        description="training steps between two checkpoints that join the pool, a multiple of trainer.save_freq",
     )
-    pool: int = Field(
-        8, ge=1, description="checkpoints of the pool beside the start; the oldest makes room for a new one"
-    )
+    pool: int = Field(8, ge=1, description="checkpoints in the pool beside the start; a new one replaces the oldest")
     url: str = Field(
         "http://127.0.0.1:8096",
         pattern=r"^http://[^/]+$",
-        description="where the launcher starts the frozen policies' server, on the first free port from there on",
+        description="address of the frozen policies' server; the launcher takes the first free port from this one on",
     )
 
 

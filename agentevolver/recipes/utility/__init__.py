@@ -1,1 +1,1 @@
-"""Paired utility: experiences ranked and pruned by what they change."""
+"""Paired utility: experiences are ranked and pruned by their measured effect on success."""

@@ -1,4 +1,4 @@
-"""Refusals of a configuration with the ranking `utility`."""
+"""Checks of a configuration with the ranking `utility`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ NAME = "utility"
 
 
 def check(settings: Settings, config: DictConfig, layers: Any) -> None:
-    """Refuse wrong options, and groups without two halves to compare; raises ConfigError."""
     section = settings.exp_manager
     if section.ranking is None or section.ranking.use != NAME:
         return

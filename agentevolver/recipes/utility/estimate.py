@@ -1,17 +1,16 @@
-"""Estimator of paired utility: what an experience changes, from groups of which one half was guided.
+"""Paired utility: the effect of an experience on success, estimated from half-guided groups.
 
-A group of a task gives one difference d, the guided rollouts' mean success less the unguided ones'. It is credited to
-the experiences that guided it. The estimator is a linear model with Gaussian noise, d = sum of the utilities of those
-that were shown + noise, with the prior N(0, prior_sd^2) on every utility, and each group is taken in by one update:
+A group gives one difference d, the mean success of its guided rollouts minus that of its unguided ones. The model is
+linear with Gaussian noise: d = sum of the utilities of the shown experiences + noise, with the prior N(0, prior_sd^2)
+on each utility. Each group is one update:
 
     gain_i = v_i / (sum of v_j + s^2),  u_i += gain_i (d - sum of u_j),  v_i *= 1 - gain_i
 
-Alone in its groups an experience has the posterior mean of the normal model (Gelman et al., Bayesian Data Analysis,
-3rd ed., 2.5): the mean difference times n / (n + s^2 / prior_sd^2), shrunk towards 0 by count. Where several are shown
-together, each is credited with what the others do not explain; that is the Kalman update with a diagonal covariance,
-as rating systems use it for teams (Herbrich et al., TrueSkill, 2006). The idea of a pair is D2Skill's (arXiv
-2603.28716). s^2 = (1/guided + 1/unguided) / 4 is the largest variance that a difference of two means of successes can
-have. A group whose rollouts all succeeded, or all failed, says nothing and counts for nothing.
+For one experience alone this is the posterior mean of the normal model (Gelman et al., Bayesian Data Analysis, 3rd ed.,
+2.5): the mean difference times n / (n + s^2 / prior_sd^2). For several shown together it is the Kalman update with a
+diagonal covariance, as team ratings use it (Herbrich et al., TrueSkill, 2006). Pairs are D2Skill's idea (arXiv
+2603.28716). s^2 = (1/guided + 1/unguided) / 4 is the largest variance of a difference of two success rates. A group
+whose rollouts all succeeded or all failed is left out.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from dataclasses import dataclass
 from agentevolver.types import Trajectory
 from experience_manager.attempts import PastAttempt
 
-# Of a success, at most.
+# Greatest variance of a success.
 VARIANCE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Guided and unguided half of a group: the experiences that guided it, the difference of the mean successes
-    (-1..1), and the rollouts of each half (>= 1)."""
+    """A half-guided group: the shown experiences, the difference of the mean successes (-1..1), and the rollouts of
+    each half (>= 1)."""
 
     experience_ids: tuple[str, ...]
     difference: float
@@ -44,9 +43,9 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Belief:
-    """Estimate of an experience's utility: the groups that it was credited with, the mean, and how much precision they
-    have added to the prior's (0: none)."""
+class UtilityEstimate:
+    """Estimated utility of an experience: its number of groups, the mean, and the precision added to the prior's (0:
+    none)."""
 
     groups: int = 0
     mean: float = 0.0
@@ -57,15 +56,15 @@ class Belief:
 
 
 @dataclass(frozen=True, slots=True)
-class Paired:
-    """Pairs of a step, and how many of its half-guided groups were left out for want of variance."""
+class StepPairs:
+    """The pairs of a step, and how many half-guided groups were left out because all their rollouts had one outcome."""
 
     pairs: tuple[Pair, ...]
     without_variance: int
 
 
-def pairs_of(trajectories: Sequence[Trajectory], attempts: Sequence[PastAttempt]) -> Paired:
-    """Return the pairs of a step's training rollouts; a rollout that was to be guided and was not is in neither
+def pairs_of(trajectories: Sequence[Trajectory], attempts: Sequence[PastAttempt]) -> StepPairs:
+    """Return the pairs of a step's training rollouts. A rollout that should have been guided but was not is in neither
     half."""
     guidance = {one.trajectory_id: one.guidance for one in trajectories}
     halves: dict[str, tuple[list[bool], list[bool]]] = defaultdict(lambda: ([], []))
@@ -87,31 +86,27 @@ def pairs_of(trajectories: Sequence[Trajectory], attempts: Sequence[PastAttempt]
             continue
         difference = sum(guided) / len(guided) - sum(unguided) / len(unguided)
         pairs.append(Pair(tuple(dict.fromkeys(ids)), difference, len(guided), len(unguided)))
-    return Paired(tuple(pairs), without_variance)
+    return StepPairs(tuple(pairs), without_variance)
 
 
-def credited(beliefs: Sequence[Belief], pair: Pair, prior_sd: float) -> list[Belief]:
-    """Return the beliefs about the experiences that guided a group, in their order, after its difference."""
+def credited(beliefs: Sequence[UtilityEstimate], pair: Pair, prior_sd: float) -> list[UtilityEstimate]:
     variances = [belief.variance(prior_sd) for belief in beliefs]
     total = math.fsum(variances) + pair.noise
     error = pair.difference - math.fsum(belief.mean for belief in beliefs)
     after = []
     for belief, variance in zip(beliefs, variances, strict=True):
         gain = variance / total
-        # 1 / (v (1 - gain)) - 1 / v, which never cancels.
+        # Equal to 1 / (v (1 - gain)) - 1 / v, without cancellation.
         gained = gain / (variance * (1 - gain))
-        after.append(Belief(belief.groups + 1, belief.mean + gain * error, belief.precision + gained))
+        after.append(UtilityEstimate(belief.groups + 1, belief.mean + gain * error, belief.precision + gained))
     return after
 
 
-def is_harmful(belief: Belief, prior_sd: float, certainty: float) -> bool:
-    """Whether a utility is below 0 by so many standard deviations of what is not known of it."""
+def is_harmful(belief: UtilityEstimate, prior_sd: float, certainty: float) -> bool:
     return belief.groups > 0 and belief.mean + certainty * math.sqrt(belief.variance(prior_sd)) < 0
 
 
-def report(beliefs: Iterable[Belief], prior_sd: float, certainty: float) -> dict[str, float]:
-    """Return the metrics of a pool: how many have a utility, their mean,
-    least and greatest, and how many are harmful."""
+def report(beliefs: Iterable[UtilityEstimate], prior_sd: float, certainty: float) -> dict[str, float]:
     known = [belief for belief in beliefs if belief.groups]
     out = {"known": float(len(known)), "harmful": float(sum(is_harmful(one, prior_sd, certainty) for one in known))}
     if known:

@@ -1,4 +1,4 @@
-"""The ranking `utility`: its numbers are columns of the store's file, written in the store's own transactions."""
+"""The ranking `utility`. Its numbers are columns of the store's file, written in the store's own transactions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from math import floor, sqrt
 from typing import Any
 
-from agentevolver.recipes.utility.estimate import Belief, Pair, credited, is_harmful, pairs_of, report
+from agentevolver.recipes.utility.estimate import Pair, UtilityEstimate, credited, is_harmful, pairs_of, report
 from agentevolver.recipes.utility.settings import UtilityOptions
 from agentevolver.types import Trajectory
 from experience_manager.attempts import PastAttempt
@@ -18,17 +18,16 @@ from experience_manager.store import Hit
 
 
 class UtilityRanking:
-    """Ranks by similarity and paired utility together, and prunes what surely harms (`Ranking`)."""
-
     def __init__(self, context: RankingContext, **options: Any) -> None:
         self._store, self._workspace, self._source = context.store, context.workspace, context.source
         self._options = UtilityOptions.model_validate(options)
         self.candidates = self._options.candidates
 
     def rank(self, hits: Sequence[Hit], question: Question) -> list[Hit]:
-        """Return hits by similarity and utility, best first; a task that explores sees first what may be worst.
+        """Return the hits by similarity and utility, best first.
 
-        Worst is a standard deviation below the mean: what a verdict on the experience needs most.
+        A task that explores gets the hits by their lower bound (mean minus one standard deviation), lowest first: these
+        are the ones that need evidence most.
         """
         if explores(question, self._options.explore):
             return sorted(hits, key=lambda hit: (self._lower_bound(hit.experience), -hit.similarity))
@@ -38,7 +37,6 @@ class UtilityRanking:
     def record(
         self, step: int, trajectories: Sequence[Trajectory], attempts: Sequence[PastAttempt]
     ) -> dict[str, float]:
-        """Credit a step's half-guided groups to what guided them, once, and return the metrics of the utilities."""
         found = pairs_of(trajectories, attempts)
         groups = len(found.pairs) if self.credit(step, found.pairs) else 0
         with self._store.database.reading() as db:
@@ -48,8 +46,8 @@ class UtilityRanking:
         return {f"utility/{name}": value for name, value in metrics.items()}
 
     def credit(self, step: int, pairs: Sequence[Pair]) -> bool:
-        """Credit the pairs of a step, in their order and all in one transaction; ids that are gone are passed over.
-        Returns whether it was credited: it is not if the run's last credited step is not below it."""
+        """Credit a step's pairs in one transaction; unknown ids are skipped. Returns False, and does nothing, if the
+        step or a later one was credited already."""
         with self._store.database.writing() as db:
             known = "SELECT step FROM credited WHERE workspace = ? AND source = ?"
             last = db.execute(known, (self._workspace, self._source)).fetchone()
@@ -68,9 +66,10 @@ class UtilityRanking:
         return True
 
     def start_over(self) -> None:
-        """Credit the run's steps from the first one on again; what they were credited with before stays.
+        """Forget which of the run's steps were credited, so that a new start credits them again; existing estimates
+        stay.
 
-        A run that never came further than its first step keeps that: it may have been killed in it, and repeats it.
+        If only step 1 was credited, it stays so: the run may have been killed in its first step, which it then repeats.
         """
         with self._store.database.writing() as db:
             db.execute(
@@ -78,7 +77,7 @@ class UtilityRanking:
             )
 
     def prune(self) -> int:
-        """Delete what harms by its utility; pinned experiences stay."""
+        """Delete harmful experiences except pinned ones, and return how many."""
         with self._store.database.writing() as db:
             beliefs = self._beliefs(db, None, "pinned = 0")
             gone = [
@@ -89,21 +88,21 @@ class UtilityRanking:
             return sum(self._store.remove(db, self._workspace, "id = ?", (identifier,)) for identifier in gone)
 
     def _lower_bound(self, experience: Experience) -> float:
-        belief = Belief(experience.paired, experience.paired_utility, experience.paired_precision)
+        belief = UtilityEstimate(experience.paired, experience.paired_utility, experience.paired_precision)
         return belief.mean - sqrt(belief.variance(self._options.prior_sd))
 
     def _beliefs(
         self, db: sqlite3.Connection, identifiers: Iterable[str] | None, condition: str = "1"
-    ) -> dict[str, Belief]:
+    ) -> dict[str, UtilityEstimate]:
         query = f"SELECT id, paired, paired_utility, paired_precision FROM records WHERE workspace = ? AND {condition}"
         if identifiers is None:
             rows = db.execute(query, (self._workspace,)).fetchall()
         else:
             rows = [row for i in sorted(identifiers) for row in db.execute(f"{query} AND id = ?", (self._workspace, i))]
-        return {row[0]: Belief(*row[1:]) for row in rows}
+        return {row[0]: UtilityEstimate(*row[1:]) for row in rows}
 
 
 def explores(question: Question, share: float) -> bool:
-    """Whether a task is one of the share of its step's training tasks that explore; they are spread evenly."""
+    """Whether a task is in the share that explores, which is spread evenly over a step's training tasks."""
     number = question.place + question.step
     return not question.validation and floor((number + 1) * share) > floor(number * share)

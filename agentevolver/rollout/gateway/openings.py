@@ -36,7 +36,7 @@ class Openings:
 
     @property
     def asked(self) -> bool:
-        """Whether no guide is left to ask."""
+        """Whether the guide has answered, or there is none."""
         return self._guide is None or self.injection is not None
 
     async def ask(self, messages: list[Message], renderer: ChatRenderer) -> None:

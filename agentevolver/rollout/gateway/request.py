@@ -65,7 +65,7 @@ class ToolChoice:
     alone: bool = False
 
     def missed(self, names: Sequence[str]) -> list[str]:
-        """Return the fields that a reply with calls of these functions did not follow."""
+        """Return the request's fields that a reply violates; `names` are the functions that it calls."""
         # Nothing is forced: constrained decoding would sample off-policy, and the result would be trained on as the
         # policy's own.
         met = self.wanted is None or (self.wanted in names if self.wanted else bool(names))

@@ -94,7 +94,7 @@ async def _make_tasks(settings: Settings, configuration: QuestioningConfiguratio
                 "give another path"
             )
         if existing and path.exists() and _is_settled(path, plan, settings):
-            logger.info("%d synthetic tasks are there already: %s", len(existing), target)
+            logger.info("%d synthetic tasks exist already: %s", len(existing), target)
             return
         status = Status(settings.experiment_dir)
         watchdog = Watchdog(

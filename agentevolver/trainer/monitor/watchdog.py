@@ -96,7 +96,7 @@ class Watchdog:
             seconds = self._clock() - phase.began
             self._durations[phase.name].append(seconds)
         if phase.warned:
-            self._say(f"{phase.name} is over after {seconds:.0f} s")
+            self._say(f"{phase.name} ended after {seconds:.0f} s")
             self._show(None)
 
     @contextmanager
@@ -159,7 +159,7 @@ class Watchdog:
             with self._log.open("a", encoding="utf-8") as file:
                 file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
         except OSError as error:
-            logger.warning("%s is not written on: %s", self._log, error.strerror)
+            logger.warning("%s cannot be written any more: %s", self._log, error.strerror)
 
     def _watch(self) -> None:
         while not self._stop.wait(min(CHECK_S, self._settings.floor_s / 4)):

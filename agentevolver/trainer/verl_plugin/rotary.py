@@ -27,7 +27,7 @@ def restore_rotary(model: torch.nn.Module) -> int:
             continue
         if (config := getattr(module, "config", None)) is None:
             logger.warning(
-                "the rotary frequencies of %s (%s) are rounded to %s and cannot be made again: set "
+                "the rotary frequencies of %s (%s) are rounded to %s and cannot be recomputed: set "
                 "fsdp_config.model_dtype to fp32",
                 name,
                 type(module).__name__,

@@ -112,7 +112,7 @@ def test_what_failed_goes_on_and_what_is_finished_is_left_alone(
     first = Launcher(fails="other-1-eval")
     assert run(monkeypatch, first) == 1
     (line,) = capfd.readouterr().err.splitlines()
-    assert line == "agentevolver table: error: other-1-eval ended with exit code 1; the same command goes on with it"
+    assert line == "agentevolver table: error: other-1-eval ended with exit code 1; the same command resumes it"
     assert names(first) == ["plain-1", "plain-1-eval", "other-1", "other-1-eval"]
     second = Launcher()
     assert run(monkeypatch, second) == 0
@@ -231,7 +231,7 @@ def test_a_run_beside_one_that_fails_goes_to_its_end_and_no_other_begins(
 
     monkeypatch.setattr(subprocess, "call", start)
     assert cli.main(["table", "table.yaml", "--jobs", "2"]) == 1
-    assert "plain-1 ended with exit code 1; the same command goes on with it" in capfd.readouterr().err
+    assert "plain-1 ended with exit code 1; the same command resumes it" in capfd.readouterr().err
     assert sorted(names(launcher)) == ["other-1", "plain-1"]
     assert (folder / "experiments" / "mine" / "other-1" / "finished").exists()
     assert not [item for call in launcher.calls for item in call if item.startswith("env_service.env_url")]

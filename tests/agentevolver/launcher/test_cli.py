@@ -94,7 +94,7 @@ def test_a_second_configuration_in_one_experiment_is_refused_before_anything_sta
     )
     assert sorted(tmp_path.rglob("*")) == before
     assert cli.main([*arguments, "data.seed=7", "--dry-run"], tmp_path) == 0
-    assert "as things are now, a start would fail" in capfd.readouterr().out
+    assert "a start would fail now" in capfd.readouterr().out
     assert cli.main([*arguments, "data.seed=7", "--allow-changes", "--dry-run"], tmp_path) == 0
     assert "would fail" not in capfd.readouterr().out
 
@@ -117,7 +117,7 @@ def test_an_experiment_goes_on_as_it_was_started(
     assert code == 2 and "this would run in" in line
     (launches / "2.json").write_text(json.dumps({**record, "argv": [*record["argv"], "llm.judge.api_key=***"]}))
     code, line = failure(capfd, ["--resume", "mine"], tmp_path)
-    assert code == 2 and "llm.judge.api_key was given on the command line and is not written down" in line
+    assert code == 2 and "llm.judge.api_key is a secret from the command line" in line
 
 
 ELSEWHERE = ["trainer.resume_mode=resume_path", "trainer.resume_from_path=elsewhere/global_step_9"]
@@ -164,7 +164,7 @@ def test_gpus_are_looked_at_before_a_start_and_a_dry_run_tells_of_them(
     assert "memory of a GPU: 9.5 GiB" in capfd.readouterr().out
     monkeypatch.setattr("agentevolver.launcher.preflight.examine", none)
     assert cli.main(run, tmp_path) == 0
-    assert "as things are now, a start would fail: one GPU too few" in capfd.readouterr().out
+    assert "a start would fail now: one GPU too few" in capfd.readouterr().out
     code, line = failure(capfd, ["--conf", str(conf), "device=cuda"], tmp_path)
     assert (code, line) == (1, "launcher: error: one GPU too few") and not (tmp_path / "experiments").exists()
     assert cli.main(["--conf", str(conf), "device=cpu", "--dry-run"], tmp_path) == 0

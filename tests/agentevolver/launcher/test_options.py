@@ -20,7 +20,7 @@ def test_overrides_and_services_may_stand_anywhere() -> None:
     [
         (["--confg", "x.yaml"], "unknown option --confg"),
         (["--with-reme=yes", "--conf", "x.yaml"], "takes a name"),
-        (["--conf", "x", "--port", "8000"], "--host and --port are those of --view"),
+        (["--conf", "x", "--port", "8000"], "--host and --port need --view"),
         (["--stop", "--conf", "x"], "--stop stops runs and starts none"),
         (["--resume", "e", "--conf", "x"], "--resume takes the yaml that the experiment was started with"),
     ],

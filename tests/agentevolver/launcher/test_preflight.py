@@ -50,7 +50,7 @@ async def test_a_free_local_port_means_start(registry: RunRegistry) -> None:
 @pytest.mark.parametrize(
     ("facts", "who"),
     [
-        ({}, "a service that does not say who it is"),
+        ({}, "a service that does not identify itself"),
         ({**SERVICE, "launch_id": None}, r"agentevolver environment service 0\.1\.0 of pocket, bfcl, started by no"),
         ({**SERVICE, "launch_id": "260101-000000-beef"}, "started by launch 260101-000000-beef"),
         ({**SERVICE, "launch_id": "../../etc/passwd"}, "started by launch"),

@@ -304,7 +304,7 @@ def test_a_service_is_up_when_it_is_the_one_that_was_started(tmp_path: Path, lau
     foreign = service(tmp_path, "env", "--launch-id=260101-000000-beef", says_who=True, ready_timeout_s=2.0)
     one = launch(foreign, job=job(tmp_path, "print('done')"))
     assert one.wait() == 1
-    assert "somebody else answers there: env 0, started by launch 260101-000000-beef" in one.said
+    assert "another server answers there: env 0, started by launch 260101-000000-beef" in one.said
     assert "running" not in one.said and left_nothing(one)
     two = launch(service(tmp_path, "env", says_who=True), job=job(tmp_path, "print('done')"))
     assert two.wait() == 0, two.said

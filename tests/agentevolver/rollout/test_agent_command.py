@@ -166,7 +166,7 @@ def test_a_program_that_hangs_is_killed_with_all_that_it_started(chatml, tmp_pat
     told = tmp_path / "pids"
     env = EchoEnv()
     rollout = play(chatml, tmp_path, f"{FAMILY}\ntime.sleep(600)", env, words=[str(told)], serve={"timeout_s": 2.0})
-    assert rollout.trajectory.stop_reason is StopReason.AGENT_ERROR and "not done after 2 s" in rollout.trajectory.error
+    assert rollout.trajectory.stop_reason is StopReason.AGENT_ERROR and "not end within 2 s" in rollout.trajectory.error
     pids = json.loads(told.read_text())
     assert len(pids) == 3 and gone(pids) and not env.open
 

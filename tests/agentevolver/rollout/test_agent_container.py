@@ -93,7 +93,7 @@ def test_an_agent_that_fails_is_no_grade_unless_that_is_wanted(chatml, root, tmp
     [
         ("echo nonsense; exit 4", "ended with code 4 and wrote None"),
         ("mkdir -p /logs/verifier; echo 7 > /logs/verifier/reward.txt", "expected a number in 0..1"),
-        ("sleep 60", "was not done after 1 s"),
+        ("sleep 60", "did not end within 1 s"),
     ],
 )
 def test_tests_that_say_nothing_are_a_grading_error(chatml, root, tmp_path, test, message):

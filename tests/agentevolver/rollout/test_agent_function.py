@@ -220,7 +220,7 @@ def test_an_agent_that_hangs_is_ended(chatml, agent):
     env = EchoEnv()
     rollout = roll(chatml, agent, env, serve={"timeout_s": 0.5})
     assert rollout.trajectory.stop_reason is StopReason.AGENT_ERROR
-    assert "not done after 0.5 s (actor_rollout_ref.rollout.agent_timeout_s)" in rollout.trajectory.error
+    assert "not end within 0.5 s (actor_rollout_ref.rollout.agent_timeout_s)" in rollout.trajectory.error
     assert not env.open and not agent_threads()
 
 

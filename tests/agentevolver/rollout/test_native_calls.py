@@ -98,7 +98,7 @@ def test_tools_that_change_are_what_later_calls_are_checked_against(qwen):
 
 def test_an_environment_without_tools_fails_the_rollout_by_name(qwen):
     trajectory = roll(qwen, LOOK, env=NativeEnv(info={})).rollout.trajectory
-    assert trajectory.stop_reason is StopReason.ENV_ERROR and "'fake' hands over" in trajectory.error
+    assert trajectory.stop_reason is StopReason.ENV_ERROR and "'fake' lists" in trajectory.error
 
 
 pieces = st.lists(st.sampled_from([*KINDS, "words "]), min_size=1, max_size=4).map("".join)

@@ -69,7 +69,7 @@ def test_p_may_be_any_number(value):
 
 @pytest.mark.parametrize("value", ["0.5", True, -0.1, 1.1, float("nan"), [0.5]])
 def test_what_is_no_share_is_refused(value):
-    with pytest.raises(PHatError, match=r"task t: adpo_p_hat = .* is no share"):
+    with pytest.raises(PHatError, match=r"task t: adpo_p_hat = .* is not a share"):
         p_hat(Task("t", "calc", metadata={P_HAT: value}))
 
 
@@ -166,7 +166,7 @@ def test_the_metrics_tell_scale_p_and_what_became_of_the_advantages():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"lo": 0.8, "hi": 0.3}, "the least one first"),
+        ({"lo": 0.8, "hi": 0.3}, "the smaller one first"),
         ({"lo": -0.1}, "two shares in 0..1"),
         ({"s_min": 0.0}, "s_min = 0.0"),
         ({"s_min": 1.5}, "s_min = 1.5"),

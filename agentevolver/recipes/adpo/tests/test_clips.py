@@ -108,7 +108,7 @@ def test_a_task_that_says_no_p_is_an_error():
     [
         ({"use": "moon"}, r"'moon' is not known: write one of ambiguity, or package.module:Name"),
         ({"use": "no.such:Rule"}, "cannot be imported"),
-        ({"use": "ambiguity", "lo": 0.9}, "the least one first"),
+        ({"use": "ambiguity", "lo": 0.9}, "the smaller one first"),
         ({"use": "ambiguity", "bonus": -1}, "bonus = -1"),
         ({"use": "ambiguity", "eps": 1}, "eps"),
     ],

@@ -18,11 +18,11 @@ from omegaconf import OmegaConf
 from agentevolver.config.checks import from_config, load
 from agentevolver.config.load import resolved_tree
 from agentevolver.config.schema import Settings
-from agentevolver.recipes.agent0.driver import Driver, Parts
+from agentevolver.recipes.agent0.driver import Driver, StageResources
 from agentevolver.recipes.agent0.manifest import Manifest
 from agentevolver.recipes.agent0.measure import GateLabeller
 from agentevolver.recipes.agent0.settings import settings_of
-from agentevolver.recipes.agent0.trainings import Told, Trained, Training, steps_of
+from agentevolver.recipes.agent0.trainings import ReportPhase, RoundTraining, TrainingResult, steps_of
 from agentevolver.recipes.agent0.types import Play
 from agentevolver.types import Task
 from agentevolver.utils.files import append_jsonl, write_json
@@ -127,9 +127,9 @@ class FileTrainings:
     goes on from the last step that was written."""
 
     def __init__(self) -> None:
-        self.begun: list[Training] = []
+        self.begun: list[RoundTraining] = []
 
-    async def __call__(self, training: Training, told: Told) -> Trained:
+    async def __call__(self, training: RoundTraining, told: ReportPhase) -> TrainingResult:
         self.begun.append(training)
         skill = json.loads((Path(start_of(training)) / "skill.json").read_text())["skill"]
         if not (training.folder / "config.yaml").exists():
@@ -140,15 +140,15 @@ class FileTrainings:
             append_jsonl(training.folder / "metrics.jsonl", {"step": step, "rollout/success": 0.5})
         weights = training.folder / "checkpoints" / f"global_step_{training.steps}" / "actor" / "huggingface"
         write_json(weights / "skill.json", {"skill": round(skill + 0.01 * training.steps, 4)})
-        return Trained(str(weights), steps_of(training.folder))
+        return TrainingResult(str(weights), steps_of(training.folder))
 
 
-async def train_files(training: Training, told: Told, **_: Any) -> Trained:
+async def train_files(training: RoundTraining, told: ReportPhase, **_: Any) -> TrainingResult:
     """Train as `FileTrainings` does, in the place of `agentevolver.recipes.agent0.trainings.train`."""
     return await FileTrainings()(training, told)
 
 
-def start_of(training: Training) -> str:
+def start_of(training: RoundTraining) -> str:
     """Return the weights that a training begins with."""
     return str(training.overlay["trainer.weights"] or training.overlay["actor_rollout_ref.model.path"])
 
@@ -182,11 +182,11 @@ def typed(config: dict[str, Any]) -> Settings:
     return _settings(json.dumps(config))
 
 
-def parts(config: dict[str, Any], trainings: Any = None, player: Any = None) -> Parts:
+def parts(config: dict[str, Any], trainings: Any = None, player: Any = None) -> StageResources:
     """Return who does the work of such rounds."""
     settings = typed(config)
     player = player or SumPlayer()
-    return Parts(
+    return StageResources(
         train=trainings or FileTrainings(),
         player=player,
         seeds=seeds,
@@ -196,7 +196,9 @@ def parts(config: dict[str, Any], trainings: Any = None, player: Any = None) -> 
     )
 
 
-def drive(config: dict[str, Any], made: Parts | None = None, show: Callable[[str], None] | None = None) -> Manifest:
+def drive(
+    config: dict[str, Any], made: StageResources | None = None, show: Callable[[str], None] | None = None
+) -> Manifest:
     """Carry rounds out to their end; returns the manifest."""
     settings = typed(config)
     manifest = Manifest.open(settings.experiment_dir.resolve(), config)

@@ -61,7 +61,7 @@ def test_a_proposer_of_another_architecture_is_refused_before_a_training(tmp_pat
             "measured without guidance",
         ),
         ("trainer.val_only=true", "recipes.agent0.enable=false"),
-        ("trainer.save_freq=-1", "saves nothing"),
+        ("trainer.save_freq=-1", "needs a checkpoint"),
         ("actor_rollout_ref.model.lora_rank=8", "whole weights"),
         ("actor_rollout_ref.rollout.agent_function=tests.x:y", "agent of your own"),
         ("recipes.agent0.proposer.levels=[3]", "is fixed at None; remove it"),
@@ -78,7 +78,7 @@ def test_a_proposer_of_another_architecture_is_refused_before_a_training(tmp_pat
             "`recipes.agent0.adpo.bonus` has no effect while",
         ),
         ("recipes.agent0.pool=30 recipes.agent0.min_pool=40", "min_pool = 40 is more than pool = 30"),
-        ("recipes.agent0.keep=[0.8,0.3]", "the least one first"),
+        ("recipes.agent0.keep=[0.8,0.3]", "the smaller one first"),
     ],
 )
 def test_what_does_not_go_together_is_refused_in_one_line(overrides: str, said: str) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from agentevolver.recipes.agent0.execute import TRIES, execute
-from agentevolver.recipes.agent0.types import Dropped, ProposedTask
+from agentevolver.recipes.agent0.types import DroppedProposal, ProposedTask
 from env_service.client import EnvCrashed, EnvRequestError, EnvTimeout, EnvUnavailable
 from env_service.tool_calls import ToolCall, structured_calls
 
@@ -83,7 +83,7 @@ async def test_code_goes_to_python_as_a_call_that_no_fence_in_it_can_end() -> No
 async def test_what_has_no_answer_is_dropped_with_a_reason(said: list[Any], reason: str) -> None:
     world = ScriptedWorld(*said)
     found = await execute(world, "python", proposal())
-    assert isinstance(found, Dropped) and found.reason == reason
+    assert isinstance(found, DroppedProposal) and found.reason == reason
     assert not world.open and not world.said
 
 
@@ -91,7 +91,7 @@ async def test_no_program_is_run_where_there_is_none() -> None:
     world = ScriptedWorld()
     for nothing in (None, ""):
         found = await execute(world, "calc", proposal(nothing))
-        assert isinstance(found, Dropped) and found.reason == "unexecutable"
+        assert isinstance(found, DroppedProposal) and found.reason == "unexecutable"
     assert not world.made
 
 
@@ -112,4 +112,4 @@ async def test_a_run_that_was_lost_is_made_again_and_one_that_is_lost_always_is_
     assert not world.open and not world.said
     world = ScriptedWorld(*[LOST] * TRIES)
     found = await execute(world, "python", proposal())
-    assert isinstance(found, Dropped) and found.reason == "unexecutable" and not world.said
+    assert isinstance(found, DroppedProposal) and found.reason == "unexecutable" and not world.said

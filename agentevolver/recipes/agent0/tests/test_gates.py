@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from agentevolver.recipes.agent0.gates import gate
 from agentevolver.recipes.agent0.settings import Agent0Settings
 from agentevolver.recipes.agent0.tests.golden import golden
-from agentevolver.recipes.agent0.types import Dropped, Kept, ProposedTask
+from agentevolver.recipes.agent0.types import DroppedProposal, KeptProposal, ProposedTask
 from agentevolver.recipes.agent0.votes import measured, share
 
 GATES = ["executed", "vote"]
 ANSWER = st.sampled_from([None, "", "7", "7.0", "8", "9", "x"])
 TABLES = st.lists(ANSWER, min_size=1, max_size=20)
-NEVER = Dropped("unexecutable", "it stops with an error")
+NEVER = DroppedProposal("unexecutable", "it stops with an error")
 
 
 def proposal(answer=None, refused=""):
@@ -31,9 +31,9 @@ def test_golden(case):
     measurement = measured(case["answers"], [1] * len(case["answers"]), case.get("executed"))
     found = gate(settings(case["gate"]), proposal(case.get("answer")), measurement, case.get("executed"))
     if "kept" in case:
-        assert found == Kept(*case["kept"])
+        assert found == KeptProposal(*case["kept"])
     else:
-        assert (type(found), found.reason) == (Dropped, case["dropped"])
+        assert (type(found), found.reason) == (DroppedProposal, case["dropped"])
 
 
 @given(TABLES, st.sampled_from(GATES), ANSWER, ANSWER)
@@ -41,7 +41,7 @@ def test_what_is_kept_has_a_label_and_a_p_within_the_bounds(answers, name, own, 
     measurement = measured(answers, [0] * len(answers))
     found = gate(settings(name, min_answered=3), proposal(own), measurement, program if program is not None else NEVER)
     label = program if name == "executed" else measurement.vote
-    if isinstance(found, Kept):
+    if isinstance(found, KeptProposal):
         assert found.label == label and label.strip()
         assert 0.3 <= found.p <= 0.8 and measurement.answered >= 3
         assert found.p == share(answers, found.label)
@@ -56,7 +56,9 @@ def test_the_label_of_executed_never_depends_on_votes(answers, others, value):
     for table in (answers, others):
         found = gate(settings("executed", min_answered=1), proposal("9"), measured(table, [0] * len(table)), value)
         assert (
-            found.label == value if isinstance(found, Kept) else found.reason in ("unanswered", "too_hard", "too_easy")
+            found.label == value
+            if isinstance(found, KeptProposal)
+            else found.reason in ("unanswered", "too_hard", "too_easy")
         )
 
 
@@ -77,7 +79,7 @@ def test_a_label_that_nobody_made_is_an_error():
 @pytest.mark.parametrize("name", GATES)
 def test_what_was_refused_is_dropped_by_its_word_without_being_measured(name):
     refused = proposal(refused="asks_for_files: the question reads /etc/passwd")
-    assert gate(settings(name), refused, None) == Dropped("asks_for_files", "the question reads /etc/passwd")
+    assert gate(settings(name), refused, None) == DroppedProposal("asks_for_files", "the question reads /etc/passwd")
 
 
 def test_a_program_that_did_not_run_says_why():

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agentevolver.recipes.agent0.execute import execute
-from agentevolver.recipes.agent0.types import Dropped, ProposedTask
+from agentevolver.recipes.agent0.types import DroppedProposal, ProposedTask
 from env_service.client import AsyncEnvClient
 from env_service.registry import resolve
 from tests.env_service.local_hosts import serving
@@ -62,7 +62,7 @@ async def test_a_program_that_harms_or_draws_lots_makes_no_label(
         assert (proposal.refused, proposal.program) == ("", program)
         begin = time.monotonic()
         dropped = await execute(client, "python", proposal)
-        assert isinstance(dropped, Dropped) and dropped.reason == reason, dropped
+        assert isinstance(dropped, DroppedProposal) and dropped.reason == reason, dropped
         assert time.monotonic() - begin < 30
         honest = await proposal_of(client, SEED, written("import sys\nprint(3 + 4)\nsys.exit()"))
         assert await execute(client, "python", honest) == "7", "the service goes on"
@@ -77,5 +77,5 @@ async def test_in_calc_a_question_is_run_and_nothing_else() -> None:
         for program in ("while True: pass", "left 3 f 4\nrun left 3 f 4", "left " + "3 f " * 100_000 + "4"):
             forged = ProposedTask("r1.2", "calc.left.3.f.00017", question=program, program=program)
             dropped = await execute(client, "calc", forged)
-            assert isinstance(dropped, Dropped) and dropped.reason == "unexecutable"
+            assert isinstance(dropped, DroppedProposal) and dropped.reason == "unexecutable"
         assert not running.service.instances

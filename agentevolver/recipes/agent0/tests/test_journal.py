@@ -37,7 +37,7 @@ def test_nothing_is_recorded_twice_and_a_broken_line_within_is_named(tmp_path: P
     with pytest.raises(TrainingFailed, match="a is recorded already"):
         journal.add({"id": "a"})
     path.write_text('{"id": "a"}\n{"id": \n{"id": "b"}\n')
-    with pytest.raises(TrainingFailed, match=r"pool.jsonl:2: is no record"):
+    with pytest.raises(TrainingFailed, match=r"pool.jsonl:2: not a record"):
         RoundJournal(path, "id")
     path.write_text('{"id": "a"}\n{"id": "a"}\n')
     with pytest.raises(TrainingFailed, match="nothing may be made twice"):

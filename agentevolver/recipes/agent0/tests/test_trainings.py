@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 
 from agentevolver.recipes.agent0 import trainings
 from agentevolver.recipes.agent0.tests.fakes import configuration
-from agentevolver.recipes.agent0.trainings import Training, without_optimizer, write_training
+from agentevolver.recipes.agent0.trainings import RoundTraining, without_optimizer, write_training
 from agentevolver.trainer.checkpoints import seal
 from agentevolver.types import Task
 from agentevolver.utils.errors import ConfigError, TrainingFailed
@@ -45,7 +45,7 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], An
     config = configuration(tmp_path)
     folder = tmp_path / "experiment" / "round_1" / "solver"
     overlay = {"experiment.dir": str(folder), "data.train_batch_size": 4, "trainer.resume_mode": "auto"}
-    one = Training("round 1 solver", folder, overlay, [Task("a", "calc")], [Task("b", "calc")], 1)
+    one = RoundTraining("round 1 solver", folder, overlay, [Task("a", "calc")], [Task("b", "calc")], 1)
     lines: list[str] = []
     told: list[tuple[str, int | None]] = []
 

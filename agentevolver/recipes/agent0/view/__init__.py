@@ -1,4 +1,4 @@
-"""View of the rounds of two agents."""
+"""View of Agent0's rounds."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Rounds of two agents as the page shows them: `coevolve.json`, the pool of each round, and the proposer's rewards.
+"""Data of the rounds' page: `coevolve.json`, the pool of each round, and the proposer's rewards.
 
-A pool is read once, by offset, and of each proposal only numbers are kept; its texts stay in the file until a page of
-them is asked for, and are cut. What is torn, missing or of another shape is left out: proposals are what a policy
-wrote, and the page is looked at while they are written.
+A pool file is read once, by offset. Only numbers are kept in memory; texts stay in the file until a page asks for them,
+and are shortened. Torn, missing or malformed records are left out: a policy wrote them, and the files may be read while
+they are written.
 """
 
 from __future__ import annotations
@@ -24,17 +24,15 @@ from agentevolver.view.metrics import RunMetrics
 MANIFEST = "coevolve.json"
 STAGES = ("propose", "pool", "label", "solve", "evaluate")
 PAGE = 50
-# What is sent of a text of a proposal, of a word or answer, and of lists of reasons and votes.
+# Greatest lengths of texts, of words and answers, and of lists of reasons and votes.
 TEXT, WORD, LISTED = 2000, 200, 16
-# The reward that the proposer is trained on; before the parts that need the whole batch where there is no other.
+# The proposer's reward; the rollout's reward, without repetition, if that is missing.
 REWARDS = ("reward/score/mean", "rollout/reward/mean")
 _FOLDER = re.compile(r"round_(\d{1,6})")
 
 
 @dataclass(frozen=True, slots=True)
 class RoundFacts:
-    """What is kept of a record of `pool.jsonl`; None where the record does not say it."""
-
     offset: int
     kept: bool
     reason: str
@@ -59,8 +57,6 @@ class RoundFacts:
 
 
 class PoolFile:
-    """The pool of one round, followed while it is written."""
-
     def __init__(self, path: Path) -> None:
         self._file = GrowingFile(path)
         self._facts: dict[int, RoundFacts] = {}
@@ -68,14 +64,14 @@ class PoolFile:
         self._summary: dict[str, Any] | None = None
 
     def summary(self) -> dict[str, Any]:
-        """Return counts, shares and means over the pool; {} of one without a record."""
+        """Return counts, shares and means over the pool; {} if it has no record."""
         self._refresh()
         if self._summary is None:
             self._summary = _summary(list(self._facts.values()))
         return self._summary
 
     def records(self, fate: str, reason: str, offset: int, limit: int) -> dict[str, Any]:
-        """Return `{rows, total}`: a page of the records of a fate and a reason, by their numbers, texts cut."""
+        """Return `{rows, total}`: a page of the records with a fate and a reason, by number, with shortened texts."""
         self._refresh()
         wanted = [
             number
@@ -85,7 +81,7 @@ class PoolFile:
         rows = []
         for number in wanted[offset : offset + limit]:
             record = self._record(self._facts[number].offset)
-            # It may have been written anew since: what stands there now is shown with the next look.
+            # The file may have been rewritten since; the next refresh shows the new record.
             if record is not None and record.get("number") == number:
                 rows.append(_row(record))
         return {"rows": rows, "total": len(wanted)}
@@ -121,7 +117,7 @@ class Rounds:
         self._rewards: dict[int, RunMetrics] = {}
 
     def overview(self) -> dict[str, Any]:
-        """Return `{exists, problem, state, best, rounds}`; `problem` says why the manifest is not read."""
+        """Return `{exists, problem, state, best, rounds}`; `problem` says why the manifest could not be read."""
         path = self.folder / MANIFEST
         if not path.is_file():
             return {"exists": False}
@@ -155,7 +151,6 @@ class Rounds:
     def records(
         self, number: int, *, fate: str = "", reason: str = "", offset: int = 0, limit: int = PAGE
     ) -> dict[str, Any]:
-        """Return a page of a round's pool (`PoolFile.records`); raises NotThere."""
         with self._lock:
             if number not in self._folders():
                 raise NotThere(f"there is no round {number}")
@@ -227,7 +222,6 @@ def _stage(name: str, stage: dict[str, Any]) -> dict[str, Any]:
 
 
 def _success(metrics: dict[str, Any]) -> dict[str, dict[str, float | None]]:
-    """Return, by split, mean, standard error and tool calls."""
     found = {}
     for split, values in sorted(metrics.items()):
         success = _object(_object(values).get("success"))
@@ -266,7 +260,6 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 def _number(value: Any) -> float | None:
-    """Return a number that JSON can carry, None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     if isinstance(value, int) and abs(value) >= 2**53:
@@ -279,6 +272,5 @@ def _truth(value: Any) -> bool | None:
 
 
 def _cut(value: Any, size: int) -> str:
-    """Return the beginning of a text, in what UTF-8 can carry."""
     text = "" if value is None else str(value)[:size] + ("…" if len(str(value)) > size else "")
     return text.encode("utf-8", "replace").decode("utf-8")

@@ -1,7 +1,8 @@
-"""Stand-ins for when there is neither a model to download nor a GPU: above all the seed policy of the built-in world.
+"""Small policies for runs without a model to download or a GPU. Importing this package imports neither torch nor
+transformers.
 
-The seed policy is a small Qwen2 with its own tokenizer that knows PocketWorld's tools but not its sites' quirks; the
-stronger base of `pocket_app` is another of that size. Importing this package imports neither torch nor transformers.
+The seed policy is a small Qwen2 with its own tokenizer that knows PocketWorld's tools but not its sites' quirks. The
+stronger base of `pocket_app` has the same size.
 """
 
 from __future__ import annotations
@@ -14,15 +15,12 @@ SHIPPED = {
     "the seed policy that comes with AgentEvolver": _FOLDERS["pocket"],
     "the stronger base of pocket_app that comes with AgentEvolver": _FOLDERS["app"],
 }
-"""The folders of the shipped policies, by what a reader calls them."""
+"""The folders of the shipped policies, by a name for users."""
 
 
 def seed_policy_path(name: str = "pocket") -> Path:
-    """The folder of a shipped policy, in the form `from_pretrained` takes: `pocket`, the seed policy, or `app`, the
-    stronger base of `pocket_app`.
-
-    Raises ValueError for another name, FileNotFoundError if it is not installed.
-    """
+    """Return the folder of a shipped policy: `pocket`, the seed policy, or `app`, the stronger base of `pocket_app`.
+    Raises ValueError for another name, FileNotFoundError if it is not installed."""
     if name not in _FOLDERS:
         raise ValueError(f"no policy {name!r} is shipped; there are {', '.join(_FOLDERS)}")
     if not (_FOLDERS[name] / "config.json").is_file():

@@ -1,4 +1,4 @@
-"""Builds a seed policy for a world of one's own from demonstrations: `python -m agentevolver.recipes.offline.seed --env
+"""Builds a seed policy for your own environment from demonstrations: `python -m agentevolver.recipes.offline.seed --env
 my_world.env:MyWorldEnv --demos my_world/demos.jsonl`."""
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from agentevolver.recipes.offline.seed.demonstrations import (
 )
 from env_service.base import BaseEnv
 
-# Of the demonstrations' mean score.
+# A lower mean score of the demonstrations gets a warning.
 LEAST_SCORE = 0.05
 
 
 class BuildError(Exception):
-    """A policy cannot be built as asked; the message is one line."""
+    """A policy cannot be built; the message is one line."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -136,7 +136,7 @@ def _check_folder(out: Path) -> None:
     except FileNotFoundError:
         return
     except NotADirectoryError as error:
-        raise BuildError(f"--out {out} is no folder") from error
+        raise BuildError(f"--out {out} is not a folder") from error
 
 
 def _tasks(world: type[BaseEnv], split: str) -> list[str]:

@@ -3,11 +3,11 @@
     python -m agentevolver.recipes.offline.seed.app --base strong --out experiments/seed_app/strong
     python -m agentevolver.recipes.offline.seed.app --base weak --out experiments/seed_app/weak
 
-The weaker one begins with the shipped policy's weights and imitates a noisy demonstrator on goals of `pocket_app` and,
-every fourth time, on pocket's short tasks, under made-up names of sites and from seeds that no split has. The stronger
-one goes on from there, with a demonstrator that slips less and takes the lesson of an error more often; the weaker one
-is built beside it where it is not there yet. build.json holds the command, the settings and avg@8 without a hint and
-with the true one. The stronger one comes with the project: `seed_policy_path("app")`.
+The weaker one starts from the shipped policy and imitates a noisy demonstrator on goals of `pocket_app` and, in a
+quarter of the cases, on pocket's short tasks. Site names are made up and seeds belong to no split. The stronger one
+starts from the weaker one, which is built if it is missing, with a demonstrator that slips less and learns more often
+from errors. build.json holds the command, the settings, and avg@8 with and without the true hint. The stronger one is
+shipped: `seed_policy_path("app")`.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from env_service.environments.pocket.quirks import N_SITES
 
 logger = logging.getLogger(__name__)
 
-# Of a conversation, at most.
+# Greatest length of a conversation.
 MAX_TOKENS = 640
 SHORT_TASKS = 0.25
-# How often a demonstrated goal has one link, two, three, four: short ones first, from which the order is learnt.
+# Weights of goals with one link to four: short ones first, which teach the order.
 FIRST_LINKS, LATER_LINKS = (4, 3, 2, 1), (1, 1, 2, 4)
 
 
@@ -46,9 +46,9 @@ MODULE = "agentevolver.recipes.offline.seed.app"
 
 
 @dataclass(frozen=True, slots=True)
-class Base:
-    """Provenance of a base: the demonstrator's habits, training steps, learning rate, and the base whose weights it
-    begins with (None: the shipped policy's)."""
+class AppBase:
+    """How a base is trained: the demonstrator's habits, steps, learning rate, and the base it starts from (None: the
+    shipped policy)."""
 
     habits: Habits
     steps: int
@@ -56,15 +56,15 @@ class Base:
     after: str | None = None
 
 
-BASES: dict[str, Base] = {
-    "weak": Base(Habits(slip=0.05, fix=0.45, hint=0.4), 5000, 5e-3),
-    "strong": Base(Habits(slip=0.03, fix=0.7, hint=0.4), 6000, 3e-3, after="weak"),
+BASES: dict[str, AppBase] = {
+    "weak": AppBase(Habits(slip=0.05, fix=0.45, hint=0.4), 5000, 5e-3),
+    "strong": AppBase(Habits(slip=0.03, fix=0.7, hint=0.4), 6000, 3e-3, after="weak"),
 }
 
 
 def demonstrations(tokenizer: Any, seed: int, habits: Habits, links: Sequence[int]) -> Iterator[SeedExample]:
-    """Demonstrations without end; the same seed and habits give the same ones. `links` are how often goals of one
-    link, two, three and four are drawn."""
+    """Yield demonstrations without end, reproducible by seed and habits. `links` are the weights of goals with one
+    link, two, three and four."""
     rng = random.Random(f"seed-app-{seed}")
 
     def show() -> Any:
@@ -78,8 +78,6 @@ def demonstrations(tokenizer: Any, seed: int, habits: Habits, links: Sequence[in
 
 
 def build(name: str, out: Path, seed: int = 0, steps: int | None = None, n: int = 8) -> dict[str, Any]:
-    """Train the base of a name, save it to `out` and measure `n` episodes a task of dev;
-    returns what build.json holds."""
     base = BASES[name]
     start = seed_policy_path()
     if base.after is not None:

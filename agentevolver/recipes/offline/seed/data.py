@@ -1,8 +1,7 @@
 """Training data and tokenizer of a seed policy: demonstrations as token ids with a mask, byte-level BPE with ChatML.
 
-A seed reproduces both. Any text round-trips byte for byte; a digit is always a token of its own. Since no token reaches
-across a special token, nor from one turn into the next, the ids of a conversation are the ids of its turns put one
-after the other (`open_turn`).
+A seed reproduces both. Any text round-trips byte for byte, and each digit is a token. No token crosses a special token
+or a turn, so the ids of a conversation are the concatenated ids of its turns (`open_turn`).
 """
 
 from __future__ import annotations
@@ -30,8 +29,7 @@ MAX_LENGTH = 2048
 def build_tokenizer(
     corpus: Iterable[str], vocab_size: int = VOCAB_SIZE, syntax: Syntax = COMPACT, *, exact: bool = True
 ) -> PreTrainedTokenizerFast:
-    """Learn merges from a corpus; raises ValueError if the corpus is too poor to fill `vocab_size`, unless fewer tokens
-    will do (`exact`)."""
+    """Learn merges from a corpus. Raises ValueError if `exact` and the corpus cannot fill `vocab_size`."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -63,21 +61,20 @@ def build_tokenizer(
 
 
 def opening_text(messages: Sequence[Message], syntax: Syntax = COMPACT) -> str:
-    """The text of the opening messages up to where the first assistant turn is sampled."""
+    """Return the text of the opening messages up to where the first assistant turn is sampled."""
     return f"{syntax.opened(messages)}{TURN}assistant\n"
 
 
 def open_turn(answer: Sequence[Message], syntax: Syntax = COMPACT) -> str:
-    """The text between the `<|im_end|>` that closed an assistant turn and where the next one is sampled."""
+    """Return the text between an assistant turn's `<|im_end|>` and where the next turn is sampled."""
     return f"\n{syntax.answered(answer)}{TURN}assistant\n"
 
 
 def pieces(messages: Sequence[Message], syntax: Syntax = COMPACT) -> list[tuple[str, bool]]:
-    """A conversation as (text, is the assistant's) pieces,
-    exactly what the chat template renders up to its last assistant turn.
+    """Return a conversation as (text, is the assistant's) pieces; joined they equal the chat template's text up to the
+    last assistant turn.
 
-    The opening messages come before the first assistant message; afterwards the assistant and the world take turns.
-    Raises ValueError otherwise.
+    After the opening messages, assistant and world must take turns; raises ValueError otherwise.
     """
     turns = [(mine, list(group)) for mine, group in itertools.groupby(messages, lambda m: m["role"] == "assistant")]
     first = turns[0][1] if turns and not turns[0][0] else []
@@ -89,24 +86,23 @@ def pieces(messages: Sequence[Message], syntax: Syntax = COMPACT) -> list[tuple[
     return out
 
 
-# Demonstrations come from the upper end of the train seeds, so that the tasks that RL trains on were never shown
-# solved.
+# Demonstrations use the upper end of the train seeds, so RL never trains on a demonstrated task.
 FIRST_SEED = 20_000
 N_SEEDS = 30_000
 
 
 @dataclass(frozen=True, slots=True)
 class SeedExample:
-    """A conversation's ids, and for each whether the assistant wrote it (`<|im_end|>` included)."""
+    """A conversation's ids, and whether the assistant wrote each (`<|im_end|>` included)."""
 
     ids: list[int]
     is_action: list[bool]
 
 
 def draw_task_id(rng: random.Random, site: int | None = None) -> str:
-    """A task of a site, or of any, that is in no split list of usual size; harder levels come more often.
+    """Draw a task, of any site by default, that is in no split of usual size; harder levels are more frequent.
 
-    Demonstrations are shown under a made-up site name (`demonstrate`), so no site's name can give its quirks away.
+    Demonstrations show a made-up site name (`demonstrate`), so that no name gives quirks away.
     """
     (family,) = rng.choices(_FAMILIES, _SHARES)
     return f"{family}.k{rng.randrange(N_SITES) if site is None else site}.{FIRST_SEED + rng.randrange(N_SEEDS)}"
@@ -117,7 +113,6 @@ _SHARES = [{1: 0.6, 2: 1.0, 3: 1.4, 4: 1.4}[FAMILIES[name].level] for name in _F
 
 
 def corpus(seed: int, n: int = 4000, syntax: Syntax = COMPACT) -> list[str]:
-    """Texts for the tokenizer: demonstrations, hints in many words, and a little of the verbose prompt."""
     rng = random.Random(f"seed-corpus-{seed}")
     texts = [syntax.said(m) for _ in range(n) for m in demonstrate(draw_task_id(rng), rng, Habits(), syntax)]
     for tag in syntax.tags:
@@ -128,13 +123,11 @@ def corpus(seed: int, n: int = 4000, syntax: Syntax = COMPACT) -> list[str]:
 
 
 def examples(tokenizer: Any, seed: int, habits: Habits, syntax: Syntax = COMPACT) -> Iterator[SeedExample]:
-    """Demonstrations of PocketWorld without end; the same seed and habits give the same ones."""
     rng = random.Random(f"seed-data-{seed}")
     return endless(tokenizer, lambda: demonstrate(draw_task_id(rng), rng, habits, syntax), syntax)
 
 
 def endless(tokenizer: Any, show: Callable[[], Sequence[Message]], syntax: Syntax = COMPACT) -> Iterator[SeedExample]:
-    """Training examples without end of the conversations that `show` makes one after the other."""
     while True:
         yield from encode(tokenizer, [show() for _ in range(256)], syntax)
 

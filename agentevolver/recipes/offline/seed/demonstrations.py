@@ -1,8 +1,7 @@
-"""Demonstrations of a world of one's own: a JSONL file of actions by task, and the conversations that they make when
-they are carried out there.
+"""Demonstrations of your own environment: a JSONL file of actions by task, and the conversations they give when played.
 
-A line is `{"task_id": "...", "actions": ["...", ...]}`: a task of the world, and what is said in each turn. What the
-world says in between is not written down but asked of it, so that a demonstration is what a rollout would be.
+A line is `{"task_id": "...", "actions": ["...", ...]}`, one action a turn. Observations are not in the file: the
+environment produces them, so that a demonstration looks like a rollout.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ _KEYS = {"task_id", "actions"}
 
 
 class DemonstrationError(ValueError):
-    """A file of demonstrations that cannot be used; says which line, and why."""
+    """A file of demonstrations is invalid; the message names the line and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Demonstration:
-    """Demonstration of a task: what somebody did on it, and where that is written."""
+    """A line of the file; `place` is its file and line number."""
 
     task_id: str
     actions: tuple[str, ...]
@@ -36,7 +35,7 @@ class Demonstration:
 
 @dataclass(frozen=True, slots=True)
 class PlayedTask:
-    """A demonstration carried out: the conversation, which ends with the assistant, and its score in 0..1."""
+    """A played demonstration: the conversation, which ends with the assistant, and its score in 0..1."""
 
     messages: list[Message]
     score: float
@@ -44,7 +43,7 @@ class PlayedTask:
 
 
 def read_demonstrations(path: Path) -> list[Demonstration]:
-    """Return the demonstrations of a JSONL file, in order; empty lines are passed over. Raises DemonstrationError."""
+    """Return the demonstrations of a JSONL file in order; empty lines are skipped. Raises DemonstrationError."""
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:
@@ -67,17 +66,17 @@ def _of_line(line: bytes, place: str) -> Demonstration:
         raise refused("an object with the keys task_id and actions, and no others, is expected")
     task_id, actions = record["task_id"], record["actions"]
     if not isinstance(task_id, str) or not task_id:
-        raise refused("task_id is no text")
+        raise refused("task_id must be a text")
     if not isinstance(actions, list) or not actions or not all(isinstance(one, str) and one for one in actions):
-        raise refused("actions is no list of texts, one at least and none empty")
+        raise refused("actions must be a list of non-empty texts, at least one")
     return Demonstration(task_id, tuple(actions), place)
 
 
 def played(world: type[BaseEnv], demonstration: Demonstration, params: Mapping[str, Any] | None = None) -> PlayedTask:
-    """Carry a demonstration out in a fresh instance of `world`, made with `params`.
+    """Play a demonstration in a fresh instance of `world`, created with `params`.
 
-    Raises DemonstrationError if the world does not take it: no such task, an action behind the end, text that a
-    conversation cannot hold, or anything that it raises.
+    Raises DemonstrationError if the world lacks the task, ends before the last action, sends text that a conversation
+    cannot hold, or raises an error.
     """
     place = demonstration.place
     try:
@@ -109,7 +108,6 @@ def played(world: type[BaseEnv], demonstration: Demonstration, params: Mapping[s
 
 
 def _check(messages: Sequence[Message], place: str) -> None:
-    """Refuse what training would not see as it stands here."""
     roles = [message["role"] for message in messages]
     if roles[0] == "assistant" or ("assistant", "assistant") in itertools.pairwise(roles):
         raise DemonstrationError(f"{place}: the world says nothing before an action")
@@ -119,7 +117,7 @@ def _check(messages: Sequence[Message], place: str) -> None:
             raise DemonstrationError(f"{place}: a message of {message['role']} is no text: {content!r:.80}")
         special = next((token for token in SPECIALS if token in content), None)
         if special is not None:
-            raise DemonstrationError(f"{place}: {special} cannot stand in a message: it ends or begins one")
+            raise DemonstrationError(f"{place}: {special} cannot be part of a message: it begins or ends one")
 
 
 def described(error: Exception) -> str:

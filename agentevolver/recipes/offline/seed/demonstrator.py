@@ -1,13 +1,11 @@
-"""Noisy demonstrator of PocketWorld, and the hints it may be shown: it knows the format and the tools, but not what is
-peculiar to a site.
+"""Noisy demonstrator of PocketWorld, and its hints. It knows the format and the tools, but not a site's quirks.
 
-What it does at each call, with probabilities in `Habits`: follow its plan as far as it believes to know the site; slip
-(a random call, a changed argument, an early `done`); after an error, take the lesson or not. A hint, if shown, mostly
-becomes what it believes. It reads values it needs (ids, prices, PIN) only after the call that shows them, since its
-plan asks for them first.
+At each call, with the probabilities in `Habits`, it follows its plan as far as it knows the site; slips (a random call,
+a changed argument, an early `done`); or, after an error, takes the lesson or not. If a hint is shown, it mostly
+believes it. It uses ids, prices and the PIN only after a call has shown them.
 
-At run time guidance is whatever was summarised from real failures, so hints are drawn in other words, other orders, in
-part, and beside advice that does not matter.
+In training, guidance is summarised from real failures. Hints are therefore drawn in varied wordings and orders, in
+part, and beside irrelevant advice.
 """
 
 from __future__ import annotations
@@ -77,15 +75,14 @@ _JOINTS = (" ; ", " ; ", " , ", " . ", "\n", "\n- ")
 
 
 def with_hint(task: str, hint: str) -> str:
-    """The user message of a task with guidance put before it; without a hint, the task alone."""
     return HINT_TEMPLATE.format(hint=hint, task=task) if hint else task
 
 
 def draw_hint(rng: random.Random, task_id: str) -> tuple[str, frozenset[str]]:
-    """Draw a hint that is true of a task's site, and which quirks it tells.
+    """Draw a true hint for a task's site; return it and the quirks it tells.
 
-    Three in five are the plain hint in full; the others vary in words, order, completeness, idle advice and how lines
-    are joined.
+    Three in five are the plain hint in full; the others vary in wording, order, completeness, irrelevant advice and
+    layout.
     """
     site = quirks_of(site_number := int(task_id.split(".")[1][1:]))
     parts = site_hint_parts(site_number)
@@ -102,7 +99,6 @@ def draw_hint(rng: random.Random, task_id: str) -> tuple[str, frozenset[str]]:
 
 
 def phrases() -> list[str]:
-    """Every phrase a hint may hold, for the tokenizer's corpus."""
     return [p for group in _PARAPHRASES.values() for p in group] + list(_IDLE)
 
 
@@ -122,9 +118,9 @@ _POLITE = (
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """Probabilities: of a slip at each call, of taking the lesson of an error and else of insisting on the same call,
-    of being shown a hint, of following it, of a polite wording, of an episode without a task, and of guessing a site's
-    quirk other than the usual."""
+    """Probabilities: of a slip at each call; of taking the lesson of an error, or else repeating the call; of being
+    shown a hint, and of following it; of a polite wording; of an episode without a task; and of believing in an unusual
+    quirk."""
 
     slip: float = 0.08
     fix: float = 0.2
@@ -136,9 +132,9 @@ class Habits:
     guess: float = 0.15
 
     def at_first(self) -> Habits:
-        """The habits of the demonstrations to begin with: hardly any slips, mostly hints, and lessons taken.
+        """The habits for early training: few slips, mostly hints, and lessons taken.
 
-        Copying names, ids and numbers is learnt from these in half the steps it takes among noise.
+        Copying names, ids and numbers is learnt from these in half the steps that noisy demonstrations need.
         """
         return replace(
             self, slip=self.slip / 4, fix=max(self.fix, 0.7), hint=max(self.hint, 0.7), polite=self.polite / 3
@@ -173,11 +169,11 @@ def demonstrate(
     world: type[PocketEnv] = PocketEnv,
     params: Mapping[str, Any] | None = None,
 ) -> list[Message]:
-    """One episode of a task of `world`, created with `params` (a slack of 2 unless they say), as a conversation that
-    ends with an assistant message; `task_id` must have a reference solution. The same in every syntax.
+    """Return one episode of a task of `world` as a conversation that ends with an assistant message. `params` create
+    the instance (slack 2 by default). `task_id` must have a reference solution. The episode is the same in every
+    syntax.
 
-    The site's name is replaced by a made-up one: what holds on a site must be read from a hint or an error, not learnt
-    by name.
+    A made-up name replaces the site's: quirks must be read from a hint or an error, not learnt by name.
     """
     if rng.random() < habits.explore:
         return _explore(task_id, rng, syntax)
@@ -233,7 +229,6 @@ def _step(env: PocketEnv, messages: list[Message], call: PocketCall, syntax: Syn
 
 
 def slip(intended: PocketCall, env: PocketEnv, rng: random.Random) -> PocketCall:
-    """Something else than what was intended: a random call, one changed argument, or an early end."""
     kind = rng.random()
     if kind < 0.15:
         return PocketCall("done")
@@ -247,7 +242,6 @@ def slip(intended: PocketCall, env: PocketEnv, rng: random.Random) -> PocketCall
 
 
 def random_call(env: PocketEnv, rng: random.Random) -> PocketCall:
-    """Some tool with arguments of the right kinds."""
     tool = rng.choice([t for t in TOOLS.values() if t.name != "done"])
     return PocketCall(tool.name, tuple(_random_argument(tool, i, env, rng) for i in range(len(tool.params))))
 

@@ -32,7 +32,6 @@ def episode(
     syntax: Syntax = COMPACT,
     world: type[PocketEnv] = PocketEnv,
 ) -> tuple[PocketEnv, list[Message]]:
-    """A fresh instance of a task of `world` and its opening, with guidance put before the task."""
     env = world(task_id, "sample", {**(params or {}), **syntax.env_params})
     messages = env.get_init_state()["state"]
     messages[-1]["content"] = with_hint(messages[-1]["content"], hint)
@@ -40,9 +39,7 @@ def episode(
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """Success of each task over its n episodes, and sums over all episodes."""
-
+class SuccessReport:
     split: str
     n: int
     successes: dict[str, int]
@@ -52,12 +49,10 @@ class Report:
 
     @property
     def avg(self) -> float:
-        """avg@n: the share of episodes that succeed."""
         return sum(self.successes.values()) / (self.n * len(self.successes))
 
     @property
     def best(self) -> float:
-        """best@n: the share of tasks with at least one success among their n episodes."""
         return sum(s > 0 for s in self.successes.values()) / len(self.successes)
 
     def by(self, group: str) -> dict[str, float]:
@@ -92,9 +87,9 @@ def evaluate(
     syntax: Syntax = COMPACT,
     world: type[PocketEnv] = PocketEnv,
     max_tokens: int | None = None,
-) -> Report:
-    """Sample `n` episodes of each task of a split of `world` (or of `tasks`), of `max_tokens` at most; `hint` shows
-    each the true hint of its site."""
+) -> SuccessReport:
+    """Sample `n` episodes of each task of a split of `world` (or of `tasks`), with at most `max_tokens` tokens. `hint`
+    shows the true hint of the site."""
     tasks = list(tasks or world.get_query_list(split))
     sampler = Sampler(model, tokenizer, syntax=syntax, max_tokens=max_tokens)
     generator = torch.Generator().manual_seed(seed)
@@ -106,7 +101,7 @@ def evaluate(
     successes = dict.fromkeys(tasks, 0)
     for rollout in rollouts:
         successes[rollout.task_id] += int(rollout.reward == 1.0)
-    return Report(
+    return SuccessReport(
         split,
         n,
         successes,

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 COEFFICIENTS = (3.4445, -4.775, 2.0315)
-"""Of the quintic whose iteration brings every singular value near 1 (Jordan et al., "Muon", 2024)."""
+"""Coefficients of the quintic whose iteration moves singular values near 1 (Jordan et al., "Muon", 2024)."""
 STEPS = 5
 
 
 def orthogonalized(matrices: Tensor) -> Tensor:
-    """Matrices (batch, rows, columns) with their singular vectors and with singular values between about .7 and 1.2."""
+    """Return matrices (batch, rows, columns) with the same singular vectors and singular values between about .7 and
+    1.2."""
     a, b, c = COEFFICIENTS
     is_tall = matrices.size(-2) > matrices.size(-1)
     x: Tensor = matrices.mT if is_tall else matrices
@@ -27,7 +28,7 @@ def orthogonalized(matrices: Tensor) -> Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """Nesterov momentum, orthogonalized; a step's size matches AdamW's (Liu et al., arXiv 2502.16982, equation 4).
+    """Nesterov momentum, orthogonalized; step sizes match AdamW's (Liu et al., arXiv 2502.16982, equation 4).
 
     Matrices of one shape are orthogonalized together. Raises ValueError for a parameter that is no matrix.
     """

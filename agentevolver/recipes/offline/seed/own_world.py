@@ -1,8 +1,8 @@
-"""Builds a seed policy for a world of one's own: a small Qwen2 with a tokenizer of the world's words, taught by
-imitation of demonstrations.
+"""Builds a seed policy for your own environment: a small Qwen2 with a tokenizer of the environment's words, trained on
+demonstrations.
 
-It begins with the shipped policy's weights, which know how to find and copy words, and with its embeddings of the
-tokens that both know. The same demonstrations and seed on the same build of torch give the same weights.
+It starts from the shipped policy's weights, which can find and copy words, and from its embeddings of shared tokens.
+The same demonstrations and seed on the same build of torch give the same weights.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from agentevolver.recipes.offline.seed.syntax import COMPACT, SPLIT_QWEN
 from agentevolver.recipes.offline.seed.training import SeedTraining, batches, make_model, save, train, write_facts
 from env_service.base import BaseEnv
 
-# Plain text, cut as it will be by what `AutoTokenizer` makes of the saved tokenizer, whatever the world says.
+# `AutoTokenizer` gives a saved Qwen2 tokenizer this pattern, so training must split text by it too.
 SYNTAX = replace(COMPACT, split=SPLIT_QWEN)
-# Tokens at most: the bytes, the control tokens, and the words and pieces of words of the demonstrations.
+# Most tokens: bytes, control tokens, and (pieces of) words of the demonstrations.
 VOCAB_SIZE = 768
 RECIPE = SeedTraining(steps=400, batch=32, lr=5e-3, warmup=20, other_weight=0.02)
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
-    """What the longest of the demonstrations needs in tokens, and its turns: the keys of a run that must hold it."""
+class TokenSizes:
+    """Tokens and turns of the longest demonstrations; `keys` are the config keys that must allow them."""
 
     opening: int
     after: int
@@ -54,12 +54,10 @@ class Sizes:
 
 
 def corpus(shown: Sequence[PlayedTask]) -> list[str]:
-    """Texts for the tokenizer: what is said in the demonstrations, and the roles."""
     return [part for one in shown for said in one.messages for part in (f"{said['role']}\n", said["content"])]
 
 
 def examples(tokenizer: Any, shown: Sequence[PlayedTask]) -> list[SeedExample]:
-    """Demonstrations as training examples; raises DemonstrationError for one that is too long for the policy."""
     found = list(encode(tokenizer, [one.messages for one in shown], SYNTAX))
     for one, example in zip(shown, found, strict=True):
         if len(example.ids) > MAX_LENGTH:
@@ -70,8 +68,7 @@ def examples(tokenizer: Any, shown: Sequence[PlayedTask]) -> list[SeedExample]:
     return found
 
 
-def sizes_of(tokenizer: Any, shown: Sequence[PlayedTask]) -> Sizes:
-    """Return what the longest demonstrations need; each number is the greatest of its own kind."""
+def sizes_of(tokenizer: Any, shown: Sequence[PlayedTask]) -> TokenSizes:
     opening, after, reply, answer, turns = 0, 0, 0, 0, 0
     for one in shown:
         lengths = [
@@ -81,7 +78,7 @@ def sizes_of(tokenizer: Any, shown: Sequence[PlayedTask]) -> Sizes:
         opening, after = max(opening, lengths[0][1]), max(after, sum(length for _, length in lengths[1:]))
         reply, turns = max(reply, *replies), max(turns, len(replies))
         answer = max([answer, *(length for mine, length in lengths[1:] if not mine)])
-    return Sizes(opening, after, reply, answer, turns)
+    return TokenSizes(opening, after, reply, answer, turns)
 
 
 def shuffled(found: Sequence[SeedExample], rng: random.Random) -> Iterator[SeedExample]:
@@ -92,8 +89,8 @@ def shuffled(found: Sequence[SeedExample], rng: random.Random) -> Iterator[SeedE
 def build(
     out: Path, shown: Sequence[PlayedTask], *, seed: int = 0, recipe: SeedTraining = RECIPE, command: str = ""
 ) -> tuple[Any, Any, dict[str, Any]]:
-    """Train a policy on demonstrations and save it to `out`; return it, its tokenizer, and what build.json holds.
-    Raises DemonstrationError for one that is longer than the policy can read."""
+    """Train a policy on demonstrations and save it; return it, its tokenizer, and the contents of build.json. Raises
+    DemonstrationError if one is too long."""
     torch.manual_seed(seed)
     tokenizer = build_tokenizer(corpus(shown), VOCAB_SIZE, SYNTAX, exact=False)
     found = examples(tokenizer, shown)
@@ -125,14 +122,14 @@ def measure(
     tokenizer: Any,
     world: type[BaseEnv],
     tasks: Sequence[str],
-    sizes: Sizes,
+    sizes: TokenSizes,
     *,
     n: int = 4,
     seed: int = 0,
     params: Mapping[str, Any] | None = None,
 ) -> float:
-    """Play `n` episodes of each of the tasks at temperature 1 and return their mean score; an episode may be half as
-    long again as the longest demonstration. What the world raises is raised."""
+    """Play `n` episodes of each task at temperature 1 and return the mean score. An episode may be half as long again
+    as the longest demonstration."""
     episodes = []
     for task in tasks:
         for _ in range(n):

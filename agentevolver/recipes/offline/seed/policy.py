@@ -1,8 +1,8 @@
 """Seed policy, built from nothing: a small Qwen2 that has imitated noisy demonstrations of PocketWorld.
 
-`python -m agentevolver.recipes.offline.seed.policy [--syntax hermes] --out DIR` writes what `from_pretrained` reads
-(config, generation config, weights in safetensors, tokenizer) and build.json with the command, the settings and what
-was measured. The same seed on the same build of torch gives the same weights.
+`python -m agentevolver.recipes.offline.seed.policy [--syntax hermes] --out DIR` writes the files for `from_pretrained`,
+and build.json with the command, the settings and the measurements. The same seed on the same build of torch gives the
+same weights.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from transformers import AutoTokenizer, Qwen2ForCausalLM
 from agentevolver.recipes.offline.seed import seed_policy_path
 from agentevolver.recipes.offline.seed.data import SeedExample, build_tokenizer, corpus, examples
 from agentevolver.recipes.offline.seed.demonstrator import Habits
-from agentevolver.recipes.offline.seed.evaluate import Report, evaluate
+from agentevolver.recipes.offline.seed.evaluate import SuccessReport, evaluate
 from agentevolver.recipes.offline.seed.syntax import COMPACT, SYNTAXES, Syntax
 from agentevolver.recipes.offline.seed.training import SeedTraining, make_model, save, staged, train, write_facts
 
 logger = logging.getLogger(__name__)
 
 
-# Training steps by syntax: one that begins with the shipped policy's weights needs fewer.
+# Training steps by syntax: `hermes` starts from the shipped policy's weights and needs fewer.
 STEPS = {"compact": SeedTraining().steps, "hermes": 450}
 
 
 def inherit(model: Qwen2ForCausalLM, tokenizer: Any) -> None:
-    """Give a fresh model the shipped policy's weights, and the embeddings of the tokens that both know, in place.
+    """Copy the shipped policy's weights, and its embeddings of shared tokens, into a fresh model.
 
-    What PocketWorld wants carries over from one syntax to the other, and only the new one is left to be learnt.
+    PocketWorld's rules carry over to the new syntax, so only the syntax is left to learn.
     """
     path = seed_policy_path()
     known, ids = Qwen2ForCausalLM.from_pretrained(path, dtype=torch.float32), tokenizer.get_vocab()
@@ -53,7 +53,6 @@ def inherit(model: Qwen2ForCausalLM, tokenizer: Any) -> None:
 def demonstrations(
     tokenizer: Any, recipe: SeedTraining, habits: Habits, seed: int, syntax: Syntax = COMPACT
 ) -> Iterator[list[SeedExample]]:
-    """The batches of the recipe: clean demonstrations first, then those of the habits, without end."""
     first, then = examples(tokenizer, seed, habits.at_first(), syntax), examples(tokenizer, seed + 1, habits, syntax)
     return staged(first, then, recipe, random.Random(f"seed-batches-{seed}"))
 
@@ -68,8 +67,7 @@ def build(
     splits: Sequence[str] = ("dev", "test", "hard"),
     n: int = 4,
     syntax: Syntax = COMPACT,
-) -> dict[str, Report]:
-    """Train, save to `out` and measure `n` episodes a task; returns the reports that build.json holds too."""
+) -> dict[str, SuccessReport]:
     torch.manual_seed(seed)
     tokenizer = build_tokenizer(corpus(seed, syntax=syntax), syntax=syntax)
     model = make_model(tokenizer, recipe)

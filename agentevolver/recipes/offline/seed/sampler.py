@@ -1,4 +1,4 @@
-"""Sampler of whole episodes without a server: many at once on one thread, token by token with a cache."""
+"""Samples whole episodes without a server: many at once on one thread, token by token with a cache."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from env_service.base import BaseEnv, Message
 
 @dataclass(slots=True)
 class SampledRollout:
-    """Sampled episode: token ids, and for each whether it was sampled and its log-probability."""
+    """A sampled episode: its token ids, and for each whether it was sampled and its log-probability."""
 
     task_id: str
     ids: list[int]
@@ -36,8 +36,6 @@ class _Row:
 
 
 class Sampler:
-    """Samples episodes from `model`, which it never changes."""
-
     def __init__(
         self,
         model: Any,
@@ -46,7 +44,7 @@ class Sampler:
         syntax: Syntax = COMPACT,
         max_tokens: int | None = None,
     ) -> None:
-        """`max_tokens` ends an episode; None: as the syntax needs."""
+        """An episode has at most `max_tokens` tokens; None: the syntax's limit."""
         self.model = model
         self.tokenizer = tokenizer
         self.end = int(tokenizer.eos_token_id)
@@ -62,10 +60,9 @@ class Sampler:
         temperature: float = 1.0,
         generator: torch.Generator | None = None,
     ) -> list[SampledRollout]:
-        """Play one episode in each fresh instance, begun with the opening messages beside it, in order; temperature 0
-        takes the likeliest token.
+        """Play one episode in each fresh instance, in order. Each instance comes with its opening messages.
 
-        Log-probabilities are at `temperature`.
+        Log-probabilities are at `temperature`; at 0 the likeliest token is taken.
         """
         rows = [self._start(env, messages) for env, messages in episodes]
         alive = list(rows)

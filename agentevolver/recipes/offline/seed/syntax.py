@@ -1,7 +1,6 @@
-"""Syntax of a seed policy's calls and of their answers:
-`compact`, a line a call, or `hermes`, native tool calls.
+"""Syntax of a seed policy's calls and their answers: `compact`, one line a call, or `hermes`, native tool calls.
 
-A syntax is all that its demonstrations, its tokenizer, its chat template and the sampler differ in. Both use ChatML.
+A syntax holds all differences between demonstrations, tokenizers, chat templates and samplers. Both use ChatML.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from env_service.environments.pocket.tools import CONFIRM, KIND_CHECKS, TOOLS, P
 
 PAD, TURN, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 SPECIALS = (PAD, TURN, END)
-# A word with the one mark or space before it, a digit, a run of marks, a line break, a run of other space.
+# A word with the mark or space before it, a digit, a run of marks, a line break, a run of other space.
 _SPLIT = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|[\r\n]|[^\S\r\n]+(?!\S)|[^\S\r\n]+"
-# That of Qwen2's tokenizers, which `AutoTokenizer` puts in the place of any other.
+# The pattern of Qwen2's tokenizers; `AutoTokenizer` replaces any other by it.
 SPLIT_QWEN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
@@ -37,13 +36,12 @@ _COMPACT_TEMPLATE = (
 class Syntax:
     """A way to write calls.
 
-    - `env_params`: what PocketWorld is created with.
-    - `tags`: tokens of the tokenizer beside ChatML's, which are no special tokens, as in Qwen's.
-    - `split`: pattern of the pieces that no token reaches across.
-    - `turn_tokens`, `episode_tokens`: how long a reply and an episode may be when they are sampled.
-    - `action`: a call as an assistant message; `said`: the text of such a message as the policy writes it; `read`:
-        sampled ids as a message, given the tokenizer.
-    - `opened`: the text of the opening messages, in turns of their own; `answered`: that of what the world says.
+    - `env_params`: parameters of PocketWorld's create.
+    - `tags`: tokens beside ChatML's; like Qwen's, they are not special tokens.
+    - `split`: pattern of the pieces that no token crosses.
+    - `turn_tokens`, `episode_tokens`: limits of sampled replies and episodes.
+    - `action`: a call as an assistant message; `said`: the text of such a message; `read`: sampled ids as a message.
+    - `opened`: the text of the opening messages; `answered`: the text of the world's messages.
     """
 
     name: str
@@ -77,8 +75,8 @@ def _turns(messages: Sequence[Message]) -> str:
 
 
 def arguments(call: PocketCall) -> dict[str, str | int]:
-    """Return a call's positional arguments by name, in their order. Sites differ in the order, so that a value belongs
-    to the first parameter that is still free and whose kind it is."""
+    """Return a call's positional arguments by name, in their order. Sites order them differently, so each value belongs
+    to the first free parameter of its kind."""
     left: list[Param] = [*TOOLS[call.tool].params, CONFIRM]
     named: dict[str, str | int] = {}
     for value in call.args:

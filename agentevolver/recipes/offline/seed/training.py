@@ -1,4 +1,4 @@
-"""Model and training loop of a seed policy: a small Qwen2 from nothing, taught by imitation on one core."""
+"""Model and training loop of a seed policy: a small Qwen2, trained from scratch by imitation on one core."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SeedTraining:
-    """Size of the model and of its training. `head_dim` is hidden / heads and must be 32 or 64,
-    which vLLM's CPU attention wants.
+    """Size of the model and of its training. `head_dim` is hidden / heads and must be 32 or 64 for vLLM's CPU
+    attention.
 
-    The first `clean_share` of the steps see demonstrations with hardly any slips (`Habits.at_first`, `staged`).
-    `other_weight` is the loss weight of tokens the assistant did not write: a little of it teaches copying faster.
+    The first `clean_share` of the steps use demonstrations with few slips (`Habits.at_first`, `staged`). `other_weight`
+    is the loss weight of tokens that the assistant did not write: a little of it teaches copying faster.
     """
 
     hidden: int = 128
@@ -49,7 +49,6 @@ class SeedTraining:
 
 
 def make_model(tokenizer: Any, recipe: SeedTraining) -> Qwen2ForCausalLM:
-    """A fresh model in fp32 whose vocabulary is exactly the tokenizer's."""
     config = Qwen2Config(
         vocab_size=len(tokenizer),
         hidden_size=recipe.hidden,
@@ -79,7 +78,7 @@ def make_model(tokenizer: Any, recipe: SeedTraining) -> Qwen2ForCausalLM:
 
 
 def batches(stream: Iterator[SeedExample], size: int, rng: random.Random) -> Iterator[list[SeedExample]]:
-    """Batches of examples of like length, in random order: padding is what costs most on a CPU."""
+    """Yield batches of examples of similar length, in random order: padding is the main cost on a CPU."""
     while True:
         pool = sorted(itertools.islice(stream, 16 * size), key=lambda e: len(e.ids))
         groups = [pool[i : i + size] for i in range(0, len(pool), size)]
@@ -88,7 +87,7 @@ def batches(stream: Iterator[SeedExample], size: int, rng: random.Random) -> Ite
 
 
 def loss_of(model: Any, batch: list[SeedExample], pad: int, other_weight: float) -> torch.Tensor:
-    """Mean weighted cross-entropy of a batch, in nats per unit of weight; the assistant's tokens weigh 1."""
+    """Return a batch's mean weighted cross-entropy, in nats per unit of weight; the assistant's tokens weigh 1."""
     length = max(len(e.ids) for e in batch)
     ids = torch.tensor([e.ids + [pad] * (length - len(e.ids)) for e in batch])
     weight = torch.tensor(
@@ -102,17 +101,16 @@ def loss_of(model: Any, batch: list[SeedExample], pad: int, other_weight: float)
 def staged(
     first: Iterator[SeedExample], then: Iterator[SeedExample], recipe: SeedTraining, rng: random.Random
 ) -> Iterator[list[SeedExample]]:
-    """Batches without end: `first`'s for `clean_share` of the steps, then the others'."""
+    """Yield batches without end: `first`'s for `clean_share` of the steps, then `then`'s."""
     clean = round(recipe.clean_share * recipe.steps)
     return itertools.chain(itertools.islice(batches(first, recipe.batch, rng), clean), batches(then, recipe.batch, rng))
 
 
 def train(model: Any, tokenizer: Any, recipe: SeedTraining, stream: Iterator[list[SeedExample]]) -> float:
-    """Train in place on a stream of batches, with warm-up and cosine decay to a twentieth;
-    returns the last smoothed loss.
+    """Train in place on batches, with warm-up and cosine decay to a twentieth; return the last smoothed loss.
 
-    Muon for the matrices, AdamW for embeddings, head, norms and biases: in 300 steps this reached a loss AdamW alone
-    needs half as many more for, and the build has minutes of one core.
+    Muon updates the matrices, AdamW the rest. In 300 steps this reached a loss for which AdamW alone needs half as many
+    more.
     """
     matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "layers." in name]
     others = [p for name, p in model.named_parameters() if p.ndim != 2 or "layers." not in name]
@@ -143,7 +141,6 @@ def train(model: Any, tokenizer: Any, recipe: SeedTraining, stream: Iterator[lis
 
 
 def save(model: Any, tokenizer: Any, out: Path) -> None:
-    """Write what `from_pretrained` and vLLM read: configuration, weights, how to sample, tokenizer and template."""
     out.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(out)
     model.generation_config.save_pretrained(out)
@@ -151,5 +148,4 @@ def save(model: Any, tokenizer: Any, out: Path) -> None:
 
 
 def write_facts(out: Path, facts: Mapping[str, Any]) -> None:
-    """Write build.json, which says how a policy was built and what was measured of it."""
     (out / "build.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")

@@ -1,7 +1,7 @@
 """`python -m agentevolver.recipes.offline.teacher`: serve the rule-based stand-in for a language model.
 
-Every option can also be set by an environment variable: `TEACHER_` and the option's name in capitals. With
-`TEACHER_TOKEN` set, callers must send it as their API key; beyond loopback it must be set.
+Each option has an environment variable: `TEACHER_` and the option's name in capitals. If `TEACHER_TOKEN` is set,
+callers must send it as their API key; it must be set to listen beyond loopback.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from agentevolver.llm.settings import TEACHER_TOKEN
-from agentevolver.recipes.offline.teacher.prompt import WHAT, Rates
+from agentevolver.recipes.offline.teacher.prompt import WHAT, MistakeRates
 from agentevolver.recipes.offline.teacher.service import Teacher, make_app
 from agentevolver.utils.secrets import secret
 from agentevolver.utils.web.access import Access
@@ -44,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
     add("host", str, "127.0.0.1", "address to listen on")
     add("port", int, "8093", "port to listen on")
     add("seed", int, "0", "of the draws and mistakes")
-    for rate in fields(Rates):
+    for rate in fields(MistakeRates):
         add(
             rate.name.replace("_", "-"),
             _share,
@@ -58,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> None:
     options = parser().parse_args(argv)
-    rates = Rates(**{rate.name: getattr(options, rate.name) for rate in fields(Rates)})
+    rates = MistakeRates(**{rate.name: getattr(options, rate.name) for rate in fields(MistakeRates)})
     teacher = Teacher(seed=options.seed, rates=rates, record=options.record)
     try:
         access = Access(options.host, secret(TEACHER_TOKEN), TEACHER_TOKEN)

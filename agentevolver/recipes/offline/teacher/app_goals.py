@@ -1,7 +1,7 @@
-"""Goals of `pocket_app`: an opening that brings in `it` and `him`, and links that ask something of them, read from
-English wordings, written in them, and turned into the changes that they come to.
+"""Goals of `pocket_app`: reads and writes their English wordings, and computes the changes that they ask for.
 
-`it` and `him` are what they were when the goal began, whatever an earlier link did to the mail or the meeting.
+A goal has an opening, which defines `it` and `him`, and links, which ask for changes. `it` and `him` keep their values
+from the start of the goal, even if a link changes the mail or the meeting.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from env_service.environments.pocket.wordings import APP_LINKS, APP_OPENINGS, DA
 
 APP = "app"
 MOST_LINKS = 4
-# The tools that a link ends up using, besides those that tell `it` and `him`.
+# The tools that a link needs, besides those that show `it` and `him`.
 LINK_TOOLS: dict[str, frozenset[str]] = {
     "pay": frozenset({"shop.find", "bank.pay"}),
     "send": frozenset({"mail.send"}),
@@ -34,15 +34,15 @@ _WITHOUT_IT = {"move", "plan"}
 
 @dataclass(frozen=True, slots=True)
 class AppLink:
-    """One thing that a goal asks for, and the note or person whom it names beside its subject ("" for none)."""
+    """One request of a goal, and the note or person that it names ("" for none)."""
 
     kind: str
     other: str = ""
 
 
-class View(Protocol):
-    """What is known of the world; each method raises NeedLook where that is missing, and the last two Impossible where
-    the world has no such thing, or several."""
+class KnownWorld(Protocol):
+    """Knowledge of the world. Each method raises MissingLookup if it lacks a look-up; `one` and `price` raise
+    Impossible if the world has no such thing, or several."""
 
     def rows(self, tool: str, *args: str) -> list[tuple[str, ...]]: ...
 
@@ -60,7 +60,7 @@ def _group(wording: str) -> str:
 
 _SLOT = {kind: slot[1] for kind, (text, *_) in APP_LINKS.items() if (slot := re.search(r"\{(\w)\}", text))}
 _LINKS = [(kind, re.compile(rf"(?:^| ){_group(text)}(?= |$)")) for kind, texts in APP_LINKS.items() for text in texts]
-# `normal` leaves out commas.
+# Without commas, which `normal` removes.
 _OPENINGS = [
     re.compile(text.removesuffix(" :").replace(" ,", "").format(p="(?P<p>[a-z]+)", d=f"(?P<d>{'|'.join(DAYS)})"))
     for text in APP_OPENINGS
@@ -68,7 +68,7 @@ _OPENINGS = [
 
 
 def read_goal(plain: str) -> tuple[dict[str, str], tuple[AppLink, ...]] | None:
-    """Return sender and day (p, d) and the links of a query without commas, None if it is no such goal."""
+    """Return sender and day (p, d) and the links of a query without commas, or None if it is no goal."""
     opening, colon, asked = (part.strip() for part in plain.partition(":"))
     slots = next((match.groupdict() for one in _OPENINGS if (match := one.fullmatch(opening))), None)
     links = _read_links(asked)
@@ -100,20 +100,18 @@ def write_goal(slots: Mapping[str, str], links: Sequence[AppLink], wordings: Seq
 
 
 class _Subject:
-    """`it` and `him`, looked up when a link first wants them."""
-
-    def __init__(self, view: View, slots: Mapping[str, str]) -> None:
+    def __init__(self, view: KnownWorld, slots: Mapping[str, str]) -> None:
         self.view = view
         self._slots = slots
 
     @cached_property
     def mail(self) -> tuple[str, ...]:
-        """The mail: its id, who wrote it, what."""
+        """id, sender, text"""
         return self.view.one(f"mail from {self._slots['p']}", "mail.find", self._slots["p"])
 
     @cached_property
     def meeting(self) -> tuple[str, ...]:
-        """The meeting: its id, with whom, day, hour."""
+        """id, person, day, hour"""
         return self.view.one(f"single meeting on {self._slots['d']}", "cal.list", self._slots["d"])
 
     @property
@@ -142,14 +140,13 @@ _EFFECTS: dict[str, Callable[[_Subject, str], tuple[str, ...] | None]] = {
 
 
 def opening_looks(slots: Mapping[str, str]) -> list[TeacherCall]:
-    """Return the look-ups that tell `it` and `him`."""
     return [TeacherCall("mail.find", (slots["p"],)), TeacherCall("cal.list", (slots["d"],))]
 
 
-def effects(view: View, slots: Mapping[str, str], links: Sequence[AppLink], first: int) -> list[tuple[str, ...]]:
-    """Return the changes that the `first` links of a goal come to, in the order asked; raises NeedLook or Impossible.
+def effects(view: KnownWorld, slots: Mapping[str, str], links: Sequence[AppLink], first: int) -> list[tuple[str, ...]]:
+    """Return the changes that the `first` links of a goal ask for, in order; raises MissingLookup or Impossible.
 
-    What all of them are about is looked up before anything else, as far as one of them wants it.
+    The subjects that any link uses are looked up before anything else.
     """
     subject = _Subject(view, slots)
     kinds = {link.kind for link in links}

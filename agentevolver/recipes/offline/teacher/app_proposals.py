@@ -1,7 +1,7 @@
-"""Goals of `pocket_app` that a transcript proves: when they are wanted, and how they are drawn.
+"""Goals of `pocket_app` that a transcript proves: when to write them, and how to draw them.
 
-They are written where the preference asks for tasks over three entities or more, and only about what somebody wrote
-that the shop is known to have: where mails tell something else, as in pocket's own worlds, there are none.
+They are written if the preference asks for tasks over three or more entities, and only about mails whose text is a
+product of the shop. Pocket's own worlds have no such mails.
 """
 
 from __future__ import annotations
@@ -13,33 +13,33 @@ from itertools import product
 from agentevolver.recipes.offline.teacher.app_goals import APP, LINK_TOOLS, MOST_LINKS, AppLink
 from agentevolver.recipes.offline.teacher.calls import TeacherCall
 from agentevolver.recipes.offline.teacher.intents import Intent
-from agentevolver.recipes.offline.teacher.observed import Seen
+from agentevolver.recipes.offline.teacher.observed import ObservedEpisode
 from agentevolver.recipes.offline.teacher.prompt import TeacherDraws
 
 LEAST_ENTITIES = 3
-# Of the tasks, as long as the transcript proves some.
+# Share of goals among the tasks, while the transcript proves goals.
 SHARE = 2 / 3
-# What a profile says of an environment with such goals, for the explorer, who is told no preference.
+# A profile with these words has such goals; the explorer gets no preference to read it from.
 MARK = "what somebody did write"
 _ENTITIES = re.compile(r"\babout (\d+) entities per task")
 _ATTEMPTS = 40
-# What is surely in the bank where nobody looked.
+# Balance that is safe to assume without a look-up.
 _LEAST_BALANCE = 20
 
 Proposed = tuple[Intent, list[TeacherCall]]
-Proven = Callable[[Intent, Seen], list[TeacherCall] | None]
+Proven = Callable[[Intent, ObservedEpisode], list[TeacherCall] | None]
 
 
 def most_wanted(preference: str) -> int:
-    """Return how many links a preference wants a goal to have at most: one for each entity, and no goal at all (0)
-    where it asks for tasks over fewer than three."""
+    """Return the greatest number of links that a preference allows: one for each entity, or 0 (no goals) below three
+    entities."""
     found = _ENTITIES.search(preference)
     entities = int(found[1]) if found is not None else 0
     return min(MOST_LINKS, entities) if entities >= LEAST_ENTITIES else 0
 
 
 def mixed(goals: Iterator[Proposed], others: Iterator[Proposed], draws: TeacherDraws) -> Iterator[Proposed]:
-    """Yield goals and other tasks, two of three goals while there are some; nothing is drawn where there are none."""
+    """Yield goals and other tasks, two goals in three while there are some; without goals no random number is drawn."""
     goal = next(goals, None)
     while goal is not None:
         other = None if draws.rng.random() < SHARE else next(others, None)
@@ -51,9 +51,9 @@ def mixed(goals: Iterator[Proposed], others: Iterator[Proposed], draws: TeacherD
     yield from others
 
 
-def goals(seen: Seen, weights: Sequence[float], draws: TeacherDraws, proven: Proven) -> Iterator[Proposed]:
-    """Yield goals with the calls that do them, as far as `proven` finds them in the transcript; `weights` are of one
-    link, of two and so on, up to the most that are wanted."""
+def goals(seen: ObservedEpisode, weights: Sequence[float], draws: TeacherDraws, proven: Proven) -> Iterator[Proposed]:
+    """Yield goals with their solutions, as far as `proven` finds them in the transcript. `weights` are those of one
+    link, two, and so on."""
     subjects = [(slots, asked) for slots in _subjects(seen) if (asked := _links(slots, seen, proven))]
     for _ in range(_ATTEMPTS if subjects else 0):
         slots, asked = draws.rng.choice(subjects)
@@ -65,8 +65,7 @@ def goals(seen: Seen, weights: Sequence[float], draws: TeacherDraws, proven: Pro
             yield intent, calls
 
 
-def _subjects(seen: Seen) -> Iterator[dict[str, str]]:
-    """Who wrote something that the shop has, and a day with a single meeting."""
+def _subjects(seen: ObservedEpisode) -> Iterator[dict[str, str]]:
     facts = seen.facts
     senders = [row[1] for row in facts.rows["mail"].values() if (facts.products.get(row[2]) or (0, 0))[1] > 0]
     days = sorted(c.args[0] for c in facts.answered if c.tool == "cal.list" and len(facts.look(c)) == 1)
@@ -74,7 +73,7 @@ def _subjects(seen: Seen) -> Iterator[dict[str, str]]:
         yield {"p": sender, "d": day}
 
 
-def _links(slots: dict[str, str], seen: Seen, proven: Proven) -> dict[str, list[AppLink]]:
+def _links(slots: dict[str, str], seen: ObservedEpisode, proven: Proven) -> dict[str, list[AppLink]]:
     rows, day = seen.facts.rows, slots["d"]
     met = {row[1] for row in rows["cal"].values()}
     others = {
@@ -93,7 +92,7 @@ def _links(slots: dict[str, str], seen: Seen, proven: Proven) -> dict[str, list[
     return {kind: links for kind, links in found.items() if links}
 
 
-def _is_affordable(calls: Sequence[TeacherCall], seen: Seen) -> bool:
+def _is_affordable(calls: Sequence[TeacherCall], seen: ObservedEpisode) -> bool:
     paid = sum(int(arg) for call in calls if call.tool == "bank.pay" for arg in call.args if arg.isdecimal())
     bought = sum(seen.facts.prices[call.args[0]] for call in calls if call.tool == "shop.buy")
     return paid + bought <= (_LEAST_BALANCE if seen.facts.balance is None else seen.facts.balance)

@@ -1,9 +1,8 @@
 """Attributor role: GOOD or BAD for each step of a trajectory, from the task, the observations and the outcome.
 
-GOOD is a change towards the goal, a first look-up that the goal needs, what the site wants before such a change, and
-closing with everything done. BAD is everything else: refusals, repeats, look-ups nobody needed, changes nobody asked
-for, closing a failure. Of a failed trajectory only steps count whose result was used later, or changes that the task
-did ask for.
+GOOD steps are changes towards the goal, the first look-up of a needed fact, calls that the site requires before such a
+change, and closing a finished task. All others are BAD: refusals, repeats, needless look-ups and changes, closing a
+failure. In a failed trajectory only requested changes, and steps whose result was used later, are GOOD.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from typing import Any
 from agentevolver.recipes.offline.teacher.calls import CHANGES, GUARDED, LOOKUPS, NEED_LOGIN, TeacherCall, canonical
 from agentevolver.recipes.offline.teacher.goals import Effect, Impossible, goal
 from agentevolver.recipes.offline.teacher.intents import Intent
-from agentevolver.recipes.offline.teacher.observed import NeedLook, Seen, SeenStep, see
+from agentevolver.recipes.offline.teacher.observed import MissingLookup, ObservedEpisode, ObservedStep, see
 from agentevolver.recipes.offline.teacher.prompt import NotUnderstood, Prompt, TeacherDraws
 
 Judgement = tuple[bool, str]
 
 
 def steps(prompt: Prompt, draws: TeacherDraws) -> dict[str, Any]:
-    """`attributor/steps`: a label for each step that is asked for."""
+    """`attributor/steps`: a label for each requested step."""
     intent, success = prompt.intent(), _is_success(prompt.text("outcome"))
     seen = see(prompt.sections, prompt.steps())
     judged = judge_steps(intent, seen, success=success)
@@ -55,16 +54,16 @@ def _asked(prompt: Prompt, shown: list[int]) -> list[int]:
     return list(range(int(found[1]), int(found[2]) + 1))
 
 
-def judge_steps(intent: Intent, seen: Seen, *, success: bool) -> dict[int, Judgement]:
-    """Return whether each step deserves credit, and why, by its number."""
+def judge_steps(intent: Intent, seen: ObservedEpisode, *, success: bool) -> dict[int, Judgement]:
+    """Return whether each step deserves credit, and why, by its index."""
     wanted, needed = _wanted(intent, seen)
     judged: dict[int, Judgement] = {}
     earlier: set[TeacherCall] = set()
     for place, step in enumerate(seen.steps):
-        # An attempt counts as using what was found out, also where the site refused it for another reason.
+        # An attempt uses earlier results even if the site refused it for another reason.
         later = [s for s in seen.steps[place + 1 :] if s.call is not None and canonical(s.call) in wanted]
         found = _judge(step, needed, wanted, earlier, later, seen, success=success)
-        # Of several calls of a step one that deserves credit is enough.
+        # A step with several calls deserves credit if one of them does.
         if not judged.get(step.index, (False, ""))[0]:
             judged[step.index] = found
         if step.call is not None and not step.failed:
@@ -72,11 +71,10 @@ def judge_steps(intent: Intent, seen: Seen, *, success: bool) -> dict[int, Judge
     return judged
 
 
-def _wanted(intent: Intent, seen: Seen) -> tuple[set[Effect], set[TeacherCall]]:
-    """The changes that the task asks for, and the look-ups that tell; as far as the transcript says."""
+def _wanted(intent: Intent, seen: ObservedEpisode) -> tuple[set[Effect], set[TeacherCall]]:
     try:
         found = goal(intent, seen.facts)
-    except NeedLook as missing:
+    except MissingLookup as missing:
         return set(), {missing.call}
     except Impossible:
         return set(), set()
@@ -84,12 +82,12 @@ def _wanted(intent: Intent, seen: Seen) -> tuple[set[Effect], set[TeacherCall]]:
 
 
 def _judge(
-    step: SeenStep,
+    step: ObservedStep,
     needed: set[TeacherCall],
     wanted: set[Effect],
     earlier: set[TeacherCall],
-    later: list[SeenStep],
-    seen: Seen,
+    later: list[ObservedStep],
+    seen: ObservedEpisode,
     *,
     success: bool,
 ) -> Judgement:
@@ -107,7 +105,7 @@ def _judge(
         used = success or bool(later) or not wanted
         return used, "it showed what the task needs" if used else "what it showed was not used"
     follows = [s.call for s in later if s.call is not None]
-    # A balance is a look-up that wants a login too.
+    # A balance is a look-up that needs a login too.
     after = [s.call for s in seen.steps if s.index > step.index and not s.failed and s.call is not None]
     if (call.tool == "me.pin" or call.tool == "bank.login") and seen.rules.get("login") != "open":
         used = any(c.tool in NEED_LOGIN for c in [*follows, *(c for c in after if c in needed)])
@@ -124,7 +122,6 @@ def _judge(
     return False, "its result was not needed"
 
 
-def _tells(call: TeacherCall, step: SeenStep, needed: set[TeacherCall], wanted: set[Effect]) -> bool:
-    """Whether a look-up of another kind shows an id that a wanted change needs."""
+def _tells(call: TeacherCall, step: ObservedStep, needed: set[TeacherCall], wanted: set[Effect]) -> bool:
     ids = {arg for effect in wanted for arg in effect[1:] if re.fullmatch(r"[neom]\d+", arg)}
     return bool(ids & set(step.observation.split()))

@@ -1,4 +1,4 @@
-"""Tool calls in text, a line a call: read from actions and usage lines. Native tool calls are not understood."""
+"""Tool calls as text, one line a call, read from actions and usage lines. Native tool calls are not supported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from env_service.environments.pocket.wordings import DAYS
 Signature = tuple[str, ...]
 """Kinds of a tool's arguments in order, in capitals; `yes` is a confirmation."""
 
-# Which of a tool's own arguments is which, in the usual order.
+# Kinds of each tool's arguments in the usual order.
 USUAL: dict[str, Signature] = {tool.name: tuple(param.kind.upper() for param in tool.params) for tool in TOOLS.values()}
 LOOKUPS = frozenset(
     {"note.find", "note.list", "cal.find", "cal.list", "mail.find", "shop.find", "shop.orders", "bank.bal", "me.pin"}
@@ -42,7 +42,7 @@ def without_thought(action: str) -> str:
 
 
 def read_call(action: str) -> TeacherCall | None:
-    """Return the call of an assistant message, or None if there is none in it."""
+    """Return the call in an assistant message, or None."""
     text = without_thought(action).strip()
     words = text.splitlines()[0].strip("` ").split() if text else []
     if not words:
@@ -52,8 +52,7 @@ def read_call(action: str) -> TeacherCall | None:
 
 
 def read_usage(text: str) -> dict[str, Signature]:
-    """Return the tools whose usage a text shows (an opening, a profile, a manual, an error)
-    and the kinds of their arguments."""
+    """Return the tools whose usage a text shows, with the kinds of their arguments."""
     found: dict[str, Signature] = {}
     for tool, rest in _USAGE.findall(text):
         if tool in USUAL:
@@ -62,8 +61,7 @@ def read_usage(text: str) -> dict[str, Signature]:
 
 
 def canonical(call: TeacherCall) -> tuple[str, ...]:
-    """Return what a call does, whatever the site's order of arguments and without a confirmation:
-    the tool and its usual arguments."""
+    """Return the tool and its arguments in the usual order, without a confirmation."""
     args = list(call.args)
     if call.tool in GUARDED and args[-1:] == ["yes"]:
         args = args[:-1]

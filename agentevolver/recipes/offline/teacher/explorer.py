@@ -1,4 +1,4 @@
-"""Explorer and verifier roles: one finds out what is there, the other solves a task step by step."""
+"""Explorer and verifier roles: the explorer discovers the world, the verifier solves a task step by step."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 from agentevolver.recipes.offline.teacher import app_proposals
 from agentevolver.recipes.offline.teacher.calls import CHANGES, LOOKUPS, USUAL, TeacherCall, canonical, read_call
 from agentevolver.recipes.offline.teacher.goals import Impossible, next_call, prepared
-from agentevolver.recipes.offline.teacher.observed import Seen, SeenStep, see
+from agentevolver.recipes.offline.teacher.observed import ObservedEpisode, ObservedStep, see
 from agentevolver.recipes.offline.teacher.prompt import NotUnderstood, Prompt, TeacherDraws
 from agentevolver.recipes.offline.teacher.rules import RULES
 from env_service.environments.pocket.wordings import DAYS
 
 Weighted = tuple[TeacherCall, float]
 _APPS = ("note", "cal", "mail", "bank", "shop")
-# How much more an explorer likes what it is to look at, and what is in the same app.
+# Weight of the tool in focus, and of other tools of its app.
 _FOCUS, _FOCUS_APP = 6.0, 2.0
-# What a manual tells of the rules of a site.
+# The manuals that state each rule of a site.
 _MANUALS = {
     "guard": ("note.tag", "note.del", "cal.move", "cal.del", "mail.del", "shop.ret"),
     "pay": ("bank.pay",),
@@ -26,7 +26,7 @@ _MANUALS = {
 
 
 def explore(prompt: Prompt, draws: TeacherDraws) -> dict[str, Any] | str:
-    """`explorer/act`: one more action; first each app once, then deeper, answering errors as they ask."""
+    """`explorer/act`: the next action. It visits each app, then goes deeper, and does what errors ask for."""
     phase = prompt.text("phase").strip()
     if phase not in ("breadth", "depth"):
         raise NotUnderstood(f"explorer/act: <phase> must be breadth or depth, not {phase[:40]!r}")
@@ -39,7 +39,7 @@ def explore(prompt: Prompt, draws: TeacherDraws) -> dict[str, Any] | str:
 
 
 def solve(prompt: Prompt, draws: TeacherDraws) -> dict[str, Any] | str:
-    """`verifier/solve`: the next action towards the task, from what the transcript shows."""
+    """`verifier/solve`: the next action towards the task, from the transcript."""
     intent = prompt.intent()
     prompt.text("opening")
     seen = see(prompt.sections, prompt.steps())
@@ -58,7 +58,7 @@ def solve(prompt: Prompt, draws: TeacherDraws) -> dict[str, Any] | str:
 
 
 def said(thought: str, action: str, prompt: Prompt, draws: TeacherDraws) -> dict[str, Any] | str:
-    """Return an action as it is asked for; a message that is sent as it is is sometimes none."""
+    """Return an action in the requested form. With `is_sent`, a planted mistake is a message without an action."""
     if not prompt.is_sent:
         return {"thought": thought, "action": action}
     if draws.errs(draws.rates.malformed):
@@ -68,13 +68,17 @@ def said(thought: str, action: str, prompt: Prompt, draws: TeacherDraws) -> dict
 
 
 def _tried(prompt: Prompt) -> set[TeacherCall]:
-    """The very calls of others; lines that tell kinds of actions and how often are no calls."""
     lines = prompt.sections.get("tried", "").splitlines()
     return {call for line in lines if not line.endswith(" times)") and (call := read_call(line)) is not None}
 
 
 def _explorers_choice(
-    seen: Seen, phase: str, candidates: Iterable[Weighted], tried: set[TeacherCall], draws: TeacherDraws, focus: str
+    seen: ObservedEpisode,
+    phase: str,
+    candidates: Iterable[Weighted],
+    tried: set[TeacherCall],
+    draws: TeacherDraws,
+    focus: str,
 ) -> tuple[str, TeacherCall]:
     if (fix := _pending(seen)) is not None:
         return "the last answer says what this call wants", fix
@@ -82,7 +86,7 @@ def _explorers_choice(
     if not known:
         return "first of all, what there is", _manual_walk(seen)
     done = {step.call for step in seen.steps if step.call is not None}
-    # What the site is known to want is not found out by another refusal.
+    # Known rules are followed, not discovered again by a refusal.
     ready = [
         (prepared(c, seen), w * _liked(c, focus))
         for c, w in candidates
@@ -105,11 +109,11 @@ def _liked(call: TeacherCall, focus: str) -> float:
     )
 
 
-def _pending(seen: Seen) -> TeacherCall | None:
-    """The call that the latest refusal asks for, if it asks for one and that was not refused itself."""
+def _pending(seen: ObservedEpisode) -> TeacherCall | None:
+    """Return the call that the latest refusal asks for, unless that was refused too."""
     refused: set[TeacherCall] = set()
     for step in reversed(seen.steps):
-        # What was refused before a manual, a login or a look-up may be allowed after it.
+        # A call refused before a manual, a login or a look-up may be allowed after it.
         opened = any(
             later.index > step.index and not later.failed and later.call in _openers(seen) for later in seen.steps
         )
@@ -129,16 +133,15 @@ def _pending(seen: Seen) -> TeacherCall | None:
     return None
 
 
-def _openers(seen: Seen) -> set[TeacherCall]:
+def _openers(seen: ObservedEpisode) -> set[TeacherCall]:
     return {call for call in seen.worked if call.tool in ("bank.login", "doc", "shop.find")}
 
 
-def _teaches(seen: Seen, step: SeenStep) -> bool:
+def _teaches(seen: ObservedEpisode, step: ObservedStep) -> bool:
     return any(evidence.step == step.index for evidence in seen.rules.evidence.values())
 
 
-def _manual_walk(seen: Seen) -> TeacherCall:
-    """Read the manuals from the top while no tool is known."""
+def _manual_walk(seen: ObservedEpisode) -> TeacherCall:
     for step in reversed(seen.steps):
         if step.observation.startswith("apps "):
             read = {s.call.args[0] for s in seen.steps if s.call is not None and s.call.tool == "doc" and s.call.args}
@@ -147,7 +150,7 @@ def _manual_walk(seen: Seen) -> TeacherCall:
     return TeacherCall("doc")
 
 
-def _candidates(seen: Seen, phase: str) -> Iterator[Weighted]:
+def _candidates(seen: ObservedEpisode, phase: str) -> Iterator[Weighted]:
     if phase == "breadth":
         touched = [step.call.app for step in seen.steps if step.call is not None]
         least = min(touched.count(app) for app in _APPS)
@@ -159,8 +162,8 @@ def _candidates(seen: Seen, phase: str) -> Iterator[Weighted]:
     yield from _probes(seen)
 
 
-def _lookups(seen: Seen) -> Iterator[Weighted]:
-    """Look-ups whose answers are not known, those that show more with more weight."""
+def _lookups(seen: ObservedEpisode) -> Iterator[Weighted]:
+    """Yield look-ups with unknown answers; those that show more have more weight."""
     facts, words = seen.facts, seen.words
     met = {row[1] for row in facts.rows["cal"].values()}
     things = {row[1] for table in ("note", "order") for row in facts.rows[table].values()} | {
@@ -183,8 +186,8 @@ def _lookups(seen: Seen) -> Iterator[Weighted]:
         yield TeacherCall("note.find", (word,)), 2.0 / len(new)
 
 
-def _probes(seen: Seen) -> Iterator[Weighted]:
-    """Calls that find out what the site wants: manuals, and changes that may be refused."""
+def _probes(seen: ObservedEpisode) -> Iterator[Weighted]:
+    """Yield calls that reveal the site's rules: manuals, and changes that may be refused."""
     facts, rules, words = seen.facts, seen.rules, seen.words
     unknown = [rule for rule in RULES if rules.get(rule) is None]
     for rule in unknown:
@@ -209,9 +212,9 @@ def _probes(seen: Seen) -> Iterator[Weighted]:
             yield TeacherCall("shop.buy", (word, "1")), 4.0 if "look" in unknown else 0.5
 
 
-def _for_goals(seen: Seen) -> Iterator[Weighted]:
-    """Calls that find out what goals with links are made of: who wrote of what, what the shop says of that, whom one
-    meets when, the notes, and what the site wants. Nothing is changed, which would hide what was there at the start."""
+def _for_goals(seen: ObservedEpisode) -> Iterator[Weighted]:
+    """Yield calls that show what goals with links need: senders and subjects of mails, products, meetings, notes and
+    the site's rules. None of them changes the world, because facts must hold at the start of the episode."""
     facts, rows = seen.facts, seen.facts.rows
     for row in rows["mail"].values():
         if row[2] not in facts.products:

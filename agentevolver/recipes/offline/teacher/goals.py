@@ -1,8 +1,7 @@
-"""Goal of a task in a world that is partly known: the changes it asks for, its answer, and the next call on the way.
+"""Goal of a task in a partly known world: the requested changes, the answer, and the next call.
 
-`goal` raises NeedLook where a look-up is missing and Impossible where the world has not what the task speaks of.
-`next_call` needs nothing but what was seen in the episode, so that it acts, and learns from errors, like somebody who
-meets the site for the first time.
+`goal` raises MissingLookup if a look-up is missing and Impossible if the world lacks what the task names. `next_call`
+uses only what the episode showed, so it acts, and learns from errors, like a newcomer to the site.
 """
 
 from __future__ import annotations
@@ -14,19 +13,19 @@ from dataclasses import dataclass, field
 from agentevolver.recipes.offline.teacher import app_goals
 from agentevolver.recipes.offline.teacher.calls import GUARDED, NEED_LOGIN, TeacherCall
 from agentevolver.recipes.offline.teacher.intents import Intent
-from agentevolver.recipes.offline.teacher.observed import NeedLook, ObservedFacts, Row, Seen
-from agentevolver.recipes.offline.teacher.rules import Rules
+from agentevolver.recipes.offline.teacher.observed import MissingLookup, ObservedEpisode, ObservedFacts, Row
+from agentevolver.recipes.offline.teacher.rules import SiteRules
 
 Effect = tuple[str, ...]
 
 
 class Impossible(Exception):
-    """The world has not what the task speaks of."""
+    """The world lacks what the task names."""
 
 
 @dataclass(slots=True)
 class TeacherGoal:
-    """The changes that a task asks for, the answer if it asks for one, and the look-ups that tell."""
+    """The requested changes, the answer (None if no answer is asked for), and the look-ups needed."""
 
     effects: list[Effect] = field(default_factory=list)
     answer: str | None = None
@@ -50,7 +49,7 @@ class _View:
         return rows[0]
 
     def price(self, word: str) -> str:
-        """The price of a product; it stays what it was when some of it is bought."""
+        """Return the price of a product; buying does not change it."""
         if (price := self._facts.prices.get(word)) is None:
             return self.one(f"product {word}", "shop.find", word)[1]
         self._note(TeacherCall("shop.find", (word,)))
@@ -82,7 +81,7 @@ def _order(v: _View, s: dict[str, str]) -> TeacherGoal:
 
 
 def _buy(v: _View, s: dict[str, str]) -> TeacherGoal:
-    # That a site sells it is only known from a look; a site that lets one buy without is still asked by buying.
+    # No look-up here: a site may sell without one, and `prepared` adds it where the site requires it.
     return TeacherGoal([("shop.buy", s["w"], s["n"])])
 
 
@@ -140,7 +139,7 @@ _GOALS: dict[str, _Maker] = {
     "if_free": _if_free,
     "if_rich": _if_rich,
 }
-# Tools that a task of a kind may end up using, which decides what rules of a site concern it.
+# Tools that a task of a kind may need; they decide which rules of a site concern it.
 TOOLS_OF: dict[str, frozenset[str]] = {
     "balance": frozenset({"bank.bal"}),
     "pay": frozenset({"bank.pay"}),
@@ -162,13 +161,12 @@ TOOLS_OF: dict[str, frozenset[str]] = {
 
 
 def tools_of(intent: Intent) -> frozenset[str]:
-    """Return the tools that a task may end up using, which decides what rules of a site concern it."""
+    """Return the tools that a task may need; they decide which rules of a site concern it."""
     return app_goals.tools_of_links(intent.links) if intent.links else TOOLS_OF.get(intent.kind, frozenset())
 
 
 def goal(intent: Intent, facts: ObservedFacts, links: int | None = None) -> TeacherGoal:
-    """Return what an intent comes to; of its links, if it has some, the first `links` alone. Raises NeedLook or
-    Impossible."""
+    """Return the goal of an intent, or of its first `links` links. Raises MissingLookup or Impossible."""
     view = _View(facts)
     if not intent.links:
         made = _GOALS[intent.kind](view, intent.slots)
@@ -176,21 +174,20 @@ def goal(intent: Intent, facts: ObservedFacts, links: int | None = None) -> Teac
         return made
     count = len(intent.links) if links is None else links
     made = TeacherGoal(app_goals.effects(view, intent.slots, intent.links, count))
-    # What the opening speaks of may be looked up, also where no link wants it.
+    # Looking up the opening's subjects is right even if no link needs them.
     made.looked = list(dict.fromkeys([*app_goals.opening_looks(intent.slots), *view.looked]))
     return made
 
 
-def next_call(intent: Intent, episode: Seen) -> TeacherCall:
-    """Return the next call of somebody who does a task with what the episode showed so far.
+def next_call(intent: Intent, episode: ObservedEpisode) -> TeacherCall:
+    """Return the next call towards a task, from what the episode showed.
 
-    Links are done in their order: what a later one wants is looked up after the earlier ones were done. Raises
-    Impossible if it cannot be done.
+    Links are done in order; the look-ups of a link follow the changes of the earlier ones. Raises Impossible.
     """
     for links in range(1, len(intent.links) + 1) or (None,):
         try:
             wanted = goal(intent, episode.facts, links)
-        except NeedLook as missing:
+        except MissingLookup as missing:
             return prepared(missing.call, episode)
         open_effects = Counter(wanted.effects) - episode.net_effects()
         for effect in wanted.effects:
@@ -199,8 +196,8 @@ def next_call(intent: Intent, episode: Seen) -> TeacherCall:
     return TeacherCall("done", () if wanted.answer is None else (wanted.answer,))
 
 
-def prepared(call: TeacherCall, episode: Seen) -> TeacherCall:
-    """Return a call as the site wants it, or the one that the site wants before it, as far as its rules are known."""
+def prepared(call: TeacherCall, episode: ObservedEpisode) -> TeacherCall:
+    """Return a call in the site's form, or the call that the site requires before it, by the known rules."""
     rules, worked = episode.rules, episode.worked
     if call.tool == "shop.buy" and rules.get("look") == "first":
         look = TeacherCall("shop.find", call.args[:1])
@@ -219,8 +216,8 @@ def prepared(call: TeacherCall, episode: Seen) -> TeacherCall:
     return as_wanted(call, rules)
 
 
-def as_wanted(call: TeacherCall, rules: Rules) -> TeacherCall:
-    """Return a call with usual arguments as the site wants them ordered and confirmed."""
+def as_wanted(call: TeacherCall, rules: SiteRules) -> TeacherCall:
+    """Return a call with its arguments in the site's order, confirmed if the site requires it."""
     if call.tool == "bank.pay" and rules.get("pay") == "amount":
         return TeacherCall(call.tool, (call.args[1], call.args[0]))
     if call.tool == "cal.add" and rules.get("plan") == "day":

@@ -1,7 +1,7 @@
 """Intents: what a task asks for, read from English wordings and written in them.
 
-The teacher writes in the first two wordings of each kind only; the others it understands. A query in none of them is
-`None`, and the role that was asked about it answers 400.
+The teacher reads all wordings of a kind, and writes only the first two. An unknown wording is `None`, to which the
+roles answer HTTP 400.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ WRITTEN = 2
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """A kind of task and what fills its wording: w thing, t tag, p and q people, d day, h hour, n and m numbers.
+    """A kind of task and the slots of its wording: w thing, t tag, p and q people, d day, h hour, n and m numbers.
 
-    A goal of `pocket_app` is of the kind `app`, and `links` are what it asks for in order; other kinds have none.
+    A goal of `pocket_app` has the kind `app` and its `links` in order; other kinds have no links.
     """
 
     kind: str
@@ -32,7 +32,7 @@ class Intent:
 
     @property
     def level(self) -> int:
-        """How hard it is, 1 to 4: of a goal of `pocket_app` the number of its links."""
+        """Difficulty, 1 to 4; for a goal of `pocket_app` its number of links."""
         return len(self.links) or KINDS[self.kind].level
 
 
@@ -68,7 +68,7 @@ _PATTERNS = [(name, _pattern(wording)) for name, kind in KINDS.items() for wordi
 
 
 def normal(query: str) -> str:
-    """Return a query in lower case without politeness, commas and closing marks."""
+    """Return a query in lower case without politeness, commas and final punctuation."""
     text = " ".join(query.lower().replace(",", " ").split()).rstrip(" .?!")
     while (shorter := _TAIL.sub("", _POLITE.sub("", text)).strip()) != text:
         text = shorter
@@ -76,8 +76,7 @@ def normal(query: str) -> str:
 
 
 def read_intent(query: str) -> Intent | None:
-    """Return what a query asks for, None if it is in no wording that is understood.
-    Guidance above the last line is passed over."""
+    """Return the intent of a query, or None if its wording is unknown. Guidance above the last line is skipped."""
     for text in dict.fromkeys((query, query.strip().rpartition("\n")[2])):
         plain = normal(text)
         for name, pattern in _PATTERNS:
@@ -89,12 +88,11 @@ def read_intent(query: str) -> Intent | None:
 
 
 def wordings_of(intent: Intent) -> int:
-    """Return in how many wordings the teacher may write an intent; opening and links of a goal have theirs each."""
     return int(WRITTEN ** (1 + len(intent.links)))
 
 
 def write_query(intent: Intent, wording: int) -> str:
-    """Return an intent in one of the wordings that the teacher writes, 0 and below `wordings_of` it."""
+    """Return an intent in the wording with this index, which must be below `wordings_of(intent)`."""
     if intent.links:
         each = [wording // WRITTEN**place % WRITTEN for place in range(1 + len(intent.links))]
         return write_goal(intent.slots, intent.links, each)

@@ -1,8 +1,8 @@
-"""Judge role: whether a transcript did what a task asks for, from what the transcript itself shows.
+"""Judge role: whether a transcript did what a task asks for, from the transcript itself.
 
-A change counts if it was answered with `ok`; a claim counts for nothing. What the task comes to is worked out from the
-look-ups of the transcript (and of the verifier's attempt, which has the same start). Where they do not tell, a
-reference solution does, if there is one.
+A change counts if it was answered with `ok`; claims do not count. The goal is computed from the look-ups of the
+transcript and of the verifier's attempt, which has the same start. If these are not enough, a reference solution is
+used if there is one.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from agentevolver.llm.prompts import read_actions
 from agentevolver.recipes.offline.teacher.calls import CHANGES, canonical, read_call
 from agentevolver.recipes.offline.teacher.goals import Effect, Impossible, TeacherGoal, goal, tools_of
 from agentevolver.recipes.offline.teacher.intents import Intent
-from agentevolver.recipes.offline.teacher.observed import NeedLook, Seen, see
+from agentevolver.recipes.offline.teacher.observed import MissingLookup, ObservedEpisode, see
 from agentevolver.recipes.offline.teacher.prompt import Prompt, TeacherDraws
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeFinding:
-    """Verdict on a transcript: the share of the wanted changes and answer that are there, and what is wrong."""
+    """Verdict on a transcript: the share of requested changes and answer that are there, and the problem."""
 
     share: float
     problem: str | None
@@ -30,7 +30,7 @@ class JudgeFinding:
 
 
 def accept(prompt: Prompt, draws: TeacherDraws) -> dict[str, Any]:
-    """`judge/accept`: whether a task and the carried-out reference belong together."""
+    """`judge/accept`: whether a task and its executed reference solution match."""
     intent = prompt.intent()
     prompt.text("opening")
     seen = see(prompt.sections, prompt.steps())
@@ -68,8 +68,7 @@ def grade(prompt: Prompt, draws: TeacherDraws) -> dict[str, Any]:
     }
 
 
-def _learn_from_attempt(prompt: Prompt, seen: Seen) -> None:
-    """Take over what another solution, from the same start, found out by looking."""
+def _learn_from_attempt(prompt: Prompt, seen: ObservedEpisode) -> None:
     if "attempt" not in prompt.sections:
         return
     facts = see(prompt.sections, prompt.steps("attempt")).facts
@@ -77,15 +76,14 @@ def _learn_from_attempt(prompt: Prompt, seen: Seen) -> None:
         seen.facts.take(call, facts.look(call))
 
 
-def find(intent: Intent, seen: Seen, reference: list[str] | None) -> JudgeFinding:
-    """Return the verdict on a transcript, by the task, or by a reference where the transcript does not tell."""
+def find(intent: Intent, seen: ObservedEpisode, reference: list[str] | None) -> JudgeFinding:
     errors = sum(step.failed for step in seen.steps)
     relevant = is_relevant(intent, seen)
     try:
         wanted = goal(intent, seen.facts)
     except Impossible as error:
         return JudgeFinding(0.0, str(error), errors, relevant)
-    except NeedLook as missing:
+    except MissingLookup as missing:
         if reference is None:
             return JudgeFinding(0.0, f"nothing shows what {missing.call} would have shown", errors, relevant)
         wanted = _of_reference(reference)
@@ -125,14 +123,13 @@ def _of_reference(reference: list[str]) -> TeacherGoal:
     return TeacherGoal([canonical(call) for call in calls if call.tool in CHANGES], answer)
 
 
-def is_relevant(intent: Intent, seen: Seen) -> bool:
-    """Whether any step touches what the task is about: its words, or an app of its tools."""
+def is_relevant(intent: Intent, seen: ObservedEpisode) -> bool:
     words = intent.words
     apps = {tool.partition(".")[0] for tool in tools_of(intent)} | {intent.kind.partition("_")[0]}
     calls = [step.call for step in seen.steps if step.call is not None and step.call.tool != "done"]
     return any(words & set(call.args) or call.app in apps for call in calls)
 
 
-def _repeats(seen: Seen) -> int:
+def _repeats(seen: ObservedEpisode) -> int:
     calls = [step.call for step in seen.steps if not step.failed]
     return len(calls) - len(set(calls))

@@ -1,9 +1,8 @@
-"""Observed state of a pocket world: tools and words, what was looked up,
-what was changed, what is peculiar to the site.
+"""Observed state of a pocket world: tools, words, look-ups, changes, and the site's rules.
 
-`ObservedFacts` are of the *start* of the episode: rows that a change made or altered are left out, so that what a
-solution relies on holds in a fresh instance. Nothing is known that no text showed; asking for it
-raises `NeedLook` with the call that would show it.
+`ObservedFacts` describe the *start* of the episode: rows that a change made or altered are left out, so that a solution
+based on them works in a fresh instance. Asking for a fact that no text showed raises `MissingLookup` with the call that
+would show it.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from agentevolver.recipes.offline.teacher.calls import (
     read_usage,
 )
 from agentevolver.recipes.offline.teacher.prompt import NotUnderstood
-from agentevolver.recipes.offline.teacher.rules import Rules
+from agentevolver.recipes.offline.teacher.rules import SiteRules
 
 Row = tuple[str, ...]
 TABLES = {
@@ -40,12 +39,12 @@ TABLES = {
 }
 _NATIVE = "<tool_call>"
 _TABLE_OF_APP = {"note": "note", "cal": "cal", "mail": "mail", "shop": "order"}
-# What a row is known by (the id comes first in every stored row) and which column a look-up's argument selects.
+# The column of stored rows (id first) that a look-up's argument selects.
 _COLUMN = {"note.find": 1, "note.list": 2, "cal.find": 1, "cal.list": 2, "mail.find": 1}
 
 
-class NeedLook(Exception):
-    """Something is not known; `call` would show it."""
+class MissingLookup(Exception):
+    """A fact is unknown; `call` would show it."""
 
     def __init__(self, call: TeacherCall) -> None:
         super().__init__(str(call))
@@ -54,11 +53,11 @@ class NeedLook(Exception):
 
 @dataclass(slots=True)
 class ObservedFacts:
-    """Rows by table and id, and which look-ups were answered in full.
+    """Rows by table and id, and the look-ups that were answered in full.
 
     Rows: note (id, thing, tag), cal (id, person, day, hour), mail (id, person, text), order (id, thing). A product is
-    (price, left) by thing, or None if the shop does not have it; `prices` are also of things of which some was bought
-    before they were looked up.
+    (price, left) by thing, or None if the shop does not have it. `prices` also cover things that were bought before
+    their first look-up, for which `left` at the start is unknown.
     """
 
     rows: dict[str, dict[str, Row]] = field(default_factory=lambda: {"note": {}, "cal": {}, "mail": {}, "order": {}})
@@ -69,24 +68,23 @@ class ObservedFacts:
     answered: set[TeacherCall] = field(default_factory=set)
 
     def look(self, call: TeacherCall) -> list[Row]:
-        """Return the rows that a look-up shows; raises NeedLook if that is not known."""
+        """Return the rows that a look-up shows; raises MissingLookup if they are unknown."""
         if call.tool == "shop.find":
             if call.args[0] not in self.products:
-                raise NeedLook(call)
+                raise MissingLookup(call)
             product = self.products[call.args[0]]
             return [] if product is None else [(call.args[0], str(product[0]), str(product[1]))]
         if call.tool in ("bank.bal", "me.pin"):
             value = self.balance if call.tool == "bank.bal" else self.pin
             if value is None:
-                raise NeedLook(call)
+                raise MissingLookup(call)
             return [(str(value),)]
         rows = list(self.rows[TABLES[call.tool]].values())
         if call.tool in _COLUMN:
             rows = [row for row in rows if row[_COLUMN[call.tool]] == call.args[0]]
-        # A row that another look-up showed answers `find`, since things and people are found by what they are called; a
-        # list may be longer.
+        # A row that another look-up showed answers `find`, since names are unique; a list may have more rows.
         if call not in self.answered and not (rows and call.tool.endswith(".find")):
-            raise NeedLook(call)
+            raise MissingLookup(call)
         return rows
 
     def take(self, call: TeacherCall, rows: Sequence[Row]) -> None:
@@ -102,12 +100,11 @@ class ObservedFacts:
             self.rows[TABLES[call.tool]].update({row[0]: row for row in rows})
 
     def take_prices(self, rows: Sequence[Row]) -> None:
-        """Keep what products cost, which stays as it is when some are bought."""
         self.prices.update({row[0]: int(row[1]) for row in rows})
 
 
 def read_rows(call: TeacherCall, observation: str) -> list[Row] | None:
-    """Return the rows of a look-up's answer in the order of `ObservedFacts`, None if it is not one."""
+    """Return the rows in a look-up's observation, in the order of `ObservedFacts`, or None if it is not one."""
     if call.tool not in LOOKUPS or observation.startswith("err") or len(call.args) != len(USUAL[call.tool]):
         return None
     if observation.strip() == "none":
@@ -137,8 +134,8 @@ def read_rows(call: TeacherCall, observation: str) -> list[Row] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenStep:
-    """A step as understood: `call` is None if the action is no call."""
+class ObservedStep:
+    """A step; `call` is None if the action is no call."""
 
     index: int
     call: TeacherCall | None
@@ -154,13 +151,13 @@ class SeenStep:
 
 
 @dataclass(slots=True)
-class Seen:
+class ObservedEpisode:
     site: str = ""
     tools: dict[str, Signature] = field(default_factory=dict)
     words: dict[str, list[str]] = field(default_factory=dict)
     facts: ObservedFacts = field(default_factory=ObservedFacts)
-    rules: Rules = field(default_factory=Rules)
-    steps: list[SeenStep] = field(default_factory=list)
+    rules: SiteRules = field(default_factory=SiteRules)
+    steps: list[ObservedStep] = field(default_factory=list)
     worked: set[TeacherCall] = field(default_factory=set)
     touched: set[str] = field(default_factory=set)
     effects: list[tuple[str, ...]] = field(default_factory=list)
@@ -176,12 +173,12 @@ class Seen:
         complete = bool(steps) and steps[0].index == 0
         for step in steps:
             call = read_call(step.action)
-            seen = SeenStep(step.index, call, step.observation.strip())
+            seen = ObservedStep(step.index, call, step.observation.strip())
             self.steps.append(seen)
             if call is not None:
                 self._take(seen, call, complete=complete)
 
-    def _take(self, step: SeenStep, call: TeacherCall, *, complete: bool) -> None:
+    def _take(self, step: ObservedStep, call: TeacherCall, *, complete: bool) -> None:
         self.rules.learn(step.index, call, step.observation, self.worked, complete=complete)
         if step.observation.startswith("use ") or step.observation.startswith("err use "):
             self.tools.update(read_usage(step.observation))
@@ -236,10 +233,8 @@ class Seen:
         self.effects.append(effect)
 
     def net_effects(self) -> Counter[tuple[str, ...]]:
-        """Return what the changes come to.
-
-        What was made and deleted again is gone; of several moves of a thing the last counts.
-        """
+        """Return the net changes: things made and deleted again cancel out; of several moves of a thing only the last
+        counts."""
         kept: list[tuple[str, ...] | None] = list(self.effects)
         last: dict[tuple[str, str], int] = {}
         for i, effect in enumerate(self.effects):
@@ -256,14 +251,13 @@ class Seen:
         return Counter(effect for effect in kept if effect is not None)
 
 
-def see(sections: Mapping[str, str], steps: Sequence[StepText]) -> Seen:
-    """Return what the sections of a prompt and the steps of its transcript show; raises NotUnderstood for native tool
-    calls."""
+def see(sections: Mapping[str, str], steps: Sequence[StepText]) -> ObservedEpisode:
+    """Return what a prompt's sections and its transcript's steps show. Raises NotUnderstood for native tool calls."""
     opening = sections.get("opening", "")
     told = f"{opening}\n{sections.get('profile', '')}"
     if _NATIVE in opening or any(_NATIVE in step.action for step in steps):
         raise NotUnderstood("calls are native tool calls (native_tools, syntax: json): it reads a line a call")
-    seen = Seen()
+    seen = ObservedEpisode()
     site = re.search(r"\bsite (k\d+)\b", opening)
     seen.site = site[1] if site else ""
     seen.tools = {**_schema_tools(sections.get("tools", "")), **read_usage(told)}
@@ -273,7 +267,7 @@ def see(sections: Mapping[str, str], steps: Sequence[StepText]) -> Seen:
 
 
 def _opening_words(text: str) -> dict[str, list[str]]:
-    """The words of each kind, from lines like `- WORD: a thing, one of: milk bread`."""
+    """Read lines like `- WORD: a thing, one of: milk bread`."""
     return {
         kind: words.split() for kind, words in re.findall(r"^- ([A-Z]+): [^:\n]*one of: ([a-z ]+)$", text, re.MULTILINE)
     }

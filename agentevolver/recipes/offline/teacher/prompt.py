@@ -1,7 +1,6 @@
-"""Prompt of a role as the teacher reads it, and the draws that it may make while it answers.
+"""A role's prompt as the teacher reads it, and the random draws of a reply.
 
-Whatever the teacher does not understand becomes `NotUnderstood`, which the service answers with HTTP 400 and the
-message.
+A prompt that the teacher does not understand raises `NotUnderstood`; the service answers HTTP 400 with the message.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ _LONG_NUMBER = re.compile(r"\d{1000}")
 
 
 class NotUnderstood(ValueError):
-    """A request that the stand-in has no rule for; the message says what was wrong and what it understands."""
+    """A request without a rule; the message says what was wrong and what the teacher understands."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Prompt of a role: its task, and the sections by name.
+    """A role's prompt: its task, and its sections by name.
 
-    With `is_sent`, the reply of one who acts is the message itself instead of JSON with a thought.
+    If `is_sent`, an acting role replies with the message itself instead of JSON with a thought.
     """
 
     task: str
@@ -37,7 +36,6 @@ class Prompt:
     is_sent: bool = False
 
     def text(self, name: str) -> str:
-        """Return a section that must be there; raises NotUnderstood."""
         if name not in self.sections:
             raise NotUnderstood(
                 f"{self.task}: the prompt has no section <{name}>; it has {sorted(self.sections) or 'none'}"
@@ -45,7 +43,7 @@ class Prompt:
         return self.sections[name]
 
     def steps(self, name: str = "transcript") -> list[StepText]:
-        """Return the steps of a section that must be there; raises NotUnderstood."""
+        """Return the steps of a required section; raises NotUnderstood."""
         try:
             return read_steps(self.text(name))
         except PromptError as error:
@@ -53,12 +51,12 @@ class Prompt:
 
     @property
     def focus(self) -> str:
-        """The tool that the section `focus` names, "" for none."""
+        """The tool that the section `focus` names, or ""."""
         first = self.sections.get("focus", "").strip().partition("\n")[0]
         return first.removeprefix("tool:").strip()
 
     def intent(self) -> Intent:
-        """Return what the task asks for; raises NotUnderstood if it is in no known wording."""
+        """Return the intent of the task; raises NotUnderstood for an unknown wording."""
         query = self.text("task")
         intent = read_intent(query)
         if intent is None:
@@ -70,7 +68,6 @@ class Prompt:
 
 
 def read_prompt(messages: Any) -> Prompt:
-    """Return the prompt of a request's messages; raises NotUnderstood."""
     if not isinstance(messages, list) or len(messages) < 2 or not all(isinstance(m, dict) for m in messages):
         raise NotUnderstood("messages must be a list of a system and a user message at least")
     first, second = messages[0], messages[1]
@@ -88,8 +85,8 @@ def read_prompt(messages: Any) -> Prompt:
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
-    """Shares of mistakes that are made on purpose (`TeacherSettings`)."""
+class MistakeRates:
+    """Shares of deliberate mistakes (`TeacherSettings`)."""
 
     hallucinated: float = 0.15
     malformed: float = 0.02
@@ -102,10 +99,10 @@ class Rates:
 
 @dataclass(slots=True)
 class TeacherDraws:
-    """The chance of one request: `temperature` 0 means none but the mistakes. `planted` lists those that were made."""
+    """Random draws of one request. At temperature 0 only mistakes are random. `planted` lists the mistakes made."""
 
     rng: random.Random
-    rates: Rates
+    rates: MistakeRates
     temperature: float = 0.7
     planted: list[dict[str, Any]] = field(default_factory=list)
 
@@ -116,7 +113,7 @@ class TeacherDraws:
         self.planted.append({"kind": kind, **details})
 
     def pick(self, weighted: Sequence[tuple[Any, float]]) -> Any:
-        """Return an item by its weight; the heaviest at temperature 0."""
+        """Return an item by weight; the heaviest at temperature 0."""
         if self.temperature == 0:
             return max(weighted, key=lambda item: item[1])[0]
         return self.rng.choices([item for item, _ in weighted], [weight for _, weight in weighted])[0]

@@ -1,5 +1,4 @@
-"""Rules of a site: what is peculiar to it, as the teacher learns it from observations,
-and the short lines that tell an agent of it."""
+"""Rules of a site, as the teacher learns them from observations."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ _ERRORS: tuple[tuple[str, str, str], ...] = (
     (r"err login first", "login", "pin"),
     (r"err find \S+ first", "look", "first"),
 )
-# Other words for the same, as people and models put it; read, never written.
+# Other wordings of the rules, by people and models; read, never written.
 _MEANINGS: tuple[tuple[str, str, str], ...] = (
     (r"\b(read|call)\b.*\bdoc\b.*\b(before|first)|\bneed doc\b|\bread its doc\b|\bread doc\b", "guard", "doc"),
     (r"\byes\b", "guard", "yes"),
@@ -46,41 +45,37 @@ _MEANINGS: tuple[tuple[str, str, str], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
-    """Evidence of a rule: at which step it was learnt,
-    and whether by an error, a manual or a call that worked."""
+class RuleEvidence:
+    """The step at which a rule was learnt, and how: by an error, a manual or a call that worked (`success`)."""
 
     step: int
     by: str
 
 
 @dataclass(slots=True)
-class Rules:
-    """Knowledge of a site; a rule that is not in `values` is not known."""
-
+class SiteRules:
     values: dict[str, str] = field(default_factory=dict)
-    evidence: dict[str, Evidence] = field(default_factory=dict)
+    evidence: dict[str, RuleEvidence] = field(default_factory=dict)
 
     def get(self, rule: str) -> str | None:
         return self.values.get(rule)
 
-    def copy(self) -> Rules:
-        return Rules(dict(self.values), dict(self.evidence))
+    def copy(self) -> SiteRules:
+        return SiteRules(dict(self.values), dict(self.evidence))
 
     def note(self, rule: str, value: str, step: int, by: str) -> None:
-        """Take note of a rule. Errors and manuals say what is so;
-        a call that worked only counts where nothing is known."""
+        """Set a rule. Errors and manuals replace a known value; a call that worked does not."""
         if by == "success" and rule in self.values:
             return
         if self.values.get(rule) != value:
-            self.evidence[rule] = Evidence(step, by)
+            self.evidence[rule] = RuleEvidence(step, by)
         self.values[rule] = value
 
     def learn(
         self, step: int, call: TeacherCall, observation: str, before: set[TeacherCall], *, complete: bool
     ) -> None:
-        """Learn from one step; `before` holds the calls that worked before,
-        `complete` says that none of them is missing."""
+        """Learn from one step. `before` holds the calls that worked earlier; `complete` says that none is missing from
+        it."""
         if observation.startswith("err"):
             for pattern, rule, value in _ERRORS:
                 if re.match(pattern, observation):
@@ -128,8 +123,8 @@ def concerns(rule: str, tools: set[str]) -> bool:
 
 
 def rules_in(text: str) -> dict[str, str]:
-    """Return the rules that a text tells, in whatever words the teacher understands;
-    a text that contradicts itself tells neither."""
+    """Return the rules that a text states, in any wording that the teacher understands. A rule with contradicting
+    values is left out."""
     found: dict[str, set[str]] = {}
     for part in re.split(r"\s*;\s*|\n+-?\s*|\s+\.\s+", text.lower()):
         taken: set[str] = set()

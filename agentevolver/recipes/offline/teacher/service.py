@@ -1,8 +1,8 @@
 """HTTP service of the teacher: `/v1/chat/completions`, `/v1/models`, `/healthz`.
 
-A reply follows from the seed, the prompt, and the request's `seed` or, without one, how often this prompt was sent
-before; at temperature 0 from the seed and the prompt alone. Whatever is asked that it does not understand is HTTP 400
-in OpenAI's form.
+A reply depends on the teacher's seed, the prompt, and the request's `seed` or, without one, the number of times this
+prompt was sent before. At temperature 0 it depends on seed and prompt alone. A request that the teacher does not
+understand gets HTTP 400 in OpenAI's form.
 """
 
 from __future__ import annotations
@@ -23,7 +23,14 @@ from fastapi.responses import JSONResponse
 
 from agentevolver.llm.settings import TEACHER_TOKEN
 from agentevolver.recipes.offline.teacher import attributor, explorer, judge, summariser, synthesiser
-from agentevolver.recipes.offline.teacher.prompt import WHAT, NotUnderstood, Prompt, Rates, TeacherDraws, read_prompt
+from agentevolver.recipes.offline.teacher.prompt import (
+    WHAT,
+    MistakeRates,
+    NotUnderstood,
+    Prompt,
+    TeacherDraws,
+    read_prompt,
+)
 from agentevolver.utils.health import health_facts
 from agentevolver.utils.web.access import Access
 from agentevolver.utils.web.shield import Shield, answer_errors
@@ -31,7 +38,7 @@ from agentevolver.utils.web.shield import Shield, answer_errors
 Handler = Callable[[Prompt, TeacherDraws], dict[str, Any] | str]
 
 TEACHER = "agentevolver offline teacher"
-"""What its health page says that it is."""
+"""The service's name on its health page."""
 
 HANDLERS: dict[str, Handler] = {
     "explorer/act": explorer.explore,
@@ -57,17 +64,16 @@ _DEFAULT_TEMPERATURE = 0.7
 
 @dataclass(slots=True)
 class Teacher:
-    """Answers prompts. `record`, if given, gets one JSON line for every mistake that was made on purpose."""
+    """Answers prompts. `record` is a file with one JSON line for every deliberate mistake."""
 
     seed: int = 0
-    rates: Rates = field(default_factory=Rates)
+    rates: MistakeRates = field(default_factory=MistakeRates)
     record: Path | None = None
     served: Counter[str] = field(default_factory=Counter)
     planted: Counter[str] = field(default_factory=Counter)
     _asked: OrderedDict[str, int] = field(default_factory=OrderedDict)
 
     def answer(self, messages: Any, *, seed: int | None = None, temperature: float = _DEFAULT_TEMPERATURE) -> str:
-        """Return the text of a reply; raises NotUnderstood."""
         prompt = read_prompt(messages)
         handler = HANDLERS.get(prompt.task)
         if handler is None:
@@ -92,7 +98,6 @@ class Teacher:
         return f"{self.seed}-{digest}-{count}"
 
     def _dressed(self, reply: dict[str, Any], draws: TeacherDraws) -> str:
-        """Return the reply as JSON, sometimes in a fence, and sometimes as what is no reply at all."""
         text = json.dumps(reply)
         if draws.errs(self.rates.malformed):
             kind = draws.rng.choice(("prose", "half", "other keys"))
@@ -117,8 +122,7 @@ def error_body(status: int, detail: str) -> dict[str, Any]:
 
 
 def make_app(teacher: Teacher, *, access: Access | None = None, delay_s: float = 0.0) -> FastAPI:
-    """Return the service behind its shield; it waits `delay_s` before every reply, to measure with a judge that
-    takes its time."""
+    """Return the service. It waits `delay_s` before every reply, to simulate a slow judge."""
     app = FastAPI(title="agentevolver offline teacher", description=WHAT, docs_url=None, redoc_url=None)
     rules = access or Access("127.0.0.1", variable=TEACHER_TOKEN)
     app.add_middleware(Shield, access=rules, body_bytes=MAX_BODY_BYTES, error_body=error_body)
@@ -159,7 +163,7 @@ def _read(body: bytes) -> dict[str, Any]:
 
 
 def _checked(data: dict[str, Any]) -> tuple[Any, int | None, float]:
-    """Return messages, seed and temperature; raises NotUnderstood for what would be ignored if it were accepted."""
+    """Return messages, seed and temperature; raises NotUnderstood for fields that have no effect here."""
     for key, harmless in (("stream", (False, None)), ("n", (1, None)), ("tools", ([], None))):
         if data.get(key) not in harmless:
             raise NotUnderstood(f"{key}={data[key]!r} is not supported by {WHAT}")

@@ -1,9 +1,8 @@
-"""Summariser role: lessons about a site out of transcripts, and notes of an agent whose context is too small.
+"""Summariser role: lessons about a site from transcripts, and notes for an agent whose context is too small.
 
-Lessons are short lines that are checked, ranked and put together for a task. They are worded as the seed policy was
-taught to follow them. A lesson is only drawn from what an observation shows: an error and the rule it states, a manual,
-a call that worked. Notes are `tip` and what the site wants, `so far`
-and the calls that worked for the present task with their answers, and at the end the task itself.
+Lessons are short lines, worded as the seed policy was taught to follow them. A lesson needs an observation that shows
+it: an error with its rule, a manual, or a call that worked. Notes are `tip` with the site's rules, `so far` with the
+calls that worked in the present task and their answers, and last the task itself.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any
 from agentevolver.llm.prompts import StepText
 from agentevolver.recipes.offline.teacher.goals import tools_of
 from agentevolver.recipes.offline.teacher.intents import read_intent
-from agentevolver.recipes.offline.teacher.observed import Seen, see
+from agentevolver.recipes.offline.teacher.observed import ObservedEpisode, see
 from agentevolver.recipes.offline.teacher.prompt import NotUnderstood, Prompt, TeacherDraws
 from agentevolver.recipes.offline.teacher.rules import OCCASIONS, RULES, concerns, rules_in
 from env_service.environments.pocket.wordings import PHRASES
@@ -29,18 +28,18 @@ _GENERAL = {
 
 
 def success(prompt: Prompt, draws: TeacherDraws) -> dict[str, Any]:
-    """`summariser/success`: what the site was found to want."""
+    """`summariser/success`: the site's rules that were learnt."""
     return {"experiences": _lessons(_seen(prompt, "transcript"), draws)}
 
 
 def failure(prompt: Prompt, draws: TeacherDraws) -> dict[str, Any]:
-    """`summariser/failure`: the same, and what was done wrong whatever the site."""
+    """`summariser/failure`: the same, and mistakes that do not depend on the site."""
     seen = _seen(prompt, "transcript")
     return {"experiences": [*_lessons(seen, draws), *_faults(seen)]}
 
 
 def comparative(prompt: Prompt, draws: TeacherDraws) -> dict[str, Any]:
-    """`summariser/comparative`: what the better one knew and the worse one ran into or never found out."""
+    """`summariser/comparative`: rules that the better attempt knew and the worse one violated or never learnt."""
     better, worse = _seen(prompt, "better"), _seen(prompt, "worse")
     erred = {rule for rule, evidence in worse.rules.evidence.items() if evidence.by == "error"}
     told = [rule for rule, value in better.rules.values.items() if rule in erred or worse.rules.get(rule) != value]
@@ -53,7 +52,7 @@ def comparative(prompt: Prompt, draws: TeacherDraws) -> dict[str, Any]:
 
 
 def validate(prompt: Prompt, draws: TeacherDraws) -> dict[str, Any]:
-    """`summariser/validate`: which experiences say something that is so, as far as can be told."""
+    """`summariser/validate`: which experiences are true, as far as the transcript shows."""
     known: dict[str, str] = {}
     entries = _experiences(prompt)
     if "transcript" in prompt.sections:
@@ -62,7 +61,6 @@ def validate(prompt: Prompt, draws: TeacherDraws) -> dict[str, Any]:
 
 
 def _judged(content: str, known: dict[str, str]) -> dict[str, Any]:
-    """Return the verdict on what an experience says, where `known` is what the transcript shows of the site."""
     claims = rules_in(content)
     if not claims and content.strip() not in _GENERAL:
         return {"reason": "it tells nothing about how tools are used here", "valid": False, "score": 0.1}
@@ -76,7 +74,7 @@ def _judged(content: str, known: dict[str, str]) -> dict[str, Any]:
 
 
 def rewrite(prompt: Prompt, draws: TeacherDraws) -> dict[str, Any]:
-    """`summariser/rewrite`: the lines that hold at this site and concern this task, joined; the majority counts."""
+    """`summariser/rewrite`: the lines that hold at this site and concern this task, joined; the majority decides."""
     entries = [entry for entry, fits in _ranked(prompt) if fits > 0]
     votes: Counter[tuple[str, str]] = Counter()
     general = []
@@ -94,23 +92,23 @@ def rewrite(prompt: Prompt, draws: TeacherDraws) -> dict[str, Any]:
 
 
 def rerank(prompt: Prompt, draws: TeacherDraws) -> dict[str, Any]:
-    """`summariser/rerank`: experiences of this site that concern this task first, those of other sites left out."""
+    """`summariser/rerank`: experiences that concern this task first; those of other sites are left out."""
     ranked = sorted(((entry, fits) for entry, fits in _ranked(prompt) if fits > 0), key=lambda item: -item[1])
     return {"order": [entry["number"] for entry, _ in ranked]}
 
 
-def _seen(prompt: Prompt, name: str) -> Seen:
+def _seen(prompt: Prompt, name: str) -> ObservedEpisode:
     if prompt.task != "summariser/validate":
         prompt.text("opening")
     return see(prompt.sections, prompt.steps(name))
 
 
-def _lessons(seen: Seen, draws: TeacherDraws) -> list[dict[str, Any]]:
+def _lessons(seen: ObservedEpisode, draws: TeacherDraws) -> list[dict[str, Any]]:
     lessons = [_lesson(seen, rule, value, draws) for rule, value in seen.rules.values.items()]
     return sorted(lessons, key=lambda lesson: -float(lesson["confidence"]))
 
 
-def _lesson(seen: Seen, rule: str, value: str, draws: TeacherDraws) -> dict[str, Any]:
+def _lesson(seen: ObservedEpisode, rule: str, value: str, draws: TeacherDraws) -> dict[str, Any]:
     by = seen.rules.evidence[rule].by
     if draws.errs(draws.rates.wrong_experiences):
         right, value = value, next(other for other in RULES[rule] if other != value)
@@ -127,7 +125,7 @@ def _lesson(seen: Seen, rule: str, value: str, draws: TeacherDraws) -> dict[str,
     }
 
 
-def _faults(seen: Seen) -> list[dict[str, Any]]:
+def _faults(seen: ObservedEpisode) -> list[dict[str, Any]]:
     calls = [step.call for step in seen.steps if step.call is not None]
     found = []
     if len(calls) != len(set(calls)):
@@ -158,7 +156,7 @@ def _experiences(prompt: Prompt) -> list[dict[str, Any]]:
 
 
 def _ranked(prompt: Prompt) -> list[tuple[dict[str, Any], float]]:
-    """Experiences with how well they fit: 0 for another site's, more where the task's kind is concerned."""
+    """Return the experiences with how well they fit: 0 for another site's, more if they concern the task's kind."""
     site = re.search(r"\bsite (k\d+)\b", prompt.text("opening"))
     intent = read_intent(prompt.text("task"))
     tools = set(tools_of(intent)) if intent is not None else set()
@@ -172,15 +170,15 @@ def _ranked(prompt: Prompt) -> list[tuple[dict[str, Any], float]]:
     return ranked
 
 
-# What an agent takes for granted that was told nothing.
+# What an agent assumes without notes.
 _USUAL = {"pay": "name", "login": "open", "plan": "name", "look": "free"}
 _TIP, _SO_FAR = "tip ", "so far "
-# Calls that notes keep; of a goal with links all, since its end still wants what its beginning showed.
+# Calls that notes keep. Goals with links keep (nearly) all: the last link may need what the first calls showed.
 _MOST_CALLS, _MOST_CALLS_OF_A_GOAL = 4, 30
 
 
 def context(prompt: Prompt, draws: TeacherDraws) -> str:
-    """`summariser/context`: notes on the steps of the transcript and on the earlier notes, as plain text."""
+    """`summariser/context`: new notes from the transcript's steps and the earlier notes, as plain text."""
     steps, notes = prompt.steps(), prompt.sections.get("summary", "").splitlines()
     known = rules_in(next((line for line in notes if line.startswith(_TIP)), ""))
     known |= see(prompt.sections, steps).rules.values

@@ -1,8 +1,8 @@
-"""Synthesiser role: tasks out of an exploration's transcript.
+"""Synthesiser role: tasks from an exploration's transcript.
 
-Every value of a task's solution stands in the transcript, or is free to choose, and whatever the site wants of the
-calls in it was learnt there. A seeded share of the tasks is hallucinated: the solution does not do what the
-query asks for, in one of six ways.
+Every value of a solution is in the transcript or free to choose, and every rule of the site that its calls need was
+learnt there. A seeded share of the tasks is hallucinated: the solution does not do what the query asks for, in one of
+six ways.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from agentevolver.recipes.offline.teacher import app_proposals
 from agentevolver.recipes.offline.teacher.calls import CHANGES, LOOKUPS, TeacherCall, canonical
 from agentevolver.recipes.offline.teacher.goals import Impossible, next_call
 from agentevolver.recipes.offline.teacher.intents import KINDS, Intent, normal, read_intent, wordings_of, write_query
-from agentevolver.recipes.offline.teacher.observed import NeedLook, Seen, see
+from agentevolver.recipes.offline.teacher.observed import MissingLookup, ObservedEpisode, see
 from agentevolver.recipes.offline.teacher.prompt import NotUnderstood, Prompt, TeacherDraws
 from agentevolver.recipes.offline.teacher.rules import RULES, concerns
 
@@ -25,7 +25,7 @@ _WEIGHTS = {"easy": (3.0, 2.0, 1.0, 0.5), "medium": (1.0, 2.0, 2.0, 1.0), "hard"
 
 
 def tasks(prompt: Prompt, draws: TeacherDraws) -> dict[str, Any]:
-    """`synthesiser/tasks`: as many tasks as wanted, as far as the transcript proves them."""
+    """`synthesiser/tasks`: up to `count` tasks that the transcript proves."""
     prompt.text("opening")
     seen = see(prompt.sections, prompt.steps())
     existing = [line.removeprefix("- ") for line in prompt.sections.get("existing", "").splitlines() if line.strip()]
@@ -51,10 +51,7 @@ def tasks(prompt: Prompt, draws: TeacherDraws) -> dict[str, Any]:
 
 
 def digest(transcript: str) -> str:
-    """Return the name of a transcript in the record of mistakes.
-
-    The same query and solution may be right in another world.
-    """
+    """Return the transcript's id in the record of mistakes; a query with its solution may be right in another world."""
     return hashlib.sha256(transcript.strip().encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
@@ -66,7 +63,7 @@ def _count(prompt: Prompt) -> int:
 
 
 def _task(
-    query: str, intent: Intent, calls: list[TeacherCall], seen: Seen, draws: TeacherDraws, source: str
+    query: str, intent: Intent, calls: list[TeacherCall], seen: ObservedEpisode, draws: TeacherDraws, source: str
 ) -> dict[str, Any]:
     confidence = round(0.98 - 0.04 * intent.level - 0.05 * draws.rng.random(), 2)
     mistake = draws.errs(draws.rates.hallucinated)
@@ -87,9 +84,8 @@ def _overlap(one: set[str], other: set[str]) -> float:
 
 
 def _chosen(
-    seen: Seen, existing: list[str], weights: tuple[float, ...], draws: TeacherDraws
+    seen: ObservedEpisode, existing: list[str], weights: tuple[float, ...], draws: TeacherDraws
 ) -> Iterator[tuple[Intent, list[TeacherCall]]]:
-    """Yield grounded tasks, each of another kind while there are kinds left; kinds that exist already come later."""
     had = [intent.kind for query in existing if (intent := read_intent(query)) is not None]
     for _ in range(3):
         left = {kind: weights[KINDS[kind].level - 1] / (1 + 2 * had.count(kind)) for kind in KINDS}
@@ -102,16 +98,16 @@ def _chosen(
                 yield Intent(kind, slots), calls
 
 
-def grounded(intent: Intent, seen: Seen) -> list[TeacherCall] | None:
-    """Return the calls that do a task from the start, None if the transcript does not prove that they would."""
-    episode = Seen(rules=seen.rules.copy())
+def grounded(intent: Intent, seen: ObservedEpisode) -> list[TeacherCall] | None:
+    """Return the calls that solve a task from the start, or None if the transcript does not prove them."""
+    episode = ObservedEpisode(rules=seen.rules.copy())
     calls: list[TeacherCall] = []
     while len(calls) < _LONGEST:
         try:
             call = next_call(intent, episode)
             if call.tool in LOOKUPS:
                 episode.facts.take(call, seen.facts.look(call))
-        except (NeedLook, Impossible):
+        except (MissingLookup, Impossible):
             return None
         if call.tool in CHANGES:
             episode.effects.append(canonical(call))
@@ -124,34 +120,34 @@ def grounded(intent: Intent, seen: Seen) -> list[TeacherCall] | None:
     return None
 
 
-# ---- what fills a kind's wording, drawn from what was seen; None if nothing does ----
+# ---- slots of a kind's wording, drawn from the transcript; None if it shows none ----
 
 
-def _any(seen: Seen, draws: TeacherDraws, kind: str) -> str | None:
+def _any(seen: ObservedEpisode, draws: TeacherDraws, kind: str) -> str | None:
     table = {"NAME": ("cal", "mail"), "WORD": ("note", "order")}.get(kind, ())
     words = seen.words.get(kind) or sorted({row[1] for t in table for row in seen.facts.rows[t].values()})
     return draws.rng.choice(words) if words else None
 
 
-def _row(seen: Seen, draws: TeacherDraws, table: str) -> tuple[str, ...] | None:
+def _row(seen: ObservedEpisode, draws: TeacherDraws, table: str) -> tuple[str, ...] | None:
     rows = list(seen.facts.rows[table].values())
     return draws.rng.choice(rows) if rows else None
 
 
-def _product(seen: Seen, draws: TeacherDraws) -> tuple[str, int, int] | None:
+def _product(seen: ObservedEpisode, draws: TeacherDraws) -> tuple[str, int, int] | None:
     products = [(word, *product) for word, product in seen.facts.products.items() if product is not None]
     return draws.rng.choice(products) if products else None
 
 
-def _answered(seen: Seen, draws: TeacherDraws, tool: str, least: int, most: int) -> str | None:
+def _answered(seen: ObservedEpisode, draws: TeacherDraws, tool: str, least: int, most: int) -> str | None:
     calls = [c for c in seen.facts.answered if c.tool == tool and least <= len(seen.facts.look(c)) <= most]
     return draws.rng.choice(sorted(c.args[0] for c in calls)) if calls else None
 
 
-def _free(**kinds: str) -> Callable[[Seen, TeacherDraws], Slots | None]:
-    """Slots that any word of a kind fills; N stands for an amount, H for an hour."""
+def _free(**kinds: str) -> Callable[[ObservedEpisode, TeacherDraws], Slots | None]:
+    """`kinds` are kinds of words by slot; N is an amount, H an hour."""
 
-    def draw(seen: Seen, draws: TeacherDraws) -> Slots | None:
+    def draw(seen: ObservedEpisode, draws: TeacherDraws) -> Slots | None:
         out: Slots = {}
         for slot, kind in kinds.items():
             value = {"N": str(draws.rng.randint(2, 9)), "H": str(draws.rng.randint(1, 9))}.get(kind) or _any(
@@ -165,10 +161,8 @@ def _free(**kinds: str) -> Callable[[Seen, TeacherDraws], Slots | None]:
     return draw
 
 
-def _of_row(table: str, slot: str, **others: str) -> Callable[[Seen, TeacherDraws], Slots | None]:
-    """The thing or person of a seen row, and free words, which differ from the row's."""
-
-    def draw(seen: Seen, draws: TeacherDraws) -> Slots | None:
+def _of_row(table: str, slot: str, **others: str) -> Callable[[ObservedEpisode, TeacherDraws], Slots | None]:
+    def draw(seen: ObservedEpisode, draws: TeacherDraws) -> Slots | None:
         row, rest = _row(seen, draws, table), _free(**others)(seen, draws)
         if row is None or rest is None or any(value in row for value in rest.values()):
             return None
@@ -177,12 +171,12 @@ def _of_row(table: str, slot: str, **others: str) -> Callable[[Seen, TeacherDraw
     return draw
 
 
-def _of_product(seen: Seen, draws: TeacherDraws) -> Slots | None:
+def _of_product(seen: ObservedEpisode, draws: TeacherDraws) -> Slots | None:
     product = _product(seen, draws)
     return None if product is None else {"w": product[0]}
 
 
-def _buy(seen: Seen, draws: TeacherDraws) -> Slots | None:
+def _buy(seen: ObservedEpisode, draws: TeacherDraws) -> Slots | None:
     product = _product(seen, draws)
     if product is None:
         return None
@@ -191,12 +185,12 @@ def _buy(seen: Seen, draws: TeacherDraws) -> Slots | None:
     return {"w": product[0], "n": str(draws.rng.randint(1, most))} if most > 0 else None
 
 
-def _pay_price(seen: Seen, draws: TeacherDraws) -> Slots | None:
+def _pay_price(seen: ObservedEpisode, draws: TeacherDraws) -> Slots | None:
     product, name = _product(seen, draws), _any(seen, draws, "NAME")
     return None if product is None or name is None else {"w": product[0], "p": name}
 
 
-def _if_price(seen: Seen, draws: TeacherDraws) -> Slots | None:
+def _if_price(seen: ObservedEpisode, draws: TeacherDraws) -> Slots | None:
     product, tag = _product(seen, draws), _any(seen, draws, "TAG")
     if product is None or tag is None or product[2] < 1:
         return None
@@ -208,28 +202,28 @@ def _if_price(seen: Seen, draws: TeacherDraws) -> Slots | None:
     return {"w": product[0], "n": str(n), "t": tag}
 
 
-def _on_day(most: int, least: int = 0, **others: str) -> Callable[[Seen, TeacherDraws], Slots | None]:
-    def draw(seen: Seen, draws: TeacherDraws) -> Slots | None:
+def _on_day(most: int, least: int = 0, **others: str) -> Callable[[ObservedEpisode, TeacherDraws], Slots | None]:
+    def draw(seen: ObservedEpisode, draws: TeacherDraws) -> Slots | None:
         day, rest = _answered(seen, draws, "cal.list", least, most), _free(**others)(seen, draws)
         return None if day is None or rest is None else {"d": day, **rest}
 
     return draw
 
 
-def _with_tag(least: int, most: int) -> Callable[[Seen, TeacherDraws], Slots | None]:
-    def draw(seen: Seen, draws: TeacherDraws) -> Slots | None:
+def _with_tag(least: int, most: int) -> Callable[[ObservedEpisode, TeacherDraws], Slots | None]:
+    def draw(seen: ObservedEpisode, draws: TeacherDraws) -> Slots | None:
         tag = _answered(seen, draws, "note.list", least, most)
         return None if tag is None else {"t": tag}
 
     return draw
 
 
-def _if_rich(seen: Seen, draws: TeacherDraws) -> Slots | None:
+def _if_rich(seen: ObservedEpisode, draws: TeacherDraws) -> Slots | None:
     rest = _free(p="NAME", m="N", w="WORD")(seen, draws)
     return None if rest is None else {**rest, "n": str(draws.rng.choice((40, 50, 60)))}
 
 
-_SLOTS: dict[str, Callable[[Seen, TeacherDraws], Slots | None]] = {
+_SLOTS: dict[str, Callable[[ObservedEpisode, TeacherDraws], Slots | None]] = {
     "note_add": _free(w="WORD", t="TAG"),
     "price": _of_product,
     "note_which": _of_row("note", "w"),
@@ -258,7 +252,7 @@ _SLOTS: dict[str, Callable[[Seen, TeacherDraws], Slots | None]] = {
 
 
 _FREE_WORDS = ("TAG", "DAY", "NAME", "WORD")
-# Kinds whose wording names a thing that must exist, and the table where it would.
+# Kinds whose wording names an existing thing, and the thing's table.
 _TABLE_OF = {
     "note_del": "note",
     "note_which": "note",
@@ -268,13 +262,12 @@ _TABLE_OF = {
     "pay_price": "product",
 }
 _Changed = tuple[str | None, list[TeacherCall]]
-_Way = Callable[[Intent, list[TeacherCall], Seen, TeacherDraws], _Changed | None]
+_Way = Callable[[Intent, list[TeacherCall], ObservedEpisode, TeacherDraws], _Changed | None]
 
 
 def hallucinate(
-    query: str, intent: Intent, calls: list[TeacherCall], seen: Seen, draws: TeacherDraws
+    query: str, intent: Intent, calls: list[TeacherCall], seen: ObservedEpisode, draws: TeacherDraws
 ) -> tuple[str, str, list[TeacherCall]]:
-    """Return which mistake, and the query and calls with it in them."""
     ways: list[tuple[str, _Way]] = [("invalid tool", _invalid_tool), ("missing step", _missing_step)]
     if any(_id_of(call) for call in calls):
         ways.append(("wrong id", _wrong_id))
@@ -302,13 +295,13 @@ def _swapped(call: TeacherCall, old: str, new: str) -> TeacherCall:
     return TeacherCall(call.tool, tuple(new if arg == old else arg for arg in call.args))
 
 
-def _invalid_tool(intent: Intent, calls: list[TeacherCall], seen: Seen, draws: TeacherDraws) -> _Changed:
+def _invalid_tool(intent: Intent, calls: list[TeacherCall], seen: ObservedEpisode, draws: TeacherDraws) -> _Changed:
     victim = draws.rng.choice([call for call in calls if call.tool != "done"])
     tool = f"{victim.app}.{draws.rng.choice(('remove', 'update', 'search', 'get', 'delete'))}"
     return None, _replace(calls, victim, TeacherCall(tool, victim.args))
 
 
-def _missing_step(intent: Intent, calls: list[TeacherCall], seen: Seen, draws: TeacherDraws) -> _Changed:
+def _missing_step(intent: Intent, calls: list[TeacherCall], seen: ObservedEpisode, draws: TeacherDraws) -> _Changed:
     changes = [call for call in calls if call.tool in CHANGES]
     if changes:
         victim = draws.rng.choice(changes)
@@ -316,7 +309,7 @@ def _missing_step(intent: Intent, calls: list[TeacherCall], seen: Seen, draws: T
     return None, [*calls[:-1], TeacherCall("done")]
 
 
-def _wrong_id(intent: Intent, calls: list[TeacherCall], seen: Seen, draws: TeacherDraws) -> _Changed | None:
+def _wrong_id(intent: Intent, calls: list[TeacherCall], seen: ObservedEpisode, draws: TeacherDraws) -> _Changed | None:
     victim = next((call for call in calls if _id_of(call)), None)
     key = _id_of(victim) if victim is not None else None
     if victim is None or key is None:
@@ -327,7 +320,7 @@ def _wrong_id(intent: Intent, calls: list[TeacherCall], seen: Seen, draws: Teach
     return None, _replace(calls, victim, _swapped(victim, key, wrong))
 
 
-def _wrong_answer(intent: Intent, calls: list[TeacherCall], seen: Seen, draws: TeacherDraws) -> _Changed:
+def _wrong_answer(intent: Intent, calls: list[TeacherCall], seen: ObservedEpisode, draws: TeacherDraws) -> _Changed:
     right = calls[-1].args[0]
     others = [w for words in seen.words.values() if right in words for w in words if w != right]
     wrong = (
@@ -336,8 +329,9 @@ def _wrong_answer(intent: Intent, calls: list[TeacherCall], seen: Seen, draws: T
     return None, [*calls[:-1], TeacherCall("done", (wrong,))]
 
 
-def _wrong_value(intent: Intent, calls: list[TeacherCall], seen: Seen, draws: TeacherDraws) -> _Changed | None:
-    """The solution does it with another amount, hour, person, tag or day than the query says."""
+def _wrong_value(
+    intent: Intent, calls: list[TeacherCall], seen: ObservedEpisode, draws: TeacherDraws
+) -> _Changed | None:
     victims = [(call, arg) for call in calls if call.tool in CHANGES for arg in _values(intent, call)]
     if not victims:
         return None
@@ -350,15 +344,13 @@ def _wrong_value(intent: Intent, calls: list[TeacherCall], seen: Seen, draws: Te
 
 
 def _values(intent: Intent, call: TeacherCall) -> list[str]:
-    """Values of a change that its query decides: those that it names; of a goal with links, which names next to none of
-    what they come to, all but ids."""
+    """Return the values of a change that the query decides: those it names, or, for a goal with links, all but ids."""
     if intent.links:
         return [arg for arg in canonical(call)[1:] if arg != _id_of(call)]
     return [arg for arg in call.args if arg in intent.slots.values()]
 
 
-def _unseen(intent: Intent, calls: list[TeacherCall], seen: Seen, draws: TeacherDraws) -> _Changed | None:
-    """The query speaks of a thing that nobody saw there, and the solution goes on as if it were the one that was."""
+def _unseen(intent: Intent, calls: list[TeacherCall], seen: ObservedEpisode, draws: TeacherDraws) -> _Changed | None:
     there = {table: {row[1] for row in rows.values()} for table, rows in seen.facts.rows.items()}
     there["product"] = {word for word, product in seen.facts.products.items() if product is not None}
     here = there.pop(_TABLE_OF[intent.kind])

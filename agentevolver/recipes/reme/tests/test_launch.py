@@ -54,7 +54,7 @@ def test_it_is_ours_unless_the_users_own_is_described(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("written", "words"),
     [
-        ((), r"nobody would ask: .* set exp_manager\.backend=http"),
+        ((), r"would not use: .* set exp_manager\.backend=http"),
         (http("http://10.0.0.1:8001"), r"reme\.base_url=http://10\.0\.0\.1:8001 must be http://127\.0\.0\.1:PORT"),
         ((*http("http://127.0.0.1:8123"), "llm.base_url=policy"), "--with-reme: llm.roles.summariser.base_url"),
     ],

@@ -4,7 +4,7 @@ import pytest
 
 from agentevolver.recipes.seal.diagnose import KINDS, diagnose
 from agentevolver.recipes.seal.signals import Signals
-from agentevolver.recipes.seal.weakness import Window, focused
+from agentevolver.recipes.seal.weakness import WeaknessWindow, focused
 from agentevolver.types import Diagnosis
 from env_service.environments.pocket.quirks import quirks_of
 from env_service.environments.pocket.tasks import make_task, task_ids
@@ -144,7 +144,7 @@ def weak(task_id, tool, site=1):
 
 
 def test_weaknesses_are_put_together_weighed_and_forgotten_after_the_window():
-    signals, window = Signals(), Window(3)
+    signals, window = Signals(), WeaknessWindow(3)
     signals.record(visit("sure", 10) + visit("sure", 10, group="h") + visit("sure", 10, group="i"))
     signals.record(visit("often", 5))
     window.record(1, [weak("new", "note.del"), weak("new2", "note.del"), weak("sure", "cal.del")])
@@ -155,7 +155,7 @@ def test_weaknesses_are_put_together_weighed_and_forgotten_after_the_window():
         ("note.del", "wrong_argument", 2),
     ], "what is uncertain counts twice, what is mastered nothing"
     assert found[1].seeds == ("new2", "new") and [e.task_id for e in found[1].examples] == ["new2", "new"]
-    again = Window(3)
+    again = WeaknessWindow(3)
     again.load_state_dict(window.state_dict())
     assert again.weaknesses(signals) == found
     window.record(4, [])
@@ -163,7 +163,7 @@ def test_weaknesses_are_put_together_weighed_and_forgotten_after_the_window():
 
 
 def test_each_weakness_has_its_turn_and_each_world_one_exploration():
-    signals, window = Signals(), Window(9)
+    signals, window = Signals(), WeaknessWindow(9)
     window.record(1, [weak(f"t{i}", "note.del") for i in range(9)])
     window.record(2, [weak("t0", "cal.del"), weak("u", "cal.del")])
     focus = focused(window.weaknesses(signals), 5)

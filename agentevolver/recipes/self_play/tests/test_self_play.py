@@ -163,7 +163,7 @@ def test_a_pool_that_cannot_be_restored_or_kept_ends_the_run_with_a_line(made):
     play, directory = made()
     with pytest.raises(TrainingFailed, match="save_contents must name hf_model"):
         play.save(checkpoint(directory, 10, weights=False), 10)
-    with pytest.raises(TrainingFailed, match="nobody knows the pool"):
+    with pytest.raises(TrainingFailed, match="is unknown"):
         play.restore(directory)
     (directory / STATE).write_text(json.dumps({"elo": 1.0, "members": []}))
     with pytest.raises(TrainingFailed, match="does not begin with the start"):

@@ -27,8 +27,7 @@ def router(experiment: Experiment) -> APIRouter:
 
 
 def ratings(folder: Path) -> dict[str, Any]:
-    """Return `step`, `elo` of the policy, and `members` of the pool with `name`, `elo` and `games`; {} if the run has
-    no ratings."""
+    """Return {} if the run has no ratings."""
     told = read_object(folder / RATINGS)
     members = [one for one in told.get("members") or () if isinstance(one, dict)]
     shown = [{key: one.get(key) for key in ("name", "elo", "games")} for one in members]

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentevolver.config.checks import load
-from agentevolver.recipes.utility.estimate import Belief, Pair, credited, is_harmful, pairs_of
+from agentevolver.recipes.utility.estimate import Pair, UtilityEstimate, credited, is_harmful, pairs_of
 from agentevolver.recipes.utility.ranking import UtilityRanking, explores
 from agentevolver.utils.errors import ConfigError
 from benchmarks.utility import World, planted, play, pruned, section
@@ -60,7 +60,7 @@ def found(*groups):
 @settings(max_examples=50, deadline=None)
 @given(DIFFERENCES, SD)
 def test_alone_in_its_groups_a_utility_is_the_mean_difference_shrunk_by_count(differences, sd):
-    belief = Belief()
+    belief = UtilityEstimate()
     for difference in differences:
         (belief,) = credited([belief], pair(difference, "a"), sd)
     n, noise = len(differences), pair(0.0, "a").noise
@@ -72,7 +72,7 @@ def test_alone_in_its_groups_a_utility_is_the_mean_difference_shrunk_by_count(di
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.floats(-0.5, 0.5), st.floats(0, 500)), min_size=1, max_size=6), st.floats(-1, 1), SD)
 def test_a_group_moves_all_that_it_showed_towards_what_was_seen_and_the_least_known_most(known, difference, sd):
-    before = [Belief(1, mean, precision) for mean, precision in known]
+    before = [UtilityEstimate(1, mean, precision) for mean, precision in known]
     after = credited(before, pair(difference), sd)
     error = difference - sum(one.mean for one in before)
     moved = [new.mean - old.mean for old, new in zip(before, after, strict=True)]
@@ -85,7 +85,7 @@ def test_a_group_moves_all_that_it_showed_towards_what_was_seen_and_the_least_kn
 @settings(max_examples=30, deadline=None)
 @given(DIFFERENCES, SD)
 def test_what_is_turned_round_has_the_opposite_utility(differences, sd):
-    good, bad = Belief(), Belief()
+    good, bad = UtilityEstimate(), UtilityEstimate()
     for difference in differences:
         (good,), (bad,) = credited([good], pair(difference), sd), credited([bad], pair(-difference), sd)
     assert bad.mean == pytest.approx(-good.mean) and bad.precision == good.precision
@@ -179,7 +179,7 @@ def test_only_what_surely_harms_is_pruned_and_never_what_is_pinned(tmp_path):
         insert(store, bad, *others)
         assert ranking(store).prune() == 1
         assert ids_of(store) == {one.id for one in others}
-    assert not is_harmful(Belief(), 0.2, 0.0)
+    assert not is_harmful(UtilityEstimate(), 0.2, 0.0)
 
 
 def test_a_utility_comes_through_a_dump_and_goes_with_the_wording_that_earned_it(tmp_path):

@@ -108,7 +108,7 @@ async def test_a_tool_format_in_an_environment_without_native_tools_is_refused(m
             raise EnvRequestError(f"OneOpening {NO_NATIVE_TOOLS}; create without the parameter native_tools")
 
         monkeypatch.setattr(OneOpening, "create_instance", refuse)
-    with pytest.raises(ConfigError, match=r"the environment '.*' hands over no tools .*tool_format to none") as caught:
+    with pytest.raises(ConfigError, match=r"the environment '.*' lists no tools .*tool_format to none") as caught:
         await measured("actor_rollout_ref.rollout.tool_format=hermes")
     assert "\n" not in str(caught.value)
 

@@ -112,7 +112,7 @@ async def test_an_environment_without_native_tools_acts_by_text_where_it_is_said
     tasks = [Task("0", "gymnasium")]
     with pytest.raises(
         ConfigError,
-        match=r"'gymnasium' hands over no tools .*, or env_service.environments.gymnasium.native_tools to false",
+        match=r"'gymnasium' lists no tools .*, or env_service.environments.gymnasium.native_tools to false",
     ):
         await main.probe(settings_of(tmp_path, *native), tasks, Renderer())
     Service.asked.clear()

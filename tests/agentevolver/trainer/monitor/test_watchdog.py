@@ -51,7 +51,7 @@ def test_a_phase_is_named_when_it_is_overdue_and_again_ever_later(clock, tmp_pat
     dog.leave()
     assert shown[-1] is None and len(shown) == 5
     lines = (tmp_path / "logs" / "watchdog.log").read_text().splitlines()
-    assert len(lines) == 5 and lines[-1].endswith("rollouts is over after 1100 s")
+    assert len(lines) == 5 and lines[-1].endswith("rollouts ended after 1100 s")
     assert dog.metrics() == {"watchdog/warnings": 4.0} and dog.metrics() == {"watchdog/warnings": 0.0}
 
 

@@ -1,1 +1,1 @@
-"""Seed policy of the worlds `calc` and `propose`: one small Qwen2 that plays executor and proposer."""
+"""Seed policy of the environments `calc` and `propose`: one small Qwen2 as executor and proposer."""

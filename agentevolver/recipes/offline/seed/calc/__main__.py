@@ -1,10 +1,10 @@
-"""Builds the seed policy of the worlds `calc` and `propose`: a small Qwen2 from nothing that has imitated noisy
+"""Builds the seed policy of the worlds `calc` and `propose`: a small Qwen2, trained from scratch on noisy
 demonstrations of both roles.
 
-`python -m agentevolver.recipes.offline.seed.calc --out DIR [--narrow] [--seed N]` writes what `from_pretrained` and
-vLLM read, and build.json with the command, the settings and what was measured. With `--narrow` the same policy is
-trained on for a hundred steps in which proposals have 2 to 4 operands alone. The same seed on the same build of torch
-gives the same weights.
+`python -m agentevolver.recipes.offline.seed.calc --out DIR [--narrow] [--seed N]` writes the model for
+`from_pretrained` and vLLM, and build.json with the command, the settings and the measurements. `--narrow` adds a
+hundred steps in which proposals have only 2 to 4 operands. The same seed on the same build of torch gives the same
+weights.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from agentevolver.recipes.offline.seed.training import (
 VOCAB_SIZE = 320
 RECIPE = SeedTraining(intermediate=256, steps=850, clean_share=0.6, other_weight=0.02)
 
-# What makes a proposer narrow afterwards, at a rate that costs its executor little.
+# Narrows the proposer afterwards, at a learning rate that costs the executor little.
 NARROWING = replace(RECIPE, steps=100, lr=2e-3, warmup=10)
 
 
@@ -38,13 +38,11 @@ def corpus(seed: int, n: int = 2000) -> list[str]:
 
 
 def examples(tokenizer: Any, seed: int, habits: CalcHabits) -> Iterator[SeedExample]:
-    """Demonstrations of both roles without end; the same seed and habits give the same ones."""
     rng = random.Random(f"calc-data-{seed}")
     return endless(tokenizer, lambda: demonstrate(rng, habits), SYNTAX)
 
 
 def narrow(model: Any, tokenizer: Any, recipe: SeedTraining, habits: CalcHabits, seed: int) -> float:
-    """Train in place on the same executor's demonstrations and short proposals; returns the last smoothed loss."""
     stream = examples(tokenizer, seed + 2, replace(habits, proposed=NARROW))
     return train(model, tokenizer, recipe, batches(stream, recipe.batch, random.Random(f"calc-narrow-{seed}")))
 
@@ -60,8 +58,8 @@ def build(
     n: int = 8,
     proposals: int = 640,
 ) -> dict[str, dict[str, Any]]:
-    """Train, save to `out` and measure `n` episodes a task of dev and so many proposals; returns what was measured,
-    which build.json holds too. With `narrowing` it is trained on by that recipe, with proposals of 2 to 4 operands."""
+    """Train, save and measure; `n` are episodes of each dev task. `narrowing` is a second training, on proposals of 2
+    to 4 operands."""
     torch.manual_seed(seed)
     tokenizer = build_tokenizer(corpus(seed), VOCAB_SIZE, SYNTAX)
     model = make_model(tokenizer, recipe)

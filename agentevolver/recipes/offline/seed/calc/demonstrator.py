@@ -1,9 +1,9 @@
-"""Noisy demonstrator of both roles of the world `calc`: an executor that knows how to work a question off, and errs in
-many ways; a proposer that writes questions of some lengths.
+"""Noisy demonstrator of both roles of `calc`: an executor that works questions off with mistakes, and a proposer that
+writes questions of several lengths.
 
-At each call the executor may slip (`Habits.slip`): a wrong operand or operator, the wrong end of the question, a pair
-left out, a result not taken over, an early answer, a form that is refused, after which it tries again. No kind of slip
-prevails, so that a policy that has imitated it has no single mistake to unlearn.
+At each call the executor may slip (`Habits.slip`): a wrong operand or operator, the wrong end of the question, a
+skipped pair, a result not carried over, an early answer, or an invalid form, after which it tries again. No kind of
+slip dominates, so a policy that imitates it has no single mistake to unlearn.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from env_service.environments.calc.grammar import DIGITS, FAMILIES, OPERATORS, C
 from env_service.environments.calc.tasks import LEVELS, held_out
 from env_service.environments.propose.env import ProposeEnv
 
-# How often questions of 2, 3, ... 8 operands are proposed.
+# Weights of proposed questions with 2, 3, ... 8 operands.
 WIDE = (0.30, 0.23, 0.17, 0.12, 0.08, 0.06, 0.04)
 NARROW = (0.55, 0.35, 0.10, 0.0, 0.0, 0.0, 0.0)
 
@@ -39,14 +39,13 @@ class CalcHabits:
     proposed: tuple[float, ...] = WIDE
 
     def at_first(self) -> CalcHabits:
-        """The habits of the demonstrations to begin with: hardly any slips, and mostly the executor's, whose operands
-        have to be found."""
+        """The habits for early training: few slips, and mostly the executor's role, in which operands must be found."""
         return replace(self, slip=self.slip / 5, slip_at_end=self.slip_at_end / 5, proposals=self.proposals / 2)
 
 
 def demonstrate(rng: random.Random, habits: CalcHabits) -> list[Message]:
-    """One episode of either role as a conversation that ends with an assistant message; the executor's question is
-    none of dev or test."""
+    """Return one episode of either role as a conversation that ends with an assistant message. The executor's question
+    is not in dev or test."""
     if rng.random() < habits.proposals:
         return propose(_draw(rng, habits.proposed), rng)
     while str(question := _draw(rng, habits.worked)) in _HELD_OUT:
@@ -105,7 +104,6 @@ def work_off(question: CalcQuestion, rng: random.Random, habits: CalcHabits) -> 
 
 
 def _say(env: CalcEnv, messages: list[Message], text: str) -> tuple[str, bool]:
-    """Say it and write down what comes of it; returns the observation, and whether the episode is over."""
     messages.append({"role": "assistant", "content": text})
     result = env.step(messages[-1])
     if not result["is_terminated"]:

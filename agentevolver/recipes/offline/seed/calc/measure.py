@@ -1,5 +1,4 @@
-"""Measure of a policy of the worlds `calc` and `propose`, by sampling: how often the executor succeeds, how often a
-proposal is well formed, and how long it is."""
+"""Measures a policy of `calc` and `propose` by sampling: the executor's success, and the proposals' form and length."""
 
 from __future__ import annotations
 
@@ -24,8 +23,7 @@ _BATCH = 336
 
 
 def measure_executor(model: Any, tokenizer: Any, *, split: str = "dev", n: int = 8, seed: int = 0) -> dict[str, Any]:
-    """Play `n` episodes of every task of a split at temperature 1; returns success, the mean of the levels', the same
-    by number of operands, and actions an episode."""
+    """Play `n` episodes of every task of a split at temperature 1; success is the mean over levels."""
     envs = [CalcEnv(task, "sample") for task in CalcEnv.get_query_list(split) for _ in range(n)]
     rollouts = play(model, tokenizer, envs, seed)
     grades: dict[int, list[float]] = {}
@@ -40,8 +38,6 @@ def measure_executor(model: Any, tokenizer: Any, *, split: str = "dev", n: int =
 
 
 def measure_proposer(model: Any, tokenizer: Any, *, n: int = 640, seed: int = 0) -> dict[str, Any]:
-    """Draw a proposal for each of `n` seeds of dev at temperature 1; returns, as shares, what is well formed, its
-    numbers of operands, how many are different, and the refusals of the others by word."""
     envs = [ProposeEnv(seed_id, "sample") for seed_id in ProposeEnv.get_query_list("dev", {"count": n})]
     play(model, tokenizer, envs, seed)
     facts = [env.get_info(params={"what": "state"})["facts"] for env in envs]
@@ -58,7 +54,6 @@ def measure_proposer(model: Any, tokenizer: Any, *, n: int = 640, seed: int = 0)
 
 
 def play(model: Any, tokenizer: Any, envs: Sequence[BaseEnv], seed: int) -> list[SampledRollout]:
-    """One sampled episode in each fresh instance, in order."""
     sampler, generator = Sampler(model, tokenizer, syntax=SYNTAX), torch.Generator().manual_seed(seed)
     episodes = [(env, env.get_init_state()["state"]) for env in envs]
     return [

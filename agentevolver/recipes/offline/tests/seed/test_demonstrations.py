@@ -34,12 +34,12 @@ def test_lines_are_demonstrations_and_empty_ones_nothing(tmp_path):
         ('["zebra"]', "an object with the keys task_id and actions"),
         ('{"task_id": "zebra"}', "an object with the keys task_id and actions"),
         ('{"task_id": "zebra", "actions": ["a"], "score": 1}', "and no others"),
-        ('{"task_id": 3, "actions": ["a"]}', "task_id is no text"),
-        ('{"task_id": "", "actions": ["a"]}', "task_id is no text"),
-        ('{"task_id": "zebra", "actions": "a"}', "actions is no list of texts"),
-        ('{"task_id": "zebra", "actions": []}', "actions is no list of texts"),
-        ('{"task_id": "zebra", "actions": ["a", ""]}', "actions is no list of texts"),
-        ('{"task_id": "zebra", "actions": ["a", 3]}', "actions is no list of texts"),
+        ('{"task_id": 3, "actions": ["a"]}', "task_id must be a text"),
+        ('{"task_id": "", "actions": ["a"]}', "task_id must be a text"),
+        ('{"task_id": "zebra", "actions": "a"}', "actions must be a list"),
+        ('{"task_id": "zebra", "actions": []}', "actions must be a list"),
+        ('{"task_id": "zebra", "actions": ["a", ""]}', "actions must be a list"),
+        ('{"task_id": "zebra", "actions": ["a", 3]}', "actions must be a list"),
     ],
 )
 def test_a_malformed_line_is_refused_by_its_number_in_one_line(tmp_path, line, why):

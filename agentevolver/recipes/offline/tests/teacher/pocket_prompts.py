@@ -11,12 +11,12 @@ from pydantic import RootModel
 from agentevolver.llm import prompts
 from agentevolver.llm.reply import read_reply
 from agentevolver.recipes.offline.seed.demonstrator import Habits, demonstrate
-from agentevolver.recipes.offline.teacher.prompt import Rates
+from agentevolver.recipes.offline.teacher.prompt import MistakeRates
 from agentevolver.recipes.offline.teacher.service import Teacher
 from env_service.environments.pocket.env import PocketEnv
 from task_manager.profile import shipped_profile
 
-NO_MISTAKES = Rates(0, 0, 0, 0, 0, 0, 0)
+NO_MISTAKES = MistakeRates(0, 0, 0, 0, 0, 0, 0)
 Steps = list[tuple[int, str, str]]
 PROFILE = "\n".join(f"- {o.name}: {o.description}" for e in shipped_profile("pocket").entities for o in e.opts)
 

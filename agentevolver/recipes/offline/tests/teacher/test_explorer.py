@@ -10,7 +10,7 @@ import pytest
 from agentevolver.llm import prompts
 from agentevolver.recipes.offline.teacher.calls import GUARDED, read_call
 from agentevolver.recipes.offline.teacher.observed import see
-from agentevolver.recipes.offline.teacher.prompt import NotUnderstood, Rates
+from agentevolver.recipes.offline.teacher.prompt import MistakeRates, NotUnderstood
 from agentevolver.recipes.offline.teacher.service import Teacher
 from agentevolver.recipes.offline.tests.teacher.pocket_prompts import NO_MISTAKES, Steps, ask, explore, open_env
 from env_service.environments.pocket.env import PocketEnv
@@ -171,7 +171,7 @@ def test_a_task_that_cannot_be_done_is_given_up_at_once() -> None:
 
 
 def test_slips_are_made_at_their_rate() -> None:
-    teacher = Teacher(rates=Rates(0, 0, 0, 0, 0, 0, slips=0.3))
+    teacher = Teacher(rates=MistakeRates(0, 0, 0, 0, 0, 0, slips=0.3))
     _, opening = open_env(WORLDS[0], 5)
     actions = [
         ask(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agentevolver.llm import prompts
-from agentevolver.recipes.offline.teacher.prompt import NotUnderstood, Rates
+from agentevolver.recipes.offline.teacher.prompt import MistakeRates, NotUnderstood
 from agentevolver.recipes.offline.teacher.service import Teacher
 from agentevolver.recipes.offline.tests.teacher.pocket_prompts import NO_MISTAKES, Steps, ask, demonstrated
 from env_service.environments.pocket.oracle import label_steps, reference
@@ -172,7 +172,7 @@ def test_wrong_verdicts_come_at_their_rate(rate: str, kind: str, task: str) -> N
         "wrong_accepts": 0.0,
         "slips": 0.0,
     }
-    teacher = Teacher(rates=Rates(**{**values, rate: 0.2}))
+    teacher = Teacher(rates=MistakeRates(**{**values, rate: 0.2}))
     count, wrong = 500, 0
     for _ in range(count):
         if task == "attributor/steps":

@@ -29,7 +29,7 @@ from pydantic import BaseModel
 from agentevolver.llm import LLM, LLMRefused, LLMReplyError, LLMSettings, Role, prompts
 from agentevolver.recipes.offline.teacher import service
 from agentevolver.recipes.offline.teacher.__main__ import main, parser
-from agentevolver.recipes.offline.teacher.prompt import WHAT, Rates
+from agentevolver.recipes.offline.teacher.prompt import WHAT, MistakeRates
 from agentevolver.recipes.offline.teacher.service import HANDLERS, Teacher, make_app
 from agentevolver.recipes.offline.tests.teacher.pocket_prompts import NO_MISTAKES, Steps
 from agentevolver.utils.web.access import Access
@@ -349,7 +349,7 @@ def test_it_knows_the_public_words_of_the_environment_and_nothing_else() -> None
 
 
 def test_options_come_from_the_environment_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert parser().parse_args([]).wrong_labels == Rates().wrong_labels
+    assert parser().parse_args([]).wrong_labels == MistakeRates().wrong_labels
     monkeypatch.setenv("TEACHER_WRONG_LABELS", "0.4")
     assert parser().parse_args([]).wrong_labels == 0.4
     assert parser().parse_args(["--wrong-labels", "0.2"]).wrong_labels == 0.2
@@ -360,8 +360,12 @@ def test_options_come_from_the_environment_too(monkeypatch: pytest.MonkeyPatch) 
 def test_the_configured_options_are_those_of_the_command_line() -> None:
     settings = LLMSettings()
     made = parser().parse_args(settings.teacher.arguments()[2:])
-    rates = {name: getattr(made, name) for name in Rates.__dataclass_fields__}
-    assert rates == settings.teacher.rates == {name: getattr(Rates(), name) for name in Rates.__dataclass_fields__}
+    rates = {name: getattr(made, name) for name in MistakeRates.__dataclass_fields__}
+    assert (
+        rates
+        == settings.teacher.rates
+        == {name: getattr(MistakeRates(), name) for name in MistakeRates.__dataclass_fields__}
+    )
     assert (made.host, made.port, made.seed) == ("127.0.0.1", 8093, 0)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from agentevolver.llm import prompts
 from agentevolver.recipes.offline.seed.demonstrator import phrases
-from agentevolver.recipes.offline.teacher.prompt import NotUnderstood, Rates
+from agentevolver.recipes.offline.teacher.prompt import MistakeRates, NotUnderstood
 from agentevolver.recipes.offline.teacher.rules import rules_in
 from agentevolver.recipes.offline.teacher.service import Teacher
 from agentevolver.recipes.offline.teacher.summariser import _GENERAL
@@ -156,7 +156,7 @@ def test_an_entry_of_another_form_is_refused() -> None:
 
 
 def test_wrong_experiences_come_at_their_rate_and_say_the_opposite() -> None:
-    teacher = Teacher(rates=Rates(0, 0, 0, 0, 0, wrong_experiences=0.25, slips=0))
+    teacher = Teacher(rates=MistakeRates(0, 0, 0, 0, 0, wrong_experiences=0.25, slips=0))
     lessons = [
         e
         for _ in range(400)

@@ -15,7 +15,7 @@ import pytest
 
 from agentevolver.llm import prompts
 from agentevolver.recipes.offline.teacher.intents import KINDS, WRITTEN, normal, read_intent
-from agentevolver.recipes.offline.teacher.prompt import NotUnderstood, Rates
+from agentevolver.recipes.offline.teacher.prompt import MistakeRates, NotUnderstood
 from agentevolver.recipes.offline.teacher.service import Teacher
 from agentevolver.recipes.offline.teacher.synthesiser import digest
 from agentevolver.recipes.offline.tests.teacher.pocket_prompts import (
@@ -189,7 +189,7 @@ def test_every_wording_of_the_world_is_understood() -> None:
 
 
 def test_mistakes_are_recorded_for_those_who_measure_filters(tmp_path: Path) -> None:
-    teacher = Teacher(rates=Rates(1.0, 0, 0, 0, 0, 0, 0), record=tmp_path / "planted.jsonl")
+    teacher = Teacher(rates=MistakeRates(1.0, 0, 0, 0, 0, 0, 0), record=tmp_path / "planted.jsonl")
     opening, steps = explore(WORLDS[0])
     tasks = ask(teacher, "synthesiser/tasks", opening=opening, transcript=prompts.transcript(steps))["tasks"]
     lines = [json.loads(line) for line in (tmp_path / "planted.jsonl").read_text().splitlines()]

@@ -449,7 +449,7 @@ def main() -> None:
     options = parse()
     # What fails is counted, and may be everything; words alone decide what is the same task.
     TaskManagerSettings.max_failed_share = 1.0
-    synthetic_tasks.make_encoder = lambda *_: None  # type: ignore[assignment, misc]
+    synthetic_tasks.make_encoder = lambda *_: None
     table = measure(options)
     print(markdown(table))
     if found := missed(table):

@@ -65,6 +65,7 @@ def test_the_garden_keeps_the_contract(garden):
 
 
 @pytest.mark.recipe("offline")
+@pytest.mark.environment("pocket")
 def test_the_gardens_demonstrations_can_be_played(garden):
     from agentevolver.recipes.offline.seed.demonstrations import played, read_demonstrations
 

@@ -118,7 +118,7 @@ def test_a_launch_has_options_and_keys_that_exist(
         assert any(word.startswith("--") for word in words), "a launch without an experiment asks for something else"
         return
     if not made_by_the_reader(str(options.conf)):
-        if not recipes() and any("llm.teacher." in word for word in words):
+        if not recipes() and any(key in word for word in words for key in ("llm.teacher.", "recipes.")):
             pytest.skip("the keys of a recipe, and no recipe is in this checkout")
         settings = load(ROOT / options.conf, ["device=cpu", *ENDPOINT, *options.overrides]).settings
         assert settings.experiment_dir

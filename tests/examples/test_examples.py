@@ -19,6 +19,7 @@ from agentevolver.launcher import cli
 from agentevolver.launcher.options import parse
 from agentevolver.llm.settings import Role, stand_in
 from agentevolver.utils.errors import UsageError
+from agentevolver.utils.recipes import recipes
 from env_service.cli import main as env_service
 from env_service.registry import known_environments
 from task_manager.actions import format_of
@@ -54,6 +55,12 @@ def main_job(conf: Path) -> str:
     return "agentevolver.recipes.agent0" if rounds else "agentevolver.trainer.job.main"
 
 
+def skip_without_recipes(*texts: str) -> None:
+    """Skip what names a recipe in a checkout that has none."""
+    if not recipes() and re.search(r"\brecipes\b|\bseed_policy\b|\bllm\.teacher\.", " ".join(texts)):
+        pytest.skip("it names a recipe, and no recipe is in this checkout")
+
+
 def header_calls(beginning: str) -> list[Any]:
     """The commands of all headers that begin so, each with its file's name; variables before it do not count."""
     found = [(name, words) for name in (*CONFS, *SCRIPTS) for words in header_commands(ROOT / name)]
@@ -85,13 +92,22 @@ def test_every_launch_that_a_header_prints_can_be_planned(
     name: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-nobody")
+    skip_without_recipes((ROOT / name).read_text(), *words)
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(
         "agentevolver.launcher.experiment.check_model", lambda path: None
     )  # a folder of the reader's own is not here
     assert (
         cli.main(
-            [*words[2:], "--show-config", "device=cuda", f"experiment.root={tmp_path}", "ray.dashboard=false"], tmp_path
+            [
+                *ENDPOINT,
+                *words[2:],
+                "--show-config",
+                "device=cuda",
+                f"experiment.root={tmp_path}",
+                "ray.dashboard=false",
+            ],
+            tmp_path,
         )
         == 0
     )
@@ -169,12 +185,13 @@ def test_every_script_parses_and_starts_an_experiment_that_exists(script: str) -
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", sorted(path.name for path in (EXAMPLES / "tables").glob("*.yaml")))
 def test_every_training_of_a_table_is_one_that_can_be_started(name: str) -> None:
+    skip_without_recipes((EXAMPLES / "tables" / name).read_text())
     plan = TablePlan(read_table(EXAMPLES / "tables" / name), EXAMPLES / "tables")
     first = {cell.condition: cell for cell in reversed(plan.cells())}
     launches = [launch for cell in first.values() if (launch := plan.training(cell)) is not None]
     assert launches
     for launch in launches:
-        load(launch.conf, ["device=cpu", *launch.overrides])
+        load(launch.conf, ["device=cpu", *ENDPOINT, *launch.overrides])
 
 
 def test_every_option_and_key_of_the_launcher_exists() -> None:

@@ -29,7 +29,8 @@ SEPARATE = (
 
 
 def loaded(*overrides, device="cpu"):
-    return load(BASIC, [f"device={device}", *overrides])
+    sizes = ("data.train_batch_size=8", "actor_rollout_ref.actor.ppo_mini_batch_size=4")
+    return load(BASIC, [f"device={device}", *sizes, *overrides])
 
 
 def refused(*overrides, device="cpu"):

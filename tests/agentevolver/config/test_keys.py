@@ -16,6 +16,7 @@ from agentevolver.config.reference import sections
 from agentevolver.config.schema import Settings
 from agentevolver.config.trees import FREE_FORM, nested, paths, select
 from agentevolver.utils.errors import ConfigError
+from agentevolver.utils.recipes import FOLDER
 
 ROOT = Path(__file__).parents[3]
 KEYS = [key for section in sections() for key in section.keys]
@@ -26,6 +27,9 @@ SHARED = {name for name, count in Counter(key.name for key in KEYS).items() if c
 PROPERTIES = {"llm.api_key_env": "key_variable", "llm.teacher.malformed": "rates"}
 # Read before the models are made.
 READ_BEFORE = {"exp_manager.preset", "attribution_driven_credit_assignment.evaluation_type"}
+# Read by the backend of a recipe, whose folder may be removed.
+if not FOLDER.is_dir():
+    READ_BEFORE.add("exp_manager.reme.base_url")
 
 
 @pytest.fixture(scope="module")

@@ -93,6 +93,7 @@ class FakeRounds:
         self.stopped = True
 
 
+@pytest.mark.environment("pocket")
 def test_a_round_begins_where_an_epoch_ends_and_its_tasks_join_the_next_one(tmp_path, monkeypatch):
     monkeypatch.setattr(training, "BackgroundQuestioning", FakeRounds)
     settings = resolved(tmp_path, "task_manager.curriculum.synthesize_every_epochs=2").settings

@@ -31,7 +31,7 @@ def test_rounds_alone_are_accepted_and_ask_nobody() -> None:
 
 @pytest.mark.thorough
 def test_a_proposer_of_another_architecture_is_refused_before_a_training(tmp_path: Path) -> None:
-    executor, other = build(tmp_path / "executor"), build(tmp_path / "other", num_hidden_layers=2)
+    executor, other = build(tmp_path / "executor"), build(tmp_path / "other", num_hidden_layers=3)
     for proposer, said in (
         (executor, ""),
         (other, "of another architecture"),

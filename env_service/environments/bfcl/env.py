@@ -88,7 +88,7 @@ class BfclEnv(BaseEnv):
             raise ValueError("`is_open_query` must be given when the instance is created")
         tools = self._tools()
         request = prompts.open_request(tools) if self._open else str(self._task.questions[0])
-        system = prompts.NATIVE_SYSTEM if self._native else prompts.system_prompt(tools)
+        system = prompts.system_prompt(tools, native=self._native)
         return {
             "state": [
                 {"role": "system", "content": system},
@@ -113,7 +113,9 @@ class BfclEnv(BaseEnv):
                 self._results.append(results[-1])
                 self._calls_this_turn += 1
             else:
-                results.append(prompts.malformed_result(item.reason, native=self._native))
+                results.append(
+                    prompts.malformed_result(item.reason, prompts.example_call(self._tools(), native=self._native))
+                )
         self._steps_this_turn += 1
         if self._steps_this_turn > self._max_steps:
             self._stop = "max_steps_per_turn"

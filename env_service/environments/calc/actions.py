@@ -40,6 +40,7 @@ class CalcNoAction:
 
 Action = CalcCall | CalcAnswer | CalcNoAction
 WHAT_TO_WRITE = "calc A OP B or answer A"
+WHAT_TO_CALL = "call the tool calc, or write answer A"
 
 
 def parse(text: str) -> Action:

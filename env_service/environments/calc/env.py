@@ -10,9 +10,18 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from env_service.base import BaseEnv, InitState, Message, StepResult
-from env_service.environments.calc.actions import Action, CalcAnswer, CalcCall, CalcNoAction, call_of, parse
+from env_service.environments.calc.actions import (
+    WHAT_TO_CALL,
+    WHAT_TO_WRITE,
+    Action,
+    CalcAnswer,
+    CalcCall,
+    CalcNoAction,
+    call_of,
+    parse,
+)
 from env_service.environments.calc.grammar import QuestionError, apply, evaluate
-from env_service.environments.calc.prompts import opening, tool_schema
+from env_service.environments.calc.prompts import opening, refusal, result, tool_schema
 from env_service.environments.calc.tasks import question_of, task_ids
 from env_service.parameters import laid_over
 from env_service.problem import Problem, read_problem
@@ -144,20 +153,22 @@ class CalcEnv(BaseEnv):
         match asked:
             case CalcCall(first, operator, second):
                 self._calls += 1
-                return str(apply(operator, first, second)), False
+                value = apply(operator, first, second)
+                return result(first, operator, second, value) if self._settings.verbose else str(value), False
             case CalcAnswer(text):
                 self._answer = text
                 return "ok", False
             case CalcNoAction(reason):
-                return f"err {reason}", True
+                chosen = self._settings
+                return refusal(reason, native=chosen.native_tools) if chosen.verbose else f"err {reason}", True
 
     def _answer_natively(self, action: Message) -> tuple[list[Message], bool]:
         """Answer each call of a message, those after the last step without carrying them out."""
         calls = structured_calls(action)
         if not calls:
             asked = parse(str(action.get("content") or ""))
-            if isinstance(asked, CalcCall):
-                asked = CalcNoAction("call the tool calc, or write answer A")
+            if isinstance(asked, CalcCall) or asked == CalcNoAction(WHAT_TO_WRITE):
+                asked = CalcNoAction(WHAT_TO_CALL)
             text, refused = self._take(asked)
             return [{"role": "user", "content": text}], refused
         state, any_refused = list[Message](), False

@@ -13,6 +13,7 @@ hash of the start itself, so that no start of train comes back in val or test un
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -132,12 +133,12 @@ class GymnasiumEnv(BaseEnv):
         goal = OPEN_GOAL if self._open else self._world.goal
         request = f"{goal}\n\n{self._world.observe(self._env, self._observation)}"
         if self._native:
-            system = f"{self._world.rules}\n\nYou may think first. You have {self._max_steps} actions."
+            system = f"{self._world.rules}\n\nYou have {self._max_steps} actions. {self._how_to_call()}"
         else:
-            end = f" {_DONE}" if self._open else ""
+            end = f"\n{_DONE}" if self._open else ""
             system = (
-                f"{self._world.rules}\n\n{self._actions.form()} You may think first. You have {self._max_steps} "
-                f"messages.{end}"
+                f"{self._world.rules}\n\nYou have {self._max_steps} actions, one a reply. You may think first, in few "
+                f"words. {self._actions.form()}{end}"
             )
         system = system.strip()
         return {
@@ -166,7 +167,7 @@ class GymnasiumEnv(BaseEnv):
     def _answer_calls(self, calls: Sequence[ToolCall | BadCall]) -> StepResult:
         """Take the actions of a message's calls, until the episode is over, and answer each call."""
         if not calls:
-            told, refused, reward = self._take(ActionError(f"Call the tool `{ACT}`. {self._actions.choice()}"))
+            told, refused, reward = self._take(ActionError(f"This reply holds no call. {self._how_to_call()}"))
             return self._result([{"role": "user", "content": told}], reward=reward, refused=refused)
         state, total, any_refused = list[Message](), 0.0, False
         for call in calls:
@@ -179,17 +180,22 @@ class GymnasiumEnv(BaseEnv):
 
     def _asked(self, call: ToolCall | BadCall) -> int | str | ActionError | _Farewell:
         if isinstance(call, BadCall):
-            return ActionError(f"{call.reason}. {self._actions.choice()}")
+            return ActionError(f"{call.reason}. {self._how_to_call()}")
         if call.name == DONE and self._open:
             return _Farewell(str(call.arguments.get("answer") or "").strip())
         if call.name != ACT:
-            return ActionError(f"There is no tool {quoted(call.name)}, call `{ACT}`. {self._actions.choice()}")
+            return ActionError(f"There is no tool {quoted(call.name)}. {self._how_to_call()}")
         if set(call.arguments) != {"action"}:
-            return ActionError(f"`{ACT}` takes one argument, `action`. {self._actions.choice()}")
+            return ActionError(f"`{ACT}` takes one argument, `action`. {self._how_to_call()}")
         value = call.arguments["action"]
         found = self._actions.chosen(value)
+        return ActionError(f"{quoted(str(value))} is not an action. {self._how_to_call()}") if found is None else found
+
+    def _how_to_call(self) -> str:
+        example = json.dumps({"action": self._actions.example()})
         return (
-            ActionError(f"{quoted(str(value))} is not an action. {self._actions.choice()}") if found is None else found
+            f"{self._actions.choice()} Make one call of {ACT} a reply, with arguments like {example}, and write nothing "
+            "else: the world answers."
         )
 
     def _take(self, asked: int | str | ActionError | _Farewell) -> tuple[str, bool, float]:

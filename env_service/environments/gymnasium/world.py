@@ -39,8 +39,12 @@ class NamedActions:
     start: int = 0
 
     def form(self) -> str:
-        """Return how to write an action, with the list of them."""
-        return f"Write one line `action: <name or number>`. {self.choice()}"
+        return f"{self.choice()} End your reply with one line like this:\naction: {self.example()}"
+
+    def example(self) -> str | int:
+        """Return an action as a call's argument."""
+        name = self.names[0]
+        return int(name) if self.schema()["type"] == "integer" else name
 
     def choice(self) -> str:
         """Return what there is to choose from."""
@@ -80,8 +84,10 @@ class TextActions:
     space: Any
 
     def form(self) -> str:
-        """Return how to write an action."""
-        return f"Write one line `action: <text>`, {self._bounds()}"
+        return f"{self.choice()}. End your reply with one line like this:\naction: {self.example()}"
+
+    def example(self) -> str:
+        return sorted(self.space.character_set)[0] * max(1, self.space.min_length)
 
     def choice(self) -> str:
         """Return what there is to choose from."""
@@ -126,7 +132,7 @@ def _spoken(text: str) -> str | ActionError:
     text = text.rpartition("</think>")[2].partition("<think>")[0]
     labelled = [part.strip() for part in _LABELLED.findall(text)]
     if len(labelled) > 1:
-        return ActionError(f"The message names {len(labelled)} actions; take one at a time.")
+        return ActionError(f"The message names {len(labelled)} actions, and one is taken at a time.")
     return labelled[0] if labelled else text.strip()
 
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, Self
 from env_service.base import BaseEnv, InitState, Message, StepResult
 from env_service.environments.pocket.calls import SYNTAXES, CallError, PocketCall, Syntax, call_of, parse, undotted
 from env_service.environments.pocket.grading import score
-from env_service.environments.pocket.prompts import native_schema, opening, tool_schema
+from env_service.environments.pocket.prompts import native_schema, opening, refusal, tool_schema
 from env_service.environments.pocket.tasks import (
     OPEN,
     WorldTask,
@@ -40,7 +40,8 @@ class PocketParams:
     """- `slack`: calls an episode may spend beyond the reference solution; 0 makes experience count most, 2 or 3 suit a
     real LLM.
     - `syntax`: how calls are written in the prompt and in errors; both syntaxes are always understood.
-    - `verbose`: a system message with rules and tools, for a real LLM.
+    - `verbose`: a system message with rules and tools, and refusals that show a right call, for a language model.
+    - `manual`: with `verbose`, the system message that describes each tool and argument, for an explorer.
     - `native_tools`: calls come in `tool_calls` and nowhere else; each counts as a step. Errors then use JSON.
     - `is_open_query`: no task, explore for `explore_steps` calls.
     - `sparse`: whether `evaluate` gives 0 or 1, or the dense share of checks.
@@ -52,6 +53,7 @@ class PocketParams:
     slack: int = 1
     syntax: Syntax = "compact"
     verbose: bool = False
+    manual: bool = False
     native_tools: bool = False
     is_open_query: bool = False
     explore_steps: int = 8
@@ -125,7 +127,9 @@ class PocketEnv(BaseEnv):
     def _opening_messages(self, query: str | None) -> list[Message]:
         chosen = self._settings
         native = chosen.native_tools
-        return opening(self.world.site, query, syntax=chosen.syntax, verbose=chosen.verbose, native=native)
+        return opening(
+            self.world.site, query, syntax=chosen.syntax, verbose=chosen.verbose, native=native, manual=chosen.manual
+        )
 
     @property
     def is_open(self) -> bool:
@@ -185,7 +189,10 @@ class PocketEnv(BaseEnv):
         except CallError as error:
             self.errors += 1
             usage, next_step = self.world.hints(call)
-            return told(f"err {error}", self._settings.feedback, usage=usage, next_step=next_step), True
+            text, chosen = f"err {error}", self._settings
+            if chosen.verbose and not chosen.manual and (call is None or call.tool not in TOOLS):
+                text = refusal(str(error), chosen.syntax, native=chosen.native_tools)
+            return told(text, chosen.feedback, usage=usage, next_step=next_step), True
 
     def _answer_natively(self, action: Message) -> tuple[list[Message], bool]:
         """Answer each call of a message, those after the episode's end without carrying them out; returns the

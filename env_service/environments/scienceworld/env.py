@@ -60,6 +60,7 @@ class ScienceworldEnv(TextWorldEnv):
     call_timeout_s: ClassVar[float] = 120.0
     world: ClassVar[str] = "scienceworld"
     rules: ClassVar[str] = _RULES
+    example: ClassVar[str] = "look around"
     longest_command: ClassVar[int] = 200
     act_tool: ClassVar[dict[str, Any]] = text_tool(
         ACT, "Carry out a command.", "command", "a verb with what it is about", required=True

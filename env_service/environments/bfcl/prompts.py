@@ -21,15 +21,16 @@ You are provided with function signatures within <tools></tools> XML tags:
 {tools}
 
 {how}
-For example:
+A call of these looks like this:
 {example}
 
 # Conversation
 
 The results of your calls come back within <tool_response></tool_response> tags, which you never write yourself. """
-_TURNS = """Keep calling until the user's request is fulfilled, then answer without a call: that ends your turn and the \
-user speaks next. If no function fits, or a required value is missing, answer without a call and say so. When a later \
-message brings more functions, you may use them from then on."""
+_TURNS = """Keep calling until the user's request is fulfilled, then answer without a call: that ends your turn and \
+the user speaks next. If no function fits, or a required value is missing, answer without a call and say so. When a \
+later message brings more functions, you may use them from then on."""
+_MANY = 99
 _NATIVE_SYSTEM = "Call the functions, for example {example}. Their results are never yours to write. "
 
 _TYPES = {"dict": "object", "float": "number", "tuple": "array"}
@@ -44,8 +45,8 @@ def system_prompt(tools: Sequence[ToolDoc], *, native: bool) -> str:
 
 
 def example_call(tools: Sequence[ToolDoc], *, native: bool) -> str:
-    """Return a right call of one of the tools, one with arguments if there is any."""
-    doc = max(tools, key=lambda doc: bool(doc["parameters"].get("required")))
+    """Return a right call of the tool with the fewest required arguments, but one if there is such a tool."""
+    doc = min(tools, key=lambda doc: len(doc["parameters"].get("required", ())) or _MANY)
     parameters = _json_schema(doc["parameters"])
     arguments = {name: _value(name, parameters["properties"][name]) for name in parameters.get("required", ())}
     if native:
@@ -74,7 +75,7 @@ def open_request(tools: Sequence[ToolDoc]) -> str:
 
 def malformed_result(reason: str, example: str) -> str:
     """Return what the agent reads in place of a result when its call could not be read."""
-    return f"Malformed tool call: {reason}. Nothing was executed for it. A right call is: {example}"
+    return f"Malformed tool call: {reason}. Nothing was executed for it. A right call looks like this:\n{example}"
 
 
 def tool_schema(doc: ToolDoc) -> dict[str, Any]:

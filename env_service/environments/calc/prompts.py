@@ -56,7 +56,9 @@ _FAULTS = {
 def refusal(reason: str, *, native: bool) -> str:
     """Return a language model's observation of a wrong reply: the fault, and both replies that are right."""
     reason = _FAULTS.get(reason, reason)
-    form = f"call calc with arguments like {_NATIVE_EXAMPLE}" if native else f"reply with one line like: {_EXAMPLE}"
+    form = (
+        f"call calc with arguments like {_NATIVE_EXAMPLE}" if native else f"reply with one line like this:\n{_EXAMPLE}"
+    )
     return f"err {reason}. To ask for a pair, {form}\nTo end the task, reply with the word answer and a digit."
 
 

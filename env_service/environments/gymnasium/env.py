@@ -194,8 +194,8 @@ class GymnasiumEnv(BaseEnv):
     def _how_to_call(self) -> str:
         example = json.dumps({"action": self._actions.example()})
         return (
-            f"{self._actions.choice()} Make one call of {ACT} a reply, with arguments like {example}, and write nothing "
-            "else: the world answers."
+            f"{self._actions.choice()} Make one call of {ACT} a reply, with arguments like {example}, and write "
+            "nothing else: the world answers."
         )
 
     def _take(self, asked: int | str | ActionError | _Farewell) -> tuple[str, bool, float]:

@@ -139,7 +139,7 @@ class TextWorldEnv(BaseEnv):
             return f"{DONE} {call.arguments.get('answer') or ''}".strip()
         command = call.arguments.get("command")
         if call.name != ACT or set(call.arguments) != {"command"} or not isinstance(command, str):
-            return BadCall(f"The only tool is `{ACT}`, with one text, `command`")
+            return BadCall(f"There is the tool `{ACT}` with one text, `command`")
         return command
 
     def _take(self, command: str | BadCall) -> tuple[str, bool]:

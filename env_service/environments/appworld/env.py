@@ -1,11 +1,7 @@
-"""AppWorld as an environment: one instance is one episode of one task, in a worker process of its own.
+"""AppWorld as an environment: one instance is one episode, in a worker process of its own.
 
-The instance itself runs no agent's code, so the service may hold many in one process (`isolation="shared"`): the
-isolation is here, in `workers`, whose fork server must outlive single instances.
-
-Everything an agent may write leads to an observation, an endless loop and a KeyboardInterrupt included. What the caller
-asks wrongly raises ValueError; a worker that dies, or an AppWorld that fails, raises `workers.WorkerError`, and the
-episode is lost: it gets no grade.
+The instance itself runs no agent's code, so one process may hold many. If a worker dies, `workers.WorkerError` is
+raised and the episode gets no grade.
 """
 
 from __future__ import annotations
@@ -36,8 +32,6 @@ class AppworldEnv(BaseEnv):
     native_tools: ClassVar[bool] = True
 
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
-        """Check the ids and parameters; raises ValueError for wrong ones,
-        AppworldNotInstalled if AppWorld is missing."""
         super().__init__(task_id, instance_id, params)
         self._settings = AppworldParams().updated(params)
         self._installation = Installation.find()
@@ -49,8 +43,6 @@ class AppworldEnv(BaseEnv):
         self._interactions = 0
 
     def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
-        """Open the world and return the opening messages;
-        `params` count on top of those of the constructor and restart the episode."""
         self._settings = settings = self._settings.updated(params)
         self.close()
         self._stop_reason, self._interactions = None, 0
@@ -84,13 +76,10 @@ class AppworldEnv(BaseEnv):
         return {"state": state, "info": info}
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
-        """Execute all code blocks of a message in order (with native tools: its calls),
-        until one fails or completes the task.
-
-        The reward is 0 until the episode is over, then what `evaluate` says. `info`: blocks found and executed, whether
-        one failed, `refused` (nothing to execute, or a block failed: why), `finished`, `interactions`, and
-        `stop_reason` (finished, max_interactions, code_timeout or None). Raises ValueError if the episode is over.
-        """
+        """Execute all code blocks of a message in order (with native tools: its calls), until one fails or completes
+        the task. `info`: blocks found and executed, whether one failed, `refused` (nothing to execute, or a block
+        failed: why), `finished`, `interactions`, and `stop_reason` (finished, max_interactions, code_timeout or
+        None)."""
         worker = self._running()
         settings = self._settings.updated(params)
         self._interactions += 1
@@ -194,7 +183,6 @@ class AppworldEnv(BaseEnv):
         return results
 
     def _why_not(self, results: list[dict[str, Any]]) -> str:
-        """Return why what follows the last result was not executed."""
         reason = "the task is completed" if self._stop_reason == "finished" else f"block {len(results)} failed"
         return f"Not executed, because {reason}"
 
@@ -272,7 +260,6 @@ class AppworldEnv(BaseEnv):
         return [prompts.tool_schema()]
 
     def close(self) -> None:
-        """Kill the worker and delete the folder of the episode."""
         worker, folder = self._worker, self._folder
         self._worker = self._folder = self._grade = None
         if worker is not None:
@@ -290,7 +277,6 @@ class AppworldEnv(BaseEnv):
 
 @lru_cache(maxsize=4096)
 def baseline(installation: Installation, task_id: str) -> int:
-    """Return how many checks of a task pass if it is called completed at once, without an answer."""
     folder = EpisodeFolder()
     try:
         grade = ask_once(installation, "baseline", task_id=task_id, directory=str(folder.path))

@@ -72,14 +72,13 @@ def _hint(key: str, known: dict[str, type]) -> str:
 
 
 def split_name(split: str) -> str:
-    """Return AppWorld's name of a split; raises ValueError for an unknown one."""
     if split not in SPLITS:
         raise ValueError(f"appworld has no split {split!r}; known are {', '.join(SPLITS)}")
     return SPLITS[split]
 
 
 def difficulty_of(params: dict[str, Any] | None) -> int | None:
-    """Return the difficulty 1, 2 or 3 that a task list is narrowed to, None for all; raises ValueError."""
+    """Return the difficulty 1, 2 or 3 that a task list is narrowed to, None for all."""
     params = params or {}
     for key in params:
         if key != "difficulty":

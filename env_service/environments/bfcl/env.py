@@ -1,14 +1,8 @@
-"""The BFCL v3 multi-turn environment: a user with several requests in a row,
-simulated APIs, and the benchmark's own verdict.
+"""The BFCL v3 multi-turn environment: a user with several requests, simulated APIs, and the benchmark's verdict.
 
-An assistant message with calls is answered with their results; one without a call ends the turn, and the user's next
-request follows, or `[CONVERSATION_COMPLETED]` and the end. A call that cannot be read is answered with what is wrong
-with it and changes nothing; it counts as a step, not as a call. More steps in a turn than allowed end the episode
-unsolved, as in the benchmark.
-
-Instances share a process: each holds its own copies of the simulated APIs (pure Python on dictionaries; no files, no
-network), model text is parsed as JSON and never evaluated, and arguments that would block the process are answered
-without computing.
+A message with calls is answered with their results; one without a call ends the turn, and the user's next request
+follows, or `[CONVERSATION_COMPLETED]`. A malformed call counts as a step, not as a call. Too many steps in a turn end
+the episode unsolved. Instances share a process: each has its own copies of the APIs.
 """
 
 from __future__ import annotations
@@ -57,8 +51,6 @@ class BfclEnv(BaseEnv):
     native_tools: ClassVar[bool] = True
 
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
-        """Load the task's APIs twice, for the agent and for the reference;
-        raises ValueError for a wrong id or parameter."""
         super().__init__(task_id, instance_id, params)
         check_names(self.params, _CREATE_PARAMS, "create")
         self._open = read_flag(self.params, "is_open_query", False)
@@ -80,8 +72,6 @@ class BfclEnv(BaseEnv):
         self._said: str | None = None
 
     def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
-        """Return the tool prompt and the user's first request,
-        or an invitation to look around if `is_open_query` is set."""
         asked = dict(params or {})
         check_names(asked, _CREATE_PARAMS, "create")
         if read_flag(asked, "is_open_query", self._open) != self._open:
@@ -98,8 +88,6 @@ class BfclEnv(BaseEnv):
         }
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
-        """Execute the message's calls, or end the turn if it has none; raise ValueError if the episode is over or the
-        message is none."""
         if self._stop is not None:
             raise ValueError(f"the episode {self.instance_id!r} is over ({self._stop}); release it and create another")
         found = self._read(action)
@@ -147,7 +135,6 @@ class BfclEnv(BaseEnv):
         return [of_structured(call) for call in calls]
 
     def _explained(self, item: BfclCall | Malformed, result: str) -> str:
-        """Return a call's result as the agent reads it: with what the feedback level adds where it failed."""
         if self._feedback == "plain" or (isinstance(item, BfclCall) and not is_error(result)):
             return result
         name = item.name if isinstance(item, BfclCall) else ""
@@ -225,7 +212,6 @@ class BfclEnv(BaseEnv):
         raise ValueError(f"`what` is {what!r}; it can be: {', '.join(_INFO_KINDS)}")
 
     def tools(self, params: dict[str, Any] | None = None) -> list[dict[str, Any]]:
-        """Return the functions that are on offer now."""
         return [prompts.native_schema(doc) for doc in self._tools()]
 
     def _state(self) -> dict[str, Any]:

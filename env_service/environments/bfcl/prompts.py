@@ -45,7 +45,6 @@ def system_prompt(tools: Sequence[ToolDoc], *, native: bool) -> str:
 
 
 def example_call(tools: Sequence[ToolDoc], *, native: bool) -> str:
-    """Return a right call of the tool with the fewest required arguments, but one if there is such a tool."""
     doc = min(tools, key=lambda doc: len(doc["parameters"].get("required", ())) or _MANY)
     parameters = _json_schema(doc["parameters"])
     arguments = {name: _value(name, parameters["properties"][name]) for name in parameters.get("required", ())}
@@ -60,12 +59,10 @@ def _value(name: str, schema: Mapping[str, Any]) -> Any:
 
 
 def added_functions(tools: Iterable[ToolDoc], sentence: str) -> str:
-    """Return the user message of a turn that brings the functions that were held back."""
     return f"{_tools_block(tools)}\n\n{sentence}"
 
 
 def open_request(tools: Sequence[ToolDoc]) -> str:
-    """Return the user message of an episode without a task."""
     return (
         f"There is no fixed request. The {len(tools)} functions above work on a running system. Find out what they do "
         "and what state the "
@@ -74,7 +71,6 @@ def open_request(tools: Sequence[ToolDoc]) -> str:
 
 
 def malformed_result(reason: str, example: str) -> str:
-    """Return what the agent reads in place of a result when its call could not be read."""
     return f"Malformed tool call: {reason}. Nothing was executed for it. A right call looks like this:\n{example}"
 
 
@@ -89,7 +85,6 @@ def tool_schema(doc: ToolDoc) -> dict[str, Any]:
 
 
 def native_schema(doc: ToolDoc) -> dict[str, Any]:
-    """Return a function's schema for callers that hold calls to it: it allows every call of the references."""
     schema = tool_schema(doc)
     if doc["name"] == "close_ticket":
         # The reference of four tasks closes "ticket_001", and is graded by the error that this gives.

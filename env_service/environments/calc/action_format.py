@@ -11,7 +11,6 @@ class CalcFormat(PlainFormat):
     """`calc A OP B`, ended by `answer DIGIT`."""
 
     def explore_params(self, steps: int) -> dict[str, Any]:
-        """Exploring is a language model's, which needs the rules in full."""
         return {**super().explore_params(steps), "verbose": True}
 
     def closing(self, answer: str | None) -> str | None:

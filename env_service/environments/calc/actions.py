@@ -1,7 +1,4 @@
-"""Actions of calc that an agent's message asks for: a call of the calculator, or the end with an answer.
-
-What is neither becomes `CalcNoAction`, whose text is the observation. Nothing raises.
-"""
+"""Actions of calc in an agent's message: a call of the calculator, or the answer. Nothing raises."""
 
 from __future__ import annotations
 

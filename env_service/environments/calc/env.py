@@ -1,8 +1,4 @@
-"""The world calc: work out a chain of opaque operators with a calculator that knows them.
-
-Everything an agent may write leads to an observation; what the caller asks wrongly (an unknown task or parameter, a
-step after the end) raises ValueError.
-"""
+"""The world calc: work out a chain of opaque operators with a calculator that knows them."""
 
 from __future__ import annotations
 
@@ -66,7 +62,6 @@ class CalcEnv(BaseEnv):
     native_tools: ClassVar[bool] = True
 
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
-        """Look the question up, or take the proposed one; raises ValueError for an unknown task or parameter."""
         super().__init__(task_id, instance_id, params)
         self._settings = CalcParams().updated(params)
         if self._settings.problem is not None:
@@ -85,8 +80,6 @@ class CalcEnv(BaseEnv):
         self._ran = False
 
     def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
-        """Return the two opening messages; `params` given here count on top of those of the constructor, but for the
-        task, and restart the episode."""
         before, self._settings = self._settings, self._settings.updated(params)
         if (before.problem, before.reference) != (self._settings.problem, self._settings.reference):
             raise ValueError("`problem` and `reference` must be given when the instance is created")
@@ -110,15 +103,13 @@ class CalcEnv(BaseEnv):
 
     @property
     def is_over(self) -> bool:
-        """Whether an answer was given, the steps are spent, or the program was run."""
         return self._answer is not None or self._ran or self._steps >= self._settings.max_steps
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
         """Carry out the call of a message, or take its answer; with native tools all calls, each a step, in their
-        order. The reward is 0 until the end, then what `evaluate` says.
+        order.
 
-        `info`: steps, calls, `refused`, `finished`, `answer`, and `stop_reason` (finished, max_steps or None). Raises
-        ValueError if the episode is over.
+        `info`: steps, calls, `refused`, `finished`, `answer`, and `stop_reason` (finished, max_steps or None).
         """
         if self.is_over:
             raise ValueError(f"the episode of task {self.task_id!r} is over; create a new instance")
@@ -163,7 +154,6 @@ class CalcEnv(BaseEnv):
                 return refusal(reason, native=chosen.native_tools) if chosen.verbose else f"err {reason}", True
 
     def _answer_natively(self, action: Message) -> tuple[list[Message], bool]:
-        """Answer each call of a message, those after the last step without carrying them out."""
         calls = structured_calls(action)
         if not calls:
             asked = parse(str(action.get("content") or ""))
@@ -181,7 +171,6 @@ class CalcEnv(BaseEnv):
         return state, any_refused
 
     def _run_program(self, text: str) -> tuple[list[Message], bool]:
-        """Run a program as the one step of a reference episode: it ends after one pass over a bounded text."""
         self._steps += 1
         self._ran = True
         word, _, program = text.strip().partition(" ")
@@ -218,6 +207,5 @@ class CalcEnv(BaseEnv):
 
     @staticmethod
     def get_query_list(split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
-        """Return the task ids of train, dev or test;
-        `level`, `levels` and `family` narrow the list. Raises ValueError."""
+        """Return the task ids of train, dev or test; `level`, `levels` and `family` narrow the list."""
         return task_ids(split, params)

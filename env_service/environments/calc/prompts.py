@@ -41,7 +41,6 @@ def opening(question: str | None, *, verbose: bool, native: bool) -> list[Messag
 
 
 def result(first: int, operator: str, second: int, value: int) -> str:
-    """Return a language model's observation of a call: a bare digit invites it to write the next digit itself."""
     return f"{first} {operator} {second} = {value}"
 
 
@@ -54,7 +53,6 @@ _FAULTS = {
 
 
 def refusal(reason: str, *, native: bool) -> str:
-    """Return a language model's observation of a wrong reply: the fault, and both replies that are right."""
     reason = _FAULTS.get(reason, reason)
     form = (
         f"call calc with arguments like {_NATIVE_EXAMPLE}" if native else f"reply with one line like this:\n{_EXAMPLE}"
@@ -63,7 +61,6 @@ def refusal(reason: str, *, native: bool) -> str:
 
 
 def tool_schema() -> dict[str, Any]:
-    """Return the calculator as an OpenAI-style tool."""
     digit = {"type": "integer", "minimum": 0, "maximum": 9}
     properties = {"a": digit, "op": {"type": "string", "enum": list(OPERATORS)}, "b": digit}
     return {

@@ -47,7 +47,6 @@ class CatalogueTool:
         return {"type": "function", "function": function}
 
     def text(self) -> str:
-        """Return what the index knows of the tool: the words of its name, its description, its parameters' names."""
         parameters = " ".join(words(name) for name in self.parameters.get("properties", {}))
         return f"{words(self.name_there)}. {self.description[:_LONGEST_TEXT]} ({parameters})"
 
@@ -70,7 +69,6 @@ def words(name: str) -> str:
 
 
 def fit_name(name: str, taken: Iterable[str] = ()) -> str:
-    """Return a name that chat APIs take and that is not taken, differing in case alone included."""
     used = {other.casefold() for other in taken}
     plain = _UNFIT.sub("_", name).strip("_")[:_LONGEST_NAME] or "tool"
     found, number = plain, 2
@@ -88,7 +86,6 @@ def default_folder() -> Path:
 def write_catalogue(
     folder: Path, tools: Sequence[CatalogueTool], vectors: Vectors, encoder: str, facts: dict[str, Any]
 ) -> None:
-    """Write a catalogue, its facts last: a folder that has them is whole."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "facts.json").unlink(missing_ok=True)
     with (folder / "tools.jsonl").open("w", encoding="utf-8") as file:

@@ -1,8 +1,7 @@
-"""The two worlds that come along: FrozenLake on seeded maps without slipping, and Taxi.
+"""FrozenLake on seeded maps without slipping, and Taxi.
 
-Both are deterministic and carry their whole transition table (`P`), so that a breadth-first search tells the shortest
-solution of
-every state: it sets the step limit, measures progress, and proves that every listed task can be solved.
+Both are deterministic, so that a breadth-first search over the transition table (`P`) gives the step limit and the
+progress, and proves that every task can be solved.
 """
 
 from __future__ import annotations
@@ -69,7 +68,6 @@ class FrozenLake(_Planned):
         )
 
     def make(self, seed: int) -> Any:
-        """Return the lake of a seed, without slipping."""
         return gymnasium_module().make(self.env_id, desc=self._map(seed), is_slippery=False, disable_env_checker=True)
 
     def start_keys(self, seeds: Iterable[int]) -> Iterator[str]:
@@ -88,7 +86,6 @@ class FrozenLake(_Planned):
         return {"agent": {"row": row, "column": column}}, True
 
     def observe(self, env: Any, observation: Any) -> str:
-        """Draw the map with the agent on it as A."""
         rows = [[cell.decode() for cell in row] for row in env.unwrapped.desc]
         row, column = divmod(int(observation), len(rows[0]))
         here = rows[row][column]
@@ -132,7 +129,6 @@ class Taxi(_Planned):
         return {"taxi": {"row": row, "column": column}, "passenger": place}, True
 
     def observe(self, env: Any, observation: Any) -> str:
-        """Draw the streets with the taxi on them as T, and say where everything is."""
         inner = env.unwrapped
         row, column, passenger, destination = (int(part) for part in inner.decode(int(observation)))
         rows = [[cell.decode() for cell in line] for line in inner.desc]

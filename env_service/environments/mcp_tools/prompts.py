@@ -46,7 +46,6 @@ def tool_schema(tool: McpTool) -> dict[str, Any]:
 
 
 def system_prompt(tools: Iterable[McpTool]) -> str:
-    """Return the system message: one compact schema per line."""
     listed = "\n".join(json.dumps(tool_schema(tool), ensure_ascii=False) for tool in tools)
     return _SYSTEM.format(tools=listed, how=HOW_TO_CALL) + NATIVE_SYSTEM
 

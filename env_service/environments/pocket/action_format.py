@@ -28,7 +28,6 @@ class PocketFormat(PlainFormat):
             self._slack, self._most_calls = AppParams().slack, MAX_CALLS
 
     def explore_params(self, steps: int) -> dict[str, Any]:
-        """Exploring is a language model's, which needs every detail."""
         return {**super().explore_params(steps), "verbose": True, "manual": True}
 
     def task_params(self, actions: int, env_params: dict[str, Any]) -> dict[str, Any]:

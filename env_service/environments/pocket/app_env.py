@@ -57,7 +57,7 @@ class PocketAppEnv(PocketEnv):
 
     @staticmethod
     def get_query_list(split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
-        """Return the ids of train, dev, test or hard, `n` of them. Raises ValueError."""
+        """Return the ids of train, dev, test or hard, `n` of them."""
         params = params or {}
         if "levels" in params:
             raise ValueError("the tasks of pocket_app have no levels, remove the parameter; the query list takes n")

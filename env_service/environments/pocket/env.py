@@ -1,8 +1,4 @@
-"""PocketWorld as an environment: one instance is one episode of one task, or of exploring without one.
-
-Everything an agent may write leads to an observation, never to an exception; what the caller asks wrongly (an unknown
-task or parameter, a step after the end) raises ValueError.
-"""
+"""PocketWorld as an environment: one instance is one episode of one task, or of exploring without one."""
 
 from __future__ import annotations
 
@@ -73,7 +69,6 @@ class PocketParams:
 
 
 def _read_latency(latency: dict[str, float]) -> tuple[float, float]:
-    """Return the share of slow episodes and the seconds of their calls; raises ValueError."""
     share, seconds = latency.get("share", 0.0), latency.get("seconds", 0.0)
     known = latency.keys() <= {"share", "seconds"} and all(type(value) in (int, float) for value in latency.values())
     if not (known and 0 <= share <= 1 and 0 <= seconds < PocketEnv.call_timeout_s):
@@ -92,7 +87,6 @@ class PocketEnv(BaseEnv):
     native_tools: ClassVar[bool] = True
 
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
-        """Build the start state; raises ValueError for a wrong id or parameter."""
         super().__init__(task_id, instance_id, params)
         self._settings = self._usual().updated(params)
         self._begin()
@@ -110,8 +104,6 @@ class PocketEnv(BaseEnv):
         self.errors = 0
 
     def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
-        """Return the two opening messages; `params` given here count on top of those of the constructor
-        and restart the episode."""
         self._settings = self._settings.updated(params)
         self._begin()
         messages, facts = self._opening()
@@ -133,20 +125,17 @@ class PocketEnv(BaseEnv):
 
     @property
     def is_open(self) -> bool:
-        """Whether the episode has no task."""
         return self.task is None
 
     @property
     def is_over(self) -> bool:
-        """Whether `done` was called or the step budget is spent."""
         return self.world.answer is not None or self.steps >= self.max_steps
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
         """Carry out the one call of an assistant message; with native tools all of its calls, each a step, in their
-        order. The reward is 0 until the episode is over, then what `evaluate` says.
+        order.
 
         `info`: steps, errors so far, `refused`, `finished`, `answer`, and `stop_reason` (finished, max_steps or None).
-        Raises ValueError if the episode is over.
         """
         if self.is_over:
             raise ValueError(
@@ -247,7 +236,6 @@ class PocketEnv(BaseEnv):
 
     @staticmethod
     def get_query_list(split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
-        """Return the task ids of train, dev, test or hard;
-        `n` and `levels` narrow or widen the list. Raises ValueError."""
+        """Return the task ids of train, dev, test or hard; `n` and `levels` narrow or widen the list."""
         n, levels = read_list_params(params or {})
         return task_ids(split, n, levels)

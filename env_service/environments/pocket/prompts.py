@@ -1,9 +1,8 @@
 """Prompts of the agent before its first call.
 
-The default is as short as it can be, since the seed policy pays for every token. `verbose` is for a language model,
-which needs the rules; `manual` is for an explorer, whose prompt nobody trains on and which needs every detail. The user
-message holds the task and nothing else, so that an experience can be put before it and taken away again. With native
-tools the chat template lists the tools.
+The default is short, since the seed policy pays for every token. `verbose` is for a language model; `manual` for an
+explorer, whose prompt is not trained on. The user message is the task alone, so that an experience can be put before
+it. With native tools the chat template lists the tools.
 """
 
 from __future__ import annotations
@@ -36,7 +35,6 @@ def opening(
 
 
 def example(syntax: Syntax, *, native: bool) -> str:
-    """Return a call that every site takes and that changes nothing, as a language model is to write it."""
     if native:
         name, arguments = undotted(_EXAMPLE.tool), dict(zip(_EXAMPLE_KEYS, _EXAMPLE.args, strict=True))
         return f"{name} with {json.dumps(arguments)}"
@@ -48,7 +46,6 @@ _EXAMPLE_KEYS = tuple(p.key for p in TOOLS[_EXAMPLE.tool].params)
 
 
 def refusal(reason: str, syntax: Syntax, *, native: bool) -> str:
-    """Return a language model's observation of a reply without a call of a tool that there is."""
     return f"err {reason} . {_HOW[native].format(example=example(syntax, native=native))}"
 
 
@@ -108,7 +105,6 @@ _VERBOSE_NATIVE = _PLACE + _RULES
 
 
 def native_schema(tool: WorldTool) -> dict[str, Any]:
-    """A tool's schema with names of tools as chat APIs take them."""
     schema: dict[str, Any] = json.loads(undotted(json.dumps(tool_schema(tool))))
     for key, value in schema["function"]["parameters"]["properties"].items():
         value["description"] = SHORT_KINDS.get(key, value["description"])
@@ -116,7 +112,6 @@ def native_schema(tool: WorldTool) -> dict[str, Any]:
 
 
 def tool_schema(tool: WorldTool) -> dict[str, Any]:
-    """A tool in the form OpenAI-compatible APIs take, with its arguments in the usual order."""
     properties = {
         p.key: {"type": _JSON_TYPES.get(p.kind, "string"), "description": KIND_WORDS[p.kind]} for p in tool.params
     }

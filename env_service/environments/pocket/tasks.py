@@ -1,9 +1,7 @@
-"""Tasks and splits. A task's id, `family.kSITE.SEED`, is all there is to a task: the world, the wording and the
-solution follow from it.
+"""Tasks and splits. World, wording and solution follow from the id, `family.kSITE.SEED`.
 
-The seed's zone decides the split, so that splits are disjoint by id: below 50,000 train, then dev, test, hard in blocks
-of 10,000. Seeds of the hard zone get the held-out wording. Ids that begin with `open.` name a world without a task. A
-wrong id raises ValueError.
+The seed decides the split: below 50,000 train, then dev, test, hard in blocks of 10,000. Hard has the held-out wording.
+An `open.` id names a world without a task.
 """
 
 from __future__ import annotations
@@ -65,7 +63,6 @@ class WorldTask:
     goal: Facts
 
     def world(self, syntax: Syntax = "compact") -> PocketWorld:
-        """A fresh world in the task's start state."""
         return PocketWorld(self.site, self.world_seed, syntax)
 
 
@@ -178,7 +175,7 @@ def nth_id(split: str, spec: Split, family: str, index: int) -> str:
 
 
 def read_list_params(params: dict[str, Any]) -> tuple[int | None, tuple[int, ...]]:
-    """Read `n` and `levels` of a query-list request; raises ValueError for anything else."""
+    """Read `n` and `levels` of a query-list request."""
     unknown = set(params) - {"n", "levels"}
     if unknown:
         raise ValueError(f"unknown parameter {sorted(unknown)} of the query list; it takes n and levels")

@@ -107,7 +107,6 @@ def file_access(text: str) -> str:
 
 
 def program_access(program: str) -> str:
-    """Return what of a Python program asks for files, processes or the network, "" if nothing does."""
     for pattern in (_MODULES, _OPENING):
         if found := pattern.search(program):
             return found[0].strip()

@@ -1,8 +1,7 @@
 """Actions that an assistant message asks for: to run code, or to end the episode with an answer.
 
-Code comes as the first ```python block, as `<tool_call>{"name": "python", "arguments": {"code": ...}}</tool_call>`, or
-as a structured tool call; code goes before an answer in the same message. What follows a closed `</think>` is looked
-at, if there is one. Anything else is `PythonNoAction`, with a sentence that tells the agent what was wrong.
+Code is the first ```python block, a `<tool_call>` or a structured call, behind the last `</think>`; it goes before an
+answer in the same message.
 """
 
 from __future__ import annotations
@@ -86,7 +85,6 @@ def answer_of(text: str) -> str | None:
 
 
 def code_of(call: ToolCall | BadCall, style: Style, further: int = 0) -> Code | PythonNoAction:
-    """Return the code that a call carries, or why it carries none."""
     if isinstance(call, BadCall):
         end = f"; call {TOOL_NAME} with {_ARGUMENTS}." if style == "structured" else "."
         return PythonNoAction(f"{call.reason[0].upper()}{call.reason[1:]}{end}", style)

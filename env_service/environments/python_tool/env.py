@@ -1,8 +1,6 @@
 """The "python" environment: solve a maths or code problem with a sandboxed interpreter.
 
-Whatever the agent writes leads to an observation. A sandbox that cannot be set up raises `SandboxUnavailable` (the
-environment failed): code is never run without one. What the caller asks wrongly raises ValueError. The grade depends
-only on the final answer.
+Without a sandbox `SandboxUnavailable` is raised, and no code is run. The grade depends only on the final answer.
 """
 
 from __future__ import annotations
@@ -43,7 +41,6 @@ def _said(text: str) -> list[Message]:
 
 
 def _start(settings: PythonSettings) -> Sandbox:
-    """Return a sandbox that stands or is being built: the spare one if it fits."""
     global _spare
     if _spare is not None:
         owner, sandbox = _spare
@@ -66,7 +63,6 @@ class PythonEnv(BaseEnv):
     native_tools: ClassVar[bool] = True
 
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
-        """Look the task up and start building the sandbox; raises ValueError for an unknown task or parameter."""
         super().__init__(task_id, instance_id, params)
         given = dict(params or {})
         self._problem = given.pop("problem", None)
@@ -96,7 +92,6 @@ class PythonEnv(BaseEnv):
             _spare = os.getpid(), Sandbox(settings.limits, settings.package_paths)
 
     def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
-        """Return the protocol and the problem, once the sandbox stands; raises SandboxUnavailable if it cannot."""
         given = dict(params or {})
         if given.pop("problem", self._problem) != self._problem:
             raise ValueError("`problem` must be given when the instance is created")
@@ -118,11 +113,9 @@ class PythonEnv(BaseEnv):
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
         """Run the message's code, or take its answer and end the episode; with native tools, run all of its calls.
-
-        The reward is 0 until the end, then what `evaluate` says. `info`: `status` (ok, error, timeout, output_limit,
-        died, no_action, answered), `refused` (no action, or code that failed), `finished`, `answer`, counts so far, and
-        `wall_s` of a run. Raises ValueError after the end, SandboxUnavailable if no sandbox can be had.
-        """
+        `info`: `status` (ok, error, timeout, output_limit, died, no_action, answered), `refused` (no action, or code
+        that failed), `finished`, `answer`, counts so far, and `wall_s` of a run. Raises ValueError after the end,
+        SandboxUnavailable if no sandbox can be had."""
         if self._answer is not None:
             raise ValueError(f"the episode of task {self.task_id!r} is over; create a new instance")
         self._counts["steps"] += 1
@@ -176,7 +169,6 @@ class PythonEnv(BaseEnv):
         self._counts["restarts"] += 1
 
     def _account(self, result: RunResult) -> None:
-        """Count a run, and start the next interpreter at once where this one is gone."""
         self._counts["calls"] += 1
         self._counts["errors"] += result.status == "error"
         self._counts["timeouts"] += result.status == "timeout"
@@ -235,13 +227,11 @@ class PythonEnv(BaseEnv):
         }
 
     def close(self) -> None:
-        """End the interpreter and wait for its processes."""
         self._sandbox.close()
 
     @staticmethod
     def get_query_list(split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
-        """Return the ids of train, dev or test, in file order;
-        `level` (1 to 4) and `family` narrow the list. Raises ValueError."""
+        """Return the ids of train, dev or test, in file order; `level` (1 to 4) and `family` narrow the list."""
         if split not in SPLITS:
             raise ValueError(f"unknown split {split!r} of the python environment; use one of {', '.join(SPLITS)}")
         filters = dict(params or {})

@@ -16,7 +16,6 @@ UNREADABLE = "unreadable"
 
 
 def verdict(reference: str, answer: str) -> str:
-    """Return "True" or "False", or UNREADABLE for a reference that math-verify cannot read."""
     gold, given = _parsed(reference), _parsed(answer)
     if not gold:
         return UNREADABLE

@@ -61,13 +61,11 @@ def system_prompt(settings: PythonSettings, *, stateful: bool, native: bool = Fa
 
 
 def tool_schema() -> dict[str, Any]:
-    """Return the tool as an OpenAI-style schema, a copy."""
     schema: dict[str, Any] = json.loads(json.dumps(TOOL))
     return schema
 
 
 def framed(text: str, style: Style) -> str:
-    """Put an observation into the form that goes with the way the code was written."""
     if style == "tool_call":
         return f"<tool_response>\n{text}\n</tool_response>"
     return text

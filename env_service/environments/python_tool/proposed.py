@@ -14,9 +14,6 @@ def proposed_task(task_id: str, problem: Any) -> PythonTask:
 
     Its checker is numeric where the answer is a number, exact where not, unless one is named. Without an answer the
     task has "" as one, and nothing is right.
-
-    Raises:
-        ValueError: the problem is none, or its checker cannot compare with such an answer or does not work here.
     """
     given = read_problem(problem, CHECKERS)
     answer = given.answer or ""

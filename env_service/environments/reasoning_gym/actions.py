@@ -35,7 +35,6 @@ def parse(text: str) -> ReasoningAnswer | ReasoningNoAction:
 
 
 def answer_of_call(call: ToolCall | BadCall) -> ReasoningAnswer | ReasoningNoAction:
-    """Read a native call of the tool."""
     if isinstance(call, BadCall):
         return ReasoningNoAction(call.reason)
     if call.name != TOOL_NAME:

@@ -35,7 +35,6 @@ class TaskName:
 
 
 def read_id(task_id: str, levels: Levels) -> TaskName:
-    """Read a task id; raises ValueError for one that does not exist."""
     match = _ID.fullmatch(task_id)
     if match is None:
         raise ValueError(
@@ -55,9 +54,6 @@ def task_ids(split: str, params: Mapping[str, Any] | None, levels: Levels) -> li
 
     `generators` narrows them, a list of names, or an object of names and weights, by which they are then drawn; `level`
     or `levels` narrow their levels. Equal arguments give equal lists, and a longer list begins with the shorter one.
-
-    Raises:
-        ValueError: an unknown split or parameter, or a value that no task has.
     """
     if split not in FIRST_SEED:
         raise ValueError(f"unknown split {split!r} of reasoning_gym; splits are {', '.join(FIRST_SEED)}")

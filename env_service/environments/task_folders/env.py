@@ -26,7 +26,6 @@ class TaskFoldersEnv(BaseEnv):
     call_timeout_s: ClassVar[float] = 10.0
 
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
-        """Find the task; raises ValueError for one that is not there."""
         super().__init__(task_id, instance_id, params)
         root = _root(self.params)
         self.folder = (root / task_id).resolve()
@@ -34,7 +33,6 @@ class TaskFoldersEnv(BaseEnv):
             raise ValueError(f"no task {task_id!r} in {root}: there is no {task_id}/{INSTRUCTION}")
 
     def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
-        """Return what is to be done, and in `info` the task's folder."""
         if {**self.params, **(params or {})}.get("is_open_query"):
             raise ValueError("there is nothing to explore here: no tasks can be made of task folders")
         text = (self.folder / INSTRUCTION).read_text(encoding="utf-8").strip()

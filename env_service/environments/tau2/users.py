@@ -158,7 +158,6 @@ class UserEndpoint:
 
     @classmethod
     def read(cls, environ: Mapping[str, str] | None = None) -> UserEndpoint:
-        """Return the endpoint that the service's variables name; raises ValueError if they name none."""
         source = os.environ if environ is None else environ
         url, model = source.get("ENV_TAU2_USER_URL"), source.get("ENV_TAU2_USER_MODEL")
         if not url or not model:

@@ -49,7 +49,6 @@ class TextarenaEnv(BaseEnv):
     explore_steps: ClassVar[str] = "max_steps"
 
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
-        """Begin the match; raises ValueError for a task or player that cannot be, TextarenaNotInstalled."""
         super().__init__(task_id, instance_id, params)
         self._settings = laid_over(TextarenaParams(), params)
         if not 1 <= self._settings.max_steps <= 1000:
@@ -73,10 +72,6 @@ class TextarenaEnv(BaseEnv):
         self._heard: list[str] = []
 
     def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
-        """Return the game's rules as system message, and as the user's what the seat sees when it is its turn.
-
-        Raises PlayerFailed.
-        """
         if laid_over(self._settings, params) != self._settings:
             raise ValueError("parameters of textarena must be given when the instance is created")
         if not self._heard:

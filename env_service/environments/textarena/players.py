@@ -123,7 +123,6 @@ class ChatPlayer:
 
 
 def check_player(kind: str, game_id: str) -> None:
-    """Raise ValueError for a kind of player that cannot play a game."""
     if kind not in PLAYERS:
         raise ValueError(f"{kind!r} is none of the players {', '.join(PLAYERS)}")
     if kind == "minimax" and not GAMES[game_id].searched:

@@ -25,7 +25,6 @@ class TaskId:
 
     @classmethod
     def read(cls, task_id: str) -> TaskId:
-        """Return the parts of an id; raises ValueError for a task that there is not."""
         match = _ID.fullmatch(task_id)
         if match is None or match["game"] not in GAMES:
             raise ValueError(

@@ -62,7 +62,6 @@ class TextWorldEnv(BaseEnv):
     def __init__(
         self, task_id: str, instance_id: str, params: dict[str, Any] | None, settings: TextWorldParams, max_steps: int
     ) -> None:
-        """Begin counting; `settings` are those of the world with `params` on top."""
         super().__init__(task_id, instance_id, params)
         self._settings = settings
         self._max_steps = max_steps
@@ -71,7 +70,6 @@ class TextWorldEnv(BaseEnv):
         self._said: str | None = None
 
     def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
-        """Return the rules as system message, the goal and the first sight as the user's."""
         if laid_over(self._settings, params) != self._settings:
             raise ValueError(f"parameters of {self.world} must be given when the instance is created")
         goal = _OPEN_GOAL if self._settings.is_open_query else self._goal()
@@ -86,7 +84,6 @@ class TextWorldEnv(BaseEnv):
         return {"state": state, "info": {"instance_id": self.instance_id, "query": goal, **self._facts()}}
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
-        """Give the message's commands to the world; raises ValueError if the episode is over."""
         if self._stop is not None:
             raise ValueError(f"the episode {self.instance_id!r} is over ({self._stop}); create a new instance")
         calls = structured_calls(action) if self._settings.native_tools else []
@@ -237,7 +234,6 @@ class TextWorldEnv(BaseEnv):
 
 
 def text_tool(name: str, description: str, argument: str, about: str, *, required: bool) -> dict[str, Any]:
-    """Return a tool of one text as OpenAI's chat API takes it."""
     properties = {argument: {"type": "string", "description": about}}
     parameters = {"type": "object", "properties": properties, "required": [argument] if required else []}
     return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}

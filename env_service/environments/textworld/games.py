@@ -61,7 +61,7 @@ class GameId:
 
     @classmethod
     def read(cls, task_id: str) -> GameId:
-        """Return the game of a task id `KIND.LEVEL.SEED`; raises ValueError if there is none."""
+        """Return the game of a task id `KIND.LEVEL.SEED`."""
         match = _ID.fullmatch(task_id)
         if match is None or match["kind"] not in LEVELS:
             raise ValueError(
@@ -102,7 +102,6 @@ def task_ids(split: str, params: Mapping[str, Any] | None) -> list[str]:
 
 
 def installed() -> bool:
-    """Whether the package can be found."""
     use_site("textworld", _SITE, "textworld")
     return is_importable("textworld")
 

@@ -53,7 +53,6 @@ class WebshopEnv(BaseEnv):
     explore_steps: ClassVar[str] = "max_steps"
 
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
-        """Open the search page; raises ValueError, WebshopData."""
         super().__init__(task_id, instance_id, params)
         self._settings = laid_over(WebshopParams(), params)
         if not 1 <= self._settings.max_steps <= 1000:
@@ -73,7 +72,6 @@ class WebshopEnv(BaseEnv):
         self._stop: str | None = None
 
     def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
-        """Return the rules as system message, the instruction and the search page as the user's."""
         if laid_over(self._settings, params) != self._settings:
             raise ValueError("parameters of webshop must be given when the instance is created")
         goal = _OPEN_GOAL if self._settings.is_open_query else self._goal.instruction
@@ -85,7 +83,6 @@ class WebshopEnv(BaseEnv):
         return {"state": state, "info": {"instance_id": self.instance_id, "task_id": self.task_id, "query": goal}}
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
-        """Carry the last action of the message out; raises ValueError if the episode is over."""
         if self._stop is not None:
             raise ValueError(f"the episode {self.instance_id!r} is over ({self._stop}); create a new instance")
         self._steps += 1

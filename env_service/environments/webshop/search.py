@@ -16,7 +16,6 @@ _WORD = re.compile(r"[a-z0-9]+")
 
 
 def tokens(text: str) -> list[str]:
-    """Return the words of a text, in small letters, without the s of a plural."""
     return [word[:-1] if len(word) > 3 and word.endswith("s") else word for word in _WORD.findall(text.lower())]
 
 
@@ -35,7 +34,6 @@ class Index:
         self._size = len(counts)
 
     def search(self, query: str, most: int) -> list[int]:
-        """Return the places of the best texts that share a word with the query, the best first."""
         scores: dict[int, float] = defaultdict(float)
         for word in dict.fromkeys(tokens(query)):
             found = self._postings.get(word, ())

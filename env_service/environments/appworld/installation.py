@@ -41,7 +41,7 @@ def _episodes() -> Path:
 
 
 class EpisodeFolder:
-    """A new, locked, empty folder; `delete` removes it with all it holds."""
+    """A locked folder; `delete` removes it with all it holds."""
 
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(dir=_episodes()))

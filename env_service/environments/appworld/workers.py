@@ -53,8 +53,6 @@ class _ServerGone(Exception):
 
 
 class ForkServerClient:
-    """The fork server of one installation: joins the one that runs, or starts it."""
-
     _shared: ClassVar[dict[Installation, ForkServerClient]] = {}
     _shared_lock: ClassVar[threading.Lock] = threading.Lock()
 

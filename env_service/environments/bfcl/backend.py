@@ -34,8 +34,6 @@ _one_call_at_a_time = threading.Lock()
 
 
 class BfclBackend:
-    """The instances of a task's APIs, freshly loaded."""
-
     def __init__(self, task: BfclTask, package: BfclPackage) -> None:
         self._numbers = package.numbers
         self.instances: dict[str, Any] = {}

@@ -21,7 +21,7 @@ _TAG = re.compile("|".join((OPEN, CLOSE, THINK, END_THINK)))
 
 @dataclass(frozen=True)
 class BfclCall:
-    """A call by name; `positional` is used by reference calls only."""
+    """`positional` is used by reference calls only."""
 
     name: str
     arguments: Mapping[str, Any]

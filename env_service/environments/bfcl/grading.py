@@ -31,8 +31,6 @@ class BfclVerdict:
 
 
 class Referee:
-    """Runs the reference beside the agent, on instances of its own."""
-
     def __init__(self, task: BfclTask, package: BfclPackage) -> None:
         self._task, self._package = task, package
         self._reference = BfclBackend(task, package)

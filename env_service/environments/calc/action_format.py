@@ -8,8 +8,6 @@ from env_service.action_format import PlainFormat
 
 
 class CalcFormat(PlainFormat):
-    """`calc A OP B`, ended by `answer DIGIT`."""
-
     def explore_params(self, steps: int) -> dict[str, Any]:
         return {**super().explore_params(steps), "verbose": True}
 

@@ -14,8 +14,6 @@ _THINK = re.compile(r"<think>.*?(</think>|\Z)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class CalcCall:
-    """A call of the calculator."""
-
     first: int
     operator: str
     second: int
@@ -23,15 +21,11 @@ class CalcCall:
 
 @dataclass(frozen=True, slots=True)
 class CalcAnswer:
-    """The answer, a digit, which ends the episode."""
-
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class CalcNoAction:
-    """Neither; `reason` is short, since a small policy reads it."""
-
     reason: str
 
 

@@ -22,8 +22,6 @@ class QuestionError(ValueError):
 
 
 class ExpressionStep(NamedTuple):
-    """A call of the calculator: `first operator second` is `value`."""
-
     first: int
     operator: str
     second: int

@@ -53,8 +53,6 @@ class CatalogueTool:
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """All tools with their vectors, (n, d)."""
-
     tools: tuple[CatalogueTool, ...]
     vectors: Vectors
     encoder: str

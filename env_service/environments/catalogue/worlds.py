@@ -46,8 +46,6 @@ class CatalogueStep:
 
 
 class CatalogueWorld(Protocol):
-    """One task in its world."""
-
     source: str
     system: str
     query: str
@@ -72,8 +70,6 @@ class CatalogueWorld(Protocol):
 
 
 class PocketTask:
-    """A task of PocketWorld, whose tools are in the catalogue but for `doc`."""
-
     source = "pocket"
 
     def __init__(self, name: str) -> None:

@@ -87,8 +87,6 @@ _DONE = (
 
 @dataclass(frozen=True, slots=True)
 class _Farewell:
-    """The end that the agent sets to an episode without a goal."""
-
     answer: str
 
 

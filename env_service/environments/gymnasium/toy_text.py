@@ -42,8 +42,6 @@ def _trace(came_from: dict[int, tuple[int, int] | None], state: int) -> list[int
 
 
 class _Planned(World):
-    """A world with a certain transition table."""
-
     def plan(self, env: Any) -> list[int] | None:
         """Return a shortest solution from the present state; None if none is left."""
         return shortest_plan(env.unwrapped.P, int(env.unwrapped.s))

@@ -20,8 +20,6 @@ _MAX_QUOTED = 80
 
 @dataclass(frozen=True)
 class ActionError:
-    """What the agent reads instead of an observation."""
-
     text: str
 
 
@@ -70,8 +68,6 @@ class NamedActions:
 
 @dataclass(frozen=True)
 class TextActions:
-    """The actions of a text space: every text that the space contains."""
-
     space: Any
 
     def form(self) -> str:

@@ -122,8 +122,6 @@ _LONGEST_MATCHED = 4000
 
 @dataclass
 class Record:
-    """What happened in an episode."""
-
     folder: Path
     final_text: str | None = None
     calls: list[tuple[str, dict[str, Any], ToolResult]] = field(default_factory=list)

@@ -63,8 +63,6 @@ class ServerError(RuntimeError):
 
 @dataclass(frozen=True)
 class McpTool:
-    """A tool as the agent sees it, and the server that has it."""
-
     name: str
     server: str
     name_there: str
@@ -74,8 +72,6 @@ class McpTool:
 
 @dataclass(frozen=True)
 class ToolResult:
-    """What a call gave: its text, and its data if the tool gives any."""
-
     text: str
     is_error: bool
     data: Any = None
@@ -83,8 +79,6 @@ class ToolResult:
 
 @dataclass
 class _Link:
-    """One server's connection, owned by its task."""
-
     name: str
     connect: Connect
     ready: asyncio.Future[None]

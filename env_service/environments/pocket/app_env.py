@@ -36,8 +36,6 @@ class AppParams(PocketParams):
 
 
 class PocketAppEnv(PocketEnv):
-    """One goal across three apps or more; parameters are `AppParams`."""
-
     _settings: AppParams
 
     @staticmethod

@@ -54,8 +54,6 @@ class LongGoal:
 
 @dataclass(frozen=True, slots=True)
 class GoalChain:
-    """Everything that follows from the id of a long task."""
-
     id: str
     site: int
     seed: int

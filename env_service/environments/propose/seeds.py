@@ -26,8 +26,6 @@ _NUMBER = re.compile(r"\d{5}")
 
 @dataclass(frozen=True, slots=True)
 class CalcSeed:
-    """The beginning of a question of calc."""
-
     family: str
     operand: str
     operator: str
@@ -40,8 +38,6 @@ class CalcSeed:
 
 @dataclass(frozen=True, slots=True)
 class PythonSeed:
-    """What a problem is to be about."""
-
     topic: str
     skill: str
     level: int

@@ -44,15 +44,11 @@ class Code:
 
 @dataclass(frozen=True)
 class PythonAnswer:
-    """A final answer."""
-
     text: str
 
 
 @dataclass(frozen=True)
 class PythonNoAction:
-    """Neither code nor an answer; `reason` says so to the agent."""
-
     reason: str
     style: Style = "block"
 

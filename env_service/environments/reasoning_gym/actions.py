@@ -14,15 +14,11 @@ _TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class ReasoningAnswer:
-    """The final answer."""
-
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReasoningNoAction:
-    """No answer; `reason` says so to the agent."""
-
     reason: str
 
 

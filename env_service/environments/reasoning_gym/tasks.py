@@ -24,8 +24,6 @@ Levels = Mapping[str, Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class TaskName:
-    """What a task id says."""
-
     generator: str
     level: int
     seed: int

@@ -48,8 +48,6 @@ def installed() -> bool:
 
 
 class Simulator:
-    """The Java process of this process; made by `shared`."""
-
     _one: Simulator | None = None
     _making = threading.Lock()
 
@@ -140,8 +138,6 @@ class Simulator:
 
 
 class ScienceWorldGame:
-    """A task's variation in the simulator."""
-
     def __init__(self, simulator: Simulator, there: Any) -> None:
         self._simulator = simulator
         self._there: Any = there

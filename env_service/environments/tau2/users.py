@@ -30,7 +30,7 @@ class UserFailed(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class UserTurn:
-    """What a user does: it says `content`, or calls tools."""
+    """A user says `content`, or calls tools."""
 
     content: str = ""
     calls: tuple[ToolCall, ...] = ()
@@ -41,8 +41,6 @@ class UserTurn:
 
 
 class User(Protocol):
-    """One user in one episode."""
-
     def hears(self, said: str) -> UserTurn:
         """Answer what the agent says; the first time its greeting. Raises UserFailed."""
 

@@ -29,8 +29,6 @@ class PlayerFailed(RuntimeError):
 
 
 class SeatPlayer(Protocol):
-    """Whoever plays a seat of one match."""
-
     def move(self, match: TextArenaMatch, rules: str, heard: str) -> str:
         """Return what the seat says, whose turn it is, on what it was told: the rules (empty but for the first time),
         and what is new. Raises PlayerFailed."""
@@ -38,8 +36,6 @@ class SeatPlayer(Protocol):
 
 @dataclass
 class RandomPlayer:
-    """A legal move, each of the game's candidates as likely as any other."""
-
     rng: random.Random
 
     def move(self, match: TextArenaMatch, rules: str, heard: str) -> str:

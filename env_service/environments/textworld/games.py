@@ -53,8 +53,6 @@ class TextworldNotInstalled(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class GameId:
-    """One game."""
-
     kind: str
     level: int
     seed: int

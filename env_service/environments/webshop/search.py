@@ -20,8 +20,6 @@ def tokens(text: str) -> list[str]:
 
 
 class Index:
-    """An inverted index of texts."""
-
     def __init__(self, texts: Iterable[str]) -> None:
         counts = [Counter(tokens(text)) for text in texts]
         lengths = [count.total() for count in counts]

@@ -57,8 +57,6 @@ def _move_into(directory: str) -> None:
 
 
 class AppWorldEpisode:
-    """An open `AppWorld` and what is done with it."""
-
     def __init__(self, task_id: str, directory: str, is_open_query: bool, random_seed: int, confinement: str) -> None:
         """Open the world behind the walls of a kind (`walls.confine`); raises whatever AppWorld raises,
         walls.Unconfined without them."""

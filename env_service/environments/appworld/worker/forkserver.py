@@ -40,8 +40,6 @@ class Connection:
 
 
 class AppWorldForkServer:
-    """The accept loop."""
-
     def __init__(self, path: str, grace_s: float) -> None:
         self._path = path
         self._grace_s = grace_s

@@ -26,6 +26,8 @@ from .interpreter import HEADER
 
 @dataclass(frozen=True)
 class SandboxLimits:
+    """One interpreter. The constructor returns at once; the sandbox is built meanwhile."""
+
     """Bounds of one interpreter; MB means 2**20 bytes."""
 
     wall_s: float = 10.0
@@ -77,8 +79,6 @@ class SandboxUnavailable(RuntimeError):
 
 @dataclass(frozen=True)
 class RunResult:
-    """How one piece of code ended."""
-
     status: Status
     output: str
     """What it printed, cut in the middle."""
@@ -117,8 +117,6 @@ class Clip:
 
 
 class Sandbox:
-    """One interpreter. The constructor returns at once; the sandbox is built meanwhile."""
-
     def __init__(self, limits: SandboxLimits, packages: Sequence[str] = ()) -> None:
         """Start building. `packages` are host paths of package folders or modules that the code may import."""
         self.limits = limits

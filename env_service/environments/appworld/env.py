@@ -76,10 +76,9 @@ class AppworldEnv(BaseEnv):
         return {"state": state, "info": info}
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
-        """Execute all code blocks of a message in order (with native tools: its calls), until one fails or completes
-        the task. `info`: blocks found and executed, whether one failed, `refused` (nothing to execute, or a block
-        failed: why), `finished`, `interactions`, and `stop_reason` (finished, max_interactions, code_timeout or
-        None)."""
+        """Execute the code blocks of a message in order until one fails or completes the task. `info`: blocks found and
+        executed, whether one failed, `refused`, `finished`, `interactions`, `stop_reason` (finished,
+        max_interactions, code_timeout or None)."""
         worker = self._running()
         settings = self._settings.updated(params)
         self._interactions += 1
@@ -194,11 +193,9 @@ class AppworldEnv(BaseEnv):
         return [f"The limit of {settings.max_interactions} interactions is reached; the episode is over."]
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
-        """Grade the saved state of the world: 1 if all checks pass, else 0; 0 if there was no task.
-
-        With `sparse` false: (passes - baseline) / (checks - baseline), at least 0, where the baseline is how many
-        checks pass if the task is called completed at once. So doing nothing is worth 0 and a solution 1.
-        """
+        """Grade the saved state: 1 if all checks pass, else 0; 0 without a task. With `sparse` false: (passes -
+        baseline) / (checks - baseline), at least 0, where the baseline passes if the task is called completed at
+        once."""
         if self._folder is None:
             raise ValueError(f"the episode of task {self.task_id!r} has not begun; call get_init_state first")
         if self._settings.is_open_query:
@@ -218,16 +215,9 @@ class AppworldEnv(BaseEnv):
         return self._grade or {}
 
     def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return facts about the running world; `params["what"]` picks which.
-
-        - "apis" or "tools" (default): descriptions of all APIs by app.
-        - "docs": the full documentation of the app `params["app_name"]`.
-        - "state": what has changed since the start, as names of tables (`base.StateInfo`, not exact: that a table
-            changed, not how; the
-          answer is not told), and `changed_models`, `completed`, `api_calls`.
-        - "checks": the requirements of the task that the state fulfils (`passes`) and those it does not (`failures`);
-            not for the agent.
-        """
+        """Return `params["what"]`: "apis" or "tools" (default), "docs" (of `params["app_name"]`), "state"
+        (`base.StateInfo`: the tables that changed, not how, with `changed_models`, `completed`, `api_calls`), or
+        "checks" (`passes` and `failures`; not for the agent)."""
         wanted = dict(params or {})
         what, app_name = wanted.pop("what", "apis"), wanted.pop("app_name", None)
         if (

@@ -132,12 +132,8 @@ class Installation:
         return cls(python.absolute(), root)
 
     def task_ids(self, split: str, difficulty: int | None = None) -> list[str]:
-        """Return the task ids of a data set in the order of its file, or those of one difficulty; raises ValueError if
-        there is no file.
-
-        Read from the data as the package does (`appworld.load_task_ids`), but without its interpreter: a list of tasks
-        starts nothing and leaves nothing behind.
-        """
+        """Return the task ids of a data set in the order of its file, or those of one difficulty, without the package's
+        interpreter. Raises ValueError if there is no file."""
         file = self.root / "data" / "datasets" / f"{split}.txt"
         if not file.is_file():
             raise ValueError(f"the data in {self.root / 'data'} has no data set {split!r}")

@@ -21,17 +21,7 @@ MAX_TIMEOUT_S = 100.0
 
 @dataclass(frozen=True, slots=True)
 class AppworldParams:
-    """- `simple`: a short system message that asks for nothing but code; a message without a fence is executed as it
-    is.
-    - `native_tools`: code comes in calls of the tool `appworld`, in `tool_calls` alone, and each is answered.
-    - `prompt`: whether there is a system message at all.
-    - `is_open_query`: explore the world of this task id without being given its task; graded 0.
-    - `sparse`: whether the score is 0 or 1, or the dense share of checks.
-    - `max_interactions`: assistant messages an episode may take; AppWorld's own default is 1000.
-    - `timeout_s`: seconds that the code of one message may run.
-    - `max_output_chars`: characters of output that an observation holds; the middle is left out.
-    - `random_seed`: seed of the world (access tokens, codes).
-    """
+    """Parameters of `create`; README.md describes them."""
 
     simple: bool = False
     native_tools: bool = False

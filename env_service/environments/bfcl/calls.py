@@ -36,12 +36,8 @@ class Malformed:
 
 
 def parse_action(action: Mapping[str, Any]) -> list[BfclCall | Malformed]:
-    """Return the calls of an assistant message, in order;
-    an empty list means that the message is an answer to the user.
-
-    `tool_calls`, where the message has them, count instead of the text. Raises ValueError if the message is not one of
-    an assistant.
-    """
+    """Return the calls of an assistant message, in order, of `tool_calls` if there are any; [] if it answers the user.
+    Raises ValueError for another message."""
     if not isinstance(action, Mapping) or action.get("role") != "assistant":
         raise ValueError(f"an action is a message of the role `assistant`; got {str(action)[:200]!r}")
     content, structured = action.get("content"), action.get("tool_calls")

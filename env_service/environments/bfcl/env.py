@@ -1,8 +1,7 @@
 """The BFCL v3 multi-turn environment: a user with several requests, simulated APIs, and the benchmark's verdict.
 
-A message with calls is answered with their results; one without a call ends the turn, and the user's next request
-follows, or `[CONVERSATION_COMPLETED]`. A malformed call counts as a step, not as a call. Too many steps in a turn end
-the episode unsolved. Instances share a process: each has its own copies of the APIs.
+A message with calls is answered with their results; one without a call ends the turn. A malformed call counts as a
+step, not as a call. Too many steps in a turn end the episode unsolved.
 """
 
 from __future__ import annotations
@@ -39,10 +38,9 @@ _INFO_KINDS = ("task", "tools", "state", "report")
 class BfclEnv(BaseEnv):
     """One conversation of one BFCL multi-turn task.
 
-    Parameters of `create`: `is_open_query` (an episode without the task's own requests: it ends with the first answer
-    without a call and is not graded), `max_steps_per_turn` (20, as in the benchmark), `native_tools` (calls come in
-    `tool_calls` alone; a turn that brings functions tells all that there are then in `info["tools"]`), `feedback` (what
-    is said of a call that failed, see `env_service.feedback`; for training alone, the verdict reads the plain results).
+    Parameters of `create`: `is_open_query` (no requests: the first answer without a call ends it; not graded),
+    `max_steps_per_turn` (20, as in the benchmark), `native_tools` (functions that a turn adds come in `info["tools"]`),
+    `feedback` (`env_service.feedback`; the verdict reads the plain results).
     """
 
     isolation: ClassVar[Literal["shared", "isolated"]] = "shared"
@@ -184,12 +182,8 @@ class BfclEnv(BaseEnv):
         }
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
-        """Grade the calls that this instance executed (`messages` are not needed).
-
-        Sparse (default): 1.0 if every turn passed the package's checks, else 0.0. Dense (`sparse=False`): the share of
-        turns that passed. `irrelevance=False` leaves the irrelevance check out, as the package's leaderboard script
-        does. An open query has no reference and scores 0.0: what it was for must be judged by whoever asked.
-        """
+        """Grade the executed calls: 1.0 if every turn passed, or with `sparse=False` the share of turns.
+        `irrelevance=False` leaves that check out, as the package's leaderboard does. An open query scores 0.0."""
         options = dict(params or {})
         check_names(options, ("sparse", "irrelevance"), "evaluate")
         sparse, irrelevance = read_flag(options, "sparse", True), read_flag(options, "irrelevance", True)

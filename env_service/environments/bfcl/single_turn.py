@@ -157,8 +157,8 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 
 @cache
 def _checker() -> Any:
-    """Import the package's checker. It looks one flag up in a table whose module imports the SDK of every vendor: a
-    table of our own stands there meanwhile, in which names of functions are written without dots, as calls are here."""
+    """Import the package's checker. It looks one flag up in a table whose module imports the SDK of every vendor, so a
+    table of our own stands there meanwhile, in which names of functions have no dots."""
     _data()
     table = "bfcl_eval.constants.model_config"
     before, stand_in = sys.modules.get(table), ModuleType(table)

@@ -45,11 +45,8 @@ _PREFIX = "multi_turn_"
 
 
 def split_task_ids(tasks: Mapping[str, BfclTask], split: str, params: Mapping[str, Any] | None = None) -> list[str]:
-    """Return the ids of a split, category by category in the package's order.
-
-    `params["categories"]` chooses categories (with or without `multi_turn_`), `params["split_by"]` is "scenario" or
-    "agentevolver". Raises ValueError for a name that is none.
-    """
+    """Return the ids of a split, category by category. `params["categories"]` chooses categories, `params["split_by"]`
+    is "scenario" or "agentevolver". Raises ValueError."""
     options = dict(params or {})
     check_names(options, ("categories", "split_by"), "get_query_list")
     chosen = _categories(options.get("categories"))

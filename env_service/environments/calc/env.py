@@ -29,14 +29,7 @@ _RUN = "run"
 
 @dataclass(frozen=True, slots=True)
 class CalcParams:
-    """- `problem`: a question and its answer that somebody proposed; the task id then only names the instance.
-    - `reference`: the episode is the run of one program, `run <question>`, and nothing else.
-    - `max_steps`: messages that an episode may take; with native tools each call is one.
-    - `verbose`: a system message with the rules, for a language model.
-    - `native_tools`: calls come in `tool_calls` and nowhere else.
-    - `is_open_query`: no task.
-    - `sparse`: changes nothing, there is no partial credit.
-    """
+    """Parameters of `create`; README.md describes them."""
 
     problem: dict[str, Any] | None = None
     reference: bool = False
@@ -106,11 +99,8 @@ class CalcEnv(BaseEnv):
         return self._answer is not None or self._ran or self._steps >= self._settings.max_steps
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
-        """Carry out the call of a message, or take its answer; with native tools all calls, each a step, in their
-        order.
-
-        `info`: steps, calls, `refused`, `finished`, `answer`, and `stop_reason` (finished, max_steps or None).
-        """
+        """Carry out the call of a message, or take its answer; with native tools all calls, each a step. `info`: steps,
+        calls, `refused`, `finished`, `answer`, `stop_reason` (finished, max_steps or None)."""
         if self.is_over:
             raise ValueError(f"the episode of task {self.task_id!r} is over; create a new instance")
         if self._settings.reference:
@@ -193,9 +183,8 @@ class CalcEnv(BaseEnv):
         return float(self._answer == self._problem.answer.strip())
 
     def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the tool's schema under `tools`; with `what` "state" the state (`base.StateInfo`), whose facts hold
-        the calls that were carried out (of an open query none: a task that is made up there is to be solved in
-        whatever many calls)."""
+        """Return the tool's schema under `tools`, or with `what` "state" the state (`base.StateInfo`). Its facts count
+        the calls, but of an open query, whose task may be solved in any number of calls."""
         options = dict(params or {})
         what = options.pop("what", "tools")
         if options or what not in ("tools", "state"):

@@ -349,8 +349,8 @@ class CatalogueEnv(BaseEnv):
 
     @staticmethod
     def get_query_list(split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
-        """Return the task ids of train, dev or test. Parameters: `worlds` (["pocket", "bfcl"]), `levels` of PocketWorld
-        ([] for all), `n` of each world (0 for all). Raises ValueError, CatalogueNotBuilt."""
+        """Return the task ids of train, dev or test, by `worlds` (["pocket", "bfcl"]), `levels` of PocketWorld ([] for
+        all), `n` of each world (0 for all). Raises ValueError, CatalogueNotBuilt."""
         asked: dict[str, Any] = {"worlds": list(WORLDS), "levels": [], "n": 0}
         if unknown := sorted(set(params or {}) - set(asked)):
             raise ValueError(f"unknown parameter {unknown[0]!r} of the catalogue's tasks; known: {', '.join(asked)}")

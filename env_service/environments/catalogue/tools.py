@@ -1,7 +1,7 @@
-"""The tools of a catalogue as data, and the folder that a catalogue lies in.
+"""The tools of a catalogue as data, and its folder.
 
-A folder holds `tools.jsonl` (a tool a line), `vectors.npy` (a unit vector a tool, float32, in the same order) and
-`facts.json` (the encoder's name, tools by source, what was not there). `build.py` writes it.
+The folder holds `tools.jsonl`, `vectors.npy` (a unit vector a tool, float32, in the same order) and `facts.json` (the
+encoder's name, tools by source, missing sources).
 """
 
 from __future__ import annotations

@@ -224,11 +224,8 @@ class GymnasiumEnv(BaseEnv):
         }
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
-        """Grade by the world's rewards: sparse (default) 1.0 for a success, else 0.0.
-
-        Dense (`sparse=False`) gives an unsolved episode the share of the way to the goal that it came, where the world
-        knows the way, and the sparse grade where it does not. An open query has no goal and scores 0.0.
-        """
+        """Return 1.0 for a success, else 0.0; with `sparse=False` the share of the way to the goal, where the world
+        knows the way. An open query scores 0.0."""
         options = dict(params or {})
         sparse = options.pop("sparse", True)
         if options or not isinstance(sparse, bool):

@@ -14,11 +14,8 @@ from env_service.environments.gymnasium.world import World, gymnasium_module
 
 
 def shortest_plan(table: Any, start: int) -> list[int] | None:
-    """Return the fewest actions from `start` to a rewarded end, by breadth-first search; None if there is no way.
-
-    `table[state][action]` is Gymnasium's list of `(probability, next state, reward, terminated)` with one certain
-    entry.
-    """
+    """Return the fewest actions from `start` to a rewarded end, None if there is no way. `table[state][action]` is
+    Gymnasium's `[(probability, next state, reward, terminated)]` with one certain entry."""
     came_from: dict[int, tuple[int, int] | None] = {start: None}
     queue = deque([start])
     while queue:

@@ -140,17 +140,9 @@ def gymnasium_module(name: str = "gymnasium") -> Any:
 
 
 class World:
-    """One registered environment in words.
-
-    - `env_id`: the id in Gymnasium's registry, and the name in task ids.
-    - `goal`: what the user asks for.
-    - `rules`: what the system message says about the world.
-    - `action_names`: a name for each action of a discrete space, in order; numbers if there are none.
-    - `max_steps`: the agent's messages in an episode where no plan tells a better number.
-    - `success_return`: the sum of rewards from which an episode counts as solved; None takes the reward threshold of
-        the
-      registry, or anything above 0.
-    """
+    """One registered environment in words: `goal` is what the user asks for, `rules` go into the system message,
+    `action_names` name a discrete space's actions in order. `max_steps` counts where there is no plan. From the sum
+    of rewards `success_return` on an episode is solved; None takes the registry's threshold, or anything above 0."""
 
     def __init__(
         self,

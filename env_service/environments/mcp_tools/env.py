@@ -185,13 +185,9 @@ class McpEnv(BaseEnv):
         return prompts.native_names(names) if self._flags["native_tools"] else {name: name for name in names}
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
-        """Grade the episode by its task's checks: 0 or 1, or with `sparse` false the share that holds. 0 before the end
-        or without a task.
-
-        Only what `step` was given and what the servers did counts, never `messages`. Raises ServerError if a server is
-        gone or was, since what the agent could still do is no measure of it then, JudgeError if a judge gives no
-        verdict.
-        """
+        """Grade the episode by its task's checks: 0 or 1, or with `sparse` false the share that holds; 0 before the
+        end. Claims in `messages` do not count. Raises ServerError if a server is or was gone, JudgeError without a
+        verdict."""
         sparse = read_flags(params, self._flags)["sparse"]
         if not self._grades:
             self._servers.check_alive()

@@ -138,8 +138,8 @@ class Record:
 
 
 def state_of(record: Record, files: Sequence[str]) -> tuple[dict[str, Any], bool]:
-    """Return what the state files of an instance hold, by file, and whether that is all of the state: it is if files
-    are named and each one is JSON. A file that is not there (yet) holds nothing."""
+    """Return what the state files hold, by file, and whether that is all of the state: files are named and each is
+    JSON. A missing file holds nothing."""
     facts: dict[str, Any] = {}
     exact = bool(files)
     for file in files:

@@ -1,7 +1,7 @@
 """A tool call as data, read from and written in either syntax, or read from a message's `tool_calls`.
 
-Reading never raises anything but `CallError`, whose text is meant for the agent; what is no call cannot become one.
-Chat APIs take no dots in names: their `note_find` is `note.find` here.
+Reading raises only `CallError`, whose text is for the agent. Chat APIs take no dots in names: their `note_find` is
+`note.find` here.
 """
 
 from __future__ import annotations

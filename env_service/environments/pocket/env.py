@@ -33,18 +33,7 @@ _HOW_TO_NATIVE = "call a tool"
 
 @dataclass(frozen=True, slots=True)
 class PocketParams:
-    """- `slack`: calls an episode may spend beyond the reference solution; 0 makes experience count most, 2 or 3 suit a
-    real LLM.
-    - `syntax`: how calls are written in the prompt and in errors; both syntaxes are always understood.
-    - `verbose`: a system message with rules and tools, and refusals that show a right call, for a language model.
-    - `manual`: with `verbose`, the system message that describes each tool and argument, for an explorer.
-    - `native_tools`: calls come in `tool_calls` and nowhere else; each counts as a step. Errors then use JSON.
-    - `is_open_query`: no task, explore for `explore_steps` calls.
-    - `sparse`: whether `evaluate` gives 0 or 1, or the dense share of checks.
-    - `feedback`: what a refusal says (`env_service.feedback`); for training alone.
-    - `latency`: `{share: 0.03, seconds: 1.5}` lets that share of the episodes take so many seconds more for each call,
-      as an environment that is slow now and then does; for tests and benchmarks of what that costs a training.
-    """
+    """Parameters of `create`; README.md describes them."""
 
     slack: int = 1
     syntax: Syntax = "compact"
@@ -79,7 +68,7 @@ def _read_latency(latency: dict[str, float]) -> tuple[float, float]:
 
 
 class PocketEnv(BaseEnv):
-    """A little world of apps, worked by short text calls; see `settings.PocketParams` for the parameters."""
+    """A little world of apps, worked by short text calls; parameters are `PocketParams`."""
 
     isolation: ClassVar[Literal["shared", "isolated"]] = "shared"
     call_timeout_s: ClassVar[float] = 10.0
@@ -132,11 +121,8 @@ class PocketEnv(BaseEnv):
         return self.world.answer is not None or self.steps >= self.max_steps
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
-        """Carry out the one call of an assistant message; with native tools all of its calls, each a step, in their
-        order.
-
-        `info`: steps, errors so far, `refused`, `finished`, `answer`, and `stop_reason` (finished, max_steps or None).
-        """
+        """Carry out the call of a message; with native tools all of its calls, each a step. `info`: steps, errors so
+        far, `refused`, `finished`, `answer`, `stop_reason` (finished, max_steps or None)."""
         if self.is_over:
             raise ValueError(
                 f"the episode of task {self.task_id!r} is over after {self.steps} steps; create a new instance"
@@ -209,12 +195,8 @@ class PocketEnv(BaseEnv):
         return score(self.task, self.world, sparse=sparse) if self.task else 0.0
 
     def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return facts about the instance; `params["what"]` picks which.
-
-        - "tools" (default): the tools as OpenAI-style schemas under `tools`, with arguments in the usual order: sites
-            may differ.
-        - "state": what tasks are graded on (`base.StateInfo`; `facts`: rows by table and key), and `steps`.
-        """
+        """Return `params["what"]`: "tools" (default; arguments in the usual order, sites may differ), or "state"
+        (`base.StateInfo`; `facts`: rows by table and key) with `steps`."""
         wanted = dict(params or {})
         what = wanted.pop("what", "tools")
         if wanted or what not in ("tools", "state"):

@@ -188,11 +188,7 @@ class PocketLongEnv(PocketEnv):
         return chain.goals[len(self.grades)].query
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
-        """Carry out one call, as pocket does; `info` also has `goals_ended` and `goals_solved`.
-
-        The reward is what `evaluate` grows by: dense a goal's share when it is ended, sparse nothing before the end of
-        the chain.
-        """
+        """Carry out one call; `info` also has `goals_ended` and `goals_solved`. The reward is the growth of `evaluate`."""
         before = self.evaluate()
         result = super().step(action, params)
         result["reward"] = self.evaluate() - before

@@ -99,12 +99,9 @@ def label_steps(task_id: str, actions: Sequence[str]) -> list[Label]:
 
 
 def label_steps_of(task: WorldTask, world: PocketWorld, actions: Sequence[str]) -> list[Label]:
-    """Label each assistant message of an episode of a task, which begins in `world`, GOOD or BAD.
-
-    GOOD: a first reference call, a change towards the goal that breaks nothing, the first sight of an id the solution
-    needs, or the right `done` once everything else holds. BAD: everything else, above all errors, repeats, needless
-    look-ups and wrong changes.
-    """
+    """Label each assistant message of an episode, which begins in `world`, GOOD or BAD. GOOD: a first reference call, a
+    change towards the goal that breaks nothing, the first sight of a needed id, or the right `done` once all else
+    holds."""
     needed = {a for c in task.solution for a in c.args if re.fullmatch(r"[neom]\d+", a)}
     seen: set[tuple[str, tuple[str, ...]]] = set()
     labels: list[Label] = []

@@ -23,16 +23,9 @@ _USUAL = {t.name: t.params for t in TOOLS.values()}
 
 @dataclass(frozen=True, slots=True)
 class Quirks:
-    """How a site bends the tools.
-
-    - `guard`: what a guarded call (changing or removing what exists) wants: its manual read first, or a trailing `yes`.
-        No site has `none`:
-      it is what an agent believes that knows nothing of the site.
-    - `pay`: which argument of bank.pay comes first.
-    - `login`: whether bank and buying want a login with the PIN.
-    - `plan`: which argument of cal.add comes first.
-    - `look`: whether a product must be looked up before it is bought.
-    """
+    """How a site bends the tools: `guard` (a guarded call wants its manual read, or a trailing `yes`; `none` is what an
+    agent believes that knows nothing), `pay` and `plan` (the first argument of bank.pay and cal.add), `login`
+    (whether bank and buying want the PIN), `look` (whether a product is looked up before it is bought)."""
 
     guard: Literal["none", "doc", "yes"]
     pay: Literal["name", "amount"]

@@ -150,11 +150,8 @@ def open_world(task_id: str, syntax: Syntax = "compact") -> PocketWorld:
 
 
 def task_ids(split: str, n: int | None = None, levels: tuple[int, ...] = LEVELS) -> list[str]:
-    """The first `n` ids of a split; any prefix is stratified, since levels and families take turns.
-    Sites come in shuffled rounds.
-
-    Raises ValueError for an unknown split, a level outside 1..4 or a size the split cannot give.
-    """
+    """Return the first `n` ids of a split; any prefix is stratified by level and family, and sites come in shuffled
+    rounds. Raises ValueError."""
     if split not in SPLITS:
         raise ValueError(f"there is no split {split!r}; splits are {', '.join(SPLITS)}")
     spec = SPLITS[split]

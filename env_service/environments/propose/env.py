@@ -57,10 +57,8 @@ class ProposeEnv(BaseEnv):
         }
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
-        """Read the proposal, which ends the episode; the reward is what `evaluate` says.
-
-        `info`: `refused` (why it is no proposal, or false), `finished` (whether it is one), `answer`, `question`.
-        """
+        """Read the proposal, which ends the episode. `info`: `refused` (why, or false), `finished` (whether it is a
+        proposal), `answer`, `question`."""
         if self._is_over:
             raise ValueError(f"the episode of task {self.task_id!r} is over; create a new instance")
         # What UTF-8 cannot hold would not reach whoever asks for the state.

@@ -53,9 +53,9 @@ def _start(settings: PythonSettings) -> Sandbox:
 
 
 class PythonEnv(BaseEnv):
-    """One problem and one interpreter. Parameters: `is_open_query`, `native_tools` (code comes in `tool_calls` alone),
-    `stateful` (false: every run starts afresh), `sparse`, and `problem`: a question that somebody proposed and its
-    answer (`proposed.proposed_task`), in place of a task of the files; the task id then only names the instance."""
+    """One problem and one interpreter. Parameters: `is_open_query`, `native_tools`, `stateful` (false: every run starts
+    afresh), `sparse`, and `problem`: a proposed question and answer (`proposed.proposed_task`) in place of a listed
+    task."""
 
     isolation: ClassVar[Literal["shared", "isolated"]] = "isolated"
     call_timeout_s: ClassVar[float] = 90.0
@@ -113,9 +113,8 @@ class PythonEnv(BaseEnv):
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
         """Run the message's code, or take its answer and end the episode; with native tools, run all of its calls.
-        `info`: `status` (ok, error, timeout, output_limit, died, no_action, answered), `refused` (no action, or code
-        that failed), `finished`, `answer`, counts so far, and `wall_s` of a run. Raises ValueError after the end,
-        SandboxUnavailable if no sandbox can be had."""
+        `info`: `status` (ok, error, timeout, output_limit, died, no_action, answered), `refused`, `finished`,
+        `answer`, counts, `wall_s` of a run. Raises SandboxUnavailable."""
         if self._answer is not None:
             raise ValueError(f"the episode of task {self.task_id!r} is over; create a new instance")
         self._counts["steps"] += 1
@@ -195,12 +194,8 @@ class PythonEnv(BaseEnv):
         }
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
-        """Return 1 if the answer that ended the episode is right,
-        else 0 (there is no partial credit, so `sparse` changes nothing).
-
-        Only an answer given to `step` counts, never text in `messages`. 0 without a task, and for a proposed problem
-        that came without its answer.
-        """
+        """Return 1 if the answer given to `step` is right, else 0; `sparse` changes nothing. 0 without a task, or
+        without a reference answer."""
         read_flags(params, self._flags)
         if self._answer is None or self._flags["is_open_query"] or not self._task.answer:
             return 0.0
@@ -209,9 +204,8 @@ class PythonEnv(BaseEnv):
         return self._grade
 
     def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the tool's schema, the limits, the packages and the counts so far; with `what` "state" the state
-        (`base.StateInfo`): the answer is all that a task leaves behind, and `facts.calls` tells how often code was run
-        for it (not in an open query: a task that is made up there may be solved by any number of runs)."""
+        """Return the tool's schema, limits, packages and counts, or with `what` "state" the state (`base.StateInfo`).
+        Its facts count the runs, but of an open query, whose task may be solved by any number of runs."""
         options = dict(params or {})
         what = options.pop("what", "tools")
         if options or what not in ("tools", "state"):

@@ -1,7 +1,7 @@
 """Tasks that are folders, as harbor lays them out: an agent works in a container of each, not through `step`.
 
-`root/<split>/<task>/instruction.md` says what is to be done. The environment lists the tasks and hands their words and
-folders over; who acts and who grades is said by `actor_rollout_ref.rollout.agent_container`.
+`root/<split>/<task>/instruction.md` is the task. `actor_rollout_ref.rollout.agent_container` says who acts and who
+grades.
 """
 
 from __future__ import annotations

@@ -84,8 +84,8 @@ def set_initial_state(environment: Any, task: Any) -> None:
 
 
 def changes(database: Any, shared: Any) -> dict[str, Any]:
-    """Return how a forked database differs from the shared one, as JSON values: table -> key -> record, None for one
-    that is gone. Two databases are equal for the package (its hash) exactly if their changes are."""
+    """Return how a forked database differs from the shared one: table -> key -> record, None if it is gone. Two
+    databases are equal for the package if their changes are."""
     found: dict[str, Any] = {}
     for name in type(shared).model_fields:
         value, before = getattr(database, name), getattr(shared, name)

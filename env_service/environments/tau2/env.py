@@ -205,11 +205,8 @@ class Tau2Env(BaseEnv):
         }
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
-        """Grade the episode (`messages` are not needed).
-
-        Sparse (default): the benchmark's reward, 1.0 if the episode was ended by customer or agent and every check
-        holds, else 0.0. Dense (`sparse=False`): the share of checks that hold now. An open query scores 0.0.
-        """
+        """Return the benchmark's reward: 1.0 if customer or agent ended the episode and every check holds, else 0.0.
+        With `sparse=False` the share of checks that hold now. An open query scores 0.0."""
         flags = read_flags(params, {"sparse": True})
         if self._settings.is_open_query:
             return 0.0
@@ -222,8 +219,8 @@ class Tau2Env(BaseEnv):
         return checks(self._domain, self._task, self._environment, self.trajectory)
 
     def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> Any:
-        """Return `params["what"]`: "task" or "tools" (default; facts and tool schemas), "state" (`base.StateInfo`, with
-        `user` and `publishable`), "checks" (what the task asks for and holds now; not for the agent)."""
+        """Return `params["what"]`: "task" or "tools" (default), "state" (`base.StateInfo`, with `user` and
+        `publishable`), "checks" (what the task asks for and holds now; not for the agent)."""
         asked = dict(params or {})
         what = asked.pop("what", "task")
         if asked or what not in ("task", "tools", "state", "checks"):

@@ -24,11 +24,8 @@ class Tau2Check:
 
 
 def checks(domain: Domain, task: Any, environment: Any, trajectory: list[Any]) -> list[Tau2Check]:
-    """Return the checks that count for a task, in the order DB, ENV_ASSERTION, ACTION, COMMUNICATE.
-
-    `trajectory` are the package's messages of the episode. Raises ValueError where only a language model could judge
-    (no task of the three domains).
-    """
+    """Return the checks that count for a task, in the order DB, ENV_ASSERTION, ACTION, COMMUNICATE. Raises ValueError
+    if only a language model could judge."""
     criteria = task.evaluation_criteria
     if criteria is None:
         return []

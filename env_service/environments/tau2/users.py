@@ -1,8 +1,7 @@
 """Users whom the agent talks to: a language model that plays the user as the benchmark does, or a script for tests.
 
-A user answers what the agent says with a message, or with calls of tools of its own (telecom: its phone), whose results
-it is told before it speaks again. `###STOP###`, `###TRANSFER###` or `###OUT-OF-SCOPE###` in its message end the
-episode, as in the benchmark.
+A user answers with a message, or with calls of its own tools (telecom: its phone). `###STOP###`, `###TRANSFER###` or
+`###OUT-OF-SCOPE###` in its message end the episode.
 """
 
 from __future__ import annotations

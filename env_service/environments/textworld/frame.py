@@ -1,8 +1,7 @@
 """A text world as an environment: one message, one command, and what the world answers.
 
-A message names a command in its last line `action:`, or in calls of
-`act`; whatever is written is answered and costs a step. An episode ends when the world says so or the steps are spent;
-one without a goal also with `done`.
+A message names a command in its last line `action:`, or in calls of `act`. An episode ends when the world says so or
+the steps are spent; one without a goal also with `done`.
 """
 
 from __future__ import annotations
@@ -42,11 +41,8 @@ class TextWorldParams:
 
 class TextWorldEnv(BaseEnv):
     """One episode of a text world. A subclass begins its game in `__init__`, and sets `_stop` in `_play` when it ends.
-
-    Class attributes: `world`, the name in messages; `rules`, of the system message; `example`, a command that is always
-    understood; `longest_command`, in characters;
-    `act_tool` and `done_tool` (`text_tool`); `exact`, as in `base.StateInfo`; `told`, what `get_info` understands.
-    """
+    `rules` go into the system message, `example` is a command that is always understood, `exact` is as in
+    `base.StateInfo`, `told` names what `get_info` understands."""
 
     explore_steps: ClassVar[str] = "max_steps"
     native_tools: ClassVar[bool] = True

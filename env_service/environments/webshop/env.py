@@ -1,7 +1,6 @@
 """WebShop as an environment: one message, one `search[...]` or `click[...]` in a shop, until something is bought.
 
-Pages and buttons are the published ones: results of ten products a page, a product with its options, its description
-and features, `buy now`. Data is the user's (`products.py`), or a synthetic shop of 1,000 products.
+Data is the user's (`products.py`), or a synthetic shop of 1,000 products.
 """
 
 from __future__ import annotations
@@ -179,8 +178,8 @@ class WebshopEnv(BaseEnv):
         return "\n".join([*lines, product.name, f"price: ${product.price:.2f}", f"{named} [{BUY}]"])
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
-        """Grade the purchase: sparse (default) 1.0 if the published reward is 1, else 0.0 (its "success"); dense
-        (`sparse=False`) that reward. 0 before something was bought, and for an open query."""
+        """Return 1.0 if the published reward of the purchase is 1, else 0.0; with `sparse=False` that reward. 0 before
+        a purchase, and for an open query."""
         is_sparse = read_flags(params, {"sparse": True})["sparse"]
         if self._bought is None or self._settings.is_open_query:
             return 0.0

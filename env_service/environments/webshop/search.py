@@ -1,7 +1,6 @@
-"""Search in a shop: BM25 over what is said of each product (Robertson and Zaragoza 2009, with k1 0.9 and b 0.4).
+"""Search in a shop: BM25 over what is said of each product (k1 0.9, b 0.4). Ties keep the shop's order.
 
-The published shop asks Lucene with the same formula and numbers; its stemming and stop words differ, and so does the
-ranking. Ties keep the shop's order.
+The published shop asks Lucene with the same numbers; its stemming and stop words differ, and so does the ranking.
 """
 
 from __future__ import annotations

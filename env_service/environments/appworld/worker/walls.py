@@ -118,13 +118,9 @@ class Unconfined(RuntimeError):
 
 
 def confine(kind: str, readable: Sequence[str], directory: str, hidden: Sequence[str]) -> None:
-    """Go behind the walls of a `kind`, for good; with `namespaces` this returns in a child,
-    while the caller waits for its end.
-
-    namespaces: all of the above. landlock: `restrict`, which leaves UDP, unix sockets by path and file modes open, and
-    bounds no processes. none: nothing. `hidden` are paths that must not be visible afterwards. Raises Unconfined, or
-    Unreadable where a root has kept `readable` to itself.
-    """
+    """Go behind the walls of a `kind`, for good; with `namespaces` this returns in a child, while the caller waits for
+    its end. `landlock` is `restrict`, `none` nothing. `hidden` paths must not be visible afterwards. Raises
+    Unconfined, or Unreadable where a root has kept `readable` to itself."""
     try:
         if kind == "namespaces":
             _enter(readable, directory, hidden)

@@ -201,10 +201,8 @@ class Sandbox:
             return True
 
     def run(self, code: str) -> RunResult:
-        """Run one piece of code and return how it ended; with any status but "ok" and "error" the interpreter is gone.
-
-        Raises SandboxUnavailable if the sandbox cannot be set up, ValueError for code longer than MAX_CODE_BYTES.
-        """
+        """Run code; unless the status is "ok" or "error" the interpreter is gone. Raises SandboxUnavailable, or
+        ValueError for code longer than MAX_CODE_BYTES."""
         data = code.encode("utf-8", "surrogatepass")
         if len(data) > MAX_CODE_BYTES:
             raise ValueError(f"code of {len(data)} bytes is longer than the {MAX_CODE_BYTES} allowed")

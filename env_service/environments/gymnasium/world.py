@@ -74,7 +74,7 @@ class TextActions:
         return f"{self.choice()}. End your reply with one line like this:\naction: {self.example()}"
 
     def example(self) -> str:
-        return sorted(self.space.character_set)[0] * max(1, self.space.min_length)
+        return str(min(self.space.character_set)) * max(1, int(self.space.min_length))
 
     def choice(self) -> str:
         return f"An action is a text, {self._bounds()}"

@@ -188,7 +188,7 @@ class PocketLongEnv(PocketEnv):
         return chain.goals[len(self.grades)].query
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
-        """Carry out one call; `info` also has `goals_ended` and `goals_solved`. The reward is the growth of `evaluate`."""
+        """Carry out one call; `info` also has `goals_ended` and `goals_solved`. The reward is how `evaluate` grows."""
         before = self.evaluate()
         result = super().step(action, params)
         result["reward"] = self.evaluate() - before

@@ -184,12 +184,12 @@ def _problem(place: int, call: ParsedCall, tools: Sequence[ToolSpec], use: ToolU
     try:
         arguments = call.decoded()
     except ValueError as error:
-        return "bad_json", f"the arguments of {tool.name} are no JSON: {_quoted(str(error))}"
+        return "bad_json", f"the arguments of {tool.name} are no JSON: {_quoted(str(error))}; {_quoted(tool.usage)}"
     try:
         misfit = tool.problem(arguments)
     except RecursionError:
         misfit = "nested too deeply"
-    return ("", "") if misfit is None else ("bad_arguments", f"{tool.name}: {_quoted(misfit)}")
+    return ("", "") if misfit is None else ("bad_arguments", f"{tool.name}: {_quoted(misfit)}; {_quoted(tool.usage)}")
 
 
 def _nearest(name: str, tools: Sequence[ToolSpec]) -> str:

@@ -36,6 +36,7 @@ class Desk:
         self.is_open = params.pop("is_open_query", False)
         self.steps_left = params.pop("explore_steps", 8)
         params.pop("verbose", None)
+        params.pop("manual", None)
         assert not params, f"unknown parameters {params}"
         self.task_id = task_id
         self.notes = dict(self.KNOWN) if task_id == "note_add.k3.7" else self.drawn(task_id)

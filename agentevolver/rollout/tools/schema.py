@@ -15,6 +15,8 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
 
+_SHOWN = 8  # values of an enum in a tool's usage
+
 
 @dataclass(frozen=True)
 class ToolSpec:
@@ -42,6 +44,16 @@ class ToolSpec:
     def to_openai(self) -> dict[str, Any]:
         function = {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
         return {"type": "function", "function": function}
+
+    @cached_property
+    def usage(self) -> str:
+        """What the tool takes, for an agent whose arguments were refused."""
+        required = self.parameters.get("required", ())
+        taken = [
+            f"{name} ({_kind(schema)}{'' if name in required else ', optional'})"
+            for name, schema in (self.parameters.get("properties") or {}).items()
+        ]
+        return f"{self.name} takes {', '.join(taken) or 'no arguments'}"
 
     @cached_property
     def _validator(self) -> Draft202012Validator:
@@ -105,6 +117,14 @@ class ToolFormat(ABC):
     @abstractmethod
     def parse(self, ids: Sequence[int], tools: Sequence[ToolSpec]) -> Parsed:
         """Return a reply's text, calls and problems. Never raises, whatever the model wrote."""
+
+
+def _kind(schema: Any) -> str:
+    if not isinstance(schema, Mapping):
+        return "anything"
+    if schema.get("enum"):
+        return " or ".join(json.dumps(value, ensure_ascii=False) for value in schema["enum"][:_SHOWN])
+    return json.dumps(schema.get("type", "anything")).replace('"', "")
 
 
 def _check_references(parameters: Any) -> None:

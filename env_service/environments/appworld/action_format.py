@@ -10,8 +10,6 @@ from env_service.action_format import PlainFormat
 
 
 class AppWorldFormat(PlainFormat):
-    """Python in fences; `apis.supervisor.complete_task(...)` ends the episode."""
-
     exploration = (3, 17)  # as in the paper, 7.1.3
 
     _API = re.compile(r"\bapis\.(\w+)\.(\w+)\(")

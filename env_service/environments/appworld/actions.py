@@ -1,9 +1,7 @@
-"""Finds the code in an assistant message.
+"""Code in an assistant message: all blocks fenced as python, in order, or calls of the tool `appworld`.
 
-All blocks fenced as python are taken, in order; the last one may lack its closing fence, because sampling may have
-stopped there. Text inside `<think>...</think>` is thought, not action, and blocks in it are not taken. Tool calls named
-`appworld` with an argument `code` count as blocks too, and come instead of the text. What cannot be executed becomes a
-`problem` that the agent reads, never an exception.
+The last block may lack its closing fence, because sampling may have stopped there. Text in `<think>` holds no action.
+What cannot be executed becomes a `problem` that the agent reads.
 """
 
 from __future__ import annotations
@@ -55,7 +53,6 @@ def _without_thought(text: str) -> str:
 
 
 def _fenced(text: str) -> tuple[list[str], list[str]]:
-    """Return the python blocks, and the languages of all other fences ("" for none)."""
     blocks, others, position = [], [], 0
     while opening := _OPENING.search(text, position):
         closing = _CLOSING.search(text, opening.end())

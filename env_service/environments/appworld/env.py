@@ -1,11 +1,7 @@
-"""AppWorld as an environment: one instance is one episode of one task, in a worker process of its own.
+"""AppWorld as an environment: one instance is one episode, in a worker process of its own.
 
-The instance itself runs no agent's code, so the service may hold many in one process (`isolation="shared"`): the
-isolation is here, in `workers`, whose fork server must outlive single instances.
-
-Everything an agent may write leads to an observation, an endless loop and a KeyboardInterrupt included. What the caller
-asks wrongly raises ValueError; a worker that dies, or an AppWorld that fails, raises `workers.WorkerError`, and the
-episode is lost: it gets no grade.
+The instance itself runs no agent's code, so one process may hold many. If a worker dies, `workers.WorkerError` is
+raised and the episode gets no grade.
 """
 
 from __future__ import annotations
@@ -36,8 +32,6 @@ class AppworldEnv(BaseEnv):
     native_tools: ClassVar[bool] = True
 
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
-        """Check the ids and parameters; raises ValueError for wrong ones,
-        AppworldNotInstalled if AppWorld is missing."""
         super().__init__(task_id, instance_id, params)
         self._settings = AppworldParams().updated(params)
         self._installation = Installation.find()
@@ -49,8 +43,6 @@ class AppworldEnv(BaseEnv):
         self._interactions = 0
 
     def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
-        """Open the world and return the opening messages;
-        `params` count on top of those of the constructor and restart the episode."""
         self._settings = settings = self._settings.updated(params)
         self.close()
         self._stop_reason, self._interactions = None, 0
@@ -84,13 +76,9 @@ class AppworldEnv(BaseEnv):
         return {"state": state, "info": info}
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
-        """Execute all code blocks of a message in order (with native tools: its calls),
-        until one fails or completes the task.
-
-        The reward is 0 until the episode is over, then what `evaluate` says. `info`: blocks found and executed, whether
-        one failed, `refused` (nothing to execute, or a block failed: why), `finished`, `interactions`, and
-        `stop_reason` (finished, max_interactions, code_timeout or None). Raises ValueError if the episode is over.
-        """
+        """Execute the code blocks of a message in order until one fails or completes the task. `info`: blocks found and
+        executed, whether one failed, `refused`, `finished`, `interactions`, `stop_reason` (finished,
+        max_interactions, code_timeout or None)."""
         worker = self._running()
         settings = self._settings.updated(params)
         self._interactions += 1
@@ -194,7 +182,6 @@ class AppworldEnv(BaseEnv):
         return results
 
     def _why_not(self, results: list[dict[str, Any]]) -> str:
-        """Return why what follows the last result was not executed."""
         reason = "the task is completed" if self._stop_reason == "finished" else f"block {len(results)} failed"
         return f"Not executed, because {reason}"
 
@@ -206,11 +193,9 @@ class AppworldEnv(BaseEnv):
         return [f"The limit of {settings.max_interactions} interactions is reached; the episode is over."]
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
-        """Grade the saved state of the world: 1 if all checks pass, else 0; 0 if there was no task.
-
-        With `sparse` false: (passes - baseline) / (checks - baseline), at least 0, where the baseline is how many
-        checks pass if the task is called completed at once. So doing nothing is worth 0 and a solution 1.
-        """
+        """Grade the saved state: 1 if all checks pass, else 0; 0 without a task. With `sparse` false: (passes -
+        baseline) / (checks - baseline), at least 0, where the baseline passes if the task is called completed at
+        once."""
         if self._folder is None:
             raise ValueError(f"the episode of task {self.task_id!r} has not begun; call get_init_state first")
         if self._settings.is_open_query:
@@ -230,16 +215,9 @@ class AppworldEnv(BaseEnv):
         return self._grade or {}
 
     def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return facts about the running world; `params["what"]` picks which.
-
-        - "apis" or "tools" (default): descriptions of all APIs by app.
-        - "docs": the full documentation of the app `params["app_name"]`.
-        - "state": what has changed since the start, as names of tables (`base.StateInfo`, not exact: that a table
-            changed, not how; the
-          answer is not told), and `changed_models`, `completed`, `api_calls`.
-        - "checks": the requirements of the task that the state fulfils (`passes`) and those it does not (`failures`);
-            not for the agent.
-        """
+        """Return `params["what"]`: "apis" or "tools" (default), "docs" (of `params["app_name"]`), "state"
+        (`base.StateInfo`: the tables that changed, not how, with `changed_models`, `completed`, `api_calls`), or
+        "checks" (`passes` and `failures`; not for the agent)."""
         wanted = dict(params or {})
         what, app_name = wanted.pop("what", "apis"), wanted.pop("app_name", None)
         if (
@@ -272,7 +250,6 @@ class AppworldEnv(BaseEnv):
         return [prompts.tool_schema()]
 
     def close(self) -> None:
-        """Kill the worker and delete the folder of the episode."""
         worker, folder = self._worker, self._folder
         self._worker = self._folder = self._grade = None
         if worker is not None:
@@ -290,7 +267,6 @@ class AppworldEnv(BaseEnv):
 
 @lru_cache(maxsize=4096)
 def baseline(installation: Installation, task_id: str) -> int:
-    """Return how many checks of a task pass if it is called completed at once, without an answer."""
     folder = EpisodeFolder()
     try:
         grade = ask_once(installation, "baseline", task_id=task_id, directory=str(folder.path))

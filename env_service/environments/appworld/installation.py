@@ -1,11 +1,8 @@
-"""AppWorld on this machine: the Python of its venv, the root that holds its data, and the folders of episodes.
+"""AppWorld on this machine: the Python of its venv, the root of its data, and the folders of episodes.
 
-Python and root come from the person who starts the service (`APPWORLD_PYTHON`, `APPWORLD_ROOT`, or what setup.sh makes
-by default), never from a request. What is missing raises `AppworldNotInstalled`, whose message is the remedy.
-
-This user has one folder for sockets and logs, and in it one for each episode, deleted when the episode is closed. An
-episode's folder is locked by the process that owns it. If that process is killed, the kernel frees the lock, and
-`sweep`, which runs whenever a fork server starts, deletes the folder.
+A request can set neither Python nor root: `APPWORLD_PYTHON` and `APPWORLD_ROOT` do. An episode's folder is locked by
+its process. If that process is killed, the kernel frees the lock, and `sweep`, which runs when a fork server starts,
+deletes the folder.
 """
 
 from __future__ import annotations
@@ -44,7 +41,7 @@ def _episodes() -> Path:
 
 
 class EpisodeFolder:
-    """A new, locked, empty folder; `delete` removes it with all it holds."""
+    """A locked folder; `delete` removes it with all it holds."""
 
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(dir=_episodes()))
@@ -135,12 +132,8 @@ class Installation:
         return cls(python.absolute(), root)
 
     def task_ids(self, split: str, difficulty: int | None = None) -> list[str]:
-        """Return the task ids of a data set in the order of its file, or those of one difficulty; raises ValueError if
-        there is no file.
-
-        Read from the data as the package does (`appworld.load_task_ids`), but without its interpreter: a list of tasks
-        starts nothing and leaves nothing behind.
-        """
+        """Return the task ids of a data set in the order of its file, or those of one difficulty, without the package's
+        interpreter. Raises ValueError if there is no file."""
         file = self.root / "data" / "datasets" / f"{split}.txt"
         if not file.is_file():
             raise ValueError(f"the data in {self.root / 'data'} has no data set {split!r}")
@@ -152,7 +145,6 @@ class Installation:
         return int(metadata["difficulty"])
 
     def check_task(self, task_id: str) -> None:
-        """Raise ValueError if there is no such task."""
         if not _TASK_ID.fullmatch(task_id):
             raise ValueError(f"{task_id!r} is no AppWorld task id; they look like 'fac291d_1'")
         if not (self.root / "data" / "tasks" / task_id / "specs.json").is_file():

@@ -112,7 +112,6 @@ apis.supervisor.complete_task() in its code."""
 
 
 def tool_schema() -> dict[str, Any]:
-    """Return the one tool, which executes code."""
     code = {"type": "string", "description": "The code to execute; it calls apps as apis.<app_name>.<api_name>(...)."}
     function = {
         "name": TOOL_NAME,
@@ -143,7 +142,6 @@ def opening(
 
 
 def nothing_executed(problems: list[str], *, is_simple: bool, is_tool_call: bool) -> str:
-    """Return what an agent reads whose message held nothing to execute."""
     text = _HOW_TO_TOOL if is_tool_call else _HOW_TO_SIMPLE if is_simple else _HOW_TO
     return Template(text).substitute(problem=" ".join(problems))
 

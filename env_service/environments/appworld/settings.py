@@ -21,17 +21,7 @@ MAX_TIMEOUT_S = 100.0
 
 @dataclass(frozen=True, slots=True)
 class AppworldParams:
-    """- `simple`: a short system message that asks for nothing but code; a message without a fence is executed as it
-    is.
-    - `native_tools`: code comes in calls of the tool `appworld`, in `tool_calls` alone, and each is answered.
-    - `prompt`: whether there is a system message at all.
-    - `is_open_query`: explore the world of this task id without being given its task; graded 0.
-    - `sparse`: whether the score is 0 or 1, or the dense share of checks.
-    - `max_interactions`: assistant messages an episode may take; AppWorld's own default is 1000.
-    - `timeout_s`: seconds that the code of one message may run.
-    - `max_output_chars`: characters of output that an observation holds; the middle is left out.
-    - `random_seed`: seed of the world (access tokens, codes).
-    """
+    """Parameters of `create`; README.md describes them."""
 
     simple: bool = False
     native_tools: bool = False
@@ -72,14 +62,13 @@ def _hint(key: str, known: dict[str, type]) -> str:
 
 
 def split_name(split: str) -> str:
-    """Return AppWorld's name of a split; raises ValueError for an unknown one."""
     if split not in SPLITS:
         raise ValueError(f"appworld has no split {split!r}; known are {', '.join(SPLITS)}")
     return SPLITS[split]
 
 
 def difficulty_of(params: dict[str, Any] | None) -> int | None:
-    """Return the difficulty 1, 2 or 3 that a task list is narrowed to, None for all; raises ValueError."""
+    """Return the difficulty 1, 2 or 3 that a task list is narrowed to, None for all."""
     params = params or {}
     for key in params:
         if key != "difficulty":

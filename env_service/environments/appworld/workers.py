@@ -1,9 +1,7 @@
-"""Worker processes of the AppWorld venv, seen from the service: start, ask with a time limit, end.
+"""Worker processes of the AppWorld venv: start, ask with a time limit, end.
 
-A fork server (`worker/forkserver.py`) is shared by all processes of this user on this machine that use the same
-installation; the first one starts it, and it ends some seconds after the last one has gone. `AppWorldWorker` is one
-forked process on one connection. Closing it kills the process and all it started, and returns when they are gone. A
-worker that dies or does not answer raises `WorkerDied` or `WorkerTimeout`.
+All processes of this user share one fork server for an installation. The first one starts it; it ends some seconds
+after the last has gone.
 """
 
 from __future__ import annotations
@@ -55,8 +53,6 @@ class _ServerGone(Exception):
 
 
 class ForkServerClient:
-    """The fork server of one installation: joins the one that runs, or starts it."""
-
     _shared: ClassVar[dict[Installation, ForkServerClient]] = {}
     _shared_lock: ClassVar[threading.Lock] = threading.Lock()
 
@@ -71,7 +67,6 @@ class ForkServerClient:
 
     @classmethod
     def of(cls, installation: Installation) -> ForkServerClient:
-        """Return this process's view of the server for an installation."""
         with cls._shared_lock:
             if installation not in cls._shared:
                 cls._shared[installation] = cls(installation)
@@ -91,7 +86,6 @@ class ForkServerClient:
         )
 
     def stop(self) -> None:
-        """End the server and all its workers, whoever uses them."""
         with self._lock:
             self._drop_lease()
             try:
@@ -176,7 +170,6 @@ class AppWorldWorker:
 
     @property
     def is_open(self) -> bool:
-        """Whether the worker can still be asked."""
         return self._is_open
 
     def ask(self, operation: str, timeout_s: float = REPLY_TIMEOUT_S, **fields: Any) -> Any:
@@ -214,7 +207,6 @@ class AppWorldWorker:
         raise WorkerError(f"AppWorld failed in `{operation}`: {reply['error']}")
 
     def close(self) -> None:
-        """Kill the process and what it started, and wait until they are gone. Does nothing the second time."""
         if not self._is_open:
             return
         self._is_open = False

@@ -14,7 +14,6 @@ class BfclFormat(ToolCallFormat):
     exploration = (3, 27)
 
     def fault(self, action: str, observation: str) -> tuple[str, str] | None:
-        """The first result that says what failed."""
         told = observation.partition(HINT)[0]
         if (at := told.find("Malformed tool call:")) >= 0:
             return "malformed", " ".join(told[at:].split())

@@ -1,13 +1,8 @@
-"""The simulated APIs of one episode: instances of its own, called by method name.
+"""The simulated APIs of one episode, called by method name.
 
-A call runs a public method of the task's APIs with the given arguments and answers with the text the package itself
-would give, errors included, because the package's response check compares these texts. The package keeps its instances
-in module globals and lets its long variants hand out module-level objects; here every instance is a deep copy, so that
-episodes of one process cannot see each other. Where the package changes interpreter-wide settings (number precision),
-they are put back.
-
-Arguments that would keep the processor busy for minutes are answered without computing (`_GUARDS`): a process holds
-many episodes.
+Results are the package's own texts, errors included, because its response check compares them. Every instance is a deep
+copy, since the package shares instances in module globals. Number precision, which the package sets for the whole
+interpreter, is put back. Arguments that would compute for minutes are refused (`_GUARDS`).
 """
 
 from __future__ import annotations
@@ -39,8 +34,6 @@ _one_call_at_a_time = threading.Lock()
 
 
 class BfclBackend:
-    """The instances of a task's APIs, freshly loaded."""
-
     def __init__(self, task: BfclTask, package: BfclPackage) -> None:
         self._numbers = package.numbers
         self.instances: dict[str, Any] = {}
@@ -85,7 +78,6 @@ class BfclBackend:
         return str(result)
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the public state of every API as JSON-ready data (what the package's state check compares)."""
         return {
             name: {key: plain(value) for key, value in _public(instance)} for name, instance in self.instances.items()
         }
@@ -196,8 +188,6 @@ def _guard_precision(_: Any, arguments: dict[str, Any]) -> None:
 
 
 def _guard_copy(file_system: Any, _: dict[str, Any]) -> None:
-    """Copies share their children, so folders copied into each other grow exponentially;
-    refuse once the tree is huge."""
     stack, seen = [file_system.root], 0
     while stack:
         seen += 1

@@ -1,8 +1,6 @@
-"""Tool calls out of text: what the model wrote in tags, and the package's reference calls.
+"""Tool calls out of text: the model's in tags, and the package's reference calls. Neither is ever evaluated.
 
-Neither is ever evaluated. A model's call is one JSON object `{"name": ..., "arguments": {...}}` between `<tool_call>`
-and `</tool_call>`; whatever is in the tags and is not that becomes a `Malformed` with the reason, in its place among
-the calls, and never an exception. A reference call is parsed by `ast` and may hold literals only.
+A malformed call becomes a `Malformed` with the reason, in its place among the calls.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ _TAG = re.compile("|".join((OPEN, CLOSE, THINK, END_THINK)))
 
 @dataclass(frozen=True)
 class BfclCall:
-    """A call by name; `positional` is used by reference calls only."""
+    """`positional` is used by reference calls only."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -38,12 +36,8 @@ class Malformed:
 
 
 def parse_action(action: Mapping[str, Any]) -> list[BfclCall | Malformed]:
-    """Return the calls of an assistant message, in order;
-    an empty list means that the message is an answer to the user.
-
-    `tool_calls`, where the message has them, count instead of the text. Raises ValueError if the message is not one of
-    an assistant.
-    """
+    """Return the calls of an assistant message, in order, of `tool_calls` if there are any; [] if it answers the user.
+    Raises ValueError for another message."""
     if not isinstance(action, Mapping) or action.get("role") != "assistant":
         raise ValueError(f"an action is a message of the role `assistant`; got {str(action)[:200]!r}")
     content, structured = action.get("content"), action.get("tool_calls")
@@ -56,7 +50,6 @@ def parse_action(action: Mapping[str, Any]) -> list[BfclCall | Malformed]:
 
 
 def too_many(calls: int) -> Malformed:
-    """Return what is said of a message with too many calls."""
     reason = f"one message may hold at most {MAX_CALLS_PER_MESSAGE} calls, this one holds {calls}; none was executed"
     return Malformed(reason)
 
@@ -97,7 +90,6 @@ def _read_block(text: str, start: int) -> tuple[BfclCall | Malformed, int]:
 
 
 def _broken(text: str, start: int, reason: str) -> tuple[Malformed, int]:
-    """Return what is wrong with a call that ends at the next tag, and the position to go on from."""
     tag = _TAG.search(text, start)
     if tag and tag.group() == CLOSE:
         return Malformed(reason), tag.end()
@@ -126,7 +118,6 @@ def _checked(name: Any, arguments: Any) -> BfclCall | Malformed:
 
 
 def _is_bare_call(text: str) -> bool:
-    """Whether the whole text is a call, or a list of calls, without its tags (a fenced one too)."""
     body = re.sub(r"^```(?:json)?\s*|\s*```$", "", text.strip())
     if not body.startswith(("{", "[")):
         return False
@@ -139,8 +130,7 @@ def _is_bare_call(text: str) -> bool:
 
 
 def parse_reference(text: str) -> BfclCall:
-    """Parse one of the package's reference calls, `f(1, b='x')`;
-    raise ValueError if it is anything but a call with literals."""
+    """Parse one of the package's reference calls, `f(1, b='x')`."""
     node = ast.parse(text, mode="eval").body
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
         raise ValueError(f"the reference call {text!r} is not a plain function call")

@@ -1,14 +1,7 @@
-"""The BFCL v3 multi-turn environment: a user with several requests in a row,
-simulated APIs, and the benchmark's own verdict.
+"""The BFCL v3 multi-turn environment: a user with several requests, simulated APIs, and the benchmark's verdict.
 
-An assistant message with calls is answered with their results; one without a call ends the turn, and the user's next
-request follows, or `[CONVERSATION_COMPLETED]` and the end. A call that cannot be read is answered with what is wrong
-with it and changes nothing; it counts as a step, not as a call. More steps in a turn than allowed end the episode
-unsolved, as in the benchmark.
-
-Instances share a process: each holds its own copies of the simulated APIs (pure Python on dictionaries; no files, no
-network), model text is parsed as JSON and never evaluated, and arguments that would block the process are answered
-without computing.
+A message with calls is answered with their results; one without a call ends the turn. A malformed call counts as a
+step, not as a call. Too many steps in a turn end the episode unsolved.
 """
 
 from __future__ import annotations
@@ -45,10 +38,9 @@ _INFO_KINDS = ("task", "tools", "state", "report")
 class BfclEnv(BaseEnv):
     """One conversation of one BFCL multi-turn task.
 
-    Parameters of `create`: `is_open_query` (an episode without the task's own requests: it ends with the first answer
-    without a call and is not graded), `max_steps_per_turn` (20, as in the benchmark), `native_tools` (calls come in
-    `tool_calls` alone; a turn that brings functions tells all that there are then in `info["tools"]`), `feedback` (what
-    is said of a call that failed, see `env_service.feedback`; for training alone, the verdict reads the plain results).
+    Parameters of `create`: `is_open_query` (no requests: the first answer without a call ends it; not graded),
+    `max_steps_per_turn` (20, as in the benchmark), `native_tools` (functions that a turn adds come in `info["tools"]`),
+    `feedback` (`env_service.feedback`; the verdict reads the plain results).
     """
 
     isolation: ClassVar[Literal["shared", "isolated"]] = "shared"
@@ -57,8 +49,6 @@ class BfclEnv(BaseEnv):
     native_tools: ClassVar[bool] = True
 
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
-        """Load the task's APIs twice, for the agent and for the reference;
-        raises ValueError for a wrong id or parameter."""
         super().__init__(task_id, instance_id, params)
         check_names(self.params, _CREATE_PARAMS, "create")
         self._open = read_flag(self.params, "is_open_query", False)
@@ -80,15 +70,13 @@ class BfclEnv(BaseEnv):
         self._said: str | None = None
 
     def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
-        """Return the tool prompt and the user's first request,
-        or an invitation to look around if `is_open_query` is set."""
         asked = dict(params or {})
         check_names(asked, _CREATE_PARAMS, "create")
         if read_flag(asked, "is_open_query", self._open) != self._open:
             raise ValueError("`is_open_query` must be given when the instance is created")
         tools = self._tools()
         request = prompts.open_request(tools) if self._open else str(self._task.questions[0])
-        system = prompts.NATIVE_SYSTEM if self._native else prompts.system_prompt(tools)
+        system = prompts.system_prompt(tools, native=self._native)
         return {
             "state": [
                 {"role": "system", "content": system},
@@ -98,8 +86,6 @@ class BfclEnv(BaseEnv):
         }
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
-        """Execute the message's calls, or end the turn if it has none; raise ValueError if the episode is over or the
-        message is none."""
         if self._stop is not None:
             raise ValueError(f"the episode {self.instance_id!r} is over ({self._stop}); release it and create another")
         found = self._read(action)
@@ -113,7 +99,9 @@ class BfclEnv(BaseEnv):
                 self._results.append(results[-1])
                 self._calls_this_turn += 1
             else:
-                results.append(prompts.malformed_result(item.reason, native=self._native))
+                results.append(
+                    prompts.malformed_result(item.reason, prompts.example_call(self._tools(), native=self._native))
+                )
         self._steps_this_turn += 1
         if self._steps_this_turn > self._max_steps:
             self._stop = "max_steps_per_turn"
@@ -145,7 +133,6 @@ class BfclEnv(BaseEnv):
         return [of_structured(call) for call in calls]
 
     def _explained(self, item: BfclCall | Malformed, result: str) -> str:
-        """Return a call's result as the agent reads it: with what the feedback level adds where it failed."""
         if self._feedback == "plain" or (isinstance(item, BfclCall) and not is_error(result)):
             return result
         name = item.name if isinstance(item, BfclCall) else ""
@@ -195,12 +182,8 @@ class BfclEnv(BaseEnv):
         }
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
-        """Grade the calls that this instance executed (`messages` are not needed).
-
-        Sparse (default): 1.0 if every turn passed the package's checks, else 0.0. Dense (`sparse=False`): the share of
-        turns that passed. `irrelevance=False` leaves the irrelevance check out, as the package's leaderboard script
-        does. An open query has no reference and scores 0.0: what it was for must be judged by whoever asked.
-        """
+        """Grade the executed calls: 1.0 if every turn passed, or with `sparse=False` the share of turns.
+        `irrelevance=False` leaves that check out, as the package's leaderboard does. An open query scores 0.0."""
         options = dict(params or {})
         check_names(options, ("sparse", "irrelevance"), "evaluate")
         sparse, irrelevance = read_flag(options, "sparse", True), read_flag(options, "irrelevance", True)
@@ -223,7 +206,6 @@ class BfclEnv(BaseEnv):
         raise ValueError(f"`what` is {what!r}; it can be: {', '.join(_INFO_KINDS)}")
 
     def tools(self, params: dict[str, Any] | None = None) -> list[dict[str, Any]]:
-        """Return the functions that are on offer now."""
         return [prompts.native_schema(doc) for doc in self._tools()]
 
     def _state(self) -> dict[str, Any]:

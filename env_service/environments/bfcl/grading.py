@@ -1,10 +1,8 @@
-"""Verdicts: each turn is compared, when it ends, with the reference calls of that turn by the package's own checkers.
+"""Verdicts: when a turn ends, the package's own checkers compare it with the turn's reference calls.
 
-A turn with reference calls passes if the agent called something, the public state of every API equals the state after
-the reference calls (state check), and every result of the turn's reference calls is among the agent's results so far
-(response check). A turn without reference calls compares nothing; in the categories where something is missing the
-agent must not call then (irrelevance check). The episode is solved if it went through all turns and each passed;
-without the irrelevance check that is the package's `multi_turn_checker`, word for word, on the same calls.
+State check: the public state of every API equals that after the reference calls. Response check: every result of the
+reference calls is among the agent's. Irrelevance check: where something is missing, the agent must not call. An episode
+is solved if each turn passed; without the irrelevance check that is the package's `multi_turn_checker`.
 """
 
 from __future__ import annotations
@@ -29,13 +27,10 @@ class BfclVerdict:
     expects_calls: bool = True
 
     def passed(self, irrelevance: bool) -> bool:
-        """Whether the turn passed, with or without the irrelevance check."""
         return self.error_type is None or (self.error_type == IRRELEVANT_CALLS and not irrelevance)
 
 
 class Referee:
-    """Runs the reference beside the agent, on instances of its own."""
-
     def __init__(self, task: BfclTask, package: BfclPackage) -> None:
         self._task, self._package = task, package
         self._reference = BfclBackend(task, package)
@@ -77,7 +72,6 @@ class Referee:
         return BfclVerdict(None)
 
     def solved(self, irrelevance: bool) -> bool:
-        """Whether all turns were played and passed."""
         return len(self.verdicts) == len(self._task.truth) and all(
             verdict.passed(irrelevance) for verdict in self.verdicts
         )

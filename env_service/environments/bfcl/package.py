@@ -1,9 +1,7 @@
-"""The door to the `bfcl-eval` package: its tasks as plain records, its simulated APIs and its checkers.
+"""The `bfcl-eval` package: its tasks as plain records, its simulated APIs and its checkers.
 
-Nothing of the package is imported before it is first needed, and nothing is written: the folders that its import and
-its loader create go to a temporary directory that is gone when loading is over. A missing or broken package is a
-RuntimeError that holds the line to install it. Where the package lies is the server's business: the environment
-variable `BFCL_ROOT` may name a checkout, a request never can.
+It is imported when first needed, and what it writes goes to a temporary directory. `BFCL_ROOT` may name a checkout; a
+request cannot.
 """
 
 from __future__ import annotations
@@ -54,12 +52,10 @@ class BfclTask:
 
     @property
     def long_context(self) -> bool:
-        """Whether the simulated APIs load their long variants."""
         return "long_context" in self.category
 
     @property
     def checks_irrelevance(self) -> bool:
-        """Whether a turn without reference calls forbids calls (the categories where something is missing)."""
         return "miss_func" in self.category or "miss_param" in self.category
 
 

@@ -21,33 +21,48 @@ You are provided with function signatures within <tools></tools> XML tags:
 {tools}
 
 {how}
+A call of these looks like this:
+{example}
 
 # Conversation
 
-The results of your calls come back within <tool_response></tool_response> tags. """
-NATIVE_SYSTEM = """Keep calling until the user's request is fulfilled,
-then answer without a call: that ends your turn and the user speaks next. If no function fits, or a required value is \
-missing, answer
-without a call and say so. When a later message brings more functions, you may use them from then on."""
-"""The system message where the chat template lists the tools and says how to call them."""
-
-_CALL_FORM = '<tool_call>{"name": <function-name>, "arguments": <args-json-object>}</tool_call>'
+The results of your calls come back within <tool_response></tool_response> tags, which you never write yourself. """
+_TURNS = """Keep calling until the user's request is fulfilled, then answer without a call: that ends your turn and \
+the user speaks next. If no function fits, or a required value is missing, answer without a call and say so. When a \
+later message brings more functions, you may use them from then on."""
+_MANY = 99
+_NATIVE_SYSTEM = "Call the functions, for example {example}. Their results are never yours to write. "
 
 _TYPES = {"dict": "object", "float": "number", "tuple": "array"}
 
 
-def system_prompt(tools: Iterable[ToolDoc]) -> str:
-    """Return the system message: one compact JSON schema per line, and how to call."""
-    return _SYSTEM.format(tools=_tools_block(tools), how=HOW_TO_CALL) + NATIVE_SYSTEM
+def system_prompt(tools: Sequence[ToolDoc], *, native: bool) -> str:
+    """Return the system message; the chat template lists native tools and says how to call them."""
+    example = example_call(tools, native=native)
+    if native:
+        return _NATIVE_SYSTEM.format(example=example) + _TURNS
+    return _SYSTEM.format(tools=_tools_block(tools), how=HOW_TO_CALL, example=example) + _TURNS
+
+
+def example_call(tools: Sequence[ToolDoc], *, native: bool) -> str:
+    doc = min(tools, key=lambda doc: len(doc["parameters"].get("required", ())) or _MANY)
+    parameters = _json_schema(doc["parameters"])
+    arguments = {name: _value(name, parameters["properties"][name]) for name in parameters.get("required", ())}
+    if native:
+        return f"{doc['name']} with the arguments {json.dumps(arguments)}"
+    return f"<tool_call>\n{json.dumps({'name': doc['name'], 'arguments': arguments})}\n</tool_call>"
+
+
+def _value(name: str, schema: Mapping[str, Any]) -> Any:
+    values = {"integer": 1, "number": 1.5, "boolean": True, "array": [], "object": {}}
+    return schema["enum"][0] if schema.get("enum") else values.get(schema.get("type", ""), name)
 
 
 def added_functions(tools: Iterable[ToolDoc], sentence: str) -> str:
-    """Return the user message of a turn that brings the functions that were held back."""
     return f"{_tools_block(tools)}\n\n{sentence}"
 
 
 def open_request(tools: Sequence[ToolDoc]) -> str:
-    """Return the user message of an episode without a task."""
     return (
         f"There is no fixed request. The {len(tools)} functions above work on a running system. Find out what they do "
         "and what state the "
@@ -55,10 +70,8 @@ def open_request(tools: Sequence[ToolDoc]) -> str:
     )
 
 
-def malformed_result(reason: str, *, native: bool = False) -> str:
-    """Return what the agent reads in place of a result when its call could not be read."""
-    text = f"Malformed tool call: {reason}. Nothing was executed for it."
-    return text if native else f"{text} Write: {_CALL_FORM}"
+def malformed_result(reason: str, example: str) -> str:
+    return f"Malformed tool call: {reason}. Nothing was executed for it. A right call looks like this:\n{example}"
 
 
 def tool_schema(doc: ToolDoc) -> dict[str, Any]:
@@ -72,7 +85,6 @@ def tool_schema(doc: ToolDoc) -> dict[str, Any]:
 
 
 def native_schema(doc: ToolDoc) -> dict[str, Any]:
-    """Return a function's schema for callers that hold calls to it: it allows every call of the references."""
     schema = tool_schema(doc)
     if doc["name"] == "close_ticket":
         # The reference of four tasks closes "ticket_001", and is graded by the error that this gives.

@@ -1,7 +1,6 @@
-"""BFCL's single-turn tasks: a request, the functions that it offers, and the calls that answer it.
+"""BFCL's single-turn tasks. A call is graded by its text, by the package's AST checker: the functions do nothing.
 
-Their functions have no implementation in the package: a call is graded by its text against the possible answers, by the
-package's own AST checker. Java's and JavaScript's tasks, whose arguments are source text, are left out.
+Java's and JavaScript's tasks, whose arguments are source text, are left out.
 """
 
 from __future__ import annotations
@@ -47,7 +46,6 @@ class SingleTurnTask:
     truth: tuple[Mapping[str, Mapping[str, Sequence[Any]]], ...]
 
     def names(self) -> set[str]:
-        """Return the functions that the answer calls."""
         return {name for call in self.truth for name in call}
 
 
@@ -104,7 +102,6 @@ def is_right(task: SingleTurnTask, calls: Sequence[tuple[str, Mapping[str, Any]]
 
 
 def share_right(task: SingleTurnTask, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> float:
-    """Return the share of the answer's calls that were made as they should, divided by how many more were made."""
     docs = {doc["name"]: doc for doc in task.functions}
     left, right = list(calls), 0
     for wanted in task.truth:
@@ -131,7 +128,6 @@ def reference_calls(task: SingleTurnTask) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _first(values: Sequence[Any]) -> Any:
-    """Return the first possible value, without the alternatives within it (objects hold a list for each key)."""
     value = next((value for value in values if value != ""), None)
     if isinstance(value, dict):
         return {
@@ -161,8 +157,8 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 
 @cache
 def _checker() -> Any:
-    """Import the package's checker. It looks one flag up in a table whose module imports the SDK of every vendor: a
-    table of our own stands there meanwhile, in which names of functions are written without dots, as calls are here."""
+    """Import the package's checker. It looks one flag up in a table whose module imports the SDK of every vendor, so a
+    table of our own stands there meanwhile, in which names of functions have no dots."""
     _data()
     table = "bfcl_eval.constants.model_config"
     before, stand_in = sys.modules.get(table), ModuleType(table)

@@ -1,10 +1,7 @@
-"""Splits: which tasks belong to which.
+"""Splits of the tasks, by scenario.
 
-Base_k, long_context_k, miss_func_k and miss_param_k tell one story (same APIs, nearly always the same starting state),
-so the default cut is by scenario k: whatever categories are asked for, a scenario of train is never in val or test. The
-cut follows a hash of k and is the same everywhere. AgentEvolver's cut (each category in half, in file order) is there
-for comparison: it shares no scenario between its halves either as long as the files are in order, but it has no third
-part.
+Base_k, long_context_k, miss_func_k and miss_param_k tell one story, so a hash of k decides the split, for all
+categories. AgentEvolver's cut (each category in half, in file order) is there for comparison; it has no third part.
 """
 
 from __future__ import annotations
@@ -27,7 +24,6 @@ def check_names(params: Mapping[str, Any], known: Iterable[str], where: str) -> 
 
 
 def read_flag(params: Mapping[str, Any], name: str, default: bool) -> bool:
-    """Return a true/false parameter; raise ValueError for anything else."""
     value = params.get(name, default)
     if not isinstance(value, bool):
         raise ValueError(f"parameter `{name}` is {value!r}; it must be true or false")
@@ -35,7 +31,7 @@ def read_flag(params: Mapping[str, Any], name: str, default: bool) -> bool:
 
 
 def read_count(params: Mapping[str, Any], name: str, default: int, largest: int) -> int:
-    """Return a whole-number parameter in 1..`largest`; raise ValueError for anything else."""
+    """Return a whole-number parameter in 1..`largest`."""
     value = params.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= largest:
         raise ValueError(f"parameter `{name}` is {value!r}; it must be a whole number from 1 to {largest}")
@@ -49,11 +45,8 @@ _PREFIX = "multi_turn_"
 
 
 def split_task_ids(tasks: Mapping[str, BfclTask], split: str, params: Mapping[str, Any] | None = None) -> list[str]:
-    """Return the ids of a split, category by category in the package's order.
-
-    `params["categories"]` chooses categories (with or without `multi_turn_`), `params["split_by"]` is "scenario" or
-    "agentevolver". Raises ValueError for a name that is none.
-    """
+    """Return the ids of a split, category by category. `params["categories"]` chooses categories, `params["split_by"]`
+    is "scenario" or "agentevolver". Raises ValueError."""
     options = dict(params or {})
     check_names(options, ("categories", "split_by"), "get_query_list")
     chosen = _categories(options.get("categories"))

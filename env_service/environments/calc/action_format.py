@@ -8,10 +8,7 @@ from env_service.action_format import PlainFormat
 
 
 class CalcFormat(PlainFormat):
-    """`calc A OP B`, ended by `answer DIGIT`."""
-
     def explore_params(self, steps: int) -> dict[str, Any]:
-        """Exploring is a language model's, which needs the rules in full."""
         return {**super().explore_params(steps), "verbose": True}
 
     def closing(self, answer: str | None) -> str | None:

@@ -1,7 +1,4 @@
-"""Actions of calc that an agent's message asks for: a call of the calculator, or the end with an answer.
-
-What is neither becomes `CalcNoAction`, whose text is the observation. Nothing raises.
-"""
+"""Actions of calc in an agent's message: a call of the calculator, or the answer. Nothing raises."""
 
 from __future__ import annotations
 
@@ -17,8 +14,6 @@ _THINK = re.compile(r"<think>.*?(</think>|\Z)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class CalcCall:
-    """A call of the calculator."""
-
     first: int
     operator: str
     second: int
@@ -26,20 +21,17 @@ class CalcCall:
 
 @dataclass(frozen=True, slots=True)
 class CalcAnswer:
-    """The answer, a digit, which ends the episode."""
-
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class CalcNoAction:
-    """Neither; `reason` is short, since a small policy reads it."""
-
     reason: str
 
 
 Action = CalcCall | CalcAnswer | CalcNoAction
 WHAT_TO_WRITE = "calc A OP B or answer A"
+WHAT_TO_CALL = "call the tool calc, or write answer A"
 
 
 def parse(text: str) -> Action:

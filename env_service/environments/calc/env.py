@@ -1,8 +1,4 @@
-"""The world calc: work out a chain of opaque operators with a calculator that knows them.
-
-Everything an agent may write leads to an observation; what the caller asks wrongly (an unknown task or parameter, a
-step after the end) raises ValueError.
-"""
+"""The world calc: work out a chain of opaque operators with a calculator that knows them."""
 
 from __future__ import annotations
 
@@ -10,9 +6,18 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from env_service.base import BaseEnv, InitState, Message, StepResult
-from env_service.environments.calc.actions import Action, CalcAnswer, CalcCall, CalcNoAction, call_of, parse
+from env_service.environments.calc.actions import (
+    WHAT_TO_CALL,
+    WHAT_TO_WRITE,
+    Action,
+    CalcAnswer,
+    CalcCall,
+    CalcNoAction,
+    call_of,
+    parse,
+)
 from env_service.environments.calc.grammar import QuestionError, apply, evaluate
-from env_service.environments.calc.prompts import opening, tool_schema
+from env_service.environments.calc.prompts import opening, refusal, result, tool_schema
 from env_service.environments.calc.tasks import question_of, task_ids
 from env_service.parameters import laid_over
 from env_service.problem import Problem, read_problem
@@ -24,14 +29,7 @@ _RUN = "run"
 
 @dataclass(frozen=True, slots=True)
 class CalcParams:
-    """- `problem`: a question and its answer that somebody proposed; the task id then only names the instance.
-    - `reference`: the episode is the run of one program, `run <question>`, and nothing else.
-    - `max_steps`: messages that an episode may take; with native tools each call is one.
-    - `verbose`: a system message with the rules, for a language model.
-    - `native_tools`: calls come in `tool_calls` and nowhere else.
-    - `is_open_query`: no task.
-    - `sparse`: changes nothing, there is no partial credit.
-    """
+    """Parameters of `create`; README.md describes them."""
 
     problem: dict[str, Any] | None = None
     reference: bool = False
@@ -57,7 +55,6 @@ class CalcEnv(BaseEnv):
     native_tools: ClassVar[bool] = True
 
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
-        """Look the question up, or take the proposed one; raises ValueError for an unknown task or parameter."""
         super().__init__(task_id, instance_id, params)
         self._settings = CalcParams().updated(params)
         if self._settings.problem is not None:
@@ -76,8 +73,6 @@ class CalcEnv(BaseEnv):
         self._ran = False
 
     def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
-        """Return the two opening messages; `params` given here count on top of those of the constructor, but for the
-        task, and restart the episode."""
         before, self._settings = self._settings, self._settings.updated(params)
         if (before.problem, before.reference) != (self._settings.problem, self._settings.reference):
             raise ValueError("`problem` and `reference` must be given when the instance is created")
@@ -101,16 +96,11 @@ class CalcEnv(BaseEnv):
 
     @property
     def is_over(self) -> bool:
-        """Whether an answer was given, the steps are spent, or the program was run."""
         return self._answer is not None or self._ran or self._steps >= self._settings.max_steps
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
-        """Carry out the call of a message, or take its answer; with native tools all calls, each a step, in their
-        order. The reward is 0 until the end, then what `evaluate` says.
-
-        `info`: steps, calls, `refused`, `finished`, `answer`, and `stop_reason` (finished, max_steps or None). Raises
-        ValueError if the episode is over.
-        """
+        """Carry out the call of a message, or take its answer; with native tools all calls, each a step. `info`: steps,
+        calls, `refused`, `finished`, `answer`, `stop_reason` (finished, max_steps or None)."""
         if self.is_over:
             raise ValueError(f"the episode of task {self.task_id!r} is over; create a new instance")
         if self._settings.reference:
@@ -144,20 +134,21 @@ class CalcEnv(BaseEnv):
         match asked:
             case CalcCall(first, operator, second):
                 self._calls += 1
-                return str(apply(operator, first, second)), False
+                value = apply(operator, first, second)
+                return result(first, operator, second, value) if self._settings.verbose else str(value), False
             case CalcAnswer(text):
                 self._answer = text
                 return "ok", False
             case CalcNoAction(reason):
-                return f"err {reason}", True
+                chosen = self._settings
+                return refusal(reason, native=chosen.native_tools) if chosen.verbose else f"err {reason}", True
 
     def _answer_natively(self, action: Message) -> tuple[list[Message], bool]:
-        """Answer each call of a message, those after the last step without carrying them out."""
         calls = structured_calls(action)
         if not calls:
             asked = parse(str(action.get("content") or ""))
-            if isinstance(asked, CalcCall):
-                asked = CalcNoAction("call the tool calc, or write answer A")
+            if isinstance(asked, CalcCall) or asked == CalcNoAction(WHAT_TO_WRITE):
+                asked = CalcNoAction(WHAT_TO_CALL)
             text, refused = self._take(asked)
             return [{"role": "user", "content": text}], refused
         state, any_refused = list[Message](), False
@@ -170,7 +161,6 @@ class CalcEnv(BaseEnv):
         return state, any_refused
 
     def _run_program(self, text: str) -> tuple[list[Message], bool]:
-        """Run a program as the one step of a reference episode: it ends after one pass over a bounded text."""
         self._steps += 1
         self._ran = True
         word, _, program = text.strip().partition(" ")
@@ -193,9 +183,8 @@ class CalcEnv(BaseEnv):
         return float(self._answer == self._problem.answer.strip())
 
     def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the tool's schema under `tools`; with `what` "state" the state (`base.StateInfo`), whose facts hold
-        the calls that were carried out (of an open query none: a task that is made up there is to be solved in
-        whatever many calls)."""
+        """Return the tool's schema under `tools`, or with `what` "state" the state (`base.StateInfo`). Its facts count
+        the calls, but of an open query, whose task may be solved in any number of calls."""
         options = dict(params or {})
         what = options.pop("what", "tools")
         if options or what not in ("tools", "state"):
@@ -207,6 +196,5 @@ class CalcEnv(BaseEnv):
 
     @staticmethod
     def get_query_list(split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
-        """Return the task ids of train, dev or test;
-        `level`, `levels` and `family` narrow the list. Raises ValueError."""
+        """Return the task ids of train, dev or test; `level`, `levels` and `family` narrow the list."""
         return task_ids(split, params)

@@ -1,8 +1,8 @@
-"""The words of calc: what a question is, and what it comes to.
+"""Questions of calc and their answers.
 
-A question is a family and a chain of digits and operators: `left 3 f 4 g 7` is (3 f 4) g 7, `right 3 f 4 g 7` is
-3 f (4 g 7). An operator is a table of 10 x 10 digits that nothing which an agent reads tells; only the calculator knows
-it. Each row and each column of a table holds every digit once, so that one wrong number on the way is a wrong answer.
+A question is a family and a chain: `left 3 f 4 g 7` is (3 f 4) g 7, `right 3 f 4 g 7` is 3 f (4 g 7). An operator is a
+table of 10 x 10 digits that only the calculator knows. Each row and column holds every digit once, so that one wrong
+number on the way is a wrong answer.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ class QuestionError(ValueError):
 
 
 class ExpressionStep(NamedTuple):
-    """A call of the calculator: `first operator second` is `value`."""
-
     first: int
     operator: str
     second: int
@@ -40,7 +38,6 @@ class CalcQuestion:
 
     @property
     def level(self) -> int:
-        """How many operands it has."""
         return len(self.operands)
 
     def __str__(self) -> str:
@@ -93,7 +90,6 @@ def evaluate(text: str) -> str:
 
 
 def draw_question(rng: random.Random, family: str, level: int) -> CalcQuestion:
-    """Return a random question of so many operands."""
     operands = tuple(rng.randrange(10) for _ in range(level))
     return CalcQuestion(family, operands, tuple(rng.choice(OPERATORS) for _ in range(level - 1)))
 

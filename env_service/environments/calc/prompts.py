@@ -6,23 +6,25 @@ from __future__ import annotations
 from typing import Any
 
 from env_service.base import Message
-from env_service.environments.calc.actions import TOOL_NAME
+from env_service.environments.calc.actions import TOOL_NAME, WHAT_TO_CALL, WHAT_TO_WRITE
 from env_service.environments.calc.grammar import FAMILIES, OPERATORS
 
 SYSTEM = "solve"
 EXPLORE = "explore"
 
 _RULES = (
-    "You work out chains of digits and operators. The operators {operators} have nothing to do with arithmetic: each "
-    "makes one digit of two, and only the tool calc knows which. `left 3 f 4 g 7` is worked out from the left, "
-    "(3 f 4) g 7, and `right 3 f 4 g 7` from the right, 3 f (4 g 7). The answer is one digit."
+    "Work out the user's chain of digits and operators to one digit. The operators {operators} are no arithmetic: only "
+    "the tool calc knows which digit each makes of two. `left 3 f 4 g 7` means (3 f 4) g 7 and `right 3 f 4 g 7` means "
+    "3 f (4 g 7): ask for the pair in brackets, then put the result in its place and ask for the next pair."
 )
-_FORM = (
-    "Each message holds one line and nothing else: `calc 3 f 4` asks for 3 f 4, `answer 9` ends the task with the "
-    "answer 9."
-)
+_EXAMPLE = "calc 3 f 4"
+_NATIVE_EXAMPLE = '{"a": 3, "op": "f", "b": 4}'
+_FORM = """Reply with one line and nothing else. Ask for one pair like this:
+{example}
+I answer with the digit. When one digit is left, reply with the word answer and the digit."""
 _NATIVE = (
-    "Call the tool for one operator at a time; a message `answer 9` without a call ends the task with the answer 9."
+    "Make one call of calc a reply, with arguments like {example}, and write nothing else: the environment answers. "
+    "When one digit is left, make no call: reply with the word answer and the digit."
 )
 _EXPLORE = "You have no task. Find out what the operators do, then write `answer 0`."
 
@@ -31,14 +33,34 @@ def opening(question: str | None, *, verbose: bool, native: bool) -> list[Messag
     """The two opening messages; the user's is the question and nothing else, or a call to explore if there is none."""
     system = SYSTEM
     if verbose:
-        system = f"{_RULES.format(operators=', '.join(OPERATORS))} {_NATIVE if native else _FORM}"
+        form = _NATIVE.format(example=_NATIVE_EXAMPLE) if native else _FORM.format(example=_EXAMPLE)
+        system = f"{_RULES.format(operators=', '.join(OPERATORS))}\n{form}"
     if question is None:
         question = _EXPLORE if verbose else EXPLORE
     return [{"role": "system", "content": system}, {"role": "user", "content": question}]
 
 
+def result(first: int, operator: str, second: int, value: int) -> str:
+    return f"{first} {operator} {second} = {value}"
+
+
+_FAULTS = {
+    WHAT_TO_WRITE: "this is neither a call nor an answer",
+    WHAT_TO_CALL: "this holds no call, and what calc answers is written by the environment alone",
+    "no digit": "this is not a digit from 0 to 9",
+    "no operator": f"this is not an operator of {', '.join(OPERATORS)}",
+}
+
+
+def refusal(reason: str, *, native: bool) -> str:
+    reason = _FAULTS.get(reason, reason)
+    form = (
+        f"call calc with arguments like {_NATIVE_EXAMPLE}" if native else f"reply with one line like this:\n{_EXAMPLE}"
+    )
+    return f"err {reason}. To ask for a pair, {form}\nTo end the task, reply with the word answer and a digit."
+
+
 def tool_schema() -> dict[str, Any]:
-    """Return the calculator as an OpenAI-style tool."""
     digit = {"type": "integer", "minimum": 0, "maximum": 9}
     properties = {"a": digit, "op": {"type": "string", "enum": list(OPERATORS)}, "b": digit}
     return {

@@ -23,7 +23,6 @@ _N = max(numbers.stop for numbers in SPLITS.values())
 
 
 def question_of(task_id: str) -> CalcQuestion:
-    """Return the question of a task id; raises ValueError for one that does not exist."""
     match = _ID.fullmatch(task_id)
     if match is None or int(match[2]) not in LEVELS or int(match[3]) >= _N:
         raise ValueError(
@@ -34,16 +33,11 @@ def question_of(task_id: str) -> CalcQuestion:
 
 
 def held_out() -> frozenset[str]:
-    """Return the questions of dev and test, as text."""
     return frozenset(str(question_of(task_id)) for split in ("dev", "test") for task_id in task_ids(split))
 
 
 def task_ids(split: str, params: Mapping[str, Any] | None = None) -> list[str]:
-    """Return the ids of a split, shortest questions first; `level` (one) or `levels` (a list) and `family` narrow it.
-
-    Raises:
-        ValueError: an unknown split or parameter, or a value that no task has.
-    """
+    """Return the ids of a split, shortest questions first; `level` or `levels` and `family` narrow it."""
     if split not in SPLITS:
         raise ValueError(f"unknown split {split!r} of calc; splits are {', '.join(SPLITS)}")
     wanted = dict(params or {})

@@ -6,8 +6,6 @@ from env_service.environments.mcp_tools.action_format import McpFormat as McpFor
 
 
 class CatalogueFormat(McpFormat):
-    """As that of MCP's tools, explored for longer."""
-
     exploration = (4, 16)
 
 

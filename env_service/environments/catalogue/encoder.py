@@ -1,8 +1,7 @@
-"""The door to the project's sentence encoder: the one place where the service imports it (pyproject.toml names the
-exception), since queries must be encoded as the catalogue's tools were.
+"""The project's sentence encoder. Only this module of the service imports it (pyproject.toml names the exception).
 
-A catalogue says which encoder made its vectors; queries are encoded by no other, in bfloat16 where the processor has
-it: that takes half the time, and the vector of a query keeps a cosine of .9999 with the exact one.
+Queries are encoded by the encoder that made the catalogue, in bfloat16 where the processor has it: half the time, with
+a cosine of .9999 to the exact vector.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ KINDS = ("minilm", "hashing")
 
 @cache
 def encoder(kind: str) -> CachedEncoder:
-    """Return the encoder of a kind, one a process, with its vectors cached in memory; raises ValueError."""
     if kind == "minilm":
         return make_encoder(EmbeddingSettings(kind="minilm"))
     if kind == "hashing":
@@ -28,7 +26,6 @@ def encoder(kind: str) -> CachedEncoder:
 
 @cache
 def query_encoder(kind: str) -> CachedEncoder:
-    """Return what encodes queries as an encoder's tools; raises ValueError."""
     if kind == "minilm" and has_bfloat16():
         return CachedEncoder(MiniLM(precision="bfloat16"))
     return encoder(kind)

@@ -1,8 +1,7 @@
-"""A catalogue of thousands of tools as an environment: the agent searches it, loads what it wants, and calls it.
+"""A catalogue of thousands of tools: the agent searches it, loads tools and calls them.
 
-An episode is one task of PocketWorld or of BFCL whose solution needs one to three tools among all those of the
-catalogue. `search_tools(query)` names the nearest ones, `load_tool(name)` shows how one is called and makes it
-callable; both are actions like any other. Graded as in the task's own world.
+A task is one of PocketWorld or BFCL whose solution needs one to three tools, graded as in its own world.
+`search_tools(query)` names the nearest tools, `load_tool(name)` shows one and makes it callable.
 """
 
 from __future__ import annotations
@@ -89,7 +88,6 @@ class CatalogueEnv(BaseEnv):
     native_tools: ClassVar[bool] = True
 
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
-        """Begin the task in its world; raises ValueError, CatalogueNotBuilt."""
         super().__init__(task_id, instance_id, params)
         self._settings = laid_over(CatalogueParams(), params)
         self._catalogue = load_catalogue()
@@ -148,7 +146,6 @@ class CatalogueEnv(BaseEnv):
         return [self._catalogue.tools[place] for place in best(found, k)]
 
     def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
-        """Return the rules and what is loaded as the system message, the request as the user's."""
         if laid_over(self._settings, params) != self._settings:
             raise ValueError("parameters of catalogue must be given when the instance is created")
         query = OPEN_QUERY if self._settings.is_open_query else self._world.query
@@ -168,8 +165,7 @@ class CatalogueEnv(BaseEnv):
         return {"state": state, "info": {"instance_id": self.instance_id, "task_id": self.task_id, **facts}}
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
-        """Carry out the message's calls; one without a call is the answer and ends the episode. Raises ValueError after
-        the end."""
+        """Carry out the message's calls; one without a call is the answer and ends the episode."""
         if self._stop is not None:
             raise ValueError(f"the episode {self.instance_id!r} is over ({self._stop}); create a new instance")
         loaded = len(self._loaded)
@@ -353,8 +349,8 @@ class CatalogueEnv(BaseEnv):
 
     @staticmethod
     def get_query_list(split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
-        """Return the task ids of train, dev or test. Parameters: `worlds` (["pocket", "bfcl"]), `levels` of PocketWorld
-        ([] for all), `n` of each world (0 for all). Raises ValueError, CatalogueNotBuilt."""
+        """Return the task ids of train, dev or test, by `worlds` (["pocket", "bfcl"]), `levels` of PocketWorld ([] for
+        all), `n` of each world (0 for all). Raises ValueError, CatalogueNotBuilt."""
         asked: dict[str, Any] = {"worlds": list(WORLDS), "levels": [], "n": 0}
         if unknown := sorted(set(params or {}) - set(asked)):
             raise ValueError(f"unknown parameter {unknown[0]!r} of the catalogue's tasks; known: {', '.join(asked)}")

@@ -1,9 +1,8 @@
 """Search in a catalogue: the tools whose vectors are nearest to that of a query.
 
-A tool's vector is the mean of three, of its whole text, of its name's words and of its description, weighted 2, 1, 1.
-What an episode that succeeded had searched for before it used a tool counts as a further text of that tool: its
-cosine, times `LEARNED`, takes the place of the tool's own where it is larger. So a tool gains for the kind of task in
-which it served, and for no other.
+A tool's vector is the mean of its whole text, its name and its description, weighted 2, 1, 1. Queries of solved
+episodes that led to a tool count as further texts of it: their cosine, times `LEARNED`, replaces the tool's own where
+it is larger.
 """
 
 from __future__ import annotations

@@ -37,7 +37,6 @@ class Learned:
             raise RuntimeError(f"{path} is no record of a catalogue's successes ({error}); delete it") from error
 
     def add(self, served: Iterable[tuple[str, str]]) -> None:
-        """Count a success of each (query, tool)."""
         for query, tool in served:
             self._file.execute(
                 "INSERT INTO success SELECT ?, ?, 1 WHERE (SELECT COUNT(*) FROM success) < ? "
@@ -46,7 +45,6 @@ class Learned:
             )
 
     def pairs(self) -> list[tuple[str, str, int]]:
-        """Return (query, tool, times), in a fixed order."""
         return list(self._file.execute("SELECT query, tool, times FROM success ORDER BY query, tool"))
 
     def close(self) -> None:

@@ -41,12 +41,10 @@ def _line(schema: dict[str, Any]) -> str:
 
 
 def listed(tools: Iterable[CatalogueTool]) -> list[dict[str, str]]:
-    """Return what a search says of each tool it found."""
     return [{"name": tool.name, "description": tool.description[:_LONGEST_LINE]} for tool in tools]
 
 
 def always_there(*, search: bool, doc: bool) -> list[dict[str, Any]]:
-    """Return the tools that need not be loaded."""
     found = [DOC.schema()] if doc else []
     if search:
         found.append(_one_text(SEARCH, "Find tools.", "query", "what is needed, in a few words"))
@@ -69,5 +67,4 @@ def compact_usage(tool: CatalogueTool) -> str:
 
 
 def compact_list(tools: Iterable[CatalogueTool]) -> str:
-    """Return the tools that are loaded from the start, in the compact syntax."""
     return " , ".join(compact_usage(tool).removeprefix("use ") for tool in tools)

@@ -34,7 +34,6 @@ class Missing(RuntimeError):
 
 
 def merged(sources: Iterable[Iterable[CatalogueTool]]) -> list[CatalogueTool]:
-    """Return all tools, each under a name of its own: one that is taken gets its world's name before it."""
     found: dict[str, CatalogueTool] = {}
     taken: set[str] = set()
     for source in sources:

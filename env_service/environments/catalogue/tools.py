@@ -1,7 +1,7 @@
-"""The tools of a catalogue as data, and the folder that a catalogue lies in.
+"""The tools of a catalogue as data, and its folder.
 
-A folder holds `tools.jsonl` (a tool a line), `vectors.npy` (a unit vector a tool, float32, in the same order) and
-`facts.json` (the encoder's name, tools by source, what was not there). `build.py` writes it.
+The folder holds `tools.jsonl`, `vectors.npy` (a unit vector a tool, float32, in the same order) and `facts.json` (the
+encoder's name, tools by source, missing sources).
 """
 
 from __future__ import annotations
@@ -47,15 +47,12 @@ class CatalogueTool:
         return {"type": "function", "function": function}
 
     def text(self) -> str:
-        """Return what the index knows of the tool: the words of its name, its description, its parameters' names."""
         parameters = " ".join(words(name) for name in self.parameters.get("properties", {}))
         return f"{words(self.name_there)}. {self.description[:_LONGEST_TEXT]} ({parameters})"
 
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """All tools with their vectors, (n, d)."""
-
     tools: tuple[CatalogueTool, ...]
     vectors: Vectors
     encoder: str
@@ -70,7 +67,6 @@ def words(name: str) -> str:
 
 
 def fit_name(name: str, taken: Iterable[str] = ()) -> str:
-    """Return a name that chat APIs take and that is not taken, differing in case alone included."""
     used = {other.casefold() for other in taken}
     plain = _UNFIT.sub("_", name).strip("_")[:_LONGEST_NAME] or "tool"
     found, number = plain, 2
@@ -88,7 +84,6 @@ def default_folder() -> Path:
 def write_catalogue(
     folder: Path, tools: Sequence[CatalogueTool], vectors: Vectors, encoder: str, facts: dict[str, Any]
 ) -> None:
-    """Write a catalogue, its facts last: a folder that has them is whole."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "facts.json").unlink(missing_ok=True)
     with (folder / "tools.jsonl").open("w", encoding="utf-8") as file:

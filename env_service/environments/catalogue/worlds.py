@@ -1,7 +1,6 @@
-"""The worlds that tasks of a catalogue come from: what a request asks, which tools serve it, and how it is graded.
+"""The worlds that tasks of a catalogue come from: requests, tools, and grades.
 
-A world carries out calls of its own tools and grades what was done as it does itself: PocketWorld by the state it is
-in, BFCL's single-turn tasks by the package's checker of the calls that were made, which have no implementation.
+PocketWorld is graded by its state, BFCL's single-turn tasks by the package's checker of the calls.
 """
 
 from __future__ import annotations
@@ -47,8 +46,6 @@ class CatalogueStep:
 
 
 class CatalogueWorld(Protocol):
-    """One task in its world."""
-
     source: str
     system: str
     query: str
@@ -73,12 +70,9 @@ class CatalogueWorld(Protocol):
 
 
 class PocketTask:
-    """A task of PocketWorld, whose tools are in the catalogue but for `doc`."""
-
     source = "pocket"
 
     def __init__(self, name: str) -> None:
-        """Build the start state; raises ValueError if there is no such task."""
         self._task: WorldTask = make_task(name)
         if not 1 <= len(pocket_tools(self._task)) <= MOST_TOOLS:
             raise ValueError(f"task {name!r} needs {len(pocket_tools(self._task))} tools of the catalogue, not 1 to 3")
@@ -105,7 +99,6 @@ class PocketTask:
         self._world.carry_out(PocketCall("done", tuple(answer.split())))
 
     def evaluate(self, *, sparse: bool) -> float:
-        """Grade the state as PocketWorld does."""
         return score(self._task, self._world, sparse=sparse)
 
     def facts(self) -> dict[str, Any]:
@@ -123,7 +116,6 @@ class PocketTask:
         return tuple(param.key for param in signature(call.tool, quirks_of(self._task.site)))
 
     def answer(self) -> str:
-        """Return what the task asks for."""
         return self._task.answer or ""
 
 
@@ -133,7 +125,6 @@ class CatalogueBfclTask:
     source = "bfcl"
 
     def __init__(self, name: str) -> None:
-        """Raises ValueError if there is no such task, RuntimeError without the package."""
         tasks = single_turn_tasks()
         if name not in tasks:
             raise ValueError(f"BFCL has no single-turn task {name[:80]!r}")
@@ -162,20 +153,17 @@ class CatalogueBfclTask:
         return float(is_right(self._task, self._calls)) if sparse else share_right(self._task, self._calls)
 
     def facts(self) -> dict[str, Any]:
-        """Return the calls by their number."""
         return {str(number): [name, arguments] for number, (name, arguments) in enumerate(self._calls, 1)}
 
     def solution(self) -> list[CatalogueStep]:
-        """Return calls that the package's answer allows."""
         return [CatalogueStep(name, arguments) for name, arguments in reference_calls(self._task)]
 
     def answer(self) -> str:
-        """No answer is asked for."""
         return ""
 
 
 def make_world(task_id: str) -> PocketTask | CatalogueBfclTask:
-    """Return the world of a task id `WORLD.ID`, in its start state; raises ValueError."""
+    """Return the world of a task id `WORLD.ID`, in its start state."""
     world, _, name = task_id.partition(".")
     if world == "pocket":
         return PocketTask(name)
@@ -185,12 +173,11 @@ def make_world(task_id: str) -> PocketTask | CatalogueBfclTask:
 
 
 def pocket_tools(task: WorldTask) -> set[str]:
-    """Return the tools that a reference solution takes from the catalogue."""
     return {call.tool for call in task.solution} - set(POCKET_ALWAYS)
 
 
 def pocket_ids(split: str, levels: tuple[int, ...], n: int | None) -> list[str]:
-    """Return ids of PocketWorld's split whose reference needs 1 to 3 tools of the catalogue; raises ValueError."""
+    """Return ids of PocketWorld's split whose reference needs 1 to 3 tools of the catalogue."""
     ids = task_ids(split, None, levels or LEVELS)
     fit = [f"pocket.{name}" for name in ids if 1 <= len(pocket_tools(make_task(name))) <= MOST_TOOLS]
     return fit[:n]
@@ -216,7 +203,6 @@ def _usable(known: frozenset[str]) -> tuple[str, ...]:
 
 
 def _documented(name: str, there: Mapping[str, CatalogueTool]) -> bool:
-    """Whether the catalogue has the functions that an answer calls with the parameters that the task knows."""
     task = single_turn_tasks()[name]
     docs = {doc["name"]: doc for doc in task.functions}
     return all(json_schema(docs[wanted]["parameters"]) == there[wanted].parameters for wanted in task.names())

@@ -16,7 +16,6 @@ class GymnasiumFormat(PlainFormat):
     _DONE = re.compile(r"^\s*action:\s*done\b[ \t]*(.*)$", re.IGNORECASE | re.MULTILINE)
 
     def task_params(self, actions: int, env_params: dict[str, Any]) -> dict[str, Any]:
-        """Room for detours in the measure that the worlds give their own tasks."""
         return {"explore_steps": 2 * max(1, actions) + 5}
 
     def closing(self, answer: str | None) -> str | None:

@@ -1,18 +1,17 @@
 """Gymnasium worlds as text episodes: one message, one action.
 
-A message that names no action is answered with the form and the list of actions and costs a step of the agent, not of
-the world. The episode ends when the world ends it or when the steps are spent; one without a goal also ends with
-`action: done`, behind which an answer may stand. With native tools an action is a call of `act`, each a step, and that
-end is a call of `done`. The grade comes from the world's own rewards. To serve other worlds, subclass with `worlds` of
-your own and start the service with `--env-module NAME=package.module:Class`.
+A message without an action costs a step of the agent, not of the world. An episode without a goal also ends with
+`action: done [ANSWER]`. With native tools an action is a call of `act`, and that end a call of `done`. To serve other
+worlds, subclass with `worlds` of your own and start the service with `--env-module NAME=package.module:Class`.
 
-A task id is `<environment id>:seed=<number>`. Seeds that start the same task count once, and a task's split follows a
-hash of the start itself, so that no start of train comes back in val or test under another seed.
+A task id is `<environment id>:seed=<number>`. Seeds that start the same task count once, and a hash of the start
+decides the split.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,8 +30,6 @@ _ID = re.compile(r"(?P<world>[\w./-]{1,100}):seed=(?P<seed>0|[1-9]\d{0,8})")
 
 
 def read_task_id(task_id: str, worlds: Mapping[str, World]) -> tuple[World, int]:
-    """Return world and seed of a task id; raise ValueError if it has another form
-    or names a world that is not described."""
     match = _ID.fullmatch(task_id)
     if match is None:
         example = f"{next(iter(worlds))}:seed=3"
@@ -90,8 +87,6 @@ _DONE = (
 
 @dataclass(frozen=True, slots=True)
 class _Farewell:
-    """The end that the agent sets to an episode without a goal."""
-
     answer: str
 
 
@@ -109,8 +104,6 @@ class GymnasiumEnv(BaseEnv):
     worlds: ClassVar[Mapping[str, World]] = {world.env_id: world for world in WORLDS}
 
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
-        """Make and reset the world; raises ValueError for a wrong id or parameter, RuntimeError if the world cannot be
-        read as text."""
         super().__init__(task_id, instance_id, params)
         self._open, asked_steps, self._native = _read_params(self.params)
         self._world, self._seed = read_task_id(task_id, self.worlds)
@@ -126,18 +119,17 @@ class GymnasiumEnv(BaseEnv):
         self._stop: str | None = None
 
     def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
-        """Return the rules as system message, the goal and the first observation as the user's."""
         if params is not None and _read_params(params)[0] != self._open:
             raise ValueError("`is_open_query` must be given when the instance is created")
         goal = OPEN_GOAL if self._open else self._world.goal
         request = f"{goal}\n\n{self._world.observe(self._env, self._observation)}"
         if self._native:
-            system = f"{self._world.rules}\n\nYou may think first. You have {self._max_steps} actions."
+            system = f"{self._world.rules}\n\nYou have {self._max_steps} actions. {self._how_to_call()}"
         else:
-            end = f" {_DONE}" if self._open else ""
+            end = f"\n{_DONE}" if self._open else ""
             system = (
-                f"{self._world.rules}\n\n{self._actions.form()} You may think first. You have {self._max_steps} "
-                f"messages.{end}"
+                f"{self._world.rules}\n\nYou have {self._max_steps} actions, one a reply. You may think first, in few "
+                f"words. {self._actions.form()}{end}"
             )
         system = system.strip()
         return {
@@ -146,8 +138,6 @@ class GymnasiumEnv(BaseEnv):
         }
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
-        """Take the action that the message names; raise ValueError if the episode is over
-        or the message is none of an assistant."""
         if self._stop is not None:
             raise ValueError(f"the episode {self.instance_id!r} is over ({self._stop}); release it and create another")
         if self._native:
@@ -164,9 +154,8 @@ class GymnasiumEnv(BaseEnv):
         return self._result([{"role": "user", "content": told}], reward=reward, refused=refused)
 
     def _answer_calls(self, calls: Sequence[ToolCall | BadCall]) -> StepResult:
-        """Take the actions of a message's calls, until the episode is over, and answer each call."""
         if not calls:
-            told, refused, reward = self._take(ActionError(f"Call the tool `{ACT}`. {self._actions.choice()}"))
+            told, refused, reward = self._take(ActionError(f"This reply holds no call. {self._how_to_call()}"))
             return self._result([{"role": "user", "content": told}], reward=reward, refused=refused)
         state, total, any_refused = list[Message](), 0.0, False
         for call in calls:
@@ -179,17 +168,22 @@ class GymnasiumEnv(BaseEnv):
 
     def _asked(self, call: ToolCall | BadCall) -> int | str | ActionError | _Farewell:
         if isinstance(call, BadCall):
-            return ActionError(f"{call.reason}. {self._actions.choice()}")
+            return ActionError(f"{call.reason}. {self._how_to_call()}")
         if call.name == DONE and self._open:
             return _Farewell(str(call.arguments.get("answer") or "").strip())
         if call.name != ACT:
-            return ActionError(f"There is no tool {quoted(call.name)}, call `{ACT}`. {self._actions.choice()}")
+            return ActionError(f"There is no tool {quoted(call.name)}. {self._how_to_call()}")
         if set(call.arguments) != {"action"}:
-            return ActionError(f"`{ACT}` takes one argument, `action`. {self._actions.choice()}")
+            return ActionError(f"`{ACT}` takes one argument, `action`. {self._how_to_call()}")
         value = call.arguments["action"]
         found = self._actions.chosen(value)
+        return ActionError(f"{quoted(str(value))} is not an action. {self._how_to_call()}") if found is None else found
+
+    def _how_to_call(self) -> str:
+        example = json.dumps({"action": self._actions.example()})
         return (
-            ActionError(f"{quoted(str(value))} is not an action. {self._actions.choice()}") if found is None else found
+            f"{self._actions.choice()} Make one call of {ACT} a reply, with arguments like {example}, and write "
+            "nothing else: the world answers."
         )
 
     def _take(self, asked: int | str | ActionError | _Farewell) -> tuple[str, bool, float]:
@@ -230,11 +224,8 @@ class GymnasiumEnv(BaseEnv):
         }
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
-        """Grade by the world's rewards: sparse (default) 1.0 for a success, else 0.0.
-
-        Dense (`sparse=False`) gives an unsolved episode the share of the way to the goal that it came, where the world
-        knows the way, and the sparse grade where it does not. An open query has no goal and scores 0.0.
-        """
+        """Return 1.0 for a success, else 0.0; with `sparse=False` the share of the way to the goal, where the world
+        knows the way. An open query scores 0.0."""
         options = dict(params or {})
         sparse = options.pop("sparse", True)
         if options or not isinstance(sparse, bool):
@@ -302,7 +293,7 @@ _CREATE_PARAMS = ("is_open_query", "max_steps", "native_tools")
 
 
 def _read_params(params: Mapping[str, Any]) -> tuple[bool, int | None, bool]:
-    """Return `is_open_query`, `max_steps` and `native_tools`; raise ValueError for a wrong value or another name."""
+    """Return `is_open_query`, `max_steps` and `native_tools`."""
     flags = {name: params.get(name, False) for name in ("is_open_query", "native_tools")}
     max_steps = params.get("max_steps")
     unknown = sorted(set(params) - set(_CREATE_PARAMS))

@@ -1,8 +1,7 @@
-"""The two worlds that come along: FrozenLake on seeded maps without slipping, and Taxi.
+"""FrozenLake on seeded maps without slipping, and Taxi.
 
-Both are deterministic and carry their whole transition table (`P`), so that a breadth-first search tells the shortest
-solution of
-every state: it sets the step limit, measures progress, and proves that every listed task can be solved.
+Both are deterministic, so that a breadth-first search over the transition table (`P`) gives the step limit and the
+progress, and proves that every task can be solved.
 """
 
 from __future__ import annotations
@@ -15,11 +14,8 @@ from env_service.environments.gymnasium.world import World, gymnasium_module
 
 
 def shortest_plan(table: Any, start: int) -> list[int] | None:
-    """Return the fewest actions from `start` to a rewarded end, by breadth-first search; None if there is no way.
-
-    `table[state][action]` is Gymnasium's list of `(probability, next state, reward, terminated)` with one certain
-    entry.
-    """
+    """Return the fewest actions from `start` to a rewarded end, None if there is no way. `table[state][action]` is
+    Gymnasium's `[(probability, next state, reward, terminated)]` with one certain entry."""
     came_from: dict[int, tuple[int, int] | None] = {start: None}
     queue = deque([start])
     while queue:
@@ -43,8 +39,6 @@ def _trace(came_from: dict[int, tuple[int, int] | None], state: int) -> list[int
 
 
 class _Planned(World):
-    """A world with a certain transition table."""
-
     def plan(self, env: Any) -> list[int] | None:
         """Return a shortest solution from the present state; None if none is left."""
         return shortest_plan(env.unwrapped.P, int(env.unwrapped.s))
@@ -69,7 +63,6 @@ class FrozenLake(_Planned):
         )
 
     def make(self, seed: int) -> Any:
-        """Return the lake of a seed, without slipping."""
         return gymnasium_module().make(self.env_id, desc=self._map(seed), is_slippery=False, disable_env_checker=True)
 
     def start_keys(self, seeds: Iterable[int]) -> Iterator[str]:
@@ -88,7 +81,6 @@ class FrozenLake(_Planned):
         return {"agent": {"row": row, "column": column}}, True
 
     def observe(self, env: Any, observation: Any) -> str:
-        """Draw the map with the agent on it as A."""
         rows = [[cell.decode() for cell in row] for row in env.unwrapped.desc]
         row, column = divmod(int(observation), len(rows[0]))
         here = rows[row][column]
@@ -132,7 +124,6 @@ class Taxi(_Planned):
         return {"taxi": {"row": row, "column": column}, "passenger": place}, True
 
     def observe(self, env: Any, observation: Any) -> str:
-        """Draw the streets with the taxi on them as T, and say where everything is."""
         inner = env.unwrapped
         row, column, passenger, destination = (int(part) for part in inner.decode(int(observation)))
         rows = [[cell.decode() for cell in line] for line in inner.desc]

@@ -1,13 +1,8 @@
 """World: a Gymnasium environment, how it reads as text, and how a text becomes its action.
 
-`World` describes any registered environment whose action space is discrete or text and whose observations are built of
-discrete and text spaces; the observation is then shown as it is, and the episode counts as solved by its own reward. A
-subclass says more: rules, a drawn observation, a plan, progress. Worlds are written in Python on the server's side and
-chosen by name; a request never imports anything. The gymnasium package is imported when a world is first made.
-
-Accepted as an action: its name or number, alone or behind `action:`; for a text action space, the text behind
-`action:`, or the whole message. Anything else becomes an `ActionError` whose text teaches the form; nothing is guessed
-and nothing raises.
+`World` takes any registered environment with discrete or text actions, and observations of discrete and text spaces. A
+subclass adds rules, a drawn observation, a plan, progress. An action is a name or number, alone or behind `action:`, or
+a text behind `action:`. Anything else becomes an `ActionError`; nothing is guessed.
 """
 
 from __future__ import annotations
@@ -25,8 +20,6 @@ _MAX_QUOTED = 80
 
 @dataclass(frozen=True)
 class ActionError:
-    """What the agent reads instead of an observation."""
-
     text: str
 
 
@@ -39,18 +32,19 @@ class NamedActions:
     start: int = 0
 
     def form(self) -> str:
-        """Return how to write an action, with the list of them."""
-        return f"Write one line `action: <name or number>`. {self.choice()}"
+        return f"{self.choice()} End your reply with one line like this:\naction: {self.example()}"
+
+    def example(self) -> str | int:
+        name = self.names[0]
+        return int(name) if self.schema()["type"] == "integer" else name
 
     def choice(self) -> str:
-        """Return what there is to choose from."""
         listed = ", ".join(
             f"{number} {name}" if name != str(number) else name for number, name in enumerate(self.names, self.start)
         )
         return f"The actions are: {listed}."
 
     def schema(self) -> dict[str, Any]:
-        """Return the JSON schema of an action: one of the names, or of the numbers where there are no names."""
         numbers = [number for number, _ in enumerate(self.names, self.start)]
         if list(map(str, numbers)) == list(self.names):
             return {"type": "integer", "enum": numbers}
@@ -65,7 +59,6 @@ class NamedActions:
         return None
 
     def parse(self, text: str) -> int | ActionError:
-        """Return the number of the action that the text names."""
         found = _spoken(text)
         if isinstance(found, ActionError):
             return ActionError(f"{found.text} {self.form()}")
@@ -75,16 +68,15 @@ class NamedActions:
 
 @dataclass(frozen=True)
 class TextActions:
-    """The actions of a text space: every text that the space contains."""
-
     space: Any
 
     def form(self) -> str:
-        """Return how to write an action."""
-        return f"Write one line `action: <text>`, {self._bounds()}"
+        return f"{self.choice()}. End your reply with one line like this:\naction: {self.example()}"
+
+    def example(self) -> str:
+        return str(min(self.space.character_set)) * max(1, int(self.space.min_length))
 
     def choice(self) -> str:
-        """Return what there is to choose from."""
         return f"An action is a text, {self._bounds()}"
 
     def _bounds(self) -> str:
@@ -101,7 +93,6 @@ class TextActions:
         return value if isinstance(value, str) and value in self.space else None
 
     def parse(self, text: str) -> str | ActionError:
-        """Return the text, if the space contains it."""
         found = _spoken(text)
         if isinstance(found, ActionError):
             return ActionError(f"{found.text} {self.form()}")
@@ -122,16 +113,14 @@ def farewell(text: str) -> str | None:
 
 
 def _spoken(text: str) -> str | ActionError:
-    """Return the part of a message that is meant as the action, without any reasoning before it."""
     text = text.rpartition("</think>")[2].partition("<think>")[0]
     labelled = [part.strip() for part in _LABELLED.findall(text)]
     if len(labelled) > 1:
-        return ActionError(f"The message names {len(labelled)} actions; take one at a time.")
+        return ActionError(f"The message names {len(labelled)} actions, and one is taken at a time.")
     return labelled[0] if labelled else text.strip()
 
 
 def quoted(text: str) -> str:
-    """Return a text between backticks, at most so many characters of it."""
     text = text.encode("utf-8", "replace").decode("utf-8")
     return f"`{text}`" if len(text) <= _MAX_QUOTED else f"`{text[:_MAX_QUOTED]}…`"
 
@@ -151,17 +140,9 @@ def gymnasium_module(name: str = "gymnasium") -> Any:
 
 
 class World:
-    """One registered environment in words.
-
-    - `env_id`: the id in Gymnasium's registry, and the name in task ids.
-    - `goal`: what the user asks for.
-    - `rules`: what the system message says about the world.
-    - `action_names`: a name for each action of a discrete space, in order; numbers if there are none.
-    - `max_steps`: the agent's messages in an episode where no plan tells a better number.
-    - `success_return`: the sum of rewards from which an episode counts as solved; None takes the reward threshold of
-        the
-      registry, or anything above 0.
-    """
+    """One registered environment in words: `goal` is what the user asks for, `rules` go into the system message,
+    `action_names` name a discrete space's actions in order. `max_steps` counts where there is no plan. From the sum
+    of rewards `success_return` on an episode is solved; None takes the registry's threshold, or anything above 0."""
 
     def __init__(
         self,
@@ -181,7 +162,6 @@ class World:
         self.success_return = success_return
 
     def make(self, seed: int) -> Any:
-        """Return a new environment for a seed (not yet reset)."""
         return gymnasium_module().make(self.env_id, disable_env_checker=True)
 
     def start_keys(self, seeds: Iterable[int]) -> Iterator[str]:
@@ -191,7 +171,6 @@ class World:
             yield str(seed)
 
     def observe(self, env: Any, observation: Any) -> str:
-        """Return what the agent reads for an observation."""
         return f"Observation: {_as_text(observation)}"
 
     def facts(self, env: Any, observation: Any) -> tuple[dict[str, Any], bool]:
@@ -212,7 +191,6 @@ class World:
         return 0.0 if rest is None else max(0.0, 1.0 - len(rest) / len(start_plan))
 
     def solved(self, env: Any, rewards: Sequence[float], terminated: bool) -> bool:
-        """Whether the rewards so far make a success."""
         wanted = self.success_return if self.success_return is not None else env.spec.reward_threshold
         return sum(rewards) >= wanted if wanted is not None else sum(rewards) > 0
 

@@ -6,8 +6,6 @@ from env_service.action_format import ToolCallFormat
 
 
 class McpFormat(ToolCallFormat):
-    """Function calls, and an answer that is marked as one."""
-
     def closing(self, answer: str | None) -> str | None:
         return f"Answer: {answer}" if answer else super().closing(answer)
 

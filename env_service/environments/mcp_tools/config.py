@@ -1,11 +1,8 @@
-"""The server-side configuration: which MCP servers an instance gets, where its tasks are, how long calls may take.
+"""The server-side configuration: MCP servers, task files and time limits, from the file `ENV_MCP_CONFIG` alone.
 
-It comes from the file that `ENV_MCP_CONFIG` names (the shipped example otherwise) and from nowhere else: no request can
-name a command, a URL or a path. Keys are strict; a wrong file raises ConfigError that names the file, the place and the
-value.
-
-Texts of the servers may hold `${INSTANCE_DIR}` (a folder of the episode's own), `${CONFIG_DIR}`, `${PYTHON}` (this
-interpreter) and `${env:NAME}` (a variable of the service, for a token).
+A request can name no command, URL or path. A wrong file raises ConfigError. Texts of the servers may hold
+`${INSTANCE_DIR}` (the episode's folder), `${CONFIG_DIR}`, `${PYTHON}` and `${env:NAME}` (a variable of the service, for
+a token).
 """
 
 from __future__ import annotations
@@ -29,7 +26,6 @@ class McpConfigError(RuntimeError):
 
 
 def inner_file(name: str) -> str:
-    """Return a file's name; raises ValueError if it does not lie in the instance's folder."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts:
         raise ValueError("a state file must lie in the instance's folder")

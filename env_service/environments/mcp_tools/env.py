@@ -1,9 +1,7 @@
 """The "mcp" environment: fulfil a request with the tools of MCP servers that the service's operator configured.
 
-What the agent writes leads to an observation, a tool's failure and time-out included. A server that does not start or
-dies raises ServerError (the environment failed), a judge without a verdict JudgeError; what the caller asks wrongly
-raises ValueError. Each instance has a folder of its own, which goes with it; what a killed one left is removed by a
-later one, a day after.
+A tool's failure or time-out is an observation. A dead server raises ServerError, a judge without a verdict JudgeError.
+Each instance has a folder of its own.
 """
 
 from __future__ import annotations
@@ -61,7 +59,6 @@ def _load(path: Path) -> tuple[McpConfig, dict[str, McpTask]]:
 
 
 def connects_of(config: McpConfig, config_dir: Path, folder: Path) -> dict[str, Connect]:
-    """Return how to reach each configured server for one instance."""
     return {name: connector(resolved(server, config_dir, folder)) for name, server in config.mcpServers.items()}
 
 
@@ -81,7 +78,6 @@ class McpEnv(BaseEnv):
     config: ClassVar[Path | None] = None
 
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
-        """Look the task up and begin to start the servers; raises ValueError for an unknown task or parameter."""
         super().__init__(task_id, instance_id, params)
         self._flags = read_flags(params, _FLAGS)
         path = self.config or config_path()
@@ -103,7 +99,6 @@ class McpEnv(BaseEnv):
         self._servers = Servers(connects, self._config.start_timeout_s)
 
     def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
-        """Return tools and request, once the servers stand and the task's setup calls are done; raises ServerError."""
         self._flags = read_flags(params, self._flags)
         self._servers.wait_started()
         self._set_up()
@@ -128,11 +123,8 @@ class McpEnv(BaseEnv):
                 raise ServerError(f"setup of task {self.task_id!r}: {call.tool!r} failed: {result.text[:300]}")
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
-        """Carry out the message's calls, or take a message without any as the final one.
-
-        The reward is 0 until the end, then what `evaluate` says. Raises ValueError after the end, ServerError if a
-        server is gone.
-        """
+        """Carry out the message's calls, or take a message without any as the final one. Raises ValueError after the
+        end, ServerError if a server is gone."""
         if self._record.final_text is not None:
             raise ValueError(f"the episode of task {self.task_id!r} is over; create a new instance")
         self._counts["steps"] += 1
@@ -193,13 +185,9 @@ class McpEnv(BaseEnv):
         return prompts.native_names(names) if self._flags["native_tools"] else {name: name for name in names}
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
-        """Grade the episode by its task's checks: 0 or 1, or with `sparse` false the share that holds. 0 before the end
-        or without a task.
-
-        Only what `step` was given and what the servers did counts, never `messages`. Raises ServerError if a server is
-        gone or was, since what the agent could still do is no measure of it then, JudgeError if a judge gives no
-        verdict.
-        """
+        """Grade the episode by its task's checks: 0 or 1, or with `sparse` false the share that holds; 0 before the
+        end. Claims in `messages` do not count. Raises ServerError if a server is or was gone, JudgeError without a
+        verdict."""
         sparse = read_flags(params, self._flags)["sparse"]
         if not self._grades:
             self._servers.check_alive()
@@ -231,7 +219,6 @@ class McpEnv(BaseEnv):
         }
 
     def tools(self, params: dict[str, Any] | None = None) -> list[dict[str, Any]]:
-        """Return the servers' tools, under names that chat APIs take."""
         self._servers.wait_started()
         tools = self._servers.tools
         return [
@@ -240,7 +227,6 @@ class McpEnv(BaseEnv):
         ]
 
     def close(self) -> None:
-        """Stop the servers and remove the instance's folder."""
         try:
             self._servers.close()
         finally:
@@ -249,7 +235,7 @@ class McpEnv(BaseEnv):
 
     @classmethod
     def get_query_list(cls, split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
-        """Return the ids of train, dev or test, in file order; takes no parameters. Raises ValueError."""
+        """Return the ids of train, dev or test, in file order; takes no parameters."""
         if split not in SPLITS:
             raise ValueError(f"unknown split {split!r} of the mcp environment; use one of {', '.join(SPLITS)}")
         if params:

@@ -1,12 +1,8 @@
 """Grading of an MCP episode by its task's checks, an LLM judge among them.
 
-Guarantees: a check sees the final answer, the instance's folder and the results that tools really gave, never what the
-agent claims of them. A state that is missing or not JSON fails its check.
-
-The judge is at an OpenAI-compatible URL of the service's own choosing: `ENV_MCP_JUDGE_URL` (up to /v1),
-`ENV_MCP_JUDGE_MODEL`, optional `ENV_MCP_JUDGE_KEY`. The agent's words stand between marks that it cannot know, and the
-verdict is JSON. A judge that cannot be reached, or gives no verdict in three tries, raises JudgeError: that is never a
-score.
+A check sees the final answer, the instance's folder and the real results of tools, never the agent's claims. The judge
+is at `ENV_MCP_JUDGE_URL` (up to /v1), `ENV_MCP_JUDGE_MODEL`, `ENV_MCP_JUDGE_KEY`. The agent's words stand between marks
+that it cannot know. Without a verdict in three tries JudgeError is raised: that is never a score.
 """
 
 from __future__ import annotations
@@ -126,18 +122,14 @@ _LONGEST_MATCHED = 4000
 
 @dataclass
 class Record:
-    """What happened in an episode."""
-
     folder: Path
     final_text: str | None = None
     calls: list[tuple[str, dict[str, Any], ToolResult]] = field(default_factory=list)
 
     def last_result(self, tool: str) -> ToolResult | None:
-        """Return the last result of a tool that was not an error."""
         return next((result for name, _, result in reversed(self.calls) if name == tool and not result.is_error), None)
 
     def as_text(self) -> str:
-        """Return the calls and the final message for a judge."""
         lines = [
             f"call {name} {json.dumps(arguments)}\nresult: {result.text[:1000]}"
             for name, arguments, result in self.calls
@@ -146,8 +138,8 @@ class Record:
 
 
 def state_of(record: Record, files: Sequence[str]) -> tuple[dict[str, Any], bool]:
-    """Return what the state files of an instance hold, by file, and whether that is all of the state: it is if files
-    are named and each one is JSON. A file that is not there (yet) holds nothing."""
+    """Return what the state files hold, by file, and whether that is all of the state: files are named and each is
+    JSON. A missing file holds nothing."""
     facts: dict[str, Any] = {}
     exact = bool(files)
     for file in files:

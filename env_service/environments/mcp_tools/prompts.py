@@ -46,16 +46,13 @@ def tool_schema(tool: McpTool) -> dict[str, Any]:
 
 
 def system_prompt(tools: Iterable[McpTool]) -> str:
-    """Return the system message: one compact schema per line."""
     listed = "\n".join(json.dumps(tool_schema(tool), ensure_ascii=False) for tool in tools)
     return _SYSTEM.format(tools=listed, how=HOW_TO_CALL) + NATIVE_SYSTEM
 
 
 def native_names(names: Sequence[str]) -> dict[str, str]:
-    """Return a name that chat APIs take (letters, digits, _ and -, at most 64) for each tool, and the tool's own.
-
-    A tool whose name they take keeps it; of others that become alike all but the first get a number.
-    """
+    """Return each tool under a name that chat APIs take (letters, digits, _ and -, at most 64). Of names that become
+    alike all but the first get a number."""
     kept = {name: name for name in names if _NATIVE.fullmatch(name)}
     for name in names:
         plain = short = _OTHER.sub("_", name)[:64] or "_"

@@ -1,12 +1,8 @@
 """The MCP servers of one instance: started side by side, called from any thread, stopped together.
 
-One thread runs one event loop; each server has a task in it that opens the connection, keeps it and closes it, since a
-connection must end in the task that began it. Callers wait on futures, nothing polls. Failures: a tool's own error, a
-refused call and a time-out are a `ToolResult` with `is_error`; a server that cannot be started, dies or breaks the
-protocol raises ServerError, and the instance is lost from then on. What a server writes to its standard error goes to a
-file without a name, which no tool can open.
-
-Needs the MCP SDK 2 (`mcp` >= 2.3): SDK 1 has other clients and other results.
+One thread runs one event loop, and each connection is opened, kept and closed by one task in it. A tool's error, a
+refused call and a time-out are a `ToolResult` with `is_error`; a server that dies or breaks the protocol raises
+ServerError, and the instance is lost. Needs the MCP SDK 2 (`mcp` >= 2.3).
 """
 
 from __future__ import annotations
@@ -67,8 +63,6 @@ class ServerError(RuntimeError):
 
 @dataclass(frozen=True)
 class McpTool:
-    """A tool as the agent sees it, and the server that has it."""
-
     name: str
     server: str
     name_there: str
@@ -78,8 +72,6 @@ class McpTool:
 
 @dataclass(frozen=True)
 class ToolResult:
-    """What a call gave: its text, and its data if the tool gives any."""
-
     text: str
     is_error: bool
     data: Any = None
@@ -87,8 +79,6 @@ class ToolResult:
 
 @dataclass
 class _Link:
-    """One server's connection, owned by its task."""
-
     name: str
     connect: Connect
     ready: asyncio.Future[None]
@@ -97,7 +87,6 @@ class _Link:
     log: TextIO = field(default_factory=lambda: tempfile.TemporaryFile("w", encoding="utf-8"))  # noqa: SIM115  closed with the servers
 
     def last_words(self) -> str:
-        """Return the end of what the server wrote to its standard error."""
         with contextlib.suppress(OSError, ValueError):  # closed already
             number = self.log.fileno()
             end = os.pread(number, _MOST_LOG, max(0, os.fstat(number).st_size - _MOST_LOG))
@@ -107,7 +96,6 @@ class _Link:
 
 
 def connector(server: StdioServer | HttpServer) -> Connect:
-    """Return how to reach a configured server."""
 
     def connect(stack: contextlib.AsyncExitStack, errors: TextIO) -> Target:
         if isinstance(server, HttpServer):
@@ -125,7 +113,6 @@ def connector(server: StdioServer | HttpServer) -> Connect:
 
 
 def _flat(error: BaseException) -> str:
-    """Name the first real cause of a failure (task groups wrap it)."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return f"{type(error).__name__}: {error}"
@@ -287,7 +274,6 @@ class Servers:
             ) from error
 
     def close(self) -> None:
-        """Stop the servers and wait for their end; may be called twice."""
         loop, stop = self._loop, self._stop
         if loop is not None and stop is not None:
             with contextlib.suppress(RuntimeError):  # the loop has ended already
@@ -314,7 +300,6 @@ async def _all_tools(client: Client) -> list[ToolDescription]:
 
 
 def _named(links: Mapping[str, _Link]) -> dict[str, McpTool]:
-    """Give every tool a name of its own: the server's name goes before it where two servers have the same."""
     names = [tool.name for link in links.values() for tool in link.tools]
     tools: dict[str, McpTool] = {}
     for link in links.values():

@@ -1,14 +1,8 @@
 """Tasks for MCP servers: JSON lines of `{"id", "question", "checks": [...]}`, optional `split` and `setup`.
 
-`setup` calls tools before the agent's first turn, so that a task begins in a known state. A check is one of
-
-- `exact`: the final answer equals `answer` (or one of them), but for case and white space;
-- `regex`: the final answer matches `pattern` somewhere;
-- `json_path`: a value at `path`, of a state file in the instance's folder or of the last result of a tool, equals
-    `equals`;
-- `judge`: an LLM judge holds the episode to `rubric`. Refused at load unless the service has a judge.
-
-A wrong line raises TaskFileError naming file and line; nothing is skipped.
+`setup` calls tools before the agent's first turn. A check is `exact` (`answer`), `regex` (`pattern`), `json_path` (the
+value at `path` of a state file or of a tool's last result equals `equals`) or `judge` (`rubric`). A wrong line raises
+TaskFileError naming file and line.
 """
 
 from __future__ import annotations

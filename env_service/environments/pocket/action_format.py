@@ -28,8 +28,7 @@ class PocketFormat(PlainFormat):
             self._slack, self._most_calls = AppParams().slack, MAX_CALLS
 
     def explore_params(self, steps: int) -> dict[str, Any]:
-        """Exploring is a language model's, which needs the rules in full."""
-        return {**super().explore_params(steps), "verbose": True}
+        return {**super().explore_params(steps), "verbose": True, "manual": True}
 
     def task_params(self, actions: int, env_params: dict[str, Any]) -> dict[str, Any]:
         """As many steps as an original task with such a solution has:

@@ -36,8 +36,6 @@ class AppParams(PocketParams):
 
 
 class PocketAppEnv(PocketEnv):
-    """One goal across three apps or more; parameters are `AppParams`."""
-
     _settings: AppParams
 
     @staticmethod
@@ -57,7 +55,7 @@ class PocketAppEnv(PocketEnv):
 
     @staticmethod
     def get_query_list(split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
-        """Return the ids of train, dev, test or hard, `n` of them. Raises ValueError."""
+        """Return the ids of train, dev, test or hard, `n` of them."""
         params = params or {}
         if "levels" in params:
             raise ValueError("the tasks of pocket_app have no levels, remove the parameter; the query list takes n")

@@ -1,9 +1,8 @@
 """The tasks of `pocket_app`: one goal of 8 to 16 calls across three apps or more.
 
-A goal speaks of a thing and a person that it does not name: `it` is what somebody did write, `him` is who is met on a
-day. Four links ask something of them, and most want one more look: a price, a note's tag, another meeting's day, the
-hour. An id, `app.kSITE.SEED`, is all there is to a task. Splits are pocket's: the same sites, the same zones of seeds,
-the held-out wording in `hard`; they are as small as the paper's.
+A goal names neither its thing nor its person: `it` is what somebody wrote, `him` is who is met on a day. Four links ask
+something of them, and most need another look-up. Ids are `app.kSITE.SEED`; splits are pocket's, but as small as the
+paper's.
 """
 
 from __future__ import annotations
@@ -90,7 +89,6 @@ _FURTHER = ("pay", "buy", "note")
 
 
 def app_world(site: int, seed: str, syntax: Syntax = "compact") -> PocketWorld:
-    """A world in which each mail tells a product and no two meetings share a day."""
     world = PocketWorld(site, seed, syntax)
     rng, tables = random.Random(f"pocket-app-world-{site}-{seed}"), world.tables
     texts, days = rng.sample(sorted(tables.products), len(tables.mails)), rng.sample(DAYS, len(tables.meetings))

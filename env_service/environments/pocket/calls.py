@@ -1,7 +1,7 @@
 """A tool call as data, read from and written in either syntax, or read from a message's `tool_calls`.
 
-Reading never raises anything but `CallError`, whose text is meant for the agent; what is no call cannot become one.
-Chat APIs take no dots in names: their `note_find` is `note.find` here.
+Reading raises only `CallError`, whose text is for the agent. Chat APIs take no dots in names: their `note_find` is
+`note.find` here.
 """
 
 from __future__ import annotations
@@ -72,7 +72,6 @@ def call_of(native: ToolCall | BadCall, how_to: str) -> PocketCall:
 
 
 def undotted(text: str) -> str:
-    """Return a text with the names of tools as chat APIs take them."""
     return _DOTTED.sub(lambda name: name[0].replace(".", "_"), text)
 
 
@@ -124,7 +123,6 @@ def render(call: PocketCall, signature: Sequence[Param], syntax: Syntax) -> str:
 
 
 def usage(tool: str, signature: Sequence[Param], syntax: Syntax) -> str:
-    """The usage line of a tool: placeholders in capitals, fixed words as they are to be written."""
     shown = [(p.key, p.kind if p.kind == "yes" else p.kind.upper()) for p in signature]
     if syntax == "compact":
         return " ".join((tool, *(text for _, text in shown)))

@@ -1,8 +1,4 @@
-"""PocketWorld as an environment: one instance is one episode of one task, or of exploring without one.
-
-Everything an agent may write leads to an observation, never to an exception; what the caller asks wrongly (an unknown
-task or parameter, a step after the end) raises ValueError.
-"""
+"""PocketWorld as an environment: one instance is one episode of one task, or of exploring without one."""
 
 from __future__ import annotations
 
@@ -16,7 +12,7 @@ from typing import Any, ClassVar, Literal, Self
 from env_service.base import BaseEnv, InitState, Message, StepResult
 from env_service.environments.pocket.calls import SYNTAXES, CallError, PocketCall, Syntax, call_of, parse, undotted
 from env_service.environments.pocket.grading import score
-from env_service.environments.pocket.prompts import native_schema, opening, tool_schema
+from env_service.environments.pocket.prompts import native_schema, opening, refusal, tool_schema
 from env_service.environments.pocket.tasks import (
     OPEN,
     WorldTask,
@@ -37,21 +33,12 @@ _HOW_TO_NATIVE = "call a tool"
 
 @dataclass(frozen=True, slots=True)
 class PocketParams:
-    """- `slack`: calls an episode may spend beyond the reference solution; 0 makes experience count most, 2 or 3 suit a
-    real LLM.
-    - `syntax`: how calls are written in the prompt and in errors; both syntaxes are always understood.
-    - `verbose`: a system message with rules and tools, for a real LLM.
-    - `native_tools`: calls come in `tool_calls` and nowhere else; each counts as a step. Errors then use JSON.
-    - `is_open_query`: no task, explore for `explore_steps` calls.
-    - `sparse`: whether `evaluate` gives 0 or 1, or the dense share of checks.
-    - `feedback`: what a refusal says (`env_service.feedback`); for training alone.
-    - `latency`: `{share: 0.03, seconds: 1.5}` lets that share of the episodes take so many seconds more for each call,
-      as an environment that is slow now and then does; for tests and benchmarks of what that costs a training.
-    """
+    """Parameters of `create`; README.md describes them."""
 
     slack: int = 1
     syntax: Syntax = "compact"
     verbose: bool = False
+    manual: bool = False
     native_tools: bool = False
     is_open_query: bool = False
     explore_steps: int = 8
@@ -71,7 +58,6 @@ class PocketParams:
 
 
 def _read_latency(latency: dict[str, float]) -> tuple[float, float]:
-    """Return the share of slow episodes and the seconds of their calls; raises ValueError."""
     share, seconds = latency.get("share", 0.0), latency.get("seconds", 0.0)
     known = latency.keys() <= {"share", "seconds"} and all(type(value) in (int, float) for value in latency.values())
     if not (known and 0 <= share <= 1 and 0 <= seconds < PocketEnv.call_timeout_s):
@@ -82,7 +68,7 @@ def _read_latency(latency: dict[str, float]) -> tuple[float, float]:
 
 
 class PocketEnv(BaseEnv):
-    """A little world of apps, worked by short text calls; see `settings.PocketParams` for the parameters."""
+    """A little world of apps, worked by short text calls; parameters are `PocketParams`."""
 
     isolation: ClassVar[Literal["shared", "isolated"]] = "shared"
     call_timeout_s: ClassVar[float] = 10.0
@@ -90,7 +76,6 @@ class PocketEnv(BaseEnv):
     native_tools: ClassVar[bool] = True
 
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
-        """Build the start state; raises ValueError for a wrong id or parameter."""
         super().__init__(task_id, instance_id, params)
         self._settings = self._usual().updated(params)
         self._begin()
@@ -108,8 +93,6 @@ class PocketEnv(BaseEnv):
         self.errors = 0
 
     def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
-        """Return the two opening messages; `params` given here count on top of those of the constructor
-        and restart the episode."""
         self._settings = self._settings.updated(params)
         self._begin()
         messages, facts = self._opening()
@@ -125,25 +108,21 @@ class PocketEnv(BaseEnv):
     def _opening_messages(self, query: str | None) -> list[Message]:
         chosen = self._settings
         native = chosen.native_tools
-        return opening(self.world.site, query, syntax=chosen.syntax, verbose=chosen.verbose, native=native)
+        return opening(
+            self.world.site, query, syntax=chosen.syntax, verbose=chosen.verbose, native=native, manual=chosen.manual
+        )
 
     @property
     def is_open(self) -> bool:
-        """Whether the episode has no task."""
         return self.task is None
 
     @property
     def is_over(self) -> bool:
-        """Whether `done` was called or the step budget is spent."""
         return self.world.answer is not None or self.steps >= self.max_steps
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
-        """Carry out the one call of an assistant message; with native tools all of its calls, each a step, in their
-        order. The reward is 0 until the episode is over, then what `evaluate` says.
-
-        `info`: steps, errors so far, `refused`, `finished`, `answer`, and `stop_reason` (finished, max_steps or None).
-        Raises ValueError if the episode is over.
-        """
+        """Carry out the call of a message; with native tools all of its calls, each a step. `info`: steps, errors so
+        far, `refused`, `finished`, `answer`, `stop_reason` (finished, max_steps or None)."""
         if self.is_over:
             raise ValueError(
                 f"the episode of task {self.task_id!r} is over after {self.steps} steps; create a new instance"
@@ -185,7 +164,10 @@ class PocketEnv(BaseEnv):
         except CallError as error:
             self.errors += 1
             usage, next_step = self.world.hints(call)
-            return told(f"err {error}", self._settings.feedback, usage=usage, next_step=next_step), True
+            text, chosen = f"err {error}", self._settings
+            if chosen.verbose and not chosen.manual and (call is None or call.tool not in TOOLS):
+                text = refusal(str(error), chosen.syntax, native=chosen.native_tools)
+            return told(text, chosen.feedback, usage=usage, next_step=next_step), True
 
     def _answer_natively(self, action: Message) -> tuple[list[Message], bool]:
         """Answer each call of a message, those after the episode's end without carrying them out; returns the
@@ -213,12 +195,8 @@ class PocketEnv(BaseEnv):
         return score(self.task, self.world, sparse=sparse) if self.task else 0.0
 
     def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return facts about the instance; `params["what"]` picks which.
-
-        - "tools" (default): the tools as OpenAI-style schemas under `tools`, with arguments in the usual order: sites
-            may differ.
-        - "state": what tasks are graded on (`base.StateInfo`; `facts`: rows by table and key), and `steps`.
-        """
+        """Return `params["what"]`: "tools" (default; arguments in the usual order, sites may differ), or "state"
+        (`base.StateInfo`; `facts`: rows by table and key) with `steps`."""
         wanted = dict(params or {})
         what = wanted.pop("what", "tools")
         if wanted or what not in ("tools", "state"):
@@ -240,7 +218,6 @@ class PocketEnv(BaseEnv):
 
     @staticmethod
     def get_query_list(split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
-        """Return the task ids of train, dev, test or hard;
-        `n` and `levels` narrow or widen the list. Raises ValueError."""
+        """Return the task ids of train, dev, test or hard; `n` and `levels` narrow or widen the list."""
         n, levels = read_list_params(params or {})
         return task_ids(split, n, levels)

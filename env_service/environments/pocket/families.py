@@ -1,9 +1,8 @@
-"""The task families of PocketWorld: 24 of them, six on each of four levels.
+"""The task families of PocketWorld: 24, six on each of four levels.
 
-1: one look-up or one action. 2: a look-up then a change, a count, an argument order or a login. 3: removing, paying,
-buying. 4: two apps, conditions, several objects. A family draws its arguments from a world and gives a plan of calls
-that knows the tools but none of the site's quirks (quirks.adapt adds those). The last wording of each family is held
-out of training.
+1: one look-up or action. 2: a look-up then a change, a count, an argument order or a login. 3: removing, paying,
+buying. 4: two apps, conditions, several objects. A plan knows the tools but no quirks (`quirks.adapt` adds those). The
+last wording of each family is held out of training.
 """
 
 from __future__ import annotations

@@ -45,7 +45,6 @@ def diff(before: Facts, after: Facts) -> dict[Path, Change]:
 
 
 def same_answer(given: str | None, wanted: str) -> bool:
-    """Compare answers up to case, surrounding space and a closing full stop."""
     return given is not None and given.strip().rstrip(".").strip().casefold() == wanted.casefold()
 
 

@@ -1,13 +1,9 @@
-"""PocketWorld over a long horizon: an episode is a chain of goals, each given as the answer to the last one's `done`.
+"""PocketWorld over a long horizon: a chain of goals, each given as the answer to the last one's `done`.
 
-Calls, words, sites and what they want are pocket's. A goal is graded when it is ended, as pocket grades a task.
-Afterwards the world is as the reference solution would have left it: what was done wrong costs that goal and no other,
-and what follows from an id stays what it is. What the agent read and where it logged in stays its own.
-
-An id, `long.kSITE.SEED`, is all there is to a chain. Goals are drawn from pocket's own families, each family once at
-most, until the reference solution needs `MIN_CALLS` calls. Each is drawn from the state in which the reference solution
-of those before it leaves the world, and every thing or person stays in one row of a table, so that a wording means one
-row. Splits are pocket's: the same sites, the same zones of seeds, the held-out wording in `hard`.
+A goal is graded when it ends. The world is then set to what the reference solution would have left, so that a mistake
+costs one goal. Manuals read and logins stay. Ids are `long.kSITE.SEED`; goals are drawn from pocket's families, each at
+most once, until the reference needs `MIN_CALLS` calls. No two rows share a thing or person, so that a wording means one
+row.
 """
 
 from __future__ import annotations
@@ -58,8 +54,6 @@ class LongGoal:
 
 @dataclass(frozen=True, slots=True)
 class GoalChain:
-    """Everything that follows from the id of a long task."""
-
     id: str
     site: int
     seed: int
@@ -68,11 +62,9 @@ class GoalChain:
 
     @property
     def calls(self) -> int:
-        """How many calls the reference solution takes."""
         return sum(len(goal.solution) for goal in self.goals)
 
     def world(self, syntax: Syntax = "compact") -> PocketWorld:
-        """A fresh world in the start state."""
         return PocketWorld(self.site, self.world_seed, syntax)
 
 
@@ -133,7 +125,6 @@ def _draw(
 
 
 def _is_clear(tables: Tables) -> bool:
-    """Whether no two rows of a table share their key, so that a wording means one row."""
     rows: Iterable[dict[str, Any]] = (tables.notes, tables.meetings, tables.mails, tables.orders)
     return all(len({row[0] for row in table.values()}) == len(table) for table in rows)
 
@@ -172,7 +163,6 @@ class PocketLongEnv(PocketEnv):
 
     @property
     def is_open(self) -> bool:
-        """Whether the episode has no chain of goals."""
         return self.chain is None
 
     def _opening(self) -> tuple[list[Message], dict[str, Any]]:
@@ -198,11 +188,7 @@ class PocketLongEnv(PocketEnv):
         return chain.goals[len(self.grades)].query
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
-        """Carry out one call, as pocket does; `info` also has `goals_ended` and `goals_solved`.
-
-        The reward is what `evaluate` grows by: dense a goal's share when it is ended, sparse nothing before the end of
-        the chain.
-        """
+        """Carry out one call; `info` also has `goals_ended` and `goals_solved`. The reward is how `evaluate` grows."""
         before = self.evaluate()
         result = super().step(action, params)
         result["reward"] = self.evaluate() - before
@@ -220,7 +206,7 @@ class PocketLongEnv(PocketEnv):
 
     @staticmethod
     def get_query_list(split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
-        """Return the ids of the long tasks of train, dev, test or hard, `n` of them. Raises ValueError."""
+        """Return the ids of the long tasks of train, dev, test or hard, `n` of them."""
         params = params or {}
         if "levels" in params:
             raise ValueError("the long tasks of pocket have no levels, remove the parameter; the query list takes n")

@@ -1,9 +1,6 @@
 """Oracle of PocketWorld for tests and benchmarks: true hints, true step labels, replays and state differences.
 
-The agent never sees any of it.
-
-A hint states a site's quirks and nothing about the task, so it is exactly what a perfect summary of earlier failures on
-the site says.
+The agent sees none of it. A hint states a site's quirks and nothing about the task.
 """
 
 from __future__ import annotations
@@ -36,23 +33,19 @@ _LESSONS: tuple[tuple[str, tuple[str, str]], ...] = (
 
 
 def hint_parts(task_id: str) -> dict[str, str]:
-    """The hint of a task's site, quirk by quirk; raises ValueError for a wrong id."""
     _, site, _ = split_id(task_id)
     return site_hint_parts(site)
 
 
 def site_hint_parts(site: int) -> dict[str, str]:
-    """The hint of a site, quirk by quirk; raises ValueError if there is no such site."""
     return {quirk: PHRASES[quirk, str(value)] for quirk, value in asdict(quirks_of(site)).items()}
 
 
 def site_hint(site: int) -> str:
-    """One line that says all of a site's quirks; raises ValueError if there is no such site."""
     return " ; ".join(site_hint_parts(site).values())
 
 
 def hint(task_id: str) -> str:
-    """One line that says all of a site's quirks; raises ValueError for a wrong id."""
     return " ; ".join(hint_parts(task_id).values())
 
 
@@ -65,7 +58,6 @@ def lesson(observation: str) -> str | None:
 
 
 def reference(task_id: str, syntax: Syntax = "compact") -> list[str]:
-    """The reference solution as assistant messages would write it; raises ValueError for a wrong or open id."""
     task = make_task(task_id)
     return [render(call, signature(call.tool, quirks_of(task.site)), syntax) for call in task.solution]
 
@@ -82,8 +74,7 @@ class Replay:
 
 
 def replay(task_id: str, actions: Sequence[str], *, slack: int | None = None) -> Replay:
-    """Carry out assistant messages in a fresh world of a task.
-    Without `slack` no step budget applies. Raises ValueError."""
+    """Carry out assistant messages in a fresh world of a task. Without `slack` no step budget applies."""
     env = PocketEnv(task_id, "replay", {"slack": len(actions) if slack is None else slack})
     seen = []
     for text in actions:
@@ -102,19 +93,15 @@ def snapshot(env: PocketEnv) -> Facts:
 
 
 def label_steps(task_id: str, actions: Sequence[str]) -> list[Label]:
-    """Label each assistant message of an episode GOOD or BAD: `label_steps_of` its task; raises ValueError for a wrong
-    or open id."""
+    """Label each assistant message of an episode GOOD or BAD: `label_steps_of` its task."""
     task = make_task(task_id)
     return label_steps_of(task, task.world(), actions)
 
 
 def label_steps_of(task: WorldTask, world: PocketWorld, actions: Sequence[str]) -> list[Label]:
-    """Label each assistant message of an episode of a task, which begins in `world`, GOOD or BAD.
-
-    GOOD: a first reference call, a change towards the goal that breaks nothing, the first sight of an id the solution
-    needs, or the right `done` once everything else holds. BAD: everything else, above all errors, repeats, needless
-    look-ups and wrong changes.
-    """
+    """Label each assistant message of an episode, which begins in `world`, GOOD or BAD. GOOD: a first reference call, a
+    change towards the goal that breaks nothing, the first sight of a needed id, or the right `done` once all else
+    holds."""
     needed = {a for c in task.solution for a in c.args if re.fullmatch(r"[neom]\d+", a)}
     seen: set[tuple[str, tuple[str, ...]]] = set()
     labels: list[Label] = []

@@ -1,8 +1,7 @@
-"""Sites and their quirks: the part of PocketWorld that experience can carry from one task to another.
+"""Sites and their quirks: what experience can carry from one task to another.
 
-A site is a number 0..31 with five hidden bits. The 16 train sites hold every combination of even parity once (so each
-bit, pair, triple and quadruple of bits is balanced); the held-out sites hold those of odd parity: a held-out site is a
-combination never trained on.
+A site is a number 0..31 with five hidden bits. The 16 train sites are the combinations of even parity, the held-out
+sites those of odd parity.
 """
 
 from __future__ import annotations
@@ -24,16 +23,9 @@ _USUAL = {t.name: t.params for t in TOOLS.values()}
 
 @dataclass(frozen=True, slots=True)
 class Quirks:
-    """How a site bends the tools.
-
-    - `guard`: what a guarded call (changing or removing what exists) wants: its manual read first, or a trailing `yes`.
-        No site has `none`:
-      it is what an agent believes that knows nothing of the site.
-    - `pay`: which argument of bank.pay comes first.
-    - `login`: whether bank and buying want a login with the PIN.
-    - `plan`: which argument of cal.add comes first.
-    - `look`: whether a product must be looked up before it is bought.
-    """
+    """How a site bends the tools: `guard` (a guarded call wants its manual read, or a trailing `yes`; `none` is what an
+    agent believes that knows nothing), `pay` and `plan` (the first argument of bank.pay and cal.add), `login`
+    (whether bank and buying want the PIN), `look` (whether a product is looked up before it is bought)."""
 
     guard: Literal["none", "doc", "yes"]
     pay: Literal["name", "amount"]
@@ -69,7 +61,6 @@ _SITES = _arrange()
 
 
 def quirks_of(site: int) -> Quirks:
-    """Return the quirks of a site; raises ValueError if there is no such site."""
     if not 0 <= site < N_SITES:
         raise ValueError(f"site k{site} does not exist: sites are k0 to k{N_SITES - 1}")
     return _SITES[site]
@@ -89,7 +80,6 @@ def signature(tool: str, quirks: Quirks | None) -> tuple[Param, ...]:
 
 
 def demands(tool: str, quirks: Quirks) -> tuple[str, ...]:
-    """What a site wants before a call of this tool, in the words its manual uses."""
     out = []
     if quirks.login == "pin" and TOOLS[tool].needs_login:
         out.append("login first")
@@ -99,7 +89,6 @@ def demands(tool: str, quirks: Quirks) -> tuple[str, ...]:
 
 
 def reorder(call: PocketCall, quirks: Quirks) -> PocketCall:
-    """Write a call given with the usual arguments the way a site wants it."""
     usual = dict(zip((p.key for p in _USUAL[call.tool]), call.args, strict=False))
     usual[CONFIRM.key] = "yes"
     return PocketCall(call.tool, tuple(usual[p.key] for p in signature(call.tool, quirks) if p.key in usual))

@@ -1,9 +1,7 @@
-"""Tasks and splits. A task's id, `family.kSITE.SEED`, is all there is to a task: the world, the wording and the
-solution follow from it.
+"""Tasks and splits. World, wording and solution follow from the id, `family.kSITE.SEED`.
 
-The seed's zone decides the split, so that splits are disjoint by id: below 50,000 train, then dev, test, hard in blocks
-of 10,000. Seeds of the hard zone get the held-out wording. Ids that begin with `open.` name a world without a task. A
-wrong id raises ValueError.
+The seed decides the split: below 50,000 train, then dev, test, hard in blocks of 10,000. Hard has the held-out wording.
+An `open.` id names a world without a task.
 """
 
 from __future__ import annotations
@@ -65,7 +63,6 @@ class WorldTask:
     goal: Facts
 
     def world(self, syntax: Syntax = "compact") -> PocketWorld:
-        """A fresh world in the task's start state."""
         return PocketWorld(self.site, self.world_seed, syntax)
 
 
@@ -153,11 +150,8 @@ def open_world(task_id: str, syntax: Syntax = "compact") -> PocketWorld:
 
 
 def task_ids(split: str, n: int | None = None, levels: tuple[int, ...] = LEVELS) -> list[str]:
-    """The first `n` ids of a split; any prefix is stratified, since levels and families take turns.
-    Sites come in shuffled rounds.
-
-    Raises ValueError for an unknown split, a level outside 1..4 or a size the split cannot give.
-    """
+    """Return the first `n` ids of a split; any prefix is stratified by level and family, and sites come in shuffled
+    rounds. Raises ValueError."""
     if split not in SPLITS:
         raise ValueError(f"there is no split {split!r}; splits are {', '.join(SPLITS)}")
     spec = SPLITS[split]
@@ -178,7 +172,7 @@ def nth_id(split: str, spec: Split, family: str, index: int) -> str:
 
 
 def read_list_params(params: dict[str, Any]) -> tuple[int | None, tuple[int, ...]]:
-    """Read `n` and `levels` of a query-list request; raises ValueError for anything else."""
+    """Read `n` and `levels` of a query-list request."""
     unknown = set(params) - {"n", "levels"}
     if unknown:
         raise ValueError(f"unknown parameter {sorted(unknown)} of the query list; it takes n and levels")

@@ -71,6 +71,14 @@ KIND_WORDS = {
     "tool": "a tool or an app; nothing lists the apps",
     "answer": "the bare answer if the task asks for one: a word or a number",
 }
+SHORT_KINDS = {
+    "word": "a thing like milk",
+    "name": "a person like ann",
+    "tag": " ".join(TAGS),
+    "day": " ".join(DAYS),
+    "text": "a word or a tag",
+    "id": "as find and list show it, like n3",
+}
 
 WORD, NAME, TAG, DAY, HOUR = (Param(k, k) for k in ("word", "name", "tag", "day", "hour"))
 TEXT, AMOUNT, QTY, ID, PIN = (Param(k, k) for k in ("text", "amount", "qty", "id", "pin"))

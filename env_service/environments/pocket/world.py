@@ -1,8 +1,6 @@
-"""The state of one episode's world and the tools that act on it.
+"""The state of one episode's world and the tools that act on it. A world follows from (site, seed) alone.
 
-Deterministic: a world follows from (site, seed) alone, without clock or global randomness. A call either does what it
-says and answers, or raises `CallError` before anything has changed; `World.call` turns that into an observation that
-begins with `err`.
+A call either succeeds or raises `CallError` before anything has changed.
 """
 
 from __future__ import annotations
@@ -79,7 +77,6 @@ class PocketWorld:
     """A site's apps over one set of tables. `answer` is None until `done` was called."""
 
     def __init__(self, site: int, seed: str, syntax: Syntax = "compact") -> None:
-        """Build the start state; raises ValueError if there is no such site."""
         self.quirks: Quirks = quirks_of(site)
         self.site = site
         self.syntax: Syntax = syntax
@@ -112,7 +109,6 @@ class PocketWorld:
         return _DO[tool.name](self, *args)
 
     def usage(self, tool: str) -> str:
-        """How this site wants a tool to be called."""
         return usage(tool, signature(tool, self.quirks), self.syntax)
 
     def hints(self, call: PocketCall | None) -> tuple[str, str]:
@@ -126,7 +122,6 @@ class PocketWorld:
         return f"use {self.usage(call.tool)}", " , then ".join(before or ["correct the arguments and call it again"])
 
     def _bind(self, call: PocketCall) -> list[str]:
-        """The arguments in the usual order, checked, without the confirmation."""
         wanted = signature(call.tool, self.quirks)
         if call.tool == "done":
             return [" ".join(call.args)]

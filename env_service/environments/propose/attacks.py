@@ -1,7 +1,7 @@
-"""Attacks of a proposal, told by its text: each kind has a name, for counts and for whoever reads a refusal.
+"""Attacks of a proposal, told by its text: each kind has a name.
 
-These checks name what is tried. They are no wall: programs run in the sandbox of their world whatever they say, and
-what a question says is text for a policy that has nothing but that sandbox.
+These checks are no wall: programs run in the sandbox of their world, and a question is text for a policy that has
+nothing but that sandbox.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ def forged(text: str) -> str:
 
 
 def file_access(text: str) -> str:
-    """Return what of a question asks for files of the machine, "" if nothing does: a path, a call that opens one, an
-    order to read one. That there are files in it (`Ann files a complaint`) is no asking."""
+    """Return what of a question asks for files of the machine (a path, a call that opens one, an order to read one), or
+    "". `Ann files a complaint` does not."""
     plain = unicodedata.normalize("NFKC", text)
     for pattern in (_PATHS, _OPENING, _READING):
         if found := pattern.search(plain):
@@ -107,7 +107,6 @@ def file_access(text: str) -> str:
 
 
 def program_access(program: str) -> str:
-    """Return what of a Python program asks for files, processes or the network, "" if nothing does."""
     for pattern in (_MODULES, _OPENING):
         if found := pattern.search(program):
             return found[0].strip()

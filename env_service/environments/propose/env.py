@@ -1,8 +1,4 @@
-"""The environment "propose": a policy is given a seed and writes a task for another world, in one message.
-
-Whatever it writes leads to a state, never to an exception. The grade says whether it is a proposal at all; what it is
-worth is measured by whoever has it solved.
-"""
+"""The environment "propose": from a seed, a policy writes a task for another world, in one message."""
 
 from __future__ import annotations
 
@@ -40,7 +36,6 @@ class ProposeEnv(BaseEnv):
     call_timeout_s: ClassVar[float] = 10.0
 
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
-        """Read the seed; raises ValueError for an unknown task or parameter."""
         super().__init__(task_id, instance_id, params)
         self._settings = ProposeParams().updated(params)
         self._seed = read_seed(task_id)
@@ -48,7 +43,6 @@ class ProposeEnv(BaseEnv):
         self._is_over = False
 
     def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
-        """Return the two opening messages; `params` given here count on top of those of the constructor."""
         self._settings = chosen = self._settings.updated(params)
         state = opening(self._seed, verbose=chosen.verbose, wants_program=chosen.program)
         return {
@@ -63,11 +57,8 @@ class ProposeEnv(BaseEnv):
         }
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
-        """Read the proposal, which ends the episode; the reward is what `evaluate` says.
-
-        `info`: `refused` (why it is no proposal, or false), `finished` (whether it is one), `answer`, `question`.
-        Raises ValueError after the end.
-        """
+        """Read the proposal, which ends the episode. `info`: `refused` (why, or false), `finished` (whether it is a
+        proposal), `answer`, `question`."""
         if self._is_over:
             raise ValueError(f"the episode of task {self.task_id!r} is over; create a new instance")
         # What UTF-8 cannot hold would not reach whoever asks for the state.
@@ -112,5 +103,5 @@ class ProposeEnv(BaseEnv):
 
     @staticmethod
     def get_query_list(split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
-        """Return seeds of train, dev or test: `world` (calc, python), `count` and `offset`. Raises ValueError."""
+        """Return seeds of train, dev or test: `world` (calc, python), `count` and `offset`."""
         return seed_ids(split, params)

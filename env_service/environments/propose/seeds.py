@@ -1,9 +1,8 @@
-"""Seeds of proposals: what a task id of the environment asks for.
+"""Seeds of proposals, as task ids.
 
-`calc.left.3.f.00017` asks for a question of the world calc that begins with `left 3 f`;
-`python.primes.search.3.00017` for a problem on primes, to be solved by a search, of level 3, the number choosing a
-setting. A list of ids goes through all combinations before one comes again with another number, each time in another
-order; splits have numbers of their own.
+`calc.left.3.f.00017` asks for a question of calc that begins with `left 3 f`, `python.primes.search.3.00017` for a
+level-3 problem on primes, solved by a search; the number chooses a setting. A list goes through all combinations before
+one comes again. Splits have numbers of their own.
 """
 
 from __future__ import annotations
@@ -27,8 +26,6 @@ _NUMBER = re.compile(r"\d{5}")
 
 @dataclass(frozen=True, slots=True)
 class CalcSeed:
-    """The beginning of a question of calc."""
-
     family: str
     operand: str
     operator: str
@@ -41,8 +38,6 @@ class CalcSeed:
 
 @dataclass(frozen=True, slots=True)
 class PythonSeed:
-    """What a problem is to be about."""
-
     topic: str
     skill: str
     level: int
@@ -55,7 +50,6 @@ Seed = CalcSeed | PythonSeed
 
 
 def read_seed(task_id: str) -> Seed:
-    """Return the seed of a task id; raises ValueError for one that does not exist."""
     parts = task_id.split(".")
     if len(parts) == 5 and _NUMBER.fullmatch(parts[4], 0) and parts[4].isascii():
         world, first, second, third, number = parts
@@ -70,7 +64,7 @@ def read_seed(task_id: str) -> Seed:
 
 
 def seed_ids(split: str, params: Mapping[str, Any] | None = None) -> list[str]:
-    """Return ids of a split: `world` (calc unless given), `count` of them after `offset`; raises ValueError."""
+    """Return ids of a split: `world` (calc unless given), `count` of them after `offset`."""
     if split not in FIRST_NUMBER:
         raise ValueError(f"unknown split {split!r} of propose; splits are {', '.join(FIRST_NUMBER)}")
     wanted = dict(params or {})

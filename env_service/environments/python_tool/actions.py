@@ -1,8 +1,7 @@
 """Actions that an assistant message asks for: to run code, or to end the episode with an answer.
 
-Code comes as the first ```python block, as `<tool_call>{"name": "python", "arguments": {"code": ...}}</tool_call>`, or
-as a structured tool call; code goes before an answer in the same message. What follows a closed `</think>` is looked
-at, if there is one. Anything else is `PythonNoAction`, with a sentence that tells the agent what was wrong.
+Code is the first ```python block, a `<tool_call>` or a structured call, behind the last `</think>`; it goes before an
+answer in the same message.
 """
 
 from __future__ import annotations
@@ -23,7 +22,15 @@ _ANSWER_LINE = re.compile(
     r"^[ \t*_#>-]*(?:the[ \t]+)?(?:final[ \t]+)?answer[ \t*_]*(?::|\bis\b:?)(.*)$", re.IGNORECASE | re.MULTILINE
 )
 _BRACE = re.compile(r"\\boxed\s{0,3}\{|\\[{}]|[{}]")
-_CALL_FORM = '<tool_call>{"name": "python", "arguments": {"code": "..."}}</tool_call>'
+_CALL_FORM = '<tool_call>{"name": "python", "arguments": {"code": "print(2 ** 10)"}}</tool_call>'
+_ARGUMENTS = 'arguments like {"code": "print(2 ** 10)"}'
+HOW_TO_RUN = """To run code, end your reply with one block like this:
+```python
+print(2 ** 10)
+```"""
+HOW_TO_CALL = f"To run code, make one call of {TOOL_NAME} a reply, with {_ARGUMENTS}, and write no output yourself."
+END_WITHOUT_CODE = r"reply without code, with the answer as \boxed{1024}."
+END_WITHOUT_CALL = r"reply without a call, with the answer as \boxed{1024}."
 
 
 @dataclass(frozen=True)
@@ -37,15 +44,11 @@ class Code:
 
 @dataclass(frozen=True)
 class PythonAnswer:
-    """A final answer."""
-
     text: str
 
 
 @dataclass(frozen=True)
 class PythonNoAction:
-    """Neither code nor an answer; `reason` says so to the agent."""
-
     reason: str
     style: Style = "block"
 
@@ -78,12 +81,12 @@ def answer_of(text: str) -> str | None:
 
 
 def code_of(call: ToolCall | BadCall, style: Style, further: int = 0) -> Code | PythonNoAction:
-    """Return the code that a call carries, or why it carries none."""
     if isinstance(call, BadCall):
-        return PythonNoAction(f"{call.reason[0].upper()}{call.reason[1:]}.", style)
-    form = "" if style == "structured" else f": {_CALL_FORM}"
+        end = f"; call {TOOL_NAME} with {_ARGUMENTS}." if style == "structured" else "."
+        return PythonNoAction(f"{call.reason[0].upper()}{call.reason[1:]}{end}", style)
+    form = f"; call it with {_ARGUMENTS}." if style == "structured" else f": {_CALL_FORM}"
     if call.name != TOOL_NAME:
-        return PythonNoAction(f"There is no tool {repr(call.name)[:80]}; the only one is {TOOL_NAME}{form}", style)
+        return PythonNoAction(f"There is no tool {repr(call.name)[:80]}, the only one is {TOOL_NAME}{form}", style)
     code = call.arguments.get("code")
     if not isinstance(code, str) or not code.strip():
         return PythonNoAction(f"The tool call has no text `code` in its arguments{form}", style)
@@ -96,7 +99,7 @@ def _block(text: str, start: re.Match[str]) -> Action:
     stop = end.start() if end else rest.find("```")
     source, after = (rest[:stop], rest[stop:]) if stop >= 0 else (rest, "")
     if not source.strip():
-        return PythonNoAction("The code block is empty.")
+        return PythonNoAction(f"The code block is empty. {HOW_TO_RUN}")
     return Code(source.rstrip("\n") + "\n", "block", len(_BLOCK.findall(after)))
 
 
@@ -115,8 +118,7 @@ def parse(message: Message) -> Action:
     if answer:
         return PythonAnswer(answer)
     return PythonNoAction(
-        r"This message holds neither code nor an answer. Write a ```python block to run code, or finish with "
-        r"\boxed{answer}."
+        f"This message holds neither code nor an answer. {HOW_TO_RUN}\nTo end the task, {END_WITHOUT_CODE}"
     )
 
 
@@ -128,5 +130,5 @@ def parse_native(message: Message) -> list[ToolCall | BadCall] | PythonAnswer | 
     if answer:
         return PythonAnswer(answer)
     return PythonNoAction(
-        r"This message holds neither a call nor an answer. Call the tool to run code, or finish with \boxed{answer}."
+        f"This message holds neither a call nor an answer. {HOW_TO_CALL} To end the task, {END_WITHOUT_CALL}"
     )

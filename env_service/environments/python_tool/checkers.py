@@ -1,9 +1,8 @@
 r"""Checkers of an answer against the reference: `exact` text, `numeric` value, or `math-verify` for any expression.
 
 numeric: integers must match exactly, other numbers within a relative 1e-6 (or the task's absolute tolerance).
-Understood are integers, decimals, powers of ten, fractions (`3/4`, `\frac{3}{4}`), per cent, thousands separators, and
-`x = 3`. math-verify parses LaTeX and computes, so an answer must also state a value (not `(7*8-50)/2` or `4=3` for 3),
-and it runs in a sandbox of its own: an answer that hangs or floods it is a wrong answer, not a failure.
+math-verify computes, so an answer must also state a value (not `4=3` for 3); it runs in a sandbox, where an answer that
+hangs it is wrong.
 """
 
 from __future__ import annotations
@@ -68,7 +67,6 @@ def parse_number(text: str) -> Fraction | None:
 
 
 def same_number(reference: str, answer: str, tolerance: float | None = None) -> bool:
-    """Whether both texts write the same number; raises ValueError if the reference writes none."""
     wanted, given = parse_number(reference), parse_number(answer)
     if wanted is None:
         raise ValueError(f"the reference answer {reference!r} is not a number")
@@ -87,7 +85,6 @@ def comparable(text: str) -> str:
 
 
 def same_text(reference: str, answer: str) -> bool:
-    """Whether both texts are equal but for white space and typesetting."""
     return comparable(reference) == comparable(answer)
 
 
@@ -122,7 +119,6 @@ def same_expression(reference: str, answer: str) -> bool:
 
 
 def is_correct(task: PythonTask, answer: str) -> bool:
-    """Grade an answer by the task's checker; raises ValueError for a reference that its checker cannot read."""
     if len(answer) > LONGEST_ANSWER:
         return False
     if task.checker == "exact":

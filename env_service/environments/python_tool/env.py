@@ -1,8 +1,6 @@
 """The "python" environment: solve a maths or code problem with a sandboxed interpreter.
 
-Whatever the agent writes leads to an observation. A sandbox that cannot be set up raises `SandboxUnavailable` (the
-environment failed): code is never run without one. What the caller asks wrongly raises ValueError. The grade depends
-only on the final answer.
+Without a sandbox `SandboxUnavailable` is raised, and no code is run. The grade depends only on the final answer.
 """
 
 from __future__ import annotations
@@ -43,7 +41,6 @@ def _said(text: str) -> list[Message]:
 
 
 def _start(settings: PythonSettings) -> Sandbox:
-    """Return a sandbox that stands or is being built: the spare one if it fits."""
     global _spare
     if _spare is not None:
         owner, sandbox = _spare
@@ -56,9 +53,9 @@ def _start(settings: PythonSettings) -> Sandbox:
 
 
 class PythonEnv(BaseEnv):
-    """One problem and one interpreter. Parameters: `is_open_query`, `native_tools` (code comes in `tool_calls` alone),
-    `stateful` (false: every run starts afresh), `sparse`, and `problem`: a question that somebody proposed and its
-    answer (`proposed.proposed_task`), in place of a task of the files; the task id then only names the instance."""
+    """One problem and one interpreter. Parameters: `is_open_query`, `native_tools`, `stateful` (false: every run starts
+    afresh), `sparse`, and `problem`: a proposed question and answer (`proposed.proposed_task`) in place of a listed
+    task."""
 
     isolation: ClassVar[Literal["shared", "isolated"]] = "isolated"
     call_timeout_s: ClassVar[float] = 90.0
@@ -66,7 +63,6 @@ class PythonEnv(BaseEnv):
     native_tools: ClassVar[bool] = True
 
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
-        """Look the task up and start building the sandbox; raises ValueError for an unknown task or parameter."""
         super().__init__(task_id, instance_id, params)
         given = dict(params or {})
         self._problem = given.pop("problem", None)
@@ -96,7 +92,6 @@ class PythonEnv(BaseEnv):
             _spare = os.getpid(), Sandbox(settings.limits, settings.package_paths)
 
     def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
-        """Return the protocol and the problem, once the sandbox stands; raises SandboxUnavailable if it cannot."""
         given = dict(params or {})
         if given.pop("problem", self._problem) != self._problem:
             raise ValueError("`problem` must be given when the instance is created")
@@ -118,11 +113,8 @@ class PythonEnv(BaseEnv):
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
         """Run the message's code, or take its answer and end the episode; with native tools, run all of its calls.
-
-        The reward is 0 until the end, then what `evaluate` says. `info`: `status` (ok, error, timeout, output_limit,
-        died, no_action, answered), `refused` (no action, or code that failed), `finished`, `answer`, counts so far, and
-        `wall_s` of a run. Raises ValueError after the end, SandboxUnavailable if no sandbox can be had.
-        """
+        `info`: `status` (ok, error, timeout, output_limit, died, no_action, answered), `refused`, `finished`,
+        `answer`, counts, `wall_s` of a run. Raises SandboxUnavailable."""
         if self._answer is not None:
             raise ValueError(f"the episode of task {self.task_id!r} is over; create a new instance")
         self._counts["steps"] += 1
@@ -176,7 +168,6 @@ class PythonEnv(BaseEnv):
         self._counts["restarts"] += 1
 
     def _account(self, result: RunResult) -> None:
-        """Count a run, and start the next interpreter at once where this one is gone."""
         self._counts["calls"] += 1
         self._counts["errors"] += result.status == "error"
         self._counts["timeouts"] += result.status == "timeout"
@@ -203,12 +194,8 @@ class PythonEnv(BaseEnv):
         }
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
-        """Return 1 if the answer that ended the episode is right,
-        else 0 (there is no partial credit, so `sparse` changes nothing).
-
-        Only an answer given to `step` counts, never text in `messages`. 0 without a task, and for a proposed problem
-        that came without its answer.
-        """
+        """Return 1 if the answer given to `step` is right, else 0; `sparse` changes nothing. 0 without a task, or
+        without a reference answer."""
         read_flags(params, self._flags)
         if self._answer is None or self._flags["is_open_query"] or not self._task.answer:
             return 0.0
@@ -217,9 +204,8 @@ class PythonEnv(BaseEnv):
         return self._grade
 
     def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the tool's schema, the limits, the packages and the counts so far; with `what` "state" the state
-        (`base.StateInfo`): the answer is all that a task leaves behind, and `facts.calls` tells how often code was run
-        for it (not in an open query: a task that is made up there may be solved by any number of runs)."""
+        """Return the tool's schema, limits, packages and counts, or with `what` "state" the state (`base.StateInfo`).
+        Its facts count the runs, but of an open query, whose task may be solved by any number of runs."""
         options = dict(params or {})
         what = options.pop("what", "tools")
         if options or what not in ("tools", "state"):
@@ -235,13 +221,11 @@ class PythonEnv(BaseEnv):
         }
 
     def close(self) -> None:
-        """End the interpreter and wait for its processes."""
         self._sandbox.close()
 
     @staticmethod
     def get_query_list(split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
-        """Return the ids of train, dev or test, in file order;
-        `level` (1 to 4) and `family` narrow the list. Raises ValueError."""
+        """Return the ids of train, dev or test, in file order; `level` (1 to 4) and `family` narrow the list."""
         if split not in SPLITS:
             raise ValueError(f"unknown split {split!r} of the python environment; use one of {', '.join(SPLITS)}")
         filters = dict(params or {})

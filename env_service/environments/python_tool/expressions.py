@@ -16,7 +16,6 @@ UNREADABLE = "unreadable"
 
 
 def verdict(reference: str, answer: str) -> str:
-    """Return "True" or "False", or UNREADABLE for a reference that math-verify cannot read."""
     gold, given = _parsed(reference), _parsed(answer)
     if not gold:
         return UNREADABLE
@@ -25,11 +24,10 @@ def verdict(reference: str, answer: str) -> str:
 
 
 def is_worked_out(answer: Any, reference: Any) -> bool:
-    """Whether an answer states a value: no equation but `name = value`,
-    and no part that is a number still to be computed.
+    """Whether an answer states a value: no equation but `name = value`, and no part that is still to be computed.
 
-    So `(7*8-50)/2`, `4=3`, `2+1=3` and `x+1+2` are none, but `3`, `x=3`, `3/4`, `3*10^5`, `(3+sqrt(5))/2` and `(x+1)^2`
-    are. A reference that is itself an equation or is not worked out asks for no more than its own form.
+    `(7*8-50)/2`, `4=3` and `x+1+2` do not; `x=3`, `3/4`, `3*10^5` and `(x+1)^2` do. A reference that does not asks for
+    its own form.
     """
     if isinstance(answer, str):  # what math-verify does not understand is equal by its text alone
         return True

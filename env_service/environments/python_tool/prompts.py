@@ -6,7 +6,15 @@ import json
 import re
 from typing import Any
 
-from env_service.environments.python_tool.actions import TOOL_NAME, Code, Style
+from env_service.environments.python_tool.actions import (
+    END_WITHOUT_CALL,
+    END_WITHOUT_CODE,
+    HOW_TO_CALL,
+    HOW_TO_RUN,
+    TOOL_NAME,
+    Code,
+    Style,
+)
 from env_service.environments.python_tool.sandbox.host import RunResult, SandboxLimits
 from env_service.environments.python_tool.settings import PythonSettings
 
@@ -24,25 +32,13 @@ TOOL: dict[str, Any] = {
     },
 }
 
-_SYSTEM = """{purpose}
+_SYSTEM = """Solve the user's problem with a Python interpreter. {run}
+I run it and reply with its output. {facts}
 
-To run code, write one block and end your message:
-```python
-print(2 ** 10)
-```
-or call the tool: <tool_call>{{"name": "python", "arguments": {{"code": "print(2 ** 10)"}}}}</tool_call>
-The first block of a message is run, and its output comes back in the next message. {facts}
-
-When you are done, give the answer in a message without code{ending}"""
-_NATIVE_SYSTEM = """{purpose} {facts}
-
-When you are done, give the answer in a message without a call{ending}"""
-_PURPOSE = "You solve problems with the help of a Python interpreter."
-_FACTS = """{state} The value of a last expression is shown.
-Each run may take {wall:g} seconds and {memory} MB. There is no network, no other process and no file but those you \
-write yourself.
-Beyond the standard library you can import: {packages}."""
-_ENDING = r""", as \boxed{answer} or as a last line "answer: ...". That ends the task."""
+When you know the answer, end the task: {end}"""
+_FACTS = """{state} The value of a last expression is shown. Each run may take {wall:g} seconds and {memory} MB. \
+There is no network, no other process and no file but those you write. Beyond the standard library you can import: \
+{packages}."""
 
 _LASTING = "Variables and imports last from run to run."
 _STATELESS = "Every run starts in a fresh interpreter."
@@ -54,24 +50,22 @@ FRESH = "A fresh interpreter was started: variables and imports of earlier runs 
 
 
 def system_prompt(settings: PythonSettings, *, stateful: bool, native: bool = False) -> str:
-    """Return the system message; `native` leaves out how to write code."""
     facts = _FACTS.format(
         state=_LASTING if stateful else _STATELESS,
         wall=settings.limits.wall_s,
         memory=settings.limits.memory_mb,
         packages=", ".join(settings.packages) or "nothing",
     )
-    return (_NATIVE_SYSTEM if native else _SYSTEM).format(purpose=_PURPOSE, facts=facts, ending=_ENDING)
+    run, end = (HOW_TO_CALL, END_WITHOUT_CALL) if native else (HOW_TO_RUN, END_WITHOUT_CODE)
+    return _SYSTEM.format(run=run, facts=facts, end=end)
 
 
 def tool_schema() -> dict[str, Any]:
-    """Return the tool as an OpenAI-style schema, a copy."""
     schema: dict[str, Any] = json.loads(json.dumps(TOOL))
     return schema
 
 
 def framed(text: str, style: Style) -> str:
-    """Put an observation into the form that goes with the way the code was written."""
     if style == "tool_call":
         return f"<tool_response>\n{text}\n</tool_response>"
     return text
@@ -101,7 +95,7 @@ def observation(code: Code, result: RunResult, limits: SandboxLimits, *, lost_be
     output = result.output.rstrip("\n")
     body = _fenced(output) if code.style == "block" else output
     parts = [f"The interpreter had stopped since the last run. {FRESH}"] if lost_before else []
-    parts.append(body if output else "(no output)")
+    parts.append(body if output else "(no output: print what you want to see)")
     if ending := _ending(result, limits):
         parts.append(ending)
     if code.further:

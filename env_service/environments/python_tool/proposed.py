@@ -10,14 +10,8 @@ from env_service.problem import read_problem
 
 
 def proposed_task(task_id: str, problem: Any) -> PythonTask:
-    """Return the task that the parameter `problem` of `create` describes (`env_service.problem`).
-
-    Its checker is numeric where the answer is a number, exact where not, unless one is named. Without an answer the
-    task has "" as one, and nothing is right.
-
-    Raises:
-        ValueError: the problem is none, or its checker cannot compare with such an answer or does not work here.
-    """
+    """Return the task that the parameter `problem` of `create` describes (`env_service.problem`). The checker is
+    numeric for a number, else exact, unless one is named. Without an answer nothing is right. Raises ValueError."""
     given = read_problem(problem, CHECKERS)
     answer = given.answer or ""
     is_number = parse_number(answer) is not None

@@ -1,8 +1,7 @@
-"""Operator settings of the python tool, from environment variables `ENV_PYTHON_*` only; a request can set none of it.
+"""Operator settings of the python tool, from environment variables `ENV_PYTHON_*` only.
 
-An unknown variable of that prefix, or a value that cannot be read, raises SettingsError that names it. Packages that
-the agent's code may import are an allow-list by import name, resolved to host paths without importing; one that the
-configuration names but that is not installed is an error, the defaults are shown where they exist.
+An unknown variable of that prefix, or a bad value, raises SettingsError. Packages that the agent's code may import are
+an allow-list, resolved to host paths without importing.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ GRADER_PACKAGES = ("antlr4", "latex2sympy2_extended", "math_verify", "mpmath", "
 
 
 def is_installed(name: str) -> bool:
-    """Whether a top-level package or module of this name can be found."""
     return name.isidentifier() and importlib.util.find_spec(name) is not None
 
 

@@ -1,9 +1,7 @@
-"""The task files: generated problems that ship with the environment, and further files that the operator names.
+"""The task files: generated problems that ship with the environment, and files that the operator names.
 
-A line is `{"id", "question", "answer", "checker"}` with optional `split` (train, dev, test; the file's name or train by
-default), `tolerance`, `family` and `level`. A wrong line, an id that occurs twice, or a checker that cannot work here
-raises TaskFileError
-naming file and line: nothing is skipped.
+A line is `{"id", "question", "answer", "checker"}` with optional `split`, `tolerance`, `family` and `level`. A wrong
+line raises TaskFileError naming file and line.
 """
 
 from __future__ import annotations
@@ -66,7 +64,6 @@ def _checked(record: Any, default_split: str) -> PythonTask:
 
 
 def demand_grader() -> None:
-    """Raise ValueError if what the checker math-verify needs is not installed."""
     missing = [name for name in GRADER_PACKAGES if not is_installed(name)]
     if missing:
         raise ValueError(f"checker 'math-verify' needs {missing[0]!r}; install math-verify[antlr4_9_3]")
@@ -96,7 +93,6 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 
 def load_tasks(extra_files: tuple[str, ...] = ()) -> dict[str, PythonTask]:
-    """Return all tasks by id, the shipped ones first, in file order. A file that changed is read again."""
     paths = (*(_SHIPPED / f"{split}.jsonl" for split in SPLITS), *map(Path, extra_files))
     return _loaded(paths, tuple(_stamp(path) for path in paths))
 

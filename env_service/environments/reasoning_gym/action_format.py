@@ -8,8 +8,6 @@ from env_service.action_format import PlainFormat
 
 
 class ReasoningGymFormat(PlainFormat):
-    """`<answer>...</answer>` ends the episode; everything else is thought."""
-
     exploration = (1, 1)
 
     def closing(self, answer: str | None) -> str | None:

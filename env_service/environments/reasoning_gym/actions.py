@@ -14,15 +14,11 @@ _TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class ReasoningAnswer:
-    """The final answer."""
-
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReasoningNoAction:
-    """No answer; `reason` says so to the agent."""
-
     reason: str
 
 
@@ -35,7 +31,6 @@ def parse(text: str) -> ReasoningAnswer | ReasoningNoAction:
 
 
 def answer_of_call(call: ToolCall | BadCall) -> ReasoningAnswer | ReasoningNoAction:
-    """Read a native call of the tool."""
     if isinstance(call, BadCall):
         return ReasoningNoAction(call.reason)
     if call.name != TOOL_NAME:

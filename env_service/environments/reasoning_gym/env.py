@@ -1,7 +1,6 @@
 """The environment reasoning_gym: one question of a generator, one answer, and the package's verdict.
 
-Everything an agent may write leads to an observation; what the caller asks wrongly raises ValueError, and a package or
-sandbox that is missing RuntimeError: nobody is graded without its verdict.
+A missing package or sandbox raises RuntimeError.
 """
 
 from __future__ import annotations
@@ -47,7 +46,6 @@ class ReasoningGymEnv(BaseEnv):
     native_tools: ClassVar[bool] = True
 
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
-        """Make the question; raises ValueError for an unknown task or parameter, RuntimeError without the package."""
         super().__init__(task_id, instance_id, params)
         self._settings = GymParams().updated(params)
         self._library = Library.shared()
@@ -61,8 +59,6 @@ class ReasoningGymEnv(BaseEnv):
         self._score: float | None = None
 
     def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
-        """Return the two opening messages; `params` given here count on top of those of the constructor,
-        and restart the episode."""
         self._settings = self._settings.updated(params)
         self._begin()
         chosen = self._settings
@@ -76,14 +72,12 @@ class ReasoningGymEnv(BaseEnv):
 
     @property
     def is_over(self) -> bool:
-        """Whether an answer was given, or the steps are spent."""
         return self._answer is not None or self._steps >= self._settings.max_steps
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
-        """Take the answer of a message, if it holds one. The reward is 0 until the end, then what `evaluate` says.
+        """Take the answer of a message, if it holds one.
 
-        `info`: steps, `refused`, `finished`, `answer`, and `stop_reason` (finished, max_steps or None). Raises
-        ValueError if the episode is over.
+        `info`: steps, `refused`, `finished`, `answer`, and `stop_reason` (finished, max_steps or None).
         """
         if self.is_over:
             raise ValueError(f"the episode of task {self.task_id!r} is over; create a new instance")
@@ -145,5 +139,5 @@ class ReasoningGymEnv(BaseEnv):
 
     @staticmethod
     def get_query_list(split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
-        """Return task ids of train, dev or test (`tasks.task_ids`); raises ValueError."""
+        """Return task ids of train, dev or test (`tasks.task_ids`)."""
         return task_ids(split, params, Library.shared().levels)

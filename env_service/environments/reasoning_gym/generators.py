@@ -25,7 +25,6 @@ ORACLES = ("example_correct_answer", "example_answer", "possible_answer")
 
 
 def catalogue() -> dict[str, list[int]]:
-    """Return the levels of each generator, by name."""
     return {name: _levels(name) for name in sorted(DATASETS) if name not in LEFT_OUT}
 
 
@@ -77,7 +76,6 @@ def _configuration(name: str, level: int, seed: int) -> Any:
 
 
 def _levels(name: str) -> list[int]:
-    """Return the levels whose configuration the package itself accepts."""
     if name not in CURRICULA:
         return [0]
     steps = max((len(one.levels) for one in create_curriculum(name).attributes.values()), default=0)

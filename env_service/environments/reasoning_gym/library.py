@@ -1,9 +1,7 @@
-"""The package reasoning-gym, seen from the service: it lies in a folder of its own and runs in a sandbox alone.
+"""The package reasoning-gym, which lies in a folder of its own and runs only in a sandbox.
 
-Its scorers evaluate what an agent wrote (as Python, as formulas), and one of its generators runs code of a data set. So
-nothing of it is imported here: a sandbox without network and files makes questions and gives verdicts, and an answer on
-which it hangs is wrong. What a scorer would evaluate is looked at before (`screen`), so that no answer is code; and a
-sandbox that has evaluated one is used no more.
+Its scorers evaluate what an agent wrote, and one generator runs code of a data set. An answer on which the sandbox
+hangs is wrong. `screen` refuses answers that are code, and a sandbox that evaluated one is discarded.
 """
 
 from __future__ import annotations
@@ -75,7 +73,6 @@ class Library:
 
     @property
     def levels(self) -> Mapping[str, list[int]]:
-        """The levels of each generator, by name."""
         with self._lock:
             if self._levels is None:
                 self._levels = self._answered("catalogue()")
@@ -106,7 +103,6 @@ class Library:
                     self._close()
 
     def close(self) -> None:
-        """End the sandbox; the next call starts another."""
         with self._lock:
             self._close()
 
@@ -133,7 +129,6 @@ class Library:
 
 
 def root_folder() -> Path:
-    """Return the folder that the environment variable or the default names."""
     return Path(os.environ.get(ROOT_VARIABLE) or _DEFAULT_ROOT)
 
 

@@ -26,7 +26,6 @@ def opening(question: str, *, native: bool) -> list[Message]:
 
 
 def tool_schema() -> dict[str, Any]:
-    """Return the answer as an OpenAI-style tool."""
     return {
         "type": "function",
         "function": {

@@ -27,7 +27,6 @@ def is_harmless(name: str, answer: str) -> bool:
 
 
 def _is_no_code(answer: str) -> bool:
-    """Whether Python would take a text for a literal, or for nothing at all."""
     try:
         ast.literal_eval(answer.strip())
     except (SyntaxError, MemoryError, RecursionError):

@@ -24,8 +24,6 @@ Levels = Mapping[str, Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class TaskName:
-    """What a task id says."""
-
     generator: str
     level: int
     seed: int
@@ -35,7 +33,6 @@ class TaskName:
 
 
 def read_id(task_id: str, levels: Levels) -> TaskName:
-    """Read a task id; raises ValueError for one that does not exist."""
     match = _ID.fullmatch(task_id)
     if match is None:
         raise ValueError(
@@ -51,14 +48,8 @@ def read_id(task_id: str, levels: Levels) -> TaskName:
 
 
 def task_ids(split: str, params: Mapping[str, Any] | None, levels: Levels) -> list[str]:
-    """Return ids of a split: `count` of them after the first `offset`, from all generators by turns.
-
-    `generators` narrows them, a list of names, or an object of names and weights, by which they are then drawn; `level`
-    or `levels` narrow their levels. Equal arguments give equal lists, and a longer list begins with the shorter one.
-
-    Raises:
-        ValueError: an unknown split or parameter, or a value that no task has.
-    """
+    """Return `count` ids of a split after `offset`, from all generators by turns. `generators` (names, or names with
+    weights), `level` and `levels` narrow them. A longer list begins with the shorter one. Raises ValueError."""
     if split not in FIRST_SEED:
         raise ValueError(f"unknown split {split!r} of reasoning_gym; splits are {', '.join(FIRST_SEED)}")
     wanted = dict(params or {})

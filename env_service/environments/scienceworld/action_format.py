@@ -6,8 +6,6 @@ from env_service.environments.gymnasium.action_format import GymnasiumFormat as 
 
 
 class ScienceWorldFormat(GymnasiumFormat):
-    """As Gymnasium's; explored for longer."""
-
     exploration = (4, 30)
 
 

@@ -1,8 +1,7 @@
 """ScienceWorld as an environment: one message, one command in a house where elementary science works.
 
-The simulator is the package's own. Whatever is written is answered by its parser, and what that does not understand
-costs a step and changes nothing. An episode ends when the simulator says so (the task is solved, or failed for good),
-or the steps are spent; one without a goal also with `action: done`. Graded by the simulator's score.
+An episode ends when the simulator says so or the steps are spent; one without a goal also with `action: done`. Graded
+by the simulator's score.
 """
 
 from __future__ import annotations
@@ -60,6 +59,7 @@ class ScienceworldEnv(TextWorldEnv):
     call_timeout_s: ClassVar[float] = 120.0
     world: ClassVar[str] = "scienceworld"
     rules: ClassVar[str] = _RULES
+    example: ClassVar[str] = "look around"
     longest_command: ClassVar[int] = 200
     act_tool: ClassVar[dict[str, Any]] = text_tool(
         ACT, "Carry out a command.", "command", "a verb with what it is about", required=True
@@ -71,7 +71,6 @@ class ScienceworldEnv(TextWorldEnv):
     told: ClassVar[tuple[str, ...]] = ("task", "tools", "state", "progress", "walkthrough")
 
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
-        """Begin the game; raises ValueError, ScienceworldNotInstalled."""
         settings = laid_over(ScienceworldParams(), params)
         if not 1 <= settings.max_steps <= 1000:
             raise ValueError(f"max_steps={settings.max_steps} must be 1 to 1000")
@@ -126,13 +125,11 @@ class ScienceworldEnv(TextWorldEnv):
             game.close()
 
     def close(self) -> None:
-        """Let the game go."""
         self._game.close()
 
     @staticmethod
     def get_query_list(split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
-        """Return the ids of a split: of each of `tasks` (all 30) the first `variations` (10; 0 for all). Raises
-        ValueError."""
+        """Return the ids of a split: of each of `tasks` (all 30) the first `variations` (10; 0 for all)."""
         asked: dict[str, Any] = {"tasks": list(splits()), "variations": 10}
         if unknown := sorted(set(params or {}) - set(asked)):
             raise ValueError(f"unknown parameter {unknown[0]!r} of scienceworld's tasks; known: {', '.join(asked)}")
@@ -153,7 +150,6 @@ class ScienceworldEnv(TextWorldEnv):
 
 
 def read_id(task_id: str) -> tuple[str, int]:
-    """Return task and variation of an id; raises ValueError."""
     task, _, number = task_id.rpartition(".")
     if task not in splits() or not re.fullmatch(r"0|[1-9]\d{0,3}", number) or int(number) >= splits()[task][2]:
         raise ValueError(

@@ -1,8 +1,7 @@
-"""The simulator of ScienceWorld: one Java process for each process that hosts instances, a game in it for each.
+"""The simulator of ScienceWorld: one Java process for each process that hosts instances, with a game for each.
 
-The package's own wrapper starts a Java process for every instance (9 s on a busy core, gigabytes of heap). Its
-simulator keeps no state outside a game, so that many share one process; calls go one at a time. The Java process reads
-its standard input, which closes with the host, whatever ends that, and it ends then.
+The package's wrapper starts Java for every instance (9 s, gigabytes of heap). Games share no state, so one process
+serves many; calls go one at a time. Java ends when its standard input closes.
 """
 
 from __future__ import annotations
@@ -34,7 +33,6 @@ class ScienceworldNotInstalled(RuntimeError):
 
 
 def splits() -> dict[str, tuple[int, int, int]]:
-    """Return for each task the ends of its variations of train, dev and test, as the simulator has them."""
     return {name: (ends[0], ends[1], ends[2]) for name, ends in _splits().items()}
 
 
@@ -45,14 +43,11 @@ def _splits() -> dict[str, list[int]]:
 
 
 def installed() -> bool:
-    """Whether the package and a Java runtime can be found."""
     use_site("scienceworld", _SITE, "scienceworld")
     return is_importable("scienceworld") and is_importable("py4j") and shutil.which("java") is not None
 
 
 class Simulator:
-    """The Java process of this process; made by `shared`."""
-
     _one: Simulator | None = None
     _making = threading.Lock()
 
@@ -98,7 +93,6 @@ class Simulator:
 
     @classmethod
     def shared(cls) -> Simulator:
-        """Return this process's simulator, started when first asked for and again after its Java process has ended."""
         with cls._making:
             if cls._one is not None and cls._one.process.poll() is not None:
                 cls._one._close_pipes()
@@ -144,8 +138,6 @@ class Simulator:
 
 
 class ScienceWorldGame:
-    """A task's variation in the simulator."""
-
     def __init__(self, simulator: Simulator, there: Any) -> None:
         self._simulator = simulator
         self._there: Any = there
@@ -157,7 +149,6 @@ class ScienceWorldGame:
             return getattr(self._there, name)(*arguments)
 
     def step(self, command: str) -> str:
-        """Carry out a command and return what is seen."""
         return str(self._ask("step", command)).strip()
 
     def score(self) -> float:
@@ -165,11 +156,9 @@ class ScienceWorldGame:
         return float(self._ask("getScore"))
 
     def is_completed(self) -> bool:
-        """Whether the simulator says that the task is over."""
         return bool(self._ask("getCompleted"))
 
     def description(self) -> str:
-        """Return what the task asks."""
         return " ".join(str(self._ask("getTaskDescription")).split())
 
     def look(self) -> str:
@@ -181,11 +170,9 @@ class ScienceWorldGame:
         return str(self._ask("freeActionInventory")).strip()
 
     def progress(self) -> str:
-        """Return the simulator's table of sub-goals."""
         return str(self._ask("getGoalProgressStr"))
 
     def valid_actions(self) -> list[str]:
-        """Return the commands that the simulator takes now."""
         return sorted(map(str, self._ask("getValidActionObjectCombinations")))
 
     def gold(self) -> list[str]:
@@ -193,7 +180,6 @@ class ScienceWorldGame:
         return list(map(str, self._ask("getGoldActionSequence")))
 
     def close(self) -> None:
-        """Let the game go; may be called twice."""
         if self._there is not None:
             self._simulator._release(self._there)
             self._there = None

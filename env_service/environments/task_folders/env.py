@@ -1,7 +1,7 @@
 """Tasks that are folders, as harbor lays them out: an agent works in a container of each, not through `step`.
 
-`root/<split>/<task>/instruction.md` says what is to be done. The environment lists the tasks and hands their words and
-folders over; who acts and who grades is said by `actor_rollout_ref.rollout.agent_container`.
+`root/<split>/<task>/instruction.md` is the task. `actor_rollout_ref.rollout.agent_container` says who acts and who
+grades.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ class TaskFoldersEnv(BaseEnv):
     call_timeout_s: ClassVar[float] = 10.0
 
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
-        """Find the task; raises ValueError for one that is not there."""
         super().__init__(task_id, instance_id, params)
         root = _root(self.params)
         self.folder = (root / task_id).resolve()
@@ -34,7 +33,6 @@ class TaskFoldersEnv(BaseEnv):
             raise ValueError(f"no task {task_id!r} in {root}: there is no {task_id}/{INSTRUCTION}")
 
     def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
-        """Return what is to be done, and in `info` the task's folder."""
         if {**self.params, **(params or {})}.get("is_open_query"):
             raise ValueError("there is nothing to explore here: no tasks can be made of task folders")
         text = (self.folder / INSTRUCTION).read_text(encoding="utf-8").strip()

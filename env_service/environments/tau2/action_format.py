@@ -6,8 +6,6 @@ from env_service.action_format import ToolCallFormat
 
 
 class Tau2Format(ToolCallFormat):
-    """Function calls; an episode without a task ends with the first message that holds none."""
-
     exploration = (3, 20)
 
 

@@ -1,8 +1,7 @@
-"""Databases of episodes, forked from the one that was parsed: a record is copied when it is first asked for by its key.
+"""Databases of episodes, forked from the parsed one: a record is copied when it is first asked for by its key.
 
-A plain environment parses its database again (240 ms in airline) and a deep copy takes as long. Here an episode's
-tables begin as tables of the shared records. `table[key]` puts a copy in the record's place and returns that;
-going through a table (`values`, `items`) shows what stands there, which the package's tools only read.
+Parsing or deep-copying takes 240 ms in airline. `table[key]` copies; `values` and `items` show the shared records,
+which the package's tools only read.
 """
 
 from __future__ import annotations
@@ -44,7 +43,6 @@ class ForkedTable(dict[str, Any]):
             return default
 
     def pop(self, key: str, *default: Any) -> Any:
-        """Remove a record and return the episode's own copy of it."""
         if key not in self and default:
             return default[0]
         value = self[key]
@@ -64,7 +62,6 @@ def fork(shared: Any) -> Any:
 
 
 def new_environment(domain: Domain, *, solo: bool = False) -> Any:
-    """Return an environment of the package with databases of its own, before a task's initial state is set."""
     if domain.user_tools is None:
         return domain.environment(domain.name, domain.policy, domain.tools(fork(domain.database)))
     made = domain.environment(
@@ -78,7 +75,6 @@ def new_environment(domain: Domain, *, solo: bool = False) -> Any:
 
 
 def set_initial_state(environment: Any, task: Any) -> None:
-    """Bring an environment to where a task begins, as the package does."""
     initial = task.initial_state
     environment.set_state(
         initialization_data=initial.initialization_data if initial else None,
@@ -88,8 +84,8 @@ def set_initial_state(environment: Any, task: Any) -> None:
 
 
 def changes(database: Any, shared: Any) -> dict[str, Any]:
-    """Return how a forked database differs from the shared one, as JSON values: table -> key -> record, None for one
-    that is gone. Two databases are equal for the package (its hash) exactly if their changes are."""
+    """Return how a forked database differs from the shared one: table -> key -> record, None if it is gone. Two
+    databases are equal for the package if their changes are."""
     found: dict[str, Any] = {}
     for name in type(shared).model_fields:
         value, before = getattr(database, name), getattr(shared, name)

@@ -1,13 +1,8 @@
-"""tau2-bench as an environment: a customer with a request, the tools of a company, its policy, and the benchmark's own
-verdict on how the databases end and what was said.
+"""tau2-bench as an environment: a customer with a request, a company's tools and policy, and the benchmark's verdict.
 
-An assistant message with calls is answered with their results; one without a call is said to the customer, whose
-answer follows. The customer ends the episode, or the agent where there is none (`user: solo`), with the tool `done`.
-What fails is answered with the package's own error and counts: ten failing calls, or `max_steps` messages, break the
-episode off, which is worth 0.
-
-Instances share a process: each has a database of its own (`database`), model text is parsed as JSON, and the tools are
-pure Python on it; the one that evaluates arithmetic is guarded (`calls.too_hard`).
+A message with calls is answered with their results; one without a call is said to the customer. The customer ends the
+episode, or with `user: solo` the agent with the tool `done`. Ten failing calls, or `max_steps` messages, break the
+episode off, which is worth 0. Instances share a process; each has a database of its own.
 """
 
 from __future__ import annotations
@@ -58,8 +53,6 @@ class Tau2Env(BaseEnv):
     native_tools: ClassVar[bool] = True
 
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
-        """Fork the databases and bring them to where the task begins;
-        raises ValueError for a wrong id or parameter, Tau2NotInstalled."""
         super().__init__(task_id, instance_id, params)
         self._settings = laid_over(Tau2Params(), params)
         if not 1 <= self._settings.max_steps <= _LARGEST or not 0 <= self._settings.max_errors <= _LARGEST:
@@ -79,7 +72,6 @@ class Tau2Env(BaseEnv):
         self._said: str | None = None
 
     def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
-        """Return the policy and the customer's first message, or the ticket; raises UserFailed."""
         if laid_over(self._settings, params) != self._settings:
             raise ValueError("parameters of tau2 must be given when the instance is created")
         if self._begun:
@@ -213,11 +205,8 @@ class Tau2Env(BaseEnv):
         }
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
-        """Grade the episode (`messages` are not needed).
-
-        Sparse (default): the benchmark's reward, 1.0 if the episode was ended by customer or agent and every check
-        holds, else 0.0. Dense (`sparse=False`): the share of checks that hold now. An open query scores 0.0.
-        """
+        """Return the benchmark's reward: 1.0 if customer or agent ended the episode and every check holds, else 0.0.
+        With `sparse=False` the share of checks that hold now. An open query scores 0.0."""
         flags = read_flags(params, {"sparse": True})
         if self._settings.is_open_query:
             return 0.0
@@ -230,8 +219,8 @@ class Tau2Env(BaseEnv):
         return checks(self._domain, self._task, self._environment, self.trajectory)
 
     def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> Any:
-        """Return `params["what"]`: "task" or "tools" (default; facts and tool schemas), "state" (`base.StateInfo`, with
-        `user` and `publishable`), "checks" (what the task asks for and holds now; not for the agent)."""
+        """Return `params["what"]`: "task" or "tools" (default), "state" (`base.StateInfo`, with `user` and
+        `publishable`), "checks" (what the task asks for and holds now; not for the agent)."""
         asked = dict(params or {})
         what = asked.pop("what", "task")
         if asked or what not in ("task", "tools", "state", "checks"):

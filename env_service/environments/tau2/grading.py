@@ -1,8 +1,7 @@
-"""The benchmark's own verdict, taken from the episode's live environment instead of playing its messages again.
+"""The benchmark's verdict, taken from the episode's live environment.
 
-A task names what counts (`reward_basis`): that both databases end as after the reference's calls, assertions on the
-end state, that each call of the reference was made, that certain words were said to the user. An episode that was
-broken off (too many steps or errors) is worth 0, as in the benchmark.
+`reward_basis` names what counts: the databases' end state, assertions, the reference's calls, words said to the user.
+An episode that was broken off is worth 0.
 """
 
 from __future__ import annotations
@@ -25,11 +24,8 @@ class Tau2Check:
 
 
 def checks(domain: Domain, task: Any, environment: Any, trajectory: list[Any]) -> list[Tau2Check]:
-    """Return the checks that count for a task, in the order DB, ENV_ASSERTION, ACTION, COMMUNICATE.
-
-    `trajectory` are the package's messages of the episode. Raises ValueError where only a language model could judge
-    (no task of the three domains).
-    """
+    """Return the checks that count for a task, in the order DB, ENV_ASSERTION, ACTION, COMMUNICATE. Raises ValueError
+    if only a language model could judge."""
     criteria = task.evaluation_criteria
     if criteria is None:
         return []
@@ -66,7 +62,6 @@ def end_state(domain: Domain, environment: Any) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=512)
 def _reference_state(task_id: str) -> dict[str, Any]:
-    """Return the end state after a task's reference calls, of which the failing ones count as not made."""
     domain, task = task_of(task_id)
     environment = new_environment(domain)
     set_initial_state(environment, task)

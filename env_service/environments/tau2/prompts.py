@@ -59,12 +59,10 @@ def system_prompt(domain: Domain, *, solo: bool, tools: Iterable[dict[str, Any]]
 
 
 def open_request(domain: Domain) -> str:
-    """Return the user message of an episode without a task."""
     return _OPEN.format(domain=domain.name)
 
 
 def done_tool() -> dict[str, Any]:
-    """Return the tool that ends an episode without a user."""
     function = {
         "name": DONE,
         "description": "Call this function when you are done with the task.",

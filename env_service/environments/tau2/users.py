@@ -1,8 +1,7 @@
 """Users whom the agent talks to: a language model that plays the user as the benchmark does, or a script for tests.
 
-A user answers what the agent says with a message, or with calls of tools of its own (telecom: its phone), whose results
-it is told before it speaks again. `###STOP###`, `###TRANSFER###` or `###OUT-OF-SCOPE###` in its message end the
-episode, as in the benchmark.
+A user answers with a message, or with calls of its own tools (telecom: its phone). `###STOP###`, `###TRANSFER###` or
+`###OUT-OF-SCOPE###` in its message end the episode.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class UserFailed(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class UserTurn:
-    """What a user does: it says `content`, or calls tools."""
+    """A user says `content`, or calls tools."""
 
     content: str = ""
     calls: tuple[ToolCall, ...] = ()
@@ -41,8 +40,6 @@ class UserTurn:
 
 
 class User(Protocol):
-    """One user in one episode."""
-
     def hears(self, said: str) -> UserTurn:
         """Answer what the agent says; the first time its greeting. Raises UserFailed."""
 
@@ -158,7 +155,6 @@ class UserEndpoint:
 
     @classmethod
     def read(cls, environ: Mapping[str, str] | None = None) -> UserEndpoint:
-        """Return the endpoint that the service's variables name; raises ValueError if they name none."""
         source = os.environ if environ is None else environ
         url, model = source.get("ENV_TAU2_USER_URL"), source.get("ENV_TAU2_USER_MODEL")
         if not url or not model:

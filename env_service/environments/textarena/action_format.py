@@ -6,8 +6,6 @@ from env_service.action_format import PlainFormat
 
 
 class TextArenaFormat(PlainFormat):
-    """A message is a move."""
-
     exploration = (3, 12)
 
     def explore_params(self, steps: int) -> dict[str, int]:

@@ -1,8 +1,8 @@
-"""Writes demonstrations of legal play, for a seed policy in a game's words:
-`python -m env_service.environments.textarena.demonstrate --game Nim-v0 --games 2000 --out demos.jsonl`.
+"""Writes demonstrations of legal play for a seed policy: `python -m env_service.environments.textarena.demonstrate
+--game Nim-v0 --games 2000 --out demos.jsonl`.
 
-All seats move at random, so that what imitates them knows the form of moves and the rules, and not how to win. A line
-is `{"task_id": "...", "actions": ["...", ...]}`, as `python -m agentevolver.recipes.offline.seed` reads it.
+All seats move at random, so that a policy learns the form of moves and not how to win. A line is `{"task_id": "...",
+"actions": ["...", ...]}`.
 """
 
 from __future__ import annotations

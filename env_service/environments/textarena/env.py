@@ -1,11 +1,7 @@
 """The environment textarena: the agent has one seat of a game, the task says who plays the others.
 
-A message is a move, in the game's own words. Before the agent is asked again the others play until it is its turn, or
-the game is over. What is allowed is the game's to say: most ask once more after a move that is not, and a second one
-loses. The score is the game's outcome for the agent's seat.
-
-An instance has a process of its own: the package's games draw from Python's one generator, and a seat that a chat model
-plays makes a step wait.
+Most games ask once more after an illegal move, and a second one loses. The score is the outcome of the agent's seat. An
+instance has a process of its own: the games draw from Python's one generator.
 """
 
 from __future__ import annotations
@@ -49,7 +45,6 @@ class TextarenaEnv(BaseEnv):
     explore_steps: ClassVar[str] = "max_steps"
 
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
-        """Begin the match; raises ValueError for a task or player that cannot be, TextarenaNotInstalled."""
         super().__init__(task_id, instance_id, params)
         self._settings = laid_over(TextarenaParams(), params)
         if not 1 <= self._settings.max_steps <= 1000:
@@ -73,10 +68,6 @@ class TextarenaEnv(BaseEnv):
         self._heard: list[str] = []
 
     def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
-        """Return the game's rules as system message, and as the user's what the seat sees when it is its turn.
-
-        Raises PlayerFailed.
-        """
         if laid_over(self._settings, params) != self._settings:
             raise ValueError("parameters of textarena must be given when the instance is created")
         if not self._heard:
@@ -132,11 +123,8 @@ class TextarenaEnv(BaseEnv):
         return f"The game is over. {'It is a draw.' if own == 0 and self._match.seats == 2 else said}"
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
-        """Grade by the game's outcome r of the agent's seat, -1 to 1: dense (`sparse=False`) (r + 1) / 2, so that a
-        draw of two is 0.5; sparse (default) 1.0 for the best there is, else 0.0.
-
-        A game that is not over is worth 0.0, and so is an open query.
-        """
+        """Grade the outcome r of the agent's seat, -1 to 1: with `sparse=False` (r + 1) / 2, else 1.0 for the best
+        there is and 0.0 below. A game that is not over, or open, is worth 0.0."""
         is_sparse = read_flags(params, {"sparse": True})["sparse"]
         outcome = self._match.outcome.get(self._id.seat)
         if self._settings.is_open_query or outcome is None:

@@ -85,7 +85,6 @@ def _chips(game: Any, seat: int) -> list[str]:
 
 
 def _speech(*decisions: str) -> Moves:
-    """What is said is free, and a decision is taken out of it where one is due."""
     moves = tuple(f"I have decided. {decision}" for decision in decisions)
     return lambda game, seat: moves
 
@@ -157,7 +156,6 @@ _LISTED = re.compile(r"\[[^\[\]\n]{1,20}\]")
 
 
 def listed(texts: Iterable[str]) -> list[str]:
-    """Return the bracketed moves behind the last "available moves" or "valid moves" of messages, in order."""
     for text in reversed(list(texts)):
         parts = re.split(r"(?:available|valid) moves:", text, flags=re.IGNORECASE)
         if len(parts) > 1:

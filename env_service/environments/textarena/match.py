@@ -48,7 +48,6 @@ class TextArenaMatch:
 
     @property
     def over(self) -> bool:
-        """Whether the game has an outcome."""
         return bool(self.game.state.done)
 
     @property
@@ -62,11 +61,9 @@ class TextArenaMatch:
         return {int(seat): float(reward) for seat, reward in (rewards or {}).items()}
 
     def reason(self, seat: int) -> str:
-        """Return why the game ended, in its own words."""
         return str(self.game.state.game_info[seat].get("reason") or "")
 
     def broke_rules(self, seat: int) -> bool:
-        """Whether a seat lost by moves that were not allowed."""
         return bool(self.game.state.game_info[seat].get("invalid_move"))
 
     def hears(self, seat: int) -> tuple[str, str]:
@@ -109,7 +106,6 @@ class TextArenaMatch:
         return f"[{text}]" if self._wraps and "[" not in text and "]" not in text else text
 
     def candidates(self) -> list[str]:
-        """Return moves of which at least one is legal now."""
         moves, seat = GAMES[self.game_id].moves, self.turn
         if moves is not None:
             return list(moves(self.game, seat))
@@ -143,7 +139,6 @@ class TextArenaMatch:
         return None if other.refused is not None else other
 
     def _position(self) -> Any:
-        """Return a copy of the game without what was said in it, which grows with each move."""
         state = self.game.state
         said = state.logs, state.observations
         state.logs, state.observations = [], {seat: [] for seat in state.observations}

@@ -37,7 +37,6 @@ def _refuse(*_: Any, **__: Any) -> Any:
 
 
 def installed() -> bool:
-    """Whether the package can be found."""
     use_site("textarena", _SITE, "textarena")
     return is_importable("textarena")
 
@@ -69,7 +68,6 @@ def make(env_id: str) -> Any:
 
 
 def wraps_actions(env_id: str) -> bool:
-    """Whether the package itself puts brackets around an action that has none."""
     arena = package()
     spec = arena.envs.registration.ENV_REGISTRY[env_id]
     return arena.wrappers.ActionFormattingWrapper in (spec.default_wrappers or ())

@@ -1,7 +1,6 @@
-"""Players of the other seats: at random, by looking ahead, or a chat model (a role, or a frozen policy).
+"""Players of the other seats: at random, by looking ahead, or a chat model.
 
-A player is told what its seat hears and answers with a move, as the agent does. What a chat model says is the game's to
-judge; one that does not answer loses the episode (`PlayerFailed`), and nobody is graded.
+A chat model that does not answer loses the episode (`PlayerFailed`), and nobody is graded.
 """
 
 from __future__ import annotations
@@ -29,8 +28,6 @@ class PlayerFailed(RuntimeError):
 
 
 class SeatPlayer(Protocol):
-    """Whoever plays a seat of one match."""
-
     def move(self, match: TextArenaMatch, rules: str, heard: str) -> str:
         """Return what the seat says, whose turn it is, on what it was told: the rules (empty but for the first time),
         and what is new. Raises PlayerFailed."""
@@ -38,8 +35,6 @@ class SeatPlayer(Protocol):
 
 @dataclass
 class RandomPlayer:
-    """A legal move, each of the game's candidates as likely as any other."""
-
     rng: random.Random
 
     def move(self, match: TextArenaMatch, rules: str, heard: str) -> str:
@@ -84,17 +79,9 @@ class Minimax:
 
 @dataclass
 class ChatPlayer:
-    """A chat model, which sees what an agent on its seat would see.
-
-    Args:
-        url: of its endpoint, up to `/v1`.
-        model: what it is asked for there.
-        key: its key, never shown.
-        system: the agent's own system message, before the game's rules.
-        sampling: further keys of each request.
-        seed: each request gets one that follows from it; None: none.
-        silent_when_full: says nothing once its conversation is longer than its context, where others fail.
-    """
+    """A chat model, which sees what an agent on its seat would see. `sampling` are further keys of each request. With a
+    `seed` each request gets one that follows from it. If `silent_when_full`, it says nothing once its context is
+    full, where others fail."""
 
     url: str
     model: str
@@ -123,7 +110,6 @@ class ChatPlayer:
 
 
 def check_player(kind: str, game_id: str) -> None:
-    """Raise ValueError for a kind of player that cannot play a game."""
     if kind not in PLAYERS:
         raise ValueError(f"{kind!r} is none of the players {', '.join(PLAYERS)}")
     if kind == "minimax" and not GAMES[game_id].searched:
@@ -132,18 +118,8 @@ def check_player(kind: str, game_id: str) -> None:
 
 
 def player_of(kind: str, game_id: str, seat: int, seed: int, *, checkpoint: str, system: str) -> SeatPlayer:
-    """Return the player of a seat.
-
-    Args:
-        kind: of `PLAYERS`.
-        game_id: what is played.
-        seat: its number; players of one match draw apart from each other.
-        seed: of the match.
-        checkpoint: whose policy `policy` is.
-        system: the system message of a chat model.
-
-    Raises ValueError for one that cannot play, or whose address nobody told.
-    """
+    """Return the player of a seat: `kind` of `PLAYERS`, `checkpoint` of the player `policy`, `system` message of a chat
+    model. Raises ValueError for one that cannot play, or has no address."""
     check_player(kind, game_id)
     if kind in ("random", "minimax"):
         rng = random.Random(f"{game_id} {seed} {seat}")

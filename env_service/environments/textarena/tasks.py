@@ -25,7 +25,6 @@ class TaskId:
 
     @classmethod
     def read(cls, task_id: str) -> TaskId:
-        """Return the parts of an id; raises ValueError for a task that there is not."""
         match = _ID.fullmatch(task_id)
         if match is None or match["game"] not in GAMES:
             raise ValueError(
@@ -43,11 +42,8 @@ class TaskId:
 
 
 def task_ids(split: str, params: Mapping[str, Any] | None) -> list[str]:
-    """Return the ids of a split: of each game in `games`, the first `seeds` seeds, each seat in turn, against each of
-    `others`.
-
-    By default TicTacToe and Nim with 20 seeds against random moves. Raises ValueError for what cannot be.
-    """
+    """Return the ids of a split: of each game in `games` the first `seeds` seeds, each seat in turn, against each of
+    `others`; by default TicTacToe and Nim, 20 seeds, random moves. Raises ValueError."""
     asked: dict[str, Any] = {"games": ["TicTacToe-v0", "Nim-v0"], "seeds": 20, "others": ["random"]}
     if unknown := sorted(set(params or {}) - set(asked)):
         raise ValueError(f"unknown parameter {unknown[0]!r} of textarena's tasks; known: {', '.join(asked)}")

@@ -1,11 +1,8 @@
 """TextWorld as an environment: one message, one command to the parser of a text adventure.
 
-The game is the package's own, compiled with Inform 7 and run by its interpreter; whatever is written is answered by the
-game's parser, and one that it does not understand costs a step and changes nothing. An episode ends when the game is
-won or lost or the steps are spent; one without a goal also with `action: done`. Graded by the game: 1 if it is won,
-dense the share of the way.
-
-An instance has a process of its own: the interpreter is C, and makes of a game start a compiler.
+An unknown command costs a step. An episode ends when the game is won or lost or the steps are spent; one without a goal
+also with `action: done`. An instance has a process of its own: the interpreter is C, and making a game starts a
+compiler.
 """
 
 from __future__ import annotations
@@ -46,8 +43,6 @@ class TextworldEnv(TextWorldEnv):
     exact: ClassVar[bool] = True
 
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
-        """Start the game, which is made first if nobody has asked
-        for it yet; raises ValueError, TextworldNotInstalled."""
         settings = laid_over(TextWorldParams(), params)
         if not 0 <= settings.max_steps <= 1000:
             raise ValueError(f"max_steps={settings.max_steps} must be 0 to 1000")
@@ -101,7 +96,6 @@ class TextworldEnv(TextWorldEnv):
         return list(self._state.policy_commands or ())
 
     def close(self) -> None:
-        """Free the game's interpreter."""
         self._game.close()
 
     def _facts(self) -> dict[str, Any]:

@@ -1,13 +1,13 @@
 """A text world as an environment: one message, one command, and what the world answers.
 
-A message names a command in its last line `action:`, or in calls of
-`act`; whatever is written is answered and costs a step. An episode ends when the world says so or the steps are spent;
-one without a goal also with `done`.
+A message names a command in its last line `action:`, or in calls of `act`. An episode ends when the world says so or
+the steps are spent; one without a goal also with `done`.
 """
 
 from __future__ import annotations
 
 import copy
+import json
 import re
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -20,7 +20,6 @@ from env_service.tool_calls import BadCall, ToolCall, answer_to, structured_call
 ACT, DONE = "act", "done"
 MOST_CALLS = 64
 _ACTION = re.compile(r"^[ \t]*action:[ \t]*(.*)$", re.IGNORECASE | re.MULTILINE)
-_FORM = "End your message with a line `action: COMMAND`."
 _OPEN_GOAL = "There is no goal. Find out what there is and what can be done with it."
 
 
@@ -42,15 +41,14 @@ class TextWorldParams:
 
 class TextWorldEnv(BaseEnv):
     """One episode of a text world. A subclass begins its game in `__init__`, and sets `_stop` in `_play` when it ends.
-
-    Class attributes: `world`, the name in messages; `rules`, of the system message; `longest_command`, in characters;
-    `act_tool` and `done_tool` (`text_tool`); `exact`, as in `base.StateInfo`; `told`, what `get_info` understands.
-    """
+    `rules` go into the system message, `example` is a command that is always understood, `exact` is as in
+    `base.StateInfo`, `told` names what `get_info` understands."""
 
     explore_steps: ClassVar[str] = "max_steps"
     native_tools: ClassVar[bool] = True
     world: ClassVar[str]
     rules: ClassVar[str]
+    example: ClassVar[str] = "look"
     longest_command: ClassVar[int]
     act_tool: ClassVar[dict[str, Any]]
     done_tool: ClassVar[dict[str, Any]]
@@ -60,7 +58,6 @@ class TextWorldEnv(BaseEnv):
     def __init__(
         self, task_id: str, instance_id: str, params: dict[str, Any] | None, settings: TextWorldParams, max_steps: int
     ) -> None:
-        """Begin counting; `settings` are those of the world with `params` on top."""
         super().__init__(task_id, instance_id, params)
         self._settings = settings
         self._max_steps = max_steps
@@ -69,13 +66,12 @@ class TextWorldEnv(BaseEnv):
         self._said: str | None = None
 
     def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
-        """Return the rules as system message, the goal and the first sight as the user's."""
         if laid_over(self._settings, params) != self._settings:
             raise ValueError(f"parameters of {self.world} must be given when the instance is created")
         goal = _OPEN_GOAL if self._settings.is_open_query else self._goal()
-        form = "" if self._settings.native_tools else f" {_FORM}"
-        end = " `action: done` ends the episode." if self._settings.is_open_query and form else ""
-        system = f"{self.rules}\n\nYou may think first. You have {self._max_steps} commands.{form}{end}"
+        by_text = self._settings.is_open_query and not self._settings.native_tools
+        end = "\nThe line `action: done` ends the episode." if by_text else ""
+        system = f"{self.rules}\n\nYou have {self._max_steps} commands, one a reply. {self._form()}{end}"
         seen = self._with_commands(self._first_sight())
         state: list[Message] = [
             {"role": "system", "content": system},
@@ -84,7 +80,6 @@ class TextWorldEnv(BaseEnv):
         return {"state": state, "info": {"instance_id": self.instance_id, "query": goal, **self._facts()}}
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
-        """Give the message's commands to the world; raises ValueError if the episode is over."""
         if self._stop is not None:
             raise ValueError(f"the episode {self.instance_id!r} is over ({self._stop}); create a new instance")
         calls = structured_calls(action) if self._settings.native_tools else []
@@ -117,12 +112,18 @@ class TextWorldEnv(BaseEnv):
             },
         }
 
+    def _form(self) -> str:
+        if self._settings.native_tools:
+            example = json.dumps({"command": self.example})
+            return f"Make one call of {ACT} a reply, with arguments like {example}, and write nothing else."
+        return f"You may think first, in few words. End your reply with one line like this:\naction: {self.example}"
+
     def _written(self, text: str) -> str | BadCall:
         """Return the command of the last line `action:` of a text."""
-        if self._settings.native_tools:
-            return BadCall(f"Call the tool `{ACT}`")
         found = _ACTION.findall(text.rpartition("</think>")[2])
-        return found[-1].strip() if found else BadCall(_FORM.rstrip("."))
+        if self._settings.native_tools or not found:
+            return BadCall("This reply holds no command")
+        return found[-1].strip()
 
     def _command_of(self, call: ToolCall | BadCall) -> str | BadCall:
         if isinstance(call, BadCall):
@@ -146,14 +147,14 @@ class TextWorldEnv(BaseEnv):
 
     def _act(self, command: str | BadCall) -> tuple[str, bool]:
         if isinstance(command, BadCall):
-            return f"{command.reason}.", True
+            return f"{command.reason}. {self._form()}", True
         words = " ".join(command.split())
         verb, _, rest = words.partition(" ")
         if self._settings.is_open_query and verb.casefold() == DONE:
             self._stop, self._said = "finished", rest
             return "Done.", False
         if not words or len(words) > self.longest_command or not words.isascii() or not words.isprintable():
-            return f"A command is a line of at most {self.longest_command} ASCII characters.", True
+            return f"A command is a line of at most {self.longest_command} ASCII characters. {self._form()}", True
         if (why := self._forbidden(words)) is not None:
             return why, True
         told, problem = self._play(words)
@@ -229,7 +230,6 @@ class TextWorldEnv(BaseEnv):
 
 
 def text_tool(name: str, description: str, argument: str, about: str, *, required: bool) -> dict[str, Any]:
-    """Return a tool of one text as OpenAI's chat API takes it."""
     properties = {argument: {"type": "string", "description": about}}
     parameters = {"type": "object", "properties": properties, "required": [argument] if required else []}
     return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}

@@ -1,7 +1,6 @@
-"""Games of TextWorld by (kind, level, seed): which there are, and their files, made when first asked for and kept.
+"""Games of TextWorld by (kind, level, seed), made when first asked for (2 to 15 s) and kept.
 
-Making one takes 2 to 15 s, most of it the generator's search for a quest and Inform 7. Files lie in
-`TEXTWORLD_GAMES` (default `~/.cache/agentevolver/textworld/1.7.0`); one that is there is whole, whoever made it.
+Files lie in `TEXTWORLD_GAMES` (default `~/.cache/agentevolver/textworld/1.7.0`) and are written whole.
 """
 
 from __future__ import annotations
@@ -53,15 +52,13 @@ class TextworldNotInstalled(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class GameId:
-    """One game."""
-
     kind: str
     level: int
     seed: int
 
     @classmethod
     def read(cls, task_id: str) -> GameId:
-        """Return the game of a task id `KIND.LEVEL.SEED`; raises ValueError if there is none."""
+        """Return the game of a task id `KIND.LEVEL.SEED`."""
         match = _ID.fullmatch(task_id)
         if match is None or match["kind"] not in LEVELS:
             raise ValueError(
@@ -78,10 +75,8 @@ class GameId:
 
 
 def task_ids(split: str, params: Mapping[str, Any] | None) -> list[str]:
-    """Return the ids of a split: of each kind in `kinds`, each level in `levels`, the first `seeds` seeds.
-
-    By default treasure_hunter's levels 1, 5 and 10, and 20 seeds. Raises ValueError for what cannot be.
-    """
+    """Return the ids of a split: of each kind in `kinds` and level in `levels` the first `seeds` seeds; by default
+    treasure_hunter's levels 1, 5 and 10, and 20 seeds. Raises ValueError."""
     asked = {"kinds": ["treasure_hunter"], "levels": [1, 5, 10], "seeds": 20}
     if unknown := sorted(set(params or {}) - set(asked)):
         raise ValueError(f"unknown parameter {unknown[0]!r} of textworld's tasks; known: {', '.join(asked)}")
@@ -102,7 +97,6 @@ def task_ids(split: str, params: Mapping[str, Any] | None) -> list[str]:
 
 
 def installed() -> bool:
-    """Whether the package can be found."""
     use_site("textworld", _SITE, "textworld")
     return is_importable("textworld")
 

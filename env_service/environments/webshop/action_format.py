@@ -6,8 +6,6 @@ from env_service.action_format import PlainFormat
 
 
 class WebShopFormat(PlainFormat):
-    """Actions in brackets."""
-
     exploration = (4, 12)
 
 

@@ -1,7 +1,6 @@
 """WebShop as an environment: one message, one `search[...]` or `click[...]` in a shop, until something is bought.
 
-Pages and buttons are the published ones: results of ten products a page, a product with its options, its description
-and features, `buy now`. Data is the user's (`products.py`), or a synthetic shop of 1,000 products.
+Data is the user's (`products.py`), or a synthetic shop of 1,000 products.
 """
 
 from __future__ import annotations
@@ -53,7 +52,6 @@ class WebshopEnv(BaseEnv):
     explore_steps: ClassVar[str] = "max_steps"
 
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
-        """Open the search page; raises ValueError, WebshopData."""
         super().__init__(task_id, instance_id, params)
         self._settings = laid_over(WebshopParams(), params)
         if not 1 <= self._settings.max_steps <= 1000:
@@ -73,7 +71,6 @@ class WebshopEnv(BaseEnv):
         self._stop: str | None = None
 
     def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
-        """Return the rules as system message, the instruction and the search page as the user's."""
         if laid_over(self._settings, params) != self._settings:
             raise ValueError("parameters of webshop must be given when the instance is created")
         goal = _OPEN_GOAL if self._settings.is_open_query else self._goal.instruction
@@ -85,7 +82,6 @@ class WebshopEnv(BaseEnv):
         return {"state": state, "info": {"instance_id": self.instance_id, "task_id": self.task_id, "query": goal}}
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
-        """Carry the last action of the message out; raises ValueError if the episode is over."""
         if self._stop is not None:
             raise ValueError(f"the episode {self.instance_id!r} is over ({self._stop}); create a new instance")
         self._steps += 1
@@ -182,8 +178,8 @@ class WebshopEnv(BaseEnv):
         return "\n".join([*lines, product.name, f"price: ${product.price:.2f}", f"{named} [{BUY}]"])
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
-        """Grade the purchase: sparse (default) 1.0 if the published reward is 1, else 0.0 (its "success"); dense
-        (`sparse=False`) that reward. 0 before something was bought, and for an open query."""
+        """Return 1.0 if the published reward of the purchase is 1, else 0.0; with `sparse=False` that reward. 0 before
+        a purchase, and for an open query."""
         is_sparse = read_flags(params, {"sparse": True})["sparse"]
         if self._bought is None or self._settings.is_open_query:
             return 0.0

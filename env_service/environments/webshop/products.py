@@ -59,8 +59,6 @@ class ShoppingGoal:
 
 @dataclass(frozen=True, slots=True)
 class Shop:
-    """All products by asin, and the goals in their order."""
-
     products: Mapping[str, Product]
     goals: Mapping[str, ShoppingGoal]
     splits: Mapping[str, tuple[str, ...]]

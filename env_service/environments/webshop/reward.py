@@ -39,13 +39,11 @@ def type_reward(wanted: Product, bought: Product) -> float:
 
 
 def attributes_met(goal: ShoppingGoal, bought: Product) -> int:
-    """Return how many of the wanted attributes the bought product has, by its list or its text."""
     text = bought.text().lower()
     return sum(_is_among(name, bought.attributes) or name.lower() in text for name in goal.attributes)
 
 
 def options_met(goal: ShoppingGoal, chosen: Sequence[str]) -> int:
-    """Return how many of the wanted options were chosen."""
     return sum(_is_among(value, chosen) for value in goal.options)
 
 

@@ -1,7 +1,6 @@
-"""Search in a shop: BM25 over what is said of each product (Robertson and Zaragoza 2009, with k1 0.9 and b 0.4).
+"""Search in a shop: BM25 over what is said of each product (k1 0.9, b 0.4). Ties keep the shop's order.
 
-The published shop asks Lucene with the same formula and numbers; its stemming and stop words differ, and so does the
-ranking. Ties keep the shop's order.
+The published shop asks Lucene with the same numbers; its stemming and stop words differ, and so does the ranking.
 """
 
 from __future__ import annotations
@@ -16,13 +15,10 @@ _WORD = re.compile(r"[a-z0-9]+")
 
 
 def tokens(text: str) -> list[str]:
-    """Return the words of a text, in small letters, without the s of a plural."""
     return [word[:-1] if len(word) > 3 and word.endswith("s") else word for word in _WORD.findall(text.lower())]
 
 
 class Index:
-    """An inverted index of texts."""
-
     def __init__(self, texts: Iterable[str]) -> None:
         counts = [Counter(tokens(text)) for text in texts]
         lengths = [count.total() for count in counts]
@@ -35,7 +31,6 @@ class Index:
         self._size = len(counts)
 
     def search(self, query: str, most: int) -> list[int]:
-        """Return the places of the best texts that share a word with the query, the best first."""
         scores: dict[int, float] = defaultdict(float)
         for word in dict.fromkeys(tokens(query)):
             found = self._postings.get(word, ())

@@ -40,6 +40,7 @@ def answer(one, text="seen"):
 def test_what_is_wrong_with_a_call_is_said_with_its_place(made, kind, words):
     (one,) = check(made).calls
     assert one.problem == kind and one.answer.startswith(words) and kind in PROBLEMS
+    assert ("look takes place (string" in one.answer) == (kind != "unknown_tool")
 
 
 def test_answers_of_the_environment_and_of_the_session_are_woven_in_the_order_of_the_calls():

@@ -18,6 +18,7 @@ from transformers import PreTrainedTokenizerFast
 from agentevolver.recipes.offline.seed.demonstrator import Habits, demonstrate, phrases
 from agentevolver.recipes.offline.seed.syntax import COMPACT, END, PAD, SPECIALS, TURN, Syntax
 from env_service.base import Message
+from env_service.environments.pocket.calls import SYNTAXES
 from env_service.environments.pocket.families import FAMILIES
 from env_service.environments.pocket.prompts import opening
 from env_service.environments.pocket.quirks import N_SITES
@@ -118,8 +119,8 @@ def corpus(seed: int, n: int = 4000, syntax: Syntax = COMPACT) -> list[str]:
     for tag in syntax.tags:
         texts = [text.replace(tag, "") for text in texts]
     roles = ["system\n", "user\n", "assistant\n"] * n
-    verbose = [m["content"] for form in ("compact", "json") for m in opening(0, None, syntax=form, verbose=True)]
-    return texts + roles + phrases() * 10 + verbose * 5
+    manual = [m["content"] for form in SYNTAXES for m in opening(0, None, syntax=form, verbose=True, manual=True)]
+    return texts + roles + phrases() * 10 + manual * 5
 
 
 def examples(tokenizer: Any, seed: int, habits: Habits, syntax: Syntax = COMPACT) -> Iterator[SeedExample]:

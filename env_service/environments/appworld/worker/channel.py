@@ -15,12 +15,12 @@ MAX_LINE_BYTES = 64 * 1024 * 1024
 
 
 class ChannelClosed(Exception):
+    """JSON values over a connected stream socket. Not thread-safe."""
+
     """The other end is gone."""
 
 
 class Channel:
-    """Sends and receives JSON values over a connected stream socket. Not thread-safe."""
-
     def __init__(self, sock: socket.socket, received: bytes = b"") -> None:
         self.sock = sock
         self._buffer = bytearray(received)

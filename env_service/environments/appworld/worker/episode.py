@@ -1,8 +1,7 @@
-"""Episode of AppWorld: one world, open in a process that ends with it.
+"""One AppWorld world, open in a process that ends with it.
 
-The process sees a root of its own under `directory`: links to the data it needs, and no ground truth, so that an agent
-cannot read the answer through AppWorld's own modules; `walls.confine` bars the way around. AppWorld writes the state of
-the world there after every execution, and grading reads it from there in another process.
+The process sees a root of its own under `directory`, with links to the data it needs and no ground truth, so that an
+agent cannot read the answer. AppWorld saves the world's state there after every execution; another process grades it.
 """
 
 from __future__ import annotations
@@ -25,17 +24,14 @@ class WrongRequest(ValueError):
 
 
 def data_folder() -> Path:
-    """Return the folder with the data of all tasks, ground truth included."""
     return _ROOT / "data"
 
 
 def episode_root(directory: str) -> Path:
-    """Return the AppWorld root of the process that runs the agent's code."""
     return Path(directory) / "world"
 
 
 def grading_root(directory: str) -> Path:
-    """Return the AppWorld root of the process that grades: all data, and the outputs of the episode."""
     return Path(directory) / "grading"
 
 
@@ -61,8 +57,6 @@ def _move_into(directory: str) -> None:
 
 
 class AppWorldEpisode:
-    """An open `AppWorld` and what is done with it."""
-
     def __init__(self, task_id: str, directory: str, is_open_query: bool, random_seed: int, confinement: str) -> None:
         """Open the world behind the walls of a kind (`walls.confine`); raises whatever AppWorld raises,
         walls.Unconfined without them."""
@@ -88,7 +82,6 @@ class AppWorldEpisode:
         self._hashes = self._model_hashes()
 
     def describe(self) -> dict[str, Any]:
-        """Return what the opening messages are made of."""
         task = self._world.task
         return {
             "instruction": OPEN_INSTRUCTION if self._is_open_query else task.instruction,

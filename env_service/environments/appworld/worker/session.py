@@ -1,12 +1,8 @@
 """Session of one forked worker: answers requests on its connection until the other end closes.
 
 A request is `{"op": name, ...}`, a reply `{"ok": true, "result": ...}` or `{"ok": false, "kind": "value" | "failure",
-"error": text}`. "value" means that the caller asked for something wrong, "failure" that AppWorld failed; the traceback
-goes to the log of the fork server.
-
-A session that grades runs no agent code: `grade` gives the saved state of an episode to AppWorld's own evaluator;
-`baseline` grades a world in which nothing was done but to call the task completed, which is worth as much as an agent
-gets for nothing. Both return the checks by requirement.
+"error": text}`: "value" for a wrong request, "failure" for AppWorld's. `grade` grades a saved state, `baseline` a world
+in which nothing was done but to complete the task.
 """
 
 from __future__ import annotations
@@ -27,7 +23,6 @@ def grade(task_id: str, directory: str) -> dict[str, Any]:
 
 
 def baseline(task_id: str, directory: str) -> dict[str, Any]:
-    """Grade the task's world when the task is called completed at once, without an answer and without anything done."""
     from appworld import AppWorld  # type: ignore[import-not-found]
 
     outputs = f"{directory}/outputs"
@@ -137,7 +132,6 @@ class AppWorldSession:
 
 
 def serve(channel: Channel) -> None:
-    """Answer requests until the client is gone. The first reply tells the process id."""
     session = AppWorldSession()
     try:
         channel.send({"ok": True, "result": {"pid": os.getpid()}})

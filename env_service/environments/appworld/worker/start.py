@@ -1,8 +1,7 @@
-"""Start of the fork server: `python -I start.py --socket PATH --ready-fd N --grace SECONDS`,
-run by the AppWorld venv's Python.
+"""Start of the fork server by the Python of AppWorld's venv: `python -I start.py --socket PATH --ready-fd N --grace S`.
 
-The folder is loaded as the package `appworld_worker` without touching `sys.path`, so `import appworld` can only find
-the pip package; the python tool's sandbox, which needs nothing of the project either, as `python_sandbox`.
+The folder is loaded as the package `appworld_worker` without touching `sys.path`, so that `import appworld` finds the
+pip package.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
-"""Confinement of the process that executes an agent's code: the walls of the python tool's interpreter, or Landlock.
+"""Confinement of the process that executes an agent's code: the python tool's namespaces, or Landlock.
 
-The walls are namespaces (mount, pid, net, ipc, uts, cgroup, user unless privileged), a read-only root that holds the
-venv and the data of the episode and nothing else, a user without rights, a bound on threads, and the system-call
-filter: no socket of any kind, no process. What cannot be put in place raises Unconfined, and the agent's code is not
-run.
-
-Landlock (Linux 5.13 or newer) is the weaker fence: it closes files outside the given folders, TCP, and signals and
-abstract sockets across its border. It does not close UDP, unix sockets that have a path, changes of file modes, or the
-making of processes.
+The namespaces come with a read-only root, a user without rights, a bound on threads, and the system-call filter.
+Landlock (Linux 5.13) is weaker: it closes files outside the given folders, TCP, signals and abstract sockets, but
+neither UDP, unix sockets with a path, changes of file modes, nor new processes. If a wall cannot be put up, Unconfined
+is raised and no code is run.
 """
 
 from __future__ import annotations
@@ -122,13 +118,9 @@ class Unconfined(RuntimeError):
 
 
 def confine(kind: str, readable: Sequence[str], directory: str, hidden: Sequence[str]) -> None:
-    """Go behind the walls of a `kind`, for good; with `namespaces` this returns in a child,
-    while the caller waits for its end.
-
-    namespaces: all of the above. landlock: `restrict`, which leaves UDP, unix sockets by path and file modes open, and
-    bounds no processes. none: nothing. `hidden` are paths that must not be visible afterwards. Raises Unconfined, or
-    Unreadable where a root has kept `readable` to itself.
-    """
+    """Go behind the walls of a `kind`, for good; with `namespaces` this returns in a child, while the caller waits for
+    its end. `landlock` is `restrict`, `none` nothing. `hidden` paths must not be visible afterwards. Raises
+    Unconfined, or Unreadable where a root has kept `readable` to itself."""
     try:
         if kind == "namespaces":
             _enter(readable, directory, hidden)
@@ -191,7 +183,6 @@ def _give(directory: str, uid: int) -> None:
 
 
 def _close_folders() -> None:
-    """Close descriptors of folders: they lead to the old root."""
     for number in _descriptors():
         with suppress(OSError):
             if stat.S_ISDIR(os.fstat(number).st_mode):

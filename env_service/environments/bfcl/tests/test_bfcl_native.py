@@ -62,7 +62,7 @@ def test_the_message_of_that_turn_is_the_packages_sentence_without_a_list() -> N
 def test_the_opening_says_the_rules_and_nothing_of_tools_and_tags() -> None:
     system, user = BfclEnv("multi_turn_base_0", "i", NATIVE).get_init_state()["state"]
     assert "answer without a call" in system["content"].replace("\n", " ")
-    assert not any(word in system["content"] for word in ("<", "{", "JSON", "json"))
+    assert not any(word in system["content"] for word in ("<", "JSON", "json"))
     assert user == BfclEnv("multi_turn_base_0", "i").get_init_state()["state"][1]
 
 

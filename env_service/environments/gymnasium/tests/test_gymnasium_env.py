@@ -100,7 +100,7 @@ def test_garbage_teaches_the_form_costs_a_step_and_leaves_the_world_alone() -> N
     env = started(f"{TAXI}:seed=1")
     answer = env.step(said("I would rather walk\ud83d."))
     text = answer["state"][0]["content"]
-    assert "is not an action" in text and "action: <name or number>" in text and "4 pick up" in text
+    assert "is not an action" in text and "action: south" in text and "4 pick up" in text
     told = {"steps": 1, "refused": True, "finished": False, "answer": None, "stop_reason": None}
     assert (answer["reward"], answer["info"]) == (0.0, told)
     assert env.get_info()["rewards"] == []
@@ -127,12 +127,12 @@ def test_an_action_is_read_by_number_or_name_with_or_without_a_label(text: str) 
 
 def test_two_actions_in_one_message_are_refused() -> None:
     answer = started(f"{LAKE}:seed=0").step(said("action: right\naction: down"))
-    assert "one at a time" in answer["state"][0]["content"]
+    assert "names 2 actions" in answer["state"][0]["content"]
 
 
 def test_the_steps_are_limited_and_the_limit_is_told() -> None:
     env = GymnasiumEnv(f"{TAXI}:seed=1", "i", {"max_steps": 2})
-    assert "You have 2 messages" in env.get_init_state()["state"][0]["content"]
+    assert "You have 2 actions" in env.get_init_state()["state"][0]["content"]
     assert not env.step(said("hm"))["is_terminated"]
     answer = env.step(said("action: north"))
     assert (answer["is_terminated"], answer["info"]["stop_reason"], env.evaluate()) == (True, "max_steps", 0.0)

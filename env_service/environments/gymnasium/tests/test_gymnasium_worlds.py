@@ -68,7 +68,7 @@ def said(text: str) -> Message:
 def test_a_registered_environment_needs_a_goal_and_no_more() -> None:
     env = Others("Blackjack-v1:seed=7", "i")
     opening = env.get_init_state()["state"]
-    assert "0 stick, 1 hit" in opening[0]["content"] and "You have 9 messages" in opening[0]["content"]
+    assert "0 stick, 1 hit" in opening[0]["content"] and "You have 9 actions" in opening[0]["content"]
     assert opening[1]["content"].startswith("Beat the dealer.\n\nObservation: (")
     while not (answer := env.step(said("action: stick")))["is_terminated"]:
         pass

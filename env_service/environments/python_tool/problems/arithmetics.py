@@ -10,7 +10,6 @@ from .problem import PythonProblem, as_text, factorise, solve_linear
 
 
 def sequences(rng: random.Random, level: int) -> PythonProblem:
-    """Arithmetic and geometric sequences, linear recurrences."""
     a, d, n = rng.randrange(2, 40), rng.randrange(3, 25), rng.randrange(15, 90)
     if level == 1:
         terms = ", ".join(str(a + i * d) for i in range(4))
@@ -52,7 +51,6 @@ def sequences(rng: random.Random, level: int) -> PythonProblem:
 
 
 def _recurrence_mod(p: int, q: int, x: int, y: int, n: int, m: int) -> int:
-    """a(n) mod m by squaring the companion matrix."""
 
     def times(left: list[int], right: list[int]) -> list[int]:
         a, b, c, d = left
@@ -104,7 +102,6 @@ def linear_systems(rng: random.Random, level: int) -> PythonProblem:
 
 
 def arithmetic(rng: random.Random, level: int) -> PythonProblem:
-    """Expressions, remainders of powers, digit sums."""
     a, b, c, d = (rng.randrange(12, 99) for _ in range(4))
     if level == 1:
         return PythonProblem(f"Compute {a} * {b} + {c}.", str(a * b + c), f"print(sum([{a}] * {b}) + {c})")
@@ -122,7 +119,6 @@ def arithmetic(rng: random.Random, level: int) -> PythonProblem:
 
 
 def fractions(rng: random.Random, level: int) -> PythonProblem:
-    """Sums, products and telescoping sums of fractions."""
     p, q, r, s = (rng.randrange(2, 20) for _ in range(4))
     head = "from fractions import Fraction as F\n"
     if level == 1:
@@ -158,7 +154,6 @@ def fractions(rng: random.Random, level: int) -> PythonProblem:
 
 
 def divisors(rng: random.Random, level: int) -> PythonProblem:
-    """Greatest common divisors, multiples, counts and sums of divisors, Euler's function."""
     if level == 1:
         g, a, b = rng.randrange(3, 40), rng.randrange(5, 60), rng.randrange(5, 60)
         program = f"print(max(d for d in range(1, {g * a + 1}) if {g * a} % d == 0 and {g * b} % d == 0))"
@@ -187,7 +182,6 @@ def divisors(rng: random.Random, level: int) -> PythonProblem:
 
 
 def modular(rng: random.Random, level: int) -> PythonProblem:
-    """Remainders, last digits, inverses and simultaneous congruences."""
     if level == 1:
         a, b, m = rng.randrange(100, 999), rng.randrange(100, 999), rng.randrange(7, 60)
         return PythonProblem(
@@ -230,7 +224,6 @@ _TRIAL = "def prime(n):\n    return n > 1 and all(n % d for d in range(2, int(n 
 
 
 def primes(rng: random.Random, level: int) -> PythonProblem:
-    """Next primes, factors, counts and sums of primes."""
     if level == 1:
         n = rng.randrange(50, 900)
         value = next(p for p in _sieve(1000) if p > n)

@@ -17,7 +17,6 @@ _WORDS = ("banana", "level", "mississippi", "pepper", "tattoo", "coffee", "canno
 
 
 def combinatorics(rng: random.Random, level: int) -> PythonProblem:
-    """Selections, arrangements, lattice paths, bounded sums."""
     if level == 1:
         n, k = rng.randrange(8, 30), rng.randrange(2, 6)
         program = f"from itertools import combinations\nprint(sum(1 for _ in combinations(range({n}), {k})))"
@@ -70,7 +69,6 @@ def _digit_sum_count(digits: int, total: int) -> int:
 
 
 def conditions(rng: random.Random, level: int) -> PythonProblem:
-    """How many integers below a bound fulfil a condition."""
     n = rng.randrange(200, 5000)
     a, b, c = rng.sample((3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), 3)
     if level == 1:

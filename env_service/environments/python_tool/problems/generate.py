@@ -64,7 +64,6 @@ def _recursion(rng: random.Random) -> str:
 
 
 def code_tracing(rng: random.Random, level: int) -> PythonProblem:
-    """Loops, strings, collections, recursion."""
     source = (_loop, _text, _collection, _recursion)[level - 1](rng)
     return PythonProblem(f"What does this Python program print?\n\n{source}", _printed(source), source, "exact")
 
@@ -99,7 +98,6 @@ def _unseen(family: Family, level: int, rng: random.Random, seen: set[str]) -> P
 
 
 def generate() -> Iterator[tuple[str, dict[str, object], PythonProblem]]:
-    """Yield (split, record of the task file, problem) in file order."""
     seen: set[str] = set()
     for split, count in PER_CELL.items():
         for name, family in FAMILIES.items():
@@ -130,7 +128,6 @@ def write(folder: Path) -> dict[str, int]:
 
 
 def main() -> None:
-    """Command line."""
     parser = argparse.ArgumentParser(description="Write the generated maths and code problems as JSON lines.")
     parser.add_argument("folder", type=Path, help="folder for train.jsonl, dev.jsonl and test.jsonl")
     print(json.dumps(write(parser.parse_args().folder)))

@@ -34,7 +34,6 @@ def as_text(value: Fraction | int) -> str:
 
 
 def factorise(number: int) -> dict[int, int]:
-    """Return the prime factors of a positive integer with their exponents."""
     factors: dict[int, int] = {}
     divisor = 2
     while divisor * divisor <= number:

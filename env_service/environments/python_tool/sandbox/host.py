@@ -1,9 +1,8 @@
 """The service's side of the sandbox: start an interpreter ahead of time, run code in it, end it.
 
-Guarantees: a run returns within the wall-clock limit plus a moment whatever the code does; nothing that the interpreter
-sends is trusted (bounded reads, one status line, text only); after `close` no process of the sandbox is left, and none
-outlives the service. `SandboxUnavailable` is an infrastructure failure and never becomes text for the agent; how the
-code itself ends is a `RunResult`.
+A run returns soon after the wall-clock limit whatever the code does. Nothing that the interpreter sends is trusted.
+After `close` no process is left, and none outlives the service. `SandboxUnavailable` is an infrastructure failure; how
+the code ends is a `RunResult`.
 """
 
 from __future__ import annotations
@@ -27,6 +26,8 @@ from .interpreter import HEADER
 
 @dataclass(frozen=True)
 class SandboxLimits:
+    """One interpreter. The constructor returns at once; the sandbox is built meanwhile."""
+
     """Bounds of one interpreter; MB means 2**20 bytes."""
 
     wall_s: float = 10.0
@@ -78,8 +79,6 @@ class SandboxUnavailable(RuntimeError):
 
 @dataclass(frozen=True)
 class RunResult:
-    """How one piece of code ended."""
-
     status: Status
     output: str
     """What it printed, cut in the middle."""
@@ -89,7 +88,6 @@ class RunResult:
 
     @property
     def alive(self) -> bool:
-        """Whether the interpreter and its variables still exist."""
         return self.status in ("ok", "error")
 
 
@@ -104,7 +102,6 @@ class Clip:
         self.total = 0
 
     def add(self, data: bytes) -> None:
-        """Take the next bytes."""
         self.total += len(data)
         missing = self._head_size - len(self._head)
         self._head += data[:missing]
@@ -112,7 +109,6 @@ class Clip:
         del self._tail[: max(0, len(self._tail) - self._tail_size)]
 
     def text(self) -> str:
-        """Return what was kept, with a line that says how much was not."""
         left_out = self.total - len(self._head) - len(self._tail)
         if not left_out:
             return (self._head + bytes(self._tail)).decode("utf-8", "replace")
@@ -121,8 +117,6 @@ class Clip:
 
 
 class Sandbox:
-    """One interpreter. The constructor returns at once; the sandbox is built meanwhile."""
-
     def __init__(self, limits: SandboxLimits, packages: Sequence[str] = ()) -> None:
         """Start building. `packages` are host paths of package folders or modules that the code may import."""
         self.limits = limits
@@ -173,7 +167,6 @@ class Sandbox:
 
     @property
     def launcher_pid(self) -> int:
-        """Process id of the launcher, the interpreter's parent."""
         return self._process.pid
 
     def wait_ready(self) -> None:
@@ -208,10 +201,8 @@ class Sandbox:
             return True
 
     def run(self, code: str) -> RunResult:
-        """Run one piece of code and return how it ended; with any status but "ok" and "error" the interpreter is gone.
-
-        Raises SandboxUnavailable if the sandbox cannot be set up, ValueError for code longer than MAX_CODE_BYTES.
-        """
+        """Run code; unless the status is "ok" or "error" the interpreter is gone. Raises SandboxUnavailable, or
+        ValueError for code longer than MAX_CODE_BYTES."""
         data = code.encode("utf-8", "surrogatepass")
         if len(data) > MAX_CODE_BYTES:
             raise ValueError(f"code of {len(data)} bytes is longer than the {MAX_CODE_BYTES} allowed")
@@ -260,7 +251,6 @@ class Sandbox:
         return f"exit status {code}"
 
     def _discard_stale_status(self) -> None:
-        """Forget what the code may have written to the control descriptor of its own accord."""
         with contextlib.suppress(BlockingIOError, OSError):
             while self._control.recv(_STATUS_BYTES):
                 pass
@@ -302,7 +292,6 @@ class Sandbox:
         return True
 
     def close(self) -> None:
-        """End the interpreter and its launcher and wait for both; may be called twice."""
         if self._control.fileno() == -1:
             return
         assert self._process.stdin is not None

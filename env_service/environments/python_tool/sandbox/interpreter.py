@@ -1,8 +1,7 @@
 """The loop inside the sandbox: read code, run it in one lasting namespace, report how it ended.
 
-What the code prints (its last expression's value and a shortened traceback too) goes to file descriptors 1 and 2, a
-pipe that the host reads and cuts; the control descriptor carries only lengths, code and one status line. Nothing here
-protects anything: the code can reach all of this module, and the host trusts none of what it sends.
+Output goes to file descriptors 1 and 2; the control descriptor carries lengths, code and one status line. The code can
+reach this whole module, so the host trusts nothing that it sends.
 """
 
 from __future__ import annotations
@@ -35,7 +34,6 @@ def _read_exactly(fd: int, count: int) -> bytes:
 
 
 def _fresh_stream(fd: int) -> io.TextIOWrapper:
-    """A text stream made anew for each run: code may have closed or replaced the last one."""
     raw = io.FileIO(fd, "w", closefd=False)
     return io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8", errors="backslashreplace", line_buffering=True)
 
@@ -103,7 +101,6 @@ def _namespace() -> dict[str, Any]:
 
 
 def serve(control: int) -> None:
-    """Answer requests on the control descriptor until it is closed."""
     namespace = _namespace()
     count = 0
     while True:

@@ -1,13 +1,8 @@
 """The process between the service and the interpreter: builds the sandbox, starts the interpreter in it, ends it.
 
-Run as `python -P -s -S`, single-threaded and with a seed of hashes as its environment. Its standard input carries one
-line of JSON and then stays open as a life line: when the service closes it, or dies, the interpreter is killed. If any
-layer cannot be put in place, or the finished sandbox lets through what it must not, the reason goes to the control
-descriptor and nothing is run.
-
-Layers: namespaces (mount, pid, net, ipc, uts, cgroup; user too unless privileged) - a private read-only view - an
-unprivileged user without capabilities - no_new_privs - resource limits - the system-call filter - a self-test from
-inside.
+Standard input carries one line of JSON and then stays open: when it closes, the interpreter is killed. If a layer
+fails, the reason goes to the control descriptor and nothing is run. Layers: namespaces, a private read-only view, a
+user without capabilities, no_new_privs, resource limits, the system-call filter, a self-test.
 """
 
 from __future__ import annotations
@@ -71,7 +66,6 @@ def _arrange_descriptors(control: int) -> int:
 
 
 def _close_the_door(limits: dict[str, Any], threads: bool) -> None:
-    """Put the last layers on the first process of the pid namespace, and test them."""
     linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
     os.setsid()
     os.environ.clear()

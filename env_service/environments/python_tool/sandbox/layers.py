@@ -49,7 +49,6 @@ def _write(path: str, text: str) -> None:
 
 
 def _enter_user_namespace() -> None:
-    """Become the owner of new namespaces as an ordinary user."""
     uid, gid = os.geteuid(), os.getegid()
     linux.unshare(linux.CLONE_NEWUSER | _NAMESPACES)
     _write("/proc/self/setgroups", "deny")

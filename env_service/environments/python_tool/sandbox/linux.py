@@ -86,7 +86,6 @@ def machine() -> str:
 
 
 def unshare(flags: int) -> None:
-    """Move the calling process (its next child, for the pid namespace) into new namespaces."""
     _check(libc.unshare(flags), "unshare namespaces")
 
 
@@ -126,26 +125,22 @@ def prctl(option: int, value: int = 0, extra: int = 0) -> int:
 
 
 def set_hostname(name: str) -> None:
-    """Give this UTS namespace a name of its own."""
     _check(libc.sethostname(name.encode(), len(name)), "sethostname")
 
 
 def drop_bounding_set() -> None:
-    """Give up every capability that a later execve could bring back."""
     for capability in range(64):
         if libc.prctl(PR_CAPBSET_READ, ctypes.c_ulong(capability), 0, 0, 0) == 1:
             prctl(PR_CAPBSET_DROP, capability)
 
 
 def drop_capabilities() -> None:
-    """Empty the ambient, permitted, effective and inheritable sets."""
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
     header = _CapHeader(_LINUX_CAPABILITY_VERSION_3, 0)
     _check(libc.capset(ctypes.byref(header), ctypes.byref((_CapData * 2)())), "capset")
 
 
 def effective_capabilities() -> int:
-    """Return the effective and permitted capability bits of this process, or-ed."""
     header = _CapHeader(_LINUX_CAPABILITY_VERSION_3, 0)
     data = (_CapData * 2)()
     _check(libc.capget(ctypes.byref(header), ctypes.byref(data)), "capget")

@@ -1,10 +1,8 @@
-"""The system calls that the interpreter may make: a list of allowed ones, everything else refused by the kernel.
+"""The system calls that the interpreter may make; the kernel refuses all others.
 
-Guarantees: no process is created (only threads), nothing is executed, no socket is opened (a connected pair within the
-process excepted, which asyncio needs), no memory is taken that the address-space limit does not count (memfd, System V
-shared memory), and no tracing, mounting, key ring, io_uring or bpf call reaches the kernel. A refused call fails with
-EPERM, one newer than this table with ENOSYS so that libraries fall back; a call of another architecture (32 bit) kills
-the process.
+No process is created (only threads), nothing executed, no socket opened but a connected pair (asyncio), no memory taken
+beyond the address-space limit, and nothing traced or mounted. A refused call fails with EPERM, one newer than this
+table with ENOSYS so that libraries fall back; a call of another architecture kills the process.
 """
 
 from __future__ import annotations
@@ -117,7 +115,6 @@ def _threads_only() -> list[_Instruction]:
 
 
 def allowed_numbers(arch: str) -> list[int]:
-    """Return the numbers of the system calls that are allowed whatever their arguments."""
     cells = (entry.split(":")[_COLUMN[arch]] for entry in _TABLE.split())
     return [int(cell) for cell in cells if cell != "-"]
 

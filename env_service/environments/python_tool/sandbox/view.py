@@ -1,8 +1,7 @@
-"""The file system that the interpreter sees: Python's own library, shared libraries, chosen packages, a scratch folder.
+"""The file system that the interpreter sees: Python's library, shared libraries, chosen packages, a scratch folder.
 
-Everything but `/scratch` is read-only; there is no /proc, no /etc, no home and no program. Paths of the Python
-installation stay as they are on the host, so that the already running interpreter finds its library; packages appear
-under `/packages`.
+Only `/scratch` is writable. The Python installation keeps its paths, so that the running interpreter finds its library;
+packages appear under `/packages`.
 """
 
 from __future__ import annotations
@@ -24,14 +23,12 @@ _READ_ONLY = linux.MOUNT_ATTR_RDONLY | linux.MOUNT_ATTR_NOSUID | linux.MOUNT_ATT
 
 
 def _standard_library() -> list[str]:
-    """Return the folders of the standard library (extension modules may lie outside the main one)."""
     main = os.path.dirname(os.path.realpath(os.__file__))
     dynload = [os.path.realpath(path) for path in sys.path if path.endswith("lib-dynload") and os.path.isdir(path)]
     return [main, *(path for path in dynload if not path.startswith(main + "/"))]
 
 
 def _loaded_library_folders() -> set[str]:
-    """Return the folders of the shared libraries in this process (libc, libffi, …), as the loader resolved them."""
     with open("/proc/self/maps", encoding="utf-8") as maps:
         paths = [
             line.split(maxsplit=5)[5].strip()
@@ -94,7 +91,6 @@ def _mount_point(sources: list[str]) -> str:
 
 
 def _recreate_library_links(root: str) -> None:
-    """Repeat links such as /lib -> usr/lib, through which the loader searches."""
     for link in _LIBRARY_LINKS:
         if os.path.islink(link) and not os.path.lexists(root + link):
             os.makedirs(os.path.dirname(root + link), exist_ok=True)

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import pytest
 from calling import answers, calling
+from environment_checks import UNSURE, said, shows_a_right_call
 
 from env_service.checker import LocalProbe, run_checks
 from env_service.contract import checked_init_state, checked_step
@@ -19,6 +20,7 @@ class CorridorEnv(TextWorldEnv):
     isolation = "shared"
     world: ClassVar[str] = "corridor"
     rules: ClassVar[str] = "Walk."
+    example: ClassVar[str] = "north"
     longest_command: ClassVar[int] = 20
     act_tool: ClassVar[dict[str, Any]] = text_tool(ACT, "Walk.", "command", "north", required=True)
     done_tool: ClassVar[dict[str, Any]] = text_tool(DONE, "End.", "answer", "found", required=False)
@@ -80,6 +82,12 @@ def says(env: CorridorEnv, text: str) -> Any:
 
 def test_a_world_in_the_frame_keeps_the_contract() -> None:
     assert not [found for found in run_checks(LocalProbe(CorridorEnv), action="action: north") if found.problem]
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_a_language_model_is_shown_a_right_call(native: bool) -> None:
+    wrong = [UNSURE, calling((ACT, "{}")) if native else said("action: ä")]
+    shows_a_right_call(CorridorEnv, {"native_tools": native}, wrong=wrong)
 
 
 def test_the_last_line_behind_the_thought_is_the_command() -> None:

@@ -35,7 +35,7 @@ def ask(
 
 def open_env(task_id: str, steps: int, *, verbose: bool = True) -> tuple[PocketEnv, str]:
     """Return a world without a task, and what it says first."""
-    env = PocketEnv(task_id, "t", {"is_open_query": True, "explore_steps": steps, "verbose": verbose})
+    env = PocketEnv(task_id, "t", {"is_open_query": True, "explore_steps": steps, "verbose": verbose, "manual": True})
     return env, env.get_init_state()["state"][0]["content"]
 
 

@@ -12,6 +12,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from env_service.action_format import tool_call
 from env_service.base import BaseEnv, InitState, Message, StepResult
 from env_service.environments.catalogue.encoder import encoder_named
 from env_service.environments.catalogue.index import best, scores
@@ -346,6 +347,21 @@ class CatalogueEnv(BaseEnv):
                 calls.append(load)
             calls.append({"name": name, "arguments": dict(step.arguments)})
         return calls
+
+    def reference_actions(self) -> list[str] | None:
+        """Return the reference, each tool searched by its name and loaded before; None after the first step."""
+        if self._steps or self._stop or self._settings.is_open_query:
+            return None
+        calls, answer = [], self._world.answer()
+        for call in self._reference():
+            name, arguments = call["name"], call["arguments"]
+            if name != LOAD or self._settings.search:
+                if name == LOAD:
+                    calls.append((SEARCH, {"query": arguments["name"].replace("_", " ")}))
+                calls.append((name, arguments))
+        if self._is_compact:
+            return [*(" ".join((name, *map(str, given.values()))) for name, given in calls), f"done {answer}".strip()]
+        return [*(tool_call(name, given) for name, given in calls), f"Answer: {answer}" if answer else "Done."]
 
     def tools(self, params: dict[str, Any] | None = None) -> list[dict[str, Any]]:
         base = always_there(search=self._settings.search, doc=self._world.source == "pocket")

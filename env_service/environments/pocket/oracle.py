@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Literal
 
 from env_service.base import Message
-from env_service.environments.pocket.calls import CallError, PocketCall, Syntax, parse, render
+from env_service.environments.pocket.calls import CallError, PocketCall, Syntax, parse
 from env_service.environments.pocket.env import PocketEnv
 from env_service.environments.pocket.grading import Change, Path, diff, score
-from env_service.environments.pocket.quirks import quirks_of, signature
+from env_service.environments.pocket.quirks import site_hint_parts
 from env_service.environments.pocket.tasks import WorldTask, make_task, split_id
 from env_service.environments.pocket.wordings import PHRASES
 from env_service.environments.pocket.world import Facts, PocketWorld
@@ -41,16 +41,6 @@ def hint_parts(task_id: str) -> dict[str, str]:
     return site_hint_parts(site)
 
 
-def site_hint_parts(site: int) -> dict[str, str]:
-    """The hint of a site, quirk by quirk; raises ValueError if there is no such site."""
-    return {quirk: PHRASES[quirk, str(value)] for quirk, value in asdict(quirks_of(site)).items()}
-
-
-def site_hint(site: int) -> str:
-    """One line that says all of a site's quirks; raises ValueError if there is no such site."""
-    return " ; ".join(site_hint_parts(site).values())
-
-
 def hint(task_id: str) -> str:
     """One line that says all of a site's quirks; raises ValueError for a wrong id."""
     return " ; ".join(hint_parts(task_id).values())
@@ -66,8 +56,8 @@ def lesson(observation: str) -> str | None:
 
 def reference(task_id: str, syntax: Syntax = "compact") -> list[str]:
     """The reference solution as assistant messages would write it; raises ValueError for a wrong or open id."""
-    task = make_task(task_id)
-    return [render(call, signature(call.tool, quirks_of(task.site)), syntax) for call in task.solution]
+    make_task(task_id)
+    return PocketEnv(task_id, "reference", {"syntax": syntax}).reference_actions() or []
 
 
 @dataclass(frozen=True, slots=True)

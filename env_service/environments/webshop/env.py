@@ -208,6 +208,10 @@ class WebshopEnv(BaseEnv):
         answer, over = bought or None, self._stop == "finished"
         return {"facts": {**place, **at, "bought": bought}, "answer": answer, "finished": over, "exact": True}
 
+    def reference_actions(self) -> list[str] | None:
+        """Return what `get_info` calls "solution"; None after the first step."""
+        return None if self._steps or self._settings.is_open_query else self._solution() or None
+
     def _solution(self) -> list[str]:
         product = self._shop.products[self._goal.asin]
         words = " ".join(re.findall(r"[A-Za-z0-9]+", product.text()))[:_LONGEST]

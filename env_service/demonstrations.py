@@ -166,7 +166,7 @@ def demonstrations(
             if count.kept >= n:
                 return
             try:
-                reference = _instance(env_class, task_id, params, {})
+                reference = instance(env_class, task_id, params)
             except (EpisodeOver, NoReference) as error:
                 count.dropped[_why(error)] += 1
                 continue
@@ -216,7 +216,7 @@ def _with_mistakes(
             if drawn is None or drawn == right:
                 continue
             try:
-                tried = _instance(env_class, task_id, params, {**mistakes, turn: drawn})
+                tried = instance(env_class, task_id, params, {**mistakes, turn: drawn})
             except EpisodeOver:
                 count.dropped["mistakes that ended the episode"] += 1
                 continue
@@ -275,9 +275,13 @@ def _like(body: str, text: str) -> str:
     return body[: len(body) - len(body.lstrip())] + text + body[len(body.rstrip()) :]
 
 
-def _instance(
-    env_class: type[BaseEnv], task_id: str, params: Mapping[str, Any] | None, mistakes: Mapping[int, str]
+def instance(
+    env_class: type[BaseEnv],
+    task_id: str,
+    params: Mapping[str, Any] | None,
+    mistakes: Mapping[int, str] | None = None,
 ) -> PlayedEpisode:
+    """Follow a task's reference in a fresh instance, with mistakes; see `play`."""
     created = created_with(env_class, dict(params or {}))
     env = env_class(task_id, "demonstration", created)
     try:

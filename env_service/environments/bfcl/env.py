@@ -241,7 +241,7 @@ class BfclEnv(BaseEnv):
         return self._agent.snapshot()
 
     def reference_actions(self) -> list[str] | None:
-        """Return the calls of each turn and the message that ends it; None after the first step."""
+        """Return the calls of each turn and the message that ends it."""
         if self._open or self._turn or self._steps_this_turn:
             return None
         actions = []

@@ -207,7 +207,7 @@ class CalcEnv(BaseEnv):
         return {"facts": facts, "answer": self._answer, "finished": self._answer is not None, "exact": True}
 
     def reference_actions(self) -> list[str] | None:
-        """Return the calls that work the question out, and the answer; None after the first step."""
+        """Return the calls that work the question out, and the answer."""
         if self._steps or self._problem.answer is None or self._settings.is_open_query:
             return None
         steps = solution(parse_question(self._problem.question))

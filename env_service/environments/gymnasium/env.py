@@ -268,7 +268,6 @@ class GymnasiumEnv(BaseEnv):
         return [act, done] if self._open else [act]
 
     def reference_actions(self) -> list[str] | None:
-        """Return a shortest way to the goal from here, if the world knows one."""
         plan = None if self._open or self._stop else self._world.plan(self._env)
         if not plan or not isinstance(self._actions, NamedActions):
             return None

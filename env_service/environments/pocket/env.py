@@ -252,13 +252,12 @@ class PocketEnv(BaseEnv):
         return self.task.solution if self.task else ()
 
     def reference_actions(self) -> list[str] | None:
-        """Return the solution's calls as this site wants them; None after the first step."""
+        """Return the solution's calls as this site wants them."""
         chosen, quirks = self._settings, self.world.quirks
         texts = [render(call, signature(call.tool, quirks), chosen.syntax) for call in self._solution()]
         return None if self.steps else [undotted(text) if chosen.native_tools else text for text in texts] or None
 
     def reference_hint(self) -> str:
-        """Return the site's quirks."""
         return site_hint(self.world.site)
 
     @staticmethod

@@ -77,12 +77,12 @@ def quirks_of(site: int) -> Quirks:
 
 
 def site_hint_parts(site: int) -> dict[str, str]:
-    """The hint of a site, quirk by quirk; raises ValueError if there is no such site."""
+    """The hint of a site, quirk by quirk; raises ValueError."""
     return {quirk: PHRASES[quirk, str(value)] for quirk, value in asdict(quirks_of(site)).items()}
 
 
 def site_hint(site: int) -> str:
-    """One line that says all of a site's quirks; raises ValueError if there is no such site."""
+    """One line that says all of a site's quirks; raises ValueError."""
     return " ; ".join(site_hint_parts(site).values())
 
 

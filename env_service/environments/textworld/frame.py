@@ -186,7 +186,7 @@ class TextWorldEnv(BaseEnv):
         return self._secret(what)
 
     def reference_actions(self) -> list[str] | None:
-        """Return the walkthrough, TextWorld's from where the game is; ScienceWorld's is known at the start alone."""
+        """Return the walkthrough from here; one of an inexact world is known at the start alone."""
         if self._stop is not None or self._settings.is_open_query or (self._steps and not self.exact):
             return None
         commands = self._secret("walkthrough")

@@ -30,11 +30,17 @@ class SignalWatch(TrainerPart):
     """Warns after `steps` steps in a row without a signal, and again whenever that number doubles. None: never.
     Forecasts the share of groups of `n` rollouts without a signal; nothing if `n` is 1.
 
-    `warn` is called after each step with the current warning, or None.
+    `warn` is called after each step with the current warning, or None; `tell` with the forecast.
     """
 
-    def __init__(self, steps: int | None, n: int, warn: Callable[[str | None], None] = lambda _: None) -> None:
-        self._warn, self._n = warn, n
+    def __init__(
+        self,
+        steps: int | None,
+        n: int,
+        warn: Callable[[str | None], None] = lambda _: None,
+        tell: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._warn, self._tell, self._n = warn, tell, n
         self._steps = self._bound = steps
         self._in_a_row = 0
         self._said: str | None = None
@@ -46,7 +52,7 @@ class SignalWatch(TrainerPart):
     def after_validation(self, step: int, trajectories: Sequence[Trajectory]) -> Mapping[str, float]:
         said = forecast(trajectories, self._n) if step == 0 and self._n > 1 else None
         if said is not None:
-            print(f"[signal] {said}", flush=True)
+            self._tell(said)
             logger.info("%s", said)
         return {}
 
@@ -87,10 +93,10 @@ def forecast(trajectories: Sequence[Trajectory], n: int) -> str | None:
     at_least = "at least " if all(m == 1 for _, m in found) else ""
     said = f"with {success:.2f} success at the start {at_least}about {share:.0%} of groups of {n} have no signal"
     if success > MOST_SUCCESS:
-        return f"{said}: there is next to nothing to learn here, take harder tasks"
+        return f"{said}. Warning: there is next to nothing to learn here, take harder tasks"
     if share > MOST_WITHOUT_SIGNAL:
         return (
-            f"{said}: take a longer cold start (cold_start.files, epochs), easier tasks, or a larger "
+            f"{said}. Warning: take a longer cold start (cold_start.files, epochs), easier tasks, or a larger "
             "actor_rollout_ref.rollout.n"
         )
     return said
@@ -124,7 +130,11 @@ def expected_without_signal(tasks: Sequence[tuple[int, int]], n: int) -> float:
 
 
 def make_watch(
-    steps: int | None, estimator: str, n: int, warn: Callable[[str | None], None] = lambda _: None
+    steps: int | None,
+    estimator: str,
+    n: int,
+    warn: Callable[[str | None], None] = lambda _: None,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> SignalWatch:
     """Return the watch of a run; it says nothing if `n` is 1 or the estimator compares beyond groups."""
-    return SignalWatch(None, 1, warn) if n == 1 or estimator in BEYOND_GROUPS else SignalWatch(steps, n, warn)
+    return SignalWatch(None, 1, warn) if n == 1 or estimator in BEYOND_GROUPS else SignalWatch(steps, n, warn, tell)

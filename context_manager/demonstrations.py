@@ -11,7 +11,7 @@ from context_manager.chat import ChatRenderer
 
 @dataclass(frozen=True, slots=True)
 class DemonstrationTokens:
-    """Ids of one conversation. The mask is 1 on the assistant's tokens."""
+    """Ids of one conversation. The mask is 1 on the assistant's tokens, but for messages with the weight 0."""
 
     ids: list[int]
     mask: list[int]
@@ -20,18 +20,21 @@ class DemonstrationTokens:
 def demonstration(renderer: ChatRenderer, messages: Sequence[Mapping[str, Any]]) -> DemonstrationTokens:
     """Render a conversation as a rollout of the policy would be.
 
-    Raises ValueError if the assistant speaks first, twice in a row, or never; ChatTemplateError.
+    Raises ValueError if the assistant speaks first, twice in a row, or never with a weight; ChatTemplateError.
     """
     said = [place for place, message in enumerate(messages) if message["role"] == "assistant"]
     if not said or said[0] == 0:
         raise ValueError("the conversation needs an assistant message after another message")
-    plain = [dict(message) for message in messages]
+    weights = [int(messages[place].get("weight", 1)) for place in said]
+    if not any(weights):
+        raise ValueError("all messages of the assistant have the weight 0")
+    plain = [{key: value for key, value in message.items() if key != "weight"} for message in messages]
     ids = renderer.opening(plain[: said[0]])
     mask = [0] * len(ids)
-    for place, following in zip(said, [*said[1:], None], strict=True):
+    for place, following, weight in zip(said, [*said[1:], None], weights, strict=True):
         sampled, calls = renderer.reply(plain[place]), plain[place].get("tool_calls") or ()
         ids += sampled
-        mask += [1] * len(sampled)
+        mask += [weight] * len(sampled)
         if following is None:
             break
         if following == place + 1:

@@ -145,6 +145,18 @@ class BaseEnv(ABC):
         tools = told.get("tools") if isinstance(told, dict) else None
         return tools if isinstance(tools, list) else []
 
+    def reference_actions(self) -> list[str] | None:
+        """Return the actions that solve the task from the present state, None if they are unknown: the texts of
+        assistant messages in the format in use, and with native tools each call in `<tool_call>` tags.
+
+        Demonstrations ask before the first step, and again after a mistake, where None means to go on with the rest.
+        """
+        return None
+
+    def reference_hint(self) -> str | None:
+        """Return what experience of this place would advise, and nothing about the task; None if there is nothing."""
+        return None
+
     def close(self) -> None:
         """Free the instance's resources. Called once; must not raise after an early end."""
 

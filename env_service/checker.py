@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from env_service.contract import shorten
+from env_service.demonstrations import EpisodeOver, NoReference, has_reference, instance
 from env_service.probing import (
     ODD_TEXTS,
     Broken,
@@ -27,6 +28,8 @@ from env_service.tool_checks import answers_each_call, bears_any_call, offers_it
 
 __all__ = ["CHECKS", "Broken", "Failed", "Finding", "HttpProbe", "LocalProbe", "Probe", "ProbeRefused", "run_checks"]
 
+# Tasks that are solved by their references.
+REFERENCES = 3
 NO_SUCH = "no such thing 7f3a"
 
 
@@ -243,6 +246,21 @@ def tells_facts(subject: ProbeSubject) -> None:
         subject.probe.info(instance_id)
 
 
+def solves_by_reference(subject: ProbeSubject) -> None:
+    """reference_actions, where an environment has them, solve its tasks."""
+    env_class = subject.probe.env_class
+    if env_class is None or not has_reference(env_class):
+        return
+    for task_id in subject.probe.tasks(subject.split)[:REFERENCES]:
+        try:
+            score = instance(env_class, task_id, None).score
+        except NoReference:
+            continue
+        except EpisodeOver as error:
+            raise Broken(f"task {task_id!r}: {error}") from error
+        expect(score == 1.0, f"task {task_id!r}: the score after its reference is {score}")
+
+
 def closes_early(subject: ProbeSubject) -> None:
     """An instance that ended before its first step closes without an exception."""
     instance_id, _ = subject.probe.create(subject.probe.tasks(subject.split)[0], {})
@@ -269,5 +287,6 @@ CHECKS: tuple[Callable[[ProbeSubject], None], ...] = (
     offers_its_tools,
     answers_each_call,
     bears_any_call,
+    solves_by_reference,
     closes_early,
 )

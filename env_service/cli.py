@@ -22,7 +22,10 @@ class _Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m env_service") -> int:
     """Run a command and return the exit status. `prog` is the command's name in help and errors."""
     options, rest = _parser(prog).parse_known_args(arguments)
-    if rest:
+    # Parameters of instances may stand anywhere among the options of `demonstrate`.
+    if options.command == "demonstrate" and not any(word.startswith("-") or "=" not in word for word in rest):
+        options.params += rest
+    elif rest:
         parser_of(options.command, prog).error(f"unrecognized arguments: {' '.join(rest)}")
     options.prog = prog
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
@@ -39,6 +42,11 @@ def _parser(prog: str = "python -m env_service") -> argparse.ArgumentParser:
     _add_new(commands.add_parser("new", help="write a working skeleton of a new environment"))
     _add_check(
         commands.add_parser("check", help="run the contract against an environment", formatter_class=with_defaults)
+    )
+    _add_demonstrate(
+        commands.add_parser(
+            "demonstrate", help="write conversations that solve an environment's tasks", formatter_class=with_defaults
+        )
     )
     _add_bench(commands.add_parser("bench", help="measure a running service", formatter_class=with_defaults))
     return parser
@@ -83,6 +91,22 @@ def _add_check(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--url", help="check it through this running service instead of in this process")
     parser.add_argument("--split", default="train", help="split whose first task is used")
     parser.add_argument("--action", default="hello", help="a text that the environment takes as a step")
+
+
+def _add_demonstrate(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(run=_demonstrate)
+    add = parser.add_argument
+    add("name", help="name of the environment")
+    add("params", nargs="*", metavar="KEY=VALUE", help="parameters of the instances; a value is JSON, or a text")
+    add_env_modules(parser)
+    add("--out", required=True, metavar="FILE", help="JSONL file of conversations, as cold_start.files reads them")
+    add("--split", default="train", help="split whose tasks are demonstrated")
+    add("--filter", action="append", default=[], metavar="KEY=VALUE", help="parameter of the list of tasks")
+    add("-n", type=_positive, default=400, help="conversations")
+    add("--seed", type=int, default=0, help="what draws tasks, mistakes and hints")
+    add("--mistakes", type=_share, default=0.15, help="probability of a mistake before an action")
+    add("--hints", type=_share, default=0.5, help="share of conversations with the environment's hint before the task")
+    add("--template", help="words around a hint, {} is the hint; default: those of exp_manager.experience_template")
 
 
 def _add_bench(parser: argparse.ArgumentParser) -> None:
@@ -151,6 +175,13 @@ def _positive(text: str) -> int:
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} must be at least 1")
+    return number
+
+
+def _share(text: str) -> float:
+    number = float(text)
+    if not 0 <= number <= 1:
+        raise argparse.ArgumentTypeError(f"{text} must be from 0 to 1")
     return number
 
 
@@ -252,6 +283,21 @@ def _check(options: argparse.Namespace) -> int:
             print("       " + finding.problem.replace("\n", "\n       "))
     print(f"{options.name}: {problems} broken" if problems else f"{options.name}: keeps the contract")
     return 1 if problems else 0
+
+
+def _demonstrate(options: argparse.Namespace) -> int:
+    from env_service.demonstrations import DemonstrationError, write_demonstrations
+    from env_service.parameters import read_values
+
+    try:
+        params, narrowed = read_values(options.params), read_values(options.filter)
+    except ValueError as error:
+        return _fail(options, str(error), 2)
+    try:
+        print(write_demonstrations(options, params, narrowed))
+    except (DemonstrationError, OSError) as error:
+        return _fail(options, str(error))
+    return 0
 
 
 def _bench(options: argparse.Namespace) -> int:

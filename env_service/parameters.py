@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -37,3 +38,17 @@ def read_flags(params: Mapping[str, Any] | None, flags: Mapping[str, bool]) -> d
         if not isinstance(value, bool):
             raise ValueError(f"parameter {name}={value!r} must be true or false")
     return {**flags, **(params or {})}
+
+
+def read_values(texts: Iterable[str]) -> dict[str, Any]:
+    """Return parameters of texts `KEY=VALUE`, whose values are JSON, or else texts; raises ValueError."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not name or not separator:
+            raise ValueError(f"{text!r} is not of the form KEY=VALUE")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found

@@ -27,7 +27,9 @@ class Failed(Exception):
 
 
 class Probe(Protocol):
-    """The calls that a check makes."""
+    """The calls that a check makes; `env_class` is None if the environment is elsewhere."""
+
+    env_class: type[BaseEnv] | None
 
     def tasks(self, split: str) -> list[str]: ...
 
@@ -46,6 +48,7 @@ class LocalProbe:
     """Calls the class in this process, through the code that hosts it in production."""
 
     def __init__(self, env_class: type[BaseEnv]) -> None:
+        self.env_class: type[BaseEnv] | None = env_class
         self._instance_host = InstanceHost(env_class, max_reply_bytes=16 * 1024 * 1024)
         if env_class.isolation == "isolated":
             self._instance_host.warm_up()
@@ -87,6 +90,7 @@ class LocalProbe:
 
 class HttpProbe:
     def __init__(self, url: str, env_type: str) -> None:
+        self.env_class: type[BaseEnv] | None = None
         self._client = EnvClient(url, retry=RetryPolicy(tries=4, budget_s=10.0))
         self._env_type = env_type
 

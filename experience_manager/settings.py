@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from agentevolver.llm.embeddings import EmbeddingSettings
 from agentevolver.utils import recipes
+from agentevolver.utils.guidance import TEMPLATE as TEMPLATE
 from agentevolver.utils.names import load_named
 from agentevolver.utils.recipes import StageSettings
 
@@ -24,11 +25,6 @@ RolloutMode = Literal["woexp", "mixed", "all"]
 ValidationMode = Literal["woexp", "mixed", "all", "both"]
 SampleMode = Literal["allkeep", "alldiscard", "hybrid"]
 Preset = Literal["default", "paper", "original"]
-
-TEMPLATE = (
-    "\n\nSome experience that earlier attempts at similar tasks have left you, to be used where it "
-    "applies:\n<EXP>{}</EXP>\n\n"
-)
 
 # Values of keys that are null or missing. `default`: ours, chosen by measurement.
 PRESETS: dict[Preset, dict[str, Any]] = {

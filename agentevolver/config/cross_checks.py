@@ -150,7 +150,7 @@ def _check_cold_start(settings: Settings, config: DictConfig) -> None:
             "or fine-tune before and give the result as actor_rollout_ref.model.path"
         )
     try:
-        find_logs(files)
+        find_logs(settings.cold_start.logs)
     except LogError as error:
         raise ConfigError(f"cold_start.files: {error}") from error
 

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentParser
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
+from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from agentevolver.config.section import Section
+from agentevolver.utils.experiments import launches
+from env_service.arguments import add_env_modules
 from env_service.feedback import FEEDBACK
 from task_manager.settings import ServiceAccess
+
+
+def launched_with(experiment: Path) -> list[str]:
+    """Return the `--env-module` values of an experiment's last launch."""
+    # The environment may be known only by the run's --env-module. All other options of the launch are ignored.
+    parser = ArgumentParser(add_help=False, allow_abbrev=False)
+    add_env_modules(parser)
+    argv: list[str] = next((record["argv"] for record in launches(experiment)), [])
+    modules: list[str] = parser.parse_known_args(argv)[0].env_modules
+    return modules
 
 
 class EnvironmentSettings(Section):

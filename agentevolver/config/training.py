@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from advantage_processor.settings import StageSettings
 from agentevolver.config.section import Section
+
+REFERENCE = "reference:"
 
 
 class RaySettings(Section):
@@ -82,7 +84,7 @@ class ColdStartSettings(Section):
     files: list[str] = Field(
         default_factory=list,
         description="files of conversations, or globs: logs in the format of OpenAI's messages, or trajectories of "
-        "runs; empty: no cold start",
+        "runs; `reference:N`: N demonstrations made of the references of the run's environments; empty: no cold start",
     )
     min_score: float = Field(1.0, ge=0, le=1, description="minimum score of a conversation")
     epochs: int = Field(2, ge=1, description="passes over the conversations")
@@ -90,6 +92,25 @@ class ColdStartSettings(Section):
     lr: float = Field(1.0e-5, gt=0, description="peak learning rate, with cosine decay to 0")
     # Share of the steps for the warm-up of the learning rate.
     warmup: ClassVar[float] = 0.05
+
+    @field_validator("files")
+    @classmethod
+    def _check_files(cls, files: list[str]) -> list[str]:
+        for file in files:
+            number = file.removeprefix(REFERENCE)
+            if number != file and not (number.isascii() and number.isdigit() and int(number)):
+                raise ValueError(f"{file!r} must be {REFERENCE}N with a number of demonstrations of at least 1")
+        return files
+
+    @property
+    def logs(self) -> list[str]:
+        """Files and globs among `files`."""
+        return [file for file in self.files if not file.startswith(REFERENCE)]
+
+    @property
+    def demonstrations(self) -> int:
+        """How many demonstrations are to be made of references."""
+        return sum(int(file.removeprefix(REFERENCE)) for file in self.files if file.startswith(REFERENCE))
 
 
 class WatchdogSettings(Section):

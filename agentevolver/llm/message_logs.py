@@ -6,6 +6,8 @@ A line of a log is one JSON object in one of three forms:
 - `{"request": {"messages": [...]}, "response": {"choices": [...]}}`, a call as a proxy logs it;
 - a trajectory's record, as a run writes them.
 
+An assistant's message with `"weight": 0` is context, and not imitated.
+
 The score is `score` or `reward` (a number in 0..1) or `success` (true or false).
 """
 
@@ -109,6 +111,10 @@ def _message(message: Any, place: int) -> dict[str, Any]:
     if not isinstance(message, Mapping) or message.get("role") not in ROLES:
         raise ValueError(f"message {place}: an object with a role ({', '.join(ROLES)}) was expected")
     kept = {key: message[key] for key in ("role", "content", "tool_calls", "tool_call_id", "name") if message.get(key)}
+    if message.get("weight", 1) not in (0, 1):
+        raise ValueError(f"message {place}: `weight` is {message['weight']!r}, and neither 0 nor 1")
+    if message.get("weight", 1) == 0:
+        kept["weight"] = 0
     kept["role"] = "system" if kept["role"] == "developer" else kept["role"]
     content = message.get("content")
     if isinstance(content, list):

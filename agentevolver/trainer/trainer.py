@@ -85,8 +85,9 @@ class EvolverTrainer(Loading, PoolFilling, Validating, Checkpointing, PPOTrainer
         signal = make_watch(
             settings.trainer.max_steps_without_signal,
             self.config.algorithm.adv_estimator,
-            settings.sizes.n,
+            1 if self.config.trainer.get("val_only") else settings.sizes.n,
             self.status.warn,
+            self.status.tell,
         )
         own: tuple[TrainerPart | None, ...] = (
             self._records,

@@ -23,7 +23,7 @@ from agentevolver.rollout.tools.formats import tool_format
 from context_manager.chat import ChatRenderer
 from context_manager.settings import ContextLimits
 from env_service.client import AsyncEnvClient
-from env_service.environments.pocket.oracle import reference
+from env_service.environments.pocket.tests.replays import reference
 from tests.agents.scripts.world import Episode
 from tests.env_service.local_hosts import serving
 from tests.real_tokenizers import build_real

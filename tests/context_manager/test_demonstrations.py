@@ -67,3 +67,20 @@ def test_calls_are_said_as_the_family_says_them(family):
     assert (made.ids, made.mask) == rolled_out(renderer, messages)
     imitated = renderer.tokenizer.decode([token for token, own in zip(made.ids, made.mask, strict=True) if own])
     assert "the door" in imitated and "open" in imitated and "it is open" not in imitated
+
+
+def test_messages_with_the_weight_0_are_read_and_not_imitated():
+    renderer = ChatRenderer(tokenizer_of("qwen2_5"))
+    said = [
+        {"role": "user", "content": "go"},
+        {"role": "assistant", "content": "wrong", "weight": 0},
+        {"role": "user", "content": "err"},
+        {"role": "assistant", "content": "right", "weight": 1},
+    ]
+    made = demonstration(renderer, said)
+    plain = demonstration(renderer, [{key: one[key] for key in ("role", "content")} for one in said])
+    assert made.ids == plain.ids and sum(made.mask) < sum(plain.mask)
+    imitated = renderer.tokenizer.decode([i for i, on in zip(made.ids, made.mask, strict=True) if on])
+    assert imitated == "right<|im_end|>"
+    with pytest.raises(ValueError, match="weight 0"):
+        demonstration(renderer, said[:2])

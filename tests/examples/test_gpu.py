@@ -11,7 +11,7 @@ from agentevolver.config.checks import for_verl, load
 from agentevolver.config.openings import load_measured
 from agentevolver.utils.errors import ConfigError
 from env_service.environments.pocket.env import PocketEnv
-from env_service.environments.pocket.oracle import reference
+from env_service.environments.pocket.tests.replays import reference
 from tests.real_tokenizers import build_real
 
 SEVEN = {

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from questioning_fakes import LocalPocket
 
-from env_service.environments.pocket import oracle
 from env_service.environments.pocket.env import PocketEnv
+from env_service.environments.pocket.tests import replays
 from task_manager.actions import format_of
 from task_manager.state import StateCheck, WorldState, flatten
 from task_manager.world import SeedWorld, execute
@@ -39,15 +39,15 @@ async def checked(task_id, actions):
     says."""
     client, fmt = LocalPocket(), format_of("pocket")
     world = SeedWorld("pocket", task_id)
-    check = (await execute(client, world, fmt, oracle.reference(task_id))).check
+    check = (await execute(client, world, fmt, replays.reference(task_id))).check
     done = await execute(client, world, fmt, actions)
-    return all(holds for _, holds in check.judge(done.after)), oracle.replay(task_id, actions).sparse == 1.0
+    return all(holds for _, holds in check.judge(done.after)), replays.replay(task_id, actions).sparse == 1.0
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("task_id", PocketEnv.get_query_list("dev", {"n": 48}))
 async def test_the_check_agrees_with_the_worlds_own_grading(task_id):
-    reference = oracle.reference(task_id)
+    reference = replays.reference(task_id)
     for actions in (
         reference,
         ["done"],

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from agentevolver.cli.commands.verbs import VerbParser, positive
 from agentevolver.utils.errors import UsageError
-from agentevolver.utils.experiments import launches
 from env_service.arguments import add_env_modules
 
 if TYPE_CHECKING:
@@ -81,18 +80,10 @@ def game(options: argparse.Namespace) -> tuple[Source | None, EvaluatedGame]:
 
     source = find_source(options.what, options.step) if options.what else None
     if source is not None and source.experiment is not None and not options.env_modules:
-        options.env_modules = _launched_with(source.experiment)
+        from agentevolver.config.environments import launched_with
+
+        options.env_modules = launched_with(source.experiment)
     return source, game_of(source, options.conf, options.overrides, options.env_modules, options.env_url)
-
-
-def _launched_with(experiment: Path) -> list[str]:
-    """Return the `--env-module` values of the experiment's last launch."""
-    # The environment may be known only by the run's --env-module. All other options of the launch are ignored.
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    add_env_modules(parser)
-    argv: list[str] = next((record["argv"] for record in launches(experiment)), [])
-    modules: list[str] = parser.parse_known_args(argv)[0].env_modules
-    return modules
 
 
 def contestant(

@@ -12,14 +12,16 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import orjson
 from omegaconf import DictConfig, open_dict
 
+from agentevolver.config.environments import Environment, launched_with
 from agentevolver.config.schema import Settings
+from agentevolver.config.training import REFERENCE
 from agentevolver.llm.message_logs import LogError, find_logs, read_logs
 from agentevolver.trainer.monitor.log import Status
 from agentevolver.types import Trajectory
@@ -71,9 +73,11 @@ def _done(folder: Path) -> dict[str, Any] | None:
 def _made(settings: Settings, renderer: ChatRenderer, folder: Path, wanted: dict[str, Any]) -> dict[str, Any]:
     from agentevolver.trainer.sft import CHECKPOINTS, EPISODES
 
+    remove_tree(folder)
+    demonstrated = _demonstrate(settings, folder)
     Status(settings.experiment_dir).set("reading what the cold start imitates")
     try:
-        trajectories = read_logs(find_logs(settings.cold_start.files))
+        trajectories = read_logs([*demonstrated, *find_logs(settings.cold_start.logs)])
     except (LogError, OSError) as error:
         raise ConfigError(f"cold_start.files: {error}") from error
     chosen, left_out = choose(trajectories, settings.cold_start.min_score)
@@ -86,8 +90,7 @@ def _made(settings: Settings, renderer: ChatRenderer, folder: Path, wanted: dict
             f"cold_start.files: {len(kept)} of {len(trajectories)} conversations can be imitated, and {ranks} or more "
             f"are needed, one a rank (left out: {told})"
         )
-    remove_tree(folder)
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     write_jsonl(folder / EPISODES, ({"ids": one.ids, "mask": one.mask} for one in kept))
     _train(settings, folder)
     saved = sorted((folder / CHECKPOINTS).glob("global_step_*/huggingface"), key=lambda path: path.stat().st_mtime)
@@ -114,6 +117,42 @@ def _made(settings: Settings, renderer: ChatRenderer, folder: Path, wanted: dict
         flush=True,
     )
     return done
+
+
+def _demonstrate(settings: Settings, folder: Path) -> list[Path]:
+    """Make the demonstrations of `reference:N`, shared by weight, in processes of their own; return their files."""
+    trained = [one for one in settings.environments if one.weight > 0] if settings.cold_start.demonstrations else []
+    total, left, files = sum(one.weight for one in trained), settings.cold_start.demonstrations, []
+    for place, one in enumerate(trained):
+        share = one.weight / total
+        n = left if place == len(trained) - 1 else min(left, round(settings.cold_start.demonstrations * share))
+        left -= n
+        out = folder / f"demonstrations{f'.{one.env_type}' if len(trained) > 1 else ''}.jsonl"
+        Status(settings.experiment_dir).set(f"making {n} demonstrations of {one.env_type}")
+        if n:
+            _demonstrate_one(settings, one, n, out)
+            files.append(out)
+    return files
+
+
+def _demonstrate_one(settings: Settings, environment: Environment, n: int, out: Path) -> None:
+    params = environment.params(validation=False)
+    if environment.native_tools and settings.rollout.tool_format != "none":
+        params["native_tools"] = True
+    command = [sys.executable, "-m", "env_service", "demonstrate", environment.env_type, *_values(params)]
+    command += ["--out", str(out), "--split", environment.train_split, "-n", str(n)]
+    command += ["--seed", str(settings.data.seed), f"--template={settings.exp_manager.experience_template}"]
+    command += [word for text in _values(environment.train_filter) for word in ("--filter", text)]
+    command += [word for text in launched_with(settings.experiment_dir) for word in ("--env-module", text)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1:]
+        raise ConfigError(f"cold_start.files = {REFERENCE}{n}: {''.join(last)}")
+    print(f"[cold start] {done.stdout.strip()}", flush=True)
+
+
+def _values(params: Mapping[str, Any]) -> list[str]:
+    return [f"{name}={orjson.dumps(value).decode()}" for name, value in params.items()]
 
 
 def choose(trajectories: Sequence[Trajectory], min_score: float) -> tuple[list[Trajectory], Counter[str]]:

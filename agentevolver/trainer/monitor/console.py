@@ -87,8 +87,8 @@ class Console:
                 if status.get("phase", phase) != phase:
                     phase = status["phase"]
                     self._tell_phase(phase, status)
-                for text in new_warnings(told, status):
-                    self._console.print(f"[yellow]warning: {escape(text)}[/]", highlight=False, soft_wrap=True)
+                for text in new_lines(told, status):
+                    self._console.print(f"[yellow]{escape(text)}[/]", highlight=False, soft_wrap=True)
                 total, done = status.get("total_steps"), status.get("step")
                 if "total" in status:  # before training: tasks that are made, experience that is gathered
                     total, done = status["total"], status.get("done", 0)
@@ -135,10 +135,11 @@ class Console:
         return [record for line in whole.splitlines() if (record := parse(line)) is not None and "step" in record]
 
 
-def new_warnings(told: dict[str, str], status: Mapping[str, Any]) -> list[str]:
-    """Return the warnings that are not in `told` yet, and update `told`. An unreadable status ({}) changes nothing."""
-    now = {key: status[key] for key in ("stuck", "warning") if status.get(key)}
-    new = [text for key, text in now.items() if told.get(key) != text]
+def new_lines(told: dict[str, str], status: Mapping[str, Any]) -> list[str]:
+    """Return warnings and what else a status tells, if they are not in `told` yet, and update `told`. An unreadable
+    status ({}) changes nothing."""
+    now = {key: status[key] for key in ("stuck", "warning", "told") if status.get(key)}
+    new = [text if key == "told" else f"warning: {text}" for key, text in now.items() if told.get(key) != text]
     if status:
         told.clear()
         told.update(now)

@@ -143,6 +143,7 @@ class Status:
         self._last: dict[str, Any] = {}
         self._stuck: str | None = None
         self._warning: str | None = None
+        self._told: str | None = None
 
     def set(self, phase: str, **facts: Any) -> None:
         """Replace the phase; `facts` must be JSON-serialisable."""
@@ -162,8 +163,14 @@ class Status:
             self._warning = warning
             self._write()
 
+    def tell(self, text: str) -> None:
+        """Tell the user something that holds for the rest of the run."""
+        with self._lock:
+            self._told = text
+            self._write()
+
     def _write(self) -> None:
-        beside = {"stuck": self._stuck, "warning": self._warning}
+        beside = {"stuck": self._stuck, "warning": self._warning, "told": self._told}
         told = {name: text for name, text in beside.items() if text is not None}
         write_json(
             self._path, {**({"phase": "starting"} | self._last), "time": round(time.time(), 3), **told}, durable=False

@@ -64,6 +64,11 @@ class BfclBackend:
         except Exception as error:
             return f"Error during execution: {error}"
 
+    def named(self, call: BfclCall) -> BfclCall:
+        """Return a call of a method of these APIs with all arguments by name."""
+        bound = inspect.signature(self._methods[call.name]).bind(*call.positional, **call.arguments)
+        return BfclCall(call.name, bound.arguments)
+
     def _run(self, call: BfclCall) -> str:
         method = self._methods[call.name]
         positional, arguments = _harmless(call, method)

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
+from env_service.action_format import tool_call
 from env_service.base import BaseEnv, InitState, Message, StepResult
 from env_service.environments.bfcl import prompts
 from env_service.environments.bfcl.backend import BfclBackend, is_error, printable
@@ -19,6 +20,7 @@ from env_service.environments.bfcl.calls import (
     Malformed,
     of_structured,
     parse_action,
+    parse_reference,
     too_many,
 )
 from env_service.environments.bfcl.grading import Referee
@@ -32,6 +34,7 @@ MAX_STEPS_PER_TURN = 20
 
 MAX_STEPS_OF_OPEN_QUERY = 64
 _CREATE_PARAMS = ("is_open_query", "max_steps_per_turn", "native_tools", FEEDBACK)
+_CANNOT = "That cannot be done with these functions."
 _INFO_KINDS = ("task", "tools", "state", "report")
 
 
@@ -218,6 +221,16 @@ class BfclEnv(BaseEnv):
         """Return the state of the APIs by class, as JSON-ready data:
         equal snapshots are equal states for the package's state check."""
         return self._agent.snapshot()
+
+    def reference_actions(self) -> list[str] | None:
+        """Return the calls of each turn and the message that ends it."""
+        if self._open or self._turn or self._steps_this_turn:
+            return None
+        actions = []
+        for turn in self._task.truth:
+            calls = [self._agent.named(parse_reference(text)) for text in turn]
+            actions += [*(tool_call(call.name, dict(call.arguments)) for call in calls), "Done." if calls else _CANNOT]
+        return actions
 
     def _tools(self) -> list[ToolDoc]:
         """Return what is on offer now: an open query has everything,

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from env_service.action_format import tool_call
 from env_service.base import BaseEnv, InitState, Message, StepResult
 from env_service.environments.calc.actions import (
+    TOOL_NAME,
     WHAT_TO_CALL,
     WHAT_TO_WRITE,
     Action,
@@ -16,7 +18,7 @@ from env_service.environments.calc.actions import (
     call_of,
     parse,
 )
-from env_service.environments.calc.grammar import QuestionError, apply, evaluate
+from env_service.environments.calc.grammar import QuestionError, apply, evaluate, parse_question, solution
 from env_service.environments.calc.prompts import opening, refusal, result, tool_schema
 from env_service.environments.calc.tasks import question_of, task_ids
 from env_service.parameters import laid_over
@@ -193,6 +195,17 @@ class CalcEnv(BaseEnv):
             return {"tools": [tool_schema()]}
         facts = {} if self._settings.is_open_query else {"calls": self._calls}
         return {"facts": facts, "answer": self._answer, "finished": self._answer is not None, "exact": True}
+
+    def reference_actions(self) -> list[str] | None:
+        """Return the calls that work the question out, and the answer."""
+        if self._steps or self._problem.answer is None or self._settings.is_open_query:
+            return None
+        steps = solution(parse_question(self._problem.question))
+        if self._settings.native_tools:
+            calls = [tool_call(TOOL_NAME, {"a": one.first, "op": one.operator, "b": one.second}) for one in steps]
+        else:
+            calls = [f"{TOOL_NAME} {one.first} {one.operator} {one.second}" for one in steps]
+        return [*calls, f"answer {self._problem.answer}"]
 
     @staticmethod
     def get_query_list(split: str = "train", params: dict[str, Any] | None = None) -> list[str]:

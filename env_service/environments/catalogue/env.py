@@ -11,6 +11,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from env_service.action_format import tool_call
 from env_service.base import BaseEnv, InitState, Message, StepResult
 from env_service.environments.catalogue.encoder import encoder_named
 from env_service.environments.catalogue.index import best, scores
@@ -318,30 +319,32 @@ class CatalogueEnv(BaseEnv):
         return 0.0 if self._settings.is_open_query else self._world.evaluate(sparse=sparse)
 
     def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> Any:
-        """Return `params["what"]`: "tools" (default), "state" (`base.StateInfo`), or "solution": calls that solve the
-        task, and the answer; not for the agent."""
+        """Return `params["what"]`: "tools" (default) or "state" (`base.StateInfo`)."""
         asked = dict(params or {})
         what = asked.pop("what", "tools")
-        if asked or what not in ("tools", "state", "solution"):
-            raise ValueError(f"get_info of catalogue understands what=tools|state|solution; got {params!r}")
+        if asked or what not in ("tools", "state"):
+            raise ValueError(f"get_info of catalogue understands what=tools|state; got {params!r}")
         if what == "state":
             facts = {"world": self._world.facts(), "loaded": dict.fromkeys(sorted(self._loaded), True)}
             is_finished = self._stop == "finished"
             return {"facts": facts, "answer": self._said, "finished": is_finished, "exact": True}
-        if what == "solution":
-            return {"calls": self._reference(), "answer": self._world.answer()}
         return {"tools": self.tools()}
 
-    def _reference(self) -> list[dict[str, Any]]:
+    def reference_actions(self) -> list[str] | None:
+        """Return the reference, each tool searched by its name and loaded."""
+        if self._steps or self._stop or self._settings.is_open_query:
+            return None
         there = {(tool.source, tool.name_there): tool.name for tool in self._by_name.values()}
-        calls: list[dict[str, Any]] = []
+        loaded, calls, answer = set(self._loaded), list[tuple[str, dict[str, Any]]](), self._world.answer()
         for step in self._world.solution():
             name = there.get((self._world.source, step.tool), step.tool)
-            load = {"name": LOAD, "arguments": {"name": name}}
-            if name in self._by_name and load not in calls:
-                calls.append(load)
-            calls.append({"name": name, "arguments": dict(step.arguments)})
-        return calls
+            if self._settings.search and name in self._by_name and name not in loaded:
+                calls += [(SEARCH, {"query": name.replace("_", " ")}), (LOAD, {"name": name})]
+                loaded.add(name)
+            calls.append((name, dict(step.arguments)))
+        if self._is_compact:
+            return [*(" ".join((name, *map(str, given.values()))) for name, given in calls), f"done {answer}".strip()]
+        return [*(tool_call(name, given) for name, given in calls), f"Answer: {answer}" if answer else "Done."]
 
     def tools(self, params: dict[str, Any] | None = None) -> list[dict[str, Any]]:
         base = always_there(search=self._settings.search, doc=self._world.source == "pocket")

@@ -19,9 +19,10 @@ from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 from agentevolver.utils.names import did_you_mean
+from env_service.action_format import tool_call
 from env_service.base import BaseEnv, InitState, Message, StepResult
 from env_service.environments.gymnasium.toy_text import WORLDS
-from env_service.environments.gymnasium.world import ActionError, World, farewell, quoted
+from env_service.environments.gymnasium.world import ActionError, NamedActions, World, farewell, quoted
 from env_service.tool_calls import BadCall, ToolCall, answer_to, structured_calls
 
 SPLITS = {"train": range(0, 60), "val": range(60, 70), "test": range(70, 100)}
@@ -256,6 +257,13 @@ class GymnasiumEnv(BaseEnv):
         done = _tool(DONE, "End the episode, when you are done with what you were asked for.", {"answer": answer}, [])
         act = _tool(ACT, "Take an action in the world.", {"action": self._actions.schema()}, ["action"])
         return [act, done] if self._open else [act]
+
+    def reference_actions(self) -> list[str] | None:
+        plan = None if self._open or self._stop else self._world.plan(self._env)
+        if not plan or not isinstance(self._actions, NamedActions):
+            return None
+        names = [self._actions.names[number - self._actions.start] for number in plan]
+        return [tool_call(ACT, {"action": name}) if self._native else f"action: {name}" for name in names]
 
     def _is_finished(self) -> bool:
         """Whether the agent said that it is done or the world ended with a success;

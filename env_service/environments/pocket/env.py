@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
 from env_service.base import BaseEnv, InitState, Message, StepResult
-from env_service.environments.pocket.calls import SYNTAXES, CallError, PocketCall, Syntax, call_of, parse, undotted
+from env_service.environments.pocket.calls import (
+    SYNTAXES,
+    CallError,
+    PocketCall,
+    Syntax,
+    call_of,
+    parse,
+    render,
+    undotted,
+)
 from env_service.environments.pocket.grading import score
 from env_service.environments.pocket.prompts import native_schema, opening, refusal, tool_schema
+from env_service.environments.pocket.quirks import signature, site_hint
 from env_service.environments.pocket.tasks import (
     OPEN,
     WorldTask,
@@ -215,6 +225,18 @@ class PocketEnv(BaseEnv):
 
     def tools(self, params: dict[str, Any] | None = None) -> list[dict[str, Any]]:
         return [native_schema(tool) for tool in TOOLS.values()]
+
+    def _solution(self) -> Sequence[PocketCall]:
+        return self.task.solution if self.task else ()
+
+    def reference_actions(self) -> list[str] | None:
+        """Return the solution's calls as this site wants them."""
+        chosen, quirks = self._settings, self.world.quirks
+        texts = [render(call, signature(call.tool, quirks), chosen.syntax) for call in self._solution()]
+        return None if self.steps else [undotted(text) if chosen.native_tools else text for text in texts] or None
+
+    def reference_hint(self) -> str:
+        return site_hint(self.world.site)
 
     @staticmethod
     def get_query_list(split: str = "train", params: dict[str, Any] | None = None) -> list[str]:

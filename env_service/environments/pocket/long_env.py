@@ -161,6 +161,9 @@ class PocketLongEnv(PocketEnv):
         self.steps = 0
         self.errors = 0
 
+    def _solution(self) -> list[PocketCall]:
+        return [call for goal in self.chain.goals for call in goal.solution] if self.chain else []
+
     @property
     def is_open(self) -> bool:
         return self.chain is None

@@ -1,101 +1,18 @@
-"""Oracle of PocketWorld for tests and benchmarks: true hints, true step labels, replays and state differences.
-
-The agent sees none of it. A hint states a site's quirks and nothing about the task.
-"""
+"""True step labels of PocketWorld, for benchmarks and tests; the agent never sees them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from typing import Literal
 
 from env_service.base import Message
-from env_service.environments.pocket.calls import CallError, PocketCall, Syntax, parse, render
-from env_service.environments.pocket.env import PocketEnv
-from env_service.environments.pocket.grading import Change, Path, diff, score
-from env_service.environments.pocket.quirks import quirks_of, signature
-from env_service.environments.pocket.tasks import WorldTask, make_task, split_id
-from env_service.environments.pocket.wordings import PHRASES
+from env_service.environments.pocket.calls import CallError, PocketCall, parse
+from env_service.environments.pocket.grading import diff, score
+from env_service.environments.pocket.tasks import WorldTask
 from env_service.environments.pocket.world import Facts, PocketWorld
 
 Label = Literal["GOOD", "BAD"]
-_LESSONS: tuple[tuple[str, tuple[str, str]], ...] = (
-    (r"err read doc \S+ first", ("guard", "doc")),
-    (r"err add (yes at the end|\"confirm\": \"yes\")", ("guard", "yes")),
-    (r"err use bank\.pay (\{\"name\": NAME, |NAME )", ("pay", "name")),
-    (r"err use bank\.pay (\{\"amount\": AMOUNT, |AMOUNT )", ("pay", "amount")),
-    (r"err login first", ("login", "pin")),
-    (r"err use cal\.add (\{\"name\": NAME, |NAME )", ("plan", "name")),
-    (r"err use cal\.add (\{\"day\": DAY, |DAY )", ("plan", "day")),
-    (r"err find \S+ first", ("look", "first")),
-)
-
-
-def hint_parts(task_id: str) -> dict[str, str]:
-    _, site, _ = split_id(task_id)
-    return site_hint_parts(site)
-
-
-def site_hint_parts(site: int) -> dict[str, str]:
-    return {quirk: PHRASES[quirk, str(value)] for quirk, value in asdict(quirks_of(site)).items()}
-
-
-def site_hint(site: int) -> str:
-    return " ; ".join(site_hint_parts(site).values())
-
-
-def hint(task_id: str) -> str:
-    return " ; ".join(hint_parts(task_id).values())
-
-
-def lesson(observation: str) -> str | None:
-    """The part of a site's hint that an error observation teaches, or None if it teaches none."""
-    for pattern, quirk in _LESSONS:
-        if re.match(pattern, observation):
-            return PHRASES[quirk]
-    return None
-
-
-def reference(task_id: str, syntax: Syntax = "compact") -> list[str]:
-    task = make_task(task_id)
-    return [render(call, signature(call.tool, quirks_of(task.site)), syntax) for call in task.solution]
-
-
-@dataclass(frozen=True, slots=True)
-class Replay:
-    """What came of carrying out some messages from a task's start state; calls after the end are left out."""
-
-    sparse: float
-    dense: float
-    observations: tuple[str, ...]
-    changes: dict[Path, Change]
-    finished: bool
-
-
-def replay(task_id: str, actions: Sequence[str], *, slack: int | None = None) -> Replay:
-    """Carry out assistant messages in a fresh world of a task. Without `slack` no step budget applies."""
-    env = PocketEnv(task_id, "replay", {"slack": len(actions) if slack is None else slack})
-    seen = []
-    for text in actions:
-        if env.is_over:
-            break
-        seen.append(env.step({"role": "assistant", "content": text})["state"][0]["content"])
-    changes = diff(PocketEnv(task_id, "start").world.tables.facts(), snapshot(env))
-    return Replay(
-        env.evaluate(), env.evaluate(params={"sparse": False}), tuple(seen), changes, env.world.answer is not None
-    )
-
-
-def snapshot(env: PocketEnv) -> Facts:
-    """The graded state of a running episode, to be compared with `grading.diff`."""
-    return env.world.tables.facts()
-
-
-def label_steps(task_id: str, actions: Sequence[str]) -> list[Label]:
-    """Label each assistant message of an episode GOOD or BAD: `label_steps_of` its task."""
-    task = make_task(task_id)
-    return label_steps_of(task, task.world(), actions)
 
 
 def label_steps_of(task: WorldTask, world: PocketWorld, actions: Sequence[str]) -> list[Label]:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 from env_service.environments.pocket.calls import PocketCall
 from env_service.environments.pocket.tools import AMOUNT, CONFIRM, DAY, HOUR, NAME, TOOLS, Param
+from env_service.environments.pocket.wordings import PHRASES
 
 N_SITES = 32
 TRAIN_SITES = tuple(range(0, 16))
@@ -64,6 +65,16 @@ def quirks_of(site: int) -> Quirks:
     if not 0 <= site < N_SITES:
         raise ValueError(f"site k{site} does not exist: sites are k0 to k{N_SITES - 1}")
     return _SITES[site]
+
+
+def site_hint_parts(site: int) -> dict[str, str]:
+    """The hint of a site, quirk by quirk; raises ValueError."""
+    return {quirk: PHRASES[quirk, str(value)] for quirk, value in asdict(quirks_of(site)).items()}
+
+
+def site_hint(site: int) -> str:
+    """One line that says all of a site's quirks; raises ValueError."""
+    return " ; ".join(site_hint_parts(site).values())
 
 
 def signature(tool: str, quirks: Quirks | None) -> tuple[Param, ...]:

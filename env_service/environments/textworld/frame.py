@@ -13,6 +13,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from env_service.action_format import tool_call
 from env_service.base import BaseEnv, InitState, Message, StepResult
 from env_service.parameters import laid_over, read_flags
 from env_service.tool_calls import BadCall, ToolCall, answer_to, structured_calls
@@ -184,6 +185,15 @@ class TextWorldEnv(BaseEnv):
         if what in ("task", "tools"):
             return {**self._facts(), "tools": self.tools()}
         return self._secret(what)
+
+    def reference_actions(self) -> list[str] | None:
+        """Return the walkthrough from here; one of an inexact world is known at the start alone."""
+        if self._stop is not None or self._settings.is_open_query or (self._steps and not self.exact):
+            return None
+        commands = self._secret("walkthrough")
+        if self._settings.native_tools:
+            return [tool_call(ACT, {"command": command}) for command in commands]
+        return [f"action: {command}" for command in commands]
 
     def tools(self, params: dict[str, Any] | None = None) -> list[dict[str, Any]]:
         """Return `act`, and `done` where there is no goal."""

@@ -188,14 +188,11 @@ class WebshopEnv(BaseEnv):
         return float(value == 1.0) if is_sparse else value
 
     def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> Any:
-        """Return `params["what"]`: "tools" (none), "state" (`base.StateInfo`), or "solution", actions that buy what the
-        request was written about, not for the agent."""
+        """Return `params["what"]`: "tools" (none) or "state" (`base.StateInfo`)."""
         asked = dict(params or {})
         what = asked.pop("what", "tools")
-        if asked or what not in ("tools", "state", "solution"):
-            raise ValueError(f"get_info of webshop understands what=tools|state|solution; got {params!r}")
-        if what == "solution":
-            return self._solution()
+        if asked or what not in ("tools", "state"):
+            raise ValueError(f"get_info of webshop understands what=tools|state; got {params!r}")
         if what == "tools":
             return None
         place = {"results": " ".join(self._results), "page": self._page, "text": self._text or ""}
@@ -204,12 +201,15 @@ class WebshopEnv(BaseEnv):
         answer, over = bought or None, self._stop == "finished"
         return {"facts": {**place, **at, "bought": bought}, "answer": answer, "finished": over, "exact": True}
 
-    def _solution(self) -> list[str]:
+    def reference_actions(self) -> list[str] | None:
+        """Return actions that buy what the request was written about."""
+        if self._steps or self._settings.is_open_query:
+            return None
         product = self._shop.products[self._goal.asin]
         words = " ".join(re.findall(r"[A-Za-z0-9]+", product.text()))[:_LONGEST]
         found = [self._asins[place] for place in _index().search(words, MOST_RESULTS)]
         if product.asin not in found:
-            return []
+            return None
         turns = [f"click[{NEXT}]"] * (found.index(product.asin) // PAGE)
         values = {value for values in product.options.values() for value in values}
         options = [f"click[{value}]" for value in self._goal.options if value in values]

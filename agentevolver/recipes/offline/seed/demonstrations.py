@@ -10,12 +10,13 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
 from agentevolver.recipes.offline.seed.syntax import SPECIALS
 from env_service.base import BaseEnv, Message
+from env_service.demonstrations import EpisodeOver, play
 
 _KEYS = {"task_id", "actions"}
 
@@ -78,33 +79,25 @@ def played(world: type[BaseEnv], demonstration: Demonstration, params: Mapping[s
     Raises DemonstrationError if the world lacks the task, ends before the last action, sends text that a conversation
     cannot hold, or raises an error.
     """
-    place = demonstration.place
+    place, wanted = demonstration.place, dict(params or {})
     try:
-        env = world(demonstration.task_id, "demonstration", dict(params or {}))
+        env = world(demonstration.task_id, "demonstration", wanted)
     except Exception as error:
         raise DemonstrationError(f"{place}: the world does not take this task: {described(error)}") from error
     try:
-        messages = [*env.get_init_state(dict(params or {}))["state"]]
-        for number, action in enumerate(demonstration.actions, 1):
-            messages.append({"role": "assistant", "content": action})
-            result = env.step(messages[-1])
-            if number == len(demonstration.actions):
-                break
-            if result["is_terminated"]:
-                raise DemonstrationError(
-                    f"{place}: the episode is over with action {number} of {len(demonstration.actions)}; remove those "
-                    "behind it"
-                )
-            messages += result["state"]
-        score = float(env.evaluate())
-    except DemonstrationError:
-        raise
+        shown = play(env, wanted, demonstration.actions)
+    except EpisodeOver as error:
+        raise DemonstrationError(
+            f"{place}: the episode is over with action {error.number} of {len(demonstration.actions)}; remove those "
+            "behind it"
+        ) from error
     except Exception as error:
         raise DemonstrationError(f"{place}: the world failed: {described(error)}") from error
     finally:
         env.close()
+    messages = cast(list[Message], shown.messages)
     _check(messages, place)
-    return PlayedTask(messages, score, place)
+    return PlayedTask(messages, shown.score, place)
 
 
 def _check(messages: Sequence[Message], place: str) -> None:

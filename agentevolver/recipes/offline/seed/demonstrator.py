@@ -20,8 +20,7 @@ from agentevolver.recipes.offline.seed.syntax import COMPACT, Syntax
 from env_service.base import Message
 from env_service.environments.pocket.calls import PocketCall
 from env_service.environments.pocket.env import PocketEnv
-from env_service.environments.pocket.oracle import site_hint_parts
-from env_service.environments.pocket.quirks import Quirks, adapt, quirks_of, reorder
+from env_service.environments.pocket.quirks import Quirks, adapt, quirks_of, reorder, site_hint_parts
 from env_service.environments.pocket.tools import TOOLS, WorldTool
 from env_service.environments.pocket.wordings import DAYS, FIRST_HOUR, LAST_HOUR, NAMES, TAGS, WORDS
 

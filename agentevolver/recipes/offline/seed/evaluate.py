@@ -22,7 +22,7 @@ from agentevolver.recipes.offline.seed.syntax import COMPACT, SYNTAXES, Syntax
 from env_service.base import Message
 from env_service.environments.pocket.env import PocketEnv
 from env_service.environments.pocket.families import FAMILIES
-from env_service.environments.pocket.oracle import site_hint
+from env_service.environments.pocket.quirks import site_hint
 
 
 def episode(

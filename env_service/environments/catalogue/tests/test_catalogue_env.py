@@ -11,6 +11,7 @@ import pytest
 from calling import answers, calling
 
 from env_service.contract import checked_init_state, checked_step
+from env_service.demonstrations import assistant_message
 from env_service.environments.catalogue.env import CatalogueEnv
 from env_service.environments.catalogue.learned import Learned, learned_file
 
@@ -25,11 +26,10 @@ def begun(task_id: str, **params: Any) -> CatalogueEnv:
 
 def solved(env: CatalogueEnv) -> Any:
     """Carry the reference out and give its answer; returns the last result."""
-    told = env.get_info(params={"what": "solution"})
-    for call in told["calls"]:
-        result = checked_step(env.step(calling((call["name"], call["arguments"]))))
-        assert result["info"]["refused"] is False, (call, result["state"])
-    return checked_step(env.step({"role": "assistant", "content": f"Answer: {told['answer']}"}))
+    for turn, action in enumerate(env.reference_actions() or []):
+        result = checked_step(env.step(assistant_message(action, turn)))
+        assert result["info"]["refused"] is False, (action, result["state"])
+    return result
 
 
 def says(env: CatalogueEnv, text: str) -> tuple[str, bool]:
@@ -46,7 +46,8 @@ def test_references_of_pocket_need_one_to_three_tools_and_solve_their_tasks(spli
         assert env.evaluate() == 0.0
         result = solved(env)
         assert (result["reward"], result["info"]["finished"]) == (1.0, True)
-        assert 1 <= sum(call["name"] == "load_tool" for call in env._reference()) <= 3
+        anew = begun(task, native_tools=True).reference_actions() or []
+        assert 1 <= sum('"load_tool"' in action for action in anew) <= 3
 
 
 def test_references_of_bfcl_solve_their_tasks_and_too_few_calls_do_not() -> None:

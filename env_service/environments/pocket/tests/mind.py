@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agentevolver.types import Task
-from env_service.environments.pocket.oracle import hint_parts
+from env_service.environments.pocket.tests.replays import hint_parts
 from env_service.environments.pocket.tools import TOOLS
 from tests.llm.minds.world import Goal, Steps, Teacher, World
 

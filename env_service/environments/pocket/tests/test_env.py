@@ -3,8 +3,8 @@
 import pytest
 
 from env_service.environments.pocket.env import PocketEnv
-from env_service.environments.pocket.oracle import reference
 from env_service.environments.pocket.tasks import make_task
+from env_service.environments.pocket.tests.replays import reference
 from env_service.environments.pocket.tools import TOOLS
 
 

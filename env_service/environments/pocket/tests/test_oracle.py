@@ -3,9 +3,9 @@
 import pytest
 
 from env_service.environments.pocket.env import PocketEnv
-from env_service.environments.pocket.oracle import hint, hint_parts, label_steps, lesson, reference, replay
 from env_service.environments.pocket.quirks import N_SITES, quirks_of
 from env_service.environments.pocket.tasks import SPLITS
+from env_service.environments.pocket.tests.replays import hint, hint_parts, label_steps, lesson, reference, replay
 
 
 def test_the_hint_depends_on_the_site_alone_and_tells_sites_apart():

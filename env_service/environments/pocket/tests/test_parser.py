@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from env_service.environments.pocket.calls import CallError, PocketCall, parse, render
 from env_service.environments.pocket.env import PocketEnv
-from env_service.environments.pocket.oracle import snapshot
 from env_service.environments.pocket.quirks import signature
+from env_service.environments.pocket.tests.replays import snapshot
 from env_service.environments.pocket.tools import TOOLS
 
 

@@ -3,9 +3,9 @@
 import pytest
 
 from env_service.environments.pocket.env import PocketEnv
-from env_service.environments.pocket.oracle import hint_parts, lesson, snapshot
 from env_service.environments.pocket.quirks import N_SITES, quirks_of
 from env_service.environments.pocket.tasks import make_task
+from env_service.environments.pocket.tests.replays import hint_parts, lesson, snapshot
 
 WRONG = {
     ("guard", "doc"): ("note_del", lambda t: str(t.plan[1]), "err read doc note.del first"),

@@ -4,8 +4,8 @@ import pytest
 
 from env_service.environments.pocket.env import PocketEnv
 from env_service.environments.pocket.grading import checks
-from env_service.environments.pocket.oracle import reference, replay
 from env_service.environments.pocket.tasks import SPLITS, make_task
+from env_service.environments.pocket.tests.replays import reference, replay
 
 
 def play(task_id, actions, **params):

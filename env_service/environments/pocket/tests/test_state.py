@@ -3,7 +3,7 @@
 import pytest
 
 from env_service.environments.pocket.env import PocketEnv
-from env_service.environments.pocket.oracle import reference
+from env_service.environments.pocket.tests.replays import reference
 
 
 def state(env):

@@ -12,7 +12,7 @@ from agentevolver.llm.message_logs import read_line
 from agentevolver.trainer.job import cold_start
 from agentevolver.trainer.job.cold_start import choose, prepare, render
 from agentevolver.types import GuidanceUse, StopReason, Task, Trajectory
-from agentevolver.utils.errors import ConfigError
+from agentevolver.utils.errors import ConfigError, TrainingFailed
 from context_manager.chat import ChatRenderer
 from tests.real_tokenizers import build_real
 from tests.tiny_model import tiny_model_path
@@ -119,6 +119,33 @@ def test_a_run_goes_on_with_the_model_that_it_began_with_and_with_no_other(tmp_p
     other = resolved(tmp_path, f"cold_start.files=[{LOG}]", "cold_start.epochs=3")
     with pytest.raises(ConfigError, match="began with another cold start"):
         prepare(other.config, other.settings, ChatRenderer(build_real("qwen2_5")))
+
+
+def test_demonstrations_are_made_of_the_run_s_own_environments_before_anything_is_imitated(tmp_path: Path, monkeypatch):
+    keys = ("env_service.env_type={pocket: 1, calc: 2}", "env_service.environments.pocket.env_params.slack=2")
+    found = resolved(tmp_path, f"cold_start.files=[reference:30,{LOG}]", "data.train_filter={}", *keys)
+    monkeypatch.setattr(cold_start, "_train", lambda *_: None)
+    renderer = ChatRenderer(build_real("qwen2_5"))
+    with pytest.raises(TrainingFailed, match="left no model"):
+        prepare(found.config, found.settings, renderer)
+    folder = found.settings.experiment_dir / "cold_start"
+    made = {one.stem: one.read_text().splitlines() for one in folder.glob("demonstrations*.jsonl")}
+    assert {name: len(lines) for name, lines in made.items()} == {
+        "demonstrations.pocket": 10,
+        "demonstrations.calc": 20,
+    }
+    assert len((folder / "episodes.jsonl").read_text().splitlines()) > 96
+
+
+def test_what_has_no_reference_or_is_no_number_is_refused_by_its_key(tmp_path: Path):
+    found = resolved(
+        tmp_path, "cold_start.files=[reference:4]", "env_service.env_type=propose", "env_service.env_params={}"
+    )
+    with pytest.raises(ConfigError, match=r"cold_start.files = reference:4: .*propose has no reference_actions"):
+        prepare(found.config, found.settings, ChatRenderer(build_real("qwen2_5")))
+    for wrong in ("reference:", "reference:0", "reference:many"):
+        with pytest.raises(ConfigError, match="number of demonstrations"):
+            resolved(tmp_path, f"cold_start.files=['{wrong}']")
 
 
 def mean_loss(model: torch.nn.Module, episodes: list[tuple[list[int], list[int]]]) -> float:

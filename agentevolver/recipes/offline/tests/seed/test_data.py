@@ -9,8 +9,8 @@ import pytest
 from agentevolver.recipes.offline.seed.data import END, draw_task_id, examples
 from agentevolver.recipes.offline.seed.demonstrator import HINT_TEMPLATE, Habits, demonstrate, draw_hint, with_hint
 from env_service.environments.pocket.env import PocketEnv
-from env_service.environments.pocket.oracle import hint_parts, replay
 from env_service.environments.pocket.tasks import SPLITS
+from env_service.environments.pocket.tests.replays import hint_parts, replay
 from env_service.environments.pocket.wordings import PHRASES
 
 STEADY = Habits(slip=0.0, hint=0.0, polite=0.0, explore=0.0, guess=0.0)

@@ -10,7 +10,7 @@ from agentevolver.recipes.offline.seed.evaluate import episode, evaluate
 from agentevolver.recipes.offline.seed.sampler import Sampler
 from agentevolver.recipes.offline.seed.syntax import COMPACT
 from env_service.environments.pocket.env import PocketEnv
-from env_service.environments.pocket.oracle import hint, replay
+from env_service.environments.pocket.tests.replays import hint, replay
 
 pytestmark = pytest.mark.service
 

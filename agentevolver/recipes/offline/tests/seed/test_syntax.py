@@ -25,8 +25,8 @@ from agentevolver.rollout.tools.formats import tool_format
 from context_manager.chat import ChatRenderer
 from env_service.environments.pocket.calls import PocketCall
 from env_service.environments.pocket.env import PocketEnv
-from env_service.environments.pocket.oracle import reference
 from env_service.environments.pocket.tasks import make_task
+from env_service.environments.pocket.tests.replays import reference
 
 
 @pytest.fixture(scope="module")

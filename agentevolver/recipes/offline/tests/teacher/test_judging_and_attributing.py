@@ -12,8 +12,8 @@ from agentevolver.llm import prompts
 from agentevolver.recipes.offline.teacher.prompt import MistakeRates, NotUnderstood
 from agentevolver.recipes.offline.teacher.service import Teacher
 from agentevolver.recipes.offline.tests.teacher.pocket_prompts import NO_MISTAKES, Steps, ask, demonstrated
-from env_service.environments.pocket.oracle import label_steps, reference
 from env_service.environments.pocket.tasks import make_task, task_ids
+from env_service.environments.pocket.tests.replays import label_steps, reference
 
 EPISODES = [*task_ids("train", 288), *task_ids("hard", 48)]
 MILK: Steps = [(0, "note.find milk", "milk n3 home"), (1, "note.del n3 yes", "ok"), (2, "done", "bye")]

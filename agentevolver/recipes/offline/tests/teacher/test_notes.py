@@ -9,8 +9,8 @@ from agentevolver.recipes.offline.teacher.prompt import NotUnderstood
 from agentevolver.recipes.offline.teacher.service import Teacher
 from agentevolver.recipes.offline.tests.teacher.pocket_prompts import NO_MISTAKES, Steps, carry_out
 from env_service.environments.pocket.long_env import PocketLongEnv, make_chain
-from env_service.environments.pocket.oracle import hint_parts
 from env_service.environments.pocket.tests.references import long_reference
+from env_service.environments.pocket.tests.replays import hint_parts
 
 TASK = "long.k7.4"
 OPENING = f"site k7\n{make_chain(TASK).goals[0].query}"

@@ -15,8 +15,8 @@ from agentevolver.recipes.offline.teacher.rules import rules_in
 from agentevolver.recipes.offline.teacher.service import Teacher
 from agentevolver.recipes.offline.teacher.summariser import _GENERAL
 from agentevolver.recipes.offline.tests.teacher.pocket_prompts import NO_MISTAKES, Steps, ask, demonstrated
-from env_service.environments.pocket.oracle import hint_parts
 from env_service.environments.pocket.tasks import make_task, task_ids
+from env_service.environments.pocket.tests.replays import hint_parts
 from env_service.environments.pocket.wordings import PHRASES
 
 TRANSCRIPT: Steps = [

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from agentevolver.trainer.metrics import share_without_signal
+from agentevolver.trainer.monitor.measured import Measured
 from agentevolver.trainer.parts import TrainerPart
 from agentevolver.types import Trajectory
 
@@ -35,7 +36,10 @@ class SignalWatch(TrainerPart):
 
     def after_rollouts(self, step: int, trajectories: Sequence[Trajectory]) -> Mapping[str, float]:
         self._warn(self.look(trajectories))
-        return {}
+        graded = [one for one in trajectories if one.outcome is not None]
+        if self._steps is None or not graded:
+            return {}
+        return {"rollout/signal": float(share_without_signal(graded) < 1.0)}
 
     def look(self, trajectories: Sequence[Trajectory]) -> str | None:
         """Return the current warning after a step's trajectories, or None."""
@@ -50,7 +54,8 @@ class SignalWatch(TrainerPart):
         if self._in_a_row < self._bound:
             return self._said
         self._bound = 2 * self._in_a_row
-        advice = _NEVER if max(scores) <= 0.0 else _ALWAYS if min(scores) >= 1.0 else _MIXED
+        problem = Measured.of(trajectories).problem()
+        advice = problem or (_NEVER if max(scores) <= 0.0 else _ALWAYS if min(scores) >= 1.0 else _MIXED)
         self._said = (
             f"in the last {self._in_a_row} training steps all rollouts of every task scored alike, so that the policy "
             f"learnt nothing from them; {advice} (docs/troubleshooting.md#it-runs-but)"

@@ -13,6 +13,11 @@ COUNTS = ("never_began", "never_acted", "cut")
 _QUOTED = 120
 
 
+def has_acted(steps: Iterable[tuple[str, bool]]) -> bool:
+    """Return whether an action was carried out, from each step's kind and whether it was refused."""
+    return any(kind == "action" and not refused for kind, refused in steps)
+
+
 @dataclass(frozen=True, slots=True)
 class Measured:
     """Counts of a set of rollouts. Each rollout that did not act is in exactly one of the three first counts."""
@@ -44,7 +49,7 @@ class Measured:
         if not one.steps:
             return cls(1, never_began=1, no_begin=one.error or one.stop_reason.value)
         actions = [step for step in one.steps if step.kind == "action"]
-        if all(step.refused for step in actions):
+        if not has_acted((step.kind, step.refused) for step in one.steps):
             answer = " ".join(actions[0].observation.split())[:_QUOTED] if actions else ""
             return cls(1, never_acted=1, cut=cut, replies=replies, cut_replies=cut_replies, refusal=answer)
         return cls(1, cut=cut, replies=replies, cut_replies=cut_replies)

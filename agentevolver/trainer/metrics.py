@@ -109,9 +109,10 @@ def rollout_flags(trajectories: Sequence[Trajectory]) -> dict[str, float]:
     unanswered = [one for one in trajectories if one.guidance is not None and one.guidance.wanted and not one.guided]
     metrics = {"exp_manager/unanswered": float(len(unanswered))}
     for name, wanted in (("guided", True), ("unguided", False)):
-        outcomes = [one.outcome for one in trajectories if one.outcome is not None and one.guided is wanted]
+        graded = [one for one in trajectories if one.outcome is not None and one.guided is wanted]
+        outcomes = [one.outcome for one in graded if one.outcome is not None]
         metrics[f"exp_manager/{name}/rollouts"] = float(len(outcomes))
-        if outcomes:
+        if Measured.of(graded).acted:
             metrics[f"exp_manager/{name}/success"] = sum(outcome.success for outcome in outcomes) / len(outcomes)
     return metrics
 
@@ -127,7 +128,7 @@ def task_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
     }
     metrics = {"task/synthetic_share": len(kinds["synthetic"]) / len(graded)}
     for kind, group in kinds.items():
-        if group:
+        if Measured.of(group).acted:
             metrics[f"task/success/{kind}"] = float(
                 np.mean([one.outcome.success for one in group if one.outcome is not None])
             )

@@ -86,6 +86,7 @@ class Step:
     kind: str = "action"  # `action`, or `plan`, `summary`, `context`, which have no observation
     calls: int | None = None  # number of native tool calls; None if the episode has no native tools
     problems: tuple[str, ...] = ()  # one name per call that was not carried out
+    refused: bool = False  # nothing of the action was carried out
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from agentevolver.config.schema import Settings
 from agentevolver.rollout.rollout import RolloutRunner
+from agentevolver.trainer.monitor.measured import Measured
 from agentevolver.types import Task, Trajectory
 from agentevolver.utils import seeds
 from agentevolver.utils.errors import LaunchError, UsageError
@@ -27,6 +28,7 @@ class PlayedEpisode:
     steps: int
     stop_reason: str
     error: str = ""
+    measured: Measured = field(default_factory=Measured)
 
 
 async def list_tasks(world: Any, settings: Settings, env_type: str, split: str, first: int | None) -> list[Task]:
@@ -90,4 +92,5 @@ def _read(trajectory: Trajectory, number: int) -> PlayedEpisode:
         len(trajectory.steps),
         trajectory.stop_reason.value,
         trajectory.error if outcome is None else "",
+        Measured.of([trajectory]),
     )

@@ -1,6 +1,7 @@
 """Report of an evaluation: avg@k, unbiased pass@k and their 95 % intervals, beside other evaluations.
 
-Intervals are Student's, over the means of the tasks. Evaluations of the same tasks are compared in pairs.
+Intervals are Student's, over the means of the tasks. Evaluations of the same tasks are compared in pairs. An evaluation
+in which no episode acted has no figures and is not compared.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from typing import Any, Self
 from rich.table import Table
 
 from agentevolver.evaluation.play import PlayedEpisode
+from agentevolver.trainer.monitor.measured import Measured
 from agentevolver.utils.errors import UsageError
 from agentevolver.utils.statistics import Estimate, best_at_k, estimate, paired, sizes_of_k
 
 SCHEMA = 1
 DIGITS = 3
+UNMEASURED = "not measured"
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,7 @@ class Evaluation:
     steps: Mapping[str, Sequence[int]]
     failed: Mapping[str, int] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
+    measured: Measured = field(default_factory=Measured)
 
     @classmethod
     def of(
@@ -43,13 +47,15 @@ class Evaluation:
         scores: dict[str, list[float]] = defaultdict(list)
         successes: dict[str, list[bool]] = defaultdict(list)
         steps: dict[str, list[int]] = defaultdict(list)
-        for episode in episodes:
+        measured = sum((episode.measured for episode in episodes), Measured())
+        for episode in () if measured.unmeasured else episodes:
             if episode.score is not None:
                 scores[episode.task_id].append(episode.score)
                 successes[episode.task_id].append(episode.success)
                 steps[episode.task_id].append(episode.steps)
         failed = Counter(episode.stop_reason for episode in episodes if episode.score is None)
-        return cls(name, env_type, split, n, dict(scores), dict(successes), dict(steps), dict(failed), dict(facts))
+        own = dict(scores), dict(successes), dict(steps), dict(failed), dict(facts)
+        return cls(name, env_type, split, n, *own, measured)
 
     @property
     def where(self) -> str:
@@ -58,6 +64,10 @@ class Evaluation:
     def average(self) -> dict[str, float]:
         """Return each task's success rate."""
         return {task: sum(own) / len(own) for task, own in self.successes.items()}
+
+    def names(self) -> list[str]:
+        chances = [f"pass@{k}" for k in sizes_of_k(self.n) if k > 1]
+        return [f"success avg@{self.n}", *chances, f"reward avg@{self.n}", "steps an episode"]
 
     def measures(self) -> dict[str, Estimate]:
         """Return the estimates by name."""
@@ -73,7 +83,8 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready data, including the estimates."""
-        figures = {}
+        # A figure that was not measured is null, never 0.
+        figures: dict[str, Any] = dict.fromkeys(self.names())
         for name, value in self.measures().items():
             ends = value.within(*_bounds(name))
             # The interval is cut to the possible range, [0, 1] for a rate.
@@ -85,6 +96,7 @@ class Evaluation:
             "split": self.split,
             "n": self.n,
             "figures": figures,
+            "counts": self.measured.counts(),
             "failed": dict(self.failed),
             **self.facts,
             "tasks": {
@@ -112,6 +124,7 @@ def read_evaluation(path: Path) -> Evaluation:
             {task: [bool(success) for success in own["successes"]] for task, own in tasks.items()},
             {task: [int(steps) for steps in own["steps"]] for task, own in tasks.items()},
             data.get("failed") or {},
+            measured=Measured(**(data.get("counts") or {})),
         )
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
@@ -127,12 +140,20 @@ def table(evaluations: Sequence[Evaluation]) -> Table:
     for one in evaluations:
         made.add_column(one.name if one.where == first.where else f"{one.name} ({one.where})", overflow="fold")
     measured = [one.measures() for one in evaluations]
-    for name in dict.fromkeys(name for own in measured for name in own):
-        made.add_row(name, *(_cell(name, own.get(name)) for own in measured))
+    for name in dict.fromkeys(name for one in evaluations for name in one.names()):
+        made.add_row(name, *(UNMEASURED if not own else _cell(name, own.get(name)) for own in measured))
     counts = [f"{len(one.scores)} x {one.n}" for one in evaluations]
     made.add_row("tasks x episodes", *counts)
-    if any(one.failed for one in evaluations):
-        made.add_row("failed, not counted", *(str(sum(one.failed.values())) for one in evaluations))
+    rows = {
+        "failed, not counted": [sum(one.failed.values()) for one in evaluations],
+        "never began": [one.measured.never_began for one in evaluations],
+        "never acted": [one.measured.never_acted for one in evaluations],
+        "cut by the context limit": [one.measured.cut for one in evaluations],
+        "cut replies": [one.measured.cut_replies for one in evaluations],
+    }
+    for what, own in rows.items():
+        if any(own):
+            made.add_row(what, *map(str, own))
     if len(evaluations) > 1:
         made.add_row("success minus the first", "", *(_difference(one, first) for one in evaluations[1:]))
     return made
@@ -150,6 +171,8 @@ def _bounds(name: str) -> tuple[float, float]:
 
 
 def _difference(one: Evaluation, first: Evaluation) -> str:
+    if not (one.scores and first.scores):
+        return UNMEASURED
     if one.where != first.where:
         return "another split"
     found = paired(one.average(), first.average())

@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import mean
 
 from agentevolver.evaluation.tables import Cell, TablePlan
+from agentevolver.trainer.monitor.findings import unmeasured_sources
 from agentevolver.trainer.monitor.results import GUIDED, validations
 from agentevolver.utils.errors import UsageError
 from agentevolver.utils.statistics import Estimate, estimate, paired
@@ -37,6 +38,8 @@ class Results:
 
     training: Curves = field(default_factory=dict)
     evaluation: Curves = field(default_factory=dict)
+    unmeasured: dict[str, dict[str, set[int]]] = field(default_factory=dict)
+    """Seeds of runs whose last validation measured nothing, by split and condition. They have no end."""
 
     def add(self, phase: str, split: str, condition: str, seed: int, step: int, reward: float) -> None:
         """Add a reward, or replace that of the same step. Raises KeyError if the phase is unknown."""
@@ -54,10 +57,14 @@ class Results:
 
     def ends(self, evaluated: bool) -> Figures:
         """Return the last reward of each run's evaluation, or of its validations during training."""
-        return {
-            split: {name: {seed: curve[max(curve)] for seed, curve in by.items()} for name, by in conditions.items()}
-            for split, conditions in self._of(evaluated).items()
-        }
+        ends: Figures = {}
+        for split, conditions in self._of(evaluated).items():
+            for name, by_seed in conditions.items():
+                left_out = self.unmeasured.get(split, {}).get(name, set())
+                own = {seed: curve[max(curve)] for seed, curve in by_seed.items() if seed not in left_out}
+                if own:
+                    ends.setdefault(split, {})[name] = own
+        return ends
 
     def has(self, cell: Cell, evaluated: bool) -> bool:
         return any(cell.seed in by.get(cell.condition, {}) for by in self._of(evaluated).values())
@@ -77,6 +84,8 @@ def gather(plan: TablePlan, known: Results | None = None) -> Results:
         end = f"{cell.name}-eval" if evaluated else cell.name
         # A run that goes on would give a table of half-trained policies, so only finished cells are read.
         if plan.finished(end).exists():
+            for split in unmeasured_sources(plan.folder / end):
+                found.unmeasured.setdefault(split, {}).setdefault(cell.condition, set()).add(cell.seed)
             for phase, name in ((TRAINING, cell.name), (EVALUATION, f"{cell.name}-eval")):
                 for split, steps in validations(plan.folder / name).items():
                     for one in steps:
@@ -104,16 +113,22 @@ def differences(found: Figures, baseline: str) -> dict[str, dict[str, Estimate]]
 def markdown(plan: TablePlan, results: Results) -> str:
     """Return the table as markdown: means with 95 % intervals, paired differences, and learning speed."""
     found = results.ends(plan.table.evaluation is not None)
-    conditions = [name for name in plan.conditions if any(name in by_condition for by_condition in found.values())]
+    sources = list(dict.fromkeys([*found, *results.unmeasured]))
+    known = {name for by in (*found.values(), *results.unmeasured.values()) for name in by}
+    conditions = [name for name in plan.conditions if name in known]
     baseline = plan.table.compared_with
     counts = {name: max(len(by.get(name, {})) for by in found.values()) for name in conditions}
     lines = [
         f"| reward (seeds) | {' | '.join(f'{name} ({counts[name]})' for name in conditions)} |",
         "|---" * (len(conditions) + 1) + "|",
     ]
-    for source, by_condition in found.items():
-        cells = (estimate([*by_condition.get(name, {}).values()]) for name in conditions)
-        lines.append(f"| {source} | {' | '.join('' if one is None else one.shown() for one in cells)} |")
+    for source in sources:
+        cells = []
+        for name in conditions:
+            one, lost = estimate([*found.get(source, {}).get(name, {}).values()]), results.unmeasured.get(source, {})
+            note = f"not measured: {len(lost[name])}" if name in lost else ""
+            cells.append(" ".join(filter(None, ("" if one is None else one.shown(), note))))
+        lines.append(f"| {source} | {' | '.join(cells)} |")
     others, pairs = [name for name in conditions if name != baseline], differences(found, baseline)
     if others and pairs:
         lines += ["", f"| minus {baseline}, seed by seed | {' | '.join(others)} |", "|---" * (len(others) + 1) + "|"]

@@ -6,8 +6,10 @@ from pathlib import Path
 
 from agentevolver.trainer.checkpoints import only_starts_over, whole_checkpoints
 from agentevolver.trainer.monitor.console import duration
+from agentevolver.trainer.monitor.findings import findings
 from agentevolver.trainer.monitor.log import read_status
 from agentevolver.trainer.monitor.results import Comparison, compare, figure, records, spent
+from agentevolver.utils.errors import NothingMeasured
 from agentevolver.utils.experiments import ROOT
 
 LEDGER = "llm_usage.sqlite"
@@ -16,6 +18,9 @@ SIGNALLED = 128
 
 def ending(folder: Path, *, code: int, seconds: float, ledger: Path | None = None) -> list[str]:
     """Return the summary as lines, or an empty list if the run neither trained nor validated.
+
+    What the figures do not show stands in the last lines. After a run in which nothing was measured no verb is offered
+    that would use its policy.
 
     Args:
         folder: the experiment's folder.
@@ -27,8 +32,10 @@ def ending(folder: Path, *, code: int, seconds: float, ledger: Path | None = Non
     whole = whole_checkpoints(folder / "checkpoints")
     if not steps and not whole:
         return []
-    name, step = name_of(folder), max(steps, default=0)
-    lines = [f"{name} {_how(code)} after {duration(seconds)}, step {step}{_of_total(folder)}"]
+    name, step, found = name_of(folder), max(steps, default=0), findings(folder)
+    unmeasured = code == NothingMeasured.exit_code
+    how = "finished, but see the last lines," if found and _how(code) == "finished" else _how(code)
+    lines = [f"{name} {how} after {duration(seconds)}, step {step}{_of_total(folder)}"]
     for one in compare(folder):
         lines.append(f"  {_compared(one)}")
     if (used := spent(ledger or folder / LEDGER)) is not None:
@@ -42,7 +49,9 @@ def ending(folder: Path, *, code: int, seconds: float, ledger: Path | None = Non
         if whole[-1].step < step:
             lines.append(f"  the {step - whole[-1].step} steps after it are repeated when the run resumes")
     todo = [("look at it", f"view {name}")]
-    if code and only_starts_over(folder):
+    if unmeasured:
+        whole = []
+    elif code and only_starts_over(folder):
         lines.append("  no checkpoint was written (trainer.save_freq): a later start begins anew")
         todo.append(("start over", f"resume {name} trainer.resume_mode=disable"))
     elif code:
@@ -56,7 +65,8 @@ def ending(folder: Path, *, code: int, seconds: float, ledger: Path | None = Non
             ("talk to it", f"chat {name}"),
             ("take it home", f"export {name} --to {folder.name}-policy"),
         ]
-    return [*lines, *(f"  {what + ':':<14}agentevolver {verb}" for what, verb in todo)]
+    lines += [f"  {what + ':':<14}agentevolver {verb}" for what, verb in todo]
+    return [*lines, *(f"  but {text}" for text in found)]
 
 
 def name_of(folder: Path) -> str:
@@ -71,7 +81,7 @@ def _short(path: Path) -> str:
 
 
 def _how(code: int) -> str:
-    if code == 0:
+    if code in (0, NothingMeasured.exit_code):
         return "finished"
     return "was stopped" if code > SIGNALLED else f"failed with exit code {code}"
 

@@ -104,7 +104,8 @@ class LiveSession:
         state: list[Message] = []
         reward, over, info = 0.0, False, dict[str, Any]()
         # Without a valid call the action still counts, but the environment is not called.
-        if reply.is_text or reply.valid:
+        sent = reply.is_text or bool(reply.valid)
+        if sent:
             action = reply.action(self.context.action(reply.content))
             result = await self.timed(self.client.step(self.instance_id, action, step_index=self.sent))
             self.sent += 1
@@ -113,10 +114,12 @@ class LiveSession:
             self._take_tools(info)
         self.actions += 1
         observation = self.context.observe(self._answers(reply, state))
-        self._said = replace(self._said, observation=observation, reward=reward, env_s=round(self.env_s - before, 4))
+        # Beside an invalid call, whose problem the observation quotes, only `info` tells of the valid ones.
+        refused = not sent or has_failed("" if reply.problems else observation, info)
+        env_s = round(self.env_s - before, 4)
+        self._said = replace(self._said, observation=observation, reward=reward, env_s=env_s, refused=refused)
         self._close_step()
-        failed = bool(reply.problems) or has_failed(observation, info)
-        return Answer(observation, reward, over, failed)
+        return Answer(observation, reward, over, refused or bool(reply.problems))
 
     def _read(self, text: str) -> ToolReply:
         if self.tool_use is None or self._said is None:

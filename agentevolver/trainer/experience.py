@@ -22,6 +22,7 @@ from ray.exceptions import RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from agentevolver.config.schema import Settings
+from agentevolver.trainer.monitor.measured import Measured
 from agentevolver.trainer.parts import TrainerPart
 from agentevolver.types import Task, Trajectory
 from agentevolver.utils.errors import ConfigError, TrainingFailed, last_line
@@ -196,7 +197,7 @@ class RunExperience(TrainerPart):
         done: list[str] = known.get("tasks", [])
         # File of trajectories -> its tasks that were rolled out but not distilled completely.
         owed: dict[str, list[str]] = known.get("undistilled", {})
-        counts: dict[str, int] = {what: known.get(what, 0) for what in ("graded", "successes")}
+        counts: dict[str, int] = {what: known.get(what, 0) for what in ("graded", "successes", "acted")}
         left = [task for task in tasks if self._known_as(task) not in set(done)]
         # The pool goes back to the last whole chunk: the interrupted chunk is distilled again from its start.
         if (left or step is not None) and not self.restore_pool(self._filled(key, done)) and left:
@@ -215,7 +216,8 @@ class RunExperience(TrainerPart):
             outcomes = [one.outcome for one in trajectories if one.outcome is not None]
             counts["graded"] += len(outcomes)
             counts["successes"] += sum(outcome.success for outcome in outcomes)
-            if counts["graded"]:
+            counts["acted"] += Measured.of(trajectories).acted
+            if counts["graded"] and counts["acted"]:
                 metrics[f"exp_manager/{name}/success"] = counts["successes"] / counts["graded"]
             self._early |= metrics
             write_json(path, {"tasks": done, "metrics": metrics, "undistilled": owed, **counts})

@@ -9,6 +9,7 @@ import numpy as np
 
 from agentevolver.rollout.tool_calls import PROBLEMS
 from agentevolver.trainer.gateway import gateway_metrics
+from agentevolver.trainer.monitor.measured import Measured
 from agentevolver.types import Step, StopReason, Trajectory
 from context_manager.samples import DROPPED
 from task_manager.graders.registry import agreement_metrics
@@ -30,19 +31,26 @@ def rollout_metrics(trajectories: Sequence[Trajectory], gen_s: float) -> dict[st
         "rollout/tokens_per_s": tokens / gen_s if gen_s > 0 else 0.0,
         **{f"rollout/stop_reason/{reason.value}": float(reasons[reason]) for reason in StopReason},
     }
+    measured = Measured.of(trajectories)
     outcomes = [t.outcome for t in graded if t.outcome is not None]
+    metrics |= measured.metrics("rollout/")
     dropped = Counter({name: 0 for name in DROPPED})
     for trajectory in graded:
         dropped.update(trajectory.dropped_samples)
     metrics |= {f"rollout/dropped_samples/{name}": float(count) for name, count in dropped.items()}
     metrics |= tool_metrics(steps)
     metrics |= gateway_metrics(trajectories)
-    if graded:
+    if steps:
+        metrics["rollout/truncated_replies"] = float(np.mean([step.truncated for step in steps]))
+    if graded and not measured.unmeasured:
+        # Where no rollout acted, the scores say nothing about the policy.
         metrics |= {
             "rollout/reward/mean": float(np.mean([outcome.score for outcome in outcomes])),
             "rollout/success": float(np.mean([outcome.success for outcome in outcomes])),
+        }
+    if graded:
+        metrics |= {
             "rollout/steps/mean": float(np.mean([len(t.steps) for t in graded])),
-            "rollout/truncated_replies": float(np.mean([step.truncated for step in steps])) if steps else 0.0,
             "rollout/groups_without_signal": share_without_signal(graded),
             "timing_s/rollout/generate": float(np.mean([sum(s.generate_s for s in t.steps) for t in graded])),
             "timing_s/rollout/env": float(np.mean([sum(s.env_s for s in t.steps) for t in graded])),
@@ -52,7 +60,10 @@ def rollout_metrics(trajectories: Sequence[Trajectory], gen_s: float) -> dict[st
 
 
 # Metrics of `rollout_metrics` that are also reported for each environment.
-APART = ("trajectories", "failed", "reward/mean", "success", "steps/mean", "groups_without_signal")
+APART = (
+    *("trajectories", "failed", "never_began", "never_acted"),
+    *("reward/mean", "success", "steps/mean", "groups_without_signal"),
+)
 
 
 def metrics_apart(trajectories: Sequence[Trajectory]) -> dict[str, float]:
@@ -69,7 +80,7 @@ def metrics_apart(trajectories: Sequence[Trajectory]) -> dict[str, float]:
 
 
 def tool_metrics(steps: Iterable[Step]) -> dict[str, float]:
-    """Return native tool calls a step and the share of calls with each problem, or {} without native calls."""
+    """Return native tool calls a step and, if any was made, the share of calls with each problem."""
     acted = [step for step in steps if step.calls is not None]
     if not acted:
         return {}
@@ -77,7 +88,7 @@ def tool_metrics(steps: Iterable[Step]) -> dict[str, float]:
     problems = Counter(kind for step in acted for kind in step.problems)
     return {
         "rollout/tool_calls_per_step": tried / len(acted),
-        **{f"rollout/tool_problems/{kind}": problems[kind] / tried if tried else 0.0 for kind in PROBLEMS},
+        **{f"rollout/tool_problems/{kind}": problems[kind] / tried for kind in PROBLEMS if tried},
     }
 
 
@@ -98,9 +109,10 @@ def rollout_flags(trajectories: Sequence[Trajectory]) -> dict[str, float]:
     unanswered = [one for one in trajectories if one.guidance is not None and one.guidance.wanted and not one.guided]
     metrics = {"exp_manager/unanswered": float(len(unanswered))}
     for name, wanted in (("guided", True), ("unguided", False)):
-        outcomes = [one.outcome for one in trajectories if one.outcome is not None and one.guided is wanted]
+        graded = [one for one in trajectories if one.outcome is not None and one.guided is wanted]
+        outcomes = [one.outcome for one in graded if one.outcome is not None]
         metrics[f"exp_manager/{name}/rollouts"] = float(len(outcomes))
-        if outcomes:
+        if Measured.of(graded).acted:
             metrics[f"exp_manager/{name}/success"] = sum(outcome.success for outcome in outcomes) / len(outcomes)
     return metrics
 
@@ -116,7 +128,7 @@ def task_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
     }
     metrics = {"task/synthetic_share": len(kinds["synthetic"]) / len(graded)}
     for kind, group in kinds.items():
-        if group:
+        if Measured.of(group).acted:
             metrics[f"task/success/{kind}"] = float(
                 np.mean([one.outcome.success for one in group if one.outcome is not None])
             )

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import comb, prod
 
 from agentevolver.trainer.metrics import share_without_signal
+from agentevolver.trainer.monitor.measured import Measured
 from agentevolver.trainer.parts import TrainerPart
 from agentevolver.types import Trajectory
 
@@ -47,7 +48,10 @@ class SignalWatch(TrainerPart):
 
     def after_rollouts(self, step: int, trajectories: Sequence[Trajectory]) -> Mapping[str, float]:
         self._warn(self.look(trajectories))
-        return {}
+        graded = [one for one in trajectories if one.outcome is not None]
+        if self._steps is None or not graded:
+            return {}
+        return {"rollout/signal": float(share_without_signal(graded) < 1.0)}
 
     def after_validation(self, step: int, trajectories: Sequence[Trajectory]) -> Mapping[str, float]:
         said = forecast(trajectories, self._n) if step == 0 and self._n > 1 else None
@@ -69,7 +73,8 @@ class SignalWatch(TrainerPart):
         if self._in_a_row < self._bound:
             return self._said
         self._bound = 2 * self._in_a_row
-        advice = _NEVER if max(scores) <= 0.0 else _ALWAYS if min(scores) >= 1.0 else _MIXED
+        problem = Measured.of(trajectories).problem()
+        advice = problem or (_NEVER if max(scores) <= 0.0 else _ALWAYS if min(scores) >= 1.0 else _MIXED)
         self._said = (
             f"in the last {self._in_a_row} training steps all rollouts of every task scored alike, so that the policy "
             f"learnt nothing from them; {advice} (docs/troubleshooting.md#it-runs-but)"

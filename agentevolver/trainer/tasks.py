@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -40,6 +41,7 @@ class TrainingTasks(TrainerPart):
         self._questioned = settings.questioned if self.several else (None,)
         self._rounds = self._folder / "tasks" / "rounds"
         self._background: dict[str, BackgroundQuestioning] = {}
+        self._rounds_made: Counter[str] = Counter()
         if section.curriculum.synthesize_every_epochs > 0:
             self._background = {
                 name: BackgroundQuestioning(one, self.round_folder(name)) for name, one in self.questionings.items()
@@ -54,7 +56,8 @@ class TrainingTasks(TrainerPart):
 
     def after_update(self, step: int, metrics: Mapping[str, float]) -> Mapping[str, float]:
         # Proposals from before training are logged once, with the first step.
-        return funnel_metrics(self._folder, self._questioned) if step == 1 else {}
+        first = funnel_metrics(self._folder, self._questioned) if step == 1 else {}
+        return first | {f"questioning/{name}": float(count) for name, count in self._rounds_made.items()}
 
     def after_step(self, step: int) -> None:
         """Add the tasks of a finished round, and start the next round if one is due at the end of an epoch."""
@@ -64,6 +67,7 @@ class TrainingTasks(TrainerPart):
         for name, background in self._background.items():
             made = background.collect()
             if made is not None:
+                self._rounds_made["rounds_with_tasks" if made else "empty_rounds"] += 1
                 self.add(name, made)
             if inside == 0 and background.is_due(epoch):
                 background.start(self.wanted(name))

@@ -12,10 +12,13 @@ from typing import Any, Self
 
 import numpy as np
 
+from agentevolver.trainer.monitor.measured import Measured
 from agentevolver.types import Trajectory
 from agentevolver.utils.statistics import best_at_k, sizes_of_k
 from experience_manager.guide import validation_rollouts
 from experience_manager.settings import ExperienceSettings
+
+SCORES = ("reward", "success")
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ class Validation:
         """Return averages by source, with and without guidance, and numbers of turns. `n` counts rollouts of a
         prompt."""
         masked = [bool(value) for value in self.infos["masked"]]
-        values = {"reward": self.infos["reward"], "success": self.infos["success"]}
+        values = {name: self.infos[name] for name in SCORES}
         if section.guides:
             wanted = [one.guidance is not None and one.guidance.wanted for one in self.trajectories]
             of_both = validation_rollouts(section, n)
@@ -63,9 +66,26 @@ class Validation:
         else:
             metrics = validation_metrics(self.sources, self.prompts, values, masked, n)
         turns = [turn for turn, failed in zip(self.turns, masked, strict=True) if not failed]
-        metrics |= {"val-aux/num_turns/mean": sum(turns) / len(turns), "val-aux/num_turns/max": float(max(turns))}
-        metrics["val-aux/never_acted"] = float(turns.count(0))
-        return metrics
+        if turns:
+            metrics |= {"val-aux/num_turns/mean": sum(turns) / len(turns), "val-aux/num_turns/max": float(max(turns))}
+        return self._measured(section.guides, metrics)
+
+    def _measured(self, apart: bool, metrics: dict[str, float]) -> dict[str, float]:
+        """Return the metrics with counts for each source, and without the scores of a source that was not measured."""
+        by_source: dict[str, list[Trajectory]] = defaultdict(list)
+        for source, one in zip(self.sources, self.trajectories, strict=True):
+            guided = apart and one.guidance is not None and one.guidance.wanted
+            by_source[f"{source}/guided" if guided else source].append(one)
+        total = Measured()
+        for source, own in by_source.items():
+            measured = Measured.of(own)
+            total += measured
+            counts = {f"val-aux/{source}/rollouts": float(len(own))} | measured.metrics(f"val-aux/{source}/")
+            scores = tuple(f"{core}/{source}/{name}/" for core in ("val-core", "val-aux") for name in SCORES)
+            if measured.unmeasured:
+                metrics = {name: value for name, value in metrics.items() if not name.startswith(scores)}
+            metrics |= counts
+        return metrics | {"val-aux/never_acted": float(total.never_began + total.never_acted)}
 
 
 def validation_order(trajectories: Sequence[Trajectory]) -> list[int]:

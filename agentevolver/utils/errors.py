@@ -21,6 +21,12 @@ class UsageError(LaunchError):
     exit_code = 2
 
 
+class NothingMeasured(LaunchError):
+    """All ran to its end, and no action of the policy was carried out."""
+
+    exit_code = 3
+
+
 class Interrupted(Exception):
     def __init__(self, number: signal.Signals) -> None:
         super().__init__(number.name)

@@ -19,9 +19,9 @@ KINDS: dict[str, Callable[[Summary], str]] = {
 
 
 def success_by(trajectories: Trajectories, by: str, last: int) -> dict[str, Any]:
-    """Return `{steps, groups}`: the last `last` steps, and `{name, rollouts, tasks, success}` for each kind.
+    """Return `{steps, groups}`: the last `last` steps, and `{name, rollouts, acted, tasks, success}` for each kind.
 
-    `success` is the share of graded rollouts. Raises BadPageRequest if `by` is unknown.
+    `success` is the share of graded rollouts, None if none of them acted. Raises BadPageRequest if `by` is unknown.
     """
     if by not in KINDS:
         raise BadPageRequest(f"by: {by!r} is not known, write {', '.join(KINDS)}")
@@ -41,8 +41,11 @@ def success_by(trajectories: Trajectories, by: str, last: int) -> dict[str, Any]
             {
                 "name": name,
                 "rollouts": len(own),
+                "acted": sum(summary["acted"] for summary in own),
                 "tasks": len({summary["task_id"] for summary in own}),
-                "success": sum(summary["success"] for summary in own) / len(own),
+                "success": sum(summary["success"] for summary in own) / len(own)
+                if any(summary["acted"] for summary in own)
+                else None,
             }
             for name, own in sorted(groups.items())
         ],

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from advantage_processor.explain import explain_credit
+from agentevolver.trainer.monitor.measured import has_acted
 from agentevolver.types import StepCredit
 from agentevolver.utils.files import COMPRESSED, open_lines, parse, read_at, signature, written
 from agentevolver.view.experiment import BadPageRequest, NotThere
@@ -264,6 +265,7 @@ def summary_of(record: Mapping[str, Any], step: int, index: int) -> Summary:
         "success": None if outcome is None else bool(outcome["success"]),
         "stop_reason": str(record["stop_reason"]),
         "error": str(record.get("error") or "")[:QUERY_CHARS],
+        "acted": has_acted((turn.get("kind", "action"), bool(turn.get("refused"))) for turn in record["steps"]),
         "turns": len(record["steps"]),
         "tokens": sum(int(turn["action_tokens"]) for turn in record["steps"]),
         "seconds": float(record.get("seconds") or 0.0),

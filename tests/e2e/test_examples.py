@@ -23,6 +23,7 @@ from agentevolver.recipes.offline.seed.demonstrator import Habits
 from agentevolver.recipes.offline.seed.policy import build as build_policy
 from agentevolver.recipes.offline.seed.syntax import HERMES
 from agentevolver.recipes.offline.seed.training import SeedTraining
+from agentevolver.utils.errors import NothingMeasured
 from agentevolver.utils.files import read_jsonl
 from env_service.environments.appworld.tests import tiny_world
 from env_service.environments.textarena import package as textarena
@@ -212,7 +213,9 @@ def test_the_example_takes_two_steps(name: str, tmp_path: Path, model: Path, req
         env |= {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": f"{request.getfixturevalue('paid_model')}/v1"}
     launched = Launched(tmp_path, name, (*case.overrides(model), "ray.dashboard=false"), conf=EXAMPLES[name], env=env)
     try:
-        assert launched.wait(1500) == 0, launched.output
+        # No action of a random policy may be carried out.
+        codes = {0, NothingMeasured.exit_code} if case.model or case.hermes else {0}
+        assert launched.wait(1500) in codes, launched.output
         assert launched.processes() == launched.left_behind() == set()
         assert launched.steps_done() == list(range(STEPS + 1)), "the first validation, and each step"
         check_rollouts(launched)

@@ -58,13 +58,14 @@ async def _play(options: argparse.Namespace, source: Source | None, played: Eval
     from agentevolver.evaluation.chat import Quit, WatchedWorld, watched
     from agentevolver.evaluation.play import list_tasks
     from agentevolver.evaluation.worlds import open_world
+    from agentevolver.trainer.monitor.measured import Measured
     from agentevolver.utils import seeds
 
     settings = played.settings
     env_type = settings.env_service.env_types[0]
     split = options.split or (settings.environment(env_type).val_splits or ("dev",))[0]
     seed = settings.data.seed if options.seed is None else options.seed
-    screen = Terminal(auto=options.auto)
+    screen, measured = Terminal(auto=options.auto), Measured()
     async with open_world(settings.env_service.env_types, options.env_modules, options.env_url) as world:
         tasks = await list_tasks(world, settings, env_type, split, None)
         if options.task is not None:
@@ -80,12 +81,15 @@ async def _play(options: argparse.Namespace, source: Source | None, played: Eval
                     screen.task(player.name, task.task_id, f"{env_type}/{split}")
                     with seeds.drawing(seed, "chat", task.task_id, number):
                         rollout = await runner.run(task, task.task_id, number, dict(player.sampling), params)
-                    screen.end(rollout.trajectory)
+                    own = Measured.of([rollout.trajectory])
+                    measured += own
+                    screen.end(rollout.trajectory, own.problem())
                     if options.auto or number + 1 == len(tasks):
-                        return
+                        break
                     screen.next_task()
             except Quit:
                 screen.say("left")
+    measured.check()
 
 
 class Terminal:
@@ -124,11 +128,12 @@ class Terminal:
         if over:
             self.say(f"the environment ends the episode, reward {reward:g}")
 
-    def end(self, trajectory: Any) -> None:
+    def end(self, trajectory: Any, problem: str | None = None) -> None:
+        """Show the outcome, or why the episode measured nothing."""
         outcome = trajectory.outcome
         how = f"{trajectory.stop_reason.value} after {len(trajectory.steps)} steps"
-        if outcome is None:
-            self._console.print(f"[red]{escape(how)}: {escape(trajectory.error)}[/]", highlight=False)
+        if outcome is None or problem is not None:
+            self._console.print(f"[red]{escape(how)}: {escape(problem or trajectory.error)}[/]", highlight=False)
             return
         colour = "green" if outcome.success else "yellow"
         verdict = "solved" if outcome.success else "not solved"

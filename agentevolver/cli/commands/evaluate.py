@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentevolver.cli.commands.players import add_player, contestant, game, refuse_unclear
 from agentevolver.cli.commands.verbs import PROG, VerbParser, carried_out, positive, read_dotenv
-from agentevolver.utils.errors import LaunchError, UsageError
+from agentevolver.utils.errors import UsageError
 
 if TYPE_CHECKING:
     from agentevolver.evaluation.report import Evaluation
@@ -74,8 +74,7 @@ def _evaluate(options: argparse.Namespace, arguments: list[str], root: Path) -> 
         if options.out is not None:
             options.out.write_text(json.dumps(one.to_dict(), indent=1) + "\n", encoding="utf-8")
             print(f"written to {options.out}; beside another one: {PROG} eval ... --beside {options.out}")
-        if not one.scores:
-            raise LaunchError(f"no episode could be graded: {one.facts['first_error']}")
+        one.measured.check()
     return 0
 
 
@@ -134,8 +133,11 @@ class _Progress:
     def __init__(self, what: str, total: int) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+        from agentevolver.trainer.monitor.measured import Measured
+
         self._what, self._total = what, total
         self._done = self._graded = self._won = 0
+        self._measured = Measured()
         self._told = 0
         self._began = time.monotonic()
         self._bar = Progress(
@@ -162,7 +164,10 @@ class _Progress:
         self._done += 1
         self._graded += episode.score is not None
         self._won += episode.success
-        share = f"{self._won / self._graded:.3f}" if self._graded else "-"
+        self._measured += episode.measured
+        remark = self._measured.remark()
+        share = f"{self._won / self._graded:.3f}" if self._graded and not self._measured.unmeasured else "-"
+        share += f" ({remark})" if remark else ""
         if self._live:
             self._bar.update(self._task, completed=self._done, description=f"{self._what}  success {share}")
         elif self._done * LINES // self._total > self._told:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentevolver.cli.commands.verbs import VerbParser, carried_out, listed, positive
-from agentevolver.utils.errors import LaunchError, UsageError
+from agentevolver.utils.errors import LaunchError, NothingMeasured, UsageError
 from agentevolver.utils.processes import die_with_parent
 
 if TYPE_CHECKING:
@@ -166,7 +166,10 @@ def _launch(plan: TablePlan, launch: TableLaunch, start: Start, where: str, besi
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(launch.copy, target)
     code = start([*launch.arguments(), *(_own_port(launch) if beside_others else [])])
-    if code:
+    if code == NothingMeasured.exit_code:
+        # It would measure nothing again; the table says so.
+        _tell(f"{launch.name}: nothing was measured")
+    elif code:
         raise LaunchError(f"{launch.name} ended with exit code {code}; the same command resumes it")
     finished.parent.mkdir(parents=True, exist_ok=True)
     finished.touch()
@@ -210,6 +213,8 @@ def _write(plan: TablePlan, known: Results, out: Path) -> None:
 
     results = gather(plan, known)
     if not results.ends(plan.table.evaluation is not None):
+        if results.unmeasured:
+            raise NothingMeasured(f"no rollout acted in the last validation of any run of {plan.folder}")
         raise LaunchError(f"{plan.folder} holds no finished run of this table")
     out.parent.mkdir(parents=True, exist_ok=True)
     text = markdown(plan, results)

@@ -25,10 +25,11 @@ from agentevolver.rollout.tools.formats import VLLM, detect_format, tool_format
 from agentevolver.trainer.job import cold_start
 from agentevolver.trainer.job.openings import make_renderer, probe
 from agentevolver.trainer.monitor.console import Console
+from agentevolver.trainer.monitor.findings import nothing_measured
 from agentevolver.trainer.monitor.log import Status
 from agentevolver.types import Task
 from agentevolver.utils import net, recipes
-from agentevolver.utils.errors import ConfigError, TrainingFailed
+from agentevolver.utils.errors import ConfigError, NothingMeasured, TrainingFailed
 from agentevolver.utils.secrets import adopt_secrets
 from context_manager.chat import ChatRenderer, ChatTemplateError
 from context_manager.exactness import check_template
@@ -43,7 +44,7 @@ LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the main job. Return 2 for a configuration error, 1 for a failed run."""
+    """Run the main job. Return 2 for a configuration error, 1 for a failed run, 3 if nothing was measured."""
     parser = argparse.ArgumentParser(
         prog="python -m agentevolver.trainer.job.main", description="Train on a composed configuration."
     )
@@ -61,6 +62,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (EnvServiceError, TrainingFailed, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    if (problem := nothing_measured(settings.experiment_dir)) is not None:
+        print(f"error: {problem}", file=sys.stderr)
+        return NothingMeasured.exit_code
     return 0
 
 

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any
 
 from rich.console import Console as RichConsole
@@ -22,8 +22,16 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from agentevolver.trainer.monitor.findings import MOSTLY
 from agentevolver.trainer.monitor.log import read_status
-from agentevolver.trainer.monitor.results import ValidationResult, records, validations_of
+from agentevolver.trainer.monitor.measured import Measured
+from agentevolver.trainer.monitor.results import (
+    ValidationResult,
+    measured_of,
+    measured_rollouts,
+    records,
+    validations_of,
+)
 from agentevolver.utils.files import parse
 
 REFRESH_S = 0.5
@@ -114,7 +122,7 @@ class Console:
         found = validations_of(record)
         for one in found:
             self._first.setdefault(one.source, one)
-        for line in validation_lines(found, self._first):
+        for line in validation_lines(found, self._first, measured_of(record)):
             self._console.print(f"[green]{escape(line)}[/]", highlight=False, soft_wrap=True)
 
     def _status(self) -> dict[str, Any]:
@@ -175,7 +183,13 @@ def line_of(record: Mapping[str, Any], total: int | None = None, left: str = "")
     """Return a step's metrics as one line of rich markup, at most `WIDTH` columns. Less important parts are dropped
     first."""
     step = f"step {record['step']:>4}" + (f"/{total}" if total is not None else "")
-    failed = f"  {record['rollout/failed']:.0f} rollouts failed" if record.get("rollout/failed") else ""
+    measured = measured_rollouts(record)
+    failed = f"  {measured.failed} rollouts failed" if measured.failed else ""
+    failed += f"  {measured.remark()}" if measured.remark() else ""
+    if (share := record.get("rollout/truncated_replies", 0.0)) > MOSTLY:
+        failed += f"  {share:.0%} of replies cut"
+    if measured.unmeasured:
+        return f"[bold]{step}[/]  [red]success not measured:{failed}[/]{left}"
     aged = f"  {record['rollout/age/mean']:.1f} steps old" if "rollout/age/mean" in record else ""
     plain = step
     if "rollout/reward/mean" in record:
@@ -204,11 +218,18 @@ def line_of(record: Mapping[str, Any], total: int | None = None, left: str = "")
     return marked + (f"[red]{failed}[/]" if failed else "") + left
 
 
-def validation_lines(found: Sequence[ValidationResult], first: Mapping[str, ValidationResult]) -> list[str]:
-    """Return a validation's table: one line a source, with the change since its first validation."""
-    if not found:
+def validation_lines(
+    found: Sequence[ValidationResult],
+    first: Mapping[str, ValidationResult],
+    measured: Mapping[str, Measured] = MappingProxyType({}),
+) -> list[str]:
+    """Return a validation's table: one line a source, with the change since its first validation, and with the
+    rollouts that did not act or were cut."""
+    unmeasured = [source for source, own in measured.items() if own.unmeasured]
+    if not found and not unmeasured:
         return []
-    width = min(40, max(len("validation"), *(len(one.source) for one in found)))
+    names = [*unmeasured, *(one.source for one in found)]
+    width = min(40, max(len("validation"), *map(len, names)))
     lines = [f"  {'validation':<{width}}  {'avg@n':>12}  {'best@n':>13}  since the first"]
     for one in found:
         since = first.get(one.source)
@@ -217,5 +238,7 @@ def validation_lines(found: Sequence[ValidationResult], first: Mapping[str, Vali
         )
         best = "" if one.best is None else f"{one.best:.3f} best@{one.n}"
         source = one.source if len(one.source) <= width else f"{one.source[: width - 1]}…"
-        lines.append(f"  {source:<{width}}  {f'{one.average:.3f} avg@{one.n}':>12}  {best:>13}  {change}".rstrip())
-    return lines
+        line = f"  {source:<{width}}  {f'{one.average:.3f} avg@{one.n}':>12}  {best:>13}  {change}".rstrip()
+        remark = measured[one.source].remark() if one.source in measured else ""
+        lines.append(f"{line}  {remark}".rstrip())
+    return [*lines, *(f"  {source:<{width}}  not measured: {measured[source].remark()}" for source in unmeasured)]

@@ -6,15 +6,17 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from agentevolver.trainer.monitor.log import METRICS
+from agentevolver.trainer.monitor.measured import Measured
 from agentevolver.utils.files import open_lines, parse, written
 from agentevolver.utils.statistics import Estimate, estimate, paired
 
 _CORE = "val-core/"
+_AUX = "val-aux/"
 GUIDED = "guided"
 
 
@@ -73,6 +75,23 @@ def validations_of(record: Mapping[str, Any]) -> list[ValidationResult]:
             best = record.get(f"{_CORE}{source}/reward/best@{n}/mean")
             found.append(ValidationResult(int(record["step"]), source, int(n), float(value), best))
     return found
+
+
+def measured_of(record: Mapping[str, Any]) -> dict[str, Measured]:
+    """Return the counts of each source of a record's validation; {} if an older release wrote it."""
+    end = "/rollouts"
+    sources = [name[len(_AUX) : -len(end)] for name in record if name.startswith(_AUX) and name.endswith(end)]
+    return {
+        source: Measured.of_metrics(record, f"{_AUX}{source}{end}", f"{_AUX}{source}/", "failed_rollouts")
+        for source in sorted(sources)
+    }
+
+
+def measured_rollouts(record: Mapping[str, Any]) -> Measured:
+    """Return the counts of a record's training rollouts."""
+    found = Measured.of_metrics(record, "rollout/trajectories", "rollout/")
+    # A training rollout that never began has no grade either.
+    return replace(found, failed=max(0, found.failed - found.never_began))
 
 
 def validations(folder: Path, until: int | None = None) -> dict[str, list[ValidationResult]]:

@@ -74,6 +74,33 @@ def test_an_endpoint_that_refuses_is_one_line_with_its_reason(
 
 
 @pocket
+@pytest.mark.service
+def test_where_no_episode_began_or_acted_there_is_no_figure_and_the_line_says_why(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    began, acted, good = (tmp_path / f"{name}.json" for name in ("began", "acted", "good"))
+    long = "env_service.env_params.verbose=true"
+    with chat_server(lambda messages: "I would add the note") as (url, requests):
+        how = ["--api", url, "--model", "m", "--key-env", "none", "--tasks", "2", "--n", "2"]
+        line = refused(capfd, *how, "--out", str(began), CPU, long, "data.max_prompt_length=64", code=3)
+        assert "4 never began (the opening messages have" in line and "data.max_prompt_length allows 64" in line
+        assert not requests and cli.main(["chat", *how[:6], "--auto", CPU, long, "data.max_prompt_length=64"]) == 3
+        assert "no episode could" not in (told := capfd.readouterr()).out and "score 0" not in told.out
+        assert cli.main(["eval", *how, "--out", str(acted), CPU]) == 3
+    told = capfd.readouterr()
+    assert "success - (4 never acted of 4)" in told.out and "every action refused (the first answer: err" in told.err
+    with chat_server(notes_alone) as (url, _):
+        beside = ["--beside", str(began), "--beside", str(acted)]
+        assert cli.main(["eval", "--api", url, *how[2:], "--out", str(good), *beside, CPU]) == 0
+    rows = {line.split("│")[1].strip(): line for line in capfd.readouterr().out.splitlines() if line.startswith("│")}
+    assert rows["success avg@2"].count("not measured") == rows["success minus the first"].count("not measured") == 2
+    for path, what in ((began, "never_began"), (acted, "never_acted")):
+        written = json.loads(path.read_text())
+        assert set(written["figures"].values()) == {None} and written["counts"][what] == 4 and not written["tasks"]
+
+
+@pocket
 @pytest.mark.thorough
 def test_a_folder_of_weights_is_played_as_validation_plays(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], engines: list[ScriptedEngine]

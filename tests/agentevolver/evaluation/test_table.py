@@ -122,6 +122,25 @@ def test_what_failed_goes_on_and_what_is_finished_is_left_alone(
     assert run(monkeypatch, third) == 0 and third.calls == []
 
 
+def test_a_run_that_measured_nothing_is_a_row_of_its_own_kind_and_is_not_compared(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Idle(Launcher):
+        def __call__(self, command: list[str], **more: object) -> int:
+            super().__call__(command, **more)
+            if not (name := names(self)[-1]).startswith("other"):
+                return 0
+            counts = {"val-aux/pocket/rollouts": 4, "val-aux/pocket/never_acted": 4}
+            metrics = Path("experiments") / "mine" / name / "metrics.jsonl"
+            write_jsonl(metrics, [{"step": 0, "val-core/pocket/reward/mean@4": 0.0}, {"step": 2, **counts}])
+            return 3
+
+    launcher = Idle()
+    assert run(monkeypatch, launcher) == 0 and len(launcher.calls) == 4
+    text = (folder / "experiments" / "mine" / "table.md").read_text()
+    assert "| plain (2) | other (0) |" in text and "| not measured: 2 |" in text and "minus plain, seed" not in text
+
+
 def test_what_was_stopped_before_its_first_checkpoint_starts_over(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -94,6 +94,7 @@ def test_a_call_that_cannot_be_carried_out_is_answered_here_and_counts(qwen, rep
 def test_tools_that_change_are_what_later_calls_are_checked_against(qwen):
     played = roll(qwen, LOOK, LOOK, called("done"), env=NativeEnv(later={0: TOOLS[1:]}))
     assert [step.problems for step in played.rollout.trajectory.steps] == [(), ("unknown_tool",), ()]
+    assert [step.refused for step in played.rollout.trajectory.steps] == [False, True, False]
 
 
 def test_an_environment_without_tools_fails_the_rollout_by_name(qwen):

@@ -102,7 +102,9 @@ async function success(holder) {
     const groups = [...new Set(found.flatMap((one) => one.groups.map((group) => group.name)))].sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
     const cell = (one, name) => {
       const group = one.groups.find((other) => other.name === name);
-      return group ? [h("b", {}, percent(group.success)), h("span", { class: "soft small" }, ` ${number(group.rollouts)} rollouts, ${number(group.tasks)} task${group.tasks === 1 ? "" : "s"}`)] : "–";
+      if (!group) return "–";
+      const idle = group.rollouts - group.acted;
+      return [h("b", {}, group.success === null ? "not measured" : percent(group.success)), h("span", { class: "soft small" }, ` ${number(group.rollouts)} rollouts${idle ? ` (${number(idle)} never acted)` : ""}, ${number(group.tasks)} task${group.tasks === 1 ? "" : "s"}`)];
     };
     const link = (name) => (by === "task" ? h("a", { class: "inline", href: `#/task?${new URLSearchParams({ id: name, kind })}` }, name) : name || "not told");
     holder.replaceChildren(...[heading, form, groups.length

@@ -51,9 +51,10 @@ function content(feed, names, redraw) {
   const apart = feed.names_like(/^rollout\/success\//).map((name) => line(name, name.slice("rollout/success/".length)));
   const kinds = feed.names_like(/^task\/success\//).map((name) => line(name, name.slice("task/success/".length)));
   const stops = feed.names_like(/^rollout\/stop_reason\//).filter((name) => feed.points(name).some(([, y]) => y > 0));
+  const idle = ["never_began", "never_acted", "cut"].map((name) => line(`rollout/${name}`, name.replace("_", " "))).filter((one) => one.points.some(([, y]) => y > 0));
   const charts = [
     validation(feed, redraw),
-    chart(smoothed(training, "success"), { title: "Training success", low: 0, high: 1, empty: "No training step is recorded yet." }),
+    chart(smoothed(training, "success"), { title: "Training success", low: 0, high: 1, empty: "No training step was measured yet." }),
     feed.points(reward).some(([, y], i) => y !== feed.points(training)[i]?.[1]) && chart(smoothed(reward, "reward"), { title: "Training reward" }),
     apart.length > 1 && chart(apart, { title: "Training success by environment", low: 0, high: 1 }),
     kinds.length > 1 && chart(kinds, { title: "Training success by kind of task", low: 0, high: 1 }),
@@ -64,6 +65,7 @@ function content(feed, names, redraw) {
     chart([line("actor/grad_norm", "gradient norm")], { title: "Gradient norm", low: 0 }),
     chart([line("rollout/steps/mean", "turns of an episode")], { title: "Length of episodes", low: 0 }),
     chart([line("rollout/groups_without_signal", "share of groups whose rollouts all scored alike")], { title: "Groups without signal", low: 0, high: 1 }),
+    idle.length > 0 && chart(idle, { title: "Rollouts that measure little", note: "rollouts of a training step", low: 0 }),
     chart(stops.map((name) => line(name, name.slice("rollout/stop_reason/".length))), { title: "How rollouts ended", note: "rollouts of a training step", low: 0 }),
     ...chosen().map((name) => chart([line(name)], { title: name, empty: "This run does not record it." })),
   ];
@@ -84,7 +86,7 @@ function validation(feed, redraw) {
     keep({ best: event.target.checked ? "1" : null });
     redraw();
   } }), "best of k too");
-  return chart(series, { title: "Validation reward", low: 0, high: bound(series), empty: "No validation is recorded yet.", extra });
+  return chart(series, { title: "Validation reward", low: 0, high: bound(series), empty: "No validation was measured yet.", extra });
 }
 
 const environments = (means) => [...new Set(means.map((name) => name.split("/")[1]))];

@@ -52,6 +52,6 @@ function overview(found) {
   const of = (one, step) => one.rows.filter((row) => row.step === step && row.success !== null);
   return h("div", {}, table("success by training step", [
     { name: "training step", class: "num", cell: (step) => step },
-    ...found.map((one) => ({ name: runs.length > 1 ? one.run.name : "successes", class: "num", cell: (step) => { const own = of(one, step); return own.length ? `${own.filter((row) => row.success).length} of ${own.length}` : "–"; } })),
+    ...found.map((one) => ({ name: runs.length > 1 ? one.run.name : "successes", class: "num", cell: (step) => { const own = of(one, step); return own.length && !own.some((row) => row.acted) ? "not measured" : own.length ? `${own.filter((row) => row.success).length} of ${own.length}` : "–"; } })),
   ], steps), found.some((one) => one.next) && h("p", { class: "small soft" }, "There are more of older training steps; the newest are shown."));
 }

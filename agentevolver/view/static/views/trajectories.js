@@ -102,6 +102,7 @@ function columns(kind, rows, several) {
 
 export function outcome(r) {
   if (r.success === null) return h("span", { class: "tag warn", title: r.error }, "did not happen");
+  if (!r.acted) return h("span", { class: "tag warn", title: r.error }, "never acted");
   return h("span", { class: `tag ${r.success ? "good" : "bad"}` }, `${r.success ? "success" : "failure"} ${number(r.score, 2)}`);
 }
 

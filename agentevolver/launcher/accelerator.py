@@ -11,6 +11,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
+from agentevolver.config.model_files import snapshot
 from agentevolver.launcher.memory import DecoderSize, demand
 from agentevolver.utils import recipes
 from agentevolver.utils.errors import LaunchError, UsageError
@@ -67,14 +68,7 @@ def model_folder(path: str) -> Path | None:
                 f"actor_rollout_ref.model.path={path} has no {missing}; give a folder that `from_pretrained` takes"
             )
         return folder
-    from huggingface_hub import try_to_load_from_cache
-    from huggingface_hub.errors import HFValidationError
-
-    try:
-        found = try_to_load_from_cache(path, "config.json")
-    except HFValidationError:
-        return None
-    return Path(found).parent if isinstance(found, str) else None
+    return snapshot(path)
 
 
 def missing_in(folder: Path) -> str | None:

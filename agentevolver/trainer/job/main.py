@@ -34,6 +34,7 @@ from agentevolver.utils import net, recipes
 from agentevolver.utils.errors import ConfigError, TrainingFailed
 from agentevolver.utils.openings import replace_query
 from agentevolver.utils.secrets import adopt_secrets
+from agentevolver.utils.turn_ends import disagreement
 from context_manager.chat import ChatRenderer, ChatTemplateError
 from context_manager.exactness import check_template
 from context_manager.messages import ContentError, text_of
@@ -247,6 +248,11 @@ def make_renderer(config: DictConfig) -> ChatRenderer:
         raise ConfigError(
             f"actor_rollout_ref.model.path = {model.path}: no tokenizer there: {one_line(error)}"
         ) from error
+    if tokenizer.eos_token_id is None:
+        raise ConfigError(
+            f"actor_rollout_ref.model.path = {model.path}: its tokenizer names no end of a turn: set eos_token in "
+            "tokenizer_config.json to the token that the chat template closes a turn with"
+        )
     return ChatRenderer(tokenizer, dict(config.data.apply_chat_template_kwargs))
 
 
@@ -261,7 +267,7 @@ def check_chat_template(settings: Settings, renderer: ChatRenderer) -> None:
             f"actor_rollout_ref.rollout.context_template = {rollout.context_template} cannot be used with the chat "
             f"template of the model: {error}"
         ) from error
-    for warning in warnings:
+    for warning in filter(None, [*warnings, disagreement(renderer.tokenizer, renderer.end_id)]):
         logger.warning("%s", warning)
         print(f"warning: {warning}", file=sys.stderr)
 

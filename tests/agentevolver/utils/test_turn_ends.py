@@ -1,5 +1,6 @@
 """A model whose files disagree on the end of a turn, as conversions leave it."""
 
+import asyncio
 import json
 
 import pytest
@@ -46,13 +47,13 @@ def test_a_reply_ends_at_any_of_them_and_the_templates_end_is_trained_on(convert
 
 
 @pytest.mark.parametrize("eos", ["<|endoftext|>", END])
-async def test_an_engine_stops_at_the_templates_end_that_no_file_names(eos):
+def test_an_engine_stops_at_the_templates_end_that_no_file_names(eos):
     renderer = ChatRenderer(build_tokenizer(CHATML, eos))
     stops = {} if eos == END else {"stop_token_ids": renderer.encode(END)}
     reply = [*renderer.encode("well then"), *renderer.encode(END)]
     played = play(renderer, "causal", "react", [reply], [("user", "o", False)], max_steps=1)
     engine = ScriptedEngine([reply])
-    await rollout(renderer, engine).complete(asked(user("hello")))
+    asyncio.run(rollout(renderer, engine).complete(asked(user("hello"))))
     for sampling in (played.engine.sampling[0], engine.calls[0][2]):
         assert {name: value for name, value in sampling.items() if "stop" in name} == stops
 

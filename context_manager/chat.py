@@ -104,8 +104,7 @@ class ChatRenderer(Replies):
         """Return the ids of an assistant message as if the policy had sampled it; raises ChatTemplateError."""
         content, calls = str(message.get("content") or ""), message.get("tool_calls")
         if not calls:
-            closing = self._close[0] if self._close is not None else self.tokenizer.eos_token_id
-            return [*self._encode_cut(self._inert(content, by_policy=True)), closing]
+            return [*self._encode_cut(self._inert(content, by_policy=True)), self.end_id]
         rendered = self._render([USER, {**message, "content": MARKER}], generate=False)
         _, found, tail = rendered.rpartition(MARKER)
         if not found and not content:

@@ -55,6 +55,19 @@ class Replies(TemplateText):
             if number not in self.stop_token_ids and (text in channels or _CALL_MARK.fullmatch(text))
         )
 
+    @property
+    def end_id(self) -> int:
+        """The token that closes a turn: the chat template's, or eos if the template has no single token for it."""
+        close = self._root._close
+        return self.tokenizer.eos_token_id if close is None else close[0]
+
+    @property
+    def engine_stops(self) -> list[int]:
+        """Ids at which an engine must be told to stop. It stops at the tokenizer's eos by itself."""
+        # gpt-oss closes each channel with `<|end|>`, and the reply goes on after it.
+        ends = self._root.stop_token_ids | ({self.end_id} - self._root._call_marks)
+        return sorted(ends - {self.tokenizer.eos_token_id})
+
     def ends_turn(self, ids: Sequence[int]) -> bool:
         """Whether the last sampled id ends the reply; otherwise the token limit cut it off."""
         if not ids:

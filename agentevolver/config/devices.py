@@ -19,6 +19,11 @@ from agentevolver.utils.errors import ConfigError
 Device = Literal["cpu", "cuda"]
 DEVICES: tuple[Device, ...] = get_args(Device)
 
+CPUINFO = Path("/proc/cpuinfo")
+BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16"})
+# Parameters from which bf16 is worth its rounding on a CPU. The seed policies have fewer, and repeat to the last digit.
+BF16_FROM = 50_000_000
+
 DESCRIPTIONS: dict[str, str] = {"cpu": "the CPU group", "cuda": "the GPU group"}
 
 
@@ -71,6 +76,24 @@ def attention() -> str:
     except metadata.PackageNotFoundError:
         return "torch_varlen"
     return "flash_attention_2"
+
+
+def has_bf16() -> bool:
+    """Whether the CPU multiplies bfloat16 matrices in hardware."""
+    try:
+        words = CPUINFO.read_text(encoding="utf-8").split()
+    except OSError:  # another system than Linux
+        return False
+    return not BF16_FLAGS.isdisjoint(words)
+
+
+def cpu_precision(parameters: int) -> dict[str, str]:
+    """Return verl's precision keys on this CPU for a model of so many parameters. Master weights stay in fp32."""
+    # In bf16 an Adam step of 1e-6 would be lost: near .02 its numbers are 1e-4 apart.
+    half = parameters >= BF16_FROM and has_bf16()
+    passes, engine = ("bf16", "bfloat16") if half else ("fp32", "float32")
+    models = {f"actor_rollout_ref.{one}.fsdp_config.mixed_precision.param_dtype": passes for one in ("actor", "ref")}
+    return {**models, "actor_rollout_ref.rollout.dtype": engine}
 
 
 def take_device(layers: Sequence[Layer]) -> Device:

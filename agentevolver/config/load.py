@@ -19,6 +19,7 @@ from agentevolver.config import devices
 from agentevolver.config.devices import Device
 from agentevolver.config.layers import Layer, written
 from agentevolver.config.model import PATH, Model, defaults_of, read_model
+from agentevolver.config.model_files import bucket_megabytes
 from agentevolver.config.removed import told
 from agentevolver.config.schema import own_defaults
 from agentevolver.config.trees import leaves, one_line, open_keys, paths, select
@@ -102,6 +103,7 @@ def compose_defaults(device: Device, written: Sequence[Mapping[str, Any]] = ()) 
     OmegaConf.register_new_resolver("visible_gpus", devices.visible_gpus, replace=True)
     OmegaConf.register_new_resolver("larger", max, replace=True)
     OmegaConf.register_new_resolver("attention", devices.attention, replace=True)
+    OmegaConf.register_new_resolver("weights_bucket", bucket_megabytes, replace=True)
     OmegaConf.register_new_resolver("config_dir", lambda: str(CONFIG_DIR), replace=True)
     config: DictConfig = pickle.loads(_composed(device))
     for layer in recipes.called("layer", device, written):

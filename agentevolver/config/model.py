@@ -9,11 +9,11 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from agentevolver.config.devices import Device, visible_gpus
-from agentevolver.utils.errors import ConfigError, UsageError
+from agentevolver.config.devices import Device, cpu_precision, visible_gpus
+from agentevolver.config.model_files import model_folder
+from agentevolver.utils.errors import ConfigError
 
 PATH = "actor_rollout_ref.model.path"
 _ACTOR, _REF, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.ref", "actor_rollout_ref.rollout"
@@ -89,45 +89,6 @@ class DecoderSize:
         return 2 * self.layers * self.kv_heads * (self.head_size or self.hidden // self.heads) * bytes_of_element
 
 
-WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
-
-
-def model_folder(path: str) -> Path | None:
-    """Return the model's folder or its snapshot in the Hugging Face cache, or None if neither exists.
-
-    Raises:
-        UsageError: `path` is a folder that lacks a file.
-    """
-    folder = Path(path).expanduser()
-    if folder.is_dir():
-        if (missing := missing_in(folder)) is not None:
-            raise UsageError(
-                f"actor_rollout_ref.model.path={path} has no {missing}; give a folder that `from_pretrained` takes"
-            )
-        return folder
-    from huggingface_hub import try_to_load_from_cache
-    from huggingface_hub.errors import HFValidationError
-
-    try:
-        found = try_to_load_from_cache(path, "config.json")
-    except HFValidationError:
-        return None
-    return Path(found).parent if isinstance(found, str) else None
-
-
-def missing_in(folder: Path) -> str | None:
-    """Return the name of a file that the model's folder lacks, or None if it is complete."""
-    if not (folder / "config.json").is_file():
-        return "config.json"
-    found = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
-    if found is None:
-        return "model.safetensors (or an index of its shards)"
-    if found.suffix == ".json":
-        shards = json.loads(found.read_text(encoding="utf-8"))["weight_map"].values()
-        return next((name for name in sorted(set(shards)) if not (folder / name).is_file()), None)
-    return None
-
-
 @dataclass(frozen=True)
 class Model:
     """What `config.json` says of a model. `context`: tokens that it was made for."""
@@ -180,21 +141,25 @@ def defaults_of(model: Model, device: Device, *, lora: bool) -> dict[str, Any]:
             f"{_ACTOR}.fsdp_config.optimizer_offload": offload,
             f"{_ROLLOUT}.gpu_memory_utilization": 0.5,
         }
-    return found | {
-        "data.train_batch_size": 4,
-        f"{_ACTOR}.ppo_mini_batch_size": 4,
-        f"{_ACTOR}.use_kl_loss": False,  # a reference policy costs a third of a step and as much memory as the weights
-        f"{_ACTOR}.use_torch_compile": False,
-        f"{_ACTOR}.fsdp_config.use_torch_compile": False,
-        f"{_REF}.fsdp_config.use_torch_compile": False,
-        f"{_REF}.fsdp_config.param_offload": False,
-        "actor_rollout_ref.model.enable_gradient_checkpointing": cpu_step_bytes(model, 2048) > 0.6 * ram_bytes(),
-        f"{_ROLLOUT}.temperature": 1.0,
-        f"{_ROLLOUT}.val_kwargs.temperature": 1.0,
-        f"{_ROLLOUT}.val_kwargs.n": 4,
-        f"{_ROLLOUT}.agent.num_workers": 1,
-        "trainer.n_gpus_per_node": 1,
-    }
+    return (
+        found
+        | cpu_precision(parameters)
+        | {
+            "data.train_batch_size": 4,
+            f"{_ACTOR}.ppo_mini_batch_size": 4,
+            f"{_ACTOR}.use_kl_loss": False,  # a reference policy costs a third of a step and as much memory as the weights
+            f"{_ACTOR}.use_torch_compile": False,
+            f"{_ACTOR}.fsdp_config.use_torch_compile": False,
+            f"{_REF}.fsdp_config.use_torch_compile": False,
+            f"{_REF}.fsdp_config.param_offload": False,
+            "actor_rollout_ref.model.enable_gradient_checkpointing": cpu_step_bytes(model, 2048) > 0.6 * ram_bytes(),
+            f"{_ROLLOUT}.temperature": 1.0,
+            f"{_ROLLOUT}.val_kwargs.temperature": 1.0,
+            f"{_ROLLOUT}.val_kwargs.n": 4,
+            f"{_ROLLOUT}.agent.num_workers": 1,
+            "trainer.n_gpus_per_node": 1,
+        }
+    )
 
 
 def lengths_of(

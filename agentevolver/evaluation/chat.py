@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from agentevolver.rollout.engine import Engine, Generated
 from agentevolver.rollout.policy import ChatEngine, ChatReply
+from context_manager.chat import ChatRenderer
 
 
 class Quit(Exception):
@@ -31,21 +32,21 @@ class Screen(Protocol):
 
 
 class WatchedPolicy:
-    def __init__(self, engine: Engine, tokenizer: Any, screen: Screen) -> None:
+    def __init__(self, engine: Engine, renderer: ChatRenderer, screen: Screen) -> None:
         self._engine = engine
-        self._tokenizer = tokenizer
+        self._renderer = renderer
         self._screen = screen
 
     async def generate(self, request_id: str, prompt_ids: list[int], sampling_params: dict[str, Any]) -> Generated:
         """Return the policy's reply, or the tokens of the user's action. Raises EngineError, Quit."""
         said = await self._engine.generate(request_id, prompt_ids, sampling_params)
-        self._screen.reply(self._tokenizer.decode(said.ids, skip_special_tokens=True))
+        self._screen.reply(self._renderer.decode(said.ids, skip_special_tokens=True))
         typed = self._screen.choice()
         if typed is None:
             return said
         # The end token closes the turn, as a reply of the policy would. The log-probs are dummies: a chat is never
         # trained on.
-        ids = [*self._tokenizer.encode(typed, add_special_tokens=False), self._tokenizer.eos_token_id]
+        ids = [*self._renderer.encode(typed), self._renderer.end_id]
         return Generated(ids, [0.0] * len(ids), said.min_version, said.max_version)
 
 
@@ -72,10 +73,10 @@ class WatchedModel:
 def watched(screen: Screen) -> Callable[[Any, Any], Any]:
     """Return a function that wraps an engine so that its replies are shown and may be replaced."""
 
-    def wrap(engine: Any, tokenizer: Any) -> Any:
+    def wrap(engine: Any, renderer: ChatRenderer) -> Any:
         if isinstance(engine, ChatEngine):
             return WatchedModel(engine, screen)
-        return WatchedPolicy(engine, tokenizer, screen)
+        return WatchedPolicy(engine, renderer, screen)
 
     return wrap
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -34,6 +35,8 @@ from agentevolver.rollout.tool_calls import ToolUse
 from agentevolver.trainer.job.frozen_engine import sampling_of
 from agentevolver.utils import recipes
 from agentevolver.utils.errors import ConfigError, UsageError
+from agentevolver.utils.turn_ends import disagreement
+from context_manager.chat import ChatRenderer
 from context_manager.registry import checked_template
 
 # The role whose model acts in an environment.
@@ -120,7 +123,7 @@ async def policy(
 
     Args:
         temperature: None: the one of validation.
-        wrap: receives engine and tokenizer; returns the engine that the rollouts use.
+        wrap: receives engine and renderer; returns the engine that the rollouts use.
 
     Raises:
         UsageError: the run was on a GPU, and this machine has none.
@@ -142,13 +145,16 @@ async def policy(
         folder = _huggingface(source, Path(scratch), game)
         trusted = bool(game.config.actor_rollout_ref.model.trust_remote_code)
         tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=trusted)
+        kwargs = game.config.data.get("apply_chat_template_kwargs")
+        renderer = ChatRenderer(tokenizer, dict(kwargs or {}))
+        if (warning := disagreement(tokenizer, renderer.end_id)) is not None:
+            print(f"warning: {warning}", file=sys.stderr)
         # As in validation, so that the scores of both can be compared.
         sampling = sampling_of(game.config, validation=True)
         if temperature is not None:
             sampling["temperature"] = temperature
-        kwargs = game.config.data.get("apply_chat_template_kwargs")
         async with serving.playing(game.config, game.settings, folder, Path(scratch)) as engine:
-            used = engine if wrap is None else wrap(engine, tokenizer)
+            used = engine if wrap is None else wrap(engine, renderer)
 
             def runner(world: Any) -> RolloutRunner:
                 return make_runner(game.settings, used, tokenizer, kwargs, client=world)
@@ -214,7 +220,7 @@ async def chat_model(
     async with LLM(llm_settings) as llm:
         engine: Any = LLMEngine(llm, ACTING, seed=False)
         renderer = plain_renderer()
-        used = engine if wrap is None else wrap(engine, renderer.tokenizer)
+        used = engine if wrap is None else wrap(engine, renderer)
         summariser = role_summariser(llm) if rollout.summary_by == "summariser" else None
         native = rollout.tool_format != "none"
         tool_use = ToolUse(None, rollout.max_tool_calls) if native else None

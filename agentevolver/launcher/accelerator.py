@@ -11,7 +11,8 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
-from agentevolver.config.model import DecoderSize, model_folder
+from agentevolver.config.model import DecoderSize
+from agentevolver.config.model_files import model_folder
 from agentevolver.launcher.memory import demand
 from agentevolver.utils import recipes
 from agentevolver.utils.errors import LaunchError

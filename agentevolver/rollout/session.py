@@ -202,12 +202,12 @@ class LiveSession:
     ) -> tuple[Generated, float]:
         room = min(max_new_tokens, self.context.limits.max_model_len - len(prompt_ids))
         sampling = {**self.sampling_params, "max_tokens": room}
-        if self.tool_use is not None and self.tool_use.ends:
-            sampling["stop_token_ids"] = sorted({*self.tool_use.ends, *(sampling.get("stop_token_ids") or ())})
         before = time.perf_counter()
         if isinstance(self.engine, ChatEngine):
             generated = await self._converse(self.engine, messages(), sampling, tools)
         else:
+            if stops := self.context.renderer.engine_stops:
+                sampling["stop_token_ids"] = sorted({*stops, *(sampling.get("stop_token_ids") or ())})
             if (draws := seeds.current()) is not None:
                 sampling["seed"] = draws.seed("policy")
             generated = await self.engine.generate(self.instance_id, prompt_ids, sampling)
@@ -226,7 +226,7 @@ class LiveSession:
         # JSON may hold a lone surrogate, which cannot be encoded.
         ids = [
             *renderer.encode(said.written.encode("utf-8", "replace").decode()),
-            *([] if said.truncated else [renderer.tokenizer.eos_token_id]),
+            *([] if said.truncated else [renderer.end_id]),
         ]
         if not ids:
             raise EngineError("the model's reply was cut before its first word")

@@ -15,6 +15,9 @@ import transformers
 from agentevolver.evaluation.export.source import Source, tokenizer_folder
 from agentevolver.trainer.shards import whole_state
 from agentevolver.utils.errors import LaunchError, TrainingFailed, UsageError
+from agentevolver.utils.files import write_json
+from agentevolver.utils.turn_ends import TOKENIZER, ends_by_file
+from context_manager.chat import ChatRenderer
 
 Adapters = Literal["merge", "keep"]
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -42,6 +45,7 @@ def write_folder(source: Source, target: Path, *, dtype: str | None, adapters: A
             raise UsageError(f"--adapters keep: {source.weights.folder} holds whole weights, and no adapters")
         _copy(tokenizer_folder(source.weights), target, weights=False)
         _copy_weights(Path(source.weights.folder), target, dtype)
+        name_one_end(target)
         return
     # torch warns that no process group is initialised; a merge needs none.
     logging.getLogger("torch.distributed.device_mesh").setLevel(logging.ERROR)
@@ -59,6 +63,24 @@ def write_folder(source: Source, target: Path, *, dtype: str | None, adapters: A
         _load(model, state, source.weights.folder)
         _save(model, target)
     _copy(tokenizer_folder(source.weights), target, weights=False)
+    name_one_end(target)
+
+
+def name_one_end(folder: Path) -> None:
+    """Write the chat template's end of a turn into the files that name another, so that every program stops at it."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    if not tokenizer.chat_template:
+        return
+    closing, ends = ChatRenderer(tokenizer).end_id, ends_by_file(tokenizer)
+    for file, ids in ends.items():
+        if closing not in ids:
+            tree = json.loads((folder / file).read_text(encoding="utf-8"))
+            if file == TOKENIZER:
+                tree["eos_token"] = tokenizer.decode([closing])
+                tree.pop("eos_token_id", None)  # some conversions write it beside the token
+            else:
+                tree["eos_token_id"] = [closing, *ids]
+            write_json(folder / file, tree, indent=2)
 
 
 def _copy_weights(folder: Path, target: Path, dtype: str | None) -> None:

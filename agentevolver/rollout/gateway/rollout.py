@@ -336,6 +336,8 @@ class GatewayRollout:
         sampling = {**self._sampling, "max_tokens": room}
         if call.seed is not None:
             sampling["seed"] = call.seed
+        if stops := call.tools.renderer.engine_stops:
+            sampling["stop_token_ids"] = stops
         if call.request.stop:
             sampling["stop"] = list(call.request.stop)
         if call.request.structure is not None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 from agentevolver.rollout.tools.json_text import UnparsedCall, check_arguments
 from agentevolver.rollout.tools.reply import END_THINK, MAX_PROBLEMS, THINK
 from agentevolver.rollout.tools.schema import Parsed, ParsedCall, ToolFormat, ToolSpec
 from agentevolver.utils.errors import ConfigError
+from agentevolver.utils.turn_ends import ends_by_file
 
 _LONGEST = 65_536  # characters
 # Attributes of vLLM's parsers that hold the start marker of a call.
@@ -32,6 +34,7 @@ class VllmFormat(ToolFormat):
         self.name = f"vllm:{parser}"
         self._request = ChatCompletionRequest
         self._tokenizer = tokenizer
+        self._ends = frozenset(chain.from_iterable(ends_by_file(tokenizer).values()))
         try:
             self._parser = ToolParserManager.get_tool_parser(parser)
             # Some parsers are stubs, which only a call shows.
@@ -70,8 +73,8 @@ class VllmFormat(ToolFormat):
         return Parsed((thought + (read.content or "")).strip(), tuple(calls), tuple(problems[:MAX_PROBLEMS]))
 
     def _split(self, ids: Sequence[int]) -> tuple[str, str]:
-        text: str = self._tokenizer.decode(ids, skip_special_tokens=False)
-        text = text.removesuffix(self._tokenizer.eos_token or "")
+        said = ids[:-1] if ids and ids[-1] in self._ends else ids
+        text: str = self._tokenizer.decode(said, skip_special_tokens=False)
         thought, end, rest = text.partition(END_THINK)
         if end:
             return thought + end, rest

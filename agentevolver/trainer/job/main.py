@@ -31,6 +31,7 @@ from agentevolver.types import Task
 from agentevolver.utils import net, recipes
 from agentevolver.utils.errors import ConfigError, NothingMeasured, TrainingFailed
 from agentevolver.utils.secrets import adopt_secrets
+from agentevolver.utils.turn_ends import disagreement
 from context_manager.chat import ChatRenderer, ChatTemplateError
 from context_manager.exactness import check_template
 from env_service.client import AsyncEnvClient, EnvRequestError, EnvServiceError
@@ -237,7 +238,7 @@ def check_chat_template(settings: Settings, renderer: ChatRenderer) -> None:
             f"actor_rollout_ref.rollout.context_template = {rollout.context_template} cannot be used with the chat "
             f"template of the model: {error}"
         ) from error
-    for warning in warnings:
+    for warning in filter(None, [*warnings, disagreement(renderer.tokenizer, renderer.end_id)]):
         logger.warning("%s", warning)
         print(f"warning: {warning}", file=sys.stderr)
 

@@ -42,6 +42,11 @@ def make_renderer(config: DictConfig) -> ChatRenderer:
         raise ConfigError(
             f"actor_rollout_ref.model.path = {model.path}: no tokenizer there: {one_line(error)}"
         ) from error
+    if tokenizer.eos_token_id is None:
+        raise ConfigError(
+            f"actor_rollout_ref.model.path = {model.path}: its tokenizer names no end of a turn: set eos_token in "
+            "tokenizer_config.json to the token that the chat template closes a turn with"
+        )
     return ChatRenderer(tokenizer, dict(config.data.apply_chat_template_kwargs))
 
 

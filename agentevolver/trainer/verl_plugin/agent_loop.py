@@ -6,12 +6,12 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import ray
 import transfer_queue as tq
 from omegaconf import DictConfig
-from transformers import GenerationConfig
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput, DictConfigWrap
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
@@ -41,6 +41,7 @@ from agentevolver.trainer.verl_plugin.agent_loop_manager import GIVEN_UP, CrewMa
 from agentevolver.types import RowKey, StopReason, Task, Trajectory
 from agentevolver.utils import seeds
 from agentevolver.utils.inflight import BOARD, Waiting, WatchedCalls
+from agentevolver.utils.turn_ends import ends_by_file
 from context_manager.chat import ChatRenderer
 from context_manager.registry import checked_template
 from env_service.client import AsyncEnvClient
@@ -190,15 +191,6 @@ def _llm_settings(settings: Settings) -> LLMSettings:
     return settings.llm.model_copy(update={"ledger": settings.usage_ledger})
 
 
-def stop_ids(model: str) -> tuple[int, ...]:
-    """Return the end-of-reply token ids of the model's generation config, or () without one."""
-    try:
-        ids = GenerationConfig.from_pretrained(model).eos_token_id
-    except OSError:
-        return ()
-    return () if ids is None else (ids,) if isinstance(ids, int) else tuple(ids)
-
-
 def make_runner(
     settings: Settings,
     engine: Engine,
@@ -216,7 +208,8 @@ def make_runner(
     """
     rollout, service = settings.rollout, settings.env_service
     tool_use = make_tool_use(rollout, tokenizer)
-    ends = (*stop_ids(tokenizer.name_or_path), *(tool_use.ends if tool_use is not None else ()))
+    named = ends_by_file(tokenizer).values()
+    ends = (*chain.from_iterable(named), *(tool_use.ends if tool_use is not None else ()))
     renderer = ChatRenderer(tokenizer, dict(template_kwargs or {}), ends)
     policy = RolloutPolicy(
         max_steps=rollout.max_steps,

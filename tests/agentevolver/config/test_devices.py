@@ -2,10 +2,12 @@
 empty folder."""
 
 import json
+import struct
 from importlib import metadata
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
 from agentevolver.config import devices
 from agentevolver.config.checks import for_verl, load
@@ -177,3 +179,31 @@ def test_a_deterministic_vllm_times_no_kernels(monkeypatch, asked, form):
     made = compilation.CompilationConfig(inductor_compile_config=given["inductor_compile_config"])
     assert not made.inductor_compile_config["combo_kernels"]
     assert not made.inductor_compile_config["benchmark_combo_kernel"]
+
+
+@pytest.mark.parametrize(("device", "least"), [("cpu", 16), ("cuda", 2048)])
+def test_the_buckets_of_a_weight_update_hold_the_models_largest_tensor(tmp_path, device, least):
+    key = "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes"
+    # 3 GiB in fp32: a header suffices, the tensor is not read.
+    header = json.dumps({"__metadata__": {}, "embed": {"shape": [3 << 18, 1024]}, "norm": {"shape": []}}).encode()
+
+    def bucket(model, *overrides):
+        path = f"actor_rollout_ref.model.path={model}"
+        return OmegaConf.select(load(BASIC, [f"device={device}", path, *overrides]).config, key)
+
+    (tmp_path / "model-00001-of-00001.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
+    assert bucket(tmp_path) == 3072 and bucket(tmp_path, f"{key}=7") == 7
+    assert bucket(SEED_POLICY) == least and bucket("no/such-model") == 2048
+    (tmp_path / "model-00001-of-00001.safetensors").write_bytes(struct.pack("<Q", 1 << 60))
+    assert bucket(tmp_path) == 2048
+
+
+@pytest.mark.parametrize(("flag", "bf16"), [("avx512_bf16", True), ("amx_bf16", True), ("avx512f", False)])
+def test_a_real_model_computes_in_bf16_where_the_cpu_does_and_the_seed_policy_never(tmp_path, monkeypatch, flag, bf16):
+    monkeypatch.setattr(devices, "CPUINFO", tmp_path / "cpuinfo")
+    assert {*devices.cpu_precision(494_000_000).values()} == {"fp32", "float32"}
+    (tmp_path / "cpuinfo").write_text(f"flags\t\t: fpu {flag} sse\n")
+    assert {*devices.cpu_precision(494_000_000).values()} == ({"bf16", "bfloat16"} if bf16 else {"fp32", "float32"})
+    assert {*devices.cpu_precision(900_000).values()} == {"fp32", "float32"}
+    # Every key exists.
+    load(BASIC, ["device=cpu", *(f"{key}={value}" for key, value in devices.cpu_precision(494_000_000).items())])

@@ -83,16 +83,16 @@ def test_where_no_episode_began_or_acted_there_is_no_figure_and_the_line_says_wh
     long = "env_service.env_params.verbose=true"
     with chat_server(lambda messages: "I would add the note") as (url, requests):
         how = ["--api", url, "--model", "m", "--key-env", "none", "--tasks", "2", "--n", "2"]
-        line = refused(capfd, *how, "--out", str(began), CPU, long, "data.max_prompt_length=64", code=3)
+        line = refused(capfd, *how, "--out", str(began), *ON_CPU, long, "data.max_prompt_length=64", code=3)
         assert "4 never began (the opening messages have" in line and "data.max_prompt_length allows 64" in line
-        assert not requests and cli.main(["chat", *how[:6], "--auto", CPU, long, "data.max_prompt_length=64"]) == 3
+        assert not requests and cli.main(["chat", *how[:6], "--auto", *ON_CPU, long, "data.max_prompt_length=64"]) == 3
         assert "no episode could" not in (told := capfd.readouterr()).out and "score 0" not in told.out
-        assert cli.main(["eval", *how, "--out", str(acted), CPU]) == 3
+        assert cli.main(["eval", *how, "--out", str(acted), *ON_CPU]) == 3
     told = capfd.readouterr()
     assert "success - (4 never acted of 4)" in told.out and "every action refused (the first answer: err" in told.err
     with chat_server(notes_alone) as (url, _):
         beside = ["--beside", str(began), "--beside", str(acted)]
-        assert cli.main(["eval", "--api", url, *how[2:], "--out", str(good), *beside, CPU]) == 0
+        assert cli.main(["eval", "--api", url, *how[2:], "--out", str(good), *beside, *ON_CPU]) == 0
     rows = {line.split("│")[1].strip(): line for line in capfd.readouterr().out.splitlines() if line.startswith("│")}
     assert rows["success avg@2"].count("not measured") == rows["success minus the first"].count("not measured") == 2
     for path, what in ((began, "never_began"), (acted, "never_acted")):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agentevolver.config.model import missing_in, model_folder
+from agentevolver.config.model_files import missing_in, model_folder
 from agentevolver.launcher import accelerator
 from agentevolver.launcher.accelerator import examine, gpu_memory
 from agentevolver.utils.errors import LaunchError, UsageError

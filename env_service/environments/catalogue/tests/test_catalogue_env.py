@@ -24,9 +24,11 @@ def begun(task_id: str, **params: Any) -> CatalogueEnv:
     return env
 
 
-def solved(env: CatalogueEnv) -> Any:
-    """Carry the reference out and give its answer; returns the last result."""
+def solved(env: CatalogueEnv, *, search: bool = True) -> Any:
+    """Carry the reference out, without its searches if `search` is false; returns the last result."""
     for turn, action in enumerate(env.reference_actions() or []):
+        if '"search_tools"' in action and not search:
+            continue
         result = checked_step(env.step(assistant_message(action, turn)))
         assert result["info"]["refused"] is False, (action, result["state"])
     return result
@@ -136,7 +138,7 @@ def test_a_success_is_remembered_where_an_instance_asks_for_it() -> None:
     assert "bank_pay" not in ranked()
     env = begun(PAY, native_tools=True, learn=True, results=50, slack=20)
     env._found_by["bank_pay"] = query
-    assert solved(env)["reward"] == 1.0
+    assert solved(env, search=False)["reward"] == 1.0
     learned = Learned(learned_file())
     assert learned.pairs() == [(query, "bank_pay", 1)]
     learned.close()

@@ -121,6 +121,7 @@ def test_a_run_goes_on_with_the_model_that_it_began_with_and_with_no_other(tmp_p
         prepare(other.config, other.settings, ChatRenderer(build_real("qwen2_5")))
 
 
+@pytest.mark.thorough
 def test_demonstrations_are_made_of_the_run_s_own_environments_before_anything_is_imitated(tmp_path: Path, monkeypatch):
     keys = ("env_service.env_type={pocket: 1, calc: 2}", "env_service.environments.pocket.env_params.slack=2")
     found = resolved(tmp_path, f"cold_start.files=[reference:30,{LOG}]", "data.train_filter={}", *keys)
@@ -137,6 +138,7 @@ def test_demonstrations_are_made_of_the_run_s_own_environments_before_anything_i
     assert len((folder / "episodes.jsonl").read_text().splitlines()) > 96
 
 
+@pytest.mark.thorough
 def test_what_has_no_reference_or_is_no_number_is_refused_by_its_key(tmp_path: Path):
     found = resolved(
         tmp_path, "cold_start.files=[reference:4]", "env_service.env_type=propose", "env_service.env_params={}"

@@ -63,8 +63,7 @@ class Measured:
     @classmethod
     def of_metrics(cls, record: Mapping[str, Any], rollouts: str, prefix: str, failed: str = "failed") -> Self:
         """Read the counts back from a record of `metrics.jsonl`; 0 where an older release wrote none."""
-        counts = {name: int(record.get(f"{prefix}{name}", 0)) for name in COUNTS}
-        return cls(int(record.get(rollouts, 0)), int(record.get(f"{prefix}{failed}", 0)), **counts)
+        return cls(*(int(record.get(name, 0)) for name in (rollouts, *(f"{prefix}{one}" for one in (failed, *COUNTS)))))
 
     @property
     def acted(self) -> int:

@@ -114,7 +114,8 @@ def markdown(plan: TablePlan, results: Results) -> str:
     """Return the table as markdown: means with 95 % intervals, paired differences, and learning speed."""
     found = results.ends(plan.table.evaluation is not None)
     sources = list(dict.fromkeys([*found, *results.unmeasured]))
-    known = {name for by in (*found.values(), *results.unmeasured.values()) for name in by}
+    known = {name for by in found.values() for name in by}
+    known |= {name for by in results.unmeasured.values() for name in by}
     conditions = [name for name in plan.conditions if name in known]
     baseline = plan.table.compared_with
     counts = {name: max(len(by.get(name, {})) for by in found.values()) for name in conditions}

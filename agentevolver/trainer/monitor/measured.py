@@ -63,8 +63,9 @@ class Measured:
     @classmethod
     def of_metrics(cls, record: Mapping[str, Any], rollouts: str, prefix: str, failed: str = "failed") -> Self:
         """Read the counts back from a record of `metrics.jsonl`; 0 where an older release wrote none."""
-        counts = {name: int(record.get(f"{prefix}{name}", 0)) for name in COUNTS}
-        return cls(int(record.get(rollouts, 0)), int(record.get(f"{prefix}{failed}", 0)), **counts)
+        names = (rollouts, *(f"{prefix}{name}" for name in (failed, *COUNTS)))
+        total, failures, never_began, never_acted, cut = (int(record.get(name, 0)) for name in names)
+        return cls(total, failures, never_began, never_acted, cut)
 
     @property
     def acted(self) -> int:

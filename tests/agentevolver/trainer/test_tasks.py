@@ -53,7 +53,7 @@ def resolved(tmp_path, *overrides):
 
 def record(task, success, group="g", rollout=0, outcome=True):
     graded = {"score": float(success), "success": bool(success), "reason": ""} if outcome else None
-    return trajectory(task=task.to_dict(), group_id=group, rollout_id=rollout, outcome=graded)
+    return trajectory(task=task.to_dict(), group_id=group, rollout_id=rollout, outcome=graded, steps=[{}])
 
 
 def test_an_epoch_mixes_both_kinds_and_the_curriculum_hears_of_each_step(tmp_path):

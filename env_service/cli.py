@@ -48,7 +48,6 @@ def _parser(prog: str = "python -m env_service") -> argparse.ArgumentParser:
             "demonstrate", help="write conversations that solve an environment's tasks", formatter_class=with_defaults
         )
     )
-    _add_bench(commands.add_parser("bench", help="measure a running service", formatter_class=with_defaults))
     return parser
 
 
@@ -107,16 +106,6 @@ def _add_demonstrate(parser: argparse.ArgumentParser) -> None:
     add("--mistakes", type=_share, default=0.15, help="probability of a mistake before an action")
     add("--hints", type=_share, default=0.5, help="share of conversations with the environment's hint before the task")
     add("--template", help="words around a hint, {} is the hint; default: those of exp_manager.experience_template")
-
-
-def _add_bench(parser: argparse.ArgumentParser) -> None:
-    parser.set_defaults(run=_bench)
-    parser.add_argument("name", help="name of the environment")
-    parser.add_argument("--url", default="http://127.0.0.1:8080", help="the running service")
-    parser.add_argument("--instances", type=_positive, default=64, help="instances open at once")
-    parser.add_argument("--steps", type=_positive, default=20, help="steps of each")
-    parser.add_argument("--pause-s", type=float, default=0.1, help="seconds between two steps of an instance")
-    parser.add_argument("--action", default="hello", help="text of every step")
 
 
 def _add_serve(parser: argparse.ArgumentParser) -> None:
@@ -297,33 +286,6 @@ def _demonstrate(options: argparse.Namespace) -> int:
         print(write_demonstrations(options, params, narrowed))
     except (DemonstrationError, OSError) as error:
         return _fail(options, str(error))
-    return 0
-
-
-def _bench(options: argparse.Namespace) -> int:
-    import asyncio
-
-    from env_service.client import EnvServiceError
-    from env_service.load import run_load
-
-    load = run_load(
-        options.url,
-        options.name,
-        instances=options.instances,
-        steps=options.steps,
-        action=options.action,
-        pause_s=options.pause_s,
-    )
-    try:
-        report = asyncio.run(load)
-    except EnvServiceError as error:
-        return _fail(options, str(error))
-    print(
-        f"{report.instances} instances, {report.steps} steps in {report.seconds:.2f} s: {report.steps_per_s:.0f} "
-        "steps/s"
-    )
-    print(f"create: median {report.create_ms[0]:.1f} ms, p99 {report.create_ms[1]:.1f} ms")
-    print(f"step:   median {report.step_ms[0]:.1f} ms, p99 {report.step_ms[1]:.1f} ms")
     return 0
 
 

@@ -22,7 +22,7 @@ DEVICES: tuple[Device, ...] = get_args(Device)
 CPUINFO = Path("/proc/cpuinfo")
 BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16"})
 # Parameters from which bf16 is worth its rounding on a CPU. The seed policies have fewer, and repeat to the last digit.
-BF16_FROM = 50_000_000
+BF16_FROM = 300_000_000
 
 DESCRIPTIONS: dict[str, str] = {"cpu": "the CPU group", "cuda": "the GPU group"}
 

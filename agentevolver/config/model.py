@@ -147,7 +147,8 @@ def defaults_of(model: Model, device: Device, *, lora: bool) -> dict[str, Any]:
         | {
             "data.train_batch_size": 4,
             f"{_ACTOR}.ppo_mini_batch_size": 4,
-            f"{_ACTOR}.use_kl_loss": False,  # a reference policy costs a third of a step and as much memory as the weights
+            # A reference policy costs a third of a step, and as much memory as the weights.
+            f"{_ACTOR}.use_kl_loss": False,
             f"{_ACTOR}.use_torch_compile": False,
             f"{_ACTOR}.fsdp_config.use_torch_compile": False,
             f"{_REF}.fsdp_config.use_torch_compile": False,

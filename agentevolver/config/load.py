@@ -82,11 +82,7 @@ def _check_references(config: DictConfig, layers: Sequence[Layer]) -> None:
 
 def model_to_size(device: Device, written: Sequence[Mapping[str, Any]]) -> Model | None:
     """Return the model whose size decides defaults: the one that the layers name, else the default one. None if a
-    recipe brings the model with its sizes, or nothing here says what it is.
-
-    Raises:
-        UsageError: the model's folder lacks a file.
-    """
+    recipe brings the model with its sizes, or nothing here says what it is."""
     if any(select(layer, PATH) is not None for layer in recipes.called("layer", device, written)):
         return None
     named = recipes.written(written, PATH) or pickle.loads(_composed(device)).actor_rollout_ref.model.path

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentevolver.config.devices import Device, cpu_precision, visible_gpus
-from agentevolver.config.model_files import model_folder
+from agentevolver.config.model_files import snapshot
 from agentevolver.utils.errors import ConfigError
 
 PATH = "actor_rollout_ref.model.path"
@@ -102,13 +102,9 @@ class Model:
 
 
 def read_model(path: str) -> Model | None:
-    """Return the model of a folder or of the hub's cache; None if it is not there, or no decoder.
-
-    Raises:
-        UsageError: `path` is a folder that lacks a file.
-    """
-    folder = model_folder(path)
-    if folder is None:
+    """Return the model of a folder or of the hub's cache; None if it is not there, or no decoder."""
+    folder = snapshot(path)
+    if folder is None or not (folder / "config.json").is_file():
         return None
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))

@@ -39,7 +39,7 @@ DIFFERENCES = 3
 
 
 @dataclass(slots=True)
-class Serving:
+class AgentAttempts:
     """Creates the attempts that an agent plays. The rollouts of a worker process share one object and its gateway.
 
     - `timeout_s`: time limit of the agent. It may call the model as often as it may act.
@@ -78,7 +78,7 @@ class Serving:
 
 
 class ServedAttempt(Attempt):
-    def __init__(self, serving: Serving, given: RolloutAssignment) -> None:
+    def __init__(self, serving: AgentAttempts, given: RolloutAssignment) -> None:
         super().__init__(given)
         means = given.means
         if isinstance(means.engine, ChatEngine):

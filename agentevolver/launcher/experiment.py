@@ -244,7 +244,7 @@ async def check_ray_address(address: str) -> None:
         )
     if not is_loopback(host) and os.environ.get("RAY_AUTH_MODE") != "token":
         logger.warning(
-            "ray.address=%s: anybody who can connect to this cluster can run code on it; close its network to others, or set "
+            "ray.address=%s: anybody who reaches it can run code there; close its network to others, or set "
             "RAY_AUTH_MODE=token and "
             "RAY_AUTH_TOKEN_PATH on all nodes before `ray start`",
             address,

@@ -67,7 +67,7 @@ class AdcaGrpoSettings(_Section):
     )
     prm_steps: int = Field(default=100, ge=0, description="number of training steps with attribution")
     skip_type: Literal["none", "skip_small_adv", "skip_all_neg"] = Field(
-        default="none", description="do not label: rollouts with a group advantage of 0; failed rollouts"
+        default="none", description="rollouts without labels: none; those with group advantage 0; failed ones"
     )
     enable_adca_metric: bool = Field(
         default=False, description="with enable: false, label and report, without changing advantages"
@@ -111,7 +111,7 @@ class AttributionSettings(_Section):
     attributor: Literal["llm", "gigpo", "env", "none"] = Field(
         default="llm",
         description="who credits steps: the attributor role's labels, anchor states, or the environment's step "
-        "rewards; none: nobody, `stages` alone make the advantages, and `attribution` is not among them",
+        "rewards; none: no labels, and `stages` must not contain `attribution`",
     )
     evaluation_type: Literal["api"] | None = Field(default=None, description="AgentEvolver's name for attributor: llm")
     model: str | None = Field(default=None, min_length=1, description="the judge; null: the attributor role's model")

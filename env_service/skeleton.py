@@ -250,9 +250,7 @@ def new_package(name: str, folder: Path) -> tuple[Path, dict[str, str]]:
     if not name.isidentifier() or keyword.iskeyword(name) or not name.islower():
         raise SkeletonError(f"{name!r} cannot be a package name; use lower-case letters, digits and _")
     if name in sys.stdlib_module_names or name in known_environments():
-        raise SkeletonError(
-            f"{name!r} is the name of a module of Python or of an environment that is there; choose another"
-        )
+        raise SkeletonError(f"{name!r} is already the name of a Python module or of an environment; choose another")
     package = folder / name
     if package.exists():
         raise SkeletonError(f"{package} exists; choose another name or remove it")

@@ -91,12 +91,14 @@ class _Section(BaseModel):
 class RemeSettings(_Section):
     """`reme`: how the pool is used, whichever backend holds it."""
 
-    base_url: str = Field("http://127.0.0.1:8001", pattern=r"^https?://[^/]+(/.*)?$", description="backend http: where")
-    workspace_id: str = Field("default", min_length=1, description="the part of the store that is used")
+    base_url: str = Field(
+        "http://127.0.0.1:8001", pattern=r"^https?://[^/]+(/.*)?$", description="address for backend http"
+    )
+    workspace_id: str = Field("default", min_length=1, description="workspace of the store")
     enable_summarizer: bool = Field(False, description="distil experience from finished training rollouts")
     enable_context_generator: bool = Field(False, description="retrieve experience for rollouts")
     retrieve_top_k: int = Field(5, ge=1, description="experiences that guide a task (paper 5, original 3)")
-    updated_freq: int = Field(0, ge=0, description="distil the rollouts of every so many steps; 0: never")
+    updated_freq: int = Field(0, ge=0, description="steps between two distillations of rollouts; 0: never")
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,7 @@ class RetrievalSettings(_Section):
     """`retrieval`: how experiences become guidance."""
 
     match_scope: bool = Field(
-        True, description="an experience that names a place only guides where opening or task mention that place"
+        True, description="an experience with a place only guides tasks whose opening or query names the place"
     )
     rerank: bool = Field(False, description="let the summariser choose among `candidates` (paper)")
     # Number of experiences that `rerank` chooses from.
@@ -129,10 +131,10 @@ class RetrievalSettings(_Section):
     rewrite: bool = Field(False, description="let the summariser write one text for the task (paper, original)")
     item_template: str = Field(
         "{index}. When to use: {when_to_use}\n   Content: {content}",
-        description="one experience without rewrite; fields index, when_to_use, content, scope",
+        description="text of one experience without rewrite; fields index, when_to_use, content, scope",
     )
-    separator: str = Field("\n", description="between experiences")
-    max_chars: int = Field(6000, ge=20, description="of the guidance; what does not fit is left out whole")
+    separator: str = Field("\n", description="text between experiences")
+    max_chars: int = Field(6000, ge=20, description="limit of the guidance; experiences that do not fit are left out")
     # After it, the rollout goes on without guidance.
     timeout_s: ClassVar[float] = 180.0
 
@@ -140,7 +142,7 @@ class RetrievalSettings(_Section):
 class PruningSettings(_Section):
     """`pruning`: which experiences are deleted for their results. Pinned ones never are."""
 
-    every_steps: int = Field(10, ge=0, description="look at the pool every so many steps; 0: never (paper, original)")
+    every_steps: int = Field(10, ge=0, description="steps between two prunings; 0: never (paper, original)")
     min_uses: int = Field(16, ge=1, description="guided rollouts before an experience is judged")
     # Least success rate. 0: a low rate may come from hard tasks, only the lift shows harm.
     min_utility: ClassVar[float] = 0.0
@@ -153,11 +155,11 @@ class ScoutSettings(_Section):
     so that the pool has experience for them."""
 
     split: str | None = Field(
-        None, description="the environment's split whose tasks are rolled out unguided for that; null: none"
+        None, description="split whose tasks are rolled out unguided to fill the pool; null: none"
     )
     filter: dict[str, Any] = Field(
         default_factory=dict,
-        description="passed to the environment when it lists that split; none of the tasks is validated on",
+        description="parameters for listing that split; validated tasks are left out",
     )
 
 
@@ -165,16 +167,16 @@ class ExperienceSettings(_Section):
     """The section `exp_manager`."""
 
     preset: Preset = Field(
-        "default", description="whose values stand where a key is null or missing: ours, the paper's, the original's"
+        "default", description="source of values for null or missing keys: ours, the paper's, the original's"
     )
     val_rollout_mode: ValidationMode = Field(
         "woexp",
         description="which validation rollouts are guided; both: every task is rolled out n times without and n times "
         "with guidance",
     )
-    train_rollout_mode: RolloutMode = Field("woexp", description="none of a group, rollout_ratio of it, all of it")
+    train_rollout_mode: RolloutMode = Field("woexp", description="guided rollouts of a group: none, rollout_ratio, all")
     rollout_ratio: float = Field(
-        0.0, ge=0, le=1, description="share of a group that is guided under mixed (paper: eta = 0.5)"
+        0.0, ge=0, le=1, description="share of a group that is guided with mixed (paper: eta = 0.5)"
     )
     train_sample_mode: SampleMode = Field(
         "alldiscard",
@@ -182,23 +184,25 @@ class ExperienceSettings(_Section):
         "tasks",
     )
     train_sample_keepratio: float = Field(
-        1.0, ge=0, le=1, description="share of a step's tasks that keep it under hybrid"
+        1.0, ge=0, le=1, description="share of a step's tasks that keep the guidance with hybrid"
     )
-    experience_template: str = Field(TEMPLATE, description="what is put before the task; {} is the guidance")
+    experience_template: str = Field(TEMPLATE, description="text before the task; {} is the guidance")
     selective_boosting: bool = Field(
-        True, description="guided samples without guidance in the prompt have the upper clip off_cliprange_high"
+        True, description="use the upper clip off_cliprange_high for guided samples whose prompt has no guidance"
     )
-    off_cliprange_high: float = Field(0.6, ge=0, description="that upper clip; others have actor.clip_ratio_high")
+    off_cliprange_high: float = Field(
+        0.6, ge=0, description="upper clip of these samples; others use actor.clip_ratio_high"
+    )
     kl_to: Literal["reference", "old"] = Field(
-        "reference", description="what the KL loss holds on to (paper: old, the sampling policy)"
+        "reference", description="policy to which the KL loss is taken (paper: old, the sampling policy)"
     )
     init_exp_before_training: bool = Field(False, description="fill the pool from training tasks before the first step")
-    init_exp_only: bool = Field(False, description="and stop there")
-    init_rollouts: int = Field(4, ge=1, description="rollouts of each task for that (paper: N_pc = 4)")
-    init_tasks: int | None = Field(None, ge=1, description="training tasks that are rolled out for that; null: all")
-    summary_batch_size: int = Field(8, ge=1, description="rollouts of a task that are looked at together at most")
+    init_exp_only: bool = Field(False, description="stop after filling the pool")
+    init_rollouts: int = Field(4, ge=1, description="rollouts of each task to fill the pool (paper: N_pc = 4)")
+    init_tasks: int | None = Field(None, ge=1, description="training tasks to fill the pool from; null: all")
+    summary_batch_size: int = Field(8, ge=1, description="rollouts of a task that are distilled together, at most")
     backend: str = Field(
-        "embedded", description="a store of our own, or by name a recipe's backend, or package.module:Class"
+        "embedded", description="embedded: a store in the run; or a recipe's backend, or package.module:Class"
     )
     store: Path | None = Field(
         None, description="the store's file, may be shared by experiments; null: experience.sqlite of the experiment"

@@ -57,8 +57,9 @@ class TaskPipeline:
     Each finished part goes into the journal before the next one begins. A failed job is counted and left for the next
     run; a spent budget ends the run early.
 
-    Args: pool: queries to compare with; at first only those of the evaluation. known: existing tasks that must not be
-    made again. New ids continue after theirs.
+    Args:
+        pool: queries to compare with; at first only those of the evaluation.
+        known: existing tasks that must not be made again. New ids continue after theirs.
     """
 
     def __init__(

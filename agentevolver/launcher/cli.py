@@ -69,8 +69,8 @@ def _do(options: Options, arguments: list[str], root: Path) -> int:
     configuration = load_configuration(options)
     if resumed is not None and configuration.experiment_dir.resolve() != resumed.resolve():
         raise UsageError(
-            f"--resume {resumed}: this would run in {configuration.experiment_dir}; give --conf for an experiment of "
-            "its own"
+            f"--resume {resumed}: this would run in {configuration.experiment_dir}; use --conf to start another "
+            "experiment"
         )
     if options.dry_run or options.show_config:
         print(_dry_run(options, configuration, registry))

@@ -246,7 +246,7 @@ async def check_ray_address(address: str) -> None:
         )
     if not is_loopback(host) and os.environ.get("RAY_AUTH_MODE") != "token":
         logger.warning(
-            "ray.address=%s: whoever reaches this cluster runs code on it; close its network to others, or set "
+            "ray.address=%s: anybody who reaches it can run code there; close its network to others, or set "
             "RAY_AUTH_MODE=token and "
             "RAY_AUTH_TOKEN_PATH on all nodes before `ray start`",
             address,

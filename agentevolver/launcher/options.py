@@ -24,7 +24,7 @@ service of a recipe
                         NAME_HEALTH_URL (see example.env)
 
   --with-logview        also serve the page that shows the run (the same as --view); it stays when the run has ended by
-                        itself, until nobody has looked for an hour
+                        itself, until it gets no request for an hour
 
 Without --conf, --with-NAME starts the services alone, until Ctrl-C."""
 

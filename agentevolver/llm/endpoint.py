@@ -20,7 +20,7 @@ import openai
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
 from agentevolver.llm.errors import LLMAnswer, LLMRefused, LLMTimeout, ServedModel
-from agentevolver.llm.responses import Again, Context, Failure, Tokens, read_completion, read_error
+from agentevolver.llm.responses import Context, Failure, RetryReason, Tokens, read_completion, read_error
 from agentevolver.llm.settings import EXTRA_SAMPLING, SEEDED, EndpointSettings, Role
 from agentevolver.utils.retry import BackoffPolicy, Retries
 from agentevolver.utils.secrets import secret
@@ -71,7 +71,7 @@ class ModelServer:
 
     def failed(self, failure: Failure) -> None:
         # Every waiting call comes here: an outage and a server's limit are logged once each.
-        if failure.again is Again.OUTAGE:
+        if failure.again is RetryReason.OUTAGE:
             known, self.is_away = self.is_away, True
         else:
             known, self.limited_at = self.limited_at > -math.inf, time.monotonic()
@@ -141,9 +141,11 @@ class Endpoint:
                 return outcome
             if outcome.billed is not None:
                 bill(outcome.billed)
-            if outcome.again is Again.NO or (outcome.again is Again.OUTAGE and not self._is_away(failed_at)):
+            if outcome.again is RetryReason.NO or (
+                outcome.again is RetryReason.OUTAGE and not self._is_away(failed_at)
+            ):
                 raise outcome.error
-            if outcome.again is Again.UNUSABLE:
+            if outcome.again is RetryReason.UNUSABLE:
                 wait = unusable.failed()
             else:
                 failed_at, waiting = time.monotonic(), waiting or Retries(policy)
@@ -151,7 +153,7 @@ class Endpoint:
             if wait is None:
                 asked = "" if outcome.wait_s is None else f"; it asks to wait {outcome.wait_s:.0f} s"
                 raise type(outcome.error)(f"{outcome.error}{asked} (tried for {time.monotonic() - began:.0f} s)")
-            if outcome.again is not Again.UNUSABLE:
+            if outcome.again is not RetryReason.UNUSABLE:
                 self._server.failed(outcome)
             await asyncio.sleep(wait)
         raise AssertionError("unreachable: the tries end with an answer or an error")

@@ -62,7 +62,7 @@ _ADVICE = {
 }
 
 
-class Again(Enum):
+class RetryReason(Enum):
     """Why a failed call may be retried: an unusable reply, an outage or a rate limit; NO: it may not."""
 
     NO = auto()
@@ -77,7 +77,7 @@ class Failure:
     an unusable reply."""
 
     error: LLMError
-    again: Again = Again.NO
+    again: RetryReason = RetryReason.NO
     wait_s: float | None = None
     billed: Tokens | None = None
 
@@ -105,10 +105,10 @@ def read_error(error: Exception, context: Context) -> Failure:
         return _refusal(error.status_code, body, said, response.headers, context, _usage(_json(response)))
     if isinstance(error, openai.APIConnectionError):
         cause = redact(str(error.__cause__ or error), context.secrets)
-        return Failure(LLMUnavailable(f"{where} cannot be reached: {cause}"), Again.OUTAGE)
+        return Failure(LLMUnavailable(f"{where} cannot be reached: {cause}"), RetryReason.OUTAGE)
     # A proxy's page, or a truncated body.
     found = redact(f"{type(error).__name__}: {error}", context.secrets)
-    return Failure(LLMUnavailable(f"{where} answered with no chat completion: {found}"), Again.UNUSABLE)
+    return Failure(LLMUnavailable(f"{where} answered with no chat completion: {found}"), RetryReason.UNUSABLE)
 
 
 def read_completion(
@@ -125,7 +125,7 @@ def read_completion(
         status = int(code) if code.isdigit() and 400 <= int(code) < 600 else 502
         return _refusal(status, wrong, str(wrong.get("message", wrong)), headers, context, billed)
     if choice is None or message is None:
-        return Failure(LLMUnavailable(f"{where} answered without a choice"), Again.UNUSABLE, billed=billed)
+        return Failure(LLMUnavailable(f"{where} answered without a choice"), RetryReason.UNUSABLE, billed=billed)
     text = content if isinstance(content := getattr(message, "content", None), str) else ""
     thinking = next((found for name in _THINKING if isinstance(found := getattr(message, name, None), str)), "")
     reason = str(getattr(choice, "finish_reason", None) or "stop")
@@ -138,7 +138,7 @@ def read_completion(
             return Failure(LLMReplyError(empty, text), billed=counted)
         if refusal := getattr(message, "refusal", None):
             return Failure(LLMRefused(f"{where} refused: {redact(str(refusal), context.secrets)}"), billed=counted)
-        return Failure(LLMUnavailable(f"{where} answered nothing"), Again.UNUSABLE, billed=counted)
+        return Failure(LLMUnavailable(f"{where} answered nothing"), RetryReason.UNUSABLE, billed=counted)
     with suppress(NoAnswer):  # thinking without an end stays in the text
         inline, rest = split_thinking(text)
         if inline and (rest.strip() or calls):
@@ -166,9 +166,9 @@ def _refusal(
         text = f"{where}: a content filter stopped the request (HTTP {status}): {said}"
         return Failure(LLMFiltered(text), billed=billed)
     if status in (429, 529) or (status == 503 and wait is not None):
-        return Failure(LLMUnavailable(answered), Again.RATE, wait, billed)
+        return Failure(LLMUnavailable(answered), RetryReason.RATE, wait, billed)
     if status >= 500 or status in (408, 409):
-        return Failure(LLMUnavailable(answered), Again.OUTAGE, wait, billed)
+        return Failure(LLMUnavailable(answered), RetryReason.OUTAGE, wait, billed)
     text = f"{where} refused the request with HTTP {status}: {said}{_ADVICE.get(status, '')}"
     return Failure(LLMRefused(text), billed=billed)
 

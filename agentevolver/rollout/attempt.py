@@ -55,7 +55,7 @@ class RolloutPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
+class AttemptResources:
     """Dependencies shared by the attempts of a worker process; `RolloutRunner` documents them."""
 
     policy: RolloutPolicy
@@ -73,10 +73,10 @@ class Means:
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
+class RolloutAssignment:
     """A task to attempt, with the instance's parameters `env_params`."""
 
-    means: Means
+    means: AttemptResources
     task: Task
     sampling_params: dict[str, Any]
     env_params: dict[str, Any]
@@ -84,7 +84,7 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class AttemptFacts:
     """Facts about an attempt: weight versions, seconds of engine and environment, context edits, offered tools,
     gateway."""
 
@@ -99,7 +99,7 @@ class Account:
 class Attempt(ABC):
     """One attempt on an instance of its own. Subclasses implement the acting."""
 
-    def __init__(self, given: Assignment) -> None:
+    def __init__(self, given: RolloutAssignment) -> None:
         self.means = given.means
         self.task = given.task
         self.env_params = given.env_params
@@ -124,7 +124,7 @@ class Attempt(ABC):
         """Whether there is anything to grade."""
 
     @abstractmethod
-    def account(self) -> Account: ...
+    def account(self) -> AttemptFacts: ...
 
     @abstractmethod
     def samples(self) -> tuple[list[TrainingSample], dict[str, int]]:
@@ -210,7 +210,7 @@ class Attempt(ABC):
 
 
 class FlowAttempt(Attempt):
-    def __init__(self, given: Assignment) -> None:
+    def __init__(self, given: RolloutAssignment) -> None:
         super().__init__(given)
         means, task = given.means, given.task
         self._flow = means.flow(task)
@@ -242,9 +242,9 @@ class FlowAttempt(Attempt):
         # Calls that were not carried out count as actions too.
         return self._session.actions > 0
 
-    def account(self) -> Account:
+    def account(self) -> AttemptFacts:
         session = self._session
-        return Account(session.versions, session.generate_s, session.env_s, self._context.edits, session.offered)
+        return AttemptFacts(session.versions, session.generate_s, session.env_s, self._context.edits, session.offered)
 
     def samples(self) -> tuple[list[TrainingSample], dict[str, int]]:
         samples = self._context.samples()
@@ -299,4 +299,4 @@ def is_score(score: Any) -> bool:
     return isinstance(score, int | float) and math.isfinite(score) and 0.0 <= score <= 1.0
 
 
-NewAttempt = Callable[[Assignment], Attempt]
+NewAttempt = Callable[[RolloutAssignment], Attempt]

@@ -48,7 +48,7 @@ class Member:
     given: list[Any] = field(default_factory=list)
 
 
-class Crew:
+class RolloutWorkers:
     """The workers of a run.
 
     `start` starts a worker on a node and returns its handle, whose coroutine method `outlive` never returns.

@@ -14,7 +14,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from agentevolver.rollout.attempt import Assignment, FlowAttempt, Means, NewAttempt, RolloutPolicy, TaskGraders
+from agentevolver.rollout.attempt import (
+    AttemptResources,
+    FlowAttempt,
+    NewAttempt,
+    RolloutAssignment,
+    RolloutPolicy,
+    TaskGraders,
+)
 from agentevolver.rollout.engine import Engine
 from agentevolver.rollout.flows import AgentFlow, ReactFlow
 from agentevolver.rollout.gateway.openings import Guide
@@ -73,7 +80,7 @@ class RolloutRunner:
         aside: Engine | None = None,
     ) -> None:
         react = ReactFlow()
-        self._means = Means(
+        self._means = AttemptResources(
             policy, client, engine, new_context, flow or (lambda task: react), summariser, graders, tool_use
         )
         self._aside = self._means if aside is None else replace(self._means, engine=aside)
@@ -101,7 +108,7 @@ class RolloutRunner:
         for attempt in range(1, self._means.policy.max_tries + 1):
             # Every attempt uses the same seeds, so that an outage changes no result.
             with seeds.drawing_again():
-                episode = self._new_attempt(Assignment(means, task, sampling_params, env_params, guide))
+                episode = self._new_attempt(RolloutAssignment(means, task, sampling_params, env_params, guide))
                 stop_reason, outcome, error = await episode.run()
             if stop_reason.happened or outcome is not None:
                 break

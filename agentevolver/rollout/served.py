@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
 from agentevolver.rollout.agent import Agent, AgentFailed, Result
-from agentevolver.rollout.attempt import Account, Assignment, Attempt
+from agentevolver.rollout.attempt import Attempt, AttemptFacts, RolloutAssignment
 from agentevolver.rollout.engine import EngineError
 from agentevolver.rollout.gateway.rollout import CallLimits, GatewayRollout
 from agentevolver.rollout.gateway.server import GatewayServer
@@ -39,7 +39,7 @@ DIFFERENCES = 3
 
 
 @dataclass(slots=True)
-class Serving:
+class AgentAttempts:
     """Creates the attempts that an agent plays. The rollouts of a worker process share one object and its gateway.
 
     - `timeout_s`: time limit of the agent. It may call the model as often as it may act.
@@ -58,7 +58,7 @@ class Serving:
     _server: GatewayServer | None = None
     _starting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    def __call__(self, given: Assignment) -> Attempt:
+    def __call__(self, given: RolloutAssignment) -> Attempt:
         return ServedAttempt(self, given)
 
     async def server(self) -> GatewayServer:
@@ -78,7 +78,7 @@ class Serving:
 
 
 class ServedAttempt(Attempt):
-    def __init__(self, serving: Serving, given: Assignment) -> None:
+    def __init__(self, serving: AgentAttempts, given: RolloutAssignment) -> None:
         super().__init__(given)
         means = given.means
         if isinstance(means.engine, ChatEngine):
@@ -140,7 +140,7 @@ class ServedAttempt(Attempt):
     def acted(self) -> bool:
         return self._rollout.calls > 0
 
-    def account(self) -> Account:
+    def account(self) -> AttemptFacts:
         rollout = self._rollout
         facts = {
             "chains": rollout.chains,
@@ -150,7 +150,7 @@ class ServedAttempt(Attempt):
             "structured": rollout.structured,
             "differences": [asdict(one) for one in rollout.differences[:DIFFERENCES]],
         }
-        return Account(rollout.versions, rollout.generate_s, self._env_s, [], rollout.tools, facts)
+        return AttemptFacts(rollout.versions, rollout.generate_s, self._env_s, [], rollout.tools, facts)
 
     def samples(self) -> tuple[list[TrainingSample], dict[str, int]]:
         return self._rollout.samples(), dict(self._rollout.dropped)

@@ -101,7 +101,7 @@ def sample_records(batch: KVBatchMeta, told: Sequence[str] = ()) -> list[dict[st
 Sample = Callable[..., tuple[KVBatchMeta, dict[str, Any]]]
 
 
-class Places:
+class GroupNames:
     """Assign group ids in a training step, whose prompts may arrive in several batches."""
 
     def __init__(self, seed: int) -> None:

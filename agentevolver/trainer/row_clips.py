@@ -58,7 +58,7 @@ class GuidedClip:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ClipColumns:
     """Column values of each rollout, by `trajectory_id`."""
 
     bounds: dict[str, float]
@@ -92,7 +92,7 @@ class RowClips:
         """Names of the groups whose clipped tokens are reported separately."""
         return () if self._grouping is None else tuple(self._grouping.groups)
 
-    def of(self, trajectories: Sequence[Trajectory]) -> Told:
+    def of(self, trajectories: Sequence[Trajectory]) -> ClipColumns:
         bounds, boosted = {}, set()
         for one in trajectories:
             name = one.trajectory_id
@@ -103,7 +103,7 @@ class RowClips:
                 said = next((bound for rule in self._rules if (bound := rule(one)) is not None), self.usual)
             bounds[name] = float(said)
         groups = {one.trajectory_id: self._grouping.group(one) for one in trajectories} if self._grouping else {}
-        return Told(bounds, frozenset(boosted), groups)
+        return ClipColumns(bounds, frozenset(boosted), groups)
 
     def tell(self, batch: KVBatchMeta, rows: Sequence[int], trajectories: Sequence[Trajectory]) -> dict[str, float]:
         """Write the clip, guidance and group columns and return metrics.

@@ -25,7 +25,7 @@ from agentevolver.config.schema import of_verl
 from agentevolver.config.verl_keys import SYNC
 from agentevolver.rollout.sole_server import client_of
 from agentevolver.trainer.actor_update import ActorUpdate
-from agentevolver.trainer.batch import Places, mask_rows, ordered, rollouts_of, sample_records, trained_on
+from agentevolver.trainer.batch import GroupNames, mask_rows, ordered, rollouts_of, sample_records, trained_on
 from agentevolver.trainer.checkpointing import Checkpointing
 from agentevolver.trainer.credit import StepCreditPart
 from agentevolver.trainer.experience import CLOSE_TIMEOUT_S, RunExperience
@@ -72,7 +72,7 @@ class EvolverTrainer(Loading, PoolFilling, Validating, Checkpointing, PPOTrainer
         self.parts = TrainerParts(())
         self._tasks = None
         self._experience = None
-        self._places = Places(self.settings.data.seed)
+        self._places = GroupNames(self.settings.data.seed)
         self._closed = False
         self._watchdog = Watchdog(
             self.settings.watchdog, self.directory / "logs" / "watchdog.log", self.status.note, self._waits

@@ -53,7 +53,7 @@ def drawing(seed: int, *name: str | int) -> Iterator[Draws]:
 
 @contextmanager
 def drawing_again() -> Iterator[None]:
-    """Repeat the draws made so far in the block, for a retry."""
+    """Give the draws in the block the same seeds again, for a retry."""
     outer = _CURRENT.get()
     token = _CURRENT.set(outer.anew() if outer is not None else None)
     try:

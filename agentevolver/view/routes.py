@@ -1,6 +1,5 @@
-"""HTTP routes of one run. Handlers are plain functions, which FastAPI runs in threads: a large file delays nobody
-else.
-"""
+"""HTTP routes of one run. Handlers are plain functions, which FastAPI runs in threads, so a large file does not delay
+others."""
 
 from __future__ import annotations
 

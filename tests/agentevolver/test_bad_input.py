@@ -81,7 +81,7 @@ WRONG: dict[str, list[tuple[tuple[str, ...], str]]] = {
     "new": [
         ((), "required: name"),
         (("No-Name",), "No-Name"),
-        (("pocket",), "or of an environment that is there"),
+        (("pocket",), "or of an environment"),
         (("mine", "--mcp", "nope.json"), "cannot read the MCP servers of nope.json"),
     ],
     "check": [

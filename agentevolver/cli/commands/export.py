@@ -37,7 +37,7 @@ def parser() -> VerbParser:
         help="LoRA adapters are merged into the weights, or written alone (default: %(default)s)",
     )
     add("--push", metavar="OWNER/NAME", help="also upload it to the hub; needs HF_TOKEN")
-    add("--public", action="store_true", help="with --push: a new repository is seen by everybody")
+    add("--public", action="store_true", help="with --push: make a new repository public")
     return made
 
 

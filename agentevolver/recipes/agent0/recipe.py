@@ -1,4 +1,4 @@
-"""Registration of Agent0: a proposer and an executor that raise each other."""
+"""Registration of Agent0: a proposer makes tasks for an executor."""
 
 from agentevolver.recipes.agent0.settings import Agent0Settings
 from agentevolver.utils.recipes import Recipe

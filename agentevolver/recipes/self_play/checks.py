@@ -39,8 +39,8 @@ def check(settings: Settings, config: DictConfig, layers: Any) -> None:
     save_freq: Any = OmegaConf.select(config, "trainer.save_freq")
     if not isinstance(save_freq, int) or save_freq < 1 or section.every % save_freq:
         raise ConfigError(
-            f"recipes.self_play.every = {section.every} must be a multiple of trainer.save_freq = {save_freq}: a "
-            "checkpoint that is saved joins the pool"
+            f"recipes.self_play.every = {section.every} must be a multiple of trainer.save_freq = {save_freq}: only "
+            "saved checkpoints can join the pool"
         )
     if "hf_model" not in (OmegaConf.select(config, _SAVED) or ()):
         raise ConfigError(

@@ -94,7 +94,7 @@ def _read(connection: socket.socket, size: int) -> bytes | None:
     return data
 
 
-class Nursery:
+class PreloadServer:
     """Forks a process for each request on a listening socket.
 
     Each Ray job has a fork server of its own. `path` is the prefix of their sockets, or None in a job's fork server.
@@ -264,12 +264,12 @@ def serve(listening: socket.socket, path: Path) -> ForkRequest:
     import_all(FOREIGN)
     if "ray" in sys.modules:
         raise ImportError("one of FOREIGN imports ray, which must not be loaded before its job is known")
-    request, listening_for_job = Nursery(listening, path).serve()
+    request, listening_for_job = PreloadServer(listening, path).serve()
     if listening_for_job is None:
         return request
     os.environ.update({name: value for name, value in request.env.items() if name.startswith("RAY_")})
     import_all(OF_A_JOB)
-    return Nursery(listening_for_job, None).serve()[0]
+    return PreloadServer(listening_for_job, None).serve()[0]
 
 
 def run(request: ForkRequest) -> int:

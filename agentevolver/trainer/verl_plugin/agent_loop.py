@@ -34,7 +34,7 @@ from agentevolver.rollout.policy import Summariser, VerlEngine, role_summariser
 from agentevolver.rollout.resuming import ResumingEngine
 from agentevolver.rollout.rollout import Rollout, RolloutPolicy, RolloutRunner
 from agentevolver.rollout.rows import group_name, group_place, to_outputs, to_row
-from agentevolver.rollout.served import MAX_SAMPLES, Serving
+from agentevolver.rollout.served import MAX_SAMPLES, AgentAttempts
 from agentevolver.rollout.tool_calls import ToolUse
 from agentevolver.rollout.tools.formats import tool_format
 from agentevolver.trainer.verl_plugin.agent_loop_manager import GIVEN_UP, CrewManager
@@ -242,7 +242,7 @@ def make_runner(
     )
 
 
-def make_serving(settings: Settings, renderer: ChatRenderer) -> Serving | None:
+def make_serving(settings: Settings, renderer: ChatRenderer) -> AgentAttempts | None:
     """Return the player for the user's agent, or None if a flow plays. Raises ConfigError for an unusable function."""
     rollout = settings.rollout
     if not rollout.is_served:
@@ -255,7 +255,7 @@ def make_serving(settings: Settings, renderer: ChatRenderer) -> Serving | None:
         agent = ContainerAgent(rollout.agent_command or (), engine, rollout.agent_timeout_s)
     else:
         agent = CommandAgent(rollout.agent_command or ())
-    return Serving(
+    return AgentAttempts(
         agent,
         renderer,
         settings.context_limits,

@@ -18,7 +18,7 @@ from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ
 from verl.utils import tensordict_utils as tu
 
 from agentevolver.config.schema import of_verl
-from agentevolver.rollout.crew import Crew, Member, RayCluster
+from agentevolver.rollout.crew import Member, RayCluster, RolloutWorkers
 from agentevolver.types import RowKey
 from agentevolver.utils.errors import last_line
 
@@ -35,7 +35,7 @@ class CrewManager(AgentLoopManagerTQ):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._crew = Crew(int(self.rollout_config.agent.num_workers), self._start_worker, RayCluster())
+        self._crew = RolloutWorkers(int(self.rollout_config.agent.num_workers), self._start_worker, RayCluster())
         self._max_tries = of_verl(self.config).rollout.max_rollout_tries
         self._pause: dict[str, bool] = {}
         self._losses: Counter[str] = Counter()

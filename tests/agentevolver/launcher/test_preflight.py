@@ -125,7 +125,7 @@ async def test_a_cluster_that_asks_for_no_token_is_warned_of(
     await check_ray_address("10.0.0.1:6379")
     (record,) = caplog.records
     assert record.getMessage().startswith(
-        "ray.address=10.0.0.1:6379: whoever reaches this cluster runs code on it; close its network"
+        "ray.address=10.0.0.1:6379: anybody who reaches it can run code there; close its network"
     )
 
 

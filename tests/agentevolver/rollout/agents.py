@@ -11,7 +11,7 @@ from agentevolver.rollout.agent import FunctionAgent
 from agentevolver.rollout.engine import Generated
 from agentevolver.rollout.flows import ReactFlow
 from agentevolver.rollout.rollout import RolloutPolicy, RolloutRunner
-from agentevolver.rollout.served import Serving
+from agentevolver.rollout.served import AgentAttempts
 from agentevolver.types import Task
 from agentevolver.utils import seeds
 from context_manager.chat import ChatRenderer
@@ -66,7 +66,7 @@ class EchoEnv(FakeEnv):
 
 @asynccontextmanager
 async def serving(tokenizer, agent, limits=LIMITS, **options):
-    made = Serving(
+    made = AgentAttempts(
         agent if hasattr(agent, "play") else FunctionAgent(agent, 0.3), ChatRenderer(tokenizer), limits, **options
     )
     try:

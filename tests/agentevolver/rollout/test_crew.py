@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentevolver.rollout.crew import Crew, NoWorker, shares
+from agentevolver.rollout.crew import NoWorker, RolloutWorkers, shares
 
 
 class Worker:
@@ -58,14 +58,14 @@ class Fake:
         self.ended |= {one.alive: RuntimeError("its node died") for one in self.workers if one.node == node}
 
 
-def crew_on(fake: Fake, size: int) -> Crew:
-    crew = Crew(size, fake.start, fake)
+def crew_on(fake: Fake, size: int) -> RolloutWorkers:
+    crew = RolloutWorkers(size, fake.start, fake)
     crew.begin()
     crew.arrange()
     return crew
 
 
-def nodes_of(crew: Crew) -> Counter[str]:
+def nodes_of(crew: RolloutWorkers) -> Counter[str]:
     return Counter(member.node for member in crew.active)
 
 
@@ -118,7 +118,7 @@ def test_a_node_that_comes_back_gets_its_share_and_the_surplus_ends_when_it_is_i
 def test_where_none_can_be_made_the_reason_is_said() -> None:
     fake = Fake("here")
     fake.broken = True
-    crew = Crew(1, fake.start, fake)
+    crew = RolloutWorkers(1, fake.start, fake)
     crew.begin()
     assert len(crew.lost()) == 1
     with pytest.raises(NoWorker, match="no rollout worker can be started: no such folder"):

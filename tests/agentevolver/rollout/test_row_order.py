@@ -8,7 +8,7 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 
 from agentevolver.rollout.rows import group_name, group_place
-from agentevolver.trainer.batch import Places, ordered
+from agentevolver.trainer.batch import GroupNames, ordered
 from agentevolver.trainer.validation import validation_order
 from agentevolver.types import Task
 from task_manager.dataset import row_of
@@ -29,7 +29,7 @@ def prompts_of(*tasks):
 
 
 def test_prompts_of_a_step_are_numbered_through_all_fetches_and_anew_in_the_next_step():
-    places = Places(1)
+    places = GroupNames(1)
     named = []
     for step, tasks in ((1, ("a", "b")), (1, ("c",)), (2, ("a", "b"))):
         prompts = prompts_of(*tasks)

@@ -74,7 +74,7 @@ def test_what_is_no_share_is_refused(value):
 
 
 def test_a_task_that_says_no_p_is_an_error_and_not_a_default():
-    with pytest.raises(PHatError, match=r"task t: its metadata have no adpo_p_hat: write"):
+    with pytest.raises(PHatError, match=r"task t: the metadata lack adpo_p_hat: write"):
         p_hat(Task("t", "calc"))
     told = [trajectory(group_id="g", steps=[{}], outcome={"score": 1.0, "success": True})]
     with pytest.raises(PHatError):

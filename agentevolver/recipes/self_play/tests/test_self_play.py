@@ -170,7 +170,7 @@ def test_a_pool_that_cannot_be_restored_or_kept_ends_the_run_with_a_line(made):
         play.restore(directory)
     members = [{"name": name, "folder": f"self_play/{name}", "elo": 1.0} for name in (START, "step_10")]
     (directory / STATE).write_text(json.dumps({"elo": 1.0, "members": members}))
-    with pytest.raises(TrainingFailed, match="step_10 is gone"):
+    with pytest.raises(TrainingFailed, match="step_10 is missing"):
         play.restore(directory)
 
 

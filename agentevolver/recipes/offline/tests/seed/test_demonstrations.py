@@ -77,8 +77,8 @@ def test_what_the_world_says_stands_between_the_actions_and_nothing_behind_the_l
         (demonstration("zebra", "more"), "over with action 1 of 2"),
         (demonstration("bite"), "the world failed: RuntimeError: the parrot bit back"),
         (demonstration("empty", "zebra"), "says nothing before an action"),
-        (demonstration("special", "zebra"), "<|im_end|> cannot stand in a message"),
-        (demonstration("<|im_start|>"), "<|im_start|> cannot stand in a message"),
+        (demonstration("special", "zebra"), "<|im_end|> cannot be part of a message"),
+        (demonstration("<|im_start|>"), "<|im_start|> cannot be part of a message"),
     ],
 )
 def test_what_the_world_does_not_take_is_refused_by_its_line(wrong, why):

@@ -12,6 +12,7 @@ from agentevolver.rollout.tools.reply import END_THINK, THINK, UNCLOSED, Finding
 from agentevolver.rollout.tools.schema import Parsed, ToolFormat, ToolSpec
 
 OPENING, CLOSING = "<tool_call>", "</tool_call>"
+_LONGEST = 120  # characters of an example's arguments
 # A reply that is a call without its tags, as small models write it.
 _BARE = re.compile(r"\s*(?:```\w*\s*)?(?:tool_call\s*)?\{\s*\"?name\"?\s*:")
 
@@ -52,7 +53,9 @@ class HermesFormat(ToolFormat):
             found.problem(f"A call must stand between {OPENING} and {CLOSING}.")
         parsed = found.parsed()
         if parsed.problems:
-            example = f'{OPENING}{{"name": "{tools[0].name if tools else "TOOL"}", "arguments": {{...}}}}{CLOSING}'
+            name, arguments = (tools[0].name, tools[0].example) if tools else ("TOOL", "{...}")
+            arguments = arguments if len(arguments) <= _LONGEST else "{...}"
+            example = f'{OPENING}{{"name": "{name}", "arguments": {arguments}}}{CLOSING}'
             parsed = replace(parsed, problems=(*parsed.problems[:-1], f"{parsed.problems[-1]} Write {example}."))
         return parsed
 

@@ -72,7 +72,6 @@ def tool_schema() -> dict[str, Any]:
                 "type": "object",
                 "properties": properties,
                 "required": ["a", "op", "b"],
-                "additionalProperties": False,
             },
         },
     }

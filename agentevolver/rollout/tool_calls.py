@@ -24,6 +24,8 @@ PROBLEMS = ("unknown_tool", "bad_json", "bad_arguments", "too_many", "broken")
 MAX_READ = 1000
 # Characters of a quoted problem: a schema's message may quote all the arguments.
 _QUOTED = 300
+# Tools that are named where none is like the one that was called.
+_LISTED = 30
 
 
 class ToolsMissing(ValueError):
@@ -193,7 +195,8 @@ def _problem(place: int, call: ParsedCall, tools: Sequence[ToolSpec], use: ToolU
 
 
 def _nearest(name: str, tools: Sequence[ToolSpec]) -> str:
-    return did_you_mean(name[:64], [tool.name for tool in tools], before="; ")
+    names = [tool.name for tool in tools]
+    return did_you_mean(name[:64], names, f"; there are {', '.join(names[:_LISTED])}" if names else "", before="; ")
 
 
 def _quoted(text: str) -> str:

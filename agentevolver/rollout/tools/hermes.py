@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from agentevolver.rollout.tools.json_text import UnparsedCall, read_call, skip_space
@@ -10,6 +12,9 @@ from agentevolver.rollout.tools.reply import END_THINK, THINK, UNCLOSED, Finding
 from agentevolver.rollout.tools.schema import Parsed, ToolFormat, ToolSpec
 
 OPENING, CLOSING = "<tool_call>", "</tool_call>"
+_LONGEST = 120  # characters of an example's arguments
+# A reply that is a call without its tags, as small models write it.
+_BARE = re.compile(r"\s*(?:```\w*\s*)?(?:tool_call\s*)?\{\s*\"?name\"?\s*:")
 
 
 class HermesFormat(ToolFormat):
@@ -44,7 +49,15 @@ class HermesFormat(ToolFormat):
                 place = _read(reply.text, marks, place, found)
         if opened is not None and any(mark.tag == OPENING and mark.start > opened.start for mark in marks):
             found.problem(UNCLOSED)
-        return found.parsed()
+        if not marks and _BARE.match(reply.text):
+            found.problem(f"A call must stand between {OPENING} and {CLOSING}.")
+        parsed = found.parsed()
+        if parsed.problems:
+            name, arguments = (tools[0].name, tools[0].example) if tools else ("TOOL", "{...}")
+            arguments = arguments if len(arguments) <= _LONGEST else "{...}"
+            example = f'{OPENING}{{"name": "{name}", "arguments": {arguments}}}{CLOSING}'
+            parsed = replace(parsed, problems=(*parsed.problems[:-1], f"{parsed.problems[-1]} Write {example}."))
+        return parsed
 
 
 def _read(text: str, marks: Sequence[Mark], place: int, found: Findings) -> int:

@@ -56,6 +56,13 @@ class ToolSpec:
         return f"{self.name} takes {', '.join(taken) or 'no arguments'}"
 
     @cached_property
+    def example(self) -> str:
+        """Arguments of a right call as JSON text: what must be given, by type."""
+        properties = self.parameters.get("properties") or {}
+        required = self.parameters.get("required", ())
+        return json.dumps({name: _value(name, properties.get(name)) for name in required}, ensure_ascii=False)
+
+    @cached_property
     def _validator(self) -> Draft202012Validator:
         return Draft202012Validator(self.parameters, registry=Registry())  # fetches no remote schema
 
@@ -117,6 +124,14 @@ class ToolFormat(ABC):
     @abstractmethod
     def parse(self, ids: Sequence[int], tools: Sequence[ToolSpec]) -> Parsed:
         """Return a reply's text, calls and problems. Never raises, whatever the model wrote."""
+
+
+def _value(name: str, schema: Any) -> Any:
+    schema = schema if isinstance(schema, Mapping) else {}
+    kinds = {"integer": schema.get("minimum", 1), "number": schema.get("minimum", 1), "boolean": True}
+    known = {**kinds, "array": [], "object": {}}
+    kind = schema.get("type")
+    return schema["enum"][0] if schema.get("enum") else known.get(kind, name) if isinstance(kind, str) else name
 
 
 def _kind(schema: Any) -> str:

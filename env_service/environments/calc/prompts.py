@@ -19,12 +19,12 @@ _RULES = (
 )
 _EXAMPLE = "calc 3 f 4"
 _NATIVE_EXAMPLE = '{"a": 3, "op": "f", "b": 4}'
-_FORM = """Reply with one line and nothing else. Ask for one pair like this:
-{example}
-I answer with the digit. When one digit is left, reply with the word answer and the digit."""
+_ANSWER = "When one digit is left, reply with the word answer and the digit; never guess it."
+_FORM = """{answer} Until then ask for one pair a reply, in one line like this:
+{example}"""
 _NATIVE = (
-    "Make one call of calc a reply, with arguments like {example}, and write nothing else: the environment answers. "
-    "When one digit is left, make no call: reply with the word answer and the digit."
+    "{answer} Until then make one call of calc a reply, with arguments like {example}, and write nothing else: the "
+    "environment answers."
 )
 _EXPLORE = "You have no task. Find out what the operators do, then write `answer 0`."
 
@@ -33,8 +33,7 @@ def opening(question: str | None, *, verbose: bool, native: bool) -> list[Messag
     """The two opening messages; the user's is the question and nothing else, or a call to explore if there is none."""
     system = SYSTEM
     if verbose:
-        form = _NATIVE.format(example=_NATIVE_EXAMPLE) if native else _FORM.format(example=_EXAMPLE)
-        system = f"{_RULES.format(operators=', '.join(OPERATORS))}\n{form}"
+        system = f"{_RULES.format(operators=', '.join(OPERATORS))}\n{_how(native)}"
     if question is None:
         question = _EXPLORE if verbose else EXPLORE
     return [{"role": "system", "content": system}, {"role": "user", "content": question}]
@@ -53,11 +52,12 @@ _FAULTS = {
 
 
 def refusal(reason: str, *, native: bool) -> str:
-    reason = _FAULTS.get(reason, reason)
-    form = (
-        f"call calc with arguments like {_NATIVE_EXAMPLE}" if native else f"reply with one line like this:\n{_EXAMPLE}"
-    )
-    return f"err {reason}. To ask for a pair, {form}\nTo end the task, reply with the word answer and a digit."
+    return f"err {_FAULTS.get(reason, reason)}. {_how(native)}"
+
+
+def _how(native: bool) -> str:
+    form, example = (_NATIVE, _NATIVE_EXAMPLE) if native else (_FORM, _EXAMPLE)
+    return form.format(answer=_ANSWER, example=example)
 
 
 def tool_schema() -> dict[str, Any]:
@@ -72,7 +72,6 @@ def tool_schema() -> dict[str, Any]:
                 "type": "object",
                 "properties": properties,
                 "required": ["a", "op", "b"],
-                "additionalProperties": False,
             },
         },
     }

@@ -17,7 +17,7 @@ def test_it_opens_with_a_short_system_message_and_the_task_alone():
     assert state == [{"role": "system", "content": "site k3"}, {"role": "user", "content": make_task("pay.k3.1").query}]
 
 
-@pytest.mark.parametrize(("syntax", "call"), [("compact", "note.del ID"), ("json", 'note.del {"id": ID}')])
+@pytest.mark.parametrize(("syntax", "call"), [("compact", "note.del ID"), ("json", "note.del id")])
 def test_verbose_opens_with_every_tool_in_the_asked_syntax_and_still_the_task_alone(syntax, call):
     state = PocketEnv("pay.k3.1", "i", {"syntax": syntax, "verbose": True}).get_init_state()["state"]
     assert len(state) == 2 and state[1]["content"] == make_task("pay.k3.1").query

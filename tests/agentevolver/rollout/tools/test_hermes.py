@@ -55,12 +55,16 @@ def test_arguments_stay_as_written(family, arguments):
         ('<tool_call>{"name": "f", "arguments": {"a": "\\ud800"}}</tool_call>', "surrogate"),
         ('<tool_call>{"name": "f", "arguments": {}}', "</tool_call> was expected"),
         ('{"name": "f", "arguments": {}}</tool_call>', "without a <tool_call>"),
+        ('```json\n{"name": "f", "arguments": {}}\n```', "between <tool_call> and </tool_call>"),
     ],
 )
 def test_a_broken_call_is_a_problem_in_words_and_stays_in_the_text(family, text, why):
     parsed = hermes(text, family)
     assert not parsed.calls and parsed.content == text.strip()
-    assert len(parsed.problems) == 1 and why in parsed.problems[0] and len(parsed.problems[0]) < 200
+    assert len(parsed.problems) == 1 and why in parsed.problems[0] and len(parsed.problems[0]) < 300
+    example = parsed.problems[0].partition(" Write ")[2].removesuffix(".")
+    ((name, arguments),) = said(hermes(example, family))
+    assert name == WEATHER.name and WEATHER.problem(arguments) is None
 
 
 @EVERY

@@ -137,7 +137,7 @@ def _figures(found: Sequence[Comparison]) -> str:
 
 def _configuration(config: Mapping[str, Any]) -> str:
     """Return the keys that differ from the defaults. The full configuration is in `CONFIG` beside the card."""
-    defaults = OmegaConf.to_container(compose_defaults(str(select(config, "device_name") or "cuda")), resolve=False)
+    defaults = OmegaConf.to_container(compose_defaults(select(config, "device_name") or "cuda"), resolve=False)
     differing = [
         f"{path}: {json.dumps(value)}"
         for path, value in leaves(masked_tree(config))

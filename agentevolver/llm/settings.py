@@ -20,6 +20,8 @@ POLICY = "policy"
 # Our own models: a seed determines their replies. Other servers may not know the parameter, or ignore it.
 SEEDED = (OFFLINE, POLICY)
 CACHE_FILE = "llm_replies.sqlite"
+# Bounds of a reply's texts and lists where a grammar holds it to its schema.
+LONGEST_TEXT, MOST_ITEMS = 600, 50
 # Variable with the stand-in's token, if it has one.
 TEACHER_TOKEN = "TEACHER_TOKEN"
 
@@ -108,8 +110,9 @@ class EndpointSettings(_Section):
     )
     omit: list[str] = Field(default_factory=list, description="parameters that are never sent, even if set")
     json_mode: Literal["prompt", "object", "schema"] = Field(
-        "prompt",
-        description="how JSON is requested: by the prompt alone, or also by response_format json_object or json_schema",
+        "schema",
+        description="how JSON is requested: by the prompt alone (so too where an endpoint refuses more, and by "
+        "`offline`), or also by response_format json_object or json_schema",
     )
     concurrency: int = Field(16, ge=1, description="calls in flight at once, per role and process")
     timeout_s: float = Field(120.0, gt=0, description="seconds of one try")
@@ -160,16 +163,37 @@ class EndpointSettings(_Section):
         return value
 
     def response_format(self, schema: type[BaseModel]) -> dict[str, Any]:
-        """Return the sampling parameter that requests JSON of a schema, or {} if `json_mode` is `prompt`."""
-        if self.json_mode == "schema":
-            wanted = {"name": schema.__name__, "schema": schema.model_json_schema()}
-            return {"response_format": {"type": "json_schema", "json_schema": wanted}}
-        return {"response_format": {"type": "json_object"}} if self.json_mode == "object" else {}
+        """Return the sampling parameter that requests JSON of a schema, or {} if the prompt alone requests it."""
+        if self.base_url == OFFLINE or self.json_mode == "prompt":
+            return {}
+        if self.json_mode == "object":
+            return {"response_format": {"type": "json_object"}}
+        wanted = {"name": schema.__name__, "schema": _bounded(schema.model_json_schema())}
+        return {"response_format": {"type": "json_schema", "json_schema": wanted}}
 
     @property
     def key_variable(self) -> str | None:
         """The variable with the endpoint's key, or None if the endpoint is ours or needs no key."""
         return None if self.base_url in (OFFLINE, POLICY) else self.api_key_env
+
+
+def _bounded(schema: Any) -> Any:
+    """Return a JSON schema as a grammar needs it: every key required, no other key, no text or list without an end.
+
+    A small model leaves optional reasons out, and fills what has no end up to `max_tokens`.
+    """
+    if isinstance(schema, list):
+        return [_bounded(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: _bounded(part) for key, part in schema.items() if key != "default"}
+    if isinstance(made.get("properties"), dict):
+        made |= {"required": list(made["properties"]), "additionalProperties": False}
+    if made.get("type") == "string" and "enum" not in made:
+        made["maxLength"] = min(made.get("maxLength", LONGEST_TEXT), LONGEST_TEXT)
+    elif made.get("type") == "array":
+        made.setdefault("maxItems", MOST_ITEMS)
+    return made
 
 
 class BudgetSettings(_Section):

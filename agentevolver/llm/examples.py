@@ -1,0 +1,135 @@
+"""Two or three short examples of what a role answers, shown before its prompt.
+
+A small model copies the form of an example, and the words of a schema that stand for what it should write. They are of
+a made-up house, so that nothing of an environment is given away; they stand between the rules and the prompt, so that
+a server's prefix cache keeps both.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any
+
+from agentevolver.llm.prompts import Messages, PromptError, read_task, section
+
+_SET = "step 0\naction: heater.find hall\nobservation: hall h4 17\nstep 1\naction: heater.set h4 19\nobservation: ok\n"
+_SET += "step 2\naction: done\nobservation: bye"
+_WRONG = "step 0\naction: heater.find attic\nobservation: attic h2 15\nstep 1\naction: done 17\nobservation: bye"
+_REFUSED = "step 0\naction: door.find back\nobservation: back d1 open\nstep 1\naction: door.lock d1\n"
+_REFUSED += "observation: err add the code\nstep 2\naction: done\nobservation: bye"
+_HEAT, _HOW_WARM, _LOCK = "set the heater in the hall to 19", "how warm is the attic", "lock the back door"
+
+Example = tuple[dict[str, str], dict[str, Any]]
+
+
+def _grade(task: str, steps: str, reason: str, score: int) -> Example:
+    reply = {"reason": reason, "relevant": True, "achieved": score >= 60, "score": score}
+    return {"task": task, "transcript": steps}, reply
+
+
+def _labels(task: str, steps: str, outcome: str, *labels: tuple[str, str]) -> Example:
+    sections = {"task": task, "transcript": steps, "outcome": outcome, "indices": f"0-{len(labels) - 1}"}
+    entries = [{"index": i, "analysis": analysis, "label": label} for i, (analysis, label) in enumerate(labels)]
+    return sections, {"steps": entries}
+
+
+def _accept(task: str, steps: str, reason: str, accepted: bool) -> Example:
+    return {"task": task, "transcript": steps}, {"reason": reason, "accepted": accepted, "confidence": 0.9}
+
+
+_IS_SET = "Asked: the hall's heater at 19. Step 0 shows that it is h4, step 1 set h4 to 19 and got ok, step 2 ended."
+_IS_WRONG = "Asked: the attic's temperature, which step 0 shows as 15. Step 1 answers 17, which is wrong."
+_IS_REFUSED = "Asked: the back door locked. Step 1 got an error, and was not tried again: the door is still open."
+
+_EXAMPLES: dict[str, tuple[Example, ...]] = {
+    "judge/grade": (
+        _grade(_HOW_WARM, _WRONG, _IS_WRONG, 20),
+        _grade(_HEAT, _SET, _IS_SET, 95),
+        _grade(_LOCK, _REFUSED, _IS_REFUSED, 20),
+    ),
+    "judge/accept": (
+        _accept(_HOW_WARM, _WRONG, _IS_WRONG, False),
+        _accept(_HEAT, _SET, _IS_SET, True),
+    ),
+    "attributor/steps": (
+        _labels(
+            _HEAT,
+            _SET,
+            "success\nscore: 1",
+            ("It shows the id h4, which step 1 needs.", "GOOD"),
+            ("It does what was asked.", "GOOD"),
+            ("It ends the episode when all is done.", "GOOD"),
+        ),
+        _labels(
+            _LOCK,
+            _REFUSED,
+            "failure\nscore: 0",
+            ("It shows the id d1 of the back door, which is needed.", "GOOD"),
+            ("It was refused and changed nothing.", "BAD"),
+            ("It ends the episode though the door is open.", "BAD"),
+        ),
+    ),
+    "synthesiser/tasks": (
+        (
+            {"count": "1", "transcript": _SET.replace("step 2\naction: done\nobservation: bye", "")},
+            {
+                "tasks": [
+                    {
+                        "query": "set the heater in the hall to 19 degrees",
+                        "solution": ["heater.find hall", "heater.set h4 19", "done"],
+                        "confidence": 0.9,
+                    }
+                ]
+            },
+        ),
+        (
+            {"count": "1", "transcript": "step 0\naction: heater.find attic\nobservation: attic h2 15"},
+            {
+                "tasks": [
+                    {
+                        "query": "how warm is it in the attic?",
+                        "solution": ["heater.find attic", "done 15"],
+                        "confidence": 0.95,
+                    }
+                ]
+            },
+        ),
+    ),
+    "summariser/failure": (
+        (
+            {"task": _LOCK, "transcript": _REFUSED, "outcome": "failure\nscore: 0"},
+            {
+                "experiences": [
+                    {
+                        "when_to_use": "before a door is locked",
+                        "content": "door.lock is refused without the code: end the call with the code.",
+                        "scope": "",
+                        "tags": ["door"],
+                        "confidence": 0.9,
+                    }
+                ]
+            },
+        ),
+    ),
+}
+
+
+def with_examples(messages: Messages) -> Messages:
+    """Return a prompt with the examples of its task between the rules and the first question, if there are any."""
+    if len(messages) < 2 or messages[0]["role"] != "system":
+        return messages
+    try:
+        shown = _shown(read_task(str(messages[0]["content"])))
+    except PromptError:
+        return messages
+    return [messages[0], *shown, *messages[1:]]
+
+
+@cache
+def _shown(task: str) -> Messages:
+    made: Messages = []
+    for sections, reply in _EXAMPLES.get(task, ()):
+        body = "\n\n".join(section(name, text) for name, text in sections.items())
+        made += [{"role": "user", "content": body}, {"role": "assistant", "content": json.dumps(reply)}]
+    return made

@@ -1,0 +1,87 @@
+"""Servers that refuse a grammar or the length of a reply, over HTTP: they are asked as they allow it from then on."""
+
+import json
+import logging
+
+import pytest
+from pydantic import BaseModel
+
+from agentevolver.llm import LLM, LLMRefused, LLMSettings, Role
+from agentevolver.llm.examples import with_examples
+from agentevolver.llm.prompts import messages
+from tests.agentevolver.llm.faulty_server import FaultyServer, Said
+
+ASKED = [{"role": "user", "content": "How much is 2 + 3?"}]
+
+
+class Total(BaseModel):
+    reason: str = ""
+    total: int
+
+
+def settings_of(server: FaultyServer, **keys: object) -> LLMSettings:
+    given = {"base_url": f"http://127.0.0.1:{server.port}/v1", "model": "m", "api_key_env": None, "cache": False}
+    return LLMSettings.model_validate({**given, **keys})
+
+
+def refused(message: str) -> Said:
+    return Said(status=400, body=json.dumps({"error": {"message": message, "code": 400}}).encode())
+
+
+async def test_a_refused_grammar_is_left_out_from_then_on_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    def answer(number: int, body: dict[str, object]) -> Said:
+        return refused("no grammar backend") if "response_format" in body else Said('{"total": 5}')
+
+    async with FaultyServer(answer) as server, LLM(settings_of(server)) as llm:
+        with caplog.at_level(logging.WARNING):
+            for _ in range(2):
+                assert (await llm.structured(Role.JUDGE, ASKED, Total)).total == 5
+        sent = ["response_format" in request.body for request in server.requests]
+    assert sent == [True, False, False]
+    assert [record.message for record in caplog.records if "no grammar backend" in record.message].__len__() == 1
+
+
+async def test_a_request_that_is_refused_anyway_raises_the_first_refusal_and_the_grammar_stays() -> None:
+    async with FaultyServer([refused("there is no model m")]) as server, LLM(settings_of(server)) as llm:
+        for _ in range(2):
+            with pytest.raises(LLMRefused, match="no model m"):
+                await llm.structured(Role.JUDGE, ASKED, Total)
+        assert ["response_format" in request.body for request in server.requests] == [True, False] * 2
+
+
+async def test_the_usual_max_tokens_leaves_room_in_a_short_context(caplog: pytest.LogCaptureFixture) -> None:
+    def answer(number: int, body: dict[str, int]) -> Said:
+        if body["max_tokens"] < 4096:
+            return Said()
+        return refused(
+            "This model's maximum context length is 4096 tokens. However, you requested 4096 output tokens and your "
+            "prompt contains 1510 characters."
+        )
+
+    async with FaultyServer(answer) as server, LLM(settings_of(server)) as llm:
+        for _ in range(2):
+            await llm.chat(Role.JUDGE, ASKED)
+        assert [request.body["max_tokens"] for request in server.requests] == [4096, 1024, 1024]
+    assert sum("at most 1024 tokens" in record.message for record in caplog.records) == 1
+
+
+async def test_a_grammar_requires_every_key_and_ends_every_text_and_list() -> None:
+    class Many(BaseModel):
+        parts: list[Total]
+
+    form = LLMSettings(base_url="http://h/v1").response_format(Many)["response_format"]["json_schema"]["schema"]
+    assert form["properties"]["parts"]["maxItems"] > 0
+    part = form["$defs"]["Total"]
+    assert part["required"] == ["reason", "total"] and part["properties"]["reason"]["maxLength"] > 0
+    assert LLMSettings().response_format(Many) == {}, "the stand-in takes none"
+
+
+async def test_examples_stand_between_the_rules_and_the_prompt_and_go_to_models_alone() -> None:
+    prompt = messages("judge/grade", "Grade.", {"task": "find milk", "transcript": "step 0"})
+    async with FaultyServer([Said()]) as server, LLM(settings_of(server)) as llm:
+        await llm.chat(Role.JUDGE, prompt)
+        (request,) = server.requests
+    sent = request.body["messages"]
+    assert (sent[0], sent[-1]) == (prompt[0], prompt[-1])
+    assert [message["role"] for message in sent[1:-1]] == ["user", "assistant"] * (len(sent) // 2 - 1) != []
+    assert with_examples(ASKED) == ASKED

@@ -23,9 +23,9 @@ _HEAT, _HOW_WARM, _LOCK = "set the heater in the hall to 19", "how warm is the a
 Example = tuple[dict[str, str], dict[str, Any]]
 
 
-def _grade(task: str, steps: str, reason: str, score: int) -> Example:
+def _grade(task: str, steps: str, reference: str, reason: str, score: int) -> Example:
     reply = {"reason": reason, "relevant": True, "achieved": score >= 60, "score": score}
-    return {"task": task, "transcript": steps}, reply
+    return {"task": task, "transcript": steps, "reference": reference}, reply
 
 
 def _labels(task: str, steps: str, outcome: str, *labels: tuple[str, str]) -> Example:
@@ -44,9 +44,9 @@ _IS_REFUSED = "Asked: the back door locked. Step 1 got an error, and was not tri
 
 _EXAMPLES: dict[str, tuple[Example, ...]] = {
     "judge/grade": (
-        _grade(_HOW_WARM, _WRONG, _IS_WRONG, 20),
-        _grade(_HEAT, _SET, _IS_SET, 95),
-        _grade(_LOCK, _REFUSED, _IS_REFUSED, 20),
+        _grade(_HOW_WARM, _WRONG, "action: heater.find attic\naction: done 15", _IS_WRONG, 20),
+        _grade(_HEAT, _SET, "action: heater.find hall\naction: heater.set h4 19\naction: done", _IS_SET, 95),
+        _grade(_LOCK, _REFUSED, "action: door.find back\naction: door.lock d1 4711\naction: done", _IS_REFUSED, 20),
     ),
     "judge/accept": (
         _accept(_HOW_WARM, _WRONG, _IS_WRONG, False),
@@ -120,16 +120,18 @@ def with_examples(messages: Messages) -> Messages:
     if len(messages) < 2 or messages[0]["role"] != "system":
         return messages
     try:
-        shown = _shown(read_task(str(messages[0]["content"])))
+        has_reference = any("<reference>" in str(message["content"]) for message in messages)
+        shown = _shown(read_task(str(messages[0]["content"])), has_reference)
     except PromptError:
         return messages
     return [messages[0], *shown, *messages[1:]]
 
 
 @cache
-def _shown(task: str) -> Messages:
+def _shown(task: str, with_reference: bool) -> Messages:
     made: Messages = []
     for sections, reply in _EXAMPLES.get(task, ()):
-        body = "\n\n".join(section(name, text) for name, text in sections.items())
+        named = ((name, text) for name, text in sections.items() if with_reference or name != "reference")
+        body = "\n\n".join(section(name, text) for name, text in named)
         made += [{"role": "user", "content": body}, {"role": "assistant", "content": json.dumps(reply)}]
     return made

@@ -34,7 +34,11 @@ OFF: dict[str, dict[str, Any]] = {
         "attribution_driven_credit_assignment": {"enable": False, "adca_grpo": {"enable_adca_metric": False}},
     },
     EXPLORER: {
-        "task_manager": {"n": 0, "mixture": {"use_original_tasks": True, "synthetic_data_ratio": 0.0}},
+        "task_manager": {
+            "n": 0,
+            "mixture": {"use_original_tasks": True, "synthetic_data_ratio": 0.0},
+            "curriculum": {"synthesize_every_epochs": 0},
+        },
     },
     DISTILLER: {
         "exp_manager": {"init_exp_before_training": False, "reme": {"enable_summarizer": False}},

@@ -20,7 +20,7 @@ from agentevolver.config.parts import from_settings
 from agentevolver.evaluation.worlds import open_world
 from agentevolver.llm import LLM, LLMError
 from agentevolver.recipes.audit import measure
-from agentevolver.recipes.audit.findings import DISTILLER, EXPLORER, JUDGE, LABELLER, ROLES, Finding, keys
+from agentevolver.recipes.audit.findings import DISTILLER, EXPLORER, JUDGE, LABELLER, ROLES, Finding, shown
 from agentevolver.recipes.audit.rollouts import half_and_half, recorded
 from agentevolver.utils.errors import ConfigError
 from agentevolver.utils.files import write_text
@@ -83,7 +83,7 @@ async def audit(configuration: QuestioningConfiguration, options: argparse.Names
 def told(found: Finding) -> str:
     if found.missing:
         return f"{found.role}: NOT MEASURED: {found.missing} ({found.seconds:.0f} s)"
-    verdict = f"OFF, {keys(found.role)}" if found.off else "on"
+    verdict = f"OFF, {shown(found.role)}" if found.off else "on"
     return "\n  ".join([f"{found.role}: {verdict} ({found.seconds:.0f} s)", *found.lines])
 
 

@@ -8,41 +8,35 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from omegaconf import OmegaConf
 
 from agentevolver.utils import recipes
 from agentevolver.utils.errors import ConfigError
+from task_manager.settings import GRADER_NAMES, WITHOUT_JUDGE
 
 JUDGE, LABELLER, EXPLORER, DISTILLER = ROLES = ("judge", "labeller", "explorer", "distiller")
 JUDGE_AGREES, JUDGE_FALSE, LABELLER_AGREES = 0.85, 0.1, 0.7
 """Least share of verdicts that agree, largest share of failures called successes, least share of labels that agree."""
 
-# With a role off, these keys hold, whatever else is configured.
-OFF: dict[str, dict[str, Any]] = {
-    JUDGE: {
-        "task_manager": {
-            "verification": {"judge": False},
-            "grader": {
-                "original_grader": "env",
-                "synthetic_grader": "state",
-                "fallback_grader": "state",
-                "compare_with": None,
-            },
-        }
-    },
-    LABELLER: {
-        "attribution_driven_credit_assignment": {"enable": False, "adca_grpo": {"enable_adca_metric": False}},
-    },
+_CREDIT, _GRADER = "attribution_driven_credit_assignment", "task_manager.grader"
+# Keys with which nobody asks the role.
+_OFF: dict[str, dict[str, Any]] = {
+    JUDGE: {"task_manager.verification.judge": False},
+    LABELLER: {f"{_CREDIT}.enable": False, f"{_CREDIT}.adca_grpo.enable_adca_metric": False},
     EXPLORER: {
-        "task_manager": {
-            "n": 0,
-            "mixture": {"use_original_tasks": True, "synthetic_data_ratio": 0.0},
-            "curriculum": {"synthesize_every_epochs": 0},
-        },
+        "task_manager.n": 0,
+        "task_manager.mixture.use_original_tasks": True,
+        "task_manager.mixture.synthetic_data_ratio": 0.0,
+        "task_manager.curriculum.synthesize_every_epochs": 0,
     },
-    DISTILLER: {
-        "exp_manager": {"init_exp_before_training": False, "reme": {"enable_summarizer": False}},
-    },
+    DISTILLER: {"exp_manager.init_exp_before_training": False, "exp_manager.reme.enable_summarizer": False},
+}
+# Graders in place of those that ask the judge, and what stands there if nothing is written.
+_GRADERS = {
+    "original_grader": ("env", "env"),
+    "synthetic_grader": ("state", "auto"),
+    "fallback_grader": ("state", "llm"),
+    "compare_with": (None, None),
 }
 
 
@@ -129,51 +123,48 @@ def _lost(found: Agreement) -> list[str]:
     return [f"{count} without a usable answer: {reason}" for reason, count in sorted(found.lost.items())]
 
 
-class _Role(BaseModel):
-    off: str
-
-
-_RESULT = TypeAdapter(dict[str, _Role])
-
-
 def read_off(path: Path) -> dict[str, str]:
     """Return the roles that an audit's result switches off, with the reasons. Raises ConfigError."""
     try:
-        roles = _RESULT.validate_python(json.loads(path.read_bytes())["roles"])
-    except (OSError, ValueError, KeyError, TypeError, ValidationError) as error:
+        found = {
+            ROLES[ROLES.index(role)]: str(one["off"]) for role, one in json.loads(path.read_bytes())["roles"].items()
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
-            f"recipes.audit.result = {path} is no result of an audit ({type(error).__name__}): make one with "
+            f"recipes.audit.result = {path} is no result of an audit ({type(error).__name__}: {error}): make one with "
             "python -m agentevolver.recipes.audit --out FILE"
         ) from error
-    if unknown := set(roles) - set(OFF):
-        raise ConfigError(f"recipes.audit.result = {path} names a role {min(unknown)!r}, not one of {', '.join(OFF)}")
-    return {role: found.off for role, found in roles.items() if found.off}
+    return {role: why for role, why in found.items() if why}
 
 
 def over(written: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the keys that hold over the user's own: those that switch off the roles below their bound."""
     path = recipes.written(written, "recipes.audit.result")
-    return [] if path is None else [OFF[role] for role in read_off(Path(str(path)))]
+    return [] if path is None else [_tree(off_keys(role, written)) for role in read_off(Path(str(path)))]
+
+
+def off_keys(role: str, written: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+    """Return the keys that switch a role off, where what is written would ask it."""
+    if role == LABELLER and recipes.written(written, f"{_CREDIT}.attributor") not in (None, "llm"):
+        return {}
+    keys = dict(_OFF[role])
+    for name, (instead, default) in _GRADERS.items() if role == JUDGE else ():
+        grader = recipes.written(written, f"{_GRADER}.{name}") or default
+        if grader in ("auto", *GRADER_NAMES) and grader not in WITHOUT_JUDGE:
+            keys[f"{_GRADER}.{name}"] = instead
+    return keys
+
+
+def _tree(keys: Mapping[str, Any]) -> Any:
+    return OmegaConf.to_container(OmegaConf.from_dotlist([f"{path}={json.dumps(keys[path])}" for path in keys]))
 
 
 def warnings(settings: Any, config: Any) -> list[str]:
     path = settings.recipe("audit").result
     off = {} if path is None else read_off(path)
-    return [f"{role} is off (recipes.audit.result = {path}): {why}; {keys(role)}" for role, why in off.items()]
+    return [f"{role} is off (recipes.audit.result = {path}): {why}; {shown(role)}" for role, why in off.items()]
 
 
-def keys(role: str) -> str:
+def shown(role: str) -> str:
     """Return the keys that switch a role off, as a command line takes them."""
-
-    def flat(tree: Mapping[str, Any], prefix: str = "") -> list[str]:
-        return [
-            text
-            for name, value in tree.items()
-            for text in (
-                flat(value, f"{prefix}{name}.")
-                if isinstance(value, Mapping)
-                else [f"{prefix}{name}={json.dumps(value).strip(chr(34))}"]
-            )
-        ]
-
-    return " ".join(flat(OFF[role]))
+    return " ".join(f"{path}={json.dumps(value).strip(chr(34))}" for path, value in off_keys(role).items())

@@ -12,7 +12,7 @@ import pytest
 from agentevolver.config.checks import load
 from agentevolver.llm.prompts import read_sections, read_task
 from agentevolver.recipes.audit.__main__ import main
-from agentevolver.recipes.audit.findings import Agreement, judged, keys, labelled, warnings
+from agentevolver.recipes.audit.findings import Agreement, judged, labelled, over, shown, warnings
 from agentevolver.recipes.audit.rollouts import half_and_half, oracle_of, recorded
 from agentevolver.utils.errors import ConfigError
 from env_service.local import LocalClient
@@ -166,6 +166,21 @@ def test_a_result_that_is_none_is_refused(tmp_path: Path) -> None:
             load(None, [f"recipes.audit.result={tmp_path / 'audit.json'}"])
 
 
+def test_credit_and_graders_that_ask_no_model_stay(tmp_path: Path) -> None:
+    out = tmp_path / "audit.json"
+    out.write_text('{"roles": {"judge": {"off": "x"}, "labeller": {"off": "x"}, "explorer": {"off": ""}}}')
+    written: dict[str, Any] = {
+        "recipes": {"audit": {"result": str(out)}},
+        "attribution_driven_credit_assignment": {"attributor": "gigpo"},
+        "task_manager": {"grader": {"original_grader": "my.grader:Own", "synthetic_grader": "env"}},
+    }
+    kept = {"verification": {"judge": False}, "grader": {"fallback_grader": "state"}}
+    assert over([written]) == [{"task_manager": kept}, {}]
+    written["task_manager"]["grader"]["original_grader"] = "llm"
+    assert over([written])[0]["task_manager"]["grader"]["original_grader"] == "env"
+    assert over([{}]) == []
+
+
 def test_every_role_can_be_switched_off_by_the_keys_that_are_shown() -> None:
     for role in ("judge", "labeller", "explorer", "distiller"):
-        load(None, keys(role).split())
+        load(None, shown(role).split())

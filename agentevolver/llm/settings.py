@@ -20,8 +20,6 @@ POLICY = "policy"
 # Our own models: a seed determines their replies. Other servers may not know the parameter, or ignore it.
 SEEDED = (OFFLINE, POLICY)
 CACHE_FILE = "llm_replies.sqlite"
-# Bounds of a reply's texts and lists where a grammar holds it to its schema.
-LONGEST_TEXT, MOST_ITEMS = 600, 50
 # Variable with the stand-in's token, if it has one.
 TEACHER_TOKEN = "TEACHER_TOKEN"
 
@@ -168,7 +166,7 @@ class EndpointSettings(_Section):
             return {}
         if self.json_mode == "object":
             return {"response_format": {"type": "json_object"}}
-        wanted = {"name": schema.__name__, "schema": _bounded(schema.model_json_schema())}
+        wanted = {"name": schema.__name__, "schema": _strict(schema.model_json_schema())}
         return {"response_format": {"type": "json_schema", "json_schema": wanted}}
 
     @property
@@ -177,22 +175,22 @@ class EndpointSettings(_Section):
         return None if self.base_url in (OFFLINE, POLICY) else self.api_key_env
 
 
-def _bounded(schema: Any) -> Any:
-    """Return a JSON schema as a grammar needs it: every key required, no other key, no text or list without an end.
+_UNSENT = ("default", "maxLength", "maxItems")
 
-    A small model leaves optional reasons out, and fills what has no end up to `max_tokens`.
+
+def _strict(schema: Any) -> Any:
+    """Return a JSON schema as a grammar needs it: every key required, no other key, no long bounds.
+
+    A small model leaves optional reasons out; xgrammar takes minutes, in which the engine stands still, for a text of
+    at most 20,000 characters.
     """
     if isinstance(schema, list):
-        return [_bounded(part) for part in schema]
+        return [_strict(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    made = {key: _bounded(part) for key, part in schema.items() if key != "default"}
+    made = {key: _strict(part) for key, part in schema.items() if key not in _UNSENT}
     if isinstance(made.get("properties"), dict):
         made |= {"required": list(made["properties"]), "additionalProperties": False}
-    if made.get("type") == "string" and "enum" not in made:
-        made["maxLength"] = min(made.get("maxLength", LONGEST_TEXT), LONGEST_TEXT)
-    elif made.get("type") == "array":
-        made.setdefault("maxItems", MOST_ITEMS)
     return made
 
 

@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if unknown := set(options.roles) - set(ROLES):
             raise ConfigError(f"--roles {min(unknown)}: a role to audit is one of {', '.join(ROLES)}")
-        configuration = from_settings(load(options.conf, options.overrides).settings, options.environment)
+        configuration = from_settings(load(options.conf, options.overrides).settings)
         findings = asyncio.run(audit(configuration, options))
     except (ConfigError, ProfileError) as error:
         print(f"configuration: {error}", file=sys.stderr)
@@ -47,9 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     if options.out is not None:
-        model = configuration.llm.model
-        result = {"model": model, "roles": {one.role: asdict(one) for one in findings if not one.missing}}
-        write_text(options.out, json.dumps(result, indent=1, ensure_ascii=False))
+        roles = {one.role: asdict(one) for one in findings if not one.missing}
+        write_text(options.out, json.dumps({"model": configuration.llm.model, "roles": roles}, indent=1))
     return int(any(one.missing for one in findings))
 
 
@@ -93,7 +92,6 @@ def _parser() -> argparse.ArgumentParser:
         description="How far the roles of language models agree with the world.",
     )
     parser.add_argument("--conf", type=Path, help="an experiment's yaml, as the launcher takes it")
-    parser.add_argument("--environment", help="which of an experiment's several environments")
     parser.add_argument("--roles", type=lambda text: text.split(","), default=list(ROLES), help=",".join(ROLES))
     parser.add_argument("--verdicts", type=int, default=200, help="rollouts that the judge grades")
     parser.add_argument("--labels", type=int, default=200, help="steps that the labeller labels, about")

@@ -86,7 +86,6 @@ class Finding:
     off: str = ""
     missing: str = ""
     seconds: float = 0.0
-    counts: dict[str, Any] = field(default_factory=dict)
 
 
 def judged(found: Agreement) -> Finding:

@@ -58,16 +58,21 @@ async def label(configuration: QuestioningConfiguration, groups: Sequence[Record
         if steps < count:
             chosen.append(recorded)
             steps += len(recorded.good)
+    endpoint = settings.endpoint(Role.ATTRIBUTOR)
+    # A label waits for its turn here, where the labeller's time is not running.
+    slots = asyncio.Semaphore(endpoint.concurrency)
     async with LLM(settings) as llm:
-        labeller = Attributor(section, llm, group_size=1, endpoint=settings.endpoint(Role.ATTRIBUTOR))
-        for recorded, said in zip(
-            chosen, await asyncio.gather(*(labeller.label_steps(one.rollout, step=1) for one in chosen)), strict=True
-        ):
-            if said.good:
-                for is_good, truth in zip(said.good, recorded.good, strict=True):
-                    found.add(is_good, truth)
-            else:
-                found.lose(said.kind or said.reason)
+        labeller = Attributor(section, llm, group_size=1, endpoint=endpoint)
+
+        async def one(recorded: Recorded) -> None:
+            async with slots:
+                said = await labeller.label_steps(recorded.rollout, step=1)
+            if not said.good:
+                found.lose(said.reason)
+            for is_good, truth in zip(said.good, recorded.good, strict=False):
+                found.add(is_good, truth)
+
+        await asyncio.gather(*map(one, chosen))
     return labelled(found)
 
 
@@ -119,7 +124,7 @@ async def explore(
         *(f"{count} {name}" for name, count in sorted(counts.items()) if name.startswith(("dropped", "lost"))),
         *(f"kept: {query}" for query in kept[:SHOWN]),
     ]
-    return Finding(EXPLORER, lines, "" if kept else lines[0], counts={**counts, "kept": len(kept)})
+    return Finding(EXPLORER, lines, "" if kept else lines[0])
 
 
 async def distil(llm: LLM, groups: Sequence[Sequence[Recorded]], count: int) -> Finding:
@@ -145,7 +150,7 @@ async def distil(llm: LLM, groups: Sequence[Sequence[Recorded]], count: int) -> 
         "(exp_manager.train_rollout_mode: mixed), which prunes those that harm",
         *(f"kept: {one.when_to_use}: {one.content}" for one in made[:SHOWN]),
     ]
-    return Finding(DISTILLER, lines, counts={**counts, "kept": len(made)})
+    return Finding(DISTILLER, lines)
 
 
 def _reason(text: str) -> str:

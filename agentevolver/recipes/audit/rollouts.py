@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Protocol, cast
 from uuid import uuid4
@@ -71,7 +71,8 @@ async def record(client: Instances, task: Task, actions: Sequence[str], params: 
     instance_id = f"audit-{uuid4().hex}"
     made = await client.create_instance(task.env_type, task.task_id, instance_id, params)
     try:
-        messages = list(Opening.of(made).messages)
+        opening = Opening.of(made)
+        messages = list(opening.messages)
         steps: list[Step] = []
         for index, action in enumerate(actions):
             result = await client.step(instance_id, {"role": "assistant", "content": action}, step_index=index)
@@ -83,7 +84,8 @@ async def record(client: Instances, task: Task, actions: Sequence[str], params: 
         score = await client.evaluate(instance_id)
     finally:
         await client.release_instance(instance_id)
-    return Trajectory(task, task.task_id, 0, messages, steps, StopReason.FINISHED, Outcome(score, score >= 1, ""))
+    asked = replace(task, query=opening.query)
+    return Trajectory(asked, task.task_id, 0, messages, steps, StopReason.FINISHED, Outcome(score, score >= 1, ""))
 
 
 async def recorded(
@@ -97,8 +99,7 @@ async def recorded(
     solutions = {task_id: oracle.reference(task_id) for task_id in ids}
     groups = []
     for place, task_id in enumerate(ids):
-        query = Opening.of(await _opened(client, env_type, task_id, params)).query
-        task = Task(task_id, env_type, query=query, metadata={"solution": solutions[task_id]})
+        task = Task(task_id, env_type, metadata={"solution": solutions[task_id]})
         group: dict[tuple[str, ...], Recorded] = {}
         for actions in ways(solutions[task_id], solutions[ids[place - 1]], rng):
             if actions:
@@ -108,14 +109,6 @@ async def recorded(
                 group.setdefault(taken, Recorded(rollout, good))
         groups.append(list(group.values()))
     return groups
-
-
-async def _opened(client: Instances, env_type: str, task_id: str, params: dict[str, object]) -> object:
-    instance_id = f"audit-{uuid4().hex}"
-    try:
-        return await client.create_instance(env_type, task_id, instance_id, params)
-    finally:
-        await client.release_instance(instance_id)
 
 
 def half_and_half(groups: Sequence[Sequence[Recorded]], count: int, seed: int) -> list[Recorded]:

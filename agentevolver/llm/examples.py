@@ -18,6 +18,9 @@ _SET += "step 2\naction: done\nobservation: bye"
 _WRONG = "step 0\naction: heater.find attic\nobservation: attic h2 15\nstep 1\naction: done 17\nobservation: bye"
 _REFUSED = "step 0\naction: door.find back\nobservation: back d1 open\nstep 1\naction: door.lock d1\n"
 _REFUSED += "observation: err add the code\nstep 2\naction: done\nobservation: bye"
+_DETOUR = "step 0\naction: heater.find hall\nobservation: hall h4 17\nstep 1\naction: heater.set hall 19\n"
+_DETOUR += "observation: err use heater.set ID DEGREES\nstep 2\naction: heater.set h4 19\nobservation: ok\nstep 3\n"
+_DETOUR += "action: door.find back\nobservation: back d1 open\nstep 4\naction: done\nobservation: bye"
 _HEAT, _HOW_WARM, _LOCK = "set the heater in the hall to 19", "how warm is the attic", "lock the back door"
 
 Example = tuple[dict[str, str], dict[str, Any]]
@@ -54,20 +57,21 @@ _EXAMPLES: dict[str, tuple[Example, ...]] = {
     ),
     "attributor/steps": (
         _labels(
-            _HEAT,
-            _SET,
-            "success\nscore: 1",
-            ("It shows the id h4, which step 1 needs.", "GOOD"),
-            ("It does what was asked.", "GOOD"),
-            ("It ends the episode when all is done.", "GOOD"),
+            _HOW_WARM,
+            _WRONG,
+            "failure\nscore: 0",
+            ("It shows the temperature that is asked for.", "GOOD"),
+            ("It answers another temperature than step 0 shows.", "BAD"),
         ),
         _labels(
-            _LOCK,
-            _REFUSED,
-            "failure\nscore: 0",
-            ("It shows the id d1 of the back door, which is needed.", "GOOD"),
-            ("It was refused and changed nothing.", "BAD"),
-            ("It ends the episode though the door is open.", "BAD"),
+            _HEAT,
+            _DETOUR,
+            "success\nscore: 1",
+            ("It shows the id h4, which step 2 needs.", "GOOD"),
+            ("It is refused and changes nothing.", "BAD"),
+            ("It does what is asked.", "GOOD"),
+            ("It looks at something that was not asked for.", "BAD"),
+            ("It ends the episode when all is done.", "GOOD"),
         ),
     ),
     "synthesiser/tasks": (

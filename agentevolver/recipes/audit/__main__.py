@@ -58,12 +58,12 @@ async def audit(configuration: QuestioningConfiguration, options: argparse.Names
     async with open_world([service.env_type]) as client, LLM(configuration.llm) as llm:
         split = next(iter(configuration.data.val_splits), "dev")
         groups = await recorded(client, service.env_type, split, dict(service.env_params), options.seed)
-        chosen = half_and_half(groups, max(options.verdicts, options.labels), options.seed)
+        chosen = half_and_half(groups, options.verdicts, options.seed)
         seeds = await client.get_env_profile(service.env_type, configuration.data.train_split)
         grader = configuration.task_manager.grader.fallback_grader
         roles: dict[str, Callable[[], Awaitable[Finding]]] = {
-            JUDGE: lambda: measure.judge(llm, client, half_and_half(groups, options.verdicts, options.seed), grader),
-            LABELLER: lambda: measure.label(configuration, chosen[::-2] + chosen[::2], options.labels),
+            JUDGE: lambda: measure.judge(llm, client, chosen, grader),
+            LABELLER: lambda: measure.label(configuration, chosen, options.labels),
             EXPLORER: lambda: measure.explore(llm, client, configuration, seeds[: options.explorations]),
             DISTILLER: lambda: measure.distil(llm, groups, options.pairs),
         }

@@ -103,15 +103,18 @@ def judged(found: Agreement) -> Finding:
 
 
 def labelled(found: Agreement) -> Finding:
+    """Return the labeller's finding: it is off if it agrees too rarely, or no more often than one label for all."""
     agrees = found.share
     if agrees is None:
         return Finding(LABELLER, missing=_missing(found, "labels"))
+    constant = max(found.yes, found.no) / found.count
     lines = [
-        f"{found.right_yes + found.right_no} of {found.count} labels agree ({agrees:.3f}, bound {LABELLER_AGREES:g})",
+        f"{found.right_yes + found.right_no} of {found.count} labels agree ({agrees:.3f}, bound {LABELLER_AGREES:g}; "
+        f"the commoner label for all: {constant:.3f})",
         f"{found.right_yes} of {found.yes} GOOD steps and {found.right_no} of {found.no} BAD steps found",
         *_lost(found),
     ]
-    return Finding(LABELLER, lines, lines[0] if agrees < LABELLER_AGREES else "")
+    return Finding(LABELLER, lines, lines[0] if agrees < LABELLER_AGREES or agrees <= constant else "")
 
 
 def _missing(found: Agreement, what: str) -> str:

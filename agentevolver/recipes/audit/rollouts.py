@@ -112,10 +112,10 @@ async def recorded(
 
 
 def half_and_half(groups: Sequence[Sequence[Recorded]], count: int, seed: int) -> list[Recorded]:
-    """Return `count` rollouts, half of them successes if there are enough."""
-    every = [one for group in groups for one in group]
-    random.Random(seed).shuffle(every)
+    """Return `count` rollouts in random order, half of them successes if there are enough."""
+    rng, every = random.Random(seed), [one for group in groups for one in group]
+    rng.shuffle(every)
     successes = [one for one in every if one.success]
     failures = [one for one in every if not one.success]
     first = min(len(successes), max(count - count // 2, count - len(failures)))
-    return [*successes[:first], *failures[: count - first]]
+    return rng.sample([*successes[:first], *failures[: count - first]], min(count, len(every)))

@@ -185,7 +185,9 @@ class LLM:
             reply, key = await self._chat(role, messages, sampling)
             said = reply.answer
             return read_reply(said, schema)
-        except (NoAnswer, LLMReplyError) as error:
+        except NoAnswer as error:
+            first_problem = str(error) + ("; it was cut, say less" if reply.finish_reason == "length" else "")
+        except LLMReplyError as error:
             first_problem = str(error)
         self._count(role).repairs += 1
         request = _REPAIR.format(problem=first_problem, schema=_schema_text(schema))

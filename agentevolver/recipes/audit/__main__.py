@@ -93,10 +93,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--conf", type=Path, help="an experiment's yaml, as the launcher takes it")
     parser.add_argument("--roles", type=lambda text: text.split(","), default=list(ROLES), help=",".join(ROLES))
-    parser.add_argument("--verdicts", type=int, default=200, help="rollouts that the judge grades")
-    parser.add_argument("--labels", type=int, default=200, help="steps that the labeller labels, about")
-    parser.add_argument("--explorations", type=int, default=20, help="worlds that the explorer sees")
-    parser.add_argument("--pairs", type=int, default=20, help="pairs of a success and a failure to distil")
+    sizes = {
+        "verdicts": (200, "rollouts that the judge grades"),
+        "labels": (200, "steps of these that the labeller labels, about"),
+        "explorations": (20, "worlds that the explorer sees"),
+        "pairs": (20, "pairs of a success and a failure to distil"),
+    }
+    for name, (count, text) in sizes.items():
+        parser.add_argument(f"--{name}", type=int, default=count, help=text)
     parser.add_argument("--seed", type=int, default=0, help="of the mistakes and the choice of rollouts")
     parser.add_argument("--out", type=Path, help="file of the result, for recipes.audit.result of a training")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="keys that differ")

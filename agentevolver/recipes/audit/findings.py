@@ -65,8 +65,9 @@ class Agreement:
 
     @property
     def share(self) -> float | None:
-        """The share that agrees, or None if nothing was answered."""
-        return (self.right_yes + self.right_no) / self.count if self.count else None
+        """The share that agrees, or None if fewer than half of the questions were answered."""
+        is_measured = 0 < self.count >= sum(self.lost.values())
+        return (self.right_yes + self.right_no) / self.count if is_measured else None
 
     @property
     def false_positives(self) -> float | None:
@@ -118,7 +119,7 @@ def labelled(found: Agreement) -> Finding:
 
 
 def _missing(found: Agreement, what: str) -> str:
-    return "; ".join([f"there are no {what}", *_lost(found)])
+    return "; ".join([f"there are too few {what}", *_lost(found)])
 
 
 def _lost(found: Agreement) -> list[str]:

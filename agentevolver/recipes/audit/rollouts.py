@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Protocol, cast
+from typing import Any
 from uuid import uuid4
 
 from agentevolver.types import Outcome, Step, StopReason, Task, Trajectory
@@ -16,28 +16,17 @@ from env_service.protocol import Instances
 from env_service.registry import known_environments
 
 
-class Oracle(Protocol):
-    """The module `oracle` beside an environment's class."""
-
-    def reference(self, task_id: str) -> list[str]: ...
-
-    def label_steps(self, task_id: str, actions: Sequence[str]) -> list[str]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Recorded:
     """A rollout whose outcome is the world's own verdict, and the true label of each step."""
 
     rollout: Trajectory
+    success: bool
     good: tuple[bool, ...]
 
-    @property
-    def success(self) -> bool:
-        return self.rollout.outcome is not None and self.rollout.outcome.success
 
-
-def oracle_of(env_type: str) -> Oracle:
-    """Return the environment's oracle; raises ConfigError if it has none."""
+def oracle_of(env_type: str) -> Any:
+    """Return the module `oracle` beside an environment's class; raises ConfigError if there is none."""
     package = known_environments().get(env_type, "").partition(":")[0].rpartition(".")[0]
     try:
         found = import_module(f"{package}.oracle")
@@ -48,7 +37,7 @@ def oracle_of(env_type: str) -> Oracle:
             f"env_service.env_type = {env_type} cannot be audited: beside its class there is no module `oracle` with "
             "reference(task_id) and label_steps(task_id, actions), which tell what is true; audit in pocket"
         )
-    return cast(Oracle, found)
+    return found
 
 
 def ways(solution: Sequence[str], other: Sequence[str], rng: random.Random) -> Iterator[list[str]]:
@@ -66,8 +55,10 @@ def ways(solution: Sequence[str], other: Sequence[str], rng: random.Random) -> I
     yield [*solution[:-1], f"{solution[-1]} {rng.randrange(100)}"]
 
 
-async def record(client: Instances, task: Task, actions: Sequence[str], params: dict[str, object]) -> Trajectory:
-    """Carry actions out up to the end of the episode; the outcome is the environment's."""
+async def record(
+    client: Instances, task: Task, actions: Sequence[str], params: dict[str, Any]
+) -> tuple[Trajectory, float]:
+    """Carry actions out up to the end of the episode; returns the rollout, and the environment's score."""
     instance_id = f"audit-{uuid4().hex}"
     made = await client.create_instance(task.env_type, task.task_id, instance_id, params)
     try:
@@ -84,12 +75,12 @@ async def record(client: Instances, task: Task, actions: Sequence[str], params: 
         score = await client.evaluate(instance_id)
     finally:
         await client.release_instance(instance_id)
-    asked = replace(task, query=opening.query)
-    return Trajectory(asked, task.task_id, 0, messages, steps, StopReason.FINISHED, Outcome(score, score >= 1, ""))
+    asked, outcome = replace(task, query=opening.query), Outcome(score, score >= 1, "")
+    return Trajectory(asked, task.task_id, 0, messages, steps, StopReason.FINISHED, outcome), score
 
 
 async def recorded(
-    client: Instances, env_type: str, split: str, params: dict[str, object], seed: int
+    client: Instances, env_type: str, split: str, params: dict[str, Any], seed: int
 ) -> list[list[Recorded]]:
     """Return the rollouts of each task of a split, without those that repeat another one."""
     oracle, rng = oracle_of(env_type), random.Random(seed)
@@ -103,10 +94,10 @@ async def recorded(
         group: dict[tuple[str, ...], Recorded] = {}
         for actions in ways(solutions[task_id], solutions[ids[place - 1]], rng):
             if actions:
-                rollout = await record(client, task, actions, params)
+                rollout, score = await record(client, task, actions, params)
                 taken = tuple(step.action for step in rollout.steps)
                 good = tuple(label == "GOOD" for label in oracle.label_steps(task_id, taken))
-                group.setdefault(taken, Recorded(rollout, good))
+                group.setdefault(taken, Recorded(rollout, score >= 1, good))
         groups.append(list(group.values()))
     return groups
 

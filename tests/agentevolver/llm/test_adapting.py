@@ -75,6 +75,13 @@ async def test_a_grammar_requires_every_key_and_no_other() -> None:
     assert LLMSettings().response_format(Many) == {}, "the stand-in takes none"
 
 
+async def test_a_reply_that_was_cut_is_asked_for_again_with_less_to_say() -> None:
+    cut, whole = Said('{"reason": "on and', finish_reason="length"), Said('{"total": 5}')
+    async with FaultyServer([cut, whole]) as server, LLM(settings_of(server)) as llm:
+        assert (await llm.structured(Role.JUDGE, ASKED, Total)).total == 5
+        assert "it was cut, say less" in server.requests[1].body["messages"][-1]["content"]
+
+
 async def test_examples_stand_between_the_rules_and_the_prompt_and_go_to_models_alone() -> None:
     prompt = messages("judge/grade", "Grade.", {"task": "find milk", "transcript": "step 0"})
     async with FaultyServer([Said()]) as server, LLM(settings_of(server)) as llm:

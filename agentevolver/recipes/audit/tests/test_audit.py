@@ -54,6 +54,8 @@ def test_what_was_not_answered_is_not_measured_and_no_zero() -> None:
     assert lost.share is None and lost.false_positives is None
     for found in (judged(lost), labelled(lost)):
         assert "no such model" in found.missing and not found.off
+    few = Agreement(2, 2, 2, 2, {"LLMTimeout": 5})
+    assert judged(few).missing and labelled(few).missing, "5 of 9 were not answered"
     assert judged(agreement(9, 10, 0, 0)).missing, "without failures there is no rate of false positives"
 
 

@@ -41,6 +41,16 @@ def _accept(task: str, steps: str, reason: str, accepted: bool) -> Example:
     return {"task": task, "transcript": steps}, {"reason": reason, "accepted": accepted, "confidence": 0.9}
 
 
+def _experience(lesson: tuple[str, str], tag: str) -> dict[str, Any]:
+    when, content = lesson
+    entry = {"when_to_use": when, "content": content, "scope": "", "tags": [tag], "confidence": 0.9}
+    return {"experiences": [entry]}
+
+
+_NAMED = "step 0\naction: heater.set hall 19\nobservation: err use heater.set ID DEGREES\nstep 1\naction: done\n"
+_NAMED += "observation: bye"
+_BY_ID = "before a heater is set", "heater.set takes an id and refuses a room's name: heater.find ROOM shows the id."
+_CODE = "before a door is locked", "door.lock is refused without the code: end the call with the code."
 _IS_SET = "Asked: the hall's heater at 19. Step 0 shows that it is h4, step 1 set h4 to 19 and got ok, step 2 ended."
 _IS_WRONG = "Asked: the attic's temperature, which step 0 shows as 15. Step 1 answers 17, which is wrong."
 _IS_REFUSED = "Asked: the back door locked. Step 1 got an error, and was not tried again: the door is still open."
@@ -100,18 +110,25 @@ _EXAMPLES: dict[str, tuple[Example, ...]] = {
             },
         ),
     ),
+    "summariser/success": (
+        ({"task": _HEAT, "transcript": _DETOUR, "outcome": "success\nscore: 1"}, _experience(_BY_ID, "heater")),
+    ),
     "summariser/failure": (
+        ({"task": _LOCK, "transcript": _REFUSED, "outcome": "failure\nscore: 0"}, _experience(_CODE, "door")),
+    ),
+    "summariser/comparative": (({"task": _HEAT, "better": _DETOUR, "worse": _NAMED}, _experience(_BY_ID, "heater")),),
+    "summariser/validate": (
         (
-            {"task": _LOCK, "transcript": _REFUSED, "outcome": "failure\nscore: 0"},
             {
-                "experiences": [
-                    {
-                        "when_to_use": "before a door is locked",
-                        "content": "door.lock is refused without the code: end the call with the code.",
-                        "scope": "",
-                        "tags": ["door"],
-                        "confidence": 0.9,
-                    }
+                "experience": f"[1]\nwhen_to_use: {_BY_ID[0]}\ncontent: {_BY_ID[1]}\n"
+                "[2]\nwhen_to_use: always\ncontent: Be careful with the hall.",
+                "task": _HEAT,
+                "transcript": _DETOUR,
+            },
+            {
+                "judgements": [
+                    {"number": 1, "reason": "Steps 1 and 2 show both halves of it.", "valid": True, "score": 0.9},
+                    {"number": 2, "reason": "It does not say what to do.", "valid": False, "score": 0.0},
                 ]
             },
         ),

@@ -6,9 +6,13 @@ import logging
 import pytest
 from pydantic import BaseModel
 
+from advantage_processor.labels import LabelReply
 from agentevolver.llm import LLM, LLMRefused, LLMSettings, Role
 from agentevolver.llm.examples import with_examples
-from agentevolver.llm.prompts import messages
+from agentevolver.llm.prompts import messages, read_sections
+from agentevolver.llm.reply import read_reply
+from experience_manager.prompts import Judgements, Proposals
+from task_manager.replies import AcceptReply, GradeReply, TasksReply
 from tests.agentevolver.llm.faulty_server import FaultyServer, Said
 
 ASKED = [{"role": "user", "content": "How much is 2 + 3?"}]
@@ -91,3 +95,20 @@ async def test_examples_stand_between_the_rules_and_the_prompt_and_go_to_models_
     assert (sent[0], sent[-1]) == (prompt[0], prompt[-1])
     assert [message["role"] for message in sent[1:-1]] == ["user", "assistant"] * (len(sent) // 2 - 1) != []
     assert with_examples(ASKED) == ASKED
+
+
+def test_every_example_is_a_reply_that_its_role_may_give() -> None:
+    kinds: dict[str, type[BaseModel]] = {
+        "judge/grade": GradeReply,
+        "judge/accept": AcceptReply,
+        "attributor/steps": LabelReply,
+        "synthesiser/tasks": TasksReply,
+        "summariser/validate": Judgements,
+        **dict.fromkeys(("summariser/success", "summariser/failure", "summariser/comparative"), Proposals),
+    }
+    for task, kind in kinds.items():
+        _, *shown, _ = with_examples(messages(task, "Do it.", {"task": "x", "reference": "y"}))
+        assert shown
+        for question, reply in zip(shown[::2], shown[1::2], strict=True):
+            assert read_sections(question["content"])
+            read_reply(reply["content"], kind)

@@ -31,7 +31,7 @@ from task_manager.settings import QuestioningConfiguration
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Audit, print, and return the exit code."""
-    options = _parser().parse_args(arguments)
+    options = _parser().parse_intermixed_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     try:
         if unknown := set(options.roles) - set(ROLES):

@@ -140,7 +140,7 @@ def test_a_model_that_always_says_yes_is_no_judge_and_a_training_obeys(
     model: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "audit.json"
-    assert main([*SIZES, "--out", str(out), *model]) == 0
+    assert main([*model[:2], *SIZES, "--out", str(out), *model[2:]]) == 0
     said = capsys.readouterr().out
     assert "10 of 20 verdicts agree" in said and "10 of 10 failures called successes (1.000, bound 0.1)" in said
     assert "1 of 2 proposed tasks can be carried out" in said or "2 of 4 proposed tasks can be carried out" in said
